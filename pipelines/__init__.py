@@ -1,0 +1,1 @@
+"""Runs: options, the graph, publishing, the command line."""

@@ -1,0 +1,127 @@
+"""What a conversion is asked to do, checked when it is made."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from decimal import Decimal
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ByteSize, ConfigDict, Field, field_validator, model_validator
+
+from schemas import layout
+from schemas.features import Schema
+
+FORMAT_VERSION = 1
+"""Changes whenever the same input and options would give other bytes."""
+
+SPLIT_NAME = re.compile(r"[A-Za-z]\w*")
+
+MAX_SHARDS = 99_999
+"""What five digits in a file name can count."""
+
+Decode = Literal["full", "header"]
+
+ShardCount = Annotated[int, Field(ge=1, le=MAX_SHARDS)]
+
+
+class RejectBudget(BaseModel):
+    """How many rows may be rejected before a run fails: a count, or a part of all rows.
+
+    >>> RejectBudget.parse("5%").allows(rejected=5, rows=100)
+    True
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    amount: Decimal = Field(default=Decimal(0), ge=0)
+    percent: bool = False
+
+    @classmethod
+    def parse(cls, text: str) -> RejectBudget:
+        """Returns the budget that "3" or "0.5%" stands for.
+
+        Raises:
+            ValueError: if the text stands for none.
+        """
+        match = re.fullmatch(r"(\d+)|(\d+(?:\.\d+)?)%", text.strip())
+        if not match or (match[2] and Decimal(match[2]) > 100):
+            raise ValueError(f"expected a number of rows or a percentage like 0.5%, got {text!r}")
+        return cls(amount=Decimal(match[1] or match[2]), percent=bool(match[2]))
+
+    def allows(self, rejected: int, rows: int) -> bool:
+        """Returns whether so many rejects of so many rows are within the budget."""
+        return rejected <= (self.amount * rows / 100 if self.percent else self.amount)
+
+    def __str__(self) -> str:
+        return f"{self.amount}%" if self.percent else str(self.amount)
+
+
+class ConvertConfig(BaseModel):
+    """Everything that decides the bytes of a dataset, and where it goes.
+
+    Attributes follow the command line's flags; see `pipelines.options` for their meaning.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+    inputs: tuple[str, ...] = Field(min_length=1)
+    input_format: Literal["auto", "csv", "tsv", "jsonl", "parquet"] = "auto"
+    output: str = Field(min_length=1)
+    name: str = Field(pattern=r"^[A-Za-z]\w*$")
+    version: str = Field(default="1.0.0", pattern=r"^\d+\.\d+\.\d+$")
+    dataset_schema: Schema = Field(alias="schema")
+    image_root: str | None = None
+    columns: dict[str, str] = Field(default_factory=dict)
+    key_column: str | None = None
+    splits: dict[str, Decimal] | None = None
+    split_column: str | None = None
+    group_column: str | None = None
+    num_shards: Literal["auto"] | ShardCount | dict[str, ShardCount] = "auto"
+    shard_size: ByteSize = Field(default=ByteSize(128 * 2**20), gt=0)
+    classes: tuple[str, ...] | None = None
+    seed: int = 0
+    compression: Literal["none", "gzip"] = "none"
+    decode: Decode = "full"
+    verify: Literal["parse", "decode"] = "parse"
+    max_rejects: RejectBudget = RejectBudget()
+    if_exists: Literal["fail", "skip", "replace"] = "fail"
+
+    @field_validator("splits")
+    @classmethod
+    def _check_splits(cls, splits: dict[str, Decimal] | None) -> dict[str, Decimal] | None:
+        if splits is None:
+            return None
+        if bad := [name for name in splits if not SPLIT_NAME.fullmatch(name)]:
+            raise ValueError(f"{bad[0]!r} cannot name a split; expected letters, digits and _")
+        if any(weight < 0 for weight in splits.values()) or sum(splits.values()) <= 0:
+            raise ValueError("split weights must not be negative, and one must be above 0")
+        return splits
+
+    @model_validator(mode="after")
+    def _check_classes(self) -> ConvertConfig:
+        classes = self.classes or ()
+        if repeated := {name for name in classes if classes.count(name) > 1}:
+            raise ValueError(f"--classes names {min(repeated)!r} twice; each name is one class")
+        return self
+
+    @property
+    def weights(self) -> dict[str, Decimal]:
+        """The weight of each split for rows that bring no split of their own."""
+        return self.splits or {"train": Decimal(1)}
+
+    @property
+    def directory(self) -> str:
+        """Where the dataset is published."""
+        return layout.join(self.output, self.name, self.version)
+
+    def column(self, schema_column: str) -> str:
+        """Returns the table's name of a schema's column."""
+        return self.columns.get(schema_column, schema_column)
+
+    @property
+    def fingerprint(self) -> str:
+        """Hex digest of every option that decides the dataset's content."""
+        outside = {"output", "if_exists", "max_rejects", "verify"}
+        document = self.model_dump_json(exclude=outside, by_alias=True)
+        return hashlib.sha256(f"{FORMAT_VERSION}\n{document}".encode()).hexdigest()

@@ -1,0 +1,58 @@
+"""Where everything lies within a dataset's folder, DIR/NAME/VERSION."""
+
+from __future__ import annotations
+
+SUCCESS = "_SUCCESS"
+MANIFEST = "manifest.json"
+RUN = "run.json"
+FEATURES = "features.json"
+DATASET_INFO = "dataset_info.json"
+SCHEMA = "schema.pbtxt"
+RECORDS = "records"
+REJECTS = "rejects"
+REPORT = "report.html"
+
+SIDECARS = (FEATURES, DATASET_INFO, SCHEMA, MANIFEST, RUN, REPORT, SUCCESS)
+"""The files beside the shards whose names are fixed."""
+
+
+def join(folder: str, *names: str) -> str:
+    """Returns the path of something below a folder, local or in an object store.
+
+    >>> join("s3://bucket/out/", "birds", "1.0.0")
+    's3://bucket/out/birds/1.0.0'
+    """
+    return "/".join([folder.rstrip("/"), *names])
+
+
+def shard_stem(name: str, split: str) -> str:
+    """Returns what all file names of a split's shards begin with: TFDS's convention."""
+    return f"{name}-{split}.tfrecord"
+
+
+def shard_suffix(compression: str) -> str:
+    """Returns what they end in."""
+    return ".gz" if compression == "gzip" else ""
+
+
+def shard_name(name: str, split: str, index: int, count: int, compression: str = "none") -> str:
+    """Returns a shard's file name.
+
+    >>> shard_name("birds", "train", 3, 16)
+    'birds-train.tfrecord-00003-of-00016'
+    """
+    return f"{shard_stem(name, split)}-{index:05d}-of-{count:05d}{shard_suffix(compression)}"
+
+
+def records_name(split: str, index: int, count: int) -> str:
+    """Returns the path of the index of one shard's records, below the dataset's folder."""
+    return f"{RECORDS}/records-{split}-{index:05d}-of-{count:05d}.parquet"
+
+
+def labels_name(feature: str) -> str:
+    """Returns the file of a feature's class names, as TFDS looks for it.
+
+    >>> labels_name("image/class/label")
+    'image.class.label.labels.txt'
+    """
+    return feature.replace("/", ".") + ".labels.txt"

@@ -1,0 +1,100 @@
+"""What travels through the pipeline: a row, a reference to an image, an example."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+FeatureValue: TypeAlias = int | float | bytes | list[int] | list[float] | list[bytes] | None
+"""The value of one feature: None where an image has yet to give it, or for an empty list."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of a table, as it was read.
+
+    Attributes:
+        values: table column to value; a column that the row lacks is absent or None.
+        file: the table's file.
+        line: where the row begins, counted from 1: a line, or in Parquet a row.
+        is_text: whether values are untyped text, as in CSV.
+    """
+
+    values: Mapping[str, Any]
+    file: str
+    line: int
+    is_text: bool = False
+
+    @property
+    def source(self) -> str:
+        """File and line, as messages write them."""
+        return f"{self.file}:{self.line}"
+
+
+@dataclass(frozen=True)
+class ImageRef:
+    """A row that is ready to become an example, but for its image: this is what is shuffled.
+
+    Attributes:
+        key: the row's stable identity.
+        uri: where the image is; "" if the schema needs none.
+        start: first byte of the image within the file, or None for the whole file.
+        stop: the byte after its last.
+        values: one value for each feature of the schema, in order; None for facts of the image.
+        file: the table that the row stands in.
+        line: and its line there.
+        split: the row's own split, or "".
+        group: the value that keeps rows together in one split, or "" for the key.
+    """
+
+    key: str
+    uri: str
+    start: int | None
+    stop: int | None
+    values: tuple[FeatureValue, ...]
+    file: str
+    line: int
+    split: str = ""
+    group: str = ""
+
+    @property
+    def source(self) -> str:
+        """File and line, as messages write them."""
+        return f"{self.file}:{self.line}"
+
+
+@dataclass(frozen=True)
+class StoredImage:
+    """An image as a record holds it.
+
+    Attributes:
+        data: the encoded bytes.
+        format: "jpeg" or "png".
+        height: in pixels.
+        width: in pixels.
+        channels: 1, 2, 3 or 4.
+        sha256: hex digest of `data`.
+    """
+
+    data: bytes
+    format: str
+    height: int
+    width: int
+    channels: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class SerializedExample:
+    """A `tf.train.Example` on the wire, with what the books keep of it.
+
+    Attributes:
+        ref: the reference that it was made from.
+        data: the serialized message.
+        image_sha256: hex digest of the image as stored, or "" without one.
+    """
+
+    ref: ImageRef
+    data: bytes
+    image_sha256: str

@@ -1,0 +1,101 @@
+"""The metadata by which TensorFlow Datasets loads a dataset: features.json, dataset_info.json.
+
+Written by ourselves, because TFDS writes it only from within a builder class and with TensorFlow
+loaded. Source: tensorflow_datasets/core/proto/{feature,dataset_info}.proto, in proto3's JSON form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from schemas.features import Feature, ImageFact, Kind
+from schemas.plan import ResolvedSchema
+
+_CORE = "tensorflow_datasets.core.features"
+_DTYPES = {Kind.INT64: "int64", Kind.FLOAT: "float32", Kind.BYTES: "string"}
+FILE_TEMPLATE = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
+
+
+def features_document(resolved: ResolvedSchema) -> dict[str, Any]:
+    """Returns features.json: each feature as TFDS's own type."""
+    features = {
+        name: _feature(feature, len(resolved.classes.get(name, ())))
+        for name, feature in resolved.schema.features.items()
+    }
+    return _typed("features_dict.FeaturesDict", {"featuresDict": {"features": features}})
+
+
+def dataset_info_document(
+    name: str,
+    version: str,
+    description: str,
+    splits: Mapping[str, Sequence[tuple[int, int]]],
+) -> dict[str, Any]:
+    """Returns dataset_info.json.
+
+    Args:
+        name: the dataset's name.
+        version: its version.
+        description: one line for people.
+        splits: split to (records, bytes of data) of each shard, in order.
+    """
+    return {
+        "name": name,
+        "version": version,
+        "description": description,
+        "fileFormat": "tfrecord",
+        "splits": [_split(split, shards) for split, shards in splits.items()],
+    }
+
+
+def _split(name: str, shards: Sequence[tuple[int, int]]) -> dict[str, Any]:
+    return {
+        "name": name,
+        "filepathTemplate": FILE_TEMPLATE,
+        "shardLengths": [str(records) for records, _ in shards],
+        "numBytes": str(sum(size for _, size in shards)),
+    }
+
+
+def _feature(feature: Feature, num_classes: int) -> dict[str, Any]:
+    if feature.image_fact is ImageFact.BYTES:
+        return _image()
+    item = _scalar(feature, num_classes)
+    if feature.optional:
+        return _sequence(item, -1)
+    if feature.shape is None:
+        return item
+    if num_classes or feature.kind is Kind.BYTES:
+        return _sequence(item, feature.shape[0])
+    return _typed("tensor_feature.Tensor", {"tensor": _tensor(feature.kind, feature.shape)})
+
+
+def _scalar(feature: Feature, num_classes: int) -> dict[str, Any]:
+    if num_classes:
+        return _typed(
+            "class_label_feature.ClassLabel", {"classLabel": {"numClasses": str(num_classes)}}
+        )
+    if feature.kind is Kind.BYTES:
+        return _typed("text_feature.Text", {"text": {}})
+    return _typed("scalar.Scalar", {"tensor": _tensor(feature.kind, ())})
+
+
+def _image() -> dict[str, Any]:
+    shape = {"dimensions": ["-1", "-1", "3"]}
+    return _typed("image_feature.Image", {"image": {"dtype": "uint8", "shape": shape}})
+
+
+def _sequence(item: dict[str, Any], length: int) -> dict[str, Any]:
+    return _typed(
+        "sequence_feature.Sequence", {"sequence": {"feature": item, "length": str(length)}}
+    )
+
+
+def _tensor(kind: Kind, shape: tuple[int, ...]) -> dict[str, Any]:
+    dimensions = {"dimensions": [str(n) for n in shape]} if shape else {}
+    return {"dtype": _DTYPES[kind], "encoding": "none", "shape": dimensions}
+
+
+def _typed(class_: str, content: dict[str, Any]) -> dict[str, Any]:
+    return {"pythonClassName": f"{_CORE}.{class_}", **content}

@@ -1,0 +1,54 @@
+"""Binds rows to the schema."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import apache_beam as beam
+from apache_beam.pvalue import AsSingleton, PCollection, TaggedOutput
+
+from schemas.plan import Plan
+from schemas.records import ImageRef, Row
+from schemas.rejects import RecordError
+from transforms import coders  # noqa: F401 - registers how references are encoded
+from transforms.functional.binding import Binding, bind, refuse
+from transforms.outcome import REJECTS, Outcome, rejected
+
+
+@dataclass(eq=False)
+class BindRows(beam.PTransform):
+    """Binds rows to the schema: PCollection[Row] → Outcome(ImageRef).
+
+    Attributes:
+        binding: which table columns mean what.
+        plan: settles the schema: its kinds and class names.
+    """
+
+    binding: Binding
+    plan: PCollection[Plan]
+
+    def expand(self, rows: PCollection[Row]) -> Outcome:
+        """Adds the binding."""
+        bound = rows | "Bind" >> beam.ParDo(
+            _Bind(self.binding), AsSingleton(self.plan)
+        ).with_outputs(REJECTS, main="refs")
+        refs: PCollection[ImageRef] = bound.refs
+        return Outcome(refs, bound[REJECTS])
+
+
+class _Bind(beam.DoFn):
+    """Binds rows; what follows from the plan is worked out once."""
+
+    def __init__(self, binding: Binding) -> None:
+        self._binding = binding
+        self._plan: Plan | None = None
+
+    def process(self, row: Row, plan: Plan) -> Iterator[ImageRef | TaggedOutput]:
+        """Yields the row's reference or its reject."""
+        if plan is not self._plan:
+            self._plan, self._binding = plan, replace(self._binding, resolved=plan.resolved)
+        try:
+            yield bind(row, self._binding)
+        except RecordError as error:
+            yield rejected(refuse(row, self._binding, error))

@@ -1,0 +1,1 @@
+"""Computes: pure functions on one record or one shard. No Beam, no TensorFlow."""

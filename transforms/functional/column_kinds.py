@@ -1,0 +1,97 @@
+"""What kind of feature each column of a table makes, from all its values.
+
+For schemas that take every column. A column of untyped text holds numbers if each of its values is
+one; an identifier with leading zeros, or beyond 64 bits, stays text.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from schemas.features import Feature, Kind, Missing, Origin, Source
+from transforms.functional.values import looks_boolean, looks_integer, looks_number
+
+_TYPES = {bool: "bool", int: "int", float: "float", str: "text", bytes: "text"}
+
+
+@dataclass
+class ColumnKinds:
+    """The sorts of value seen in each column; can be added to and merged in any order.
+
+    Attributes:
+        seen: column to the sorts of its values.
+        lists: columns that hold lists.
+        filled: column to the number of rows with a value.
+    """
+
+    seen: dict[str, set[str]] = field(default_factory=dict)
+    lists: set[str] = field(default_factory=set)
+    filled: Counter[str] = field(default_factory=Counter)
+
+    def add(self, values: Mapping[str, Any], is_text: bool) -> None:
+        """Takes note of one row."""
+        for column, value in values.items():
+            sorts = self.seen.setdefault(column, set())
+            if value is None:
+                continue
+            self.filled[column] += 1
+            if isinstance(value, list):
+                self.lists.add(column)
+                sorts.update(_sort(item, is_text) for item in value)
+            else:
+                sorts.add(_sort(value, is_text))
+
+    def merge(self, other: ColumnKinds) -> None:
+        """Takes note of all that another has seen."""
+        for column, sorts in other.seen.items():
+            self.seen.setdefault(column, set()).update(sorts)
+        self.lists |= other.lists
+        self.filled += other.filled
+
+    def features(self, rows: int) -> dict[str, Feature]:
+        """Returns the feature of each column, sorted by name.
+
+        Args:
+            rows: the number of all rows: a column that some lack may be empty.
+        """
+        return {column: self._feature(column, rows) for column in sorted(self.seen)}
+
+    def _feature(self, column: str, rows: int) -> Feature:
+        sorts = self.seen[column]
+        kind = _kind(sorts)
+        lacking = self.filled[column] < rows or ("empty" in sorts and kind is not Kind.BYTES)
+        return Feature(
+            kind=kind,
+            sources=(Source(origin=Origin.COLUMN, name=column),),
+            shape=() if column in self.lists else None,
+            missing=Missing.EMPTY if lacking else Missing.REQUIRED,
+        )
+
+
+def _kind(sorts: set[str]) -> Kind:
+    """Returns the kind that holds the most of these; rows with other values become rejects."""
+    values = sorts - {"empty"}
+    if not values or "text" in values or values == {"bool", "int", "float"}:
+        return Kind.BYTES
+    if "float" in values:
+        return Kind.FLOAT
+    return Kind.INT64
+
+
+def _sort(value: Any, is_text: bool) -> str:
+    if is_text and isinstance(value, str):
+        return _sort_of_text(value)
+    return _TYPES.get(type(value), "text")
+
+
+def _sort_of_text(text: str) -> str:
+    if not text.strip():
+        return "empty"
+    if looks_boolean(text):
+        return "bool"
+    if looks_integer(text, True) and -(2**63) <= int(text) < 2**63:
+        return "int"
+    return "float" if looks_number(text) else "text"

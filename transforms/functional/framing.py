@@ -1,0 +1,84 @@
+"""TFRecord's framing, read without TensorFlow: where each record lies, and which one is broken.
+
+A record is its length (uint64), the masked CRC32C of that, the data, and the masked CRC32C of the
+data, all little-endian. Source: tensorflow/core/lib/io/record_writer.h.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import BinaryIO
+
+import google_crc32c
+
+HEADER_BYTES = 12
+FOOTER_BYTES = 4
+FRAME_BYTES = HEADER_BYTES + FOOTER_BYTES
+MAX_RECORD_BYTES = 2**31 - 1
+"""TensorFlow parses no message above 2 GiB: a greater length is damage, and not worth reading."""
+
+
+class FrameError(Exception):
+    """A record is broken.
+
+    Attributes:
+        record: its number, from 0.
+        offset: the byte at which it begins.
+    """
+
+    def __init__(self, record: int, offset: int, what: str) -> None:
+        super().__init__(what)
+        self.record = record
+        self.offset = offset
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One whole record.
+
+    Attributes:
+        record: its number, from 0.
+        offset: the byte at which its frame begins.
+        data: what it holds.
+    """
+
+    record: int
+    offset: int
+    data: bytes
+
+
+def masked_crc32c(data: bytes) -> int:
+    """Returns TFRecord's checksum of some bytes."""
+    crc: int = google_crc32c.value(data)
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def read_frames(stream: BinaryIO) -> Iterator[Frame]:
+    """Yields every record of a TFRecord file that is not compressed.
+
+    Raises:
+        FrameError: at the first that is cut short, or whose checksums do not fit.
+    """
+    record = offset = 0
+    while header := stream.read(HEADER_BYTES):
+        data = _data(stream, header, record, offset)
+        yield Frame(record, offset, data)
+        record += 1
+        offset += len(data) + FRAME_BYTES
+
+
+def _data(stream: BinaryIO, header: bytes, record: int, offset: int) -> bytes:
+    if len(header) < HEADER_BYTES:
+        raise FrameError(record, offset, "the file ends within the record's length")
+    length, crc = struct.unpack("<QI", header)
+    if crc != masked_crc32c(header[:8]) or length > MAX_RECORD_BYTES:
+        raise FrameError(record, offset, "the checksum of the record's length does not fit")
+    data = stream.read(length)
+    footer = stream.read(FOOTER_BYTES)
+    if len(data) < length or len(footer) < FOOTER_BYTES:
+        raise FrameError(record, offset, f"the file ends within the record of {length} bytes")
+    if struct.unpack("<I", footer)[0] != masked_crc32c(data):
+        raise FrameError(record, offset, "the checksum of the record's data does not fit")
+    return data

@@ -1,0 +1,73 @@
+"""Split, shard and order of a record, all from a salted hash of its key.
+
+sha256, because it is the same on every machine, run and worker, as Python's `hash` is not, and
+because its values are spread evenly whatever the keys look like. Shards are ranges of the order:
+read one after the other they give the same sequence, however many shards there are. A row's split
+never depends on other rows, so that a grown table leaves old rows where they were.
+Changing anything here changes every dataset: raise `schemas.config.FORMAT_VERSION` with it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from bisect import bisect_right
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from itertools import accumulate
+
+_SPLIT_BYTES = 8
+ORDER_BYTES = 16
+
+
+@dataclass(frozen=True)
+class SplitRanges:
+    """The splits as ranges of a 64-bit hash.
+
+    Attributes:
+        names: the splits, in the order given.
+        bounds: the hash at which each range ends, exclusive; the last is 2^64.
+    """
+
+    names: tuple[str, ...]
+    bounds: tuple[int, ...]
+
+    @classmethod
+    def from_weights(cls, weights: Mapping[str, Decimal]) -> SplitRanges:
+        """Returns ranges in proportion to the weights, exact to one part in 2^64."""
+        weighed = {name: Fraction(weight) for name, weight in weights.items() if weight}
+        total = sum(weighed.values(), Fraction(0))
+        ends = accumulate(weighed.values())
+        bounds = tuple(int(end / total * 2 ** (8 * _SPLIT_BYTES)) for end in ends)
+        return cls(tuple(weighed), bounds)
+
+
+def split_of(entity: str, ranges: SplitRanges, seed: int) -> str:
+    """Returns the split of a row.
+
+    Args:
+        entity: what must not be parted: the row's group, or its key.
+        ranges: the splits.
+        seed: another seed gives another partition.
+    """
+    point = int.from_bytes(_digest(seed, "split", entity)[:_SPLIT_BYTES], "big")
+    return ranges.names[bisect_right(ranges.bounds, point)]
+
+
+def order_of(key: str, seed: int) -> bytes:
+    """Returns the place of a record among all of its split: 16 bytes, compared as such."""
+    return _digest(seed, "order", key)[:ORDER_BYTES]
+
+
+def shard_of(order: bytes, num_shards: int) -> int:
+    """Returns the shard whose range of the order a record falls in.
+
+    >>> shard_of(bytes(16), 4), shard_of(bytes([255] * 16), 4)
+    (0, 3)
+    """
+    return int.from_bytes(order, "big") * num_shards >> (8 * ORDER_BYTES)
+
+
+def _digest(seed: int, purpose: str, text: str) -> bytes:
+    return hashlib.sha256(f"{seed}\0{purpose}\0{text}".encode()).digest()

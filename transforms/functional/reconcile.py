@@ -1,0 +1,101 @@
+"""Reconciles the counts of all stages: the books, and everything that does not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from schemas.dataset_info import (
+    Books,
+    DatasetInfo,
+    Problem,
+    ShardAudit,
+    ShardInfo,
+    SplitBooks,
+)
+from schemas.plan import Plan
+
+
+def reconcile(
+    plan: Plan,
+    rows: int,
+    unread: int,
+    placed: Mapping[str, int],
+    rejects: Mapping[tuple[str, str], int],
+    written: Iterable[ShardInfo],
+    audits: Iterable[ShardAudit],
+) -> DatasetInfo:
+    """Returns what is known of a written dataset, and whatever speaks against publishing it.
+
+    Args:
+        plan: what it was written by.
+        rows: rows of all tables that could be read.
+        unread: rows of all tables that could not.
+        placed: split to rows placed in it.
+        rejects: (split, reason) to number; the split is "" for rows that were never placed.
+        written: the shards as their writers know them.
+        audits: the shards as TensorFlow re-read them.
+    """
+    shards = tuple(sorted(audits, key=lambda audit: (audit.split, audit.index)))
+    books = keep_books(rows + unread, placed, rejects, shards)
+    problems = (
+        *(problem for shard in shards for problem in shard.problems),
+        *_shard_differences(plan, list(written), shards),
+        *_imbalances(plan, rows, books),
+    )
+    return DatasetInfo(plan, books, shards, problems)
+
+
+def keep_books(
+    rows_read: int,
+    placed: Mapping[str, int],
+    rejects: Mapping[tuple[str, str], int],
+    shards: Iterable[ShardAudit],
+) -> Books:
+    """Returns where all rows went; records count as written when they were re-read."""
+    written: dict[str, int] = {}
+    for shard in shards:
+        written[shard.split] = written.get(shard.split, 0) + shard.records
+    rejected: dict[str, int] = {}
+    reasons: dict[str, int] = {}
+    for (split, reason), count in rejects.items():
+        rejected[split] = rejected.get(split, 0) + count
+        reasons[reason] = reasons.get(reason, 0) + count
+    splits = {
+        split: SplitBooks(placed.get(split, 0), written.get(split, 0), rejected.get(split, 0))
+        for split in sorted({*placed, *written, *rejected} - {""})
+    }
+    return Books(rows_read, rejected.get("", 0), splits, dict(sorted(reasons.items())))
+
+
+def _shard_differences(
+    plan: Plan, written: list[ShardInfo], audits: Iterable[ShardAudit]
+) -> Iterator[Problem]:
+    """Yields where a shard on disk is not what its writer wrote, or is missing altogether."""
+    infos = {(info.split, info.index): info for info in written}
+    planned = {(split, i) for split, count in plan.shards.items() for i in range(count)}
+    audited = {(audit.split, audit.index): audit for audit in audits}
+    for split, index in sorted(planned ^ audited.keys() | planned ^ infos.keys()):
+        yield Problem(split, f"shard {index} was not both written and verified exactly as planned")
+    for place in sorted(infos.keys() & audited.keys()):
+        yield from compare_shard(infos[place], audited[place])
+
+
+def compare_shard(info: ShardInfo, audit: ShardAudit) -> Iterator[Problem]:
+    """Yields every difference between a shard as written and as read."""
+    for what in ("records", "payload", "crc32c"):
+        wrote, read = getattr(info, what), getattr(audit, what)
+        if wrote != read:
+            yield Problem(audit.file, f"{what}: wrote {wrote}, re-read {read}")
+    if info.index_crc32c != audit.index_crc32c:
+        wrote, read = info.index_crc32c, audit.index_crc32c
+        yield Problem(audit.index_file, f"crc32c: wrote {wrote}, re-read {read}")
+    if info.classes != audit.classes:
+        yield Problem(audit.file, "the classes of its records are not those that were written")
+
+
+def _imbalances(plan: Plan, rows: int, books: Books) -> Iterator[Problem]:
+    if plan.rows != rows:
+        what = f"the survey counted {plan.rows} rows, the conversion {rows}"
+        yield Problem("input", f"{what}: a table changed while it was read; run again")
+    if not books.balanced:
+        yield Problem("books", f"rows do not add up: {books}")

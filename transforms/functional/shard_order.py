@@ -1,0 +1,34 @@
+"""The order of references within a shard, where rows with the same key meet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from schemas.records import ImageRef
+from schemas.rejects import Reason, Reject
+
+
+def in_order(placed: Iterable[tuple[bytes, ImageRef]]) -> tuple[list[ImageRef], list[Reject]]:
+    """Returns a shard's references in their order, and the rejects of those that repeat a key.
+
+    Of rows with one key the first counts: the one whose file and line come first.
+    """
+    kept: list[ImageRef] = []
+    repeated: list[Reject] = []
+    for _, ref in sorted(placed, key=_place):
+        if kept and kept[-1].key == ref.key:
+            repeated.append(duplicate_of(ref, kept[-1].file, kept[-1].line))
+        else:
+            kept.append(ref)
+    return kept, repeated
+
+
+def duplicate_of(ref: ImageRef, file: str, line: int) -> Reject:
+    """Returns the reject of a row whose key stands in an earlier one."""
+    detail = f"the key stands in {file}:{line}, too; only the first row counts"
+    return Reject(ref.key, ref.uri, ref.source, Reason.DUPLICATE_KEY, detail)
+
+
+def _place(placed: tuple[bytes, ImageRef]) -> tuple[bytes, str, str, int]:
+    order, ref = placed
+    return order, ref.key, ref.file, ref.line

@@ -1,0 +1,103 @@
+"""Places records: split, shard and order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import apache_beam as beam
+from apache_beam.pvalue import AsDict, AsSingleton, PCollection, TaggedOutput
+
+from schemas.errors import RunError
+from schemas.plan import Plan
+from schemas.records import ImageRef
+from schemas.rejects import Reject
+from transforms.functional.placement import SplitRanges, order_of, shard_of, split_of
+from transforms.functional.shard_order import duplicate_of
+from transforms.outcome import REJECTS, rejected
+from transforms.survey_rows import Place, Surveyed
+
+ShardId = tuple[str, int]
+"""A split and the number of a shard within it."""
+
+Placed = tuple[ShardId, tuple[bytes, ImageRef]]
+"""A shard, and the order of a reference within it."""
+
+
+class Placement(NamedTuple):
+    """Where the references belong.
+
+    Attributes:
+        placed: ((split, shard), (order, ImageRef)).
+        rows: (split, number of rows placed in it).
+        rejects: rows whose key stands in an earlier row that may be in another split.
+    """
+
+    placed: PCollection[Placed]
+    rows: PCollection[tuple[str, int]]
+    rejects: PCollection[Reject]
+
+
+@dataclass(eq=False)
+class PlaceRecords(beam.PTransform):
+    """Decides each reference's split, shard and order: PCollection[ImageRef] → Placement.
+
+    Attributes:
+        surveyed: how many shards there are, and which keys are repeated across splits.
+        ranges: the splits of rows that bring none of their own.
+        seed: another seed gives another placement.
+    """
+
+    surveyed: Surveyed
+    ranges: SplitRanges
+    seed: int
+
+    def expand(self, refs: PCollection[ImageRef]) -> Placement:
+        """Adds the placing, and the count of rows by split."""
+        outputs = refs | "Place" >> beam.FlatMap(
+            _place_tagged,
+            AsSingleton(self.surveyed.plan),
+            AsDict(self.surveyed.repeats),
+            self.ranges,
+            self.seed,
+        ).with_outputs(REJECTS, main="placed").with_output_types(Placed)
+        rows = (
+            outputs.placed
+            | "SplitOfPlaced" >> beam.Map(split_of_placed)
+            | "RowsBySplit" >> beam.combiners.Count.PerElement()
+        )
+        return Placement(outputs.placed, rows, outputs[REJECTS])
+
+
+def place(ref: ImageRef, order: bytes, plan: Plan, ranges: SplitRanges, seed: int) -> ShardId:
+    """Returns the split and shard of a reference: its own split, or that of its group or key.
+
+    Raises:
+        RunError: if the survey saw no row of that split.
+    """
+    split = ref.split or split_of(ref.group or ref.key, ranges, seed)
+    if split not in plan.shards:
+        raise RunError(f"{ref.source}: split {split!r} is new: the table changed while it was read")
+    return split, shard_of(order, plan.shards[split])
+
+
+def split_of_placed(placed: Placed) -> str:
+    """Returns the split of a placed reference."""
+    (split, _), _ = placed
+    return split
+
+
+def _place_tagged(
+    ref: ImageRef,
+    plan: Plan,
+    repeats: Mapping[bytes, Place],
+    ranges: SplitRanges,
+    seed: int,
+) -> Iterator[Placed | TaggedOutput]:
+    order = order_of(ref.key, seed)
+    first = repeats.get(order) if repeats else None
+    if first and first != (ref.file, ref.line):
+        yield rejected(duplicate_of(ref, *first))
+    else:
+        yield place(ref, order, plan, ranges, seed), (order, ref)

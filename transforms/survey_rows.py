@@ -1,0 +1,148 @@
+"""Surveys all rows, and plans the dataset from what was found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import apache_beam as beam
+from apache_beam.pvalue import PCollection
+
+from schemas.plan import Plan
+from schemas.records import Row
+from schemas.rejects import RecordError
+from transforms.files import file_size
+from transforms.functional.binding import identity_of
+from transforms.functional.placement import order_of
+from transforms.functional.survey import Survey, Surveyor, plan_of, sampled
+from transforms.progress import PULSE
+
+_STAT_THREADS = 16
+
+Place = tuple[str, int]
+"""The file and line of a row."""
+
+
+class Surveyed(NamedTuple):
+    """What a survey gives.
+
+    Attributes:
+        plan: the one `Plan`.
+        repeats: (order of a key, the first place it stands) for keys that stand more than once.
+    """
+
+    plan: PCollection[Plan]
+    repeats: PCollection[tuple[bytes, Place]]
+
+
+@dataclass(eq=False)
+class SurveyRows(beam.PTransform):
+    """Looks at every row before the first is placed: PCollection[Row] → Surveyed.
+
+    Attributes:
+        surveyor: what to ask of each row.
+        parted: whether rows with one key can land in different splits, so that shards, where
+            repeated keys meet otherwise, do not find them.
+    """
+
+    surveyor: Surveyor
+    parted: bool
+
+    def expand(self, rows: PCollection[Row]) -> Surveyed:
+        """Adds the survey; only sums cross the workers, and key digests if rows can be parted."""
+        plan = (
+            rows
+            | "Survey" >> beam.CombineGlobally(SurveyFn(self.surveyor))
+            | "Plan" >> beam.Map(make_plan, self.surveyor)
+        )
+        if not self.parted:
+            return Surveyed(plan, rows.pipeline | "NoRepeats" >> beam.Create([]))
+        repeats = (
+            rows
+            | "PlaceOfKey" >> beam.FlatMap(place_of_key, self.surveyor)
+            | "PlacesByKey" >> beam.CombinePerKey(FirstPlaceFn())  # order, (count, place)
+            | "Repeated" >> beam.FlatMapTuple(only_repeated)
+        )
+        return Surveyed(plan, repeats)
+
+
+@dataclass(eq=False)
+class SurveyFn(beam.CombineFn):
+    """Sums surveys.
+
+    Attributes:
+        surveyor: what to ask of each row.
+    """
+
+    surveyor: Surveyor
+
+    def create_accumulator(self) -> Survey:
+        """Returns a survey of nothing."""
+        return Survey()
+
+    def add_input(self, survey: Survey, row: Row) -> Survey:
+        """Returns the survey with one more row."""
+        survey.add(row, self.surveyor)
+        return survey
+
+    def merge_accumulators(self, surveys: Iterable[Survey]) -> Survey:
+        """Returns the sum of some surveys."""
+        total = Survey()
+        for survey in surveys:
+            total.merge(survey)
+        return total
+
+    def extract_output(self, survey: Survey) -> Survey:
+        """Returns the survey."""
+        return survey
+
+
+class FirstPlaceFn(beam.CombineFn):
+    """Finds the first of some places, and how many there are."""
+
+    def create_accumulator(self) -> tuple[int, Place | None]:
+        """Returns no place."""
+        return 0, None
+
+    def add_input(self, first: tuple[int, Place | None], place: Place) -> tuple[int, Place | None]:
+        """Returns the first of what there was and one more."""
+        return self.merge_accumulators([first, (1, place)])
+
+    def merge_accumulators(
+        self, firsts: Iterable[tuple[int, Place | None]]
+    ) -> tuple[int, Place | None]:
+        """Returns the first of all."""
+        found = [(count, place) for count, place in firsts if place is not None]
+        places = [place for _, place in found]
+        return sum(count for count, _ in found), min(places, default=None)
+
+    def extract_output(self, first: tuple[int, Place | None]) -> tuple[int, Place | None]:
+        """Returns how many there are, and the first."""
+        return first
+
+
+def make_plan(survey: Survey, surveyor: Surveyor) -> Plan:
+    """Returns the plan, with one look at each sampled image for its size."""
+    PULSE.total = survey.rows
+    uris = [uri for _, uri, _ in sampled(survey) if uri]
+    with ThreadPoolExecutor(_STAT_THREADS) as executor:
+        sizes = zip(uris, executor.map(file_size, uris), strict=True)
+    return plan_of(survey, surveyor, {uri: size for uri, size in sizes if size is not None})
+
+
+def place_of_key(row: Row, surveyor: Surveyor) -> Iterator[tuple[bytes, Place]]:
+    """Yields where a row's key stands; nothing for a row without one."""
+    try:
+        key = identity_of(row, surveyor.binding).key
+    except RecordError:
+        return  # binding rejects the row, and says why
+    yield order_of(key, surveyor.config.seed), (row.file, row.line)
+
+
+def only_repeated(order: bytes, first: tuple[int, Place]) -> Iterator[tuple[bytes, Place]]:
+    """Yields a key that stands more than once."""
+    count, place = first
+    if count > 1:
+        yield order, place
