@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import sys
 from collections.abc import Sequence
 from importlib import metadata
@@ -25,7 +24,6 @@ from transforms.audit import Verify
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs a command and returns its exit code; what a user did wrong never shows a traceback."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     try:
         flags, rest = _parser().parse_known_args(arguments)
         if rest and flags.command != "convert":

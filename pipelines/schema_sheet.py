@@ -17,6 +17,8 @@ def show_schema(console: Console, schema: Schema) -> None:
         console.print("Every column of the table is a feature, by its type.")
         return
     table = Table("feature", "kind", "shape", "from", "missing", box=None)
+    for column in table.columns:
+        column.no_wrap = True
     for name, feature in schema.features.items():
         table.add_row(name, *describe(feature))
     console.print(table)

@@ -23,7 +23,7 @@ def show_summary(console: Console, record: RunRecord, manifest: Manifest, direct
         table.add_row("(no split)", unplaced, "0", unplaced, "", "")
     console.print(table)
     for line in notes(manifest):
-        console.print(line, highlight=False)
+        console.print(line, highlight=False, soft_wrap=True)
     rate = f"{record.records:,} records in {record.seconds:,.1f} s"
     console.print(f"proven and published: {directory} ({rate})", highlight=False, soft_wrap=True)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
+from functools import cached_property
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -197,12 +198,12 @@ class Schema(BaseModel):
             raise ValueError("a schema needs features, or every_column: true")
         return self
 
-    @property
+    @cached_property
     def has_image(self) -> bool:
         """Whether any feature is a fact of an image, so that images have to be read."""
         return any(f.image_fact for f in self.features.values())
 
-    @property
+    @cached_property
     def class_features(self) -> tuple[str, ...]:
         """The Example keys of the features that hold class labels, in order."""
         return tuple(key for key, feature in self.features.items() if feature.classes)

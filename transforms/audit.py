@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import importlib
 import io
 import os
 import shutil
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
@@ -34,7 +36,7 @@ from transforms.progress import PULSE
 
 Verify = Literal["parse", "decode"]
 
-_BATCH_BYTES = 8 * 2**20
+_BATCH_BYTES = 2 * 2**20
 _MAX_BATCH = 1024
 _CHUNK_BYTES = 2**20
 
@@ -67,12 +69,26 @@ class _Contents:
 
 
 def tensorflow() -> Any:
-    """Returns TensorFlow, imported on first use and told to keep quiet."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")  # reading needs no GPU
-    import tensorflow
+    """Returns TensorFlow, imported on first use, quietly, and without a GPU."""
+    if "tensorflow" not in sys.modules:
+        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+        os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
+        with _no_stderr():
+            importlib.import_module("tensorflow")
+    return sys.modules["tensorflow"]
 
-    return tensorflow
+
+@contextmanager
+def _no_stderr() -> Iterator[None]:
+    """Drops what native code prints: at its import TensorFlow 2.21 heeds no log level."""
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
 
 
 def audit_shard(shard: ShardFiles, resolved: ResolvedSchema, verify: Verify) -> ShardAudit:
@@ -148,7 +164,7 @@ def _batches(path: str) -> Any:
     records = tf.data.TFRecordDataset(
         path, compression_type=_compression(path), buffer_size=_BATCH_BYTES
     )
-    return records.batch(_batch_size(path)).prefetch(1)
+    return records.batch(_batch_size(path))
 
 
 def _batch_size(path: str) -> int:

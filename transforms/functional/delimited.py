@@ -55,7 +55,7 @@ def read_rows(
         try:
             fields = next(reader, None)
         except csv.Error as error:
-            yield _malformed(file, line, f"{error}; write a quote within a field as two quotes")
+            yield _malformed(file, line, _explain(error))
             continue
         except (EOFError, OSError) as error:  # a gzip stream that ends early or is damaged
             yield _malformed(file, line, f"the table cannot be read on from here: {error}")
@@ -96,6 +96,13 @@ def _row(
 
 def _undecodable(text: str) -> bool:
     return not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def _explain(error: csv.Error) -> str:
+    """Returns what the csv module says, with the remedy."""
+    if "unexpected end" in str(error):
+        return "the quote that opens here is never closed: the rest of the table is lost in it"
+    return f"{error}; write a quote within a field as two quotes"
 
 
 def _malformed(file: str, line: int, detail: str) -> Reject:

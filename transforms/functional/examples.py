@@ -7,8 +7,9 @@ sorted by key, so that equal examples are equal bytes.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
-from schemas.example_pb2 import BytesList, Example, Feature, Features, FloatList, Int64List
+from schemas.example_pb2 import Example, Feature
 from schemas.features import Feature as FeatureSpec
 from schemas.features import ImageFact, Kind, Schema
 from schemas.records import FeatureValue, ImageRef, SerializedExample, StoredImage
@@ -31,18 +32,25 @@ def encode_example(specs: Mapping[str, FeatureSpec], values: Mapping[str, Featur
         specs: Example key to feature; its kind decides the list.
         values: Example key to a value, a list of values, or None for the empty list.
     """
-    features = {name: _feature(specs[name].kind, value) for name, value in values.items()}
-    example = Example(features=Features(feature=features))
+    example = Example()
+    features = example.features.feature
+    for name, value in values.items():
+        _fill(features[name], specs[name].kind, value)
     return example.SerializeToString(deterministic=True)
 
 
-def _feature(kind: Kind, value: FeatureValue) -> Feature:
-    items = value if isinstance(value, list) else [] if value is None else [value]
+def _fill(feature: Feature, kind: Kind, value: FeatureValue) -> None:
+    """Puts values in their list, in place: assembling messages from parts copies the image."""
+    items: Any = value if isinstance(value, list) else [] if value is None else [value]
     if kind is Kind.BYTES:
-        return Feature(bytes_list=BytesList(value=items))  # type: ignore[arg-type]
-    if kind is Kind.FLOAT:
-        return Feature(float_list=FloatList(value=items))  # type: ignore[arg-type]
-    return Feature(int64_list=Int64List(value=items))  # type: ignore[arg-type]
+        feature.bytes_list.SetInParent()
+        feature.bytes_list.value.extend(items)
+    elif kind is Kind.FLOAT:
+        feature.float_list.SetInParent()
+        feature.float_list.value.extend(items)
+    else:
+        feature.int64_list.SetInParent()
+        feature.int64_list.value.extend(items)
 
 
 def _fact(image: StoredImage, fact: ImageFact) -> FeatureValue:

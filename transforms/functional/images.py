@@ -58,7 +58,7 @@ def _stored(
     _check_form(image, format_, data)
     channels = _CHANNELS[image.mode] + (image.mode == "P" and "transparency" in image.info)
     if decode == "full":
-        _read_every_bit(image, format_)
+        _read_every_bit(image, format_, len(data))
     return StoredImage(data, format_, height, width, channels, hashlib.sha256(data).hexdigest())
 
 
@@ -94,15 +94,16 @@ def _check_form(image: Image.Image, format_: str, data: bytes) -> None:
         raise RecordError(Reason.UNSUPPORTED_FORMAT, detail)
 
 
-def _read_every_bit(image: Image.Image, format_: str) -> None:
+def _read_every_bit(image: Image.Image, format_: str, size: int) -> None:
     """Decodes the image as far as it takes to see that none of its coded data is damaged.
 
-    A JPEG at an eighth of its size reads all entropy-coded data and skips most of the inverse
-    transform: 30 % less work, with the full decode's verdict. `_check_form` has kept out the
-    lossless process, on which Pillow 12.3's scaled decode corrupts the heap.
+    A JPEG at an eighth of its size, and without its colours, reads all entropy-coded data and skips
+    most of the inverse transform: a third less work, with the full decode's verdict. `_check_form`
+    has kept out the lossless process, on which Pillow 12.3's scaled decode corrupts the heap.
     """
-    if format_ == "jpeg":
-        image.draft(None, (1, 1))
+    if format_ == "jpeg" and isinstance(image, ImageFile.ImageFile):
+        image.draft("L", (1, 1))
+        image.decodermaxblock = size  # in one piece: libjpeg then never decodes a row twice
     image.load()
 
 
