@@ -6,14 +6,44 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from transforms.progress import PULSE, Pulse
 
-_POLL_SECONDS = 0.25
+_POLL_SECONDS = 0.2
 _LINE_SECONDS = 10.0
+
+
+class Stage(NamedTuple):
+    """What a run is at.
+
+    Attributes:
+        name: in a word.
+        done: rows that are through it.
+        total: rows that have to be, or None while nobody knows.
+    """
+
+    name: str
+    done: int
+    total: int | None
+
+
+def stage_of(pulse: Pulse) -> Stage:
+    """Returns the stage that the counts of a run tell.
+
+    >>> stage_of(Pulse(surveyed=7)), stage_of(Pulse(total=9, placed=9, written=2, rejected=1))
+    (Stage(name='surveying', done=7, total=None), Stage(name='writing', done=3, total=9))
+    """
+    if not pulse.total:
+        return Stage("surveying", pulse.surveyed, None)
+    if pulse.verified:
+        return Stage("verifying", pulse.verified, pulse.written)
+    if pulse.written or pulse.rejected:
+        return Stage("writing", pulse.written + pulse.rejected, pulse.placed)
+    return Stage("placing", pulse.placed, pulse.total)
 
 
 @contextmanager
@@ -41,39 +71,37 @@ def progress(console: Console, watch: bool) -> Iterator[None]:
 
 def _show_bar(console: Console, done: threading.Event) -> None:
     columns = (
-        TextColumn("{task.description:<10}"),
+        TextColumn("{task.description:<9}"),
         BarColumn(),
-        TextColumn("{task.completed:,.0f}/{task.total:,.0f} {task.fields[note]}"),
+        TextColumn("{task.fields[counts]}"),
         TimeElapsedColumn(),
         TextColumn("left"),
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("surveying", total=0, note="")
-        began = time.monotonic()
+        name, began = "surveying", time.monotonic()
+        task = bar.add_task(name, total=None, counts="")
         while not done.wait(_POLL_SECONDS):
-            began = began if PULSE.written else time.monotonic()
-            stage, completed = stage_of(PULSE)
-            seconds = max(time.monotonic() - began, _POLL_SECONDS)
-            note = f"{PULSE.written / seconds:,.0f}/s  {PULSE.rejected:,} rejected"
-            bar.update(task, description=stage, completed=completed, total=PULSE.total, note=note)
+            stage = stage_of(PULSE)
+            if stage.name != name:
+                name, began = stage.name, time.monotonic()
+                bar.reset(task, description=name, total=stage.total)
+            counts = describe(stage, time.monotonic() - began, PULSE.rejected)
+            bar.update(task, completed=stage.done, total=stage.total, counts=counts)
 
 
 def _show_lines(console: Console, done: threading.Event) -> None:
     began = time.monotonic()
     while not done.wait(_LINE_SECONDS):
-        stage, completed = stage_of(PULSE)
-        console.print(
-            f"{time.monotonic() - began:.0f} s: {stage}, {completed:,} of {PULSE.total:,} rows, "
-            f"{PULSE.rejected:,} rejected",
-            highlight=False,
-        )
+        stage, seconds = stage_of(PULSE), time.monotonic() - began
+        of_all = f" of {stage.total:,}" if stage.total else ""
+        line = f"{seconds:.0f} s: {stage.name}, {stage.done:,}{of_all} rows"
+        console.print(f"{line}, {PULSE.rejected:,} rejected", highlight=False)
 
 
-def stage_of(pulse: Pulse) -> tuple[str, int]:
-    """Returns the stage that a run is in, and the rows that are through it."""
-    if not pulse.total:
-        return "surveying", 0
-    if pulse.verified:
-        return "verifying", pulse.verified + pulse.rejected
-    return "writing", pulse.written + pulse.rejected
+def describe(stage: Stage, seconds: float, rejected: int) -> str:
+    """Returns a stage's counts in words: how many of how many, how fast, how many rejected."""
+    of_all = f"/{stage.total:,}" if stage.total else ""
+    rate = stage.done / seconds if seconds > 0 else 0
+    lost = f", {rejected:,} rejected" if rejected else ""
+    return f"{stage.done:,}{of_all} ({rate:,.0f}/s{lost})"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 FeatureValue: TypeAlias = int | float | bytes | list[int] | list[float] | list[bytes] | None
 """The value of one feature: None where an image has yet to give it, or for an empty list."""
@@ -32,29 +32,30 @@ class Row:
         return f"{self.file}:{self.line}"
 
 
-@dataclass(frozen=True)
-class ImageRef:
+class ImageRef(NamedTuple):
     """A row that is ready to become an example, but for its image: this is what is shuffled.
+
+    A tuple, because a shard's references are all in memory at once. They sort by key and source.
 
     Attributes:
         key: the row's stable identity.
+        file: the table that the row stands in.
+        line: and its line there.
         uri: where the image is; "" if the schema needs none.
         start: first byte of the image within the file, or None for the whole file.
         stop: the byte after its last.
         values: one value for each feature of the schema, in order; None for facts of the image.
-        file: the table that the row stands in.
-        line: and its line there.
         split: the row's own split, or "".
         group: the value that keeps rows together in one split, or "" for the key.
     """
 
     key: str
+    file: str
+    line: int
     uri: str
     start: int | None
     stop: int | None
     values: tuple[FeatureValue, ...]
-    file: str
-    line: int
     split: str = ""
     group: str = ""
 

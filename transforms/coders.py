@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from apache_beam import coders
 
 from schemas.records import ImageRef
@@ -14,11 +16,12 @@ class ImageRefCoder(coders.Coder):
 
     def encode(self, value: ImageRef) -> bytes:
         """Returns the reference's fields, encoded."""
-        return bytes(self._values.encode(tuple(vars(value).values())))
+        return bytes(self._values.encode(tuple(value)))
 
     def decode(self, encoded: bytes) -> ImageRef:
         """Returns the reference that was encoded."""
-        return ImageRef(*self._values.decode(encoded))
+        ref = ImageRef._make(self._values.decode(encoded))
+        return ref._replace(file=sys.intern(ref.file))  # one string for all rows of a table
 
     def is_deterministic(self) -> bool:
         """Returns that references are never keys."""

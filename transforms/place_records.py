@@ -16,6 +16,7 @@ from schemas.rejects import Reject
 from transforms.functional.placement import SplitRanges, order_of, shard_of, split_of
 from transforms.functional.shard_order import duplicate_of
 from transforms.outcome import REJECTS, rejected
+from transforms.progress import PULSE
 from transforms.survey_rows import Place, Surveyed
 
 ShardId = tuple[str, int]
@@ -55,16 +56,17 @@ class PlaceRecords(beam.PTransform):
 
     def expand(self, refs: PCollection[ImageRef]) -> Placement:
         """Adds the placing, and the count of rows by split."""
-        outputs = refs | "Place" >> beam.FlatMap(
+        placing = beam.FlatMap(
             _place_tagged,
             AsSingleton(self.surveyed.plan),
             AsDict(self.surveyed.repeats),
             self.ranges,
             self.seed,
-        ).with_outputs(REJECTS, main="placed").with_output_types(Placed)
+        ).with_output_types(Placed)  # so that the shuffle encodes them by their coder
+        outputs = refs | "Place" >> placing.with_outputs(REJECTS, main="placed")
         rows = (
             outputs.placed
-            | "SplitOfPlaced" >> beam.Map(split_of_placed)
+            | "SplitOfPlaced" >> beam.Map(split_of_placed).with_output_types(str)
             | "RowsBySplit" >> beam.combiners.Count.PerElement()
         )
         return Placement(outputs.placed, rows, outputs[REJECTS])
@@ -95,6 +97,7 @@ def _place_tagged(
     ranges: SplitRanges,
     seed: int,
 ) -> Iterator[Placed | TaggedOutput]:
+    PULSE.placed += 1
     order = order_of(ref.key, seed)
     first = repeats.get(order) if repeats else None
     if first and first != (ref.file, ref.line):

@@ -10,20 +10,24 @@ class Pulse:
     """Counts that workers raise as they go; retries count twice.
 
     Attributes:
-        total: rows to convert, once the survey has counted them.
+        surveyed: rows looked at.
+        total: all rows, once the survey has counted them.
+        placed: rows placed in a shard, or rejected before.
         written: records written.
-        rejected: rows rejected.
+        rejected: rows rejected while records were written.
         verified: records re-read.
     """
 
+    surveyed: int = 0
     total: int = 0
+    placed: int = 0
     written: int = 0
     rejected: int = 0
     verified: int = 0
 
     def reset(self) -> None:
         """Begins anew."""
-        self.total = self.written = self.rejected = self.verified = 0
+        self.__init__()  # type: ignore[misc]
 
 
 PULSE = Pulse()

@@ -41,7 +41,7 @@ class ReconcileBooks(beam.PTransform):
         unread = self.unread | "CountUnread" >> beam.combiners.Count.Globally()
         reasons = (
             self.rejects
-            | "ReasonOfReject" >> beam.Map(split_and_reason)
+            | "ReasonOfReject" >> beam.Map(split_and_reason).with_output_types(tuple[str, str])
             | "CountReasons" >> beam.combiners.Count.PerElement()
         )
         once: Any = audits.pipeline | "Once" >> beam.Create([None])

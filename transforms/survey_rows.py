@@ -61,7 +61,8 @@ class SurveyRows(beam.PTransform):
             return Surveyed(plan, rows.pipeline | "NoRepeats" >> beam.Create([]))
         repeats = (
             rows
-            | "PlaceOfKey" >> beam.FlatMap(place_of_key, self.surveyor)
+            | "PlaceOfKey"
+            >> beam.FlatMap(place_of_key, self.surveyor).with_output_types(tuple[bytes, Place])
             | "PlacesByKey" >> beam.CombinePerKey(FirstPlaceFn())  # order, (count, place)
             | "Repeated" >> beam.FlatMapTuple(only_repeated)
         )
@@ -85,6 +86,7 @@ class SurveyFn(beam.CombineFn):
     def add_input(self, survey: Survey, row: Row) -> Survey:
         """Returns the survey with one more row."""
         survey.add(row, self.surveyor)
+        PULSE.surveyed += 1
         return survey
 
     def merge_accumulators(self, surveys: Iterable[Survey]) -> Survey:

@@ -79,12 +79,12 @@ def bind(row: Row, binding: Binding) -> ImageRef:
     identity = identity_of(row, binding)
     return ImageRef(
         key=identity.key,
+        file=row.file,
+        line=row.line,
         uri=identity.uri,
         start=None,
         stop=None,
         values=tuple([read(row, identity.key) for read in binding.readers]),
-        file=row.file,
-        line=row.line,
         split=identity.split,
         group=identity.group,
     )

@@ -15,7 +15,7 @@ def in_order(placed: Iterable[tuple[bytes, ImageRef]]) -> tuple[list[ImageRef], 
     """
     kept: list[ImageRef] = []
     repeated: list[Reject] = []
-    for _, ref in sorted(placed, key=_place):
+    for _, ref in sorted(placed):
         if kept and kept[-1].key == ref.key:
             repeated.append(duplicate_of(ref, kept[-1].file, kept[-1].line))
         else:
@@ -27,8 +27,3 @@ def duplicate_of(ref: ImageRef, file: str, line: int) -> Reject:
     """Returns the reject of a row whose key stands in an earlier one."""
     detail = f"the key stands in {file}:{line}, too; only the first row counts"
     return Reject(ref.key, ref.uri, ref.source, Reason.DUPLICATE_KEY, detail)
-
-
-def _place(placed: tuple[bytes, ImageRef]) -> tuple[bytes, str, str, int]:
-    order, ref = placed
-    return order, ref.key, ref.file, ref.line
