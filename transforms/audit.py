@@ -14,6 +14,7 @@ import os
 import shutil
 import sys
 import tempfile
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -36,6 +37,7 @@ from transforms.progress import PULSE
 
 Verify = Literal["parse", "decode"]
 
+_IMPORTING = threading.Lock()
 _BATCH_BYTES = 2 * 2**20
 _MAX_BATCH = 1024
 _CHUNK_BYTES = 2**20
@@ -70,11 +72,12 @@ class _Contents:
 
 def tensorflow() -> Any:
     """Returns TensorFlow, imported on first use, quietly, and without a GPU."""
-    if "tensorflow" not in sys.modules:
-        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-        os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
-        with _no_stderr():
-            importlib.import_module("tensorflow")
+    with _IMPORTING:
+        if "tensorflow" not in sys.modules:
+            os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+            os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
+            with _no_stderr():
+                importlib.import_module("tensorflow")
     return sys.modules["tensorflow"]
 
 
@@ -159,12 +162,16 @@ def _read(
 
 
 def _batches(path: str) -> Any:
-    """Returns a shard's records in batches of some megabytes."""
+    """Returns a shard's records in batches of some megabytes, one at a time."""
     tf = tensorflow()
+    options = tf.data.Options()
+    options.autotune.enabled = False  # it would buffer ahead by the free memory that it sees
+    options.experimental_optimization.inject_prefetch = False
+    options.threading.private_threadpool_size = 1
     records = tf.data.TFRecordDataset(
         path, compression_type=_compression(path), buffer_size=_BATCH_BYTES
     )
-    return records.batch(_batch_size(path))
+    return records.batch(_batch_size(path)).with_options(options)
 
 
 def _batch_size(path: str) -> int:

@@ -1,0 +1,1 @@
+"""The tests; `tests.images` draws the pictures that they use."""
