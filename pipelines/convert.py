@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 
 import apache_beam as beam
@@ -11,13 +12,14 @@ from apache_beam.pvalue import AsIter, PCollection
 from pipelines.input_tables import InputTables, look_at_tables
 from pipelines.publish import publish
 from pipelines.run_record import RunContext, RunRecord, finished
-from pipelines.runners import make_runner, runner_name
+from pipelines.runners import is_in_process, make_runner, runner_name
 from pipelines.target import Target, choose_target
 from schemas import layout
 from schemas.config import ConvertConfig
 from schemas.errors import RunError, UsageError
 from schemas.features import Schema
 from schemas.plan import ResolvedSchema
+from transforms.audit import tensorflow
 from transforms.bind_rows import BindRows
 from transforms.files import exists, open_binary, write_bytes
 from transforms.functional.binding import Binding
@@ -129,6 +131,8 @@ def run(job: Conversion, options: PipelineOptions) -> RunRecord:
     Whatever goes wrong while the engine runs ends in run.json and in the record, not in a raise:
     the caller reports both alike.
     """
+    if is_in_process(options):  # while the graph is built; on other engines workers import it
+        threading.Thread(target=tensorflow, daemon=True).start()
     try:
         pipeline = beam.Pipeline(runner=make_runner(options), options=options)
         build(pipeline, job)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from schemas.plan import Plan
 
@@ -23,6 +23,7 @@ class ShardInfo:
         crc32c: of the uncompressed stream of framed records.
         index_crc32c: of the file that indexes its records.
         classes: how often each class occurs.
+        images: how many images got which treatment.
     """
 
     split: str
@@ -32,6 +33,7 @@ class ShardInfo:
     crc32c: int
     index_crc32c: int
     classes: ClassCounts
+    images: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -158,10 +160,12 @@ class DatasetInfo:
         plan: what it was written by.
         books: where the rows went.
         shards: one audit a shard, in order.
+        images: how many images got which treatment.
         problems: why it must not be published, if anything speaks against it.
     """
 
     plan: Plan
     books: Books
     shards: tuple[ShardAudit, ...]
+    images: Mapping[str, int]
     problems: tuple[Problem, ...]

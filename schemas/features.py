@@ -6,7 +6,19 @@ from enum import Enum
 from functools import cached_property
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictFloat,
+    StrictInt,
+    StrictStr,
+    model_validator,
+)
+
+from schemas.image_settings import ImageSettings
 
 
 class Kind(str, Enum):
@@ -27,7 +39,7 @@ class Origin(str, Enum):
 
 
 class ImageFact(str, Enum):
-    """What can be said of an image as it is stored in the record."""
+    """What can be said of an image: as it is stored, and, from `source_format` on, as it was."""
 
     BYTES = "bytes"
     FORMAT = "format"
@@ -35,16 +47,24 @@ class ImageFact(str, Enum):
     WIDTH = "width"
     CHANNELS = "channels"
     SHA256 = "sha256"
+    SOURCE_FORMAT = "source_format"
+    MODE = "mode"
+    BIT_DEPTH = "bit_depth"
+    FRAMES = "frames"
+    ORIENTATION = "orientation"
+    TRANSCODED = "transcoded"
 
 
-KIND_OF_FACT = {
-    ImageFact.BYTES: Kind.BYTES,
-    ImageFact.FORMAT: Kind.BYTES,
-    ImageFact.HEIGHT: Kind.INT64,
-    ImageFact.WIDTH: Kind.INT64,
-    ImageFact.CHANNELS: Kind.INT64,
-    ImageFact.SHA256: Kind.BYTES,
-}
+_TEXT_FACTS = frozenset(
+    {
+        ImageFact.BYTES,
+        ImageFact.FORMAT,
+        ImageFact.SHA256,
+        ImageFact.SOURCE_FORMAT,
+        ImageFact.MODE,
+    }
+)
+KIND_OF_FACT = {fact: Kind.BYTES if fact in _TEXT_FACTS else Kind.INT64 for fact in ImageFact}
 
 
 class Missing(str, Enum):
@@ -120,7 +140,7 @@ class Feature(BaseModel):
     shape: tuple[Annotated[int, Field(gt=0)], ...] | None = Field(default=None, max_length=1)
     classes: bool = False
     missing: Missing = Missing.REQUIRED
-    default: int | float | str | None = Field(default=None, union_mode="left_to_right")
+    default: StrictBool | StrictInt | StrictFloat | StrictStr | None = None
     separator: str = Field(default="|", min_length=1)
 
     @model_validator(mode="after")
@@ -132,7 +152,17 @@ class Feature(BaseModel):
             raise ValueError("a feature with classes holds their ids: its kind is int64")
         if self.default is not None and (self.shape is not None or self.classes):
             raise ValueError("only a single value that is no class can have a default")
+        if self.default is not None and not self._holds(self.default):
+            raise ValueError(f"the default {self.default!r} is no {self.kind.value}")
         return self
+
+    def _holds(self, value: bool | int | float | str) -> bool:
+        """Whether the feature's kind can hold a value as it is."""
+        if self.kind is Kind.BYTES:
+            return isinstance(value, str)
+        if self.kind is Kind.INT64:
+            return isinstance(value, int) and -(2**63) <= value < 2**63
+        return isinstance(value, int | float) and not isinstance(value, bool)
 
     @property
     def source(self) -> Source:
@@ -157,20 +187,6 @@ class Feature(BaseModel):
         if self.source.origin in (Origin.COLUMN, Origin.CLASS_NAME):
             return self.source.name
         return None
-
-
-class ImageSettings(BaseModel):
-    """How images are found and checked.
-
-    Attributes:
-        column: the schema column that holds the image's path.
-        max_pixels: height times width above which an image is rejected, from its header.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    column: str = "image"
-    max_pixels: int = Field(default=178_956_970, gt=0)
 
 
 class Schema(BaseModel):

@@ -68,6 +68,7 @@ class Manifest(BaseModel):
         dataset_schema: the settled schema; "schema" in the file.
         classes: feature to its class names.
         input: where all rows went.
+        images: how many images got which treatment.
         splits: where each split's rows went, and its shards.
         sidecars: the other files' digests.
     """
@@ -82,6 +83,7 @@ class Manifest(BaseModel):
     dataset_schema: Schema
     classes: dict[str, tuple[str, ...]]
     input: InputEntry
+    images: dict[str, int]
     splits: dict[str, SplitEntry]
     sidecars: dict[str, str]
 
@@ -110,6 +112,7 @@ def manifest_of(info: DatasetInfo, config: ConvertConfig, sidecars: Mapping[str,
             unplaced=books.unplaced,
             reasons=dict(books.reasons),
         ),
+        images=dict(info.images),
         splits={split: _split_entry(info, split) for split in info.plan.shards},
         sidecars=dict(sidecars),
     )

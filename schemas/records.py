@@ -76,6 +76,13 @@ class StoredImage:
         width: in pixels.
         channels: 1, 2, 3 or 4.
         sha256: hex digest of `data`.
+        source_format: what the file was.
+        mode: Pillow's name for the kind of its pixels.
+        bit_depth: of its samples.
+        frames: of an animation, or pages; the first is stored.
+        orientation: EXIF's, 1 to 8, of the file.
+        transcoded: 1 if the picture was encoded anew, 0 if it passed through.
+        treatment: what was done, in words, to be counted by.
     """
 
     data: bytes
@@ -84,6 +91,13 @@ class StoredImage:
     width: int
     channels: int
     sha256: str
+    source_format: str = ""
+    mode: str = ""
+    bit_depth: int = 8
+    frames: int = 1
+    orientation: int = 1
+    transcoded: int = 0
+    treatment: str = ""
 
 
 @dataclass(frozen=True)
@@ -94,8 +108,10 @@ class SerializedExample:
         ref: the reference that it was made from.
         data: the serialized message.
         image_sha256: hex digest of the image as stored, or "" without one.
+        treatment: what was done to the image, or "" without one.
     """
 
     ref: ImageRef
     data: bytes
-    image_sha256: str
+    image_sha256: str = ""
+    treatment: str = ""

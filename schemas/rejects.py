@@ -73,7 +73,7 @@ class Reject:
 
     def to_json(self) -> str:
         """Returns one line of rejects/rejects-*.jsonl."""
-        return json.dumps(
+        line = json.dumps(
             {
                 "key": self.key,
                 "uri": self.uri,
@@ -83,3 +83,4 @@ class Reject:
             },
             ensure_ascii=False,
         )
+        return line.encode("utf-8", "backslashreplace").decode("utf-8")  # names that are no UTF-8

@@ -17,7 +17,6 @@ import tempfile
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, Literal, cast
@@ -40,7 +39,7 @@ Verify = Literal["parse", "decode"]
 _IMPORTING = threading.Lock()
 _BATCH_BYTES = 2 * 2**20
 _MAX_BATCH = 1024
-_CHUNK_BYTES = 2**20
+_CHUNK_BYTES = 2**18
 
 
 @dataclass(frozen=True)
@@ -106,10 +105,8 @@ def audit_shard(shard: ShardFiles, resolved: ResolvedSchema, verify: Verify) -> 
         OSError: if the file is not there or cannot be read.
     """
     with _local(layout.join(shard.directory, shard.file)) as path:
-        with ThreadPoolExecutor(1) as beside:  # hashing frees the interpreter lock
-            digests = beside.submit(_digests, path)
-            contents, problems = _read(path, shard, resolved, verify)
-        size, sha256, crc32c = digests.result()
+        size, sha256, crc32c = _digests(path)
+        contents, problems = _read(path, shard, resolved, verify)
     index_sha256, index_crc32c, index_problems = _audit_index(shard, contents)
     return ShardAudit(
         split=shard.split,
@@ -169,7 +166,7 @@ def _batches(path: str) -> Any:
     options.experimental_optimization.inject_prefetch = False
     options.threading.private_threadpool_size = 1
     records = tf.data.TFRecordDataset(
-        path, compression_type=_compression(path), buffer_size=_BATCH_BYTES
+        path, compression_type=_compression(path), buffer_size=_CHUNK_BYTES
     )
     return records.batch(_batch_size(path)).with_options(options)
 
@@ -267,15 +264,16 @@ def _audit_index(shard: ShardFiles, contents: _Contents) -> tuple[str, int, list
 
 def _digests(path: str) -> tuple[int, str, int]:
     """Returns a file's size and digest, and the checksum of what it holds uncompressed."""
-    digest, size = hashlib.sha256(), 0
+    digest, size, crc = hashlib.sha256(), 0, 0
     with open(path, "rb") as stream:
         while chunk := stream.read(_CHUNK_BYTES):
             digest.update(chunk)
+            crc = google_crc32c.extend(crc, chunk)
             size += len(chunk)
-    return size, digest.hexdigest(), _stream_crc32c(path)
+    return size, digest.hexdigest(), _unzipped_crc32c(path) if _compression(path) else crc
 
 
-def _stream_crc32c(path: str) -> int:
+def _unzipped_crc32c(path: str) -> int:
     crc = 0
     try:
         with _uncompressed(path) as stream:

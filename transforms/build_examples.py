@@ -12,14 +12,16 @@ from apache_beam.pvalue import AsSingleton, PCollection, TaggedOutput
 from apache_beam.utils.shared import Shared
 
 from schemas.config import Decode
+from schemas.image_settings import ImageSettings
 from schemas.plan import Plan
-from schemas.records import ImageRef, SerializedExample
+from schemas.records import ImageRef, SerializedExample, StoredImage
 from schemas.rejects import RecordError, Reject
 from transforms.files import read_bytes
 from transforms.functional.examples import build_example
-from transforms.functional.images import transcode
+from transforms.functional.images import keep, plain_source, transcode
 from transforms.functional.read_ahead import map_ahead
 from transforms.outcome import REJECTS, Outcome, rejected
+from transforms.sandbox import run_apart
 
 _WINDOW_A_THREAD = 4
 _BATCH_REFS = 256
@@ -79,13 +81,26 @@ def build_one(ref: ImageRef, plan: Plan, decode: Decode) -> SerializedExample | 
     """Returns the example of a reference, or its reject."""
     schema = plan.resolved.schema
     try:
-        image = None
-        if schema.has_image:
-            data = read_bytes(ref.uri, ref.start, ref.stop)
-            image = transcode(data, schema.image, decode)
+        image = read_image(ref, schema.image, decode) if schema.has_image else None
         return build_example(schema, ref, image)
     except RecordError as error:
         return Reject(ref.key, ref.uri, ref.source, error.reason, error.detail)
+
+
+def read_image(ref: ImageRef, settings: ImageSettings, decode: Decode) -> StoredImage:
+    """Returns a reference's image as the record will hold it.
+
+    Plain ones are decoded right here; all others in a process of their own, where they can take as
+    long as they like, as much memory, or crash.
+
+    Raises:
+        RecordError: if it cannot be had, or is not to be stored.
+    """
+    data = read_bytes(ref.uri, ref.start, ref.stop)
+    source = plain_source(data, settings)
+    if source is not None:
+        return keep(data, source, settings, decode)
+    return run_apart(transcode, data, settings, decode, timeout=settings.timeout)
 
 
 def num_threads() -> int:

@@ -65,7 +65,7 @@ def read_part(part: TablePart, columns: tuple[str, ...] | None) -> Iterator[Row 
         elif file.format == "jsonl":
             yield from json_lines.read_rows(stream, file.path, columns)
         else:
-            table = pq.ParquetFile(stream)
+            table = pq.ParquetFile(stream, page_checksum_verification=True)
             group = part.row_group or 0
             yield from parquet.read_row_group(table, group, part.first, file.path, columns)
 

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import Future
 from dataclasses import dataclass
 
 import apache_beam as beam
 from apache_beam.pvalue import AsSingleton, PCollection
+from apache_beam.transforms.window import GlobalWindows
+from apache_beam.utils.shared import Shared
+from apache_beam.utils.windowed_value import WindowedValue
 
 from schemas import layout
 from schemas.config import ConvertConfig
 from schemas.dataset_info import ShardAudit, ShardInfo
 from schemas.plan import Plan
 from transforms.audit import ShardFiles, audit_shard, tensorflow
+from transforms.build_examples import new_executor
 
 
 @dataclass(eq=False)
@@ -39,14 +44,21 @@ class VerifyShards(beam.PTransform):
 
 
 class _Audit(beam.DoFn):
+    """Audits the shards of a bundle, as many at once as there are cores."""
+
     def __init__(self, config: ConvertConfig, directory: str) -> None:
         self._config = config
         self._directory = directory
+        self._shared = Shared()
 
     def setup(self) -> None:
         tensorflow()
+        self._executor = self._shared.acquire(new_executor)
 
-    def process(self, info: ShardInfo, plan: Plan) -> Iterator[ShardAudit]:
+    def start_bundle(self) -> None:
+        self._audits: list[Future[ShardAudit]] = []
+
+    def process(self, info: ShardInfo, plan: Plan) -> None:
         config, split, index = self._config, info.split, info.index
         count = plan.shards[split]
         files = ShardFiles(
@@ -56,4 +68,8 @@ class _Audit(beam.DoFn):
             file=layout.shard_name(config.name, split, index, count, config.compression),
             records=layout.records_name(split, index, count),
         )
-        yield audit_shard(files, plan.resolved, config.verify)
+        self._audits.append(self._executor.submit(audit_shard, files, plan.resolved, config.verify))
+
+    def finish_bundle(self) -> Iterator[WindowedValue]:
+        for audit in self._audits:
+            yield GlobalWindows.windowed_value(audit.result())

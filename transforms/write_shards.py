@@ -205,6 +205,7 @@ class ShardWriter:
         self._classes: dict[str, Counter[int]] = {
             name: Counter() for name in plan.resolved.schema.class_features
         }
+        self._images: Counter[str] = Counter()
         self._payload = 0
 
     def write(self, built: Iterable[SerializedExample | Reject]) -> Iterator[Reject]:
@@ -228,6 +229,7 @@ class ShardWriter:
             crc32c=self._shard.temp_handle.crc32c,
             index_crc32c=self._records.temp_handle.crc32c,
             classes={name: dict(counts) for name, counts in self._classes.items()},
+            images=dict(self._images),
         )
         return WrittenShard(info, shard, records)
 
@@ -235,6 +237,8 @@ class ShardWriter:
         self._shard.write(example.data)
         self._record_index.add(example)
         self._payload += len(example.data)
+        if example.treatment:
+            self._images[example.treatment] += 1
         features = self._plan.resolved.schema.features
         for name, value in zip(features, example.ref.values, strict=True):
             if name in self._classes:

@@ -125,8 +125,9 @@ def resolve_path(path: str, table: str, image_root: str | None) -> str:
     """
     if not path or path.startswith("/") or _URL.match(path):
         return path
-    root = table.rpartition("/")[0] if image_root is None else image_root
-    return posixpath.join(root, path)
+    if image_root is None:
+        return table[: table.rfind("/") + 1] + path
+    return posixpath.join(image_root, path)
 
 
 def _image_path(row: Row, binding: Binding) -> str:

@@ -6,6 +6,7 @@ one; an identifier with leading zeros, or beyond 64 bits, stays text.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from typing import Any
 from schemas.features import Feature, Kind, Missing, Origin, Source
 from transforms.functional.values import looks_boolean, looks_integer, looks_number
 
+_INTEGRAL = re.compile(r"[+-]?\d+", re.ASCII)
 _TYPES = {bool: "bool", int: "int", float: "float", str: "text", bytes: "text"}
 
 
@@ -23,11 +25,13 @@ class ColumnKinds:
 
     Attributes:
         seen: column to the sorts of its values.
+        untyped: columns with untyped text.
         lists: columns that hold lists.
         filled: column to the number of rows with a value.
     """
 
     seen: dict[str, set[str]] = field(default_factory=dict)
+    untyped: set[str] = field(default_factory=set)
     lists: set[str] = field(default_factory=set)
     filled: Counter[str] = field(default_factory=Counter)
 
@@ -37,6 +41,8 @@ class ColumnKinds:
             sorts = self.seen.setdefault(column, set())
             if value is None:
                 continue
+            if is_text:
+                self.untyped.add(column)
             self.filled[column] += 1
             if isinstance(value, list):
                 self.lists.add(column)
@@ -48,6 +54,7 @@ class ColumnKinds:
         """Takes note of all that another has seen."""
         for column, sorts in other.seen.items():
             self.seen.setdefault(column, set()).update(sorts)
+        self.untyped |= other.untyped
         self.lists |= other.lists
         self.filled += other.filled
 
@@ -61,7 +68,7 @@ class ColumnKinds:
 
     def _feature(self, column: str, rows: int) -> Feature:
         sorts = self.seen[column]
-        kind = _kind(sorts)
+        kind = _kind(sorts, column in self.untyped)
         lacking = self.filled[column] < rows or ("empty" in sorts and kind is not Kind.BYTES)
         return Feature(
             kind=kind,
@@ -71,14 +78,12 @@ class ColumnKinds:
         )
 
 
-def _kind(sorts: set[str]) -> Kind:
-    """Returns the kind that holds the most of these; rows with other values become rejects."""
+def _kind(sorts: set[str], untyped: bool) -> Kind:
+    """Returns the kind that holds all of these, as untyped text does, or else the most of them."""
     values = sorts - {"empty"}
-    if not values or "text" in values or values == {"bool", "int", "float"}:
+    if not values or "text" in values or (untyped and values >= {"bool", "float"}):
         return Kind.BYTES
-    if "float" in values:
-        return Kind.FLOAT
-    return Kind.INT64
+    return Kind.FLOAT if "float" in values else Kind.INT64
 
 
 def _sort(value: Any, is_text: bool) -> str:
@@ -92,6 +97,6 @@ def _sort_of_text(text: str) -> str:
         return "empty"
     if looks_boolean(text):
         return "bool"
-    if looks_integer(text, True) and -(2**63) <= int(text) < 2**63:
-        return "int"
-    return "float" if looks_number(text) else "text"
+    if looks_integer(text, True):
+        return "int" if -(2**63) <= int(text) < 2**63 else "text"
+    return "float" if looks_number(text) and not _INTEGRAL.fullmatch(text) else "text"

@@ -8,11 +8,16 @@ from __future__ import annotations
 
 import csv
 import io
+import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO
 
 from schemas.records import Row
 from schemas.rejects import Reason, Reject
+from transforms.functional.values import has_surrogates
+
+UNREADABLE = (EOFError, OSError, zlib.error, UnicodeError)
+"""What a gzip stream raises that ends early or is damaged, and text that is no UTF-16."""
 
 MAX_FIELD_CHARACTERS = 16 * 2**20
 
@@ -27,7 +32,7 @@ def read_header(stream: BinaryIO, delimiter: str) -> list[str]:
         header: list[str] = next(_reader(stream, delimiter), [])
     except csv.Error as error:
         raise ValueError(str(error)) from error
-    if any(_undecodable(name) or "\0" in name for name in header):
+    if any(has_surrogates(name) or "\0" in name for name in header):
         raise ValueError("the first row is not text in UTF-8")
     return header
 
@@ -43,8 +48,12 @@ def read_rows(
         file: what to call the table in sources.
         columns: the columns to keep, or None for all.
     """
-    reader = _reader(stream, delimiter)
-    header: list[str] = next(reader, [])
+    try:
+        reader = _reader(stream, delimiter)
+        header: list[str] = next(reader, [])
+    except (csv.Error, *UNREADABLE) as error:
+        yield _malformed(file, 1, f"the table cannot be read: {error}")
+        return
     wanted = [
         (name, header.index(name))
         for name in (header if columns is None else columns)
@@ -57,7 +66,7 @@ def read_rows(
         except csv.Error as error:
             yield _malformed(file, line, _explain(error))
             continue
-        except (EOFError, OSError) as error:  # a gzip stream that ends early or is damaged
+        except UNREADABLE as error:
             yield _malformed(file, line, f"the table cannot be read on from here: {error}")
             return
         if fields is None:
@@ -89,13 +98,9 @@ def _row(
         return _malformed(file, line, f"{detail}; quote a field that holds the delimiter")
     present = len(fields)
     values = {name: fields[i] for name, i in wanted if i < present}
-    if bad := [name for name, value in values.items() if _undecodable(value)]:
+    if bad := [name for name, value in values.items() if has_surrogates(value)]:
         return _malformed(file, line, f"column {bad[0]!r} is not text in UTF-8")
     return Row(values, file, line, is_text=True)
-
-
-def _undecodable(text: str) -> bool:
-    return not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _explain(error: csv.Error) -> str:

@@ -22,7 +22,9 @@ def build_example(schema: Schema, ref: ImageRef, image: StoredImage | None) -> S
         for (name, feature), value in zip(schema.features.items(), ref.values, strict=True)
     }
     data = encode_example(schema.features, features)
-    return SerializedExample(ref, data, image.sha256 if image else "")
+    if image is None:
+        return SerializedExample(ref, data)
+    return SerializedExample(ref, data, image.sha256, image.treatment)
 
 
 def encode_example(specs: Mapping[str, FeatureSpec], values: Mapping[str, FeatureValue]) -> bytes:

@@ -1,34 +1,27 @@
 """What happens to an image on its way into a record.
 
-Decided by content, never by name. Upright JPEG (Huffman-coded, 8 bits, one or three components) and
-PNG pass through byte for byte, once they were decoded; all else is refused with its reason.
+JPEG (8 bits, baseline or progressive, one or three components) and PNG that already are as the
+settings want them pass through byte for byte, once every coded bit of them was read; all else that
+decodes is encoded anew. Only these two may reach a record: TensorFlow 2.21 misreads, refuses, or
+even dies of, some files of every other format.
 """
 
 from __future__ import annotations
 
 import hashlib
-import io
-import struct
-import zlib
 
-from PIL import ExifTags, Image, ImageFile, UnidentifiedImageError
+from PIL import ImageFile
 
 from schemas.config import Decode
-from schemas.features import ImageSettings
+from schemas.image_settings import ImageSettings
 from schemas.records import StoredImage
 from schemas.rejects import Reason, RecordError
-from transforms.functional import jpeg
-from transforms.functional.sniffing import HEAD_BYTES, sniff
+from transforms.functional import jpeg, pixels, png
+from transforms.functional.source_image import SourceImage, examine, opened
 
-Image.MAX_IMAGE_PIXELS = None  # the limit is ours, from the header: a policy, not a warning
-ImageFile.LOAD_TRUNCATED_IMAGES = False  # true would turn most damage into gray pixels
-
-_PILLOW_FORMATS = {"jpeg": "JPEG", "png": "PNG"}
-_CHANNELS = {"1": 1, "L": 1, "I": 1, "I;16": 1, "LA": 2, "P": 3, "RGB": 3, "RGBA": 4}
-_UPRIGHT = frozenset({0, 1})  # 0 is invalid, and what some cameras write for "not known"
-
-# What Pillow 12 raises for damage within a file of a known format.
-_DAMAGE = (OSError, SyntaxError, ValueError, EOFError, struct.error, zlib.error, IndexError)
+_MAX_SIDE = 1_000_000  # libpng's limit, and so that of every reader
+_PLAIN_EFFORT = 2**27  # pixels times scans: about a second of work
+_CHANNELS = {"L": 1, "I;16": 1, "LA": 2, "RGB": 3, "RGBA": 4}
 
 
 def transcode(data: bytes, settings: ImageSettings, decode: Decode = "full") -> StoredImage:
@@ -37,79 +30,169 @@ def transcode(data: bytes, settings: ImageSettings, decode: Decode = "full") -> 
     Args:
         data: the file's bytes.
         settings: limits and options.
-        decode: "full" reads every coded bit, "header" only as far as the size.
+        decode: "full" reads every coded bit, "header" only as far as the size, of images that pass
+            through.
 
     Raises:
-        RecordError: if it is no image, damaged, or of a form that is not stored.
+        RecordError: if it is no image, damaged, beyond the limits, or of a form that is not stored.
     """
-    format_ = _supported_format(data)
-    try:
-        with Image.open(io.BytesIO(data), formats=[_PILLOW_FORMATS[format_]]) as image:
-            return _stored(image, format_, data, settings, decode)
-    except _DAMAGE as error:
-        raise _damage(error) from error
+    source = examine(data)
+    check_limits(source, settings)
+    if passes_through(source, settings):
+        return keep(data, source, settings, decode)
+    if settings.unsupported == "reject":
+        raise RecordError(Reason.UNSUPPORTED_FORMAT, _why_not(source, settings))
+    return _encoded_anew(data, source, settings)
+
+
+def plain_source(data: bytes, settings: ImageSettings) -> SourceImage | None:
+    """Returns what the header says of an image that is to be kept and is harmless; None otherwise.
+
+    Harmless ones take little time and memory, and only well-trodden code. All others are for a
+    process of their own: what decodes them can crash, or take for ever.
+
+    Raises:
+        RecordError: if the header is damaged, or beyond the limits.
+    """
+    if not data.startswith((jpeg.SIGNATURE, png.SIGNATURE)):
+        return None
+    source = examine(data)
+    check_limits(source, settings)
+    effort = source.width * source.height * source.scans
+    return source if passes_through(source, settings) and effort <= _PLAIN_EFFORT else None
+
+
+def check_limits(source: SourceImage, settings: ImageSettings) -> None:
+    """Refuses images by what their headers say.
+
+    Raises:
+        RecordError: invalid_dimensions, too_many_pixels or animated.
+    """
+    width, height = source.width, source.height
+    if not 1 <= width <= _MAX_SIDE or not 1 <= height <= _MAX_SIDE:
+        raise RecordError(Reason.INVALID_DIMENSIONS, f"{width} x {height} pixels")
+    if width * height > settings.max_pixels:
+        detail = f"{width} x {height} pixels; the limit is {settings.max_pixels} (max_pixels)"
+        raise RecordError(Reason.TOO_MANY_PIXELS, detail)
+    if min(width, height) < settings.min_side:
+        detail = f"{width} x {height} pixels; the least is {settings.min_side} (min_side)"
+        raise RecordError(Reason.INVALID_DIMENSIONS, detail)
+    if source.frames > 1 and settings.animated == "reject":
+        raise RecordError(Reason.ANIMATED, f"{source.format} of {source.frames} frames")
+
+
+def passes_through(source: SourceImage, settings: ImageSettings) -> bool:
+    """Returns whether a file already is as the settings want it."""
+    return source.common and not _changes(source, settings)
+
+
+def _changes(source: SourceImage, settings: ImageSettings) -> list[str]:
+    """Returns what the settings ask to change in a picture, in words."""
+    gray = source.channels <= 2
+    size = _upright_size(source, settings)
+    asked = {
+        "upright": settings.orientation == "apply" and source.orientation != 1,
+        "opaque": source.has_alpha and (settings.alpha != "keep" or settings.format == "jpeg"),
+        "8 bits": source.bit_depth > 8 and settings.bit_depth == 8,
+        "in colour": settings.color == "rgb" and gray,
+        "in gray": settings.color == "gray" and not gray,
+        "resized": pixels.target_size(size, settings) != size,
+        f"as {settings.format}": settings.format not in ("keep", _family(source)),
+    }
+    return [change for change, is_asked in asked.items() if is_asked]
+
+
+def _upright_size(source: SourceImage, settings: ImageSettings) -> tuple[int, int]:
+    if settings.orientation == "apply" and source.orientation >= 5:
+        return source.height, source.width
+    return source.width, source.height
+
+
+def _family(source: SourceImage) -> str:
+    return "jpeg" if source.format == "mpo" else source.format
+
+
+def _why_not(source: SourceImage, settings: ImageSettings) -> str:
+    changes = _changes(source, settings)
+    if not source.common:
+        return f"{source.format} of mode {source.mode or 'unknown'}; not every reader takes it"
+    return f"{source.format}: would have to be made {', '.join(changes)}"
+
+
+def keep(data: bytes, source: SourceImage, settings: ImageSettings, decode: Decode) -> StoredImage:
+    """Returns a file that passes through as it is, but for what stands in it beside the picture.
+
+    Raises:
+        RecordError: truncated or corrupt.
+    """
+    if source.format == "mpo":
+        data = data[: jpeg.examine(data).end]
+    if settings.strip_metadata:
+        data = (png if source.format == "png" else jpeg).strip_metadata(data)
+    if decode == "full":
+        _read_every_bit(data, source)
+    size = (source.width, source.height)
+    return _stored(data, _family(source), size, source.channels, source, "")
+
+
+def _encoded_anew(data: bytes, source: SourceImage, settings: ImageSettings) -> StoredImage:
+    """Returns a picture decoded, changed as the settings ask, and encoded."""
+    with opened(data, _family(source)) as image:
+        image.load()
+        picture = pixels.canonical(image)
+        if settings.orientation == "apply":
+            picture = pixels.upright(picture, source.orientation)
+        if settings.bit_depth == 8 or settings.format in ("jpeg", "raw"):
+            picture = pixels.to_8_bits(picture)
+        if settings.alpha != "keep" or settings.format == "jpeg":
+            picture = pixels.without_alpha(picture, settings.background)
+        picture = pixels.in_color(picture, settings.color)
+        picture = pixels.resized(picture, settings)
+        made, format_ = pixels.encode(picture, settings)
+    how = ", ".join([f"{source.format} to {format_}", *_changes(source, settings)])
+    return _stored(made, format_, picture.size, _CHANNELS[picture.mode], source, how)
 
 
 def _stored(
-    image: Image.Image, format_: str, data: bytes, settings: ImageSettings, decode: Decode
+    data: bytes,
+    format_: str,
+    size: tuple[int, int],
+    channels: int,
+    source: SourceImage,
+    how: str,
 ) -> StoredImage:
-    width, height = image.size
-    _check_size(width, height, settings.max_pixels)
-    _check_form(image, format_, data)
-    channels = _CHANNELS[image.mode] + (image.mode == "P" and "transparency" in image.info)
-    if decode == "full":
-        _read_every_bit(image, format_, len(data))
-    return StoredImage(data, format_, height, width, channels, hashlib.sha256(data).hexdigest())
+    return StoredImage(
+        data=data,
+        format=format_,
+        height=size[1],
+        width=size[0],
+        channels=channels,
+        sha256=hashlib.sha256(data).hexdigest(),
+        source_format=source.format,
+        mode=source.mode,
+        bit_depth=source.bit_depth,
+        frames=source.frames,
+        orientation=source.orientation,
+        treatment=how or f"{source.format} kept",
+        transcoded=int(bool(how)),
+    )
 
 
-def _supported_format(data: bytes) -> str:
-    if not data:
-        raise RecordError(Reason.EMPTY_FILE, "the file has no bytes")
-    format_ = sniff(data[:HEAD_BYTES])
-    if format_ is None:
-        raise RecordError(Reason.NOT_AN_IMAGE, f"begins with {data[:HEAD_BYTES]!r}")
-    if format_ not in _PILLOW_FORMATS:
-        raise RecordError(Reason.UNSUPPORTED_FORMAT, f"{format_}; expected jpeg or png")
-    return format_
-
-
-def _check_size(width: int, height: int, max_pixels: int) -> None:
-    if width < 1 or height < 1:
-        raise RecordError(Reason.INVALID_DIMENSIONS, f"{width} x {height} pixels")
-    if width * height > max_pixels:
-        detail = f"{width} x {height} pixels; the limit is {max_pixels} (max_pixels)"
-        raise RecordError(Reason.TOO_MANY_PIXELS, detail)
-
-
-def _check_form(image: Image.Image, format_: str, data: bytes) -> None:
-    """Refuses what readers would take for something else than it is."""
-    if image.mode not in _CHANNELS or (format_ == "jpeg" and image.mode not in ("L", "RGB")):
-        raise RecordError(Reason.UNSUPPORTED_FORMAT, f"{format_} with colour mode {image.mode}")
-    if format_ == "jpeg" and (sof := jpeg.start_of_frame(data)) not in jpeg.DCT_HUFFMAN:
-        detail = f"JPEG of process SOF{sof}; expected baseline or progressive, Huffman-coded"
-        raise RecordError(Reason.UNSUPPORTED_FORMAT, detail)
-    orientation = image.getexif().get(ExifTags.Base.Orientation, 1)
-    if orientation not in _UPRIGHT:
-        detail = f"EXIF orientation {orientation!r}; expected an upright image"
-        raise RecordError(Reason.UNSUPPORTED_FORMAT, detail)
-
-
-def _read_every_bit(image: Image.Image, format_: str, size: int) -> None:
-    """Decodes the image as far as it takes to see that none of its coded data is damaged.
+def _read_every_bit(data: bytes, source: SourceImage) -> None:
+    """Reads an image as far as it takes to see that none of its coded data is damaged.
 
     A JPEG at an eighth of its size, and without its colours, reads all entropy-coded data and skips
-    most of the inverse transform: a third less work, with the full decode's verdict. `_check_form`
-    has kept out the lossless process, on which Pillow 12.3's scaled decode corrupts the heap.
+    most of the inverse transform: a third less work, with the full decode's verdict. Only for
+    SOF0, 1 and 2: on the lossless process Pillow 12.3's scaled decode corrupts the heap.
+
+    Raises:
+        RecordError: truncated or corrupt.
     """
-    if format_ == "jpeg" and isinstance(image, ImageFile.ImageFile):
-        image.draft("L", (1, 1))
-        image.decodermaxblock = size  # in one piece: libjpeg then never decodes a row twice
-    image.load()
-
-
-def _damage(error: Exception) -> RecordError:
-    """Returns the reject for what Pillow said of a damaged file."""
-    if isinstance(error, UnidentifiedImageError):
-        return RecordError(Reason.CORRUPT, "the header is damaged")
-    cut = "truncated" in str(error).lower() or isinstance(error, EOFError)
-    return RecordError(Reason.TRUNCATED if cut else Reason.CORRUPT, str(error))
+    if source.format == "png":
+        png.check_rows(data, png.examine(data))
+        return
+    with opened(data, "jpeg") as image:
+        if isinstance(image, ImageFile.ImageFile):
+            image.draft("L", (1, 1))
+            image.decodermaxblock = len(data)  # in one piece: no row is then decoded twice
+        image.load()

@@ -1,31 +1,126 @@
-"""What a JPEG's markers say, before anything is decoded. Source: ITU-T T.81, annex B."""
+"""What a JPEG's markers say, found as libjpeg finds them. Source: ITU-T T.81, annex B."""
 
 from __future__ import annotations
 
-_STANDALONE = frozenset(range(0xD0, 0xDA)) | {0x01}
-_NOT_A_FRAME = frozenset({0xC4, 0xC8, 0xCC})
-_START_OF_SCAN = 0xDA
+import re
+import struct
+from dataclasses import dataclass
 
-BASELINE, EXTENDED, PROGRESSIVE = 0, 1, 2
-DCT_HUFFMAN = frozenset({BASELINE, EXTENDED, PROGRESSIVE})
-"""The processes whose decoder is the same everywhere: discrete cosine, Huffman-coded."""
+_MARKER = re.compile(rb"\xff([^\x00\xff\xd0-\xd7\x01])", re.DOTALL)
+"""The next marker, as libjpeg's next_marker skips to it; restarts belong to the coded data.
+
+It begins with a literal, which the search can jump to: 40 µs for 110 kB, else 20 times that.
+"""
+
+SIGNATURE = b"\xff\xd8\xff"
+_SOI, _EOI, _SOS, _APP1, _COM = 0xD8, 0xD9, 0xDA, 0xE1, 0xFE
+_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+_METADATA = frozenset({_APP1, 0xED, _COM})  # EXIF and XMP, Photoshop's IPTC, comments
+_MULTI_PICTURE = b"MPF\0"
+_EXIF = b"Exif\0"
+
+DECODABLE = frozenset({0, 1, 2, 3, 9, 10})
+"""The processes that libjpeg-turbo decodes: the lossless and the arithmetic ones, too."""
+
+DCT_HUFFMAN = frozenset({0, 1, 2})
+"""SOF0, SOF1, SOF2: baseline, extended and progressive, the processes that every reader has."""
 
 
-def start_of_frame(data: bytes) -> int | None:
-    """Returns n of the first SOFn marker: the coding process; None if the header has none."""
+@dataclass(frozen=True)
+class Segment:
+    """A marker and what belongs to it.
+
+    Attributes:
+        marker: its second byte.
+        start: of the marker.
+        body: where its content begins.
+        stop: the byte after its content.
+    """
+
+    marker: int
+    start: int
+    body: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class JpegFacts:
+    """What the markers of a JPEG say.
+
+    Attributes:
+        process: n of the first SOFn: how it is coded; None if there is no frame.
+        precision: bits a sample.
+        height: in pixels.
+        width: in pixels.
+        components: 1 for gray, 3 for colour, 4 for print.
+        scans: how many passes over the picture it takes.
+        end: the byte after the end-of-image marker; None if reading on never meets one.
+        multi_picture: whether other pictures follow the first.
+        exif: the EXIF block, or None.
+    """
+
+    process: int | None
+    precision: int
+    height: int
+    width: int
+    components: int
+    scans: int
+    end: int | None
+    multi_picture: bool
+    exif: bytes | None
+
+    @property
+    def readable_by_all(self) -> bool:
+        """Whether every reader decodes it, and to the same picture."""
+        common = self.process in DCT_HUFFMAN and self.precision == 8 and self.components in (1, 3)
+        return common and self.end is not None
+
+
+def segments(data: bytes) -> list[Segment]:
+    """Returns all segments up to the end of the image, or as far as they go."""
+    found: list[Segment] = []
     position = 2
-    while position + 4 <= len(data):
-        if data[position] != 0xFF:
-            return None
-        marker = data[position + 1]
-        if marker == 0xFF:  # fill byte
-            position += 1
-        elif marker in _STANDALONE:
-            position += 2
-        elif marker == _START_OF_SCAN:
-            return None
-        elif 0xC0 <= marker <= 0xCF and marker not in _NOT_A_FRAME:
-            return marker - 0xC0
-        else:
-            position += 2 + int.from_bytes(data[position + 2 : position + 4], "big")
-    return None
+    while match := _MARKER.search(data, position):
+        marker, body = match[1][0], match.end()
+        if marker in (_EOI, _SOI):
+            return [*found, Segment(marker, match.start(), body, body)]
+        length = int.from_bytes(data[body : body + 2], "big")
+        if length < 2 or body + length > len(data):
+            return found
+        position = body + length
+        found.append(Segment(marker, match.start(), body + 2, position))
+    return found
+
+
+def examine(data: bytes) -> JpegFacts:
+    """Returns what the markers of a JPEG say, however damaged it is."""
+    found = segments(data)
+    frame = next((s for s in found if s.marker in _FRAMES and s.stop - s.body >= 6), None)
+    header = data[frame.body : frame.body + 6] if frame else bytes(6)
+    precision, height, width, components = struct.unpack(">BHHB", header)
+    whole = bool(found) and found[-1].marker == _EOI
+    exif = (data[s.body : s.stop] for s in found if s.marker == _APP1)
+    return JpegFacts(
+        process=frame.marker - 0xC0 if frame else None,
+        precision=precision,
+        height=height,
+        width=width,
+        components=components,
+        scans=sum(s.marker == _SOS for s in found),
+        end=found[-1].stop if whole else None,
+        multi_picture=any(data.startswith(_MULTI_PICTURE, s.body) for s in found),
+        exif=next((block for block in exif if block.startswith(_EXIF)), None),
+    )
+
+
+def strip_metadata(data: bytes) -> bytes:
+    """Returns a JPEG without EXIF, GPS, XMP, IPTC and comments; its coded data is untouched.
+
+    What tells the colours stays: JFIF, Adobe's transform, ICC profiles.
+    """
+    dropped = [s for s in segments(data) if s.marker in _METADATA]
+    kept, position = [], 0
+    for segment in dropped:
+        kept.append(data[position : segment.start])
+        position = segment.stop
+    return b"".join([*kept, data[position:]])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO
 
@@ -25,7 +27,7 @@ def read_rows(stream: BinaryIO, file: str, columns: Sequence[str] | None) -> Ite
         for line, text in enumerate(stream, start=1):
             if text.strip():
                 yield _row(text.removeprefix(_BYTE_ORDER_MARK), file, line, columns)
-    except (EOFError, OSError) as error:  # a gzip stream that ends early or is damaged
+    except (EOFError, OSError, zlib.error) as error:  # a gzip stream that ends early or is damaged
         yield _malformed(file, line + 1, f"the table cannot be read on from here: {error}")
 
 
@@ -36,7 +38,7 @@ def parse_object(text: bytes) -> dict[str, Any]:
         ValueError: if it holds something else, or names a column twice.
     """
     try:
-        value = json.loads(text.decode("utf-8"), object_pairs_hook=_unique)
+        value = json.loads(text.decode("utf-8"), object_pairs_hook=_unique, parse_float=_finite)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
     if not isinstance(value, dict):
@@ -52,6 +54,13 @@ def _row(text: bytes, file: str, line: int, columns: Sequence[str] | None) -> Ro
     if columns is not None:
         values = {name: values[name] for name in columns if name in values}
     return Row(values, file, line)
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError(f"{text} is beyond the range of floats")
+    return value
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

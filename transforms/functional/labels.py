@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from schemas.rejects import Reason, RecordError
-from transforms.functional.values import looks_integer, to_bytes, to_int64
+from transforms.functional.values import has_surrogates, looks_integer, to_bytes, to_int64
 
 
 def class_id(value: Any, is_text: bool, ids: Mapping[str, int] | None) -> int:
@@ -22,8 +22,9 @@ def class_id(value: Any, is_text: bool, ids: Mapping[str, int] | None) -> int:
     """
     if ids is None:
         return to_int64(value, is_text)
-    if isinstance(value, str) and value in ids:
-        return ids[value]
+    name = str(int(value)) if isinstance(value, int) else value
+    if isinstance(name, str) and name in ids:
+        return ids[name]
     if looks_integer(value, is_text) and _ids_are_plain(ids):
         return _known_id(int(value), len(ids))
     if not isinstance(value, str | int):
@@ -50,15 +51,16 @@ def sorted_names(labels: Iterable[str | int]) -> tuple[str, ...]:
     >>> sorted_names(["dog", "cat"]), sorted_names([3, 1])
     (('cat', 'dog'), ())
     """
-    found = set(labels)
+    found = {label for label in labels if is_class_name(str(label))}
     if all(isinstance(label, int) for label in found):
         return ()
-    return tuple(sorted(name for name in map(str, found) if is_class_name(name)))
+    return tuple(sorted({str(label) for label in found}))
 
 
 def is_class_name(text: str) -> bool:
     """Returns whether a text can stand in a line of labels.txt, as TFDS reads it: stripped."""
-    return bool(text) and text == text.strip() and len(text.splitlines()) == 1
+    one_line = bool(text) and text == text.strip() and len(text.splitlines()) == 1
+    return one_line and not has_surrogates(text)
 
 
 def _known_id(number: int, count: int) -> int:
@@ -69,4 +71,4 @@ def _known_id(number: int, count: int) -> int:
 
 def _ids_are_plain(ids: Mapping[str, int]) -> bool:
     """Returns whether a number can only be an id: where a name looks like one, names win."""
-    return not any(name[:1].isdigit() and looks_integer(name, True) for name in ids)
+    return not any(looks_integer(name, True) for name in ids)

@@ -27,7 +27,8 @@ def unsupported_columns(schema: pa.Schema) -> dict[str, str]:
 
 def _supported(type_: pa.DataType) -> bool:
     types = pa.types
-    if types.is_dictionary(type_) or types.is_list(type_) or types.is_large_list(type_):
+    nesting = (types.is_dictionary, types.is_list, types.is_large_list, types.is_fixed_size_list)
+    if any(nests(type_) for nests in nesting):
         return _supported(type_.value_type)
     checks = (
         types.is_null,
@@ -38,7 +39,6 @@ def _supported(type_: pa.DataType) -> bool:
         types.is_large_string,
         types.is_binary,
         types.is_large_binary,
-        types.is_fixed_size_list,
     )
     return any(check(type_) for check in checks)
 
@@ -56,7 +56,7 @@ def read_row_group(
         columns: the columns to keep, or None for all.
     """
     end = first + parquet.metadata.row_group(group).num_rows
-    line = first
+    line, damage = first, "it gives fewer rows than it should"
     present = parquet.schema_arrow.names
     kept = present if columns is None else [name for name in columns if name in present]
     try:
@@ -65,6 +65,7 @@ def read_row_group(
                 yield Row(values, file, line)
                 line += 1
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        detail = f"row group {group} cannot be read on from here: {error}"
-        for damaged in range(line, end):
-            yield Reject("", "", f"{file}:{damaged}", Reason.MALFORMED_ROW, detail)
+        damage = str(error)
+    detail = f"row group {group} cannot be read on from here: {damage}"
+    for damaged in range(line, end):  # damage can end a row group without an error, too
+        yield Reject("", "", f"{file}:{damaged}", Reason.MALFORMED_ROW, detail)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 from schemas.dataset_info import (
@@ -35,14 +36,22 @@ def reconcile(
         written: the shards as their writers know them.
         audits: the shards as TensorFlow re-read them.
     """
+    infos = list(written)
     shards = tuple(sorted(audits, key=lambda audit: (audit.split, audit.index)))
     books = keep_books(rows + unread, placed, rejects, shards)
     problems = (
         *(problem for shard in shards for problem in shard.problems),
-        *_shard_differences(plan, list(written), shards),
+        *_shard_differences(plan, infos, shards),
         *_imbalances(plan, rows, books),
     )
-    return DatasetInfo(plan, books, shards, problems)
+    return DatasetInfo(plan, books, shards, _treatments(infos), problems)
+
+
+def _treatments(infos: Iterable[ShardInfo]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for info in infos:
+        total.update(info.images)
+    return dict(sorted(total.items()))
 
 
 def keep_books(

@@ -12,8 +12,11 @@ import struct
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from schemas.features import Feature, Kind
+from schemas.features import Feature, Kind, Origin
 from schemas.rejects import Reason, RecordError
+
+FLOAT32_MAX = 3.4028235677973366e38
+"""Above this, half a step beyond the largest float32, a number is rounded to infinity."""
 
 _INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
 _NUMBER = re.compile(
@@ -47,12 +50,12 @@ def to_float(value: Any, is_text: bool) -> float:
     """
     if is_text and isinstance(value, str):
         text = value.strip()
-        value = float(text) if _NUMBER.fullmatch(text) else value
+        value = _finite_or_named(text) if _NUMBER.fullmatch(text) else value
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise _wrong_type(value, "a float")
+        raise _wrong_type(value, "a float within float32's range")
     try:
         return float(struct.unpack("<f", struct.pack("<f", value))[0])
-    except OverflowError as error:
+    except (OverflowError, struct.error) as error:  # the latter for integers beyond all floats
         raise _wrong_type(value, "a float within float32's range") from error
 
 
@@ -74,6 +77,13 @@ def to_bytes(value: Any, is_text: bool) -> bytes:
 
 Converter: TypeAlias = Callable[[Any, bool], Any]
 """From a table's value, and whether it is untyped text, to a feature's."""
+
+
+def _finite_or_named(text: str) -> float | str:
+    """Returns the number that a text is; the text itself if it only overflows to infinity."""
+    value = float(text)
+    return text if math.isinf(value) and "inf" not in text.lower() else value
+
 
 CONVERTERS: dict[Kind, Converter] = {
     Kind.INT64: to_int64,
@@ -102,8 +112,16 @@ def is_missing(value: Any, feature: Feature, is_text: bool) -> bool:
     """
     if value is None:
         return True
-    text_value = feature.kind is Kind.BYTES or feature.shape is not None
-    return is_text and not text_value and isinstance(value, str) and not value.strip()
+    if not is_text or not isinstance(value, str) or value.strip():
+        return False
+    if feature.shape is not None:
+        return feature.shape != ()  # no items are a list, but not one of n
+    return feature.kind is not Kind.BYTES or feature.source.origin is Origin.CLASS_NAME
+
+
+def has_surrogates(text: str) -> bool:
+    """Returns whether a text holds lone surrogates, which no UTF-8 can write."""
+    return not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def looks_integer(value: Any, is_text: bool) -> bool:
@@ -118,9 +136,9 @@ def looks_integer(value: Any, is_text: bool) -> bool:
 
 
 def looks_number(text: str) -> bool:
-    """Returns whether a text is a number, and not an identifier with leading zeros."""
-    finite = bool(_NUMBER.fullmatch(text)) and not math.isinf(float(text))
-    return finite and not re.match(r"[+-]?0\d", text)
+    """Returns whether a text is a float32, and not an identifier with leading zeros."""
+    number = bool(_NUMBER.fullmatch(text)) and not re.match(r"[+-]?0\d", text)
+    return number and not abs(float(text)) > FLOAT32_MAX
 
 
 def looks_boolean(text: str) -> bool:

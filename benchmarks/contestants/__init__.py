@@ -1,0 +1,1 @@
+"""The contestants: each a module to run, `python -m benchmarks.contestants.NAME TABLE OUTPUT`."""

@@ -1,0 +1,41 @@
+"""recordmill's own command: every image decoded, every record re-read with TensorFlow."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+
+from benchmarks.contestant import Outcome, main
+from benchmarks.shuffle import metered_shuffle
+from pipelines import command_line
+
+
+def convert(table: Path, output: Path) -> Outcome:
+    """Converts a table of photographs, all checks on."""
+    return run_command(table, output, "--decode", "full")
+
+
+def run_command(table: Path, output: Path, *flags: str) -> Outcome:
+    """Runs `recordmill convert` as a user does; ends this process if that fails."""
+    arguments = {
+        "--input": str(table),
+        "--output": str(output),
+        "--name": "photographs",
+        "--key_column": "id",
+        "--num_shards": "16",
+        "--verify": "parse",
+    }
+    words = [word for pair in arguments.items() for word in pair]
+    with metered_shuffle() as shuffled, redirect_stdout(io.StringIO()) as printed:
+        exit_code = command_line.main(["convert", *words, "--json", *flags])
+    if exit_code:
+        sys.exit(exit_code)
+    record = json.loads(printed.getvalue().splitlines()[-1])
+    return Outcome(record["records"], shuffled.bytes)
+
+
+if __name__ == "__main__":
+    main(convert)

@@ -1,0 +1,119 @@
+"""Shows scores as a table, on a terminal or as Markdown, and on what machine they came about."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
+
+import psutil  # type: ignore[import-untyped, unused-ignore]
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.scores import Score
+
+_PACKAGES = (
+    "recordmill",
+    "apache-beam",
+    "tensorflow",
+    "tensorflow-datasets",
+    "Pillow",
+    "protobuf",
+    "pyarrow",
+)
+_CPUINFO = Path("/proc/cpuinfo")
+_NONE = "-"
+
+
+def columns(unit: str, ratio: str) -> tuple[str, ...]:
+    """Returns the header.
+
+    Args:
+        unit: what a row is: images, or rows.
+        ratio: what the last column compares.
+    """
+    times = ("wall s", "start-up s", f"{unit}/s net", "CPU s")
+    return ("contestant", *times, "peak MB", "shuffled B/row", ratio)
+
+
+def line(score: Score, ratio: float | None) -> tuple[str, ...]:
+    """Returns a score as a line of the table, with its ratio."""
+    shuffled = score.bytes_shuffled
+    return (
+        score.title,
+        f"{score.seconds:.1f}",
+        f"{score.startup_seconds:.1f}",
+        _NONE if score.rate is None else f"{score.rate:,.0f}",
+        f"{score.cpu_seconds:.1f}",
+        f"{score.peak_bytes / 1e6:,.0f}",
+        _NONE if shuffled is None else f"{shuffled / score.rows:,.0f}",
+        _NONE if ratio is None else f"{ratio:.2f}",
+    )
+
+
+def throughput_ratios(scores: Sequence[Score], floor: str) -> list[float | None]:
+    """Returns each rate by that of the score of that title; None where either is unknown."""
+    rates = {score.title: score.rate for score in scores}
+    base = rates.get(floor)
+    return [rate / base if rate and base else None for rate in rates.values()]
+
+
+def memory_ratios(scores: Sequence[Score]) -> list[float | None]:
+    """Returns each peak by the first one's."""
+    return [score.peak_bytes / scores[0].peak_bytes for score in scores]
+
+
+def show(header: Sequence[str], lines: Sequence[Sequence[str]], markdown: bool) -> None:
+    """Prints a table, and the machine below it."""
+    if markdown:
+        print(_markdown(header, lines), f"\n{machine()}", sep="\n")
+        return
+    console = Console()
+    console.print(_table(header, lines))
+    console.print(machine(), highlight=False)
+
+
+def _table(header: Sequence[str], lines: Sequence[Sequence[str]]) -> Table:
+    """Returns a narrow table: the header breaks at every space, a figure never."""
+    table = Table(box=box.SIMPLE, padding=(0, 1, 0, 0))
+    for number, name in enumerate(header):
+        words = name.replace(" ", "\n")
+        table.add_column(words, justify="right" if number else "left", no_wrap=True)
+    for cells in lines:
+        table.add_row(*cells)
+    return table
+
+
+def _markdown(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    rule = ["---", *["---:"] * (len(header) - 1)]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (header, rule, *lines))
+
+
+def machine() -> str:
+    """Returns what the figures depend on: cores, CPU, memory, Python and packages."""
+    memory = psutil.virtual_memory().total / 2**30
+    cores = f"{os.cpu_count()} cores ({_cpu_model()}), {memory:.0f} GiB memory"
+    versions = ", ".join(f"{name} {version}" for name, version in _versions())
+    return f"{cores}, {platform.system()}, Python {platform.python_version()}, {versions}"
+
+
+def _cpu_model() -> str:
+    """Returns the CPU's name: Linux tells it to those who read, Python does not."""
+    if not _CPUINFO.exists():
+        return platform.processor() or platform.machine()
+    found = re.search(r"^model name\s*:\s*(.+)$", _CPUINFO.read_text(), re.MULTILINE)
+    return found[1] if found else platform.machine()
+
+
+def _versions() -> list[tuple[str, str]]:
+    found = []
+    for name in _PACKAGES:
+        try:
+            found.append((name, metadata.version(name)))
+        except metadata.PackageNotFoundError:
+            continue
+    return found

@@ -1,0 +1,197 @@
+"""Which columns of a table a schema takes, and how a missing one is told."""
+
+from __future__ import annotations
+
+import pytest
+
+from schemas.config import ConvertConfig
+from schemas.errors import UsageError
+from schemas.features import Feature, Schema
+from schemas.presets import preset
+from transforms.functional.column_choice import check_types, needed_columns, settle_sources
+
+
+def config(schema, **options):
+    return ConvertConfig(inputs=("t.csv",), output="out", name="d", schema=schema, **options)
+
+
+def settled(schema, present, **options):
+    """Returns the settled sources of all features, as a schema writes them."""
+    result = settle_sources(schema, present, config(schema, **options))
+    return {name: [str(s) for s in f.sources] for name, f in result.features.items()}
+
+
+def refusal(schema, present, **options):
+    with pytest.raises(UsageError) as raised:
+        settle_sources(schema, present, config(schema, **options))
+    return str(raised.value)
+
+
+LANDMARK = preset("landmark")
+CLASSIFICATION = preset("image_classification")
+
+
+@pytest.mark.parametrize(
+    ("present", "label", "id_"),
+    [
+        (["image", "landmark_id", "id"], "column:landmark_id", "column:id"),
+        (["image", "label", "id"], "column:label", "column:id"),
+        (["image", "label", "landmark_id", "id"], "column:landmark_id", "column:id"),
+        (["image", "label"], "column:label", "key"),
+    ],
+    ids=",".join,
+)
+def test_the_first_source_that_the_table_has_is_taken(present, label, id_):
+    expected = {"image_raw": ["image:bytes"], "landmark_id": [label], "id": [id_]}
+    assert settled(LANDMARK, present) == expected
+
+
+def test_columns_are_found_by_the_names_that_the_table_gives_them():
+    columns = {"image": "file", "label": "class_name"}
+    assert settled(CLASSIFICATION, ["file", "class_name"], columns=columns) == {
+        "image": ["image:bytes"],
+        "image/filename": ["column:image"],
+        "label": ["column:label"],
+    }
+
+
+def test_all_but_the_sources_stays():
+    result = settle_sources(LANDMARK, ["image", "label"], config(LANDMARK))
+    assert (result.name, result.description, result.image) == (
+        LANDMARK.name,
+        LANDMARK.description,
+        LANDMARK.image,
+    )
+    assert list(result.features) == list(LANDMARK.features)
+    assert result.features["landmark_id"].classes
+
+
+@pytest.mark.parametrize("without", [{"missing": "empty"}, {"default": 7}], ids=str)
+def test_a_feature_that_can_do_without_its_column_keeps_its_first_source(without):
+    feature = Feature(kind="int64", sources=("column:x", "column:y"), **without)
+    assert settled(Schema(features={"f": feature}), ["z"]) == {"f": ["column:x"]}
+
+
+@pytest.mark.parametrize(
+    ("schema", "present", "options", "expected"),
+    [
+        pytest.param(
+            CLASSIFICATION,
+            ["image", "lable"],
+            {},
+            "feature 'label': the table has no column 'label' (did you mean 'lable'?); "
+            "it has: image, lable; name it with --columns label=COLUMN",
+            id="label",
+        ),
+        pytest.param(
+            Schema(features={"b": Feature(kind="bytes", sources="image:bytes")}),
+            ["path", "label"],
+            {},
+            "the image's path: the table has no column 'image'; it has: path, label; "
+            "name it with --columns image=COLUMN",
+            id="image",
+        ),
+        pytest.param(
+            CLASSIFICATION,
+            ["image", "label"],
+            {"columns": {"label": "klass"}},
+            "feature 'label': the table has no column 'klass'; it has: image, label; "
+            "name it with --columns label=COLUMN",
+            id="a mapped column that is not there",
+        ),
+        pytest.param(
+            CLASSIFICATION,
+            ["image", "label"],
+            {"columns": {"labels": "label"}},
+            "--columns labels=…: schema 'image_classification' has no such column; "
+            "it has image, label",
+            id="a mapping that no feature takes",
+        ),
+        pytest.param(
+            CLASSIFICATION,
+            ["image", "label"],
+            {"key_column": "id"},
+            "--key_column id: the table has no column 'id'; it has: image, label",
+            id="key",
+        ),
+        pytest.param(
+            CLASSIFICATION,
+            ["image", "label"],
+            {"split_column": "spilt"},
+            "--split_column spilt: the table has no column 'spilt'; it has: image, label",
+            id="split",
+        ),
+        pytest.param(
+            CLASSIFICATION,
+            ["image", "label"],
+            {"group_column": "patient"},
+            "--group_column patient: the table has no column 'patient'; it has: image, label",
+            id="group",
+        ),
+        pytest.param(
+            Schema(features={"f": Feature(kind="int64", sources="column:x")}),
+            [],
+            {},
+            "feature 'f': the table has no column 'x'; it has: none; "
+            "name it with --columns x=COLUMN",
+            id="no columns at all",
+        ),
+    ],
+)
+def test_a_missing_column_is_told_with_what_to_do(schema, present, options, expected):
+    assert refusal(schema, present, **options) == expected
+
+
+def test_a_mapping_may_name_a_column_of_a_source_that_was_not_taken():
+    columns = {"label": "klass", "landmark_id": "place"}
+    assert settled(LANDMARK, ["image", "place"], columns=columns)["landmark_id"] == [
+        "column:landmark_id"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("schema", "options", "expected"),
+    [
+        pytest.param(CLASSIFICATION, {}, ("image", "label"), id="those of the features"),
+        pytest.param(
+            CLASSIFICATION,
+            {"columns": {"image": "file"}, "key_column": "id", "group_column": "who"},
+            ("file", "id", "label", "who"),
+            id="by the table's names, with those of the options",
+        ),
+        pytest.param(CLASSIFICATION, {"split_column": "label"}, ("image", "label"), id="each once"),
+        pytest.param(
+            Schema(features={"h": Feature(kind="int64", sources="image:height")}),
+            {},
+            ("image",),
+            id="the image's path even if it is no feature",
+        ),
+        pytest.param(
+            Schema(
+                features={"k": Feature(kind="bytes", sources="key")},
+            ),
+            {},
+            (),
+            id="none",
+        ),
+        pytest.param(preset("tabular"), {"key_column": "id"}, None, id="all"),
+    ],
+)
+def test_needed_columns(schema, options, expected):
+    assert needed_columns(schema, config(schema, **options)) == expected
+
+
+UNSUPPORTED = {"when": "timestamp[us]"}
+
+
+def test_a_needed_column_of_a_type_that_makes_no_feature_is_refused():
+    for columns in (None, ("label", "when")):
+        with pytest.raises(
+            UsageError, match=r"^column 'when' is of type timestamp\[us\]; expected"
+        ):
+            check_types(UNSUPPORTED, columns)
+
+
+def test_any_other_column_may_be_of_any_type():
+    check_types(UNSUPPORTED, ("label",))
+    check_types({}, None)

@@ -1,0 +1,136 @@
+"""Which kind of feature each column makes, from all its values."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from schemas.features import Feature, Kind, Missing
+from transforms.functional.column_kinds import ColumnKinds
+from transforms.functional.values import CONVERTERS, is_missing
+
+TEXT, TYPED = True, False
+INT, FLOAT, BYTES = Kind.INT64, Kind.FLOAT, Kind.BYTES
+ABSENT = object()
+
+
+def kinds_of(values, is_text):
+    kinds = ColumnKinds()
+    for value in values:
+        kinds.add({} if value is ABSENT else {"c": value}, is_text)
+    return kinds
+
+
+def feature(kind, shape=None, missing=Missing.REQUIRED):
+    return Feature(kind=kind, sources="column:c", shape=shape, missing=missing)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        pytest.param(["1", "-2"], feature(INT), id="integers"),
+        pytest.param(["0", "1"], feature(INT), id="zero and one"),
+        pytest.param(["true", "FALSE"], feature(INT), id="booleans"),
+        pytest.param(["true", "2"], feature(INT), id="booleans and integers"),
+        pytest.param(["1.5", "2"], feature(FLOAT), id="floats and integers"),
+        pytest.param(["1e3", ".5", "nan"], feature(FLOAT), id="every way to write a float"),
+        pytest.param(["a", "2"], feature(BYTES), id="text and integers"),
+        pytest.param(["true", "1.5"], feature(BYTES), id="a boolean is no float"),
+        pytest.param(["true", "2", "1.5"], feature(BYTES), id="nor beside integers"),
+        pytest.param(["007", "008"], feature(BYTES), id="leading zeros identify"),
+        pytest.param(["7", "08"], feature(BYTES), id="one leading zero makes it text"),
+        pytest.param(["9223372036854775807"], feature(INT), id="the largest integer"),
+        # As a float32 it would be another number, and two such identifiers the same.
+        pytest.param(["9223372036854775808", "1"], feature(BYTES), id="beyond 64 bits it is text"),
+        pytest.param(["1" * 30], feature(BYTES), id="far beyond 64 bits, too"),
+        pytest.param(["1e400", "1.5"], feature(BYTES), id="what no double holds is text"),
+        pytest.param(["1e300", "1.5"], feature(BYTES), id="what no float32 holds is text"),
+        pytest.param(["inf", "1.5"], feature(BYTES), id="inf is a word"),
+        pytest.param([" 1", "2"], feature(BYTES), id="white space makes text"),
+        pytest.param(["1_000"], feature(BYTES), id="underscores make text"),
+        pytest.param(["1", ""], feature(INT, missing=Missing.EMPTY), id="an empty field"),
+        pytest.param(["1", "  "], feature(INT, missing=Missing.EMPTY), id="a field of blanks"),
+        pytest.param(["1", ABSENT], feature(INT, missing=Missing.EMPTY), id="an absent field"),
+        pytest.param(["a", ""], feature(BYTES), id="empty text is text"),
+        pytest.param(["", ""], feature(BYTES), id="nothing but empty fields"),
+        pytest.param(["a", ABSENT], feature(BYTES, missing=Missing.EMPTY), id="text that lacks"),
+    ],
+)
+def test_untyped_text(values, expected):
+    assert kinds_of(values, TEXT).features(len(values)) == {"c": expected}
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        pytest.param([1, -2], feature(INT), id="integers"),
+        pytest.param([True, False], feature(INT), id="booleans"),
+        pytest.param([True, 2], feature(INT), id="booleans and integers"),
+        pytest.param([1.5, 2], feature(FLOAT), id="floats and integers"),
+        # Bytes would hold none of these values: every row would be a reject.
+        pytest.param([True, 2, 1.5], feature(FLOAT), id="booleans, integers and floats"),
+        pytest.param(["1", "2"], feature(BYTES), id="text stays text"),
+        pytest.param([b"x"], feature(BYTES), id="bytes"),
+        pytest.param([1, None], feature(INT, missing=Missing.EMPTY), id="null"),
+        pytest.param([1, ABSENT], feature(INT, missing=Missing.EMPTY), id="absent"),
+        pytest.param([None, None], feature(BYTES, missing=Missing.EMPTY), id="nothing but nulls"),
+        pytest.param([[1], [2, 3], []], feature(INT, ()), id="lists"),
+        pytest.param([[1], [2.5]], feature(FLOAT, ()), id="lists of floats and integers"),
+        pytest.param([["a"], None], feature(BYTES, (), Missing.EMPTY), id="lists and null"),
+        pytest.param([[], []], feature(BYTES, ()), id="empty lists alone"),
+    ],
+)
+def test_typed_values(values, expected):
+    assert kinds_of(values, TYPED).features(len(values)) == {"c": expected}
+
+
+def test_columns_are_sorted_by_name():
+    kinds = ColumnKinds()
+    kinds.add({"b": "1", "a": "x", "C": ""}, TEXT)
+    assert list(kinds.features(1)) == ["C", "a", "b"]
+
+
+FIELD = st.sampled_from(["", " ", "0", "7", "007", "1.5", "true", "x", "1e300", "nan", "9" * 19])
+
+
+@given(
+    st.lists(FIELD | st.from_regex(r"[+-]?[0-9.e]{1,22}", fullmatch=True), min_size=1, max_size=4)
+)
+@settings(max_examples=300, deadline=None)
+def test_every_field_of_a_text_column_fits_the_kind_that_was_found(fields):
+    (found,) = kinds_of(fields, TEXT).features(len(fields)).values()
+    for field in fields:
+        if is_missing(field, found, TEXT):
+            assert found.missing is Missing.EMPTY
+        else:
+            CONVERTERS[found.kind](field, TEXT)  # raises where the kind does not hold it
+
+
+ROW = st.dictionaries(
+    st.sampled_from("abc"),
+    st.none()
+    | st.booleans()
+    | st.integers(-9, 9)
+    | st.floats()
+    | FIELD
+    | st.lists(st.integers(0, 9)),
+)
+
+
+@given(
+    st.lists(st.tuples(ROW, st.booleans())), st.randoms(use_true_random=False), st.integers(1, 4)
+)
+@settings(max_examples=150, deadline=None)
+def test_parts_merged_in_any_order_find_the_same(rows, random, parts):
+    whole = ColumnKinds()
+    for values, is_text in rows:
+        whole.add(values, is_text)
+    random.shuffle(rows)
+    pieces = [ColumnKinds() for _ in range(parts)]
+    for i, (values, is_text) in enumerate(rows):
+        pieces[i % parts].add(values, is_text)
+    merged = ColumnKinds()
+    for piece in pieces:
+        merged.merge(piece)
+    assert merged.features(len(rows)) == whole.features(len(rows))

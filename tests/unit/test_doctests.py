@@ -1,0 +1,33 @@
+"""The examples in the docstrings of the pure floors hold."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import pkgutil
+
+import pytest
+
+import schemas
+import transforms.functional
+
+MODULES = sorted(
+    info.name
+    for package in (schemas, transforms.functional)
+    for info in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
+)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_examples_hold(name):
+    assert doctest.testmod(importlib.import_module(name)).failed == 0
+
+
+def test_the_examples_are_found():
+    finder = doctest.DocTestFinder()
+    found = {
+        name
+        for name in MODULES
+        if any(test.examples for test in finder.find(importlib.import_module(name)))
+    }
+    assert {"schemas.layout", "transforms.functional.placement"} <= found

@@ -1,0 +1,175 @@
+"""Declarations of features and schemas: what is taken, and what is refused at once."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+
+from schemas.features import (
+    Feature,
+    ImageFact,
+    Kind,
+    Missing,
+    Origin,
+    Schema,
+    Source,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "origin", "name"),
+    [
+        ("column:label", Origin.COLUMN, "label"),
+        ("column:a:b", Origin.COLUMN, "a:b"),
+        ("column: ", Origin.COLUMN, " "),
+        ("class_name:label", Origin.CLASS_NAME, "label"),
+        ("image:bytes", Origin.IMAGE, "bytes"),
+        ("image:sha256", Origin.IMAGE, "sha256"),
+        ("key", Origin.KEY, ""),
+    ],
+)
+def test_sources(text, origin, name):
+    source = Source.parse(text)
+    assert (source.origin, source.name, str(source)) == (origin, name, text)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "label", "column", "column:", "key:x", "image", "image:", "image:colour", "file:x"]
+)
+def test_what_is_no_source(text):
+    with pytest.raises(ValueError, match=r"no source|no fact"):
+        Source.parse(text)
+
+
+def test_the_name_in_a_schema_file_is_from():
+    feature = Feature.model_validate({"kind": "int64", "from": ["column:a", "column:b"]})
+    assert [str(s) for s in feature.sources] == ["column:a", "column:b"]
+    assert feature.source == Source(origin=Origin.COLUMN, name="a")
+    assert (feature.missing, feature.shape, feature.separator) == (Missing.REQUIRED, None, "|")
+
+
+@pytest.mark.parametrize(
+    ("declaration", "problem"),
+    [
+        pytest.param({"kind": "int32"}, "kind", id="a kind that there is not"),
+        pytest.param({"kind": "int64", "from": []}, "at least 1", id="no source"),
+        pytest.param({"kind": "int64", "from": "x"}, "no source", id="a source that is none"),
+        pytest.param({"kind": "int64", "from": 7}, "from", id="a source that is a number"),
+        pytest.param({"kind": "int64", "shape": [0]}, "greater than 0", id="length 0"),
+        pytest.param({"kind": "int64", "shape": [2, 2]}, "at most 1", id="two dimensions"),
+        pytest.param({"kind": "int64", "shape": [-1]}, "greater than 0", id="length -1"),
+        pytest.param(
+            {"kind": "bytes", "classes": True}, "its kind is int64", id="classes of bytes"
+        ),
+        pytest.param({"kind": "float", "from": "image:height"}, "of kind int64", id="fact's kind"),
+        pytest.param({"kind": "int64", "from": "image:bytes"}, "of kind bytes", id="image's kind"),
+        pytest.param(
+            {"kind": "int64", "shape": [], "default": 1}, "single value", id="list default"
+        ),
+        pytest.param(
+            {"kind": "int64", "classes": True, "default": 1}, "single value", id="class default"
+        ),
+        pytest.param({"kind": "int64", "missing": "maybe"}, "missing", id="missing"),
+        pytest.param({"kind": "int64", "separator": ""}, "at least 1", id="no separator"),
+        pytest.param(
+            {"kind": "int64", "colour": "red"}, "colour", id="an option that there is not"
+        ),
+        # Known before any worker starts: no row can ever be right.
+        pytest.param({"kind": "int64", "default": "x"}, "default", id="a default of another kind"),
+        pytest.param(
+            {"kind": "int64", "default": 1.5}, "default", id="a default that is no integer"
+        ),
+        pytest.param({"kind": "int64", "default": 2**63}, "default", id="a default beyond 64 bits"),
+        pytest.param({"kind": "bytes", "default": 7}, "default", id="a default that is no text"),
+    ],
+)
+def test_declarations_that_are_refused(declaration, problem):
+    with pytest.raises(ValidationError, match=problem):
+        Feature.model_validate({"from": "column:a", **declaration})
+
+
+@pytest.mark.parametrize(
+    ("kind", "default"),
+    [
+        ("int64", 7),
+        ("int64", 0),
+        ("float", 1.5),
+        ("float", 1),
+        ("bytes", "x"),
+        ("bytes", ""),
+        ("bytes", "7"),
+        ("bytes", "007"),
+        ("bytes", "1.5"),
+    ],
+    ids=repr,
+)
+def test_a_default_stays_what_it_was_declared(kind, default):
+    feature = Feature(kind=kind, sources="column:a", default=default)
+    assert (feature.default, type(feature.default)) == (default, type(default))
+    again = Feature.model_validate_json(feature.model_dump_json())
+    assert (again.default, type(again.default)) == (default, type(default))
+
+
+@pytest.mark.parametrize(
+    ("options", "optional"),
+    [
+        ({}, False),
+        ({"shape": [2]}, False),
+        ({"shape": []}, True),
+        ({"missing": "empty"}, True),
+        ({"missing": "empty", "shape": [2]}, True),
+        ({"missing": "empty", "default": 0}, False),
+        ({"default": 0}, False),
+    ],
+    ids=str,
+)
+def test_whether_an_example_may_hold_an_empty_list(options, optional):
+    assert Feature(kind="int64", sources="column:a", **options).optional is optional
+
+
+@pytest.mark.parametrize(
+    ("source", "kind", "column", "fact"),
+    [
+        ("column:a", Kind.INT64, "a", None),
+        ("class_name:a", Kind.BYTES, "a", None),
+        ("key", Kind.BYTES, None, None),
+        ("image:height", Kind.INT64, None, ImageFact.HEIGHT),
+        ("image:bytes", Kind.BYTES, None, ImageFact.BYTES),
+    ],
+)
+def test_column_and_fact(source, kind, column, fact):
+    feature = Feature(kind=kind, sources=source)
+    assert (feature.column, feature.image_fact) == (column, fact)
+
+
+HEIGHT = Feature(kind="int64", sources="image:height")
+LABEL = Feature(kind="int64", sources="column:label", classes=True)
+IMAGE = Feature(kind="bytes", sources="image:bytes")
+
+
+@pytest.mark.parametrize(
+    ("features", "has_image", "image_feature", "class_features"),
+    [
+        ({"h": HEIGHT, "l": LABEL}, True, None, ("l",)),
+        ({"b": LABEL, "i": IMAGE, "a": LABEL}, True, "i", ("b", "a")),
+        ({"k": Feature(kind="bytes", sources="key")}, False, None, ()),
+    ],
+    ids=["height", "image", "key"],
+)
+def test_what_a_schema_holds(features, has_image, image_feature, class_features):
+    schema = Schema(features=features)
+    found = (schema.has_image, schema.image_feature, schema.class_features)
+    assert found == (has_image, image_feature, class_features)
+
+
+def test_a_schema_of_nothing_is_refused():
+    with pytest.raises(ValidationError, match="needs features"):
+        Schema(name="x")
+    assert Schema(every_column=True).features == {}
+
+
+def test_nothing_declared_can_be_changed():
+    with pytest.raises(ValidationError, match="frozen"):
+        LABEL.classes = False
+    with pytest.raises(ValidationError, match="frozen"):
+        Schema(features={"l": LABEL}).name = "other"

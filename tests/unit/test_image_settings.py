@@ -1,0 +1,91 @@
+"""The `image:` block of a schema: what it may ask for, and what goes together."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+
+from schemas.image_settings import ImageSettings, Resize
+
+
+def test_defaults_keep_what_every_reader_takes():
+    assert ImageSettings().model_dump() == {
+        "column": "image",
+        "orientation": "apply",
+        "color": "keep",
+        "alpha": "keep",
+        "bit_depth": "keep",
+        "format": "keep",
+        "quality": None,
+        "max_side": None,
+        "resize": None,
+        "animated": "first",
+        "max_pixels": 178_956_970,
+        "min_side": 1,
+        "strip_metadata": False,
+        "unsupported": "transcode",
+        "timeout": 60,
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("640x480", Resize(width=640, height=480, mode="fit", filter="lanczos")),
+        ("1x65500 pad", Resize(width=1, height=65_500, mode="pad", filter="lanczos")),
+        ("640x480 crop nearest", Resize(width=640, height=480, mode="crop", filter="nearest")),
+        ("640x480 bicubic", Resize(width=640, height=480, mode="fit", filter="bicubic")),
+    ],
+)
+def test_sizes_as_a_schema_writes_them(text, expected):
+    made = ImageSettings(resize=text)
+    assert made.resize == expected
+    assert ImageSettings.model_validate_json(made.model_dump_json()) == made
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"resize": "640"}, "expected WIDTHxHEIGHT"),
+        ({"resize": "640x480 stretch"}, "expected WIDTHxHEIGHT"),
+        ({"resize": "640x480 lanczos fit"}, "expected WIDTHxHEIGHT"),
+        ({"resize": "0x480"}, "greater than or equal to 1"),
+        ({"resize": "640x65501"}, "less than or equal to 65500"),
+        ({"max_side": 0}, "max_side"),
+        ({"max_side": 100, "resize": "10x10"}, "choose one"),
+        ({"quality": 80}, "goes with format: jpeg"),
+        ({"format": "jpeg", "quality": 101}, "quality"),
+        ({"format": "webp"}, "format"),
+        ({"alpha": "composite red"}, "alpha"),
+        ({"alpha": "composite #12345"}, "alpha"),
+        ({"alpha": "keep\n"}, "alpha"),
+        ({"bit_depth": 16}, "bit_depth"),
+        ({"orientation": "rotate"}, "orientation"),
+        ({"unsupported": "reject", "format": "png"}, "does not go with"),
+        ({"unsupported": "reject", "max_side": 10}, "does not go with"),
+        ({"max_pixels": 0}, "greater than 0"),
+        ({"min_side": 0}, "min_side"),
+        ({"timeout": 0}, "greater than 0"),
+        ({"colour": "rgb"}, "colour"),
+    ],
+    ids=str,
+)
+def test_what_is_refused(options, problem):
+    with pytest.raises(ValidationError, match=problem):
+        ImageSettings(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "background"),
+    [
+        ({}, None),
+        ({"alpha": "drop"}, None),
+        ({"alpha": "composite #ff8000"}, (255, 128, 0)),
+        ({"alpha": "composite #000000", "format": "jpeg"}, (0, 0, 0)),
+        ({"format": "jpeg"}, (255, 255, 255)),
+        ({"format": "jpeg", "alpha": "drop"}, None),
+    ],
+    ids=str,
+)
+def test_background(options, background):
+    assert ImageSettings(**options).background == background

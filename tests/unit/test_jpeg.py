@@ -1,0 +1,134 @@
+"""What a JPEG's markers say: found as libjpeg finds them, however damaged the file."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from tests.images import image, jpeg, jpeg_header, jpeg_segment, picture
+from transforms.functional.jpeg import examine, strip_metadata
+
+SOI, EOI = b"\xff\xd8", b"\xff\xd9"
+BASELINE = jpeg_segment(0xC0, b"\x08\0\x20\0\x10\x01\x01\x11\0")
+LOSSLESS = jpeg_segment(0xC3, b"\x08\0\x08\0\x08\x01\x01\x11\0")
+SCAN = jpeg_segment(0xDA, b"\x01\x01\0\0\x3f\0")
+
+
+@pytest.mark.parametrize(
+    ("data", "process"),
+    [
+        pytest.param(jpeg(), 0, id="baseline"),
+        pytest.param(jpeg(progressive=True), 2, id="progressive"),
+        pytest.param(SOI + jpeg_segment(0xE1, b"x" * 65_533) + BASELINE, 0, id="longest segment"),
+        pytest.param(SOI + jpeg_segment(0xC4, b"t") + BASELINE, 0, id="a table is no frame"),
+        pytest.param(SOI + jpeg_segment(0xC8, b"t") + BASELINE, 0, id="nor an extension"),
+        pytest.param(SOI + jpeg_segment(0xCC, b"t") + LOSSLESS, 3, id="nor arithmetic conditions"),
+        pytest.param(SOI + b"\xff\xff\xff" + BASELINE, 0, id="fill bytes"),
+        pytest.param(SOI + b"\xff\xd0\xff\x01" + BASELINE, 0, id="markers that stand alone"),
+        pytest.param(SOI + BASELINE + LOSSLESS, 0, id="the first of two"),
+        pytest.param(SOI + jpeg_segment(0xFE, LOSSLESS) + BASELINE, 0, id="one within a comment"),
+        # Decoders skip a stuffed zero and see the lossless frame: whoever takes it for a segment
+        # hands such a file to the decode that it corrupts.
+        pytest.param(
+            SOI + b"\xff\x00" + LOSSLESS + bytes(0xFFC3 - len(LOSSLESS)) + BASELINE,
+            3,
+            id="a stuffed zero is no segment that hides a frame",
+        ),
+        pytest.param(SOI + EOI, None, id="nothing"),
+        pytest.param(SOI, None, id="a start alone"),
+        pytest.param(b"", None, id="no bytes"),
+        pytest.param(SOI + BASELINE[:2], None, id="cut within the marker"),
+        pytest.param(SOI + BASELINE[:-1], None, id="cut within the frame header"),
+    ],
+)
+def test_process(data, process):
+    assert examine(data).process == process
+
+
+@pytest.mark.parametrize("process", [0, 1, 2, 3, 5, 6, 7, 9, 10, 11, 13, 14, 15])
+def test_every_process(process):
+    facts = examine(jpeg_header(640, 480, process=process, precision=12))
+    assert (facts.process, facts.precision) == (process, 12)
+    assert (facts.width, facts.height, facts.components) == (640, 480, 3)
+    assert not facts.readable_by_all
+
+
+@pytest.mark.parametrize(
+    ("data", "components", "scans", "common"),
+    [
+        pytest.param(jpeg(40, 30), 3, 1, True, id="baseline"),
+        pytest.param(jpeg(40, 30, mode="L"), 1, 1, True, id="gray"),
+        pytest.param(jpeg(40, 30, mode="CMYK"), 4, 1, False, id="CMYK"),
+        pytest.param(jpeg(40, 30, restart_marker_blocks=1), 3, 1, True, id="restarts"),
+        pytest.param(jpeg(40, 30) + b"\xff\xda more", 3, 1, True, id="bytes after the end"),
+        pytest.param(jpeg(40, 30)[:-2], 3, 1, False, id="no end"),
+        pytest.param(jpeg(40, 30)[:-2] + b"\xff\xd0", 3, 1, False, id="another end"),
+    ],
+)
+def test_facts_of_whole_files(data, components, scans, common):
+    facts = examine(data)
+    assert (facts.process, facts.precision, facts.width, facts.height) == (0, 8, 40, 30)
+    assert (facts.components, facts.scans, facts.readable_by_all) == (components, scans, common)
+
+
+def test_progressive_files_take_as_many_scans_as_they_have():
+    data = jpeg(40, 30, progressive=True)
+    assert examine(data).scans == data.count(b"\xff\xda")  # stuffing keeps it out of coded data
+    assert examine(data).scans > 1
+
+
+@pytest.mark.parametrize("after", [b"", b"trailing", jpeg(8, 8)], ids=["nothing", "bytes", "JPEG"])
+def test_the_end_is_that_of_the_first_picture(after):
+    data = jpeg(40, 30, exif_orientation=1)
+    assert examine(data + after).end == len(data)
+
+
+def test_a_preview_within_exif_does_not_end_the_picture():
+    preview = b"Exif\0\0" + jpeg(8, 8)
+    data = jpeg(40, 30)
+    data = data[:2] + jpeg_segment(0xE1, preview) + data[2:]
+    facts = examine(data)
+    assert (facts.width, facts.height, facts.end, facts.exif) == (40, 30, len(data), preview)
+
+
+def test_exif_is_told_from_xmp_in_the_same_kind_of_segment():
+    data = jpeg()
+    xmp, exif = b"http://ns.adobe.com/xap/1.0/\0<x/>", b"Exif\0\0II*\0"
+    data = data[:2] + jpeg_segment(0xE1, xmp) + jpeg_segment(0xE1, exif) + data[2:]
+    assert examine(data).exif == exif
+    assert examine(jpeg()).exif is None
+
+
+def test_several_pictures():
+    mpo = picture("MPO", 40, 30, save_all=True, append_images=[image(40, 30, 1)])
+    assert examine(mpo).multi_picture
+    assert not examine(jpeg()).multi_picture
+
+
+def test_metadata_is_stripped_and_nothing_else():
+    icc = b"a profile" * 10_000
+    rich = jpeg(40, 30, exif_orientation=6, comment=b"secret", xmp=b"<secret/>", icc_profile=icc)
+    bare = strip_metadata(rich)
+    assert b"secret" not in bare
+    assert examine(bare).exif is None
+    opened, before = Image.open(io.BytesIO(bare)), Image.open(io.BytesIO(rich))
+    assert opened.info["icc_profile"] == icc
+    np.testing.assert_array_equal(np.asarray(opened), np.asarray(before))
+    assert strip_metadata(bare) == bare
+    assert bare[bare.index(b"\xff\xda") :] == rich[rich.index(b"\xff\xda") :]
+
+
+def test_a_file_without_metadata_stays_as_it_is():
+    assert strip_metadata(jpeg()) == jpeg()
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_have_an_answer(data):
+    facts = examine(SOI + data)
+    assert facts.process in {None, *range(16)} - {4, 8, 12}
+    assert facts.end is None or (SOI + data)[: facts.end][-2:] in (EOI, SOI)

@@ -1,0 +1,162 @@
+"""JSONL: one object a line, each with its own verdict."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from schemas.records import Row
+from schemas.rejects import Reason
+from transforms.functional.json_lines import parse_object, read_rows
+
+
+def read(data, columns=None):
+    """Returns all rows as (line, values), and all rejects as their line."""
+    return [plain(o) for o in read_rows(io.BytesIO(data), "t.jsonl", columns)]
+
+
+def plain(outcome):
+    if isinstance(outcome, Row):
+        assert (outcome.file, outcome.is_text) == ("t.jsonl", False)
+        return outcome.line, outcome.values
+    assert (outcome.key, outcome.uri, outcome.split) == ("", "", "")
+    assert outcome.reason is Reason.MALFORMED_ROW
+    assert outcome.detail
+    file, _, line = outcome.source.partition(":")
+    assert file == "t.jsonl"
+    return int(line)
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        pytest.param(b'{"a": 1}\n{"a": 2}\n', [(1, {"a": 1}), (2, {"a": 2})], id="plain"),
+        pytest.param(b'{"a": 1}\n{"a": 2}', [(1, {"a": 1}), (2, {"a": 2})], id="no last break"),
+        pytest.param(b'{"a": 1}\r\n{"a": 2}\r\n', [(1, {"a": 1}), (2, {"a": 2})], id="CRLF"),
+        pytest.param(b'\xef\xbb\xbf{"a": 1}\n', [(1, {"a": 1})], id="BOM"),
+        pytest.param(b'\n \t\n{"a": 1}\n\n', [(3, {"a": 1})], id="blank lines"),
+        pytest.param(b"{}\n", [(1, {})], id="an empty object is a row"),
+        pytest.param(
+            b'{"i": 0, "f": 0.5, "t": "", "n": null, "b": false, "l": [1, "x"]}\n',
+            [(1, {"i": 0, "f": 0.5, "t": "", "n": None, "b": False, "l": [1, "x"]})],
+            id="every type",
+        ),
+        pytest.param(
+            b'{"a": 9223372036854775808123}\n', [(1, {"a": 9223372036854775808123})], id="big int"
+        ),
+        pytest.param(b'{"a": "\\ud83d\\ude00"}\n', [(1, {"a": "😀"})], id="an escaped pair"),
+        pytest.param(
+            b'{"a": "\\ud83d"}\n', [(1, {"a": "\ud83d"})], id="a lone surrogate: binding refuses it"
+        ),
+        pytest.param('{"ä": "x\u2028y"}\n'.encode(), [(1, {"ä": "x\u2028y"})], id="U+2028"),
+        pytest.param(b'{"a": 1}\n{"a": \n{"a": 3}\n', [(1, {"a": 1}), 2, (3, {"a": 3})], id="cut"),
+        pytest.param(b'{"a": "\xff"}\n{"a": 2}\n', [1, (2, {"a": 2})], id="no UTF-8"),
+        pytest.param(b'{"a": "x\0y"}\n', [1], id="NUL unescaped"),
+        pytest.param(b'{"a": "x\\u0000y"}\n', [(1, {"a": "x\0y"})], id="NUL escaped"),
+        pytest.param(b'{"a": 1, "a": 2}\n', [1], id="a name twice"),
+        pytest.param(b'{"a": {"b": 1, "b": 1}}\n', [1], id="a name twice, deeper"),
+        pytest.param(b'[1]\n"x"\n7\nnull\n{"a": 1}\n', [1, 2, 3, 4, (5, {"a": 1})], id="no object"),
+        pytest.param(b'{"a": 1} {"a": 2}\n', [1], id="two objects in a line"),
+        pytest.param(b"{'a': 1}\n", [1], id="single quotes"),
+        pytest.param(b'{"a": ' + b"[" * 100_000 + b"\n{}\n", [1, (2, {})], id="nested too deeply"),
+        pytest.param(b'{"a": ' + b"9" * 5000 + b"}\n{}\n", [1, (2, {})], id="too many digits"),
+        pytest.param(b"", [], id="nothing"),
+    ],
+)
+def test_rows(data, expected):
+    assert read(data) == expected
+
+
+@pytest.mark.parametrize(
+    ("columns", "expected"),
+    [
+        (None, {"a": 1, "b": None}),
+        (("b", "c"), {"b": None}),
+        ((), {}),
+    ],
+    ids=str,
+)
+def test_only_the_columns_asked_for_are_kept(columns, expected):
+    assert read(b'{"a": 1, "b": null}\n', columns) == [(1, expected)]
+
+
+def test_the_twice_named_column_is_named():
+    with pytest.raises(ValueError, match=r"^the name 'a' stands twice$"):
+        parse_object(b'{"a": 1, "b": 2, "a": 3}')
+
+
+def test_what_stands_in_place_of_an_object_is_named():
+    with pytest.raises(ValueError, match=r"^expected an object \{…\}, got list$"):
+        parse_object(b"[]")
+
+
+def test_a_number_beyond_a_double_is_not_taken_for_infinity():
+    (outcome,) = read(b'{"a": 1e400}\n')
+    assert isinstance(outcome, int) or not math.isinf(outcome[1]["a"])
+
+
+VALUE = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**70), 2**70)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(codec="utf-8")),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=5,
+)
+
+
+@given(
+    st.lists(st.dictionaries(st.text(st.characters(codec="utf-8"), max_size=5), VALUE), max_size=5),
+    st.booleans(),
+)
+@settings(max_examples=150, deadline=None)
+def test_what_json_writes_comes_back_exactly(rows, ascii_only):
+    lines = [json.dumps(row, ensure_ascii=ascii_only) for row in rows]
+    data = "".join(f"{line}\n" for line in lines).encode()
+    assert read(data) == list(enumerate(rows, start=1))
+
+
+@given(st.binary(max_size=200))
+@settings(deadline=None)
+def test_every_line_that_is_not_blank_has_one_outcome(data):
+    expected = [i for i, line in enumerate(data.split(b"\n"), start=1) if line.strip()]
+    assert [o if isinstance(o, int) else o[0] for o in read(data)] == expected
+
+
+ROWS = [(line, {"n": line, "x": f"{line * 7919 % 104729:x}"}) for line in range(1, 3001)]
+GZIPPED = gzip.compress(b"".join(json.dumps(v).encode() + b"\n" for _, v in ROWS), mtime=0)
+
+
+def read_gzipped(data):
+    unzipped = io.BufferedReader(gzip.GzipFile(fileobj=io.BytesIO(data)))
+    return [plain(o) for o in read_rows(unzipped, "t.jsonl", None)]
+
+
+def test_gzip_whole():
+    assert read_gzipped(GZIPPED) == ROWS
+
+
+@pytest.mark.parametrize("cut", [4, 9, len(GZIPPED) // 2, len(GZIPPED) // 4])
+def test_a_gzip_stream_that_ends_early_gives_one_reject_after_whole_rows(cut):
+    *rows, last = read_gzipped(GZIPPED[:-cut])
+    assert rows == ROWS[: len(rows)]
+    assert last == len(rows) + 1  # the line after the last that was read
+
+
+@pytest.mark.parametrize(
+    ("at", "bit"),
+    [(len(GZIPPED) // 2, 3), (len(GZIPPED) // 3, 0), (20, 5), (-5, 1), (-1, 7)],
+    ids=lambda v: str(v),
+)
+def test_a_damaged_gzip_stream_ends_in_one_reject(at, bit):
+    damaged = bytearray(GZIPPED)
+    damaged[at] ^= 1 << bit
+    outcomes = read_gzipped(bytes(damaged))
+    assert isinstance(outcomes[-1], int)

@@ -1,0 +1,147 @@
+"""Class labels: which id each becomes, and which are refused."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from schemas.rejects import Reason, RecordError
+from transforms.functional.labels import class_id, is_class_name, label_text, sorted_names
+
+TEXT, TYPED = True, False
+PETS = {"cat": 0, "dog": 1, "owl": 2}
+NUMERALS = {"10": 0, "20": 1, "cat": 2}
+SIGNED = {"-1": 0, "cat": 1}
+
+
+def outcome(function, *arguments):
+    """Returns the result, or the reason of the reject."""
+    try:
+        return function(*arguments)
+    except RecordError as error:
+        refused = error
+    assert refused.detail, "a message for a person"
+    return refused.reason
+
+
+@pytest.mark.parametrize(
+    ("value", "is_text", "ids", "expected"),
+    [
+        pytest.param("dog", TEXT, PETS, 1, id="a name"),
+        pytest.param("dog", TYPED, PETS, 1, id="a name in a typed table"),
+        pytest.param("fox", TEXT, PETS, Reason.UNKNOWN_LABEL, id="a name of no class"),
+        pytest.param("Dog", TEXT, PETS, Reason.UNKNOWN_LABEL, id="case counts"),
+        pytest.param(" dog", TEXT, PETS, Reason.UNKNOWN_LABEL, id="white space is not guessed off"),
+        pytest.param("dog\n", TEXT, PETS, Reason.UNKNOWN_LABEL, id="a line break neither"),
+        pytest.param("", TYPED, PETS, Reason.UNKNOWN_LABEL, id="no name"),
+        pytest.param("2", TEXT, PETS, 2, id="an id as text"),
+        pytest.param(2, TYPED, PETS, 2, id="an id"),
+        pytest.param(0, TYPED, PETS, 0, id="id 0 is an id"),
+        pytest.param(False, TYPED, PETS, 0, id="a bool is an integer"),
+        pytest.param("3", TEXT, PETS, Reason.UNKNOWN_LABEL, id="an id beyond the last"),
+        pytest.param(3, TYPED, PETS, Reason.UNKNOWN_LABEL, id="an id beyond the last, typed"),
+        pytest.param(-1, TYPED, PETS, Reason.UNKNOWN_LABEL, id="-1 does not count from the end"),
+        pytest.param("-1", TEXT, PETS, Reason.UNKNOWN_LABEL, id="-1 as text neither"),
+        pytest.param("02", TEXT, PETS, Reason.UNKNOWN_LABEL, id="a leading zero makes a name"),
+        pytest.param("2", TYPED, PETS, Reason.UNKNOWN_LABEL, id="typed text is a name"),
+        pytest.param(1.0, TYPED, PETS, Reason.WRONG_TYPE, id="a float"),
+        pytest.param(b"dog", TYPED, PETS, Reason.WRONG_TYPE, id="bytes"),
+        pytest.param(["dog"], TYPED, PETS, Reason.WRONG_TYPE, id="a list"),
+        pytest.param("10", TEXT, NUMERALS, 0, id="names that look like numbers win"),
+        pytest.param("20", TYPED, NUMERALS, 1, id="also in typed tables"),
+        pytest.param("1", TEXT, NUMERALS, Reason.UNKNOWN_LABEL, id="so ids beside them are none"),
+        pytest.param("cat", TEXT, NUMERALS, 2, id="names beside them"),
+        # `sorted_names` makes the class "10" of a typed 10: its own row has to be of that class.
+        pytest.param(10, TYPED, NUMERALS, 0, id="a typed integer whose class is its numeral"),
+        pytest.param(1, TYPED, NUMERALS, Reason.UNKNOWN_LABEL, id="a typed integer of no class"),
+        pytest.param("-1", TEXT, SIGNED, 0, id="a negative numeral is a name, too"),
+        pytest.param("1", TEXT, SIGNED, Reason.UNKNOWN_LABEL, id="so ids beside it are none"),
+        pytest.param("7", TEXT, None, 7, id="integers stand for themselves"),
+        pytest.param("007", TEXT, None, 7, id="however written"),
+        pytest.param(-1, TYPED, None, -1, id="negative ones, too"),
+        pytest.param(2**63, TYPED, None, Reason.WRONG_TYPE, id="within 64 bits"),
+        pytest.param("cat", TEXT, None, Reason.WRONG_TYPE, id="a name where there are no classes"),
+        pytest.param("1.0", TEXT, None, Reason.WRONG_TYPE, id="a float where there are no classes"),
+    ],
+)
+def test_class_id(value, is_text, ids, expected):
+    assert outcome(class_id, value, is_text, ids) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "is_text", "expected"),
+    [
+        ("cat", TEXT, b"cat"),
+        ("7", TEXT, b"7"),
+        (7, TYPED, b"7"),
+        (-7, TYPED, b"-7"),
+        (b"raw", TYPED, b"raw"),
+        (True, TYPED, Reason.WRONG_TYPE),
+        (1.5, TYPED, Reason.WRONG_TYPE),
+        ("\ud800", TYPED, Reason.WRONG_TYPE),
+    ],
+    ids=repr,
+)
+def test_label_text(value, is_text, expected):
+    assert outcome(label_text, value, is_text) == expected
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        pytest.param([], (), id="no label"),
+        pytest.param(["dog", "cat", "dog"], ("cat", "dog"), id="sorted, each once"),
+        pytest.param([3, 1, 2], (), id="integers stay integers"),
+        pytest.param([3, "cat"], ("3", "cat"), id="an integer among names is a name"),
+        pytest.param([1, "1"], ("1",), id="a number and its numeral are one class"),
+        pytest.param(["10", "9"], ("10", "9"), id="numerals sort as text"),
+        pytest.param(["b", "é", "Z", "a"], ("Z", "a", "b", "é"), id="by code point, in no locale"),
+        pytest.param(["cat", " cat", "", "a\nb", "cat\t"], ("cat",), id="what can be no name"),
+        # `to_int64` reads " 7 " as 7, and a padded integer is no class's name: one such field must
+        # not turn label 1 into a class of that name, with another id.
+        pytest.param([1, 2, " 7 "], (), id="an integer with white space around it"),
+        pytest.param(["cat", "\ud800"], ("cat",), id="a lone surrogate has no bytes in labels.txt"),
+    ],
+)
+def test_sorted_names(labels, expected):
+    assert sorted_names(labels) == expected
+
+
+@given(st.lists(st.text(st.characters(codec="utf-8"))))
+def test_every_class_name_comes_back_from_a_labels_file_as_tfds_reads_it(labels):
+    names = sorted_names([*labels, "one"])
+    file = "".join(f"{name}\n" for name in names).encode()
+    assert [line.strip() for line in file.decode().split("\n") if line.strip()] == list(names)
+    assert list(names) == sorted(set(names))
+
+
+@given(st.lists(st.one_of(st.text(max_size=3), st.integers(-30, 30)), min_size=1))
+def test_every_found_label_that_can_be_one_belongs_to_its_own_class(labels):
+    names = sorted_names(labels)
+    ids = {name: i for i, name in enumerate(names)} or None
+    for label in labels:
+        if names and is_class_name(str(label)):
+            assert names[class_id(label, TYPED, ids)] == str(label)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("cat", True),
+        ("wire fox terrier", True),
+        ("7", True),
+        ("🐈", True),
+        ("", False),
+        (" ", False),
+        (" cat", False),
+        ("cat\n", False),
+        ("a\nb", False),
+        ("a\rb", False),
+        ("a\u2028b", False),
+        ("\u00a0cat", False),
+    ],
+    ids=repr,
+)
+def test_is_class_name(text, expected):
+    assert is_class_name(text) is expected

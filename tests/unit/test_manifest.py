@@ -1,0 +1,179 @@
+"""manifest.json holds the whole proof, and comes back from its text."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from pydantic import ValidationError
+
+from schemas.config import FORMAT_VERSION, ConvertConfig
+from schemas.dataset_info import Books, DatasetInfo, ShardAudit, SplitBooks
+from schemas.features import Feature, Schema
+from schemas.manifest import Manifest, manifest_of
+from schemas.plan import Plan, ResolvedSchema
+from schemas.presets import preset, preset_names
+
+
+def audit(split, index, records, classes):
+    return ShardAudit(
+        split=split,
+        index=index,
+        file=f"birds-{split}.tfrecord-{index}",
+        records=records,
+        payload=10 * records,
+        size=26 * records,
+        sha256=f"{index}a" * 32,
+        crc32c=100 + index,
+        index_file=f"records/{split}-{index}.parquet",
+        index_sha256=f"{index}b" * 32,
+        index_crc32c=200 + index,
+        classes=classes,
+    )
+
+
+SCHEMA = preset("image_classification")
+RESOLVED = ResolvedSchema(SCHEMA, {"label": ("cat", "dög")})
+CONFIG = ConvertConfig(
+    inputs=("t.csv",),
+    output="gs://bucket/out",
+    name="birds",
+    schema=SCHEMA,
+    splits={"train": "0.9", "test": "0.1"},
+    max_rejects={"amount": "0.5", "percent": True},
+    if_exists="replace",
+)
+INFO = DatasetInfo(
+    plan=Plan(RESOLVED, {"test": 1, "train": 2}, 12),
+    books=Books(
+        rows_read=13,
+        unplaced=2,
+        splits={"test": SplitBooks(3, 2, 0, 1), "train": SplitBooks(8, 6, 2, 0)},
+        reasons={"corrupt": 2, "wrong_type": 2},
+    ),
+    shards=(
+        audit("test", 0, 2, {"label": {1: 2}}),
+        audit("train", 0, 4, {"label": {1: 3, 0: 1}}),
+        audit("train", 1, 2, {"label": {}}),
+    ),
+    images={"gif to png": 1, "jpeg kept": 7},
+    problems=(),
+)
+SIDECARS = {"features.json": "cd" * 32, "label.labels.txt": "ef" * 32}
+
+
+def without_rows(resolved):
+    books = Books(0, 0, {}, {})
+    return DatasetInfo(Plan(resolved, {}, 0), books, (), images={}, problems=())
+
+
+def shard_document(audited, classes):
+    return {
+        "file": audited.file,
+        "records": audited.records,
+        "bytes": audited.size,
+        "payload": audited.payload,
+        "sha256": audited.sha256,
+        "crc32c": audited.crc32c,
+        "index_file": audited.index_file,
+        "index_sha256": audited.index_sha256,
+        "classes": classes,
+    }
+
+
+def test_the_whole_document():
+    document = json.loads(manifest_of(INFO, CONFIG, SIDECARS).model_dump_json())
+    schema = document.pop("dataset_schema")
+    config = document.pop("config")
+    assert document == {
+        "format_version": FORMAT_VERSION,
+        "name": "birds",
+        "version": "1.0.0",
+        "fingerprint": CONFIG.fingerprint,
+        "classes": {"label": ["cat", "dög"]},
+        "input": {
+            "rows": 13,
+            "records": 8,
+            "rejected": 4,
+            "duplicates": 1,
+            "unplaced": 2,
+            "reasons": {"corrupt": 2, "wrong_type": 2},
+        },
+        "splits": {
+            "test": {
+                "rows": 3,
+                "records": 2,
+                "rejected": 0,
+                "duplicates": 1,
+                "shards": [shard_document(INFO.shards[0], {"label": {"1": 2}})],
+            },
+            "train": {
+                "rows": 8,
+                "records": 6,
+                "rejected": 2,
+                "duplicates": 0,
+                "shards": [
+                    shard_document(INFO.shards[1], {"label": {"0": 1, "1": 3}}),
+                    shard_document(INFO.shards[2], {"label": {}}),
+                ],
+            },
+        },
+        "images": {"gif to png": 1, "jpeg kept": 7},
+        "sidecars": SIDECARS,
+    }
+    # In the order of the ids, whoever counted them: the text is the same in every run.
+    assert list(document["splits"]["train"]["shards"][0]["classes"]["label"]) == ["0", "1"]
+    assert Schema.model_validate(schema) == SCHEMA
+    assert config["splits"] == {"train": "0.9", "test": "0.1"}
+    # The same input and options give the same bytes, wherever they are written to.
+    assert "output" not in config
+    assert "if_exists" not in config
+
+
+def test_it_comes_back_from_its_text():
+    manifest = manifest_of(INFO, CONFIG, SIDECARS)
+    again = Manifest.model_validate_json(manifest.model_dump_json(indent=2))
+    assert again == manifest
+    assert again.resolved == RESOLVED
+    assert again.model_dump_json(indent=2) == manifest.model_dump_json(indent=2)
+
+
+@pytest.mark.parametrize("name", [name for name in preset_names() if preset(name).features])
+def test_every_preset_comes_back(name):
+    resolved = ResolvedSchema(preset(name), {})
+    info = without_rows(resolved)
+    manifest = manifest_of(info, CONFIG, {})
+    assert Manifest.model_validate_json(manifest.model_dump_json()).resolved == resolved
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"kind": "bytes", "default": "7"},
+        {"kind": "float", "default": 0.1},
+        {"kind": "int64", "default": 0},
+        {"kind": "float", "shape": [4], "separator": ";"},
+        {"kind": "int64", "missing": "empty"},
+    ],
+    ids=str,
+)
+def test_every_option_of_a_feature_comes_back(options):
+    schema = Schema(features={"f": Feature(**{"sources": ("column:a", "key"), **options})})
+    info = without_rows(ResolvedSchema(schema))
+    again = Manifest.model_validate_json(manifest_of(info, CONFIG, {}).model_dump_json())
+    assert again.resolved.schema == schema
+    assert again.dataset_schema.features["f"].default == options.get("default")
+
+
+def test_where_it_goes_does_not_show():
+    elsewhere = CONFIG.model_copy(update={"output": "/tmp/x", "if_exists": "fail"})  # noqa: S108
+    assert manifest_of(INFO, elsewhere, SIDECARS) == manifest_of(INFO, CONFIG, SIDECARS)
+
+
+def test_a_file_of_another_form_is_refused():
+    document = json.loads(manifest_of(INFO, CONFIG, SIDECARS).model_dump_json())
+    with pytest.raises(ValidationError, match="colour"):
+        Manifest.model_validate({**document, "colour": "red"})
+    del document["splits"]
+    with pytest.raises(ValidationError, match="splits"):
+        Manifest.model_validate(document)

@@ -1,0 +1,248 @@
+"""Parquet, from real files in memory: every row with its number, whatever is damaged."""
+
+from __future__ import annotations
+
+import io
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from schemas.records import Row
+from schemas.rejects import Reason
+from transforms.functional.parquet import (
+    BATCH_ROWS,
+    first_rows,
+    read_row_group,
+    unsupported_columns,
+)
+
+
+def written(table, **options):
+    data = io.BytesIO()
+    pq.write_table(table, data, **options)
+    return data.getvalue()
+
+
+def read(data, columns=None):
+    """Returns all rows as (line, values), and all rejects as their line."""
+    file = pq.ParquetFile(io.BytesIO(data))
+    return [
+        plain(outcome)
+        for group, first in enumerate(first_rows(file.metadata))
+        for outcome in read_row_group(file, group, first, "t.parquet", columns)
+    ]
+
+
+def plain(outcome):
+    if isinstance(outcome, Row):
+        assert (outcome.file, outcome.is_text) == ("t.parquet", False)
+        return outcome.line, outcome.values
+    assert (outcome.key, outcome.uri, outcome.split) == ("", "", "")
+    assert outcome.reason is Reason.MALFORMED_ROW
+    assert outcome.detail
+    file, _, line = outcome.source.partition(":")
+    assert file == "t.parquet"
+    return int(line)
+
+
+VALUES = {
+    "image": ["a.jpg", "ü.jpg", None],
+    "label": [0, None, -(2**63)],
+    "score": [0.5, -1.0, None],
+    "good": [True, False, None],
+    "data": [b"", b"\xff\x00", None],
+    "names": [["x", ""], [], None],
+    "boxes": [[0.5], [1.0, 2.0], None],
+}
+TABLE = pa.table(
+    {
+        "image": VALUES["image"],
+        "label": pa.array(VALUES["label"], pa.int64()),
+        "score": pa.array(VALUES["score"], pa.float32()),
+        "good": VALUES["good"],
+        "data": pa.array(VALUES["data"], pa.binary()),
+        "names": pa.array(VALUES["names"], pa.list_(pa.string())),
+        "boxes": pa.array(VALUES["boxes"], pa.large_list(pa.float64())),
+    }
+)
+ROWS = [(i + 1, {name: VALUES[name][i] for name in VALUES}) for i in range(3)]
+
+
+def test_every_type_and_null():
+    assert read(written(TABLE)) == ROWS
+
+
+@pytest.mark.parametrize("compression", ["none", "snappy", "gzip", "zstd", "brotli"])
+def test_every_compression(compression):
+    assert read(written(TABLE, compression=compression)) == ROWS
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        pytest.param(pa.array(["b", None, "a", "b"]).dictionary_encode(), id="dictionary of text"),
+        pytest.param(
+            pa.array(["b", None, "a", "b"], pa.large_string()).dictionary_encode(),
+            id="of large text",
+        ),
+    ],
+)
+def test_dictionary_columns_are_read_as_their_values(array):
+    rows = read(written(pa.table({"c": array})))
+    assert rows == [(1, {"c": "b"}), (2, {"c": None}), (3, {"c": "a"}), (4, {"c": "b"})]
+
+
+@pytest.mark.parametrize(
+    ("type_", "values"),
+    [
+        (pa.int8(), [1, -1]),
+        (pa.uint64(), [2**64 - 1, 0]),
+        (pa.float16(), [0.5, -2.0]),
+        (pa.float32(), [0.5, -2.0]),
+        (pa.large_binary(), [b"x", b""]),
+        (pa.large_string(), ["x", ""]),
+        (pa.list_(pa.float32(), 2), [[0.5, 1.0], [2.0, 3.0]]),
+        (pa.list_(pa.list_(pa.int64())), [[[1], []], []]),
+        (pa.null(), [None, None]),
+    ],
+    ids=str,
+)
+def test_supported_types_give_plain_python_values(type_, values):
+    rows = read(written(pa.table({"c": pa.array(values, type_)})))
+    assert rows == [(1, {"c": values[0]}), (2, {"c": values[1]})]
+    assert [type(v["c"]) for _, v in rows] == [type(v) for v in values]
+
+
+def test_rows_are_numbered_through_row_groups():
+    table = pa.table({"n": list(range(1, 26))})
+    data = written(table, row_group_size=10)
+    assert first_rows(pq.read_metadata(io.BytesIO(data))) == [1, 11, 21]
+    assert read(data) == [(n, {"n": n}) for n in range(1, 26)]
+
+
+def test_rows_are_numbered_through_batches():
+    count = 2 * BATCH_ROWS + 1
+    assert read(written(pa.table({"n": list(range(1, count + 1))}))) == [
+        (n, {"n": n}) for n in range(1, count + 1)
+    ]
+
+
+def test_no_rows():
+    data = written(TABLE.slice(0, 0))
+    assert read(data) == []
+
+
+@pytest.mark.parametrize(
+    ("columns", "expected"),
+    [
+        (("label", "image"), {"image": "a.jpg", "label": 0}),
+        (("image", "elsewhere"), {"image": "a.jpg"}),
+        (("names",), {"names": ["x", ""]}),
+        (("elsewhere",), {}),
+        ((), {}),
+    ],
+    ids=str,
+)
+def test_only_the_columns_asked_for_are_kept(columns, expected):
+    rows = read(written(TABLE), columns)
+    assert [line for line, _ in rows] == [1, 2, 3]
+    assert rows[0] == (1, expected)
+
+
+def test_a_column_whose_name_begins_with_anothers_is_not_kept_with_it():
+    assert read(written(pa.table({"a": [1], "a.b": [2]})), ("a",)) == [(1, {"a": 1})]
+
+
+def test_unsupported_columns_are_named_with_their_type():
+    schema = pa.schema(
+        [
+            ("good", pa.int64()),
+            ("when", pa.timestamp("us")),
+            ("day", pa.date32()),
+            ("price", pa.decimal128(10, 2)),
+            ("nested", pa.struct([("x", pa.int64())])),
+            ("pairs", pa.map_(pa.string(), pa.int64())),
+            ("times", pa.list_(pa.timestamp("s"))),
+            ("pair_of_times", pa.list_(pa.timestamp("s"), 2)),
+            ("coded_days", pa.dictionary(pa.int32(), pa.date32())),
+            ("texts", pa.list_(pa.string())),
+            ("pair", pa.list_(pa.float32(), 2)),
+            ("coded", pa.dictionary(pa.int32(), pa.string())),
+        ]
+    )
+    assert unsupported_columns(schema) == {
+        "when": "timestamp[us]",
+        "day": "date32[day]",
+        "price": "decimal128(10, 2)",
+        "nested": "struct<x: int64>",
+        "pairs": "map<string, int64>",
+        "times": "list<item: timestamp[s]>",
+        "pair_of_times": "fixed_size_list<item: timestamp[s]>[2]",
+        "coded_days": "dictionary<values=date32[day], indices=int32, ordered=0>",
+    }
+
+
+# Damage. Parquet has no checksum of its own by default: a flipped bit may well give another value,
+# which nobody can tell. But it must neither end the run nor make a row vanish from the books.
+
+GROUP = 10
+DAMAGED_TABLE = pa.table(
+    {
+        "id": pa.array(range(3 * GROUP), pa.int64()),
+        "name": [f"näme {i % 7}" for i in range(3 * GROUP)],
+        "code": pa.array([f"c{i % 3}" for i in range(3 * GROUP)]).dictionary_encode(),
+        "vec": pa.array(
+            [[float(i)] * (i % 4) if i % 5 else None for i in range(3 * GROUP)],
+            pa.list_(pa.float32()),
+        ),
+    }
+)
+
+
+def bytes_of_group(data, group):
+    """Returns where the column chunks of a row group lie."""
+    row_group = pq.read_metadata(io.BytesIO(data)).row_group(group)
+    starts, ends = [], []
+    for i in range(row_group.num_columns):
+        chunk = row_group.column(i)
+        starts.append(chunk.dictionary_page_offset or chunk.data_page_offset)
+        ends.append(starts[-1] + chunk.total_compressed_size)
+    return range(min(starts), max(ends))
+
+
+@pytest.mark.parametrize("compression", ["none", "snappy", "gzip"])
+@pytest.mark.parametrize("bit", [0, 3, 7])
+def test_damage_in_a_row_group_loses_no_row_and_touches_no_other_group(compression, bit):
+    data = written(DAMAGED_TABLE, row_group_size=GROUP, compression=compression)
+    whole = read(data)
+    assert [line for line, _ in whole] == list(range(1, 3 * GROUP + 1))
+    lost = []
+    for at in bytes_of_group(data, 1):
+        damaged = bytearray(data)
+        damaged[at] ^= 1 << bit
+        outcomes = read(bytes(damaged))
+        lines = [o if isinstance(o, int) else o[0] for o in outcomes]
+        if lines != list(range(1, 3 * GROUP + 1)):
+            lost.append((at, lines))
+        assert outcomes[:GROUP] == whole[:GROUP]
+        assert outcomes[-GROUP:] == whole[-GROUP:]
+    assert lost == []
+
+
+def test_with_page_checksums_every_damaged_row_is_a_reject():
+    data = written(DAMAGED_TABLE, row_group_size=GROUP, write_page_checksum=True)
+    whole = read(data)
+    damaged = bytearray(data)
+    damaged[bytes_of_group(data, 1)[-1]] ^= 1
+    file = pq.ParquetFile(io.BytesIO(bytes(damaged)), page_checksum_verification=True)
+    outcomes = [plain(o) for o in read_row_group(file, 1, GROUP + 1, "t.parquet", None)]
+    assert outcomes == list(range(GROUP + 1, 2 * GROUP + 1))
+    assert [line for line, _ in whole] == list(range(1, 3 * GROUP + 1))
+
+
+def test_a_column_of_text_that_is_no_utf_8_gives_rejects():
+    column = pa.StringArray.from_buffers(
+        2, pa.py_buffer(b"\0\0\0\0\1\0\0\0\2\0\0\0"), pa.py_buffer(b"a\xff")
+    )
+    assert read(written(pa.table({"c": column}))) == [1, 2]

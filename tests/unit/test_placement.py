@@ -1,0 +1,137 @@
+"""Split, shard and order: the formula in the module's docstring, worked out here once more."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from decimal import Decimal
+from fractions import Fraction
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from transforms.functional.placement import SplitRanges, order_of, shard_of, split_of
+
+KEYS = ["a.jpg", "", "ключ", "🐈", "a\0b", "x" * 5000, "1"]
+
+
+def digest(seed, purpose, text):
+    message = str(seed).encode() + b"\x00" + purpose + b"\x00" + text.encode("utf-8")
+    return hashlib.sha256(message).digest()
+
+
+@pytest.mark.parametrize("seed", [0, 1, -1, 2**70])
+@pytest.mark.parametrize("key", KEYS, ids=lambda key: repr(key[:8]))
+def test_order_is_the_salted_hash(seed, key):
+    assert order_of(key, seed) == digest(seed, b"order", key)[:16]
+
+
+@pytest.mark.parametrize("seed", [0, 1, -1])
+@pytest.mark.parametrize("key", KEYS, ids=lambda key: repr(key[:8]))
+def test_split_is_the_range_that_the_salted_hash_falls_in(seed, key):
+    weights = {"train": Decimal("0.8"), "validation": Decimal("0.15"), "test": Decimal("0.05")}
+    part = Fraction(int.from_bytes(digest(seed, b"split", key)[:8], "big"), 2**64)
+    expected = "train" if part < Fraction(8, 10) else "test"
+    if Fraction(8, 10) <= part < Fraction(95, 100):
+        expected = "validation"
+    assert split_of(key, SplitRanges.from_weights(weights), seed) == expected
+
+
+@pytest.mark.parametrize(
+    ("weights", "names", "bounds"),
+    [
+        pytest.param({"train": "1"}, ("train",), (2**64,), id="one"),
+        pytest.param({"a": "1", "b": "1"}, ("a", "b"), (2**63, 2**64), id="halves"),
+        pytest.param({"a": "0.5", "b": "0.5"}, ("a", "b"), (2**63, 2**64), id="parts of one"),
+        pytest.param({"b": "30", "a": "10"}, ("b", "a"), (3 * 2**62, 2**64), id="the order given"),
+        pytest.param(
+            {"a": "0.1", "b": "0.2", "c": "0.7"},
+            ("a", "b", "c"),
+            (2**64 // 10, 3 * 2**64 // 10, 2**64),
+            id="exact where floats are not",
+        ),
+        pytest.param(
+            {"a": "1", "b": "1", "c": "1"},
+            ("a", "b", "c"),
+            (2**64 // 3, 2 * 2**64 // 3, 2**64),
+            id="thirds",
+        ),
+        pytest.param({"a": "0", "b": "2", "c": "0"}, ("b",), (2**64,), id="zero weights"),
+        pytest.param(
+            {"a": "1e-30", "b": "1"}, ("a", "b"), (0, 2**64), id="a weight that no hash falls in"
+        ),
+    ],
+)
+def test_ranges(weights, names, bounds):
+    ranges = SplitRanges.from_weights({name: Decimal(w) for name, w in weights.items()})
+    assert ranges == SplitRanges(names, bounds)
+
+
+def test_the_boundaries_belong_to_the_upper_split():
+    point = int.from_bytes(digest(0, b"split", "a.jpg")[:8], "big")
+    assert split_of("a.jpg", SplitRanges(("low", "high"), (point, 2**64)), 0) == "high"
+    assert split_of("a.jpg", SplitRanges(("low", "high"), (point + 1, 2**64)), 0) == "low"
+
+
+def test_a_split_holds_its_part_of_the_keys():
+    ranges = SplitRanges.from_weights({"train": Decimal("0.9"), "test": Decimal("0.1")})
+    found = Counter(split_of(f"{i}.jpg", ranges, 0) for i in range(20_000))
+    assert abs(found["test"] - 2000) < 5 * (20_000 * 0.9 * 0.1) ** 0.5  # five sigmas
+
+
+def test_another_seed_gives_another_partition_and_another_order():
+    ranges = SplitRanges.from_weights({"a": Decimal(1), "b": Decimal(1)})
+    keys = [f"{i}.jpg" for i in range(100)]
+    assert [split_of(k, ranges, 0) for k in keys] != [split_of(k, ranges, 1) for k in keys]
+    assert sorted(keys, key=lambda k: order_of(k, 0)) != sorted(keys, key=lambda k: order_of(k, 1))
+
+
+@pytest.mark.parametrize(
+    ("order", "num_shards", "expected"),
+    [
+        (0, 1, 0),
+        (2**128 - 1, 1, 0),
+        (0, 3, 0),
+        (2**128 - 1, 3, 2),
+        (2**127 - 1, 2, 0),
+        (2**127, 2, 1),
+        (2**128 // 3, 3, 0),  # 2^128 is no multiple of 3: the bound lies just above
+        (2**128 // 3 + 1, 3, 1),
+        (2**128 - 1, 99_999, 99_998),
+    ],
+    ids=str,
+)
+def test_shards_at_their_boundaries(order, num_shards, expected):
+    assert shard_of(order.to_bytes(16, "big"), num_shards) == expected
+
+
+@given(
+    st.lists(st.text(st.characters(codec="utf-8")), unique=True, max_size=60),
+    st.integers(1, 50),
+    st.integers(-(2**40), 2**40),
+)
+@settings(deadline=None)
+def test_shards_of_any_count_read_one_after_the_other_give_the_same_sequence(keys, count, seed):
+    shards = [[] for _ in range(count)]
+    for key in keys:
+        shards[shard_of(order_of(key, seed), count)].append(key)
+    sequence = [key for shard in shards for key in sorted(shard, key=lambda k: order_of(k, seed))]
+    assert sequence == sorted(keys, key=lambda k: order_of(k, seed))
+
+
+@given(st.binary(min_size=16, max_size=16), st.integers(1, 99_999))
+def test_a_shard_is_the_part_of_the_whole_that_the_order_lies_in(order, count):
+    part = Fraction(int.from_bytes(order, "big"), 2**128)
+    shard = shard_of(order, count)
+    assert Fraction(shard, count) <= part < Fraction(shard + 1, count)
+
+
+def test_rows_of_one_group_land_in_one_split_and_groups_in_all():
+    ranges = SplitRanges.from_weights({"a": Decimal(1), "b": Decimal(1)})
+    rows = [(f"{i}.jpg", f"patient {i % 20}") for i in range(400)]
+    splits_of_group = {}
+    for key, group in rows:  # as the survey and the placing do
+        splits_of_group.setdefault(group, set()).add(split_of(group or key, ranges, 0))
+    assert all(len(splits) == 1 for splits in splits_of_group.values())
+    assert set.union(*splits_of_group.values()) == {"a", "b"}

@@ -1,0 +1,164 @@
+"""The presets: the Example keys that training code reads, and the messages for broken schemas."""
+
+from __future__ import annotations
+
+import pytest
+
+from schemas.errors import UsageError
+from schemas.features import Schema
+from schemas.presets import parse_schema, preset, preset_names
+
+# Example key: kind, sources, shape, classes. From the design, not from the files.
+SINGLE = None
+EXPECTED = {
+    "image_classification": {
+        "image": ("bytes", "image:bytes", SINGLE, False),
+        "image/filename": ("bytes", "column:image", SINGLE, False),
+        "label": ("int64", "column:label", SINGLE, True),
+    },
+    "tf_tutorial": {
+        "height": ("int64", "image:height", SINGLE, False),
+        "width": ("int64", "image:width", SINGLE, False),
+        "depth": ("int64", "image:channels", SINGLE, False),
+        "label": ("int64", "column:label", SINGLE, True),
+        "image_raw": ("bytes", "image:bytes", SINGLE, False),
+    },
+    "landmark": {
+        "image_raw": ("bytes", "image:bytes", SINGLE, False),
+        "landmark_id": ("int64", "column:landmark_id column:label", SINGLE, True),
+        "id": ("bytes", "column:id key", SINGLE, False),
+    },
+    "tf_slim": {
+        "image/encoded": ("bytes", "image:bytes", SINGLE, False),
+        "image/format": ("bytes", "image:format", SINGLE, False),
+        "image/class/label": ("int64", "column:label", SINGLE, True),
+        "image/class/text": ("bytes", "class_name:label", SINGLE, False),
+        "image/height": ("int64", "image:height", SINGLE, False),
+        "image/width": ("int64", "image:width", SINGLE, False),
+        "image/filename": ("bytes", "column:image", SINGLE, False),
+        "image/key/sha256": ("bytes", "image:sha256", SINGLE, False),
+        "image/source_id": ("bytes", "column:id key", SINGLE, False),
+    },
+    "multi_label": {
+        "image": ("bytes", "image:bytes", SINGLE, False),
+        "labels": ("int64", "column:labels", (), True),
+    },
+    "tabular": {},
+}
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_presets(name):
+    schema = preset(name)
+    found = {
+        key: (f.kind.value, " ".join(map(str, f.sources)), f.shape, f.classes)
+        for key, f in schema.features.items()
+    }
+    assert found == EXPECTED[name]
+    assert (schema.name, schema.every_column) == (name, name == "tabular")
+    assert schema.description.endswith(".")
+
+
+def test_the_presets_are_listed_sorted():
+    assert preset_names() == sorted(preset_names())
+    assert set(EXPECTED) <= set(preset_names())
+
+
+def test_every_preset_is_read():
+    for name in preset_names():
+        assert preset(name).name == name
+
+
+def test_a_preset_that_there_is_not():
+    with pytest.raises(UsageError) as raised:
+        preset("clasification")
+    listed = ", ".join(preset_names())
+    assert str(raised.value) == (
+        "--schema clasification: no preset has this name and no file is there; "
+        f"expected a YAML file or one of: {listed}"
+    )
+
+
+@pytest.mark.parametrize("name", ["../features", "image_classification.yaml", "", "__init__"])
+def test_names_that_are_paths_find_no_file(name):
+    with pytest.raises(UsageError):
+        preset(name)
+
+
+def test_a_schema_file():
+    text = """
+    name: mine
+    features:
+      score: {kind: float, from: [column:score, column:points], missing: empty}
+      tags: {kind: bytes, from: column:tags, shape: [], separator: ";"}
+      x: {kind: bytes, from: "image:bytes"}
+    image: {column: path, max_pixels: 1000}
+    """
+    assert parse_schema(text, "mine.yaml") == Schema.model_validate(
+        {
+            "name": "mine",
+            "features": {
+                "score": {
+                    "kind": "float",
+                    "from": ["column:score", "column:points"],
+                    "missing": "empty",
+                },
+                "tags": {"kind": "bytes", "from": "column:tags", "shape": [], "separator": ";"},
+                "x": {"kind": "bytes", "from": "image:bytes"},
+            },
+            "image": {"column": "path", "max_pixels": 1000},
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param(
+            "features: {a: {kind: int64, from: column:a}}\nname: [x",
+            "s.yaml: not a YAML file: ",
+            id="no YAML",
+        ),
+        pytest.param(
+            "- a", "s.yaml: expected a mapping with the key 'features', got ['a']", id="list"
+        ),
+        pytest.param(
+            "", "s.yaml: expected a mapping with the key 'features', got None", id="empty"
+        ),
+        pytest.param("name: x", "s.yaml: at the schema: a schema needs features", id="no features"),
+        pytest.param(
+            "features: {a: {kind: int32, from: column:a}}",
+            "s.yaml: at features > a > kind: Input should be 'int64', 'float' or 'bytes', "
+            "got 'int32'",
+            id="kind",
+        ),
+        pytest.param(
+            "features: {a: {kind: int64, from: label}}",
+            "s.yaml: at features > a > from: 'label' is no source; write column:NAME, "
+            "class_name:COLUMN, image:FACT or key, got 'label'",
+            id="source",
+        ),
+        pytest.param(
+            "features: {a: {kind: int64, from: column:a, shap: []}}",
+            "s.yaml: at features > a > shap: Extra inputs are not permitted, got []",
+            id="a typo",
+        ),
+        pytest.param(
+            "features: {a: {kind: int64}}",
+            "s.yaml: at features > a > from: Field required",
+            id="no source",
+        ),
+        pytest.param(
+            "features: {1: {kind: int64, from: column:a}}", "s.yaml: at features > 1", id="key 1"
+        ),
+    ],
+)
+def test_a_broken_schema_is_told_in_one_message_with_its_place(text, expected):
+    with pytest.raises(UsageError) as raised:
+        parse_schema(text, "s.yaml")
+    assert str(raised.value).startswith(expected)
+
+
+def test_yaml_that_would_run_code_is_refused():
+    with pytest.raises(UsageError, match="not a YAML file"):
+        parse_schema("features: !!python/object/apply:os.system ['true']", "s.yaml")

@@ -1,0 +1,76 @@
+"""What a file is by its first bytes: pictures as Pillow writes them, and look-alikes."""
+
+from __future__ import annotations
+
+import pytest
+from PIL import features
+
+from tests.images import jpeg, jpeg_header, picture, png, png_16_bit
+from transforms.functional.sniffing import HEAD_BYTES, sniff
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        pytest.param(jpeg(), "jpeg", id="JPEG"),
+        pytest.param(jpeg(exif_orientation=6), "jpeg", id="JPEG with EXIF"),
+        pytest.param(jpeg_header(8, 8, process=3), "jpeg", id="lossless JPEG"),
+        pytest.param(png(), "png", id="PNG"),
+        pytest.param(png_16_bit(), "png", id="16-bit PNG"),
+        pytest.param(picture("GIF", mode="P"), "gif", id="GIF"),
+        pytest.param(picture("BMP"), "bmp", id="BMP"),
+        pytest.param(picture("TIFF"), "tiff", id="TIFF"),
+        pytest.param(picture("PPM"), "pnm", id="PPM"),
+        pytest.param(picture("PPM", mode="L"), "pnm", id="PGM"),
+        pytest.param(picture("PPM", mode="1"), "pnm", id="PBM"),
+        pytest.param(picture("ICO"), "ico", id="ICO"),
+        pytest.param(picture("EPS"), "eps", id="EPS"),
+        pytest.param(picture("PDF"), "pdf", id="PDF"),
+        pytest.param(picture("MPO"), "jpeg", id="MPO begins as a JPEG"),
+    ],
+)
+def test_what_pillow_writes(data, expected):
+    assert sniff(data[:HEAD_BYTES]) == expected
+    assert sniff(data) == expected
+
+
+@pytest.mark.parametrize(
+    ("feature", "format_", "expected"),
+    [("webp", "WEBP", "webp"), ("jpg_2000", "JPEG2000", "jpeg2000"), ("avif", "AVIF", "avif")],
+)
+def test_what_pillow_writes_where_it_can(feature, format_, expected):
+    if not features.check(feature):
+        pytest.skip(f"this Pillow has no {feature}")
+    assert sniff(picture(format_, 64, 64)[:HEAD_BYTES]) == expected
+
+
+@pytest.mark.parametrize(
+    ("head", "expected"),
+    [
+        (b"GIF87a", "gif"),
+        (b"MM\0*", "tiff"),
+        (b"MM\0+", "tiff"),
+        (b"II+\0", "tiff"),
+        (b"\0\0\0\x1cftypheic", "heic"),
+        (b"\0\0\0\x1cftypmif1", "heic"),
+        (b"\xff\x4f\xff\x51", "jpeg2000"),
+        (b"8BPS", "psd"),
+        (b"\xc5\xd0\xd3\xc6", "eps"),
+        (b"P6\n", "pnm"),
+        (b"P7 ", "pnm"),
+        (b"P9\n", None),
+        (b"P6x", None),
+        (b"", None),
+        (b"\xff\xd8", None),
+        (b"\x89PNG\r\n\x1a", None),
+        (b"\x89PNG\n\x1a\n", None),  # what a transfer as text leaves of a PNG
+        (b" \xff\xd8\xff", None),
+        (b"<svg>", None),
+        (b"<!DOCTYPE html>", None),
+        (b"\0" * 16, None),
+        (b"hello, world", None),
+    ],
+    ids=repr,
+)
+def test_heads(head, expected):
+    assert sniff(head) == expected

@@ -1,0 +1,87 @@
+"""What a file is by its header, whatever its name."""
+
+from __future__ import annotations
+
+import pytest
+
+from schemas.rejects import Reason, RecordError
+from tests.images import image, jpeg, jpeg_header, picture, png, png_16_bit
+from transforms.functional.source_image import SourceImage, examine, sniffed_format
+
+
+def source(format_, channels=3, mode="RGB", **options):
+    facts = {
+        "bit_depth": 8,
+        "has_alpha": False,
+        "frames": 1,
+        "orientation": 1,
+        "common": format_ in ("jpeg", "png"),
+        **options,
+    }
+    return SourceImage(format_, width=40, height=30, channels=channels, mode=mode, **facts)
+
+
+def two(format_):
+    return picture(format_, 40, 30, save_all=True, append_images=[image(40, 30, 1)])
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        pytest.param(jpeg(40, 30), source("jpeg"), id="JPEG"),
+        pytest.param(jpeg(40, 30, mode="L"), source("jpeg", 1, "L"), id="gray JPEG"),
+        pytest.param(
+            jpeg(40, 30, mode="CMYK"), source("jpeg", 3, "CMYK", common=False), id="CMYK JPEG"
+        ),
+        pytest.param(jpeg(40, 30, exif_orientation=6), source("jpeg", orientation=6), id="lying"),
+        pytest.param(jpeg(40, 30, exif_orientation=0), source("jpeg"), id="orientation 0"),
+        pytest.param(jpeg(40, 30, exif_orientation=9), source("jpeg"), id="orientation 9"),
+        pytest.param(two("MPO"), source("mpo", common=True), id="MPO"),
+        pytest.param(png(40, 30), source("png"), id="PNG"),
+        pytest.param(png(40, 30, exif_orientation=8), source("png", orientation=8), id="lying PNG"),
+        pytest.param(
+            png_16_bit(40, 30, channels=2),
+            source("png", 2, "LA", bit_depth=16, has_alpha=True),
+            id="16-bit PNG",
+        ),
+        pytest.param(two("PNG"), source("png", frames=2), id="APNG"),
+        pytest.param(picture("BMP", 40, 30), source("bmp"), id="BMP"),
+        pytest.param(picture("TIFF", 40, 30), source("tiff"), id="TIFF"),
+        pytest.param(two("TIFF"), source("tiff", frames=2), id="two pages"),
+        pytest.param(picture("PPM", 40, 30, mode="L"), source("pnm", 1, "L"), id="PGM"),
+        pytest.param(
+            picture("TIFF", 40, 30, mode="CMYK"), source("tiff", 4, "CMYK"), id="CMYK TIFF"
+        ),
+    ],
+)
+def test_examine(data, expected):
+    assert examine(data) == expected
+
+
+def reason(data):
+    with pytest.raises(RecordError) as raised:
+        examine(data)
+    return raised.value.reason
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        pytest.param(b"", Reason.EMPTY_FILE, id="no bytes"),
+        pytest.param(b"text", Reason.NOT_AN_IMAGE, id="text"),
+        pytest.param(picture("EPS"), Reason.UNSUPPORTED_FORMAT, id="EPS"),
+        pytest.param(b"8BPS" + bytes(100), Reason.UNSUPPORTED_FORMAT, id="PSD"),
+        pytest.param(jpeg_header(8, 8, precision=12), Reason.UNSUPPORTED_FEATURE, id="12 bits"),
+        pytest.param(jpeg_header(8, 8, process=7), Reason.UNSUPPORTED_FEATURE, id="hierarchical"),
+        pytest.param(b"\xff\xd8\xff\xd9", Reason.CORRUPT, id="JPEG without a frame"),
+        pytest.param(jpeg()[:40], Reason.TRUNCATED, id="JPEG cut before its frame"),
+        pytest.param(png()[:60], Reason.TRUNCATED, id="PNG cut"),
+        pytest.param(b"GIF89a", Reason.CORRUPT, id="GIF that ends at once"),
+    ],
+)
+def test_refused(data, expected):
+    assert reason(data) is expected
+
+
+def test_sniffed_format_is_by_content():
+    assert [sniffed_format(d) for d in (jpeg(), png(), picture("BMP"))] == ["jpeg", "png", "bmp"]

@@ -1,0 +1,225 @@
+"""The survey: what it finds does not depend on who saw which rows, or in what order."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from schemas.config import ConvertConfig
+from schemas.features import Feature, Schema
+from schemas.plan import Plan, ResolvedSchema
+from schemas.presets import preset
+from schemas.records import Row
+from transforms.functional.binding import Binding
+from transforms.functional.placement import SplitRanges, split_of
+from transforms.functional.survey import SAMPLE_ROWS, Survey, Surveyor, num_shards, plan_of, sampled
+
+MIB = 2**20
+
+
+def surveyor(schema, **options):
+    config = ConvertConfig(inputs=("t.csv",), output="out", name="d", schema=schema, **options)
+    binding = Binding(
+        ResolvedSchema(schema, {}),
+        config.columns,
+        config.image_root,
+        config.key_column,
+        config.split_column,
+        config.group_column,
+        frozenset(config.weights) if config.splits else None,
+    )
+    return Surveyor(config, schema, binding, SplitRanges.from_weights(config.weights))
+
+
+def survey_of(rows, asked):
+    survey = Survey()
+    for row in rows:
+        survey.add(row, asked)
+    return survey
+
+
+def text_rows(*rows):
+    return [
+        Row(values, "/d/t.csv", line, is_text=True) for line, values in enumerate(rows, start=2)
+    ]
+
+
+CLASSIFICATION = preset("image_classification")
+
+
+def test_a_plan():
+    asked = surveyor(CLASSIFICATION, split_column="part")
+    rows = text_rows(
+        {"image": "a.jpg", "label": "dog", "part": "train"},
+        {"image": "b.jpg", "label": "cat", "part": "train"},
+        {"image": "c.jpg", "label": "dog", "part": "test"},
+        {"image": "", "label": "owl", "part": "test"},  # counted, but it is no record
+        {
+            "image": "e.jpg",
+            "label": "",
+            "part": "",
+        },  # the only split that there is without --splits
+    )
+    expected = Plan(
+        ResolvedSchema(CLASSIFICATION, {"label": ("cat", "dog")}), {"test": 1, "train": 1}, 5
+    )
+    assert plan_of(survey_of(rows, asked), asked, {}) == expected
+
+
+@pytest.mark.parametrize(
+    ("labels", "is_text", "expected"),
+    [
+        pytest.param(["dog", "cat", "dog"], True, ("cat", "dog"), id="names"),
+        pytest.param(["3", "1", "-1"], True, (), id="integers as text"),
+        pytest.param([3, 1, True], False, (), id="integers"),
+        pytest.param(["3", "007"], True, ("007", "3"), id="a leading zero makes names"),
+        pytest.param(["3", "1"], False, ("1", "3"), id="typed text is names"),
+        pytest.param(["cat", "", " "], True, ("cat",), id="empty fields are none"),
+        pytest.param(["cat", None, 1.5, b"x", ["y"]], False, ("cat",), id="what can be no label"),
+        pytest.param([1, "1"], False, ("1",), id="a number and its numeral"),
+    ],
+)
+def test_labels_found(labels, is_text, expected):
+    asked = surveyor(CLASSIFICATION)
+    rows = [Row({"image": f"{i}", "label": v}, "t", i, is_text) for i, v in enumerate(labels)]
+    assert plan_of(survey_of(rows, asked), asked, {}).resolved.classes == {"label": expected}
+
+
+def test_labels_in_lists_under_another_column_name():
+    asked = surveyor(preset("multi_label"), columns={"labels": "tags"})
+    rows = text_rows(
+        {"image": "a", "tags": "dog|cat"},
+        {"image": "b", "tags": '["a|b", "dog"]'},
+        {"image": "c", "tags": ""},
+        {"image": "d", "tags": "[broken"},
+    )
+    plan = plan_of(survey_of(rows, asked), asked, {})
+    assert plan.resolved.classes == {"labels": ("a|b", "cat", "dog")}
+
+
+def test_given_classes_win_over_those_found():
+    asked = surveyor(CLASSIFICATION, classes=("dog", "cat"))
+    rows = text_rows({"image": "a", "label": "owl"})
+    assert plan_of(survey_of(rows, asked), asked, {}).resolved.classes == {"label": ("dog", "cat")}
+
+
+def test_every_column_becomes_a_feature():
+    asked = surveyor(preset("tabular"))
+    rows = text_rows({"n": "1", "x": "0.5", "t": "a"}, {"n": "", "x": "2", "t": "b"})
+    plan = plan_of(survey_of(rows, asked), asked, {})
+    assert plan.resolved.schema.features == {
+        "n": Feature(kind="int64", sources="column:n", missing="empty"),
+        "t": Feature(kind="bytes", sources="column:t"),
+        "x": Feature(kind="float", sources="column:x"),
+    }
+    assert (plan.rows, plan.shards) == (2, {"train": 1})
+
+
+def test_rows_are_counted_by_group_where_there_is_one():
+    weights = {"train": "0.5", "test": "0.5"}
+    asked = surveyor(CLASSIFICATION, splits=weights, group_column="who", seed=3)
+    rows = text_rows(*({"image": f"{i}.jpg", "label": "1", "who": f"p{i % 9}"} for i in range(200)))
+    expected = Counter(split_of(row.values["who"], asked.ranges, 3) for row in rows)
+    assert survey_of(rows, asked).splits == expected
+    assert set(expected) == {"train", "test"}
+
+
+@pytest.mark.parametrize(
+    ("size", "requested", "split", "expected"),
+    [
+        (0, "auto", "train", 1),
+        (1, "auto", "train", 1),
+        (128 * MIB, "auto", "train", 1),
+        (128 * MIB + 1, "auto", "train", 2),
+        (1024 * MIB, "auto", "train", 8),
+        (10**15 * MIB, "auto", "train", 99_999),
+        (1024 * MIB, 3, "train", 3),
+        (1024 * MIB, {"train": 5}, "train", 5),
+        (1024 * MIB, {"train": 5}, "test", 8),
+    ],
+    ids=str,
+)
+def test_number_of_shards(size, requested, split, expected):
+    config = surveyor(CLASSIFICATION, num_shards=requested).config
+    assert num_shards(size, config, split) == expected
+
+
+def test_shards_follow_from_the_mean_size_of_the_images_that_can_be_read():
+    asked = surveyor(CLASSIFICATION, shard_size="1MiB")
+    rows = text_rows(*({"image": f"{i}.jpg", "label": "1"} for i in range(100)))
+    # 100 images of 100 KiB on average fill 9.77 shards of 1 MiB; the rest of a record is small.
+    sizes = {f"/d/{i}.jpg": 1024 * (50 if i % 2 else 150) for i in range(0, 98)}
+    assert plan_of(survey_of(rows, asked), asked, sizes).shards == {"train": 10}
+
+
+def test_text_counts_as_bytes_of_a_record():
+    asked = surveyor(preset("tabular"), shard_size="1MiB")
+    rows = text_rows(*({"t": "x" * 100_000} for _ in range(100)))  # 9.54 MiB
+    assert plan_of(survey_of(rows, asked), asked, {}).shards == {"train": 10}
+
+
+def test_the_sample_is_the_rows_first_in_order():
+    asked = surveyor(CLASSIFICATION, seed=5)
+    rows = text_rows(*({"image": f"{i}.jpg", "label": "1"} for i in range(5000)))
+
+    def order(row):
+        return hashlib.sha256(f"5\0order\0{row.values['image']}".encode()).digest()[:16]
+
+    expected = [(order(row), f"/d/{row.values['image']}") for row in sorted(rows, key=order)]
+    found = [(order, uri) for order, uri, _ in sampled(survey_of(rows, asked))]
+    assert found == expected[:SAMPLE_ROWS]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_sample_does_not_depend_on_who_saw_which_row(seed):
+    asked = surveyor(CLASSIFICATION)
+    rows = text_rows(*({"image": f"{i}.jpg", "label": "1"} for i in range(4000)))
+    expected = sampled(survey_of(rows, asked))
+    shuffler = random.Random(seed)
+    shuffler.shuffle(rows)
+    cut = shuffler.randrange(len(rows))
+    total = survey_of(rows[:cut], asked)
+    total.merge(survey_of(rows[cut:], asked))
+    assert sampled(total) == expected
+
+
+FIELDS = st.fixed_dictionaries(
+    {"image": st.sampled_from(["", "a.jpg", "b.jpg"]) | st.text("xyz", max_size=4)},
+    optional={
+        "label": st.sampled_from(["", "cat", "dog", "1", "2", "007", " cat"]),
+        "part": st.sampled_from(["", "train", "test", "no split"]),
+        "score": st.sampled_from(["", "0", "1.5", "x", "true"]),
+    },
+)
+EVERYTHING = Schema(features=CLASSIFICATION.features, every_column=True)
+
+
+@given(
+    st.lists(FIELDS, max_size=30),
+    st.randoms(use_true_random=False),
+    st.integers(1, 5),
+    st.sampled_from([CLASSIFICATION, EVERYTHING]),
+)
+@settings(max_examples=150, deadline=None)
+def test_parts_merged_in_any_order_give_the_same_plan(fields, shuffler, parts, schema):
+    weights = {"train": "0.5", "test": "0.5"}
+    asked = surveyor(schema, split_column="part", splits=weights, shard_size=300)
+    rows = text_rows(*fields)
+    sizes = {"/d/a.jpg": 1000, "/d/b.jpg": 5000}
+    expected = plan_of(survey_of(rows, asked), asked, sizes)
+    shuffler.shuffle(rows)
+    pieces = [survey_of(rows[i::parts], asked) for i in range(parts)]
+    shuffler.shuffle(pieces)
+    total = Survey()
+    while pieces:  # merged as a tree, as a runner with many workers does
+        pair = Survey()
+        pair.merge(pieces.pop())
+        if pieces:
+            pair.merge(pieces.pop())
+        total.merge(pair)
+    assert plan_of(total, asked, sizes) == expected

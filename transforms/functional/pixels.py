@@ -1,0 +1,200 @@
+"""Pixels on their way from one form to another: depth, colour, alpha, orientation, size.
+
+All pictures here are Pillow images of mode L, LA, RGB, RGBA or I;16 (16-bit gray), which is what a
+PNG can hold. Deeper values are scaled and never clipped: Pillow's own `convert` clips them at 255.
+"""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+from PIL import Image, ImageCms, ImageOps
+
+from schemas.image_settings import ImageSettings, Resize
+
+_FILTERS = {
+    "nearest": Image.Resampling.NEAREST,
+    "bilinear": Image.Resampling.BILINEAR,
+    "bicubic": Image.Resampling.BICUBIC,
+    "lanczos": Image.Resampling.LANCZOS,
+}
+_TRANSPOSE = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+_DEEP = ("I;16", "I;16B", "I;16L", "I;16N", "I", "F")
+_FULL_16 = 65_535
+_JPEG_QUALITY = 95
+
+
+def canonical(image: Image.Image) -> Image.Image:
+    """Returns a decoded picture in one of the five modes, its colours in sRGB.
+
+    Args:
+        image: as Pillow decodes it, of any mode.
+    """
+    if image.mode in _DEEP:
+        return _gray16(image)
+    if image.mode in ("1", "HSV", "La", "RGBa", "RGBX", "YCbCr", "P", "PA"):
+        image = image.convert(_plain_mode(image))
+    return _to_srgb(image)
+
+
+def upright(image: Image.Image, orientation: int) -> Image.Image:
+    """Returns a picture turned as its EXIF orientation, 1 to 8, says."""
+    method = _TRANSPOSE.get(orientation)
+    return image if method is None else image.transpose(method)
+
+
+def to_8_bits(image: Image.Image) -> Image.Image:
+    """Returns a picture of 8 bits a sample: 65535 becomes 255, and 257 one."""
+    if image.mode != "I;16":
+        return image
+    values = np.asarray(image, dtype=np.uint32)
+    return Image.fromarray(((values * 255 + _FULL_16 // 2) // _FULL_16).astype(np.uint8))
+
+
+def without_alpha(image: Image.Image, background: tuple[int, int, int] | None) -> Image.Image:
+    """Returns an opaque picture: on a background, or with its hidden colours shown."""
+    if image.mode not in ("LA", "RGBA"):
+        return image
+    if background is None:
+        return image.convert(image.mode[:-1])
+    plain = Image.new("RGBA", image.size, (*background, 255))
+    flat = Image.alpha_composite(plain, image.convert("RGBA")).convert("RGB")
+    gray = image.mode == "LA" and len(set(background)) == 1
+    return flat.convert("L") if gray else flat
+
+
+def in_color(image: Image.Image, color: str) -> Image.Image:
+    """Returns a picture in "rgb" or "gray", its alpha kept; in any way that it is for "keep"."""
+    alpha = image.mode in ("LA", "RGBA")
+    if color == "rgb":
+        return to_8_bits(image).convert("RGBA" if alpha else "RGB")
+    if color == "gray" and image.mode != "I;16":
+        return image.convert("LA" if alpha else "L")
+    return image
+
+
+def target_size(size: tuple[int, int], settings: ImageSettings) -> tuple[int, int]:
+    """Returns the width and height that an upright picture gets.
+
+    >>> target_size((400, 300), ImageSettings(max_side=200))
+    (200, 150)
+    """
+    width, height = size
+    if settings.max_side is not None and max(size) > settings.max_side:
+        return _scaled(size, settings.max_side / max(size))
+    if settings.resize is None:
+        return width, height
+    resize = settings.resize
+    if resize.mode == "fit":
+        return _scaled(size, min(resize.width / width, resize.height / height))
+    return resize.width, resize.height
+
+
+def resized(image: Image.Image, settings: ImageSettings) -> Image.Image:
+    """Returns a picture in the size that the settings ask for."""
+    size = target_size(image.size, settings)
+    if size == image.size:
+        return image
+    resize = settings.resize or Resize(width=size[0], height=size[1])
+    if image.mode == "I;16":  # Pillow resamples no 16-bit pictures
+        return _gray16(resized(image.convert("F"), settings), scale=False)
+    method = _FILTERS[resize.filter]
+    if resize.mode == "pad":
+        return ImageOps.pad(image, size, method, color=0)
+    if resize.mode == "crop":
+        return ImageOps.fit(image, size, method)
+    return image.resize(size, method)
+
+
+def encode(image: Image.Image, settings: ImageSettings) -> tuple[bytes, str]:
+    """Returns a picture's bytes and their format: "jpeg", "png" or "raw"."""
+    if settings.format == "raw":
+        pixels = np.asarray(image)
+        return pixels.reshape(image.height, image.width, -1).tobytes(), "raw"
+    stream = io.BytesIO()
+    if settings.format == "jpeg":
+        quality = settings.quality or _JPEG_QUALITY
+        image.save(stream, "JPEG", quality=quality, subsampling=_subsampling(quality))
+        return stream.getvalue(), "jpeg"
+    image.save(stream, "PNG")
+    return stream.getvalue(), "png"
+
+
+def _subsampling(quality: int) -> str:
+    """Returns how colour is sampled: in full where the quality asked for is high."""
+    return "4:4:4" if quality >= 90 else "4:2:0"
+
+
+def _scaled(size: tuple[int, int], factor: float) -> tuple[int, int]:
+    width, height = size
+    return max(1, round(width * factor)), max(1, round(height * factor))
+
+
+def _plain_mode(image: Image.Image) -> str:
+    if image.mode == "1":
+        return "L"
+    if image.mode == "La":
+        return "LA"
+    transparent = image.mode in ("PA", "RGBa") or "transparency" in image.info
+    return "RGBA" if transparent else "RGB"
+
+
+def _gray16(image: Image.Image, scale: bool = True) -> Image.Image:
+    """Returns deep gray as 16 bits.
+
+    Integers of 16 bits stay as they are. Wider ones, and floats, are scaled so that the darkest is
+    0 and the brightest 65535; floats within 0 to 1 mean black to white.
+    """
+    values = np.asarray(image)
+    if values.dtype.kind in "ui" and values.dtype.itemsize <= 2:
+        return Image.fromarray(values.astype(np.uint16))
+    finite = np.nan_to_num(values.astype(np.float64), nan=0.0, posinf=np.nan, neginf=np.nan)
+    low, high = (np.nanmin(finite), np.nanmax(finite)) if np.isfinite(finite).any() else (0, 0)
+    finite = np.nan_to_num(finite, nan=high)
+    if not scale or (values.dtype.kind == "i" and low >= 0 and high <= _FULL_16):
+        low, high = 0, _FULL_16
+    elif values.dtype.kind == "f" and low >= 0 and high <= 1:
+        low, high = 0, 1
+    span = (high - low) or 1
+    scaled = np.rint((finite - low) * (_FULL_16 / span)).clip(0, _FULL_16)
+    return Image.fromarray(scaled.astype(np.uint16))
+
+
+def _to_srgb(image: Image.Image) -> Image.Image:
+    """Returns a picture with its colour profile applied; without one, by the common formulas."""
+    profile = image.info.get("icc_profile")
+    converted = _by_profile(image, profile) if profile else None
+    if converted is not None:
+        return converted
+    if image.mode == "LAB":
+        lab, srgb = ImageCms.createProfile("LAB"), ImageCms.createProfile("sRGB")
+        made = ImageCms.profileToProfile(image, lab, srgb, outputMode="RGB")
+        return made if made is not None else image.convert("RGB")
+    return image.convert("RGB") if image.mode not in ("L", "LA", "RGB", "RGBA") else image
+
+
+def _by_profile(image: Image.Image, profile: bytes) -> Image.Image | None:
+    """Returns a picture in sRGB; None if its profile is damaged or of another kind of picture."""
+    alpha = image.getchannel("A") if image.mode in ("LA", "RGBA") else None
+    opaque = image.convert(image.mode[:-1]) if alpha else image
+    try:
+        source = ImageCms.ImageCmsProfile(io.BytesIO(profile))
+        srgb = ImageCms.createProfile("sRGB")
+        made = ImageCms.profileToProfile(opaque, source, srgb, outputMode="RGB")
+    except (ImageCms.PyCMSError, OSError):
+        return None
+    if made is None:
+        return None
+    made = made.convert("L") if opaque.mode == "L" else made
+    if alpha:
+        made.putalpha(alpha)
+    return made
