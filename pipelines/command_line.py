@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Sequence
 from importlib import metadata
@@ -66,7 +67,12 @@ def _convert(flags: argparse.Namespace, rest: Sequence[str]) -> int:
     options = beam_options(rest)
     job = convert.prepare(config, options)
     if job is None:
-        print(f"{config.directory}: is published already; left as it is (--if_exists skip)")
+        text = f"{config.directory}: is published already; left as it is (--if_exists skip)"
+        print(
+            json.dumps({"state": "skipped", "exit_code": 0, "message": text})
+            if flags.json
+            else text
+        )
         return 0
     with progress(Console(stderr=True), watch=is_in_process(options)):
         record = convert.run(job, options)

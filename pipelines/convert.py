@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import apache_beam as beam
@@ -12,17 +12,16 @@ from apache_beam.pvalue import AsIter, PCollection
 from pipelines.input_tables import InputTables, look_at_tables
 from pipelines.publish import publish
 from pipelines.run_record import RunContext, RunRecord, finished
-from pipelines.runners import is_in_process, make_runner, runner_name
+from pipelines.runners import make_runner, runner_name
 from pipelines.target import Target, choose_target
 from schemas import layout
 from schemas.config import ConvertConfig
 from schemas.errors import RunError, UsageError
 from schemas.features import Schema
 from schemas.plan import ResolvedSchema
-from transforms.audit import tensorflow
 from transforms.bind_rows import BindRows
 from transforms.files import exists, open_binary, write_bytes
-from transforms.functional.binding import Binding
+from transforms.functional.binding import Binding, common_folder
 from transforms.functional.column_choice import check_types, needed_columns, settle_sources
 from transforms.functional.placement import SplitRanges
 from transforms.functional.survey import Surveyor
@@ -99,20 +98,20 @@ def prepare(config: ConvertConfig, options: PipelineOptions) -> Conversion | Non
         DatasetExists: if the dataset is there.
     """
     tables = look_at_tables(config)
-    schema = settle_sources(config.dataset_schema, tables.columns, config)
+    where = tables.files[0].path
+    schema = settle_sources(config.dataset_schema, tables.columns, config, where)
     check_types(tables.unsupported, needed_columns(schema, config))
     if not tables.has_rows:
         raise UsageError(f"--input {tables.files[0].path}: has a header, but no rows")
     target = choose_target(config)
     if target is None:
         return None
-    surveyor = Surveyor(
-        config, schema, binding_of(config, schema), SplitRanges.from_weights(config.weights)
-    )
+    binding = binding_of(config, schema, [file.path for file in tables.files])
+    surveyor = Surveyor(config, schema, binding, SplitRanges.from_weights(config.weights))
     return Conversion(config, tables, surveyor, target, RunContext.begin(runner_name(options)))
 
 
-def binding_of(config: ConvertConfig, schema: Schema) -> Binding:
+def binding_of(config: ConvertConfig, schema: Schema, files: Sequence[str] = ()) -> Binding:
     """Returns which table columns mean what; class names are not known yet."""
     return Binding(
         resolved=ResolvedSchema(schema),
@@ -122,6 +121,7 @@ def binding_of(config: ConvertConfig, schema: Schema) -> Binding:
         split_column=config.split_column,
         group_column=config.group_column,
         splits=frozenset(config.splits) if config.splits is not None else None,
+        key_root=common_folder(files),
     )
 
 
@@ -131,8 +131,6 @@ def run(job: Conversion, options: PipelineOptions) -> RunRecord:
     Whatever goes wrong while the engine runs ends in run.json and in the record, not in a raise:
     the caller reports both alike.
     """
-    if is_in_process(options):  # while the graph is built; on other engines workers import it
-        threading.Thread(target=tensorflow, daemon=True).start()
     try:
         pipeline = beam.Pipeline(runner=make_runner(options), options=options)
         build(pipeline, job)
@@ -162,5 +160,9 @@ def _read_record(job: Conversion) -> RunRecord:
 
 def _failed(job: Conversion, error: RunError) -> RunRecord:
     record = finished(job.context, None, error)
-    write_bytes(layout.join(job.target.work, layout.RUN), record.to_json())
+    try:
+        write_bytes(layout.join(job.target.work, layout.RUN), record.to_json())
+    except OSError as unwritable:
+        message = f"{record.message}; and run.json cannot be written: {unwritable}"
+        return record.model_copy(update={"message": message})
     return record

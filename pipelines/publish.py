@@ -104,6 +104,7 @@ def _commit(info: DatasetInfo, config: ConvertConfig, target: Target, context: R
     manifest = manifest_of(info, config, digests).model_dump_json(indent=2).encode() + b"\n"
     record = finished(context, info, None)
     _write(target.work, {**files, layout.MANIFEST: manifest, layout.RUN: record.to_json(), **last})
+    target.tidy()
     seal = hashlib.sha256(manifest).hexdigest().encode() + b"\n"
     _write(target.work, {layout.SUCCESS: seal})
     target.promote()

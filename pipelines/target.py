@@ -12,7 +12,10 @@ from apache_beam.io.filesystems import FileSystems
 from schemas import layout
 from schemas.config import ConvertConfig
 from schemas.errors import DatasetExists, UsageError
-from transforms.files import exists, is_local
+from transforms.files import exists, files_below, is_local
+
+_TEMPORARY = "beam-temp-"
+_SUBFOLDERS = (layout.RECORDS, layout.REJECTS)
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,12 @@ class Target:
 
     final: str
     work: str
+
+    def tidy(self) -> None:
+        """Deletes the temporary folders that retried work has left."""
+        for folder in (self.work, *(layout.join(self.work, n) for n in _SUBFOLDERS)):
+            if stray := sorted(e for e in _entries(folder) if e.startswith(_TEMPORARY)):
+                FileSystems.delete([layout.join(folder, entry) for entry in stray])
 
     def promote(self) -> None:
         """Puts a finished dataset in the place of the one that it replaces."""
@@ -47,6 +56,7 @@ def choose_target(config: ConvertConfig) -> Target | None:
         UsageError: if the folder holds files that no run of this program has left.
     """
     final = config.directory
+    _check_directory(final)
     if not exists(layout.join(final, layout.SUCCESS)):
         _clean(final, config.name)
         return Target(final, final)
@@ -60,6 +70,23 @@ def choose_target(config: ConvertConfig) -> Target | None:
     work = layout.join(config.output, config.name, f".{config.version}.replacement")
     _clean(work, config.name)
     return Target(final, work)
+
+
+def _check_directory(directory: str) -> None:
+    """Refuses folders that cannot be made, or that Beam's sinks would take for patterns."""
+    if "[" in directory:
+        raise UsageError(
+            f"--output: {directory} holds '[', which Beam's sinks take for a pattern of names; "
+            "choose a folder without it"
+        )
+    if is_local(directory):
+        try:
+            os.makedirs(directory, exist_ok=True)
+        except OSError as error:
+            raise UsageError(
+                f"--output: {directory} cannot be made: {error.strerror}; "
+                "choose a folder that can be written to"
+            ) from error
 
 
 def _clean(directory: str, name: str) -> None:
@@ -78,14 +105,13 @@ def _entries(directory: str) -> set[str]:
     """Returns the names at the top of a folder; none if there is no such folder."""
     if is_local(directory):
         return set(os.listdir(directory)) if os.path.isdir(directory) else set()
-    files = FileSystems.match([layout.join(directory, "**")])[0].metadata_list
-    return {f.path[len(directory) + 1 :].partition("/")[0] for f in files}
+    return {name.partition("/")[0] for name in files_below(directory, "**")}
 
 
 def _ours(entry: str, name: str) -> bool:
     patterns = (
         f"{name}-*.tfrecord-*",
-        "beam-temp-*",
+        f"{_TEMPORARY}*",
         "*.labels.txt",
         "*.partial",
         *layout.SIDECARS,
@@ -108,9 +134,6 @@ def _copy_over(work: str, final: str) -> None:
     """Does the same in an object store, where a dataset without its mark is none."""
     FileSystems.delete([layout.join(final, layout.SUCCESS)])
     FileSystems.delete([final])
-    files = sorted(
-        (m.path for m in FileSystems.match([layout.join(work, "**")])[0].metadata_list),
-        key=lambda path: path.endswith(f"/{layout.SUCCESS}"),
-    )
-    for path in files:
-        FileSystems.rename([path], [final + path[len(work) :]])
+    files = files_below(work, "**")
+    for name in sorted(files, key=lambda name: (name == layout.SUCCESS, name)):
+        FileSystems.rename([layout.join(work, name)], [layout.join(final, name)])

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from apache_beam.io.filesystems import FileSystems
 from pydantic import ValidationError
 
 from schemas import layout
@@ -16,9 +16,11 @@ from schemas.errors import ProofError, UsageError
 from schemas.features import Schema
 from schemas.manifest import Manifest, ShardEntry
 from schemas.plan import ResolvedSchema
-from transforms.audit import ShardFiles, Verify, audit_shard, first_foreign_record
+from transforms.audit import Verify, audit_shard
 from transforms.build_examples import num_threads
-from transforms.files import exists, open_binary
+from transforms.files import exists, files_below, open_binary
+from transforms.locate import first_foreign_record
+from transforms.shard_file import ShardFiles
 
 
 def verify_dataset(directory: str, verify: Verify) -> tuple[Manifest, list[Problem]]:
@@ -113,8 +115,7 @@ def _check_strays(directory: str, manifest: Manifest) -> Iterator[Problem]:
     shards = [shard for entry in manifest.splits.values() for shard in entry.shards]
     known = {shard.file for shard in shards} | {shard.index_file for shard in shards}
     for pattern in (f"{manifest.name}-*.tfrecord*", f"{layout.RECORDS}/*"):
-        for found in FileSystems.match([layout.join(directory, pattern)])[0].metadata_list:
-            name = found.path[len(directory.rstrip("/")) + 1 :]
+        for name in files_below(directory, pattern):
             if name not in known:
                 yield Problem(name, "is no part of this dataset, but readers would find it")
 
@@ -130,16 +131,24 @@ def _check_books(directory: str, manifest: Manifest) -> Iterator[Problem]:
             yield Problem(layout.MANIFEST, f"the rows of split {name!r} do not add up")
         if split.records != sum(shard.records for shard in split.shards):
             yield Problem(layout.MANIFEST, f"the shards of split {name!r} do not add up")
-    rejects = sum(1 for _ in read_rejects(directory))
-    if rejects != books.rejected:
-        yield Problem(layout.REJECTS, f"holds {rejects} rejects, the manifest {books.rejected}")
+    try:
+        reasons = Counter(reject["reason"] for reject in read_rejects(directory))
+    except (ValueError, LookupError, TypeError) as error:
+        yield Problem(layout.REJECTS, f"holds a line that is no reject: {error}")
+        return
+    if dict(reasons) != books.reasons or reasons.total() != books.rejected:
+        what = f"holds {dict(sorted(reasons.items()))}, the manifest {books.reasons}"
+        yield Problem(layout.REJECTS, what)
 
 
 def read_rejects(directory: str) -> Iterator[dict[str, str]]:
-    """Yields every reject of a dataset."""
-    pattern = layout.join(directory, layout.REJECTS, "rejects-*.jsonl")
-    for found in FileSystems.match([pattern])[0].metadata_list:
-        for line in _content(found.path).splitlines():
+    """Yields every reject of a dataset.
+
+    Raises:
+        ValueError: at a line that is none.
+    """
+    for name in files_below(directory, f"{layout.REJECTS}/rejects-*.jsonl"):
+        for line in _content(layout.join(directory, name)).splitlines():
             yield json.loads(line)
 
 
@@ -151,17 +160,16 @@ def _check_shard(
             yield Problem(name, "is missing")
             return
     audit = audit_shard(files, resolved, verify)
-    yield from audit.problems
-    if audit.problems:
-        return  # what differs follows from what is broken
-    yield from _differences(files, audit, expected, resolved)
-
-
-def _differences(
-    files: ShardFiles, audit: ShardAudit, expected: ShardEntry, resolved: ResolvedSchema
-) -> Iterator[Problem]:
     if audit.index_sha256 != expected.index_sha256:
         yield Problem(files.records, "is not the file that was published: its sha256 differs")
+    if audit.sha256 != expected.sha256:
+        broken = [problem for problem in audit.problems if problem.file == files.file]
+        yield from broken or [first_foreign_record(files, resolved)]
+    elif audit.index_sha256 == expected.index_sha256:
+        yield from audit.problems or _other_counts(audit, expected)
+
+
+def _other_counts(audit: ShardAudit, expected: ShardEntry) -> Iterator[Problem]:
     found = (audit.records, audit.size, audit.payload, audit.classes, audit.crc32c)
     published = (
         expected.records,
@@ -170,12 +178,8 @@ def _differences(
         expected.classes,
         expected.crc32c,
     )
-    if audit.sha256 != expected.sha256:
-        record, offset = first_foreign_record(files, resolved)
-        what = "is not the shard that was published: its sha256 differs"
-        yield Problem(files.file, what, record, offset)
-    elif found != published:
-        yield Problem(layout.MANIFEST, f"tells other counts of {files.file} than the file itself")
+    if found != published:
+        yield Problem(layout.MANIFEST, f"tells other counts of {audit.file} than the file itself")
 
 
 def _content(path: str) -> bytes:

@@ -105,6 +105,15 @@ class ConvertConfig(BaseModel):
             raise ValueError(f"--classes names {min(repeated)!r} twice; each name is one class")
         return self
 
+    @model_validator(mode="after")
+    def _check_num_shards(self) -> ConvertConfig:
+        open_list = self.splits is None and self.split_column is not None
+        named = self.num_shards.keys() if isinstance(self.num_shards, dict) else set()
+        if not open_list and (unknown := sorted(named - self.weights.keys())):
+            expected = ", ".join(self.weights)
+            raise ValueError(f"--num_shards names split {unknown[0]!r}; there are: {expected}")
+        return self
+
     @property
     def weights(self) -> dict[str, Decimal]:
         """The weight of each split for rows that bring no split of their own."""

@@ -65,8 +65,7 @@ class ImageRef(NamedTuple):
         return f"{self.file}:{self.line}"
 
 
-@dataclass(frozen=True)
-class StoredImage:
+class StoredImage(NamedTuple):
     """An image as a record holds it.
 
     Attributes:
@@ -100,8 +99,7 @@ class StoredImage:
     treatment: str = ""
 
 
-@dataclass(frozen=True)
-class SerializedExample:
+class SerializedExample(NamedTuple):
     """A `tf.train.Example` on the wire, with what the books keep of it.
 
     Attributes:

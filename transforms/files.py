@@ -5,6 +5,7 @@ Beam's own local matching takes `a[1].jpg` for a pattern, and adds some 100 µs 
 
 from __future__ import annotations
 
+import glob
 import gzip
 import io
 import os
@@ -75,6 +76,19 @@ def write_bytes(path: str, data: bytes) -> None:
     with open(partial, "wb") as stream:
         stream.write(data)
     os.replace(partial, path)
+
+
+def files_below(directory: str, pattern: str) -> list[str]:
+    """Returns the files below a folder whose names match a pattern, sorted; names as below it.
+
+    The folder's own name is no pattern, whatever it looks like.
+    """
+    root = directory.rstrip("/") + "/"
+    if is_local(directory):
+        found = glob.glob(glob.escape(root) + pattern, recursive=True)
+        return sorted(path[len(root) :] for path in found if os.path.isfile(path))
+    matched = FileSystems.match([root + pattern])[0].metadata_list
+    return sorted(file.path[len(root) :] for file in matched)
 
 
 def exists(path: str) -> bool:

@@ -16,8 +16,10 @@ from schemas import layout
 from schemas.config import ConvertConfig
 from schemas.dataset_info import ShardAudit, ShardInfo
 from schemas.plan import Plan
-from transforms.audit import ShardFiles, audit_shard, tensorflow
+from transforms.audit import audit_shard
 from transforms.build_examples import new_executor
+from transforms.shard_file import ShardFiles
+from transforms.tensorflow_reader import tensorflow
 
 
 @dataclass(eq=False)

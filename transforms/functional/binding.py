@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
@@ -33,6 +33,8 @@ class Binding:
         split_column: the table column of a row's own split, or None.
         group_column: the table column that keeps rows together, or None.
         splits: the splits there are, or None if those found make the list.
+        key_root: what of a table's path is left out where file and line make the key; None for all
+            but its name.
     """
 
     resolved: ResolvedSchema
@@ -42,6 +44,7 @@ class Binding:
     split_column: str | None = None
     group_column: str | None = None
     splits: frozenset[str] | None = None
+    key_root: str | None = None
 
     def table_column(self, schema_column: str) -> str:
         """Returns the table's name of a schema's column."""
@@ -130,6 +133,16 @@ def resolve_path(path: str, table: str, image_root: str | None) -> str:
     return posixpath.join(image_root, path)
 
 
+def common_folder(files: Sequence[str]) -> str:
+    """Returns the folder that all files are below, with its slash; "" if there is none.
+
+    >>> common_folder(["data/a/part.csv", "data/b/part.csv"])
+    'data/'
+    """
+    prefix = posixpath.commonprefix(list(files))
+    return prefix[: prefix.rfind("/") + 1]
+
+
 def _image_path(row: Row, binding: Binding) -> str:
     schema = binding.resolved.schema
     return _text(row, binding.table_column(schema.image.column)) if schema.has_image else ""
@@ -138,7 +151,11 @@ def _image_path(row: Row, binding: Binding) -> str:
 def _key(row: Row, binding: Binding, path: str) -> str:
     if binding.key_column is not None:
         return _text(row, binding.key_column, numbers=True)
-    return path or f"{posixpath.basename(row.file)}:{row.line}"
+    if path:
+        return path
+    root = binding.key_root
+    name = posixpath.basename(row.file) if root is None else row.file.removeprefix(root)
+    return f"{name}:{row.line}"
 
 
 def _text(row: Row, column: str, numbers: bool = False) -> str:

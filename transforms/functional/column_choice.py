@@ -10,19 +10,23 @@ from schemas.errors import UsageError
 from schemas.features import Feature, Missing, Origin, Schema, Source
 
 
-def settle_sources(schema: Schema, present: Sequence[str], config: ConvertConfig) -> Schema:
+def settle_sources(
+    schema: Schema, present: Sequence[str], config: ConvertConfig, where: str = "the table"
+) -> Schema:
     """Returns the schema with one source a feature: the first that the table has.
 
     Args:
         schema: what is asked for.
         present: the table's columns.
         config: the columns' other names.
+        where: what to call the table in messages.
 
     Raises:
         UsageError: if a column is not there, and no feature could do without it.
     """
     features = {
-        name: _settled(name, feature, present, config) for name, feature in schema.features.items()
+        name: _settled(name, feature, present, config, where)
+        for name, feature in schema.features.items()
     }
     named = {
         "--key_column": config.key_column,
@@ -31,11 +35,11 @@ def settle_sources(schema: Schema, present: Sequence[str], config: ConvertConfig
     }
     for flag, column in named.items():
         if column is not None and column not in present:
-            raise UsageError(f"{flag} {column}: {_not_there(column, present)}")
+            raise UsageError(f"{flag} {column}: {_not_there(column, present, where)}")
     image_column = config.column(schema.image.column)
     if schema.has_image and image_column not in present:
         hint = f"; name it with --columns {schema.image.column}=COLUMN"
-        raise UsageError(f"the image's path: {_not_there(image_column, present)}{hint}")
+        raise UsageError(f"the image's path: {_not_there(image_column, present, where)}{hint}")
     _check_mapping(schema, config)
     return schema.model_copy(update={"features": features})
 
@@ -68,7 +72,9 @@ def check_types(unsupported: Mapping[str, str], columns: tuple[str, ...] | None)
             )
 
 
-def _settled(name: str, feature: Feature, present: Sequence[str], config: ConvertConfig) -> Feature:
+def _settled(
+    name: str, feature: Feature, present: Sequence[str], config: ConvertConfig, where: str
+) -> Feature:
     for source in feature.sources:
         if source.origin in (Origin.IMAGE, Origin.KEY) or config.column(source.name) in present:
             return feature.model_copy(update={"sources": (source,)})
@@ -77,13 +83,13 @@ def _settled(name: str, feature: Feature, present: Sequence[str], config: Conver
         return feature.model_copy(update={"sources": (first,)})
     column = config.column(first.name)
     hint = f"; name it with --columns {first.name}=COLUMN"
-    raise UsageError(f"feature {name!r}: {_not_there(column, present)}{hint}")
+    raise UsageError(f"feature {name!r}: {_not_there(column, present, where)}{hint}")
 
 
-def _not_there(column: str, present: Sequence[str]) -> str:
+def _not_there(column: str, present: Sequence[str], where: str) -> str:
     close = difflib.get_close_matches(column, present, n=1)
     guess = f" (did you mean {close[0]!r}?)" if close else ""
-    return f"the table has no column {column!r}{guess}; it has: {', '.join(present) or 'none'}"
+    return f"{where} has no column {column!r}{guess}; it has: {', '.join(present) or 'none'}"
 
 
 def _check_mapping(schema: Schema, config: ConvertConfig) -> None:

@@ -83,23 +83,26 @@ def check_limits(source: SourceImage, settings: ImageSettings) -> None:
 
 def passes_through(source: SourceImage, settings: ImageSettings) -> bool:
     """Returns whether a file already is as the settings want it."""
-    return source.common and not _changes(source, settings)
+    return source.common and not any(asked for _, asked in _wishes(source, settings))
 
 
 def _changes(source: SourceImage, settings: ImageSettings) -> list[str]:
     """Returns what the settings ask to change in a picture, in words."""
+    return [change for change, asked in _wishes(source, settings) if asked]
+
+
+def _wishes(source: SourceImage, settings: ImageSettings) -> tuple[tuple[str, bool], ...]:
     gray = source.channels <= 2
     size = _upright_size(source, settings)
-    asked = {
-        "upright": settings.orientation == "apply" and source.orientation != 1,
-        "opaque": source.has_alpha and (settings.alpha != "keep" or settings.format == "jpeg"),
-        "8 bits": source.bit_depth > 8 and settings.bit_depth == 8,
-        "in colour": settings.color == "rgb" and gray,
-        "in gray": settings.color == "gray" and not gray,
-        "resized": pixels.target_size(size, settings) != size,
-        f"as {settings.format}": settings.format not in ("keep", _family(source)),
-    }
-    return [change for change, is_asked in asked.items() if is_asked]
+    return (
+        ("upright", settings.orientation == "apply" and source.orientation != 1),
+        ("opaque", source.has_alpha and (settings.alpha != "keep" or settings.format == "jpeg")),
+        ("8 bits", source.bit_depth > 8 and settings.bit_depth == 8),
+        ("in colour", settings.color == "rgb" and gray),
+        ("in gray", settings.color == "gray" and not gray),
+        ("resized", pixels.target_size(size, settings) != size),
+        (settings.format, settings.format not in ("keep", _family(source))),
+    )
 
 
 def _upright_size(source: SourceImage, settings: ImageSettings) -> tuple[int, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
-from dataclasses import dataclass
+from typing import NamedTuple
 
 _MARKER = re.compile(rb"\xff([^\x00\xff\xd0-\xd7\x01])", re.DOTALL)
 """The next marker, as libjpeg's next_marker skips to it; restarts belong to the coded data.
@@ -26,8 +26,7 @@ DCT_HUFFMAN = frozenset({0, 1, 2})
 """SOF0, SOF1, SOF2: baseline, extended and progressive, the processes that every reader has."""
 
 
-@dataclass(frozen=True)
-class Segment:
+class Segment(NamedTuple):
     """A marker and what belongs to it.
 
     Attributes:
@@ -43,8 +42,7 @@ class Segment:
     stop: int
 
 
-@dataclass(frozen=True)
-class JpegFacts:
+class JpegFacts(NamedTuple):
     """What the markers of a JPEG say.
 
     Attributes:

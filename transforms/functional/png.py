@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from schemas.rejects import Reason, RecordError
 
@@ -27,8 +27,7 @@ _PASSES = ((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4),
 _LAST_PASS = (0, 1, 1, 2)
 
 
-@dataclass(frozen=True)
-class Chunk:
+class Chunk(NamedTuple):
     """One chunk.
 
     Attributes:
@@ -54,8 +53,7 @@ class Chunk:
         return not self.name[0] & 0x20
 
 
-@dataclass(frozen=True)
-class PngFacts:
+class PngFacts(NamedTuple):
     """What the chunks of a PNG say.
 
     Attributes:

@@ -9,10 +9,22 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future
+from itertools import islice
 from typing import TypeVar
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+
+def in_groups(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    """Yields all items in lists of `size`, the last of what is left.
+
+    >>> list(in_groups("abcde", 2))
+    [['a', 'b'], ['c', 'd'], ['e']]
+    """
+    iterator = iter(items)
+    while group := list(islice(iterator, size)):
+        yield group
 
 
 def map_ahead(

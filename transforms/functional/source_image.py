@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from PIL import ExifTags, Image, ImageFile
 
@@ -34,8 +34,7 @@ _BITS = {"1": 1, "I": 32, "F": 32, "I;16": 16, "I;16B": 16, "I;16L": 16, "I;16N"
 _UPRIGHT = 1
 
 
-@dataclass(frozen=True)
-class SourceImage:
+class SourceImage(NamedTuple):
     """What a file's header says.
 
     Attributes:

@@ -1,0 +1,80 @@
+"""What the Beam tests share: the runner, and a small dataset's schema, plan and rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import tensorflow as tf
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from apache_beam.testing.test_pipeline import TestPipeline
+
+from schemas.config import ConvertConfig
+from schemas.plan import Plan, ResolvedSchema
+from schemas.presets import preset
+from schemas.records import ImageRef
+from schemas.rejects import Reject
+
+TABLE = "/tables/labels.csv"
+SCHEMA = preset("image_classification")
+RESOLVED = ResolvedSchema(SCHEMA, {"label": ("cat", "dog")})
+
+
+def direct_pipeline(bundle_repeat: int = 0) -> TestPipeline:
+    """Returns a pipeline on Beam's in-process runner, which never becomes Prism."""
+    return TestPipeline(runner=FnApiRunner(bundle_repeat=bundle_repeat))
+
+
+def config(output: Path | str = "/out", **options: Any) -> ConvertConfig:
+    """Returns the settings of an image classification."""
+    options = {"dataset_schema": SCHEMA, **options}
+    return ConvertConfig(inputs=(TABLE,), output=str(output), name="birds", **options)
+
+
+def plan(rows: int = 0, **shards: int) -> Plan:
+    """Returns a plan of so many shards by split."""
+    return Plan(RESOLVED, shards, rows)
+
+
+def ref(name: str, line: int, folder: Path | str = "/pictures", label: int = 0) -> ImageRef:
+    """Returns the reference of a picture."""
+    return ImageRef(
+        key=name,
+        uri=f"{folder}/{name}",
+        start=None,
+        stop=None,
+        values=(None, name.encode(), label),
+        file=TABLE,
+        line=line,
+    )
+
+
+def example(name: str, image: bytes, label: int = 0) -> bytes:
+    """Returns the example of a picture, serialized by TensorFlow."""
+
+    def of_bytes(value: bytes) -> tf.train.Feature:
+        return tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
+
+    features = {
+        "image": of_bytes(image),
+        "image/filename": of_bytes(name.encode()),
+        "label": tf.train.Feature(int64_list=tf.train.Int64List(value=[label])),
+    }
+    made = tf.train.Example(features=tf.train.Features(feature=features))
+    return made.SerializeToString(deterministic=True)
+
+
+def records(shard: Path | str, compression: str = "") -> list[bytes]:
+    """Returns the records of a shard as TensorFlow reads them."""
+    return list(tf.data.TFRecordDataset(str(shard), compression).as_numpy_iterator())
+
+
+def told(rejects: beam.PCollection[Reject], label: str) -> beam.PCollection[tuple[str, ...]]:
+    """Returns what is told of each reject; the detail, in words, has to be there."""
+    return rejects | label >> beam.Map(_told)
+
+
+def _told(reject: Reject) -> tuple[str, ...]:
+    assert reject.detail
+    return reject.key, reject.uri, reject.source, reject.reason.value, reject.split

@@ -1,0 +1,93 @@
+"""PlaceRecords: split, shard and order of each reference; repeated keys become rejects."""
+
+from __future__ import annotations
+
+import hashlib
+from decimal import Decimal
+from itertools import pairwise
+
+import apache_beam as beam
+import pytest
+from apache_beam.testing.util import assert_that, equal_to
+
+from schemas.records import ImageRef
+from tests.beam.direct import TABLE, direct_pipeline, plan, ref, told
+from transforms.functional.placement import SplitRanges
+from transforms.place_records import Placement, PlaceRecords
+from transforms.survey_rows import Surveyed
+
+SHARDS = {"train": 5, "test": 2}
+RANGES = SplitRanges.from_weights({"train": Decimal(3), "test": Decimal(1)})
+REFS = [ref(f"{i}.jpg", line=i + 2) for i in range(40)]
+
+
+def digest(seed: int, purpose: str, text: str) -> bytes:
+    """Returns the documented hash: sha256 of seed, purpose and text, parted by NUL."""
+    return hashlib.sha256(f"{seed}\0{purpose}\0{text}".encode()).digest()
+
+
+def expected(refs: list[ImageRef], seed: int) -> list[tuple[object, ...]]:
+    """Returns where references belong, worked out anew: a quarter of all hashes is for test."""
+    placed = []
+    for one in refs:
+        point = int.from_bytes(digest(seed, "split", one.group or one.key)[:8], "big")
+        split = one.split or ("train" if point < 2**64 * 3 // 4 else "test")
+        order = digest(seed, "order", one.key)[:16]
+        shard = int.from_bytes(order, "big") * SHARDS[split] // 2**128
+        placed.append(((split, shard), (order, one)))
+    return placed
+
+
+def placement(
+    p: beam.Pipeline,
+    refs: list[ImageRef],
+    seed: int = 0,
+    repeats: list[tuple[bytes, tuple[str, int]]] | None = None,
+) -> Placement:
+    settled = p | "Plan" >> beam.Create([plan(len(refs), **SHARDS)])
+    repeated = p | "Repeats" >> beam.Create(repeats or [])
+    surveyed = Surveyed(settled, repeated)
+    return p | "Refs" >> beam.Create(refs) | PlaceRecords(surveyed, RANGES, seed)
+
+
+@pytest.mark.parametrize("seed", [0, 3])
+def test_the_key_decides_split_shard_and_order(seed: int) -> None:
+    with direct_pipeline() as p:
+        placed = placement(p, REFS, seed)
+        assert_that(placed.placed, equal_to(expected(REFS, seed)), label="Placed")
+        assert_that(placed.rejects, equal_to([]), label="Rejects")
+        splits = [split for (split, _), _ in expected(REFS, seed)]
+        rows = [(split, splits.count(split)) for split in ("train", "test")]
+        assert_that(placed.rows, equal_to(rows), label="Rows")
+
+
+def test_an_own_split_wins_over_a_group_and_a_group_over_the_key() -> None:
+    own = [one._replace(split="test", group="g") for one in REFS[:10]]
+    grouped = [one._replace(group="g") for one in REFS[10:20]]
+    refs = own + grouped + REFS[20:]
+    placed = expected(refs, seed=0)
+    splits = [split for (split, _), _ in placed]
+    assert set(splits[:10]) == {"test"}
+    assert all(a == b for a, b in pairwise(splits[10:20]))
+    assert set(splits[20:]) == {"train", "test"}
+    with direct_pipeline() as p:
+        assert_that(placement(p, refs).placed, equal_to(placed))
+
+
+def test_of_rows_with_one_key_only_the_first_is_placed() -> None:
+    first = ref("twice.jpg", line=3)
+    later = ref("twice.jpg", line=7)._replace(split="test")
+    repeats = [(digest(0, "order", "twice.jpg")[:16], (TABLE, 3))]
+    with direct_pipeline() as p:
+        placed = placement(p, [later, first, REFS[0]], repeats=repeats)
+        assert_that(placed.placed, equal_to(expected([first, REFS[0]], 0)), label="Placed")
+        rejects = [("twice.jpg", "/pictures/twice.jpg", f"{TABLE}:7", "duplicate_key", "")]
+        assert_that(told(placed.rejects, "Tell"), equal_to(rejects), label="Rejects")
+
+
+def test_a_split_that_the_survey_never_saw_ends_the_run() -> None:
+    stray = REFS[0]._replace(split="validation")
+    p = direct_pipeline()
+    placement(p, [stray])
+    with pytest.raises(Exception, match="the table changed while it was read"):
+        p.run()

@@ -1,0 +1,91 @@
+"""ReadRows: every row of every table, or its reject."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from apache_beam.testing.util import assert_that, equal_to
+
+from schemas.records import Row
+from schemas.tables import TableFile
+from tests.beam.direct import direct_pipeline, told
+from transforms.read_rows import ReadRows
+
+
+def test_rows_of_all_formats_are_read_with_their_lines(tmp_path: Path) -> None:
+    paths = {name: str(tmp_path / name) for name in ("a.csv", "b.tsv", "c.jsonl", "d.parquet")}
+    Path(paths["a.csv"]).write_bytes(gzip.compress(b'x,y,z\n1,"two\nlines",u\n\n3\n'))
+    Path(paths["b.tsv"]).write_bytes(b"z\ty\n,\t4\n")
+    Path(paths["c.jsonl"]).write_bytes(b'{"y": 5, "q": 6}\n\n{"x": null}\n')
+    table = pa.table({"x": [7, 8, 9], "y": ["a", "b", None], "unused": [0, 0, 0]})
+    pq.write_table(table, paths["d.parquet"], row_group_size=2)
+    files = (
+        TableFile(paths["a.csv"], "csv", gzipped=True),
+        TableFile(paths["b.tsv"], "tsv"),
+        TableFile(paths["c.jsonl"], "jsonl"),
+        TableFile(paths["d.parquet"], "parquet"),
+    )
+    with direct_pipeline() as p:
+        read = p | ReadRows(files, ("x", "y"))
+        expected = [
+            Row({"x": "1", "y": "two\nlines"}, paths["a.csv"], 2, is_text=True),
+            Row({"x": "3"}, paths["a.csv"], 5, is_text=True),
+            Row({"y": "4"}, paths["b.tsv"], 2, is_text=True),
+            Row({"y": 5}, paths["c.jsonl"], 1),
+            Row({"x": None}, paths["c.jsonl"], 3),
+            Row({"x": 7, "y": "a"}, paths["d.parquet"], 1),
+            Row({"x": 8, "y": "b"}, paths["d.parquet"], 2),
+            Row({"x": 9, "y": None}, paths["d.parquet"], 3),
+        ]
+        assert_that(read.good, equal_to(expected), label="Rows")
+        assert_that(read.rejects, equal_to([]), label="Rejects")
+
+
+def test_without_a_choice_all_columns_are_read(tmp_path: Path) -> None:
+    path = str(tmp_path / "a.csv")
+    Path(path).write_bytes(b"x,y\n1,2\n")
+    with direct_pipeline() as p:
+        read = p | ReadRows((TableFile(path, "csv"),), None)
+        assert_that(read.good, equal_to([Row({"x": "1", "y": "2"}, path, 2, is_text=True)]))
+
+
+def test_rows_that_cannot_be_read_are_rejects(tmp_path: Path) -> None:
+    csv, jsonl = str(tmp_path / "a.csv"), str(tmp_path / "b.jsonl.gz")
+    Path(csv).write_bytes(b'x\n1\n2,3\n\xff\n"4"4\n5\n')
+    whole = gzip.compress(b'{"x": 1}\n{"x": \n')
+    Path(jsonl).write_bytes(whole)
+    files = (TableFile(csv, "csv"), TableFile(jsonl, "jsonl", gzipped=True))
+    with direct_pipeline() as p:
+        read = p | ReadRows(files, ("x",))
+        good = [
+            Row({"x": "1"}, csv, 2, is_text=True),
+            Row({"x": "5"}, csv, 6, is_text=True),
+            Row({"x": 1}, jsonl, 1),
+        ]
+        bad = [
+            ("", "", f"{csv}:3", "malformed_row", ""),
+            ("", "", f"{csv}:4", "malformed_row", ""),
+            ("", "", f"{csv}:5", "malformed_row", ""),
+            ("", "", f"{jsonl}:2", "malformed_row", ""),
+        ]
+        assert_that(read.good, equal_to(good), label="Rows")
+        assert_that(told(read.rejects, "Tell"), equal_to(bad), label="Rejects")
+
+
+def test_a_damaged_row_group_becomes_one_reject_a_row(tmp_path: Path) -> None:
+    path = str(tmp_path / "a.parquet")
+    table = pa.table({"x": [f"value {i}" * 20 for i in range(6)]})
+    pq.write_table(table, path, row_group_size=3, use_dictionary=False)
+    column = pq.read_metadata(path).row_group(1).column(0)
+    with open(path, "r+b") as file:
+        file.seek(column.data_page_offset)
+        file.write(b"\xff" * column.total_compressed_size)
+    with direct_pipeline() as p:
+        read = p | ReadRows((TableFile(path, "parquet"),), None)
+        good = [Row({"x": f"value {i}" * 20}, path, i + 1) for i in range(3)]
+        bad = [("", "", f"{path}:{line}", "malformed_row", "") for line in (4, 5, 6)]
+        assert_that(read.good, equal_to(good), label="Rows")
+        assert_that(told(read.rejects, "Tell"), equal_to(bad), label="Rejects")

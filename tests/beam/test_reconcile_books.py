@@ -1,0 +1,167 @@
+"""ReconcileBooks: where every row went, and what does not add up."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.testing.util import assert_that, equal_to
+
+from schemas.dataset_info import Books, DatasetInfo, Problem, ShardAudit, ShardInfo, SplitBooks
+from schemas.records import Row
+from schemas.rejects import Reason, Reject
+from tests.beam.direct import direct_pipeline, plan
+from transforms.reconcile_books import ReconcileBooks
+
+PLAN = plan(6, test=1, train=2)
+
+
+def info(split: str, index: int, records: int) -> ShardInfo:
+    classes, images = {"label": {0: records}}, {"png kept": records, f"{split} to png": 1}
+    return ShardInfo(split, index, records, 100 * records, 11, 22, classes, images)
+
+
+def audit(split: str, index: int, records: int) -> ShardAudit:
+    file, index_file = f"birds-{split}-{index}", f"records/{split}-{index}"
+    return ShardAudit(
+        split=split,
+        index=index,
+        file=file,
+        records=records,
+        payload=100 * records,
+        size=116 * records,
+        sha256="aa",
+        crc32c=11,
+        index_file=index_file,
+        index_sha256="bb",
+        index_crc32c=22,
+        classes={"label": {0: records}},
+    )
+
+
+def reject(reason: Reason, split: str) -> Reject:
+    return Reject("key", "uri", "labels.csv:2", reason, "detail", split)
+
+
+def case(**changes: Any) -> dict[str, Any]:
+    """Returns books that balance: six rows read, one unread; four written, three rejected."""
+    unread = [reject(Reason.MALFORMED_ROW, "")]
+    return {
+        "rows": [Row({}, "labels.csv", line) for line in range(6)],
+        "unread": unread,
+        "placed": [("train", 4), ("test", 1)],
+        "rejects": [
+            *unread,
+            reject(Reason.UNKNOWN_LABEL, ""),
+            reject(Reason.CORRUPT, "train"),
+        ],
+        "written": [info("train", 0, 2), info("train", 1, 1), info("test", 0, 1)],
+        "audits": [audit("test", 0, 1), audit("train", 1, 1), audit("train", 0, 2)],
+        **changes,
+    }
+
+
+BOOKS = Books(
+    rows_read=7,
+    unplaced=2,
+    splits={
+        "test": SplitBooks(rows=1, written=1),
+        "train": SplitBooks(rows=4, written=3, rejected=1),
+    },
+    reasons={"corrupt": 1, "malformed_row": 1, "unknown_label": 1},
+)
+AUDITS = (audit("test", 0, 1), audit("train", 0, 2), audit("train", 1, 1))
+
+
+def reconciled(
+    p: beam.Pipeline, given: dict[str, Any], settled: beam.PCollection | None = None
+) -> beam.PCollection[DatasetInfo]:
+    made = {name: p | name >> beam.Create(elements) for name, elements in given.items()}
+    audits = made.pop("audits")
+    return audits | ReconcileBooks(plan=settled or p | "plan" >> beam.Create([PLAN]), **made)
+
+
+def assert_problems(expected: list[Problem], **changes: Any) -> None:
+    """Asserts what is found wrong in changed books, in order."""
+    with direct_pipeline() as p:
+        found = reconciled(p, case(**changes)) | beam.FlatMap(lambda info: info.problems)
+        assert_that(found, equal_to(expected))
+
+
+def unbalanced(**changes: Any) -> Problem:
+    """Returns the problem of books that do not add up."""
+    return Problem("books", f"rows do not add up: {replace(BOOKS, **changes)}")
+
+
+def splits(**changes: SplitBooks) -> dict[str, SplitBooks]:
+    return {**BOOKS.splits, **changes}
+
+
+def audits_with(changed: ShardAudit) -> list[ShardAudit]:
+    """Returns the audits, one of them changed."""
+    place = (changed.split, changed.index)
+    return [changed if (a.split, a.index) == place else a for a in case()["audits"]]
+
+
+def test_books_that_balance_have_no_problem() -> None:
+    with direct_pipeline() as p:
+        expected = DatasetInfo(
+            plan=PLAN,
+            books=BOOKS,
+            shards=AUDITS,
+            images={"png kept": 4, "test to png": 1, "train to png": 2},
+            problems=(),
+        )
+        assert_that(reconciled(p, case()), equal_to([expected]))
+
+
+def test_a_lost_row_is_a_problem() -> None:
+    counted = "the survey counted 6 rows, the conversion 5"
+    changed = Problem("input", f"{counted}: a table changed while it was read; run again")
+    assert_problems([changed, unbalanced(rows_read=6)], rows=case()["rows"][1:])
+
+
+def test_a_lost_reject_is_a_problem() -> None:
+    lost = unbalanced(
+        splits=splits(train=SplitBooks(rows=4, written=3)),
+        reasons={"malformed_row": 1, "unknown_label": 1},
+    )
+    assert_problems([lost], rejects=case()["rejects"][:-1])
+
+
+def test_a_record_more_than_were_written_is_a_problem_of_its_shard() -> None:
+    more = replace(audit("train", 0, 2), records=3)
+    expected = [
+        Problem("birds-train-0", "records: wrote 2, re-read 3"),
+        unbalanced(splits=splits(train=SplitBooks(rows=4, written=4, rejected=1))),
+    ]
+    assert_problems(expected, audits=audits_with(more))
+
+
+def test_an_index_of_other_bytes_is_a_problem() -> None:
+    expected = [Problem("records/test-0", "crc32c: wrote 22, re-read 1")]
+    assert_problems(expected, audits=audits_with(replace(audit("test", 0, 1), index_crc32c=1)))
+
+
+def test_an_empty_shard_that_was_written_and_not_verified_is_a_problem() -> None:
+    empty = {
+        "placed": [("train", 3), ("test", 1)],
+        "rejects": case()["rejects"][:-1],
+        "rows": case()["rows"][1:],
+    }
+    written = [info("train", 0, 3), info("train", 1, 0), info("test", 0, 1)]
+    audits = [audit("train", 0, 3), audit("train", 1, 0), audit("test", 0, 1)]
+    given = {**empty, "written": written, "audits": audits}
+    del audits[1]
+    what = "shard 1 was not both written and verified exactly as planned"
+    with direct_pipeline() as p:
+        plan_of_five = p | "plan" >> beam.Create([plan(5, test=1, train=2)])
+        found = reconciled(p, case(**given), plan_of_five)
+        assert_that(found | beam.FlatMap(lambda i: i.problems), equal_to([Problem("train", what)]))
+
+
+def test_what_an_audit_found_is_a_problem() -> None:
+    damage = Problem("birds-test-0", "broken", 3, 999)
+    damaged = replace(audit("test", 0, 1), problems=(damage,))
+    assert_problems([damage], audits=audits_with(damaged))

@@ -1,0 +1,122 @@
+"""SurveyRows: splits, classes, kinds and sizes become one plan; repeated keys are found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import pytest
+from apache_beam.testing.util import assert_that, equal_to
+
+from pipelines.convert import binding_of
+from schemas.config import ConvertConfig
+from schemas.features import Kind, Missing
+from schemas.plan import Plan
+from schemas.presets import preset
+from schemas.records import Row
+from tests.beam.direct import TABLE, config, direct_pipeline
+from transforms.functional.placement import SplitRanges, order_of
+from transforms.functional.survey import Surveyor
+from transforms.survey_rows import SurveyRows
+
+
+def surveyor(settings: ConvertConfig) -> Surveyor:
+    schema = settings.dataset_schema
+    ranges = SplitRanges.from_weights(settings.weights)
+    return Surveyor(settings, schema, binding_of(settings, schema), ranges)
+
+
+def row(line: int, is_text: bool = True, **values: Any) -> Row:
+    return Row(values, TABLE, line, is_text)
+
+
+def told(plan: Plan) -> tuple[dict[str, tuple[str, ...]], dict[str, int], int]:
+    return dict(plan.resolved.classes), dict(plan.shards), plan.rows
+
+
+ROWS = [
+    row(2, image="1.jpg", label="dog", split="train"),
+    row(3, image="2.jpg", label="cat", split="test"),
+    row(4, image="1.jpg", label="dog", split="test"),
+    row(5, image="", label="no image, so no class", split="train"),
+    row(6, image="3.jpg", label=" ", split=""),
+    row(7, image="1.jpg", label="emu", split="train"),
+]
+
+
+def test_the_plan_tells_classes_shards_and_rows() -> None:
+    settings = config(split_column="split", num_shards={"test": 5})
+    with direct_pipeline() as p:
+        surveyed = p | beam.Create(ROWS) | SurveyRows(surveyor(settings), parted=True)
+        expected = ({"label": ("cat", "dog", "emu")}, {"test": 5, "train": 1}, 6)
+        assert_that(surveyed.plan | beam.Map(told), equal_to([expected]))
+
+
+@pytest.mark.parametrize("parted", [True, False])
+def test_repeated_keys_are_told_with_their_first_place_where_rows_can_be_parted(
+    parted: bool,
+) -> None:
+    settings = config(split_column="split")
+    with direct_pipeline() as p:
+        surveyed = p | beam.Create(ROWS) | SurveyRows(surveyor(settings), parted)
+        expected = [(order_of("1.jpg", seed=0), (TABLE, 2))] if parted else []
+        assert_that(surveyed.repeats, equal_to(expected))
+
+
+def test_given_classes_win_over_those_found() -> None:
+    settings = config(classes=("yak", "dog"))
+    with direct_pipeline() as p:
+        surveyed = p | beam.Create(ROWS) | SurveyRows(surveyor(settings), parted=False)
+        expected = ({"label": ("yak", "dog")}, {"train": 1}, 6)
+        assert_that(surveyed.plan | beam.Map(told), equal_to([expected]))
+
+
+def test_integer_labels_have_no_names() -> None:
+    rows = [row(2, image="1.jpg", label="7"), row(3, image="2.jpg", label="-3")]
+    with direct_pipeline() as p:
+        surveyed = p | beam.Create(rows) | SurveyRows(surveyor(config()), parted=False)
+        assert_that(surveyed.plan | beam.Map(told), equal_to([({"label": ()}, {"train": 1}, 2)]))
+
+
+def test_the_number_of_shards_follows_the_size_of_the_images(tmp_path: Path) -> None:
+    (tmp_path / "1.jpg").write_bytes(bytes(10_000))
+    rows = [row(2, image="1.jpg", label="a"), row(3, image="nowhere.jpg", label="a")]
+    settings = config(image_root=str(tmp_path), shard_size=4_000)
+    with direct_pipeline() as p:
+        surveyed = p | beam.Create(rows) | SurveyRows(surveyor(settings), parted=False)
+        # two records of 10,000 bytes and less than 1,000 of names, labels and framing
+        expected = ({"label": ("a",)}, {"train": 6}, 2)
+        assert_that(surveyed.plan | beam.Map(told), equal_to([expected]))
+
+
+def test_every_column_gets_the_kind_that_all_its_values_fit() -> None:
+    settings = config(dataset_schema=preset("tabular"))
+    rows = [
+        row(2, n="1", f="1", flag="true", text="1", code="007", gap="1"),
+        row(3, n="-2", f="2.5", flag="False", text="x", code="8", gap=""),
+        row(4, n="3", f="1e3", flag="TRUE", text="", code="9"),
+    ]
+
+    def kinds(plan: Plan) -> dict[str, tuple[Kind, Missing]]:
+        features = plan.resolved.schema.features.items()
+        return {name: (feature.kind, feature.missing) for name, feature in features}
+
+    expected = {
+        "code": (Kind.BYTES, Missing.REQUIRED),
+        "f": (Kind.FLOAT, Missing.REQUIRED),
+        "flag": (Kind.INT64, Missing.REQUIRED),
+        "gap": (Kind.INT64, Missing.EMPTY),
+        "n": (Kind.INT64, Missing.REQUIRED),
+        "text": (Kind.BYTES, Missing.REQUIRED),
+    }
+    with direct_pipeline() as p:
+        surveyed = p | beam.Create(rows) | SurveyRows(surveyor(settings), parted=False)
+        assert_that(surveyed.plan | beam.Map(kinds), equal_to([expected]))
+
+
+def test_a_survey_of_no_rows_plans_nothing() -> None:
+    with direct_pipeline() as p:
+        rows = p | beam.Create([])
+        surveyed = rows | SurveyRows(surveyor(config()), parted=False)
+        assert_that(surveyed.plan | beam.Map(told), equal_to([({"label": ()}, {}, 0)]))

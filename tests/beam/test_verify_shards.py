@@ -1,0 +1,114 @@
+"""VerifyShards: each shard as TensorFlow re-read it, and what is wrong with it."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from pathlib import Path
+
+import apache_beam as beam
+import google_crc32c
+import pytest
+from apache_beam.testing.util import assert_that, equal_to
+
+from schemas.dataset_info import Problem, ShardAudit, ShardInfo
+from tests.beam.direct import config, direct_pipeline, example, plan, ref
+from tests.images import jpeg, png
+from transforms.verify_shards import VerifyShards
+from transforms.write_shards import WriteShards
+
+FILES = [f"birds-train.tfrecord-{i:05d}-of-00002" for i in range(2)]
+INDEXES = [f"records/records-train-{i:05d}-of-00002.parquet" for i in range(2)]
+LABELS = [[0, 1, 0], [1]]
+
+
+def info(index: int) -> ShardInfo:
+    """Returns what the verifier needs of a shard: its place."""
+    return ShardInfo("train", index, 0, 0, 0, 0, {})
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Path:
+    """Two shards, written."""
+    elements = []
+    for shard, labels in enumerate(LABELS):
+        for place, label in enumerate(labels):
+            name = f"{shard}{place}.png"
+            (tmp_path / name).write_bytes(png(seed=place) if label else jpeg(seed=place))
+            elements.append((("train", shard), (bytes([place]), ref(name, 2, tmp_path, label))))
+    with direct_pipeline() as p:
+        settled = p | "Plan" >> beam.Create([plan(4, train=2)])
+        target = str(tmp_path / "out")
+        _ = p | beam.Create(elements) | WriteShards(config(), target, settled)
+    return tmp_path / "out"
+
+
+def audit(dataset: Path, index: int) -> ShardAudit:
+    """Returns what is true of a shard, worked out from its file and its pictures."""
+    shard, records = (dataset / FILES[index]).read_bytes(), (dataset / INDEXES[index]).read_bytes()
+    examples = [
+        example(name, (dataset.parent / name).read_bytes(), label)
+        for place, label in enumerate(LABELS[index])
+        for name in [f"{index}{place}.png"]
+    ]
+    return ShardAudit(
+        split="train",
+        index=index,
+        file=FILES[index],
+        records=len(examples),
+        payload=sum(map(len, examples)),
+        size=len(shard),
+        sha256=hashlib.sha256(shard).hexdigest(),
+        crc32c=google_crc32c.value(shard),
+        index_file=INDEXES[index],
+        index_sha256=hashlib.sha256(records).hexdigest(),
+        index_crc32c=google_crc32c.value(records),
+        classes={"label": {label: LABELS[index].count(label) for label in set(LABELS[index])}},
+    )
+
+
+def audits(p: beam.Pipeline, dataset: Path, *indexes: int, **options: str) -> beam.PCollection:
+    settled = p | "Plan" >> beam.Create([plan(4, train=2)])
+    shards = p | "Shards" >> beam.Create([info(index) for index in indexes])
+    return shards | VerifyShards(config(**options), str(dataset), settled)
+
+
+@pytest.mark.parametrize("verify", ["parse", "decode"])
+def test_an_audit_tells_all_of_a_good_shard(verify: str, dataset: Path) -> None:
+    with direct_pipeline() as p:
+        expected = [audit(dataset, 0), audit(dataset, 1)]
+        assert_that(audits(p, dataset, 0, 1, verify=verify), equal_to(expected))
+
+
+def test_damage_is_told_with_record_and_byte(dataset: Path) -> None:
+    shard = dataset / FILES[0]
+    data = bytearray(shard.read_bytes())
+    second = 16 + int.from_bytes(data[:8], "little")
+    data[second + 100] ^= 1
+    shard.write_bytes(data)
+    with direct_pipeline() as p:
+        places = audits(p, dataset, 0, 1) | beam.FlatMap(
+            lambda found: [(p.file, p.record, p.offset) for p in found.problems if p.record]
+        )
+        assert_that(places, equal_to([(FILES[0], 1, second)]))
+
+
+def test_a_class_without_a_name_is_a_problem(dataset: Path) -> None:
+    one_class = plan(4, train=2)
+    one_class = replace(one_class, resolved=replace(one_class.resolved, classes={"label": ("a",)}))
+    with direct_pipeline() as p:
+        settled = p | "Plan" >> beam.Create([one_class])
+        found = (
+            p | "Shards" >> beam.Create([info(1)]) | VerifyShards(config(), str(dataset), settled)
+        )
+        problems = found | beam.FlatMap(lambda audit: audit.problems)
+        what = "feature 'label' holds class id 1; there are 1 classes"
+        assert_that(problems, equal_to([Problem(FILES[1], what)]))
+
+
+def test_a_shard_that_is_gone_ends_the_run(dataset: Path) -> None:
+    (dataset / FILES[1]).unlink()
+    p = direct_pipeline()
+    audits(p, dataset, 0, 1)
+    with pytest.raises(Exception, match="No such file"):
+        p.run()

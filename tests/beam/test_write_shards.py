@@ -1,0 +1,204 @@
+"""WriteShards: every planned shard, with exactly its records in their order."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import google_crc32c
+import pyarrow.parquet as pq
+import pytest
+from apache_beam.runners.portability.fn_api_runner import execution
+from apache_beam.testing.util import assert_that, equal_to
+
+from schemas.dataset_info import ShardInfo
+from tests.beam.direct import TABLE, config, direct_pipeline, example, plan, records, ref, told
+from tests.images import jpeg
+from transforms.outcome import Outcome
+from transforms.place_records import Placed
+from transforms.write_shards import WriteShards
+
+LAYOUT = {("train", 0): "dab", ("train", 2): "c", ("test", 0): "e"}
+"""Shard to the names of its pictures, in their order; shard 1 of train has none."""
+
+SHARDS = {"train": 3, "test": 1}
+
+
+@pytest.fixture
+def placed(tmp_path: Path) -> list[Placed]:
+    """References in an order that is not that of their shards."""
+    elements = []
+    for (split, shard), names in LAYOUT.items():
+        for place, name in enumerate(names):
+            (tmp_path / f"{name}.jpg").write_bytes(jpeg(seed=ord(name)))
+            picture = ref(f"{name}.jpg", ord(name), tmp_path, ord(name) % 2)
+            elements.append(((split, shard), (bytes([9, place]), picture)))
+    return sorted(elements, key=lambda element: element[1][1].key, reverse=True)
+
+
+def written(p: beam.Pipeline, placed: list[Placed], output: Path, **options: Any) -> Outcome:
+    settled = p | "Plan" >> beam.Create([plan(len(placed), **SHARDS)])
+    writer = WriteShards(config(output, **options), str(output), settled)
+    return p | "Placed" >> beam.Create(placed) | writer
+
+
+def expected_records(folder: Path, names: str) -> list[bytes]:
+    return [
+        example(f"{name}.jpg", (folder / f"{name}.jpg").read_bytes(), ord(name) % 2)
+        for name in names
+    ]
+
+
+def shard_file(split: str, shard: int, suffix: str = "") -> str:
+    return f"birds-{split}.tfrecord-{shard:05d}-of-{SHARDS[split]:05d}{suffix}"
+
+
+def index_file(split: str, shard: int) -> str:
+    return f"records/records-{split}-{shard:05d}-of-{SHARDS[split]:05d}.parquet"
+
+
+EVERY_SHARD = [(split, shard) for split, count in SHARDS.items() for shard in range(count)]
+
+
+def assert_written(output: Path, pictures: Path, suffix: str = "") -> None:
+    """Asserts that there is every shard with its index, exact in content, and no other file."""
+    files = {str(path.relative_to(output)) for path in output.rglob("*") if path.is_file()}
+    assert files == {
+        name
+        for split, shard in EVERY_SHARD
+        for name in (shard_file(split, shard, suffix), index_file(split, shard))
+    }
+    for split, shard in EVERY_SHARD:
+        names = LAYOUT.get((split, shard), "")
+        compression = "GZIP" if suffix else ""
+        found = records(output / shard_file(split, shard, suffix), compression)
+        assert found == expected_records(pictures, names)
+        index = pq.read_table(output / index_file(split, shard)).to_pylist()
+        assert [(row["key"], row["split"], row["shard"], row["index"]) for row in index] == [
+            (f"{name}.jpg", split, shard, i) for i, name in enumerate(names)
+        ]
+
+
+def test_every_shard_holds_exactly_its_records_in_order(
+    placed: list[Placed], tmp_path: Path
+) -> None:
+    output = tmp_path / "out"
+    with direct_pipeline() as p:
+        outcome = written(p, placed, output)
+        assert_that(outcome.rejects, equal_to([]))
+    assert_written(output, tmp_path)
+
+
+def test_the_infos_tell_what_the_files_hold(placed: list[Placed], tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    infos: list[ShardInfo] = []
+    with direct_pipeline() as p:
+        written(p, placed, output)
+    for split, shard in EVERY_SHARD:
+        names = LAYOUT.get((split, shard), "")
+        serialized = expected_records(tmp_path, names)
+        labels = [ord(name) % 2 for name in names]
+        infos.append(
+            ShardInfo(
+                split=split,
+                index=shard,
+                records=len(names),
+                payload=sum(map(len, serialized)),
+                crc32c=google_crc32c.value((output / shard_file(split, shard)).read_bytes()),
+                index_crc32c=google_crc32c.value((output / index_file(split, shard)).read_bytes()),
+                classes={"label": {label: labels.count(label) for label in sorted(set(labels))}},
+                images={"jpeg kept": len(names)} if names else {},
+            )
+        )
+    with direct_pipeline() as p:
+        outcome = written(p, placed, tmp_path / "again")
+        assert_that(outcome.good, equal_to(infos))
+
+
+def test_compressed_shards_hold_the_same_stream(placed: list[Placed], tmp_path: Path) -> None:
+    plain, zipped = tmp_path / "plain", tmp_path / "zipped"
+    with direct_pipeline() as p:
+        written(p, placed, plain)
+    with direct_pipeline() as p:
+        written(p, placed, zipped, compression="gzip")
+    assert_written(zipped, tmp_path, suffix=".gz")
+    for split, shard in EVERY_SHARD:
+        stream = gzip.decompress((zipped / shard_file(split, shard, ".gz")).read_bytes())
+        assert stream == (plain / shard_file(split, shard)).read_bytes()
+
+
+def test_a_bundle_that_is_run_again_leaves_no_duplicate(
+    placed: list[Placed], tmp_path: Path
+) -> None:
+    """Each bundle is run three times, as an engine may that retries or works speculatively."""
+    output = tmp_path / "out"
+    with direct_pipeline(bundle_repeat=2) as p:
+        written(p, placed, output)
+    assert_written(output, tmp_path)
+
+
+def test_without_any_row_there_are_still_all_shards(tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    with direct_pipeline() as p:
+        outcome = written(p, [], output)
+        assert_that(outcome.rejects, equal_to([]))
+    for split, shard in EVERY_SHARD:
+        assert (output / shard_file(split, shard)).read_bytes() == b""
+        assert pq.read_table(output / index_file(split, shard)).num_rows == 0
+
+
+def test_bad_images_and_repeated_keys_become_rejects_of_their_split(
+    placed: list[Placed], tmp_path: Path
+) -> None:
+    (tmp_path / "a.jpg").write_bytes(jpeg(64, 48)[:-500])
+    (tmp_path / "c.jpg").unlink()
+    again = (("train", 0), (bytes([9, 2]), ref("b.jpg", 500, tmp_path)))
+    output = tmp_path / "out"
+    with direct_pipeline() as p:
+        outcome = written(p, [again, *placed], output)
+        rejects = [
+            ("a.jpg", f"{tmp_path}/a.jpg", f"{TABLE}:{ord('a')}", "truncated", "train"),
+            ("b.jpg", f"{tmp_path}/b.jpg", f"{TABLE}:500", "duplicate_key", "train"),
+            ("c.jpg", f"{tmp_path}/c.jpg", f"{TABLE}:{ord('c')}", "read_error", "train"),
+        ]
+        assert_that(told(outcome.rejects, "Tell"), equal_to(rejects))
+    assert records(output / shard_file("train", 0)) == expected_records(tmp_path, "db")
+    assert records(output / shard_file("train", 2)) == []
+    assert records(output / shard_file("test", 0)) == expected_records(tmp_path, "e")
+
+
+def test_no_byte_of_an_image_crosses_a_shuffle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Watches what the runner really keeps between stages: groupings, and all else."""
+    number, pictures = 200, [jpeg(256, 192, seed=i, quality=95) for i in range(5)]
+    assert min(map(len, pictures)) > 10_000
+    for i, picture in enumerate(pictures):
+        (tmp_path / f"{i}.jpg").write_bytes(picture)
+    refs = [ref(f"{i % 5}.jpg", i, tmp_path)._replace(key=f"key {i}") for i in range(number)]
+    elements = [(("train", i % 3), (bytes([i]), one)) for i, one in enumerate(refs)]
+    grouped, kept = [], []
+    watch(monkeypatch, execution.GroupingBuffer, grouped.append)
+    watch(monkeypatch, execution.ListBuffer, kept.append)
+    with direct_pipeline() as p:
+        written(p, elements, tmp_path / "out")
+    assert sum(len(records(tmp_path / "out" / shard_file("train", i))) for i in range(3)) == number
+    shuffled = b"".join(grouped)
+    assert b"key 199" in shuffled
+    assert len(shuffled) <= 1000 * number
+    for data in (*grouped, *kept):
+        assert not any(picture[500:532] in data for picture in pictures)
+
+
+def watch(monkeypatch: pytest.MonkeyPatch, buffer: type, note: Callable[[bytes], None]) -> None:
+    """Takes note of all bytes that a runner's buffer is given."""
+    append = buffer.append
+
+    def noting(self: object, data: bytes) -> None:
+        note(bytes(data))
+        append(self, data)
+
+    monkeypatch.setattr(buffer, "append", noting)

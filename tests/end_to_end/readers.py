@@ -1,0 +1,128 @@
+"""Reads published datasets with readers that share no code with what wrote them."""
+
+from __future__ import annotations
+
+import json
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import tensorflow as tf
+import tensorflow_datasets as tfds
+
+VOLATILE = {"run.json", "report.html"}
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One record of an uncompressed shard: where its frame begins and ends, and its data."""
+
+    start: int
+    stop: int
+    data: bytes
+
+
+def shards(dataset: Path, split: str) -> list[Path]:
+    """Returns the shards of a split, in order."""
+    return sorted(dataset.glob(f"*-{split}.tfrecord-*"))
+
+
+def records(dataset: Path, split: str) -> list[bytes]:
+    """Returns every record of a split in order, as tf.data reads them."""
+    files = [str(path) for path in shards(dataset, split)]
+    compression = "GZIP" if files[0].endswith(".gz") else ""
+    return list(tf.data.TFRecordDataset(files, compression_type=compression).as_numpy_iterator())
+
+
+def examples(dataset: Path, split: str) -> list[dict[str, list[Any]]]:
+    """Returns every record of a split in order, all of its features, as tf.train.Example."""
+    return [example_features(record) for record in records(dataset, split)]
+
+
+def example_features(record: bytes) -> dict[str, list[Any]]:
+    """Returns the features of a serialized example, by TensorFlow's own protobuf class."""
+    features = tf.train.Example.FromString(record).features.feature
+    return {
+        name: list(getattr(feature, feature.WhichOneof("kind")).value)
+        for name, feature in features.items()
+    }
+
+
+def parsed(dataset: Path, split: str, spec: dict[str, Any]) -> dict[str, Any]:
+    """Returns all records of a split, parsed at once: feature to values, lists as lists."""
+    batch = tf.io.parse_example(records(dataset, split), spec)
+    return {
+        name: values.to_list() if isinstance(values, tf.RaggedTensor) else values.numpy().tolist()
+        for name, values in batch.items()
+    }
+
+
+def loaded(dataset: Path, split: str) -> tuple[tfds.core.DatasetBuilder, list[dict[str, Any]]]:
+    """Returns TFDS's builder of a dataset, and the examples of a split in order."""
+    builder = tfds.builder_from_directory(str(dataset))
+    config = tfds.ReadConfig(interleave_cycle_length=1)
+    data = builder.as_dataset(split=split, shuffle_files=False, read_config=config)
+    return builder, list(tfds.as_numpy(data))
+
+
+def index_rows(dataset: Path, split: str) -> list[dict[str, Any]]:
+    """Returns the rows of records/ of a split, in order."""
+    files = sorted((dataset / "records").glob(f"records-{split}-*.parquet"))
+    return [row for file in files for row in pq.read_table(file).to_pylist()]
+
+
+def keys(dataset: Path, split: str) -> list[str]:
+    """Returns the keys of a split, in order."""
+    return [row["key"] for row in index_rows(dataset, split)]
+
+
+def splits(dataset: Path) -> dict[str, set[str]]:
+    """Returns the keys of each split."""
+    names = {path.name.split("-")[1] for path in (dataset / "records").glob("*.parquet")}
+    return {name: set(keys(dataset, name)) for name in names}
+
+
+def rejects(dataset: Path) -> list[dict[str, str]]:
+    """Returns the rejects, sorted by source."""
+    files = sorted((dataset / "rejects").glob("rejects-*.jsonl"))
+    assert files, "rejects/ has a file even without any reject"
+    lines = [line for file in files for line in file.read_bytes().splitlines()]
+    return sorted((json.loads(line) for line in lines), key=lambda reject: reject["source"])
+
+
+def reject_reasons(dataset: Path) -> list[tuple[str, str, str]]:
+    """Returns (key, source without its folder, reason) of each reject; all have a detail."""
+    found = rejects(dataset)
+    assert all(set(r) == {"key", "uri", "source", "reason", "detail"} for r in found)
+    assert all(r["detail"] for r in found)
+    return [(r["key"], r["source"].rpartition("/")[2], r["reason"]) for r in found]
+
+
+def content(dataset: Path) -> dict[str, Any]:
+    """Returns every file of a dataset that has to be the same in each run; rejects as a set."""
+    files = [path for path in dataset.rglob("*") if path.is_file() and path.name not in VOLATILE]
+    return {
+        str(path.relative_to(dataset)): sorted(path.read_bytes().splitlines())
+        if path.parent.name == "rejects"
+        else path.read_bytes()
+        for path in files
+    }
+
+
+def shard_bytes(dataset: Path) -> dict[str, bytes]:
+    """Returns the shards of a dataset: name to content."""
+    return {path.name: path.read_bytes() for path in dataset.glob("*.tfrecord-*")}
+
+
+def frames(data: bytes) -> list[Frame]:
+    """Returns the frames of an undamaged, uncompressed shard."""
+    found, start = [], 0
+    while start < len(data):
+        (length,) = struct.unpack_from("<Q", data, start)
+        stop = start + 12 + length + 4
+        found.append(Frame(start, stop, data[start + 12 : stop - 4]))
+        start = stop
+    assert start == len(data)
+    return found

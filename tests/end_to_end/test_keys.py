@@ -1,0 +1,130 @@
+"""Keys, paths and names as people have them survive exactly."""
+
+from __future__ import annotations
+
+import unicodedata
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end import readers
+from tests.end_to_end.command import convert, published, recordmill
+from tests.end_to_end.tables import write_table
+from tests.images import jpeg
+
+NAMES = [
+    "새/참새.jpg",
+    "🐦‍⬛.jpg",
+    unicodedata.normalize("NFC", "Möwe é.jpg"),
+    unicodedata.normalize("NFD", "Möwe é.jpg"),
+    "a[1].jpg",
+    "a1.jpg",
+    "star*.jpg",
+    "what?.jpg",
+    "{a,b}.jpg",
+    " leading and trailing .jpg ",
+    "two\nlines.jpg",
+    "carriage\rreturn.jpg",
+    "tab\tseparated.jpg",
+    'quote "d".jpg',
+    "comma, semicolon; pipe|.jpg",
+    "100%25.jpg",
+    "back\\slash.jpg",
+    "-dash.jpg",
+    "~.jpg",
+    "#1.jpg",
+    "d.i.r/../dots.jpg",
+    "deep/" * 12 + "x.jpg",
+    "long" * 50 + ".jpg",
+    "\u202eright to left.jpg",
+    "zero\u200bwidth.jpg",
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The pictures, each of other bytes, in a folder whose own name is no easier."""
+    folder = tmp_path_factory.mktemp("keys") / "My [pictures] 사진"
+    for number, name in enumerate(NAMES):
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        (folder / "d.i.r").mkdir(exist_ok=True)
+        path.write_bytes(jpeg(seed=number))
+    return folder
+
+
+@pytest.fixture(scope="module", params=["csv", "jsonl", "parquet"])
+def dataset(
+    request: pytest.FixtureRequest, folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    table = folder / f"labels.{request.param}"
+    write_table(table, [{"image": name, "label": f"class of {i}"} for i, name in enumerate(NAMES)])
+    return published(table, tmp_path_factory.mktemp("out"), "--num_shards", "3")
+
+
+def test_every_key_is_kept_exactly(dataset: Path) -> None:
+    keys = readers.keys(dataset, "train")
+    assert len(keys) == len(NAMES)
+    assert set(keys) == set(NAMES)
+
+
+def test_every_record_has_the_name_and_the_bytes_of_its_own_file(
+    dataset: Path, folder: Path
+) -> None:
+    examples = readers.examples(dataset, "train")
+    found = {e["image/filename"][0].decode(): e["image"] for e in examples}
+    assert found == {name: [(folder / name).read_bytes()] for name in NAMES}
+
+
+def test_the_dataset_is_proven(dataset: Path) -> None:
+    assert recordmill("verify", dataset).code == 0
+
+
+def test_rejects_name_keys_and_lines_exactly(tmp_path: Path) -> None:
+    table = write_table(tmp_path / "labels.csv", [{"image": n, "label": "a"} for n in NAMES])
+    budget = ("--max_rejects", str(len(NAMES)))
+    dataset = published(table, tmp_path / "out", *budget)
+    found = {(r["key"], r["uri"], r["source"], r["reason"]) for r in readers.rejects(dataset)}
+    lines, line = {}, 2
+    for name in NAMES:  # a row begins where the one before it ends
+        lines[name] = line
+        line += 1 + name.count("\n") + name.count("\r")
+    assert found == {
+        (name, f"{tmp_path}/{name}", f"{table}:{lines[name]}", "read_error") for name in NAMES
+    }
+
+
+def test_the_output_may_be_in_nearly_any_folder(folder: Path, tmp_path: Path) -> None:
+    table = folder / "labels.csv"
+    write_table(table, [{"image": name, "label": "a"} for name in (*NAMES, "nowhere.jpg")])
+    output = tmp_path / "Ausgabe *für? {새}"
+    dataset = published(table, output, "--max_rejects", "1", "--num_shards", "2")
+    ended = recordmill("verify", dataset)
+    assert (ended.code, ended.err) == (0, "")
+    assert set(readers.keys(dataset, "train")) == set(NAMES)
+
+
+def test_an_output_that_beam_takes_for_a_pattern_is_refused(folder: Path, tmp_path: Path) -> None:
+    table = folder / "labels.csv"
+    write_table(table, [{"image": NAMES[0], "label": "a"}])
+    ended = convert(table, tmp_path / "out [1]")
+    assert (ended.code, "holds '['" in ended.err) == (2, True)
+    assert not (tmp_path / "out [1]").exists()
+
+
+def test_class_names_of_all_sorts_are_kept(tmp_path: Path) -> None:
+    labels = ["a b", "Ö", "새", "a,b", "a|b", 'q"', "A", "a", "10", "9", "🐦"]
+    (tmp_path / "x.jpg").write_bytes(jpeg())
+    rows = [{"image": "x.jpg", "label": name, "id": f"k{i}"} for i, name in enumerate(labels)]
+    table = write_table(tmp_path / "labels.csv", rows)
+    dataset = published(table, tmp_path / "out", "--key_column", "id")
+    names = (dataset / "label.labels.txt").read_text(encoding="utf-8").split("\n")
+    assert names == [*sorted(labels), ""]
+    examples = readers.examples(dataset, "train")
+    found = {
+        key: names[example["label"][0]]
+        for key, example in zip(readers.keys(dataset, "train"), examples, strict=True)
+    }
+    assert found == {f"k{i}": name for i, name in enumerate(labels)}
+    builder, _ = readers.loaded(dataset, "train")
+    assert builder.info.features["label"].names == sorted(labels)

@@ -1,0 +1,139 @@
+"""Where records go: splits by weight, by column and by group; numbers of shards; seeds."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.end_to_end import readers
+from tests.end_to_end.command import published
+from tests.end_to_end.tables import write_table
+
+NUMBER = 600
+TABULAR = ("--schema", "tabular", "--key_column", "id")
+WEIGHTS = ("--splits", "train=0.7,validation=0.2,test=0.1")
+
+
+def row(i: int) -> dict[str, Any]:
+    """Returns a row; a third has no split of its own, every seventh shares its patient."""
+    return {
+        "id": f"row {i}",
+        "own": ("train", "test", "")[i % 3],
+        "patient": f"patient {i % 97}",
+        "text": "x" * 100,
+    }
+
+
+ROWS = [row(i) for i in range(NUMBER)]
+IDS = {r["id"] for r in ROWS}
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_table(tmp_path_factory.mktemp("tables") / "rows.csv", ROWS)
+
+
+@pytest.fixture(scope="module")
+def weighted(table: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A dataset of three splits by weight, in one shard each."""
+    flags = (*TABULAR, *WEIGHTS, "--num_shards", "1")
+    return published(table, tmp_path_factory.mktemp("out"), *flags)
+
+
+def test_weights_part_the_rows_in_proportion(weighted: Path) -> None:
+    splits = readers.splits(weighted)
+    assert set.union(*splits.values()) == IDS
+    assert sum(map(len, splits.values())) == NUMBER
+    for name, weight in {"train": 0.7, "validation": 0.2, "test": 0.1}.items():
+        deviation = math.sqrt(NUMBER * weight * (1 - weight))
+        assert abs(len(splits[name]) - NUMBER * weight) < 5 * deviation
+
+
+def test_a_grown_table_leaves_old_rows_in_their_split(weighted: Path, tmp_path: Path) -> None:
+    grown = write_table(tmp_path / "grown.csv", [row(i) for i in range(NUMBER, -200, -1)])
+    splits = readers.splits(published(grown, tmp_path, *TABULAR, *WEIGHTS))
+    assert {name: ids & IDS for name, ids in splits.items()} == readers.splits(weighted)
+
+
+def test_more_shards_do_not_change_splits_and_order(
+    table: Path, weighted: Path, tmp_path: Path
+) -> None:
+    flags = ("--num_shards", "train=7,validation=2,test=1")
+    dataset = published(table, tmp_path, *TABULAR, *WEIGHTS, *flags)
+    for split, count in {"train": 7, "validation": 2, "test": 1}.items():
+        names = [path.name for path in readers.shards(dataset, split)]
+        template = f"birds-{split}.tfrecord-{{:05d}}-of-{count:05d}"
+        assert names == [template.format(i) for i in range(count)]
+        assert readers.records(dataset, split) == readers.records(weighted, split)
+
+
+def test_one_number_of_shards_is_for_each_split(table: Path, tmp_path: Path) -> None:
+    dataset = published(table, tmp_path, *TABULAR, *WEIGHTS, "--num_shards", "3")
+    assert {s: len(readers.shards(dataset, s)) for s in readers.splits(dataset)} == {
+        "train": 3,
+        "validation": 3,
+        "test": 3,
+    }
+    for split in ("train", "validation", "test"):
+        sizes = [path.stat().st_size for path in readers.shards(dataset, split)]
+        assert all(sizes)
+
+
+def test_auto_gives_shards_of_about_the_size_asked_for(
+    table: Path, weighted: Path, tmp_path: Path
+) -> None:
+    dataset = published(table, tmp_path, *TABULAR, *WEIGHTS, "--shard_size", "10kB")
+    for split in ("train", "validation", "test"):
+        whole = readers.shards(weighted, split)[0].stat().st_size
+        shards = readers.shards(dataset, split)
+        assert len(shards) in {math.ceil(whole * error / 10_000) for error in (0.8, 0.9, 1, 1.1)}
+        assert sum(path.stat().st_size for path in shards) == whole
+
+
+def test_another_seed_gives_other_splits_and_another_order_of_the_same_records(
+    table: Path, weighted: Path, tmp_path: Path
+) -> None:
+    dataset = published(table, tmp_path, *TABULAR, *WEIGHTS, "--seed", "1", "--num_shards", "1")
+    splits, before = readers.splits(dataset), readers.splits(weighted)
+    assert set.union(*splits.values()) == IDS
+    assert all(splits[name] != before[name] for name in before)
+    every = [[r for s in before for r in readers.records(d, s)] for d in (dataset, weighted)]
+    assert sorted(every[0]) == sorted(every[1])
+    stayed = splits["train"] & before["train"]
+    order = [[k for k in readers.keys(d, "train") if k in stayed] for d in (dataset, weighted)]
+    assert sorted(order[0]) == sorted(order[1])
+    assert order[0] != order[1]
+
+
+def test_a_rows_own_split_wins_and_the_weights_place_the_others(
+    table: Path, weighted: Path, tmp_path: Path
+) -> None:
+    dataset = published(table, tmp_path, *TABULAR, *WEIGHTS, "--split_column", "own")
+    before = readers.splits(weighted)
+    expected: dict[str, set[str]] = {"train": set(), "validation": set(), "test": set()}
+    for r in ROWS:
+        split = r["own"] or next(name for name, ids in before.items() if r["id"] in ids)
+        expected[split].add(r["id"])
+    assert readers.splits(dataset) == expected
+
+
+def test_a_split_column_alone_makes_the_splits_that_it_names(table: Path, tmp_path: Path) -> None:
+    dataset = published(table, tmp_path, *TABULAR, "--split_column", "own")
+    assert readers.splits(dataset) == {
+        "train": {r["id"] for r in ROWS if r["own"] in ("train", "")},
+        "test": {r["id"] for r in ROWS if r["own"] == "test"},
+    }
+
+
+def test_a_group_is_never_parted(table: Path, tmp_path: Path) -> None:
+    dataset = published(table, tmp_path, *TABULAR, *WEIGHTS, "--group_column", "patient")
+    splits = readers.splits(dataset)
+    assert set.union(*splits.values()) == IDS
+    patients = {
+        name: {r["patient"] for r in ROWS if r["id"] in ids} for name, ids in splits.items()
+    }
+    assert sum(map(len, patients.values())) == 97
+    assert all(patients.values())

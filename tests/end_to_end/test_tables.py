@@ -1,0 +1,82 @@
+"""The same rows in several files, by patterns, and a second time, give the same dataset."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end import readers
+from tests.end_to_end.command import published, recordmill, recordmill_process
+from tests.end_to_end.gallery import Picture
+from tests.end_to_end.tables import write_table
+
+FLAGS = ("--splits", "train=0.5,test=0.5", "--num_shards", "2", "--seed", "7")
+
+
+@pytest.fixture(scope="module")
+def rows(pictures: list[Picture]) -> list[dict[str, str]]:
+    return [{"image": p.path, "label": p.label} for p in pictures]
+
+
+@pytest.fixture(scope="module")
+def dataset(
+    folder: Path, rows: list[dict[str, str]], tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    table = write_table(folder / "whole.csv", rows)
+    return published(table, tmp_path_factory.mktemp("out"), *FLAGS)
+
+
+def test_a_second_run_in_a_new_process_gives_the_same_files_but_run_json(
+    dataset: Path, folder: Path, tmp_path: Path
+) -> None:
+    again = ("--input", folder / "whole.csv", "--output", tmp_path, "--name", "birds")
+    ended = recordmill_process("convert", *again, *FLAGS)
+    assert ended.code == 0, ended.err
+    second = tmp_path / "birds" / "1.0.0"
+    assert readers.content(second) == readers.content(dataset)
+    assert (second / "run.json").read_bytes() != (dataset / "run.json").read_bytes()
+
+
+def test_several_files_of_a_pattern_give_the_same_dataset_as_one(
+    dataset: Path, folder: Path, rows: list[dict[str, str]], tmp_path: Path
+) -> None:
+    parts = ("parts/2.csv", "parts/10.csv", "parts/1.csv", "more/a.jsonl")
+    for number, part in enumerate(parts):
+        (folder / part).parent.mkdir(exist_ok=True)
+        write_table(folder / part, rows[number :: len(parts)])
+    patterns = ("--input", folder / "parts/*.csv", "--input", folder / "more/[a-c].jsonl")
+    target = ("--output", tmp_path, "--name", "birds", "--image_root", folder)
+    ended = recordmill("convert", *patterns, *target, *FLAGS)
+    assert ended.code == 0, ended.err
+    found, expected = readers.content(tmp_path / "birds" / "1.0.0"), readers.content(dataset)
+    for differs in ("manifest.json", "_SUCCESS"):  # the one names the tables, the other seals it
+        assert found.pop(differs) != expected.pop(differs)
+    assert found == expected
+
+
+def test_tables_of_one_name_in_two_folders_keep_all_their_rows(tmp_path: Path) -> None:
+    """Rows without a key of their own are told apart by where they stand, folder included."""
+    for part in ("a", "b"):
+        (tmp_path / part).mkdir()
+        write_table(tmp_path / part / "part.csv", [{"x": f"{part}{i}"} for i in range(3)])
+    flags = ("--schema", "tabular", "--max_rejects", "6")
+    dataset = published(tmp_path / "*" / "part.csv", tmp_path / "out", *flags)
+    found = sorted(example["x"] for example in readers.examples(dataset, "train"))
+    assert found == [[b"a0"], [b"a1"], [b"a2"], [b"b0"], [b"b1"], [b"b2"]]
+
+
+def test_a_spreadsheets_csv_with_byte_order_mark_and_crlf_is_read(tmp_path: Path) -> None:
+    table = tmp_path / "sheet.csv"
+    table.write_bytes('\ufeffname;x,"y, z"\r\nné,"a\r\nb"\r\n\r\nq,"""c"""\r\n'.encode())
+    dataset = published(table, tmp_path / "out", "--schema", "tabular")
+    found = {tuple(e["name;x"]): e["y, z"] for e in readers.examples(dataset, "train")}
+    assert found == {("né".encode(),): [b"a\r\nb"], (b"q",): [b'"c"']}
+
+
+def test_utf16_text_as_spreadsheets_save_it_is_read(tmp_path: Path) -> None:
+    table = tmp_path / "sheet.tsv"
+    table.write_text("id\tname\n1\tÜber\n2\t새\n", encoding="utf-16")
+    dataset = published(table, tmp_path / "out", "--schema", "tabular")
+    found = {e["id"][0]: e["name"] for e in readers.examples(dataset, "train")}
+    assert found == {1: ["Über".encode()], 2: ["새".encode()]}

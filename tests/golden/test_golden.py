@@ -1,0 +1,169 @@
+"""The committed pictures give the committed digests: placement and encoding have not changed.
+
+`digests.json` was made once by running, for one format version. Where a change of bytes is meant,
+raise `schemas.config.FORMAT_VERSION` and write the digests that this test then shows. What the
+shards hold is proven here by code of its own, so that no wrong bytes can be made golden.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import os
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
+
+import tensorflow as tf
+
+from pipelines.command_line import main
+from schemas.config import FORMAT_VERSION
+
+HERE = Path(__file__).parent
+GOLDEN = json.loads((HERE / "digests.json").read_bytes())
+ROWS = list(csv.DictReader((HERE / "labels.csv").open(encoding="utf-8", newline="")))
+
+FLAGS = {
+    "slim": (
+        *("--schema", "tf_slim", "--image_root", str(HERE / "pictures")),
+        *("--splits", "train=0.6,test=0.4", "--num_shards", "train=3,test=1"),
+    ),
+    "seeded": (
+        *("--image_root", str(HERE / "pictures"), "--seed", "42", "--group_column", "bird"),
+        *("--splits", "train=0.5,test=0.5", "--num_shards", "2"),
+    ),
+    "tabular": ("--schema", "tabular", "--key_column", "image", "--num_shards", "2"),
+}
+
+
+@pytest.fixture(scope="module", params=FLAGS)
+def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A dataset made of the committed table and pictures; its name tells its flags."""
+    output = tmp_path_factory.mktemp("golden")
+    target = ("--input", str(HERE / "labels.csv"), "--output", str(output), "--name", request.param)
+    assert main(["convert", *target, *FLAGS[request.param]]) == 0
+    return output / request.param / "1.0.0"
+
+
+def test_the_digests_belong_to_this_format_version() -> None:
+    assert GOLDEN["format_version"] == FORMAT_VERSION
+
+
+def test_the_pictures_are_those_that_the_digests_were_made_of() -> None:
+    files = [HERE / "labels.csv", *(HERE / "pictures").iterdir()]
+    found = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+    assert found == GOLDEN["input"]
+    assert sum(path.stat().st_size for path in files) < 100_000
+
+
+def test_every_shard_is_golden(made: Path) -> None:
+    found = {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in made.glob("*.tfrecord-*")
+    }
+    assert found == GOLDEN["shards"][made.parent.name]
+
+
+def test_the_golden_shards_hold_the_table_and_the_pictures(made: Path) -> None:
+    found = [
+        values_of(record)
+        for path in sorted(made.glob("*.tfrecord-*"))
+        for record in read_framed(path.read_bytes())
+    ]
+    expected = [EXPECTED[made.parent.name](row) for row in ROWS]
+    assert sorted(found, key=repr) == sorted(expected, key=repr)
+
+
+CRC_TABLE = []
+for byte in range(256):
+    for _ in range(8):
+        byte = byte >> 1 ^ (0x82F63B78 if byte & 1 else 0)
+    CRC_TABLE.append(byte)
+
+
+def masked_crc32c(data: bytes) -> int:
+    """Returns TFRecord's checksum, worked out bit by bit from its definition."""
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc = CRC_TABLE[(crc ^ byte) & 0xFF] ^ crc >> 8
+    crc ^= 0xFFFFFFFF
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def read_framed(data: bytes) -> list[bytes]:
+    """Returns the records of a shard; each checksum has to fit."""
+    records, position = [], 0
+    while position < len(data):
+        (length,) = struct.unpack_from("<Q", data, position)
+        record = data[position + 12 : position + 12 + length]
+        checksums = struct.unpack_from(f"<I{length}xI", data, position + 8)
+        assert checksums == (masked_crc32c(data[position : position + 8]), masked_crc32c(record))
+        records.append(record)
+        position += 16 + length
+    return records
+
+
+def test_the_checksum_of_this_test_is_crc32c() -> None:
+    """RFC 3720, B.4: CRC32C of 32 zeros, of 32 ones, and of 0 to 31; unmasked."""
+    for data, crc in {
+        bytes(32): 0x8A9136AA,
+        b"\xff" * 32: 0x62A8AB43,
+        bytes(range(32)): 0x46DD794E,
+    }.items():
+        assert masked_crc32c(data) == ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def values_of(record: bytes) -> dict[str, list[Any]]:
+    """Returns the features of an example, sorted by name."""
+    features = tf.train.Example.FromString(record).features.feature
+    return {
+        name: list(getattr(features[name], features[name].WhichOneof("kind")).value)
+        for name in sorted(features)
+    }
+
+
+def _picture(row: dict[str, str]) -> bytes:
+    return (HERE / "pictures" / row["image"]).read_bytes()
+
+
+def _slim(row: dict[str, str]) -> dict[str, list[Any]]:
+    picture = _picture(row)
+    return {
+        "image/class/label": [sorted({r["label"] for r in ROWS}).index(row["label"])],
+        "image/class/text": [row["label"].encode()],
+        "image/encoded": [picture],
+        "image/filename": [row["image"].encode()],
+        "image/format": [b"png" if row["image"].endswith(".png") else b"jpeg"],
+        "image/height": [16],
+        "image/key/sha256": [hashlib.sha256(picture).hexdigest().encode()],
+        "image/source_id": [row["image"].encode()],
+        "image/width": [16],
+    }
+
+
+def _seeded(row: dict[str, str]) -> dict[str, list[Any]]:
+    return {
+        "image": [_picture(row)],
+        "image/filename": [row["image"].encode()],
+        "label": [sorted({r["label"] for r in ROWS}).index(row["label"])],
+    }
+
+
+def _tabular(row: dict[str, str]) -> dict[str, list[Any]]:
+    return {
+        "bird": [int(row["bird"])],
+        "grams": [struct.unpack("<f", struct.pack("<f", float(row["grams"])))[0]],
+        "image": [row["image"].encode()],
+        "label": [row["label"].encode()],
+        "note": [row["note"].encode()],
+        "ringed": [int(row["ringed"] == "true")],
+    }
+
+
+EXPECTED = {"slim": _slim, "seeded": _seeded, "tabular": _tabular}

@@ -1,0 +1,84 @@
+"""Finds which record of a shard is to blame, with our own reader of the framing."""
+
+from __future__ import annotations
+
+import hashlib
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from schemas import layout
+from schemas.dataset_info import Problem
+from schemas.example_pb2 import Example
+from schemas.plan import ResolvedSchema
+from transforms.files import open_binary
+from transforms.functional.framing import Frame, FrameError, read_frames
+from transforms.shard_file import DAMAGED_GZIP, ShardFiles, local_copy, uncompressed
+from transforms.tensorflow_reader import BadImageError, decode_images, parse_spec, tensorflow
+
+
+def locate_fault(path: str, file: str, resolved: ResolvedSchema, decode: bool) -> Problem | None:
+    """Returns the first record that is broken or does not fit the schema; None if none is.
+
+    Args:
+        path: the shard, on this machine.
+        file: what to call it.
+        resolved: the schema that every record has to fit.
+        decode: whether every image has to decode, too.
+    """
+    tf = tensorflow()
+    spec = parse_spec(resolved)
+    record = offset = 0
+    try:
+        with uncompressed(path) as stream:
+            for frame in read_frames(stream):
+                record, offset = frame.record, frame.offset
+                parsed = tf.io.parse_example([frame.data], spec)
+                if decode:
+                    decode_images(parsed, resolved)
+    except FrameError as broken:
+        return Problem(file, str(broken), broken.record, broken.offset)
+    except (tf.errors.OpError, BadImageError) as unfit:
+        return Problem(file, first_line(unfit), record, offset)
+    except DAMAGED_GZIP as damaged:
+        return Problem(file, f"the gzip stream is damaged after record {record}: {damaged}")
+    return None
+
+
+def first_foreign_record(shard: ShardFiles, resolved: ResolvedSchema) -> Problem:
+    """Returns the first record that is not the one in the index, of a shard that is another.
+
+    For shards that are whole in themselves, but not what was published.
+    """
+    what = "is not the shard that was published: its sha256 differs"
+    try:
+        with open_binary(layout.join(shard.directory, shard.records)) as stream:
+            index = pq.read_table(stream, columns=["length", "sha256"]).to_pylist()
+        with (
+            local_copy(layout.join(shard.directory, shard.file)) as path,
+            uncompressed(path) as frames,
+        ):
+            for frame in read_frames(frames):
+                if frame.record >= len(index) or not _fits(frame, index[frame.record], resolved):
+                    return Problem(shard.file, what, frame.record, frame.offset)
+    except FrameError as broken:
+        return Problem(shard.file, str(broken), broken.record, broken.offset)
+    except (*DAMAGED_GZIP, pa.ArrowException):
+        return Problem(shard.file, what)
+    return Problem(shard.file, what)
+
+
+def first_line(error: Exception) -> str:
+    """Returns the first line of what an error says."""
+    return str(getattr(error, "message", error)).strip().partition("\n")[0]
+
+
+def _fits(frame: Frame, entry: dict[str, object], resolved: ResolvedSchema) -> bool:
+    """Returns whether a record is the one that the index describes, as far as that tells."""
+    if len(frame.data) != entry["length"]:
+        return False
+    feature = resolved.schema.image_feature
+    if feature is None:
+        return True
+    images = Example.FromString(frame.data).features.feature[feature].bytes_list.value
+    return bool(images) and hashlib.sha256(images[0]).hexdigest() == entry["sha256"]
