@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from schemas.config import ConvertConfig, RejectBudget
 from schemas.errors import UsageError
 from schemas.features import Schema
+from schemas.image_settings import ImageSettings
 from schemas.presets import parse_schema, preset
 from transforms.files import exists, open_binary
 from transforms.functional.labels import is_class_name
@@ -58,6 +59,7 @@ _CONVERT_FLAGS: dict[str, dict[str, tuple[str, str]]] = {
         "image_root": ("DIR", "base of relative image paths; default: the table's folder"),
         "columns": ("S=T,…", "schema column = table column, where the names differ"),
         "key_column": ("C", "the rows' identity; default: the image path as written"),
+        "image": ("K=V,…", "settings of the schema's image block: max_side=512,format=jpeg,…"),
         "classes": ("FILE", "class names, one a line; default: the names found, sorted"),
     },
     "output": {
@@ -78,6 +80,7 @@ _CONVERT_FLAGS: dict[str, dict[str, tuple[str, str]]] = {
     "checks": {
         "decode": ("HOW", "full reads every coded bit, header only the size; default: full"),
         "verify": ("HOW", "parse every record, or decode every image, too; default: parse"),
+        "image_timeout": ("SECONDS", "that decoding one image may take; default: 60"),
         "max_rejects": ("N|P%%", "more rejects than this fail the run; default: 0"),
     },
 }
@@ -91,7 +94,8 @@ def config_of(flags: dict[str, Any]) -> ConvertConfig:
     """
     values = dict(flags)
     values["inputs"] = tuple(values.pop("input"))
-    values["dataset_schema"] = load_schema(values.pop("schema", "image_classification"))
+    schema = load_schema(values.pop("schema", "image_classification"))
+    values["dataset_schema"] = with_image_settings(schema, _image_overrides(values))
     readers = {
         "columns": _pairs,
         "splits": _weights,
@@ -106,6 +110,38 @@ def config_of(flags: dict[str, Any]) -> ConvertConfig:
         return ConvertConfig(**values)
     except ValidationError as error:
         raise UsageError(_describe(error)) from error
+
+
+def with_image_settings(schema: Schema, overrides: dict[str, Any]) -> Schema:
+    """Returns a schema with some of its image settings replaced.
+
+    Raises:
+        UsageError: for a setting that is none, or that conflicts with another.
+    """
+    if not overrides:
+        return schema
+    known = ImageSettings.model_fields
+    if unknown := sorted(overrides.keys() - known.keys()):
+        raise UsageError(f"--image {unknown[0]}: no such setting; there are: {', '.join(known)}")
+    try:
+        image = ImageSettings.model_validate({**schema.image.model_dump(), **overrides})
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = first["loc"][0] if first["loc"] else ",".join(overrides)
+        message = first["msg"].removeprefix("Value error, ")
+        raise UsageError(f"--image {name}: {message}") from error
+    return schema.model_copy(update={"image": image})
+
+
+def _image_overrides(values: dict[str, Any]) -> dict[str, Any]:
+    """Takes the flags that set up images from the others."""
+    overrides: dict[str, Any] = {}
+    if "image" in values:
+        pairs = _read("image", values.pop("image"), _pairs)
+        overrides = {k: int(v) if v.isdigit() else v for k, v in pairs.items()}
+    if "image_timeout" in values:
+        overrides["timeout"] = values.pop("image_timeout")
+    return overrides
 
 
 def beam_options(rest: Sequence[str]) -> PipelineOptions:

@@ -12,7 +12,7 @@ from apache_beam.io.filesystems import FileSystems
 from schemas import layout
 from schemas.config import ConvertConfig
 from schemas.errors import DatasetExists, UsageError
-from transforms.files import exists, files_below, is_local
+from transforms.files import delete, exists, files_below, is_local
 
 _TEMPORARY = "beam-temp-"
 _SUBFOLDERS = (layout.RECORDS, layout.REJECTS)
@@ -33,8 +33,9 @@ class Target:
     def tidy(self) -> None:
         """Deletes the temporary folders that retried work has left."""
         for folder in (self.work, *(layout.join(self.work, n) for n in _SUBFOLDERS)):
-            if stray := sorted(e for e in _entries(folder) if e.startswith(_TEMPORARY)):
-                FileSystems.delete([layout.join(folder, entry) for entry in stray])
+            for entry in sorted(_entries(folder)):
+                if entry.startswith(_TEMPORARY):
+                    delete(layout.join(folder, entry))
 
     def promote(self) -> None:
         """Puts a finished dataset in the place of the one that it replaces."""
@@ -97,8 +98,8 @@ def _clean(directory: str, name: str) -> None:
             f"{directory}: holds {foreign[0]!r}, which is no part of a dataset; "
             "choose another --output, --name or --version, or move it away"
         )
-    if entries:
-        FileSystems.delete([layout.join(directory, entry) for entry in sorted(entries)])
+    for entry in sorted(entries):
+        delete(layout.join(directory, entry))
 
 
 def _entries(directory: str) -> set[str]:
@@ -132,8 +133,8 @@ def _swap(work: str, final: str) -> None:
 
 def _copy_over(work: str, final: str) -> None:
     """Does the same in an object store, where a dataset without its mark is none."""
-    FileSystems.delete([layout.join(final, layout.SUCCESS)])
-    FileSystems.delete([final])
+    delete(layout.join(final, layout.SUCCESS))
+    delete(final)
     files = files_below(work, "**")
     for name in sorted(files, key=lambda name: (name == layout.SUCCESS, name)):
         FileSystems.rename([layout.join(work, name)], [layout.join(final, name)])

@@ -229,3 +229,8 @@ class Schema(BaseModel):
         """The Example key of the image's bytes, if the schema stores them."""
         facts = ((key, f.image_fact) for key, f in self.features.items())
         return next((key for key, fact in facts if fact is ImageFact.BYTES), None)
+
+    @property
+    def encoded_image(self) -> str | None:
+        """The Example key of the image's bytes, if they are JPEG or PNG."""
+        return None if self.image.format == "raw" else self.image_feature

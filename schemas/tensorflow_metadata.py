@@ -5,7 +5,7 @@ from __future__ import annotations
 from google.protobuf import text_format
 from tensorflow_metadata.proto.v0 import schema_pb2
 
-from schemas.features import Feature, ImageFact, Kind
+from schemas.features import Feature, Kind
 from schemas.plan import ResolvedSchema
 
 _TYPES = {
@@ -19,7 +19,10 @@ def schema_text(resolved: ResolvedSchema) -> str:
     """Returns schema.pbtxt."""
     schema = schema_pb2.Schema()
     for name, feature in sorted(resolved.schema.features.items()):
-        schema.feature.append(_feature(name, feature, len(resolved.classes.get(name, ()))))
+        stated = _feature(name, feature, len(resolved.classes.get(name, ())))
+        if name == resolved.schema.encoded_image:
+            stated.image_domain.SetInParent()
+        schema.feature.append(stated)
     text: str = text_format.MessageToString(schema)
     return text
 
@@ -38,6 +41,4 @@ def _feature(name: str, feature: Feature, num_classes: int) -> schema_pb2.Featur
         stated.int_domain.CopyFrom(
             schema_pb2.IntDomain(min=0, max=num_classes - 1, is_categorical=True)
         )
-    if feature.image_fact is ImageFact.BYTES:
-        stated.image_domain.SetInParent()
     return stated

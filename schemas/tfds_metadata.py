@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from schemas.features import Feature, ImageFact, Kind
+from schemas.features import Feature, Kind
 from schemas.plan import ResolvedSchema
 
 _CORE = "tensorflow_datasets.core.features"
@@ -20,7 +20,9 @@ FILE_TEMPLATE = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
 def features_document(resolved: ResolvedSchema) -> dict[str, Any]:
     """Returns features.json: each feature as TFDS's own type."""
     features = {
-        name: _feature(feature, len(resolved.classes.get(name, ())))
+        name: _image()
+        if name == resolved.schema.encoded_image
+        else _feature(feature, len(resolved.classes.get(name, ())))
         for name, feature in resolved.schema.features.items()
     }
     return _typed("features_dict.FeaturesDict", {"featuresDict": {"features": features}})
@@ -59,8 +61,6 @@ def _split(name: str, shards: Sequence[tuple[int, int]]) -> dict[str, Any]:
 
 
 def _feature(feature: Feature, num_classes: int) -> dict[str, Any]:
-    if feature.image_fact is ImageFact.BYTES:
-        return _image()
     item = _scalar(feature, num_classes)
     if feature.optional:
         return _sequence(item, -1)

@@ -18,7 +18,7 @@ from schemas.plan import ResolvedSchema
 from transforms.files import open_binary
 from transforms.functional.framing import FRAME_BYTES
 from transforms.functional.record_index import index_mismatch
-from transforms.locate import first_line, locate_fault
+from transforms.locate import first_line, locate_fault, with_key
 from transforms.progress import PULSE
 from transforms.shard_file import DAMAGED_GZIP, Digests, ShardFiles, digests, local_copy
 from transforms.tensorflow_reader import (
@@ -95,7 +95,7 @@ def _read(
     except (tf.errors.OpError, BadImageError, *DAMAGED_GZIP) as error:
         why = f"TensorFlow cannot read it: {first_line(error)}"
     located = locate_fault(path, shard.file, resolved, decode)
-    return contents, [located or Problem(shard.file, why)]
+    return contents, [with_key(located, shard) if located else Problem(shard.file, why)]
 
 
 def _count(parsed: dict[str, Any], contents: _Contents, resolved: ResolvedSchema) -> None:

@@ -5,11 +5,13 @@ Beam's own local matching takes `a[1].jpg` for a pattern, and adds some 100 µs 
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import gzip
 import io
 import os
 import re
+import shutil
 from typing import BinaryIO, cast
 
 from apache_beam.io.filesystem import CompressionTypes
@@ -76,6 +78,17 @@ def write_bytes(path: str, data: bytes) -> None:
     with open(partial, "wb") as stream:
         stream.write(data)
     os.replace(partial, path)
+
+
+def delete(path: str) -> None:
+    """Deletes a file, or a folder with all that is in it; what is not there is deleted already."""
+    if not is_local(path):
+        FileSystems.delete([path])
+    elif os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path)
+    else:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
 
 
 def files_below(directory: str, pattern: str) -> list[str]:

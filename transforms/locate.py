@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -66,6 +67,18 @@ def first_foreign_record(shard: ShardFiles, resolved: ResolvedSchema) -> Problem
     except (*DAMAGED_GZIP, pa.ArrowException):
         return Problem(shard.file, what)
     return Problem(shard.file, what)
+
+
+def with_key(problem: Problem, shard: ShardFiles) -> Problem:
+    """Returns a problem that names the key of the record to blame, if the index can tell it."""
+    if problem.record is None or not shard.records:
+        return problem
+    try:
+        with open_binary(layout.join(shard.directory, shard.records)) as stream:
+            keys = pq.read_table(stream, columns=["key"])["key"]
+        return replace(problem, what=f"{problem.what} (key {keys[problem.record].as_py()!r})")
+    except (OSError, IndexError, pa.ArrowException):
+        return problem  # the index is a problem of its own, and told as such
 
 
 def first_line(error: Exception) -> str:

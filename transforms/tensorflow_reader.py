@@ -21,6 +21,7 @@ _IMPORTING = threading.Lock()
 _BATCH_BYTES = 2 * 2**20
 _BUFFER_BYTES = 2**18
 _MAX_BATCH = 1024
+_SHAPE = (ImageFact.HEIGHT, ImageFact.WIDTH, ImageFact.CHANNELS)
 
 
 def tensorflow() -> Any:
@@ -89,17 +90,20 @@ def decode_images(parsed: dict[str, Any], resolved: ResolvedSchema) -> None:
 
     Raises:
         tf.errors.OpError: if TensorFlow cannot.
-        BadImageError: if its size is not the recorded one.
+        BadImageError: if it has another shape than the record says.
     """
-    tf = tensorflow()
-    facts = {f.image_fact: name for name, f in resolved.schema.features.items() if f.image_fact}
-    if ImageFact.BYTES not in facts:
+    name = resolved.schema.encoded_image
+    if name is None:
         return
-    images = parsed[facts[ImageFact.BYTES]]
-    for i, data in enumerate(images):
-        pixels = tf.io.decode_image(data, channels=3, expand_animations=False)
-        for axis, fact in enumerate((ImageFact.HEIGHT, ImageFact.WIDTH)):
-            recorded = parsed[facts[fact]][i] if fact in facts else None
-            if recorded is not None and int(recorded) != pixels.shape[axis]:
-                what = f"decodes to a {fact.value} of {pixels.shape[axis]}, recorded {recorded}"
-                raise BadImageError(f"the image {what}")
+    tf = tensorflow()
+    facts = {f.image_fact: key for key, f in resolved.schema.features.items() if f.image_fact}
+    stated = [(fact, parsed[facts[fact]].numpy()) for fact in _SHAPE if fact in facts]
+    for i, data in enumerate(parsed[name]):
+        tf.io.decode_jpeg(data, channels=3)  # which many readers call, also for PNG
+        found = dict(
+            zip(_SHAPE, tf.io.decode_image(data, expand_animations=False).shape, strict=True)
+        )
+        for fact, values in stated:
+            if values[i] != found[fact]:
+                what = f"{fact.value} of {found[fact]}, recorded {values[i]}"
+                raise BadImageError(f"the image decodes to a {what}")
