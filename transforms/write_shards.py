@@ -7,61 +7,25 @@ carries image bytes and every record's shard and place are settled beforehand.
 
 from __future__ import annotations
 
-import uuid
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from dataclasses import replace
 
 import apache_beam as beam
-from apache_beam.coders import BytesCoder
 from apache_beam.io.filebasedsink import FileBasedSink
-from apache_beam.io.filesystem import CompressionTypes
-from apache_beam.io.tfrecordio import _TFRecordSink
 from apache_beam.pvalue import AsIter, AsSingleton, PCollection, TaggedOutput
 from apache_beam.utils.shared import Shared
 
 from schemas import layout
-from schemas.config import ConvertConfig
+from schemas.config import ConvertConfig, Decode
 from schemas.dataset_info import ShardInfo
 from schemas.plan import Plan
-from schemas.records import ImageRef, SerializedExample
-from schemas.rejects import Reject
+from schemas.records import ImageRef
 from transforms.build_examples import build_all, new_executor
-from transforms.functional.record_index import RecordIndex, labels_of
 from transforms.functional.shard_order import in_order
-from transforms.metered_file import MeteredFile
 from transforms.outcome import REJECTS, Outcome, rejected
 from transforms.place_records import Placed, ShardId
-from transforms.progress import PULSE
-
-_COMPRESSION = {"none": CompressionTypes.UNCOMPRESSED, "gzip": CompressionTypes.GZIP}
-
-
-class TempDirs(NamedTuple):
-    """Where a split's files are written before they get their names.
-
-    Attributes:
-        shards: directory of its shards.
-        records: directory of their indexes.
-    """
-
-    shards: str
-    records: str
-
-
-class WrittenShard(NamedTuple):
-    """A shard whose files are not yet in their place.
-
-    Attributes:
-        info: what it holds.
-        shard: the temporary file.
-        records: the temporary file of its index.
-    """
-
-    info: ShardInfo
-    shard: str
-    records: str
+from transforms.shard_sinks import COMPRESSION, Sinks, TempDirs
+from transforms.shard_writer import ShardWriter, WrittenShard
 
 
 class WriteShards(beam.io.WriteToTFRecord):
@@ -78,7 +42,7 @@ class WriteShards(beam.io.WriteToTFRecord):
         super().__init__(
             file_path_prefix=layout.join(directory, config.name),
             file_name_suffix=layout.shard_suffix(config.compression),
-            compression_type=_COMPRESSION[config.compression],
+            compression_type=COMPRESSION[config.compression],
         )
         self._sinks = Sinks(directory, config.name, config.compression)
         self._decode = config.decode
@@ -103,55 +67,6 @@ class WriteShards(beam.io.WriteToTFRecord):
         return Outcome(shards, written[REJECTS])
 
 
-class _MeteredTFRecordSink(_TFRecordSink):
-    """Beam's TFRecord sink, with a handle that knows the uncompressed stream's checksum."""
-
-    def open(self, temp_path: str) -> MeteredFile:
-        return MeteredFile(super().open(temp_path))
-
-
-class _RecordsSink(FileBasedSink):
-    """Beam's file sink, for the indexes of records: opened, renamed, never written by record."""
-
-    def open(self, temp_path: str) -> MeteredFile:
-        return MeteredFile(super().open(temp_path))
-
-
-@dataclass(frozen=True)
-class Sinks:
-    """The Beam sinks of a dataset: two a split, since a sink numbers its files from 0.
-
-    Attributes:
-        directory: the dataset's folder.
-        name: the dataset's name.
-        compression: "none" or "gzip".
-    """
-
-    directory: str
-    name: str
-    compression: str
-
-    def shards(self, split: str) -> _MeteredTFRecordSink:
-        """Returns the sink of a split's shards."""
-        return _MeteredTFRecordSink(
-            layout.join(self.directory, layout.shard_stem(self.name, split)),
-            BytesCoder(),
-            layout.shard_suffix(self.compression),
-            num_shards=0,
-            shard_name_template=None,
-            compression_type=_COMPRESSION[self.compression],
-        )
-
-    def records(self, split: str) -> _RecordsSink:
-        """Returns the sink of the indexes of a split's shards."""
-        return _RecordsSink(
-            layout.join(self.directory, layout.RECORDS, f"records-{split}"),
-            BytesCoder(),
-            ".parquet",
-            compression_type=CompressionTypes.UNCOMPRESSED,
-        )
-
-
 def initialize(_: None, sinks: Sinks, plan: Plan) -> dict[str, TempDirs]:
     """Makes the temporary directories of all splits."""
     return {
@@ -165,7 +80,7 @@ def initialize(_: None, sinks: Sinks, plan: Plan) -> dict[str, TempDirs]:
 class _WriteShard(beam.DoFn):
     """Writes one shard: one shard's references and a window of images in memory, no more."""
 
-    def __init__(self, sinks: Sinks, decode: Any) -> None:
+    def __init__(self, sinks: Sinks, decode: Decode) -> None:
         self._sinks = sinks
         self._decode = decode
         self._shared = Shared()
@@ -188,62 +103,6 @@ class _WriteShard(beam.DoFn):
         for reject in repeated:
             yield rejected(replace(reject, split=split))
         yield shard.close()
-
-
-class ShardWriter:
-    """Writes one shard and the index of its records to temporary files."""
-
-    def __init__(
-        self, sinks: Sinks, temp_dirs: TempDirs, plan: Plan, split: str, index: int
-    ) -> None:
-        """Opens the files; a name of its own for each attempt, in the order of the plan."""
-        self._split, self._index, self._plan = split, index, plan
-        uid = f"{index:05d}-{uuid.uuid4()}"
-        self._shard = sinks.shards(split).open_writer(temp_dirs.shards, uid)
-        self._records = sinks.records(split).open_writer(temp_dirs.records, uid)
-        self._record_index = RecordIndex(self._records.temp_handle, split, index, plan.resolved)
-        self._classes: dict[str, Counter[int]] = {
-            name: Counter() for name in plan.resolved.schema.class_features
-        }
-        self._images: Counter[str] = Counter()
-        self._payload = 0
-
-    def write(self, built: Iterable[SerializedExample | Reject]) -> Iterator[Reject]:
-        """Writes all examples in order, and yields the rejects among them."""
-        for outcome in built:
-            if isinstance(outcome, Reject):
-                PULSE.rejected += 1
-                yield replace(outcome, split=self._split)
-            else:
-                self._add(outcome)
-
-    def close(self) -> WrittenShard:
-        """Closes the files."""
-        self._record_index.close()
-        shard, records = self._shard.close(), self._records.close()
-        info = ShardInfo(
-            split=self._split,
-            index=self._index,
-            records=self._shard.num_records_written,
-            payload=self._payload,
-            crc32c=self._shard.temp_handle.crc32c,
-            index_crc32c=self._records.temp_handle.crc32c,
-            classes={name: dict(counts) for name, counts in self._classes.items()},
-            images=dict(self._images),
-        )
-        return WrittenShard(info, shard, records)
-
-    def _add(self, example: SerializedExample) -> None:
-        self._shard.write(example.data)
-        self._record_index.add(example)
-        self._payload += len(example.data)
-        if example.treatment:
-            self._images[example.treatment] += 1
-        features = self._plan.resolved.schema.features
-        for name, value in zip(features, example.ref.values, strict=True):
-            if name in self._classes:
-                self._classes[name].update(labels_of(value))
-        PULSE.written += 1
 
 
 def finalize(
