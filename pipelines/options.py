@@ -81,7 +81,7 @@ _CONVERT_FLAGS: dict[str, dict[str, tuple[str, str]]] = {
         "decode": ("HOW", "full reads every coded bit, header only the size; default: full"),
         "verify": ("HOW", "parse every record, or decode every image, too; default: parse"),
         "image_timeout": ("SECONDS", "that decoding one image may take; default: 60"),
-        "max_rejects": ("N|P%%", "more rejects than this fail the run; default: 0"),
+        "max_rejects": ("N|P%", "more rejects than this fail the run; default: 0"),
     },
 }
 
