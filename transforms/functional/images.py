@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import hashlib
 
-from PIL import ImageFile
+from PIL import Image
 
 from schemas.config import Decode
 from schemas.image_settings import ImageSettings
 from schemas.records import StoredImage
 from schemas.rejects import Reason, RecordError
 from transforms.functional import jpeg, pixels, png
+from transforms.functional.jpeg_decode import read_coded_data
 from transforms.functional.source_image import SourceImage, examine, opened
 
 _MAX_SIDE = 1_000_000  # libpng's limit, and so that of every reader
@@ -140,11 +141,10 @@ def keep(data: bytes, source: SourceImage, settings: ImageSettings, decode: Deco
 
 def _encoded_anew(data: bytes, source: SourceImage, settings: ImageSettings) -> StoredImage:
     """Returns a picture decoded, changed as the settings ask, and encoded."""
+    data = png.only_the_picture(data) if source.format == "png" else data
     with opened(data, _family(source)) as image:
         image.load()
-        picture = pixels.canonical(image)
-        if settings.orientation == "apply":
-            picture = pixels.upright(picture, source.orientation)
+        picture = _turned(pixels.canonical(image, source.bit_depth), source, settings)
         if settings.bit_depth == 8 or settings.format in ("jpeg", "raw"):
             picture = pixels.to_8_bits(picture)
         if settings.alpha != "keep" or settings.format == "jpeg":
@@ -154,6 +154,13 @@ def _encoded_anew(data: bytes, source: SourceImage, settings: ImageSettings) -> 
         made, format_ = pixels.encode(picture, settings)
     how = ", ".join([f"{source.format} to {format_}", *_changes(source, settings)])
     return _stored(made, format_, picture.size, _CHANNELS[picture.mode], source, how)
+
+
+def _turned(picture: Image.Image, source: SourceImage, settings: ImageSettings) -> Image.Image:
+    """Returns a picture upright, or as the file has it. TIFFs come upright from Pillow."""
+    if settings.orientation == "apply":
+        return picture if source.format == "tiff" else pixels.upright(picture, source.orientation)
+    return pixels.as_it_lay(picture, source.orientation) if source.format == "tiff" else picture
 
 
 def _stored(
@@ -184,18 +191,10 @@ def _stored(
 def _read_every_bit(data: bytes, source: SourceImage) -> None:
     """Reads an image as far as it takes to see that none of its coded data is damaged.
 
-    A JPEG at an eighth of its size, and without its colours, reads all entropy-coded data and skips
-    most of the inverse transform: a third less work, with the full decode's verdict. Only for
-    SOF0, 1 and 2: on the lossless process Pillow 12.3's scaled decode corrupts the heap.
-
     Raises:
         RecordError: truncated or corrupt.
     """
     if source.format == "png":
         png.check_rows(data, png.examine(data))
-        return
-    with opened(data, "jpeg") as image:
-        if isinstance(image, ImageFile.ImageFile):
-            image.draft("L", (1, 1))
-            image.decodermaxblock = len(data)  # in one piece: no row is then decoded twice
-        image.load()
+    else:
+        read_coded_data(data, source.width, source.height)

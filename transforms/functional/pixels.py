@@ -9,9 +9,10 @@ from __future__ import annotations
 import io
 
 import numpy as np
-from PIL import Image, ImageCms, ImageOps
+from PIL import Image, ImageCms, ImageOps, TiffImagePlugin
 
-from schemas.image_settings import ImageSettings, Resize
+from schemas.image_settings import MAX_SIDE, ImageSettings, Resize
+from schemas.rejects import Reason, RecordError
 
 _FILTERS = {
     "nearest": Image.Resampling.NEAREST,
@@ -30,15 +31,19 @@ _TRANSPOSE = {
 }
 _DEEP = ("I;16", "I;16B", "I;16L", "I;16N", "I", "F")
 _FULL_16 = 65_535
+_BITS_A_SAMPLE, _SAMPLE_KIND = 258, 339  # TIFF's tags
 _JPEG_QUALITY = 95
 
 
-def canonical(image: Image.Image) -> Image.Image:
+def canonical(image: Image.Image, bit_depth: int = 8) -> Image.Image:
     """Returns a decoded picture in one of the five modes, its colours in sRGB.
 
     Args:
         image: as Pillow decodes it, of any mode.
+        bit_depth: of its samples in the file, in which it names the colour that is transparent.
     """
+    if image.mode in ("1", "L", "RGB", "I;16") and "transparency" in image.info:
+        image = _with_alpha(image, image.info["transparency"], bit_depth)
     if image.mode in _DEEP:
         return _gray16(image)
     if image.mode in ("1", "HSV", "La", "RGBa", "RGBX", "YCbCr", "P", "PA"):
@@ -50,6 +55,11 @@ def upright(image: Image.Image, orientation: int) -> Image.Image:
     """Returns a picture turned as its EXIF orientation, 1 to 8, says."""
     method = _TRANSPOSE.get(orientation)
     return image if method is None else image.transpose(method)
+
+
+def as_it_lay(image: Image.Image, orientation: int) -> Image.Image:
+    """Returns an upright picture turned back to how a file of this EXIF orientation has it."""
+    return upright(image, {6: 8, 8: 6}.get(orientation, orientation))
 
 
 def to_8_bits(image: Image.Image) -> Image.Image:
@@ -116,16 +126,25 @@ def resized(image: Image.Image, settings: ImageSettings) -> Image.Image:
 
 
 def encode(image: Image.Image, settings: ImageSettings) -> tuple[bytes, str]:
-    """Returns a picture's bytes and their format: "jpeg", "png" or "raw"."""
+    """Returns a picture's bytes and their format: "jpeg", "png" or "raw".
+
+    Without a profile: sRGB is what readers take it for, and lcms writes the time into its own.
+
+    Raises:
+        RecordError: invalid_dimensions, if it is too wide or high for a JPEG.
+    """
     if settings.format == "raw":
         pixels = np.asarray(image)
         return pixels.reshape(image.height, image.width, -1).tobytes(), "raw"
     stream = io.BytesIO()
     if settings.format == "jpeg":
+        if max(image.size) > MAX_SIDE:
+            detail = f"{image.width} x {image.height} pixels; a JPEG's sides are up to {MAX_SIDE}"
+            raise RecordError(Reason.INVALID_DIMENSIONS, detail)
         quality = settings.quality or _JPEG_QUALITY
         image.save(stream, "JPEG", quality=quality, subsampling=_subsampling(quality))
         return stream.getvalue(), "jpeg"
-    image.save(stream, "PNG")
+    image.save(stream, "PNG", icc_profile=None)
     return stream.getvalue(), "png"
 
 
@@ -148,25 +167,51 @@ def _plain_mode(image: Image.Image) -> str:
     return "RGBA" if transparent else "RGB"
 
 
+def _with_alpha(
+    image: Image.Image, clear: int | tuple[int, ...] | bytes, bit_depth: int
+) -> Image.Image:
+    """Returns a picture of which one colour is transparent with an alpha channel, of 8 bits."""
+    key = np.atleast_1d(np.asarray(clear if not isinstance(clear, bytes) else list(clear)))
+    if bit_depth == 16 and image.mode == "RGB":
+        key = key >> 8  # as Pillow has done to the samples
+    elif bit_depth < 8 and image.mode == "L":
+        key = key * 255 // (2**bit_depth - 1)
+    plain = image.convert("L") if image.mode == "1" else image
+    samples = np.asarray(plain).reshape(image.height, image.width, -1)
+    alpha = Image.fromarray(np.where((samples == key).all(axis=2), 0, 255).astype(np.uint8))
+    opaque = to_8_bits(plain).copy()
+    opaque.info.pop("transparency", None)
+    opaque.putalpha(alpha)
+    return opaque
+
+
 def _gray16(image: Image.Image, scale: bool = True) -> Image.Image:
     """Returns deep gray as 16 bits.
 
     Integers of 16 bits stay as they are. Wider ones, and floats, are scaled so that the darkest is
     0 and the brightest 65535; floats within 0 to 1 mean black to white.
     """
-    values = np.asarray(image)
+    values = _signed_as_stated(image)
     if values.dtype.kind in "ui" and values.dtype.itemsize <= 2:
         return Image.fromarray(values.astype(np.uint16))
     finite = np.nan_to_num(values.astype(np.float64), nan=0.0, posinf=np.nan, neginf=np.nan)
     low, high = (np.nanmin(finite), np.nanmax(finite)) if np.isfinite(finite).any() else (0, 0)
     finite = np.nan_to_num(finite, nan=high)
-    if not scale or (values.dtype.kind == "i" and low >= 0 and high <= _FULL_16):
+    if not scale or (values.dtype.kind in "ui" and low >= 0 and high <= _FULL_16):
         low, high = 0, _FULL_16
     elif values.dtype.kind == "f" and low >= 0 and high <= 1:
         low, high = 0, 1
     span = (high - low) or 1
     scaled = np.rint((finite - low) * (_FULL_16 / span)).clip(0, _FULL_16)
     return Image.fromarray(scaled.astype(np.uint16))
+
+
+def _signed_as_stated(image: Image.Image) -> np.ndarray:
+    """Returns deep gray's values; Pillow takes a TIFF's unsigned integers of 32 bits for signed."""
+    values = np.asarray(image)
+    tags = image.tag_v2 if isinstance(image, TiffImagePlugin.TiffImageFile) else {}
+    unsigned = image.mode == "I" and tags.get(_BITS_A_SAMPLE) == (32,)
+    return values.view(np.uint32) if unsigned and tags.get(_SAMPLE_KIND, (1,)) == (1,) else values
 
 
 def _to_srgb(image: Image.Image) -> Image.Image:

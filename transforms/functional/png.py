@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from schemas.rejects import Reason, RecordError
@@ -181,13 +181,21 @@ class RowChecker:
 
 
 def strip_metadata(data: bytes) -> bytes:
-    """Returns a PNG without EXIF, texts and times; all other chunks are untouched."""
-    kept, position = [], 0
-    for chunk in _chunks(data):
-        if chunk.name in _METADATA:
-            kept.append(data[position : chunk.start])
-            position = chunk.start + len(chunk.data) + 12
-    return b"".join([*kept, data[position:]])
+    """Returns a PNG without EXIF, texts and times, or anything after its end.
+
+    All other chunks are untouched.
+    """
+    return _of_chunks(data, (chunk for chunk in _chunks(data) if chunk.name not in _METADATA))
+
+
+def only_the_picture(data: bytes) -> bytes:
+    """Returns a PNG without metadata and damaged chunks, at which a strict decoder may balk."""
+    kept = (c for c in _chunks(data) if c.name not in _METADATA and (c.critical or c.intact))
+    return _of_chunks(data, kept)
+
+
+def _of_chunks(data: bytes, chunks: Iterable[Chunk]) -> bytes:
+    return b"".join([SIGNATURE, *(data[c.start : c.start + len(c.data) + 12] for c in chunks)])
 
 
 def _chunks(data: bytes) -> Iterator[Chunk]:

@@ -18,17 +18,21 @@ _SIGNATURES: tuple[tuple[int, bytes, str], ...] = (
     (4, b"ftypheic", "heic"),
     (4, b"ftypheix", "heic"),
     (4, b"ftypmif1", "heic"),
+    (4, b"ftypmsf1", "heic"),
     (0, b"\0\0\0\x0cjP  ", "jpeg2000"),
     (0, b"\xff\x4f\xff\x51", "jpeg2000"),
+    (0, b"\0\0\0\x0cJXL ", "jpegxl"),
+    (0, b"\xff\x0a", "jpegxl"),
     (0, b"\0\0\1\0", "ico"),
     (0, b"8BPS", "psd"),
     (0, b"%!PS", "eps"),
     (0, b"\xc5\xd0\xd3\xc6", "eps"),
     (0, b"%PDF", "pdf"),
 )
-_PNM = tuple(b"P%d%c" % (i, c) for i in range(1, 8) for c in b" \t\r\n")
+_PNM = tuple(b"P%c%c" % (kind, c) for kind in b"1234567fF" for c in b" \t\r\n")
 
-HEAD_BYTES = 16
+HEAD_BYTES = 64
+"""The signature, and what an AVIF that calls itself something else says that it is, too."""
 
 
 def sniff(head: bytes) -> str | None:
@@ -39,4 +43,12 @@ def sniff(head: bytes) -> str | None:
     """
     if head.startswith(_PNM):
         return "pnm"
+    if head.startswith((b"ftypmif1", b"ftypmsf1"), 4) and _is_compatible(head, b"avif"):
+        return "avif"
     return next((f for at, magic, f in _SIGNATURES if head.startswith(magic, at)), None)
+
+
+def _is_compatible(head: bytes, brand: bytes) -> bool:
+    """Returns whether a file of ISO's base media format lists a brand as compatible."""
+    stop = int.from_bytes(head[:4], "big")
+    return brand in (head[i : i + 4] for i in range(16, min(stop, len(head)), 4))

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import io
+import re
+import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from PIL import ExifTags, Image, ImageFile
+from PIL import (
+    ExifTags,
+    Image,
+    ImageFile,
+    TiffImagePlugin,
+    UnidentifiedImageError,
+)
 
 from schemas.rejects import Reason, RecordError
 from transforms.functional import jpeg, png
@@ -31,7 +39,15 @@ PILLOW_FORMATS = {
 """What may be decoded, and by which of Pillow's plugins: no other ever, such as Ghostscript's."""
 
 _BITS = {"1": 1, "I": 32, "F": 32, "I;16": 16, "I;16B": 16, "I;16L": 16, "I;16N": 16}
+_JPEG_MODES = {1: "L", 3: "RGB", 4: "CMYK"}
 _UPRIGHT = 1
+_SHOWN_BYTES = 16
+_BITMAP = b"\x28\0\0\0"  # the size of a bitmap's header
+_AVIF_SIZE = re.compile(rb"ispe\0\0\0\0(.{8})", re.DOTALL)
+_PHOTOMETRIC, _YCBCR = 262, 6
+_OPENED_PIXELS = 178_956_970
+"""More are refused before these are opened: Pillow decodes an ICO at once, libwebp makes two
+canvases, and neither it nor libavif tells bombs from damage."""
 
 
 class SourceImage(NamedTuple):
@@ -74,7 +90,7 @@ def sniffed_format(data: bytes) -> str:
         raise RecordError(Reason.EMPTY_FILE, "the file has no bytes")
     format_ = sniff(data[:HEAD_BYTES])
     if format_ is None:
-        raise RecordError(Reason.NOT_AN_IMAGE, f"begins with {data[:HEAD_BYTES]!r}")
+        raise RecordError(Reason.NOT_AN_IMAGE, f"begins with {data[:_SHOWN_BYTES]!r}")
     if format_ not in PILLOW_FORMATS:
         expected = ", ".join(PILLOW_FORMATS)
         raise RecordError(Reason.UNSUPPORTED_FORMAT, f"{format_}; expected one of {expected}")
@@ -91,6 +107,7 @@ def examine(data: bytes) -> SourceImage:
     readers: dict[str, Callable[[bytes], SourceImage]] = {"jpeg": _jpeg, "png": _png}
     if format_ in readers:
         return readers[format_](data)
+    _check_before_opening(data, format_)
     with opened(data, format_) as image:
         return _from_pillow(image, format_)
 
@@ -110,16 +127,30 @@ def opened(data: bytes, format_: str) -> Iterator[Image.Image]:
         raise
     except MemoryError as error:
         raise RecordError(Reason.TOO_MANY_PIXELS, "there is not the memory for it") from error
+    except UnidentifiedImageError as error:
+        raise _damage(_plugin_error(data, format_) or error) from error
     except Exception as error:
         raise _damage(error) from error
+
+
+def _plugin_error(data: bytes, format_: str) -> Exception | None:
+    """Returns what a plugin has to say of a file, which `Image.open` keeps to itself."""
+    Image.preinit()
+    for name in PILLOW_FORMATS[format_]:
+        try:
+            Image.OPEN[name][0](io.BytesIO(data), "")
+        except Exception as error:  # noqa: BLE001 - whatever it says of a damaged file
+            return error
+    return None
 
 
 def _damage(error: Exception) -> RecordError:
     """Returns the reject for what Pillow said of a damaged file."""
     text = str(error) or type(error).__name__
-    if isinstance(error, NotImplementedError) or "unsupported" in text.lower():
+    unknown = any(word in text.lower() for word in ("unsupported", "unknown pixel mode"))
+    if isinstance(error, NotImplementedError) or unknown:
         return RecordError(Reason.UNSUPPORTED_FEATURE, text)
-    if text.startswith("cannot identify"):
+    if isinstance(error, SyntaxError | UnidentifiedImageError):
         return RecordError(Reason.CORRUPT, "the header is damaged")
     cut = isinstance(error, EOFError) or any(
         word in text.lower() for word in ("truncated", "not enough image data", "unexpected end")
@@ -136,12 +167,14 @@ def _jpeg(data: bytes) -> SourceImage:
     if facts.precision != 8 or facts.process not in jpeg.DECODABLE:
         what = f"JPEG of process SOF{facts.process} with {facts.precision} bits a sample"
         raise RecordError(Reason.UNSUPPORTED_FEATURE, what)
+    if facts.components not in _JPEG_MODES:
+        raise RecordError(Reason.UNSUPPORTED_FEATURE, f"JPEG of {facts.components} components")
     return SourceImage(
         format="mpo" if facts.multi_picture else "jpeg",
         width=facts.width,
         height=facts.height,
         channels=min(facts.components, 3),
-        mode={1: "L", 3: "RGB", 4: "CMYK"}.get(facts.components, ""),
+        mode=_JPEG_MODES[facts.components],
         bit_depth=facts.precision,
         has_alpha=False,
         frames=1,
@@ -168,18 +201,85 @@ def _png(data: bytes) -> SourceImage:
 
 
 def _from_pillow(image: Image.Image, format_: str) -> SourceImage:
+    width, height = _stored_size(image)
     return SourceImage(
         format=format_,
-        width=image.width,
-        height=image.height,
+        width=width,
+        height=height,
         channels=len(image.getbands()),
         mode=image.mode,
         bit_depth=_BITS.get(image.mode, 8),
         has_alpha="A" in image.getbands() or "transparency" in image.info,
-        frames=getattr(image, "n_frames", 1),
+        frames=_frames(image),
         orientation=_valid(image.getexif().get(ExifTags.Base.Orientation)),
         common=False,
     )
+
+
+def _stored_size(image: Image.Image) -> tuple[int, int]:
+    """Returns width and height as the file has them; Pillow swaps those of a turned TIFF.
+
+    Raises:
+        RecordError: unsupported_feature, if Pillow would read what is not there.
+    """
+    if not isinstance(image, TiffImagePlugin.TiffImageFile):
+        return image.size
+    if image.tag_v2.get(_PHOTOMETRIC) == _YCBCR and image.info.get("compression") == "raw":
+        raise RecordError(Reason.UNSUPPORTED_FEATURE, "TIFF of YCbCr that is not compressed")
+    turned = image.tag_v2.get(ExifTags.Base.Orientation) in (5, 6, 7, 8)
+    return (image.height, image.width) if turned else image.size
+
+
+def _frames(image: Image.Image) -> int:
+    """Returns how many frames or pages there are; 1 if those beyond the first are damaged."""
+    try:
+        return getattr(image, "n_frames", 1)
+    except MemoryError:
+        raise
+    except Exception:  # noqa: BLE001 - Pillow's parsers raise almost anything; the first is whole
+        return 1
+
+
+def _check_before_opening(data: bytes, format_: str) -> None:
+    """Refuses bombs that opening them alone would set off.
+
+    Raises:
+        RecordError: too_many_pixels.
+    """
+    sizes = {"avif": _avif_sizes, "ico": _icon_sizes, "webp": _webp_sizes}
+    for width, height in sizes[format_](data) if format_ in sizes else ():
+        if width * height > _OPENED_PIXELS:
+            raise RecordError(Reason.TOO_MANY_PIXELS, f"{width} x {height} pixels")
+
+
+def _avif_sizes(data: bytes) -> Iterator[tuple[int, int]]:
+    return (struct.unpack(">II", stated[1]) for stated in _AVIF_SIZE.finditer(data))
+
+
+def _webp_sizes(data: bytes) -> Iterator[tuple[int, int]]:
+    """Yields the canvas that a WebP's first chunk tells. Source: RFC 9649."""
+    chunk = data[12:30].ljust(18, b"\0")
+    if chunk.startswith(b"VP8X"):
+        canvas = int.from_bytes(chunk[12:18], "little")
+        yield (canvas & 0xFFFFFF) + 1, (canvas >> 24) + 1
+    elif chunk.startswith(b"VP8L"):
+        bits = int.from_bytes(chunk[9:13], "little")
+        yield (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
+    elif chunk.startswith(b"VP8 "):
+        width, height = struct.unpack_from("<HH", chunk, 14)
+        yield width & 0x3FFF, height & 0x3FFF
+
+
+def _icon_sizes(data: bytes) -> Iterator[tuple[int, int]]:
+    """Yields the sizes of an ICO's pictures by their own headers; the ICO's may be a lie."""
+    for entry in range(int.from_bytes(data[4:6], "little")):
+        start = int.from_bytes(data[18 + 16 * entry : 22 + 16 * entry], "little")
+        head = data[start : start + 24]
+        if head.startswith(png.SIGNATURE) and len(head) == 24:
+            yield struct.unpack_from(">II", head, 16)
+        elif head.startswith(_BITMAP) and len(head) == 24:
+            width, height = struct.unpack_from("<ii", head, 4)
+            yield abs(width), abs(height) // 2  # its mask stands below it
 
 
 def _orientation(block: bytes | None) -> int:

@@ -1,0 +1,183 @@
+"""The process apart: whatever happens in it, here is a value or an exception, and work goes on."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from schemas.image_settings import ImageSettings
+from schemas.records import ImageRef
+from schemas.rejects import Reason, RecordError
+from tests.images import jpeg, picture
+from transforms.build_examples import read_image
+from transforms.functional.images import transcode
+from transforms.sandbox import run_apart
+
+LONG = 120.0
+
+
+def doubled(number):
+    return 2 * number
+
+
+def process_id():
+    return os.getpid()
+
+
+def overrun(path):
+    path.write_text(str(os.getpid()))
+    time.sleep(LONG)
+
+
+def hang_in_native_code():
+    ctypes.CDLL(None).sleep(int(LONG))
+
+
+def abort():
+    os.abort()
+
+
+def segmentation_fault():
+    ctypes.string_at(0)
+
+
+def leave():
+    os._exit(3)
+
+
+def hog():
+    return len(bytearray(8 * 2**30))
+
+
+def hog_slowly():
+    held = []
+    while True:
+        held.append(np.ones(2**24))
+
+
+def raise_(error):
+    raise error
+
+
+def raise_what_no_pickle_holds():
+    class Local(Exception):
+        pass
+
+    raise Local("here only")
+
+
+def reason_of(function, *arguments, timeout=LONG):
+    with pytest.raises(RecordError) as raised:
+        run_apart(function, *arguments, timeout=timeout)
+    assert raised.value.detail
+    return raised.value.reason
+
+
+@pytest.fixture(autouse=True)
+def still_works():
+    yield
+    started = time.monotonic()
+    assert run_apart(doubled, 21, timeout=LONG) == 42
+    assert time.monotonic() - started < 30
+
+
+def test_a_value_comes_back_from_another_process():
+    assert run_apart(doubled, 4, timeout=LONG) == 8
+    assert run_apart(process_id, timeout=LONG) != os.getpid()
+
+
+@pytest.mark.parametrize(
+    ("function", "signal"), [(abort, 6), (segmentation_fault, 11)], ids=["abort", "segfault"]
+)
+def test_a_crash_is_a_reject(function, signal):
+    with pytest.raises(RecordError) as raised:
+        run_apart(function, timeout=LONG)
+    assert raised.value.reason is Reason.DECODER_CRASH
+    assert str(signal) in raised.value.detail
+
+
+def test_an_exit_is_a_crash():
+    assert reason_of(leave) is Reason.DECODER_CRASH
+
+
+def test_what_takes_too_long_is_killed(tmp_path):
+    started = time.monotonic()
+    assert reason_of(overrun, tmp_path / "pid", timeout=0.5) is Reason.TIMEOUT
+    assert time.monotonic() - started < 30
+    child = int((tmp_path / "pid").read_text())
+    for _ in range(100):
+        if not os.path.exists(f"/proc/{child}"):
+            break
+        time.sleep(0.1)
+    assert not os.path.exists(f"/proc/{child}")
+
+
+def test_native_code_that_hangs_is_killed():
+    assert reason_of(hang_in_native_code, timeout=0.5) is Reason.TIMEOUT
+
+
+@pytest.mark.parametrize("function", [hog, hog_slowly])
+def test_what_takes_too_much_memory_is_refused(function):
+    assert reason_of(function) is Reason.TOO_MANY_PIXELS
+
+
+@pytest.mark.parametrize("reason", list(Reason))
+def test_rejects_keep_their_reason_and_detail(reason):
+    with pytest.raises(RecordError) as raised:
+        run_apart(raise_, RecordError(reason, "because"), timeout=LONG)
+    assert (raised.value.reason, raised.value.detail) == (reason, "because")
+
+
+@pytest.mark.parametrize("error", [ValueError("x"), OSError(2, "x"), KeyError("x")], ids=repr)
+def test_errors_keep_their_type(error):
+    with pytest.raises(type(error), match="x"):
+        run_apart(raise_, error, timeout=LONG)
+
+
+def test_an_error_that_cannot_be_sent_is_a_crash_and_does_not_hang():
+    assert reason_of(raise_what_no_pickle_holds) is Reason.DECODER_CRASH
+
+
+def test_waiting_for_a_free_process_does_not_count():
+    with ThreadPoolExecutor(4 * (os.cpu_count() or 1)) as threads:
+        waiting = [
+            threads.submit(run_apart, time.sleep, 0.4, timeout=1.5)
+            for _ in range(4 * (os.cpu_count() or 1))
+        ]
+        assert [future.result() for future in waiting] == [None] * len(waiting)
+
+
+def test_several_threads_at_once_with_crashes_among_them():
+    def work(number):
+        if number % 8 == 5:
+            return reason_of(segmentation_fault)
+        if number % 8 == 7:
+            return reason_of(time.sleep, LONG, timeout=0.3)
+        return run_apart(doubled, number, timeout=LONG)
+
+    with ThreadPoolExecutor(6) as threads:
+        found = list(threads.map(work, range(24)))
+    special = {5: Reason.DECODER_CRASH, 7: Reason.TIMEOUT}
+    assert found == [special.get(number % 8, 2 * number) for number in range(24)]
+
+
+def test_pictures_are_the_same_from_the_process_apart():
+    for data in (picture("TIFF", 40, 30), jpeg(40, 30, mode="CMYK"), picture("WEBP", 40, 30)):
+        here = transcode(data, ImageSettings())
+        assert run_apart(transcode, data, ImageSettings(), "full", timeout=LONG) == here
+
+
+def test_a_picture_that_takes_too_long_is_a_reject(tmp_path):
+    run_apart(doubled, 1, timeout=LONG)  # started: the time is the picture's alone
+    path = tmp_path / "slow.webp"
+    stream = picture("WEBP", 4000, 3000, lossless=True, method=0, quality=0)
+    path.write_bytes(stream)
+    ref = ImageRef("k", "t.csv", 2, str(path), None, None, ())
+    with pytest.raises(RecordError) as raised:
+        read_image(ref, ImageSettings(timeout=0.01), "full")
+    assert raised.value.reason is Reason.TIMEOUT

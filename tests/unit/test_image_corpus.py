@@ -1,0 +1,109 @@
+"""The whole corpus of odd, damaged and hostile files, each with the outcome that was foretold."""
+
+from __future__ import annotations
+
+import io
+import warnings
+
+import pytest
+import tensorflow as tf
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from schemas.image_settings import ImageSettings
+from schemas.rejects import RecordError
+from tests.corpus import Specimen, corpus
+from transforms.functional.images import transcode
+
+SETTINGS = ImageSettings()
+DECODERS = (
+    lambda data: tf.io.decode_image(data, channels=3, expand_animations=False),
+    lambda data: tf.io.decode_jpeg(data, channels=3),
+)
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # Pillow's, on metadata that it skips
+
+
+def outcome_of(data, image_settings):
+    """Returns the image as stored, or None and why it is refused."""
+    try:
+        return transcode(data, image_settings), None
+    except RecordError as error:
+        return None, error
+
+
+def read_as_recorded(stored):
+    """Asserts that TensorFlow's readers both read an image in its recorded size."""
+    for decode in DECODERS:
+        assert decode(stored.data).shape == (stored.height, stored.width, 3)
+
+
+def test_there_are_enough_files_of_every_kind():
+    names = [specimen.name for specimen in corpus()]
+    assert len(names) == len(set(names)) >= 300
+    assert sum(specimen.accepted for specimen in corpus()) >= 200
+    outcomes = {part for specimen in corpus() for part in specimen.outcome.split("|")}
+    assert outcomes == {
+        *("kept", "png", "jpeg", "empty_file", "not_an_image", "unsupported_format"),
+        *("unsupported_feature", "truncated", "corrupt", "too_many_pixels", "invalid_dimensions"),
+    }
+
+
+@pytest.mark.parametrize("specimen", corpus(), ids=lambda specimen: specimen.name)
+def test_outcome(specimen: Specimen):
+    stored, refused = outcome_of(specimen.data, SETTINGS)
+    if stored is None:
+        assert refused.detail
+        assert refused.reason.value in specimen.outcome.split("|"), refused.detail
+        return
+    kept = stored.data == specimen.data
+    assert ("kept" if kept else stored.format) == specimen.outcome, stored.treatment
+    assert (stored.width, stored.height) == specimen.size
+    assert stored.source_format == specimen.format
+    assert stored.transcoded == (not kept and specimen.format != "mpo")
+    if stored.transcoded:
+        with Image.open(io.BytesIO(stored.data)) as opened:
+            assert opened.format == "PNG"
+            assert opened.getexif().get(0x112, 1) == 1  # or a reader would turn it once more
+    read_as_recorded(stored)
+
+
+VALID = tuple(s for s in corpus() if s.accepted and len(s.data) < 20_000)
+
+
+@st.composite
+def mutations(draw):
+    """Returns a valid file, changed in a few places or cut."""
+    data = bytearray(draw(st.sampled_from(VALID)).data)
+    for _ in range(draw(st.integers(1, 4))):
+        at = draw(st.integers(0, max(0, len(data) - 1)))
+        kind = draw(st.sampled_from(["set", "set", "flip", "drop", "repeat", "cut", "long"]))
+        if kind == "set" and data:
+            data[at] = draw(st.sampled_from([0, 1, 0x7F, 0x80, 0xFF]))
+        elif kind == "flip" and data:
+            data[at] ^= 1 << draw(st.integers(0, 7))
+        elif kind == "drop":
+            del data[at : at + draw(st.integers(1, 20))]
+        elif kind == "repeat":
+            data[at:at] = data[at : at + draw(st.integers(1, 20))]
+        elif kind == "cut":
+            del data[at + len(data) // 2 :]
+        elif kind == "long":
+            data[at : at + 4] = draw(st.binary(min_size=4, max_size=4))
+    return bytes(data)
+
+
+@settings(
+    max_examples=5_000, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
+)
+@given(mutations())
+def test_whatever_is_changed_it_is_a_reject_or_readable(data):
+    # pytest's filter does not reach into Hypothesis's repetitions.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        stored, refused = outcome_of(data, ImageSettings(max_pixels=2_000_000))
+    if stored is None:
+        assert refused.detail
+    else:
+        read_as_recorded(stored)
