@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-import re
-import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -20,6 +18,7 @@ from PIL import (
 from schemas.rejects import Reason, RecordError
 from transforms.functional import jpeg, png
 from transforms.functional.sniffing import HEAD_BYTES, sniff
+from transforms.functional.stated_size import check_stated_size
 
 Image.MAX_IMAGE_PIXELS = None  # the limit is ours, from the header: a policy, not a warning
 ImageFile.LOAD_TRUNCATED_IMAGES = False  # true would turn most damage into gray pixels
@@ -42,12 +41,7 @@ _BITS = {"1": 1, "I": 32, "F": 32, "I;16": 16, "I;16B": 16, "I;16L": 16, "I;16N"
 _JPEG_MODES = {1: "L", 3: "RGB", 4: "CMYK"}
 _UPRIGHT = 1
 _SHOWN_BYTES = 16
-_BITMAP = b"\x28\0\0\0"  # the size of a bitmap's header
-_AVIF_SIZE = re.compile(rb"ispe\0\0\0\0(.{8})", re.DOTALL)
 _PHOTOMETRIC, _YCBCR = 262, 6
-_OPENED_PIXELS = 178_956_970
-"""More are refused before these are opened: Pillow decodes an ICO at once, libwebp makes two
-canvases, and neither it nor libavif tells bombs from damage."""
 
 
 class SourceImage(NamedTuple):
@@ -107,7 +101,7 @@ def examine(data: bytes) -> SourceImage:
     readers: dict[str, Callable[[bytes], SourceImage]] = {"jpeg": _jpeg, "png": _png}
     if format_ in readers:
         return readers[format_](data)
-    _check_before_opening(data, format_)
+    check_stated_size(data, format_)
     with opened(data, format_) as image:
         return _from_pillow(image, format_)
 
@@ -238,48 +232,6 @@ def _frames(image: Image.Image) -> int:
         raise
     except Exception:  # noqa: BLE001 - Pillow's parsers raise almost anything; the first is whole
         return 1
-
-
-def _check_before_opening(data: bytes, format_: str) -> None:
-    """Refuses bombs that opening them alone would set off.
-
-    Raises:
-        RecordError: too_many_pixels.
-    """
-    sizes = {"avif": _avif_sizes, "ico": _icon_sizes, "webp": _webp_sizes}
-    for width, height in sizes[format_](data) if format_ in sizes else ():
-        if width * height > _OPENED_PIXELS:
-            raise RecordError(Reason.TOO_MANY_PIXELS, f"{width} x {height} pixels")
-
-
-def _avif_sizes(data: bytes) -> Iterator[tuple[int, int]]:
-    return (struct.unpack(">II", stated[1]) for stated in _AVIF_SIZE.finditer(data))
-
-
-def _webp_sizes(data: bytes) -> Iterator[tuple[int, int]]:
-    """Yields the canvas that a WebP's first chunk tells. Source: RFC 9649."""
-    chunk = data[12:30].ljust(18, b"\0")
-    if chunk.startswith(b"VP8X"):
-        canvas = int.from_bytes(chunk[12:18], "little")
-        yield (canvas & 0xFFFFFF) + 1, (canvas >> 24) + 1
-    elif chunk.startswith(b"VP8L"):
-        bits = int.from_bytes(chunk[9:13], "little")
-        yield (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
-    elif chunk.startswith(b"VP8 "):
-        width, height = struct.unpack_from("<HH", chunk, 14)
-        yield width & 0x3FFF, height & 0x3FFF
-
-
-def _icon_sizes(data: bytes) -> Iterator[tuple[int, int]]:
-    """Yields the sizes of an ICO's pictures by their own headers; the ICO's may be a lie."""
-    for entry in range(int.from_bytes(data[4:6], "little")):
-        start = int.from_bytes(data[18 + 16 * entry : 22 + 16 * entry], "little")
-        head = data[start : start + 24]
-        if head.startswith(png.SIGNATURE) and len(head) == 24:
-            yield struct.unpack_from(">II", head, 16)
-        elif head.startswith(_BITMAP) and len(head) == 24:
-            width, height = struct.unpack_from("<ii", head, 4)
-            yield abs(width), abs(height) // 2  # its mask stands below it
 
 
 def _orientation(block: bytes | None) -> int:
