@@ -17,9 +17,9 @@ from pipelines.runners import is_in_process
 from pipelines.schema_sheet import show_schema
 from pipelines.summary import show_summary
 from pipelines.verify import read_manifest, verify_dataset, verify_files
+from schemas.config import Verify
 from schemas.dataset_info import Problem
 from schemas.errors import ProofError, RunError, UsageError
-from transforms.audit import Verify
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -11,12 +11,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pydantic import ValidationError
 
 from schemas import layout
+from schemas.config import Verify
 from schemas.dataset_info import Problem, ShardAudit
 from schemas.errors import ProofError, UsageError
 from schemas.features import Schema
 from schemas.manifest import Manifest, ShardEntry
 from schemas.plan import ResolvedSchema
-from transforms.audit import Verify, audit_shard
+from transforms.audit import audit_shard
 from transforms.build_examples import num_threads
 from transforms.files import exists, files_below, open_binary
 from transforms.locate import first_foreign_record

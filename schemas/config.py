@@ -21,6 +21,7 @@ MAX_SHARDS = 99_999
 """What five digits in a file name can count."""
 
 Decode = Literal["full", "header"]
+Verify = Literal["parse", "decode"]
 
 ShardCount = Annotated[int, Field(ge=1, le=MAX_SHARDS)]
 
@@ -83,7 +84,7 @@ class ConvertConfig(BaseModel):
     seed: int = 0
     compression: Literal["none", "gzip"] = "none"
     decode: Decode = "full"
-    verify: Literal["parse", "decode"] = "parse"
+    verify: Verify = "parse"
     max_rejects: RejectBudget = RejectBudget()
     if_exists: Literal["fail", "skip", "replace"] = "fail"
 

@@ -14,6 +14,9 @@ _ALPHA = re.compile(r"keep|drop|composite #([0-9a-fA-F]{6})")
 MAX_SIDE = 65_500
 """The longest side that a JPEG can have."""
 
+MAX_PIXELS = 178_956_970
+"""Where Pillow takes a picture for a bomb."""
+
 Side = Annotated[int, Field(ge=1, le=MAX_SIDE)]
 
 
@@ -84,7 +87,7 @@ class ImageSettings(BaseModel):
     max_side: Side | None = None
     resize: Annotated[Resize, BeforeValidator(_parse_resize)] | None = None
     animated: Literal["first", "reject"] = "first"
-    max_pixels: int = Field(default=178_956_970, gt=0)
+    max_pixels: int = Field(default=MAX_PIXELS, gt=0)
     min_side: int = Field(default=1, ge=1)
     strip_metadata: bool = False
     unsupported: Literal["transcode", "reject"] = "transcode"

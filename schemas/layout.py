@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 SUCCESS = "_SUCCESS"
 MANIFEST = "manifest.json"
 RUN = "run.json"
@@ -14,6 +16,14 @@ REPORT = "report.html"
 
 SIDECARS = (FEATURES, DATASET_INFO, SCHEMA, MANIFEST, RUN, REPORT, SUCCESS)
 """The files beside the shards whose names are fixed."""
+
+
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+
+
+def is_url(path: str) -> bool:
+    """Returns whether a path is in an object store, and not on this machine."""
+    return bool(_URL.match(path))
 
 
 def join(folder: str, *names: str) -> str:

@@ -71,6 +71,11 @@ class Reject:
     detail: str
     split: str = ""
 
+    @classmethod
+    def of_malformed_row(cls, file: str, line: int, detail: str) -> Reject:
+        """Returns the reject of a row that is too broken to have a key."""
+        return cls("", "", f"{file}:{line}", Reason.MALFORMED_ROW, detail)
+
     def to_json(self) -> str:
         """Returns one line of rejects/rejects-*.jsonl."""
         line = json.dumps(

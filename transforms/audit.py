@@ -6,13 +6,14 @@ import hashlib
 import io
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import google_crc32c
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from schemas import layout
+from schemas.config import Verify
 from schemas.dataset_info import Problem, ShardAudit
 from schemas.plan import ResolvedSchema
 from transforms.files import open_binary
@@ -28,8 +29,6 @@ from transforms.tensorflow_reader import (
     record_batches,
     tensorflow,
 )
-
-Verify = Literal["parse", "decode"]
 
 
 @dataclass

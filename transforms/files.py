@@ -10,22 +10,20 @@ import glob
 import gzip
 import io
 import os
-import re
 import shutil
 from typing import BinaryIO, cast
 
 from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
+from schemas.layout import is_url
 from schemas.rejects import Reason, RecordError
 from schemas.tables import TableFile
-
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 def is_local(path: str) -> bool:
     """Returns whether a path is on this machine."""
-    return not _URL.match(path)
+    return not is_url(path)
 
 
 def open_binary(path: str) -> BinaryIO:

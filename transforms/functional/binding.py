@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import posixpath
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,6 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from schemas.config import SPLIT_NAME
 from schemas.features import Feature, Missing, Origin
+from schemas.layout import is_url
 from schemas.plan import ResolvedSchema
 from schemas.records import FeatureValue, ImageRef, Row
 from schemas.rejects import Reason, RecordError, Reject
@@ -18,7 +18,6 @@ from transforms.functional.labels import class_id, label_text
 from transforms.functional.values import CONVERTERS, Converter, is_missing, items_of, to_bytes
 
 _Reader: TypeAlias = Callable[[Row, str], FeatureValue]
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 @dataclass(frozen=True)
@@ -126,7 +125,7 @@ def resolve_path(path: str, table: str, image_root: str | None) -> str:
     >>> resolve_path("photos/1.jpg", "s3://bucket/birds/labels.csv", None)
     's3://bucket/birds/photos/1.jpg'
     """
-    if not path or path.startswith("/") or _URL.match(path):
+    if not path or path.startswith("/") or is_url(path):
         return path
     if image_root is None:
         return table[: table.rfind("/") + 1] + path

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO
 
 from schemas.records import Row
-from schemas.rejects import Reason, Reject
+from schemas.rejects import Reject
 from transforms.functional.values import has_surrogates
 
 UNREADABLE = (EOFError, OSError, zlib.error, UnicodeError)
@@ -52,7 +52,7 @@ def read_rows(
         reader = _reader(stream, delimiter)
         header: list[str] = next(reader, [])
     except (csv.Error, *UNREADABLE) as error:
-        yield _malformed(file, 1, f"the table cannot be read: {error}")
+        yield Reject.of_malformed_row(file, 1, f"the table cannot be read: {error}")
         return
     wanted = [
         (name, header.index(name))
@@ -64,10 +64,12 @@ def read_rows(
         try:
             fields = next(reader, None)
         except csv.Error as error:
-            yield _malformed(file, line, _explain(error))
+            yield Reject.of_malformed_row(file, line, _explain(error))
             continue
         except UNREADABLE as error:
-            yield _malformed(file, line, f"the table cannot be read on from here: {error}")
+            yield Reject.of_malformed_row(
+                file, line, f"the table cannot be read on from here: {error}"
+            )
             return
         if fields is None:
             return
@@ -95,11 +97,13 @@ def _row(
     """Returns the row; trailing fields may be missing, but none may be too many."""
     if len(fields) > len(header):
         detail = f"{len(fields)} fields, expected {len(header)} as in the header"
-        return _malformed(file, line, f"{detail}; quote a field that holds the delimiter")
+        return Reject.of_malformed_row(
+            file, line, f"{detail}; quote a field that holds the delimiter"
+        )
     present = len(fields)
     values = {name: fields[i] for name, i in wanted if i < present}
     if bad := [name for name, value in values.items() if has_surrogates(value)]:
-        return _malformed(file, line, f"column {bad[0]!r} is not text in UTF-8")
+        return Reject.of_malformed_row(file, line, f"column {bad[0]!r} is not text in UTF-8")
     return Row(values, file, line, is_text=True)
 
 
@@ -108,7 +112,3 @@ def _explain(error: csv.Error) -> str:
     if "unexpected end" in str(error):
         return "the quote that opens here is never closed: the rest of the table is lost in it"
     return f"{error}; write a quote within a field as two quotes"
-
-
-def _malformed(file: str, line: int, detail: str) -> Reject:
-    return Reject("", "", f"{file}:{line}", Reason.MALFORMED_ROW, detail)

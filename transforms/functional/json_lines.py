@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO
 
 from schemas.records import Row
-from schemas.rejects import Reason, Reject
+from schemas.rejects import Reject
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
@@ -28,7 +28,9 @@ def read_rows(stream: BinaryIO, file: str, columns: Sequence[str] | None) -> Ite
             if text.strip():
                 yield _row(text.removeprefix(_BYTE_ORDER_MARK), file, line, columns)
     except (EOFError, OSError, zlib.error) as error:  # a gzip stream that ends early or is damaged
-        yield _malformed(file, line + 1, f"the table cannot be read on from here: {error}")
+        yield Reject.of_malformed_row(
+            file, line + 1, f"the table cannot be read on from here: {error}"
+        )
 
 
 def parse_object(text: bytes) -> dict[str, Any]:
@@ -50,7 +52,7 @@ def _row(text: bytes, file: str, line: int, columns: Sequence[str] | None) -> Ro
     try:
         values = parse_object(text)
     except ValueError as error:
-        return _malformed(file, line, f"no JSON object: {error}")
+        return Reject.of_malformed_row(file, line, f"no JSON object: {error}")
     if columns is not None:
         values = {name: values[name] for name in columns if name in values}
     return Row(values, file, line)
@@ -70,7 +72,3 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         repeated = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"the name {repeated!r} stands twice")
     return values
-
-
-def _malformed(file: str, line: int, detail: str) -> Reject:
-    return Reject("", "", f"{file}:{line}", Reason.MALFORMED_ROW, detail)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from schemas.records import Row
-from schemas.rejects import Reason, Reject
+from schemas.rejects import Reject
 
 BATCH_ROWS = 4096
 
@@ -68,4 +68,4 @@ def read_row_group(
         damage = str(error)
     detail = f"row group {group} cannot be read on from here: {damage}"
     for damaged in range(line, end):  # damage can end a row group without an error, too
-        yield Reject("", "", f"{file}:{damaged}", Reason.MALFORMED_ROW, detail)
+        yield Reject.of_malformed_row(file, damaged, detail)

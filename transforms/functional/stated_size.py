@@ -10,10 +10,10 @@ import re
 import struct
 from collections.abc import Iterator
 
+from schemas.image_settings import MAX_PIXELS
 from schemas.rejects import Reason, RecordError
 from transforms.functional import png
 
-_MAX_PIXELS = 178_956_970
 _BITMAP = b"\x28\0\0\0"  # the size of a bitmap's header
 _AVIF_SIZE = re.compile(rb"ispe\0\0\0\0(.{8})", re.DOTALL)
 
@@ -26,7 +26,7 @@ def check_stated_size(data: bytes, format_: str) -> None:
     """
     sizes = {"avif": _avif_sizes, "ico": _icon_sizes, "webp": _webp_sizes}
     for width, height in sizes[format_](data) if format_ in sizes else ():
-        if width * height > _MAX_PIXELS:
+        if width * height > MAX_PIXELS:
             raise RecordError(Reason.TOO_MANY_PIXELS, f"{width} x {height} pixels")
 
 
