@@ -3,9 +3,19 @@
 #
 #   ./run_local.sh                     draw sample pictures, convert them, prove the dataset
 #   ./run_local.sh test [ARGS…]        run the tests; ARGS go to pytest
+#   ./run_local.sh stores [ARGS…]      run the tests on real object stores, installed into a cache
+#   ./run_local.sh browser [ARGS…]     look at reports in a real Chromium; installs it where apt can
+#   ./run_local.sh packaging [ARGS…]   build and install it, on each Python that is here
+#   ./run_local.sh deploy [ARGS…]      run those of deploy/, which also need node, go and git
+#   ./run_local.sh crash [--every_step]  kill, starve and disturb runs at 100 moments, or at every step
+#   ./run_local.sh proof [--mutations N]   damage a dataset in 10,000 ways; verify finds each
+#   ./run_local.sh fuzz [FLAGS…]      fuzz every reader, 5,000 runs each; -runs=100000 for more
+#   ./run_local.sh engines [ARGS…]     start each real engine, run the tests on it, stop it
+#   ./run_local.sh docs                build the documentation into site/; fails at a broken link
 #   ./run_local.sh convert|verify|… …  run recordmill with these arguments
 #
-# Nothing outside this folder is changed. PYTHON=… chooses the Python to set up with.
+# Nothing outside this folder is changed; `deploy` keeps what it downloads in RECORDMILL_CACHE, by
+# default ~/.cache/recordmill. PYTHON=… chooses the Python to set up with.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -32,6 +42,15 @@ find_python() {
         "install one (on Debian also python3-venv), or say where one is: PYTHON=/path/to/python3" >&2
     return 2
 }
+
+run_pytest() { # EXTRA ARGS…
+    set_up "$1"
+    cd "$here"
+    exec "$bin/python" -m pytest "${@:2}"
+}
+
+# As many tests at once as there are cores, up to four: each process takes 1 GB.
+readonly at_once=(-n logical --maxprocesses 4)
 
 version_of() { "$1" -c 'import platform; print(platform.python_version())' 2>/dev/null; }
 
@@ -69,7 +88,14 @@ state() { # EXTRA
 is_set_up() { # EXTRA; a set-up for the tests holds all that the program needs
     local stamp
     stamp=$(cat .venv/stamp 2>/dev/null) || return 1
-    [ "$stamp" = "$(state "$1")" ] || [ "$stamp" = "$(state "[test]")" ]
+    case "$stamp" in
+    "$(state "$1")") ;;
+    "$(state "[browser]")" | "$(state "[stores]")" | "$(state "[fuzz]")" | "$(state "[packaging]")")
+        [ "$1" = "" ] || [ "$1" = "[test]" ]
+        ;;
+    "$(state "[test]")") [ "$1" = "" ] ;;
+    *) return 1 ;;
+    esac
 }
 
 set_up() ( # EXTRA
@@ -102,8 +128,30 @@ run_sample() {
 the pictures  $here/sample/labels.csv
 the dataset   $here/$dataset
 the rejects   $here/$dataset/rejects
+the report    $here/$dataset/report.html
 the program   $bin/recordmill convert --help
 EOF
+}
+
+has_chromium() { [ -n "${CHROMIUM:-}" ] || command -v chromium google-chrome >/dev/null; }
+
+has_shells() { command -v zsh >/dev/null && command -v fish >/dev/null; }
+
+install_shells() { # without them, their tests are skipped, and pytest says so
+    if [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; then
+        apt-get update -qq >&2
+        DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends zsh fish >&2
+    fi
+}
+
+install_chromium() {
+    if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then
+        echo "run_local.sh: found no Chromium; install one, or say where one is: CHROMIUM=…" >&2
+        return 2
+    fi
+    apt-get update -qq >&2
+    DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends \
+        chromium fonts-dejavu-core >&2
 }
 
 case "${1:-}" in
@@ -111,10 +159,46 @@ case "${1:-}" in
     set_up ""
     run_sample
     ;;
+stores)
+    run_pytest "[stores]" tests/stores "${at_once[@]}" --dist loadfile "${@:2}"
+    ;;
 test)
-    set_up "[test]"
+    run_pytest "[test]" "${at_once[@]}" --dist worksteal "${@:2}"
+    ;;
+browser)
+    has_chromium || install_chromium
+    run_pytest "[browser]" tests/browser "${@:2}"
+    ;;
+packaging)
+    has_shells || install_shells
+    run_pytest "[packaging]" tests/packaging "${at_once[@]}" --dist loadfile "${@:2}"
+    ;;
+deploy)
+    run_pytest "[test]" tests/deploy "${at_once[@]}" --dist loadfile "${@:2}"
+    ;;
+crash)
+    run_pytest "[test]" tests/crash "${@:2}"
+    ;;
+fuzz)
+    set_up "[fuzz]"
     cd "$here"
-    exec "$bin/python" -m pytest "${@:2}"
+    "$bin/python" -m pytest -q tests/fuzz
+    for folder in tests/fuzz/corpus/*/; do
+        target=$(basename "$folder")
+        echo "fuzzing $target" >&2
+        "$bin/python" -m tests.fuzz "$target" -runs=5000 -seed=1 -print_final_stats=1 "${@:2}"
+    done
+    ;;
+proof)
+    run_pytest "[test]" -s tests/proof "${@:2}"
+    ;;
+docs)
+    set_up "[docs]"
+    cd "$here"
+    exec "$bin/python" -m sphinx -q -W --keep-going -n docs site
+    ;;
+engines) # a quarter of an hour on two cores, and a download of 1 GB at first
+    run_pytest "[test]" tests/engines --timeout 900 "${@:2}"
     ;;
 *)
     set_up ""

@@ -7,31 +7,50 @@ from dataclasses import dataclass
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
-from apache_beam.pvalue import AsIter, PCollection
+from apache_beam.pvalue import AsDict, AsIter, PCollection
 
-from pipelines.input_tables import InputTables, look_at_tables
+from pipelines.base import open_base
+from pipelines.engine_failure import in_short
+from pipelines.input_tables import InputTables, look_at_labels, look_at_tables, with_labels
+from pipelines.interrupt import Interrupt
+from pipelines.lock import Lock
 from pipelines.publish import publish
-from pipelines.run_record import RunContext, RunRecord, finished
-from pipelines.runners import make_runner, runner_name
+from pipelines.run_record import RunContext, RunRecord, finished, read_record, submitted
+from pipelines.runners import make_pipeline, runner_name
+from pipelines.submission import is_awaited, tell_job
 from pipelines.target import Target, choose_target
 from schemas import layout
 from schemas.config import ConvertConfig
-from schemas.errors import RunError, UsageError
+from schemas.errors import Interrupted, RunError, UsageError
 from schemas.features import Schema
 from schemas.plan import ResolvedSchema
+from schemas.records import Row
+from schemas.tables import Wanted
 from transforms.bind_rows import BindRows
-from transforms.files import exists, open_binary, write_bytes
+from transforms.compare_contents import CompareContents
+from transforms.drop_repeats import DropRepeats
+from transforms.files import write_bytes
 from transforms.functional.binding import Binding, common_folder
-from transforms.functional.column_choice import check_types, needed_columns, settle_sources
+from transforms.functional.column_choice import (
+    check_types,
+    needed_columns,
+    settle_sources,
+    typed_columns,
+)
 from transforms.functional.placement import SplitRanges
 from transforms.functional.survey import Surveyor
+from transforms.index_shards import IndexShards
+from transforms.join_labels import JoinLabels
 from transforms.place_records import PlaceRecords
-from transforms.read_rows import ReadRows
+from transforms.read_rows import ReadOutcome, ReadRows
 from transforms.reconcile_books import ReconcileBooks
+from transforms.sandbox import allow_children, stop_children
 from transforms.survey_rows import SurveyRows
 from transforms.verify_shards import VerifyShards
-from transforms.write_rejects import WriteRejects
+from transforms.write_lines import WriteLines
 from transforms.write_shards import WriteShards
+
+_ARCHIVES = ("tar", "tfrecord")
 
 
 @dataclass(frozen=True)
@@ -41,34 +60,48 @@ class Conversion:
     Attributes:
         config: what is asked for.
         tables: the input, looked at.
+        labels: the tables that are joined to it, if any are.
         surveyor: the schema and columns, settled by what the tables have.
-        target: where to write.
         context: who runs this, and since when.
+        target: where to write.
+        lock: keeps other runs away from there.
     """
 
     config: ConvertConfig
     tables: InputTables
+    labels: InputTables | None
     surveyor: Surveyor
-    target: Target
     context: RunContext
+    target: Target
+    lock: Lock
+
+    @property
+    def stages_images(self) -> bool:
+        """Whether images have an address only once a run has put them into a file."""
+        column = self.config.column(self.surveyor.schema.image.column)
+        zipped = (file.gzipped and file.format in _ARCHIVES for file in self.tables.files)
+        return self.surveyor.schema.has_image and (column in self.tables.embedded or any(zipped))
 
 
 def build(root: beam.Pipeline, job: Conversion) -> PCollection[str]:
     """Adds the whole conversion to a pipeline; returns the one state that run.json tells."""
     config, surveyor, work = job.config, job.surveyor, job.target.work
-    tables = ReadRows(job.tables.files, needed_columns(surveyor.schema, config))
+    base = surveyor.base
 
-    # Read twice: a second look at the tables costs less than to hold all rows between two stages.
-    surveyed = (root | "SurveyTables" >> tables).good | "SurveyRows" >> SurveyRows(
-        surveyor, parted=bool(config.split_column or config.group_column)
-    )
-    read = root | "ReadTables" >> tables  # Row
+    read, rows = read_rows(root, job, staging=work)  # Row
+    surveyed = rows | "SurveyRows" >> SurveyRows(surveyor, parted=can_part_keys(config))
     bound = read.good | "BindRows" >> BindRows(surveyor.binding, surveyed.plan)  # ImageRef
     placement = bound.good | "PlaceRecords" >> PlaceRecords(
-        surveyed, surveyor.ranges, config.seed
+        surveyed, surveyor.ranges, config.seed, base
     )  # ((split, shard), (order, ImageRef))
-    written = placement.placed | "WriteShards" >> WriteShards(config, work, surveyed.plan)
+    unique = placement.placed | "DropRepeats" >> DropRepeats(
+        config, work, surveyed.plan, base, staged=job.stages_images
+    )
+    written = unique.placed | "WriteShards" >> WriteShards(
+        config, job.target.staging, surveyed.plan, base
+    )
     audits = written.good | "VerifyShards" >> VerifyShards(config, work, surveyed.plan)
+    content = written.good | "CompareContents" >> CompareContents(work, surveyed.plan)
 
     rejects = [
         read.rejects,
@@ -76,39 +109,111 @@ def build(root: beam.Pipeline, job: Conversion) -> PCollection[str]:
         placement.rejects,
         written.rejects,
     ] | "AllRejects" >> beam.Flatten()
-    reject_files = rejects | "WriteRejects" >> WriteRejects(work)
+    files = [
+        rejects | "WriteRejects" >> WriteLines(work, layout.REJECTS),
+        unique.files,
+    ] | "AllFiles" >> beam.Flatten()
     info = audits | "Reconcile" >> ReconcileBooks(
         plan=surveyed.plan,
         rows=read.good,
         unread=read.rejects,
+        asides=read.asides,
         placed=placement.rows,
+        repeats=unique.repeats,
         rejects=rejects,
         written=written.good,
+        contents=[content, unique.content] | "AllContents" >> beam.Flatten(),
     )
+    indexed = audits if config.index else root | "NoIndex" >> beam.Create([])
+    indexes = indexed | "IndexShards" >> IndexShards(work)
     return info | "Publish" >> beam.Map(
-        publish, config, job.target, job.context, AsIter(reject_files)
+        publish, config, job.target, job.context, AsIter(files), AsDict(indexes), base
     )
 
 
-def prepare(config: ConvertConfig, options: PipelineOptions) -> Conversion | None:
+def read_rows(
+    root: beam.Pipeline, job: Conversion, staging: str
+) -> tuple[ReadOutcome, PCollection[Row]]:
+    """Adds the reading of all rows, and of what of them the survey looks at."""
+    wanted, on = wanted_of(job.surveyor.schema, job.config), job.config.join_on
+    read = root | "ReadTables" >> ReadRows(job.tables.files, wanted, staging)
+    if job.labels and on:
+        labels = root | "ReadLabels" >> ReadRows(job.labels.files, Wanted(wanted.columns))
+        joined = read | "JoinLabels" >> JoinLabels(labels, on, wanted.image)
+        return joined, joined.good
+    # Read twice: a second look costs less than to hold all rows between two stages.
+    survey = root | "SurveyTables" >> ReadRows(job.tables.files, wanted)
+    return read, survey.good
+
+
+def can_part_keys(config: ConvertConfig) -> bool:
+    """Returns whether rows with one key may not meet in a shard, where they are found otherwise.
+
+    Their own split or group can part them, and of rows with one image all but one are dropped.
+    """
+    return bool(config.split_column or config.group_column) or config.deduplicate == "content"
+
+
+def prepare(
+    config: ConvertConfig,
+    options: PipelineOptions,
+    command: Sequence[str] = (),
+    dry_run: bool = False,
+) -> Conversion | None:
     """Returns the conversion, ready to run; None if there is nothing to do.
+
+    Args:
+        config: what is asked for.
+        options: Beam's own.
+        command: what was typed, for run.json.
+        dry_run: whether nothing is to be made or deleted where it would be written.
 
     Raises:
         UsageError: if the input is no table, or lacks a column.
         DatasetExists: if the dataset is there.
     """
-    tables = look_at_tables(config)
+    tables, labels = look_at_tables(config), look_at_labels(config)
+    both = with_labels(tables, labels, config.join_on)
     where = tables.files[0].path
-    schema = settle_sources(config.dataset_schema, tables.columns, config, where)
-    check_types(tables.unsupported, needed_columns(schema, config))
+    schema = settle_sources(config.dataset_schema, both.columns, config, where)
+    if labels is not None:
+        check_sequence_join(schema, tables.columns, config)
+    pictures = config.column(schema.image.column) if schema.has_image else ""
+    embedded = pictures if pictures in tables.embedded else None
+    check_types(both.unsupported, typed_columns(schema, config), embedded)
     if not tables.has_rows:
-        raise UsageError(f"--input {tables.files[0].path}: has a header, but no rows")
-    target = choose_target(config)
-    if target is None:
-        return None
+        raise UsageError(f"--input {tables.files[0].path}: has a header, but no rows; add some")
+    base = open_base(config)
     binding = binding_of(config, schema, [file.path for file in tables.files])
-    surveyor = Surveyor(config, schema, binding, SplitRanges.from_weights(config.weights))
-    return Conversion(config, tables, surveyor, target, RunContext.begin(runner_name(options)))
+    surveyor = Surveyor(config, schema, binding, SplitRanges.from_weights(config.weights), base)
+    context = RunContext.begin(runner_name(options), command)
+    chosen = choose_target(config, dry_run)
+    return Conversion(config, tables, labels, surveyor, context, *chosen) if chosen else None
+
+
+def check_sequence_join(schema: Schema, columns: Sequence[str], config: ConvertConfig) -> None:
+    """Refuses a join that would reject single frames of sequences that are known without it.
+
+    Raises:
+        UsageError: if the input tells the sequence, and is joined on another column.
+    """
+    if schema.sequence is None:
+        return
+    group = config.column(schema.sequence.group)
+    if group in columns and config.join_on != group:
+        raise UsageError(
+            f"--join_on {config.join_on}: a frame without its labels would be missing from its "
+            f"sequence; join on {group!r}, or join the tables beforehand"
+        )
+
+
+def wanted_of(schema: Schema, config: ConvertConfig) -> Wanted:
+    """Returns what of the rows is needed."""
+    return Wanted(
+        columns=needed_columns(schema, config),
+        image=config.column(schema.image.column) if schema.has_image else "",
+        image_root=config.image_root,
+    )
 
 
 def binding_of(config: ConvertConfig, schema: Schema, files: Sequence[str] = ()) -> Binding:
@@ -117,6 +222,7 @@ def binding_of(config: ConvertConfig, schema: Schema, files: Sequence[str] = ())
         resolved=ResolvedSchema(schema),
         columns=config.columns,
         image_root=config.image_root,
+        fence=config.fence,
         key_column=config.key_column,
         split_column=config.split_column,
         group_column=config.group_column,
@@ -125,43 +231,62 @@ def binding_of(config: ConvertConfig, schema: Schema, files: Sequence[str] = ())
     )
 
 
-def run(job: Conversion, options: PipelineOptions) -> RunRecord:
-    """Runs a conversion to its end, and returns how it ended.
+def run(job: Conversion, options: PipelineOptions, interrupt: Interrupt) -> RunRecord:
+    """Runs a conversion to its end, and returns how it ended; or only submits it.
 
     Whatever goes wrong while the engine runs ends in run.json and in the record, not in a raise:
     the caller reports both alike.
     """
+    allow_children()
     try:
-        pipeline = beam.Pipeline(runner=make_runner(options), options=options)
-        build(pipeline, job)
-        pipeline.run().wait_until_finish()
-        return _read_record(job)
+        return _run(job, options)
     except RunError as error:
-        return _failed(job, error)
-    except Exception as error:  # noqa: BLE001 - an engine raises what it likes; it is told whole
-        return _failed(job, RunError(f"the engine failed: {type(error).__name__}: {error}"))
+        return _failed(job, _interrupted(job, interrupt) or error)
+    except Exception as error:  # noqa: BLE001 - an engine raises what it likes
+        failure = RunError(f"the engine failed: {in_short(error)}")
+        return _failed(job, _interrupted(job, interrupt) or failure)
+    except KeyboardInterrupt:
+        return _failed(job, _interrupted(job, interrupt) or RunError("interrupted"))
+    finally:
+        job.lock.release()
 
 
-def _read_record(job: Conversion) -> RunRecord:
-    """Returns what the graph's last step wrote of this run.
-
-    Raises:
-        RunError: if it wrote nothing.
-    """
+def _run(job: Conversion, options: PipelineOptions) -> RunRecord:
+    pipeline = make_pipeline(options)
+    build(pipeline, job)
+    result = pipeline.run()
+    tell_job(result, options)
+    if not is_awaited(options):
+        return submitted(job.context, layout.join(job.target.final, layout.RUN))
+    try:
+        result.wait_until_finish()
+    except KeyboardInterrupt:
+        result.cancel()
+        raise
     for directory in (job.target.final, job.target.work):
-        path = layout.join(directory, layout.RUN)
-        if exists(path):
-            with open_binary(path) as stream:
-                record = RunRecord.model_validate_json(stream.read())
-            if record.run_id == job.context.run_id:
-                return record
+        if (record := read_record(directory)) and record.run_id == job.context.run_id:
+            return record
     raise RunError(f"{job.target.work}: the engine ended without a word; see its own log")
 
 
+def _interrupted(job: Conversion, interrupt: Interrupt) -> Interrupted | None:
+    """Returns what a run that was asked to end says; None if it was not. Its children are ended."""
+    if interrupt.number is None:
+        return None
+    stop_children()
+    kept = job.target.staging.count()
+    return interrupt.error(f"; {kept} finished shards are kept: run again to go on from there")
+
+
 def _failed(job: Conversion, error: RunError) -> RunRecord:
+    """Returns the record of a run that failed; one that had published by then has not."""
+    if job.target.is_published and job.context.is_of(job.target.final):
+        job.target.clear()
+        return read_record(job.target.final) or finished(job.context, None, error)
     record = finished(job.context, None, error)
     try:
-        write_bytes(layout.join(job.target.work, layout.RUN), record.to_json())
+        job.target.lay_down()
+        write_bytes(layout.join(job.target.left, layout.RUN), record.to_json())
     except OSError as unwritable:
         message = f"{record.message}; and run.json cannot be written: {unwritable}"
         return record.model_copy(update={"message": message})

@@ -1,178 +1,214 @@
-"""Finds the input tables and looks at their heads: what is no table ends here, not in a worker."""
+"""Finds the input and looks at its head: what cannot be read ends here, not in a worker."""
 
 from __future__ import annotations
 
-import glob
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import re
+import zlib
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
-import pyarrow.parquet as pq
-from apache_beam.io.filesystems import FileSystems
 
+from schemas import layout
 from schemas.config import ConvertConfig
 from schemas.errors import UsageError
-from schemas.records import Row
-from schemas.tables import TableFile
-from transforms.files import is_local, open_binary, open_table
-from transforms.functional import delimited, json_lines, parquet
-from transforms.read_rows import DELIMITERS
+from schemas.spelling import did_you_mean
+from schemas.tables import Head, TableFile
+from transforms.files import exists, expand, is_local, open_binary
+from transforms.formats import FORMATS
+from transforms.functional.arrow import FEATHER_1_SIGNATURE, FILE_SIGNATURE
 
-_FORMATS = {
-    ".csv": "csv",
-    ".tsv": "tsv",
-    ".tab": "tsv",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".parquet": "parquet",
-    ".pq": "parquet",
+_SUFFIXES = {
+    "csv": "csv",
+    "tsv": "tsv",
+    "tab": "tsv",
+    "jsonl": "jsonl",
+    "ndjson": "jsonl",
+    "parquet": "parquet",
+    "pq": "parquet",
+    "arrow": "arrow",
+    "feather": "arrow",
+    "tar": "tar",
+    "tgz": "tar",
+    "tfrecord": "tfrecord",
+    "tfrecords": "tfrecord",
+    "tfrec": "tfrecord",
+    "json": "coco",
 }
+_WITH_PICTURES = ("tar",)
+_SHARD = re.compile(r"-\d+-of-\d+$")
+_STORE = re.compile(r"(s3|gs|azfs|hdfs|https?):/?(?=[^/])")
 _GZIP = b"\x1f\x8b"
-_PARQUET = b"PAR1"
-_UTF16 = (b"\xff\xfe", b"\xfe\xff")
-_HEAD_BYTES = 4096
-_HEAD_ROWS = 1000
+_SIGNATURES = {
+    b"PAR1": "parquet",
+    FILE_SIGNATURE: "arrow",
+    FEATHER_1_SIGNATURE: "arrow",
+}
+_HEAD_BYTES = 64
 _THREADS = 16
 
 
 @dataclass(frozen=True)
 class InputTables:
-    """The tables of a run.
+    """The tables of a run, or its other sources.
 
     Attributes:
         files: in the order of the inputs, those of one pattern sorted.
         columns: the names that all of them have; for JSONL, those of the first rows.
         has_rows: whether any row was seen; a table may well have none.
         unsupported: column to its type, where that makes no feature.
+        embedded: the columns that hold images themselves, or may do.
     """
 
     files: tuple[TableFile, ...]
     columns: tuple[str, ...]
     has_rows: bool
     unsupported: Mapping[str, str]
+    embedded: frozenset[str] = frozenset()
 
 
 def look_at_tables(config: ConvertConfig) -> InputTables:
-    """Returns the input tables, each looked at.
+    """Returns the input, each file of it looked at.
 
     Raises:
-        UsageError: if there are none, or one is no table.
+        UsageError: if there is none, or a file cannot be read as what it should be.
     """
-    paths = [path for pattern in config.inputs for path in _expand(pattern)]
+    tables = _look_at_all("--input", config.inputs, config.input_format)
+    known = [file for file in tables.files if file.format in _WITH_PICTURES]
+    if config.image_root is not None and known:
+        raise UsageError(
+            f"--image_root: {known[0].path} is of format {known[0].format}, which has its pictures "
+            "in itself; drop the flag"
+        )
+    return tables
+
+
+def look_at_labels(config: ConvertConfig) -> InputTables | None:
+    """Returns the tables that are joined to the input, if any are.
+
+    Raises:
+        UsageError: if they cannot be read.
+    """
+    return None if config.labels is None else _look_at_all("--labels", (config.labels,), "auto")
+
+
+def _look_at_all(flag: str, patterns: Sequence[str], input_format: str) -> InputTables:
+    paths = [path for pattern in patterns for path in _expand(flag, pattern)]
     if repeated := {path for path in paths if paths.count(path) > 1}:
-        raise UsageError(f"--input names {min(repeated)} twice; each row would be read twice")
+        raise UsageError(f"{flag} names {min(repeated)} twice; each row would be read twice")
     with ThreadPoolExecutor(_THREADS) as executor:
-        heads = list(executor.map(lambda path: _look_at(path, config.input_format), paths))
+        looked = list(executor.map(lambda path: _look_at(flag, path, input_format), paths))
+    heads = [head for _, head in looked]
     return InputTables(
-        files=tuple(head.file for head in heads),
-        columns=_common_columns([head.columns for head in heads]),
+        files=tuple(file for file, _ in looked),
+        columns=_common_columns([head.columns for head in heads if head.columns]),
         has_rows=any(head.has_rows for head in heads),
         unsupported={name: type_ for head in heads for name, type_ in head.unsupported.items()},
+        embedded=frozenset().union(*(head.embedded for head in heads)),
     )
 
 
-@dataclass(frozen=True)
-class _Head:
-    file: TableFile
-    columns: tuple[str, ...]
-    has_rows: bool
-    unsupported: Mapping[str, str] = field(default_factory=dict)
-
-
-def _expand(pattern: str) -> list[str]:
+def _expand(flag: str, pattern: str) -> list[str]:
     """Returns the files of an input: itself if it is a file, what the pattern matches otherwise."""
-    if is_local(pattern):
-        if os.path.isdir(pattern):
-            raise UsageError(f"--input {pattern}: is a folder; expected a table, or a pattern")
-        found = [pattern] if os.path.exists(pattern) else sorted(glob.glob(pattern, recursive=True))
-    else:
-        found = sorted(m.path for m in FileSystems.match([pattern])[0].metadata_list)
-    if not found:
-        raise UsageError(f"--input {pattern}: no such file; check the path and its permissions")
-    return found
-
-
-def _look_at(path: str, input_format: str) -> _Head:
+    if _is_folder(pattern):
+        return [pattern]
     try:
-        with open_binary(path) as stream:
-            head = stream.read(_HEAD_BYTES)
-        file = TableFile(path, _format_of(path, head, input_format), head.startswith(_GZIP))
-        return _read_head(file)
-    except (OSError, EOFError, ValueError, pa.ArrowException) as error:
-        raise UsageError(f"--input {path}: cannot be read as a table: {error}") from error
-
-
-def _format_of(path: str, head: bytes, input_format: str) -> str:
-    if not head:
-        raise UsageError(f"--input {path}: the file is empty; expected a table")
-    stem = path.lower().removesuffix(".gz")
-    by_name = _FORMATS.get(os.path.splitext(stem)[1])
-    if head.startswith(_PARQUET):
-        by_name = "parquet"
-    found = by_name if input_format == "auto" else input_format
-    if found is None:
-        raise UsageError(f"--input {path}: the name tells no format; say --input_format csv, …")
+        found = expand(pattern)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{flag} {pattern}: cannot be listed: {error}") from error
+    if not found:
+        raise UsageError(
+            f"{flag} {pattern}: no such file{_near(pattern)}; check the path and its permissions"
+        )
     return found
 
 
-def _read_head(file: TableFile) -> _Head:
-    if file.format == "parquet":
-        with open_table(file) as stream:
-            table = pq.ParquetFile(stream)
-            unsupported = parquet.unsupported_columns(table.schema_arrow)
-            columns = _parquet_columns(table, file)
-            return _Head(file, columns, table.metadata.num_rows > 0, unsupported)
-    with open_table(file) as stream:
-        _refuse_binary(stream.peek(_HEAD_BYTES)[:_HEAD_BYTES], file)  # type: ignore[attr-defined]
-        if file.format in DELIMITERS:
-            header = delimited.read_header(stream, DELIMITERS[file.format])
-            return _Head(file, _delimited_columns(header, file), bool(_first_row(file)))
-        rows = _first_rows(json_lines.read_rows(stream, file.path, None))
-    if not rows:
-        raise UsageError(f"--input {file.path}: none of the first lines is a JSON object")
-    return _Head(file, tuple(sorted({name for row in rows for name in row.values})), True)
+def _near(path: str) -> str:
+    """Returns a guess which path was meant."""
+    if store := _STORE.match(path):
+        return f" (did you mean {store[1]}://{path[store.end() :]}?)"
+    folder = os.path.dirname(path)
+    if not is_local(path) or not os.path.isdir(folder or "."):
+        return ""
+    return did_you_mean(path, [os.path.join(folder, other) for other in os.listdir(folder or ".")])
 
 
-def _refuse_binary(head: bytes, file: TableFile) -> None:
-    if b"\0" in head and not head.startswith(_UTF16):
+def _look_at(flag: str, path: str, input_format: str) -> tuple[TableFile, Head]:
+    try:
+        file = _folder(path, input_format) if _is_folder(path) else _file(path, input_format)
+        return file, FORMATS[file.format].look(file)
+    except UsageError as error:
+        raise UsageError(f"{flag} {error}") from error
+    except (OSError, EOFError, ValueError, MemoryError, zlib.error, pa.ArrowException) as error:
+        why = str(error) or "it asks for more memory than there is"  # as a damaged length does
+        raise UsageError(f"{flag} {path}: cannot be read as a table: {why}") from error
+
+
+def _is_folder(path: str) -> bool:
+    """Returns whether a path is a folder; in an object store, if it ends as folders do."""
+    return os.path.isdir(path) if is_local(path) else path.endswith("/")
+
+
+def _folder(path: str, input_format: str) -> TableFile:
+    root = path.rstrip("/") or "/"
+    found = "folder" if input_format == "auto" else input_format
+    if all(exists(layout.join(root, name)) for name in (layout.SUCCESS, layout.MANIFEST)):
+        raise UsageError(f"{path}: is a dataset; to read its records say {root}/*.tfrecord*")
+    if not FORMATS[found].is_folder:
         raise UsageError(
-            f"--input {file.path}: holds binary data, and is no {file.format} table; "
-            "expected text in UTF-8"
+            f"{path}: is a folder; expected a file of format {found}, or a pattern of them"
         )
+    return TableFile(root, found)
 
 
-def _delimited_columns(header: Sequence[str], file: TableFile) -> tuple[str, ...]:
-    if not any(name.strip() for name in header):
-        raise UsageError(f"--input {file.path}: has no header; expected column names in row 1")
-    if repeated := [name for name in header if name and header.count(name) > 1]:
-        raise UsageError(
-            f"--input {file.path}:1: the header has {repeated[0]!r} twice; "
-            "which one is meant cannot be known: rename one"
-        )
-    return tuple(header)
+def _file(path: str, input_format: str) -> TableFile:
+    with open_binary(path) as stream:
+        head = stream.read(_HEAD_BYTES)
+    found = _format_of(path, head) if input_format == "auto" else input_format
+    if found is None:
+        raise UsageError(f"{path}: the name tells no format; say --input_format csv, …")
+    if FORMATS[found].is_folder:
+        raise UsageError(f"{path}: is a file; format {found} is a folder's")
+    if not head and found != "tfrecord":  # a shard may well have no record
+        raise UsageError(f"{path}: the file is empty; expected a table: write it anew")
+    return TableFile(path, found, head.startswith(_GZIP))
 
 
-def _parquet_columns(table: pq.ParquetFile, file: TableFile) -> tuple[str, ...]:
-    names = table.schema_arrow.names
-    if repeated := [name for name in names if names.count(name) > 1]:
-        raise UsageError(f"--input {file.path}: has two columns {repeated[0]!r}: rename one")
-    return tuple(names)
+def _format_of(path: str, head: bytes) -> str | None:
+    """Returns the format that a file's first bytes tell, or else its name."""
+    for signature, found in _SIGNATURES.items():
+        if head.startswith(signature):
+            return found
+    stem = _SHARD.sub("", path.lower().removesuffix(".gz"))
+    return _SUFFIXES.get(stem.rpartition(".")[2])
 
 
-def _first_row(file: TableFile) -> Sequence[object]:
-    with open_table(file) as stream:
-        rows = delimited.read_rows(stream, DELIMITERS[file.format], file.path, ())
-        return [row for row in [next(rows, None)] if row is not None]
+def with_labels(
+    tables: InputTables, labels: InputTables | None, join_on: str | None
+) -> InputTables:
+    """Returns what both together tell: the columns of rows that are joined.
 
-
-def _first_rows(rows: Iterator[object]) -> list[Row]:
-    heads = (row for _, row in zip(range(_HEAD_ROWS), rows, strict=False))
-    return [row for row in heads if isinstance(row, Row)]
+    Raises:
+        UsageError: if one of them lacks the column that they are joined on.
+    """
+    if labels is None or join_on is None:
+        return tables
+    for side in (tables, labels):
+        if join_on not in side.columns:
+            raise UsageError(
+                f"--join_on {join_on}: {side.files[0].path} has no such column; it has: "
+                f"{', '.join(side.columns) or 'none'}"
+            )
+    return replace(
+        tables,
+        columns=tuple(dict.fromkeys((*tables.columns, *labels.columns))),
+        unsupported={**tables.unsupported, **labels.unsupported},
+    )
 
 
 def _common_columns(tables: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
     """Returns the columns that all tables have, in the first one's order."""
-    shared = set(tables[0]).intersection(*tables)
-    return tuple(name for name in tables[0] if name in shared)
+    shared = set(tables[0]).intersection(*tables) if tables else set[str]()
+    return tuple(name for name in tables[0] if name in shared) if tables else ()

@@ -3,28 +3,41 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Sequence
 from decimal import Decimal, InvalidOperation
-from typing import Any, NoReturn
+from typing import Any, NoReturn, get_args
 
 from apache_beam.options.pipeline_options import PipelineOptions
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
-from schemas.config import ConvertConfig, RejectBudget
+from pipelines.runners import settle
+from schemas.box_settings import BoxSettings
+from schemas.config import ConvertConfig, InputFormat
 from schemas.errors import UsageError
 from schemas.features import Schema
 from schemas.image_settings import ImageSettings
+from schemas.mask_settings import MaskSettings
 from schemas.presets import parse_schema, preset
+from schemas.reject_budget import RejectBudget
+from schemas.spelling import did_you_mean
 from transforms.files import exists, open_binary
 from transforms.functional.labels import is_class_name
 
 _CHOICES = {
-    "input_format": ("auto", "csv", "tsv", "jsonl", "parquet"),
+    "input_format": get_args(InputFormat),
     "compression": ("none", "gzip"),
     "decode": ("full", "header"),
+    "deduplicate": ("none", "content"),
     "verify": ("parse", "decode"),
     "if_exists": ("fail", "skip", "replace"),
 }
+
+_SWITCHES = ("index", "dry_run", "allow_outside_root")
+
+
+_INVALID_CHOICE = re.compile(r".*invalid choice: '([^']*)' \(choose from (.*)\)$")
+_QUOTED = re.compile(r"[\w.+-]+")
 
 
 class Parser(argparse.ArgumentParser):
@@ -32,14 +45,48 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raises bad usage."""
-        raise UsageError(f"{message}; see {self.prog} --help")
+        wrong = _INVALID_CHOICE.match(message)
+        guess = did_you_mean(wrong[1], _QUOTED.findall(wrong[2])) if wrong else ""
+        raise UsageError(f"{message}{guess}; see {self.prog} --help")
+
+    def unknown(self, argument: str, flags: Sequence[str] = ()) -> UsageError:
+        """Returns what to say of an argument that is none of this parser's, nor of other flags."""
+        flag = argument.partition("=")[0]
+        if not flag.startswith("-"):
+            return UsageError(
+                f"{argument}: belongs to no flag; quote values with blanks and patterns, and "
+                f"say each table by an --input of its own; see {self.prog} --help"
+            )
+        guess = did_you_mean(flag.replace("-", "_").replace("__", "--", 1), flags or self.flags())
+        return UsageError(f"unknown flag {argument}{guess}; see {self.prog} --help")
+
+    def flags(self) -> list[str]:
+        """Returns all flags of this parser."""
+        return [flag for action in self._actions for flag in action.option_strings]
 
 
 def add_convert_flags(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of `recordmill convert`; a flag that is not given is not set."""
+    for name, value, text in (
+        ("report", True, "write report.html beside the shards (default)"),
+        ("no_report", False, "write none"),
+    ):
+        parser.add_argument(
+            f"--{name}",
+            dest="report",
+            action="store_const",
+            const=value,
+            help=text,
+            default=argparse.SUPPRESS,
+        )
     for group, flags in _CONVERT_FLAGS.items():
         section = parser.add_argument_group(group)
         for name, (metavar, text) in flags.items():
+            if name in _SWITCHES:
+                section.add_argument(
+                    f"--{name}", action="store_true", help=text, default=argparse.SUPPRESS
+                )
+                continue
             section.add_argument(
                 f"--{name}",
                 metavar=None if name in _CHOICES else metavar,
@@ -53,21 +100,35 @@ def add_convert_flags(parser: argparse.ArgumentParser) -> None:
 
 _CONVERT_FLAGS: dict[str, dict[str, tuple[str, str]]] = {
     "input": {
-        "input": ("PATTERN", "a table, or a pattern of them; may be given more than once"),
+        "input": (
+            "PATTERN",
+            "a table, a folder, or a pattern of files; may be given more than once",
+        ),
         "input_format": ("FORMAT", "default: told by the name and the content"),
         "schema": ("PRESET|FILE", "default: image_classification"),
-        "image_root": ("DIR", "base of relative image paths; default: the table's folder"),
+        "image_root": (
+            "DIR",
+            "base of relative image paths, and fence of all; default: the table's folder",
+        ),
+        "allow_outside_root": ("", "let image paths and links lead out of --image_root"),
         "columns": ("S=T,…", "schema column = table column, where the names differ"),
+        "labels": ("PATTERN", "a second table, joined to the input"),
+        "join_on": ("C", "the column of both that they are joined on"),
         "key_column": ("C", "the rows' identity; default: the image path as written"),
         "image": ("K=V,…", "settings of the schema's image block: max_side=512,format=jpeg,…"),
+        "boxes": ("K=V,…", "settings of the boxes block: order=xywh,units=normalized,…"),
+        "masks": ("K=V,…", "settings of the masks block: bit_depth=16,frame=stored,…"),
+        "label_offset": ("0|1", "1 leaves id 0 to the background; default: as the schema says"),
         "classes": ("FILE", "class names, one a line; default: the names found, sorted"),
     },
     "output": {
         "output": ("DIR", "the dataset goes to DIR/NAME/VERSION"),
         "name": ("NAME", "letters, digits and _"),
         "version": ("X.Y.Z", "default: 1.0.0"),
+        "base": ("DIR", "an earlier version: its rows keep their splits, its shards are reused"),
         "compression": ("C", "default: none; TFDS reads no gzip"),
         "if_exists": ("WHAT", "what to do with a published dataset; default: fail"),
+        "index": ("", "write idx/ too: offset and length of each record, for DALI and PyTorch"),
     },
     "placement": {
         "splits": ("train=0.9,…", "weights; default: all to train"),
@@ -75,13 +136,19 @@ _CONVERT_FLAGS: dict[str, dict[str, tuple[str, str]]] = {
         "group_column": ("C", "rows with one value land in one split: patient, video, place"),
         "num_shards": ("auto|N|S=N,…", "per split; default: auto, by size"),
         "shard_size": ("SIZE", "of a shard, for auto; default: 128MiB"),
+        "records_per_shard": ("N", "in place of a number or size of shards"),
+        "deduplicate": ("WHAT", "content: of rows with one image keep one; default: none"),
         "seed": ("N", "another seed, another split and order; default: 0"),
     },
     "checks": {
         "decode": ("HOW", "full reads every coded bit, header only the size; default: full"),
         "verify": ("HOW", "parse every record, or decode every image, too; default: parse"),
         "image_timeout": ("SECONDS", "that decoding one image may take; default: 60"),
-        "max_rejects": ("N|P%", "more rejects than this fail the run; default: 0"),
+        "max_rejects": (
+            "N|P%,…",
+            "more rejects than this fail the run, 10,truncated=5,read_error=1%%; default: 0",
+        ),
+        "dry_run": ("", "tell what would be done, and write nothing"),
     },
 }
 
@@ -94,8 +161,7 @@ def config_of(flags: dict[str, Any]) -> ConvertConfig:
     """
     values = dict(flags)
     values["inputs"] = tuple(values.pop("input"))
-    schema = load_schema(values.pop("schema", "image_classification"))
-    values["dataset_schema"] = with_image_settings(schema, _image_overrides(values))
+    values["dataset_schema"] = _settled_schema(values)
     readers = {
         "columns": _pairs,
         "splits": _weights,
@@ -106,60 +172,103 @@ def config_of(flags: dict[str, Any]) -> ConvertConfig:
     for name, read in readers.items():
         if name in values:
             values[name] = _read(name, values[name], read)
+    if "records_per_shard" in values and "shard_size" in values:
+        raise UsageError("--records_per_shard and --shard_size both say how many shards; drop one")
     try:
         return ConvertConfig(**values)
     except ValidationError as error:
         raise UsageError(_describe(error)) from error
 
 
-def with_image_settings(schema: Schema, overrides: dict[str, Any]) -> Schema:
-    """Returns a schema with some of its image settings replaced.
+_BLOCKS: dict[str, type[BaseModel]] = {
+    "image": ImageSettings,
+    "boxes": BoxSettings,
+    "masks": MaskSettings,
+}
+
+
+def with_settings(schema: Schema, block: str, overrides: dict[str, Any]) -> Schema:
+    """Returns a schema with some settings of its `image:`, `boxes:` or `masks:` block replaced.
 
     Raises:
         UsageError: for a setting that is none, or that conflicts with another.
     """
     if not overrides:
         return schema
-    known = ImageSettings.model_fields
+    known = _BLOCKS[block].model_fields
     if unknown := sorted(overrides.keys() - known.keys()):
-        raise UsageError(f"--image {unknown[0]}: no such setting; there are: {', '.join(known)}")
+        guess = did_you_mean(unknown[0], known)
+        raise UsageError(
+            f"--{block} {unknown[0]}: no such setting{guess}; there are: {', '.join(known)}"
+        )
+    kept = getattr(schema, block).model_dump()
+    if "column" in overrides:
+        kept.pop("columns", None)  # the other way to write boxes
     try:
-        image = ImageSettings.model_validate({**schema.image.model_dump(), **overrides})
+        settings = _BLOCKS[block].model_validate({**kept, **overrides})
     except ValidationError as error:
         first = error.errors()[0]
         name = first["loc"][0] if first["loc"] else ",".join(overrides)
         message = first["msg"].removeprefix("Value error, ")
-        raise UsageError(f"--image {name}: {message}") from error
-    return schema.model_copy(update={"image": image})
+        raise UsageError(f"--{block} {name}: {message}") from error
+    return schema.model_copy(update={block: settings})
 
 
-def _image_overrides(values: dict[str, Any]) -> dict[str, Any]:
-    """Takes the flags that set up images from the others."""
-    overrides: dict[str, Any] = {}
-    if "image" in values:
-        pairs = _read("image", values.pop("image"), _pairs)
-        overrides = {k: int(v) if v.isdigit() else v for k, v in pairs.items()}
+def with_label_offset(schema: Schema, text: str) -> Schema:
+    """Returns a schema whose labels are all offset by 0 or 1.
+
+    Raises:
+        UsageError: for another offset, or a schema without class labels.
+    """
+    if text not in ("0", "1"):
+        raise UsageError(f"--label_offset {text}: expected 0 or 1")
+    if not schema.named_features:
+        raise UsageError(f"--label_offset: schema {schema.name!r} has no class labels")
+    features = {
+        name: feature.model_copy(update={"label_offset": int(text)}) if feature.classes else feature
+        for name, feature in schema.features.items()
+    }
+    return schema.model_copy(update={"features": features})
+
+
+def _settled_schema(values: dict[str, Any]) -> Schema:
+    """Takes the flags that say what the schema is from the others."""
+    schema = load_schema(values.pop("schema", "image_classification"))
+    overrides: dict[str, dict[str, Any]] = {block: {} for block in _BLOCKS}
+    for block in _BLOCKS:
+        if block in values:
+            pairs = _read(block, values.pop(block), _pairs)
+            overrides[block] = {k: int(v) if v.isdigit() else v for k, v in pairs.items()}
     if "image_timeout" in values:
-        overrides["timeout"] = values.pop("image_timeout")
-    return overrides
+        overrides["image"]["timeout"] = values.pop("image_timeout")
+    for block, settings in overrides.items():
+        schema = with_settings(schema, block, settings)
+    if "label_offset" in values:
+        schema = with_label_offset(schema, values.pop("label_offset"))
+    return schema
 
 
 def beam_options(rest: Sequence[str]) -> PipelineOptions:
     """Returns Beam's own options.
 
     Raises:
-        UsageError: for a flag that Beam does not know either, and would drop in silence.
+        UsageError: for a flag that Beam does not know either, and would drop in silence; or if
+            the runner lacks something.
     """
     parser = Parser(prog="recordmill convert", allow_abbrev=False, add_help=False)
-    for options in PipelineOptions.__subclasses__():
+    for known in PipelineOptions.__subclasses__():
         try:
-            options._add_argparse_args(parser)
+            known._add_argparse_args(parser)
         except argparse.ArgumentError:  # some of Beam's own classes share a flag
             continue
     _, unknown = parser.parse_known_args(list(rest))
     if unknown:
-        raise UsageError(f"unknown flag {unknown[0]}; see recordmill convert --help")
-    return PipelineOptions(list(rest))
+        ours = Parser(add_help=False)
+        add_convert_flags(ours)
+        raise parser.unknown(unknown[0], [*ours.flags(), *parser.flags()])
+    options = PipelineOptions(list(rest))
+    settle(options)
+    return options
 
 
 def load_schema(name: str) -> Schema:
@@ -225,8 +334,25 @@ def _class_names(path: str) -> tuple[str, ...]:
     return tuple(lines)
 
 
+_HINTS = {
+    "name": "expected letters, digits and _, beginning with a letter",
+    "version": "expected three numbers, as in 1.0.0",
+    "shard_size": "expected a size above 0, as in 128MiB",
+}
+"""What pydantic says in terms of its own."""
+
+
 def _describe(error: ValidationError) -> str:
     first = error.errors()[0]
+    if hint := _HINTS.get(str(first["loc"][0]) if first["loc"] else ""):
+        return f"--{first['loc'][0]} {first['input']}: {hint}"
     flag = f"--{first['loc'][0]} " if first["loc"] else ""
-    got = first["input"] if first["loc"] else ""
+    got = _as_typed(first["input"]) if first["loc"] else ""
     return f"{flag}{got}: {first['msg'].removeprefix('Value error, ')}".removeprefix(": ")
+
+
+def _as_typed(value: Any) -> Any:
+    """Returns a value as it stood on the command line."""
+    if isinstance(value, dict):
+        return ",".join(f"{name}={part}" for name, part in value.items())
+    return value

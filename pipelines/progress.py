@@ -11,10 +11,12 @@ from typing import NamedTuple
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from transforms.progress import PULSE, Pulse
+from pipelines.watch import Watch
+from transforms.progress import Pulse
 
 _POLL_SECONDS = 0.2
 _LINE_SECONDS = 10.0
+_LINE_POLL_SECONDS = 1.0
 
 
 class Stage(NamedTuple):
@@ -38,29 +40,33 @@ def stage_of(pulse: Pulse) -> Stage:
     (Stage(name='surveying', done=7, total=None), Stage(name='writing', done=3, total=9))
     """
     if not pulse.total:
-        return Stage("surveying", pulse.surveyed, None)
+        if pulse.surveyed:
+            return Stage("surveying", pulse.surveyed, None)
+        # Folders are listed and tables joined before anything is surveyed.
+        return Stage("reading" if pulse.read else "starting", pulse.read, None)
     if pulse.verified:
-        return Stage("verifying", pulse.verified, pulse.written)
+        return _of("verifying", pulse.verified, pulse.written)
     if pulse.written or pulse.rejected:
-        return Stage("writing", pulse.written + pulse.rejected, pulse.placed)
-    return Stage("placing", pulse.placed, pulse.total)
+        return _of("writing", pulse.written + pulse.rejected, pulse.placed)
+    return _of("placing", pulse.placed, pulse.total)
+
+
+def _of(name: str, done: int, total: int) -> Stage:
+    """Returns a stage whose end is known: what was tried again is not counted beyond it."""
+    return Stage(name, min(done, total), total)
 
 
 @contextmanager
-def progress(console: Console, watch: bool) -> Iterator[None]:
+def progress(console: Console, look: Watch) -> Iterator[None]:
     """Shows progress while the body runs.
 
     Args:
         console: where to.
-        watch: whether workers share this process, so that their counts can be seen.
+        look: tells how far the workers are.
     """
-    PULSE.reset()
-    if not watch:
-        yield
-        return
     done = threading.Event()
     show = _show_bar if console.is_terminal else _show_lines
-    thread = threading.Thread(target=show, args=(console, done), daemon=True)
+    thread = threading.Thread(target=show, args=(console, look, done), daemon=True)
     thread.start()
     try:
         yield
@@ -69,7 +75,7 @@ def progress(console: Console, watch: bool) -> Iterator[None]:
         thread.join()
 
 
-def _show_bar(console: Console, done: threading.Event) -> None:
+def _show_bar(console: Console, look: Watch, done: threading.Event) -> None:
     columns = (
         TextColumn("{task.description:<9}"),
         BarColumn(),
@@ -79,24 +85,33 @@ def _show_bar(console: Console, done: threading.Event) -> None:
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=console, transient=True) as bar:
-        name, began = "surveying", time.monotonic()
+        name, began = "starting", time.monotonic()
         task = bar.add_task(name, total=None, counts="")
         while not done.wait(_POLL_SECONDS):
-            stage = stage_of(PULSE)
+            pulse = look()
+            stage = stage_of(pulse)
             if stage.name != name:
                 name, began = stage.name, time.monotonic()
                 bar.reset(task, description=name, total=stage.total)
-            counts = describe(stage, time.monotonic() - began, PULSE.rejected)
+            counts = describe(stage, time.monotonic() - began, pulse.rejected)
             bar.update(task, completed=stage.done, total=stage.total, counts=counts)
 
 
-def _show_lines(console: Console, done: threading.Event) -> None:
-    began = time.monotonic()
-    while not done.wait(_LINE_SECONDS):
-        stage, seconds = stage_of(PULSE), time.monotonic() - began
+def _show_lines(console: Console, look: Watch, done: threading.Event) -> None:
+    """Prints a line now and then, and at each new stage; nothing in a run of some seconds."""
+    began, due, name = time.monotonic(), _LINE_SECONDS, ""
+    while not done.wait(_LINE_POLL_SECONDS):
+        seconds = time.monotonic() - began
+        if seconds < _LINE_SECONDS:
+            continue
+        pulse = look()
+        stage = stage_of(pulse)
+        if seconds < due and stage.name == name:
+            continue
+        due, name = seconds + _LINE_SECONDS, stage.name
         of_all = f" of {stage.total:,}" if stage.total else ""
         line = f"{seconds:.0f} s: {stage.name}, {stage.done:,}{of_all} rows"
-        console.print(f"{line}, {PULSE.rejected:,} rejected", highlight=False)
+        console.print(f"{line}, {pulse.rejected:,} rejected", highlight=False)
 
 
 def describe(stage: Stage, seconds: float, rejected: int) -> str:

@@ -11,20 +11,31 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from pipelines.run_record import RunContext, finished
+from pipelines.published import seal_of
+from pipelines.report.places import Dataset
+from pipelines.report.write_report import Facts, write_report
+from pipelines.run_record import PUBLISHED, RunContext, RunRecord, finished
 from pipelines.target import Target
 from schemas import layout, tensorflow_metadata, tfds_metadata
+from schemas.base import Base, base_entry
 from schemas.config import ConvertConfig
 from schemas.dataset_info import DatasetInfo
 from schemas.errors import ProofError, RejectBudgetExceeded, RunError, UsageError
 from schemas.manifest import manifest_of
 from transforms.files import write_bytes
+from transforms.write_lines import line_digest
 
 _SHOWN_PROBLEMS = 5
 
 
 def publish(
-    info: DatasetInfo, config: ConvertConfig, target: Target, context: RunContext, _: Iterable[str]
+    info: DatasetInfo,
+    config: ConvertConfig,
+    target: Target,
+    context: RunContext,
+    _: Iterable[str],
+    indexes: Mapping[str, str],
+    base: Base | None = None,
 ) -> str:
     """Publishes a dataset if nothing speaks against it, and writes run.json in any case.
 
@@ -33,6 +44,9 @@ def publish(
         config: the run's settings.
         target: where it was written, and where it belongs.
         context: who runs this, and since when.
+        _: the files of rejects, which have to be there.
+        indexes: the files of idx/, and the digest of each.
+        base: the dataset that this one is made from, if any.
 
     Returns:
         The state that run.json tells: "published" or "failed".
@@ -40,10 +54,16 @@ def publish(
     try:
         check(info, config, target)
     except RunError as refusal:
-        record = finished(context, info, refusal)
-        write_bytes(layout.join(target.work, layout.RUN), record.to_json())
+        warnings = report(info, config, target, finished(context, info, refusal))
+        record = finished(context, info, refusal, warnings)
+        target.tidy()
+        target.lay_down()
+        write_bytes(layout.join(target.left, layout.RUN), record.to_json())
         return record.state
-    return _commit(info, config, target, context)
+    if context.is_of(target.final):
+        target.clear()  # it was published, but the engine does not know, and tries again
+        return PUBLISHED
+    return _commit(info, config, target, context, indexes, base)
 
 
 def check(info: DatasetInfo, config: ConvertConfig, target: Target) -> None:
@@ -62,14 +82,26 @@ def check(info: DatasetInfo, config: ConvertConfig, target: Target) -> None:
     books = info.books
     if not books.rows_read:
         raise UsageError(f"not published: the input has no rows: {', '.join(config.inputs)}")
-    if not config.max_rejects.allows(books.rejected, books.rows_read):
+    if over := config.max_rejects.exceeded(books.reasons, books.rows_read):
         reasons = ", ".join(f"{count} {reason}" for reason, count in books.reasons.items())
+        shown = f", {layout.REPORT} beside it shows them" if config.report else ""
         raise RejectBudgetExceeded(
             f"not published: {books.rejected} of {books.rows_read} rows were rejected ({reasons}), "
-            f"--max_rejects allows {config.max_rejects}; each is in "
-            f"{layout.join(target.work, layout.REJECTS)} with its reason: "
+            f"--max_rejects allows {config.max_rejects.told(over)}; each is in "
+            f"{layout.join(target.left, layout.REJECTS)} with its reason{shown}: "
             "mend them, or raise --max_rejects"
         )
+
+
+def report(
+    info: DatasetInfo, config: ConvertConfig, target: Target, record: RunRecord
+) -> list[str]:
+    """Writes report.html, if it is asked for; returns what of it could not be drawn, and why."""
+    if not config.report:
+        return []
+    manifest = manifest_of(info, config, {})
+    facts = Facts(Dataset(target.work, manifest), record, info.shapes, info.problems)
+    return write_report(facts)
 
 
 def sidecars(info: DatasetInfo, config: ConvertConfig) -> dict[str, bytes]:
@@ -79,7 +111,8 @@ def sidecars(info: DatasetInfo, config: ConvertConfig) -> dict[str, bytes]:
     for feature, names in resolved.classes.items():
         if names:
             files[layout.labels_name(feature)] = "".join(f"{n}\n" for n in names).encode("utf-8")
-    if config.compression == "none":  # TFDS reads no gzip
+    if config.compression == "none" and resolved.schema.sequence is None:
+        # TFDS reads neither gzip nor sequences
         files[layout.FEATURES] = _json(tfds_metadata.features_document(resolved))
     return files
 
@@ -97,17 +130,28 @@ def dataset_info(info: DatasetInfo, config: ConvertConfig) -> bytes:
     return _json(document)
 
 
-def _commit(info: DatasetInfo, config: ConvertConfig, target: Target, context: RunContext) -> str:
+def _commit(
+    info: DatasetInfo,
+    config: ConvertConfig,
+    target: Target,
+    context: RunContext,
+    indexes: Mapping[str, str],
+    base: Base | None,
+) -> str:
     files = sidecars(info, config)
     last = {layout.DATASET_INFO: dataset_info(info, config)} if layout.FEATURES in files else {}
     digests = {name: hashlib.sha256(data).hexdigest() for name, data in {**files, **last}.items()}
-    manifest = manifest_of(info, config, digests).model_dump_json(indent=2).encode() + b"\n"
-    record = finished(context, info, None)
+    digests |= dict(sorted(indexes.items()))
+    of_base = base_entry(base, info) if base else None
+    lines = {folder: line_digest(target.work, folder) for folder in layout.LINES}
+    document = manifest_of(info, config, digests, of_base, lines)
+    manifest = document.model_dump_json(indent=2).encode() + b"\n"
+    warnings = report(info, config, target, finished(context, info, None))
+    record = finished(context, info, None, warnings)
     _write(target.work, {**files, layout.MANIFEST: manifest, layout.RUN: record.to_json(), **last})
     target.tidy()
-    seal = hashlib.sha256(manifest).hexdigest().encode() + b"\n"
-    _write(target.work, {layout.SUCCESS: seal})
-    target.promote()
+    _write(target.work, {layout.SUCCESS: seal_of(manifest)})
+    target.promote([shard.file for shard in info.shards])
     return record.state
 
 

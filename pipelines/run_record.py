@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import os
+import re
 import time
 import uuid
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from importlib import metadata
 from platform import python_version
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field, ValidationError
 
+from schemas import layout
 from schemas.dataset_info import DatasetInfo
 from schemas.errors import RunError
+from schemas.masking import masked
+from schemas.timeline import Timeline
+from transforms.files import open_binary
 
+_SECRET = re.compile(r"secret|passw|token|credential|connection_string|access_key", re.IGNORECASE)
 _PACKAGES = ("recordmill", "apache-beam", "tensorflow", "Pillow", "pyarrow", "protobuf")
+
+PUBLISHED = "published"
 
 
 @dataclass(frozen=True)
@@ -25,16 +35,40 @@ class RunContext:
         run_id: tells this run from all others.
         started: seconds since 1970.
         runner: the Beam runner.
+        command: what was typed, secrets left out; none if it was no command.
+        folder: where it was typed.
     """
 
     run_id: str
     started: float
     runner: str
+    command: tuple[str, ...] = ()
+    folder: str = ""
+
+    def is_of(self, directory: str) -> bool:
+        """Returns whether the run.json in a folder is this run's."""
+        record = read_record(directory)
+        return record is not None and record.run_id == self.run_id
 
     @classmethod
-    def begin(cls, runner: str) -> RunContext:
+    def begin(cls, runner: str, command: Sequence[str] = ()) -> RunContext:
         """Returns the context of a run that begins now."""
-        return cls(uuid.uuid4().hex, time.time(), runner)
+        shown = tuple(map(masked, without_secrets(command)))
+        return cls(uuid.uuid4().hex, time.time(), runner, shown, os.getcwd() if shown else "")
+
+
+class Throughput(BaseModel):
+    """How many records were written when.
+
+    Attributes:
+        begins: seconds from the run's begin to the first interval's.
+        interval: seconds.
+        records: written in each interval, one after the other.
+    """
+
+    begins: float = 0.0
+    interval: int = 1
+    records: tuple[int, ...] = ()
 
 
 class RunRecord(BaseModel):
@@ -42,9 +76,10 @@ class RunRecord(BaseModel):
 
     Attributes:
         run_id: tells this run from all others.
-        state: "published" or "failed".
+        state: "published", "failed", "interrupted", or for a job that nobody waited for,
+            "submitted".
         exit_code: as the command ends.
-        message: why it failed; "" if it did not.
+        message: why it failed, or where a submitted job will tell its end; "" if published.
         runner: the Beam runner.
         started: when, in UTC.
         finished: when, in UTC.
@@ -52,8 +87,16 @@ class RunRecord(BaseModel):
         rows: read.
         records: written.
         rejected: rows.
+        shards: written, or taken from an earlier run.
+        shards_reused: those taken from an earlier run that did not publish.
+        shards_linked: those of the base, under another name.
+        fingerprints: shard file to what decided its bytes, for those who take it as a base.
         records_per_second: over the whole run, start-up and verification included.
         versions: of Python and of the packages that decide bytes.
+        command: what was typed, secrets left out; none if it was no command.
+        folder: where it was typed.
+        throughput: how many records were written when.
+        warnings: what went wrong beside the data, such as a report that could not be drawn.
     """
 
     run_id: str
@@ -67,21 +110,45 @@ class RunRecord(BaseModel):
     rows: int
     records: int
     rejected: int
+    shards: int
+    shards_reused: int
+    shards_linked: int = 0
+    fingerprints: dict[str, str] = {}
     records_per_second: float
     versions: dict[str, str]
+    command: tuple[str, ...] = ()
+    folder: str = ""
+    throughput: Throughput = Field(default_factory=Throughput)
+    warnings: tuple[str, ...] = ()
 
     def to_json(self) -> bytes:
         """Returns the file's content."""
         return self.model_dump_json(indent=2).encode() + b"\n"
 
 
-def finished(context: RunContext, info: DatasetInfo | None, error: RunError | None) -> RunRecord:
+def read_record(directory: str) -> RunRecord | None:
+    """Returns the run.json in a folder; None if there is none that can be read."""
+    path = layout.join(directory, layout.RUN)
+    try:
+        with open_binary(path) as stream:
+            return RunRecord.model_validate_json(stream.read())
+    except (OSError, ValidationError):
+        return None
+
+
+def finished(
+    context: RunContext,
+    info: DatasetInfo | None,
+    error: RunError | None,
+    warnings: Sequence[str] = (),
+) -> RunRecord:
     """Returns the record of a run that ends now.
 
     Args:
         context: who ran.
         info: what was written, if it came that far.
         error: why nothing was published; None if it was.
+        warnings: what went wrong beside the data.
     """
     now = time.time()
     seconds = now - context.started
@@ -89,9 +156,9 @@ def finished(context: RunContext, info: DatasetInfo | None, error: RunError | No
     records = books.written if books else 0
     return RunRecord(
         run_id=context.run_id,
-        state="failed" if error else "published",
+        state=error.state if error else PUBLISHED,
         exit_code=error.exit_code if error else 0,
-        message=str(error) if error else "",
+        message=masked(str(error)) if error else "",
         runner=context.runner,
         started=datetime.fromtimestamp(context.started, timezone.utc),
         finished=datetime.fromtimestamp(now, timezone.utc),
@@ -99,9 +166,59 @@ def finished(context: RunContext, info: DatasetInfo | None, error: RunError | No
         rows=books.rows_read if books else 0,
         records=records,
         rejected=books.rejected if books else 0,
+        shards=len(info.shards) if info else 0,
+        shards_reused=info.reused if info else 0,
+        shards_linked=info.linked if info else 0,
+        fingerprints=dict(info.fingerprints) if info else {},
         records_per_second=round(records / seconds, 1) if seconds else 0.0,
         versions=_versions(),
+        command=context.command,
+        folder=context.folder,
+        throughput=throughput_of(info.timeline if info else Timeline(), context.started),
+        warnings=tuple(warnings),
     )
+
+
+def submitted(context: RunContext, path: str) -> RunRecord:
+    """Returns the record of a run whose job goes on without this process.
+
+    Args:
+        context: who ran.
+        path: the run.json that the job will write at its end.
+    """
+    message = f"submitted; {path} will tell how it ended, and _SUCCESS beside it that it is proven"
+    return finished(context, None, None).model_copy(
+        update={"state": "submitted", "message": message}
+    )
+
+
+def throughput_of(timeline: Timeline, started: float) -> Throughput:
+    """Returns a timeline as seconds since a run began; intervals without a record are 0."""
+    if not timeline.counts:
+        return Throughput()
+    first, last = min(timeline.counts), max(timeline.counts)
+    return Throughput(
+        begins=round(max(0.0, first * timeline.seconds - started), 3),
+        interval=timeline.seconds,
+        records=tuple(timeline.counts.get(index, 0) for index in range(first, last + 1)),
+    )
+
+
+def without_secrets(command: Sequence[str]) -> Iterator[str]:
+    """Yields the parts of a command, "***" in place of passwords, keys and tokens.
+
+    >>> list(without_secrets(["--s3_secret_access_key=abc", "--token", "t", "--key_column=id"]))
+    ['--s3_secret_access_key=***', '--token', '***', '--key_column=id']
+    """
+    hide_next = False
+    for part in command:
+        flag, equals, _ = part.partition("=")
+        secret = flag.startswith("--") and bool(_SECRET.search(flag))
+        if hide_next and not part.startswith("--"):
+            yield "***"
+        else:
+            yield f"{flag}=***" if secret and equals else part
+        hide_next = secret and not equals
 
 
 def _versions() -> dict[str, str]:

@@ -2,28 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.console import Console
 from rich.table import Table
 
 from pipelines.run_record import RunRecord
-from schemas.manifest import Manifest
+from schemas.content import Conflicts, Content, Leak
+from schemas.manifest import BaseEntry, Manifest
+
+_SHOWN_PAIRS = 2
 
 
 def show_summary(console: Console, record: RunRecord, manifest: Manifest, directory: str) -> None:
     """Prints where every row went, split by split."""
-    table = Table("split", *("rows", "records", "rejected", "shards", "MiB"), box=None)
+    frames = ("frames",) if manifest.input.frames is not None else ()
+    table = Table("split", "rows", *frames, "records", "rejected", "shards", "MiB", box=None)
     for column in table.columns[1:]:
         column.justify = "right"
     for name, split in manifest.splits.items():
         size = sum(shard.bytes for shard in split.shards) / 2**20
-        counts = (split.rows, split.records, split.rejected, len(split.shards))
+        written = (split.records,) if split.frames is None else (split.frames, split.records)
+        counts = (split.rows, *written, split.rejected, len(split.shards))
         table.add_row(name, *(f"{count:,}" for count in counts), f"{size:,.1f}")
     if manifest.input.unplaced:
         unplaced = f"{manifest.input.unplaced:,}"
-        table.add_row("(no split)", unplaced, "0", unplaced, "", "")
+        table.add_row("(no split)", unplaced, *("0" for _ in frames), "0", unplaced, "", "")
     console.print(table)
     for line in notes(manifest):
         console.print(line, highlight=False, soft_wrap=True)
+    if manifest.base:
+        console.print(_base_note(manifest.base, record), highlight=False, soft_wrap=True)
+    if record.shards_reused:
+        what = f"{record.shards_reused:,} of {record.shards:,} shards"
+        console.print(f"resumed: {what} were finished by an earlier run", highlight=False)
     rate = f"{record.records:,} records in {record.seconds:,.1f} s"
     console.print(f"proven and published: {directory} ({rate})", highlight=False, soft_wrap=True)
 
@@ -32,9 +44,17 @@ def notes(manifest: Manifest) -> list[str]:
     """Returns what a person should know of a published dataset beyond its counts."""
     reasons = [f"{count:,} {reason}" for reason, count in manifest.input.reasons.items()]
     lines = [f"rejected: {', '.join(reasons)}"] if reasons else []
+    if manifest.input.duplicates:
+        lines.append(f"dropped: {manifest.input.duplicates:,} rows with the image of another row")
+    lines += [f"passed over: {count:,} {what}" for what, count in manifest.input.asides.items()]
+    return lines + content_notes(manifest.content) + oddities(manifest)
+
+
+def oddities(manifest: Manifest) -> list[str]:
+    """Returns what of the splits and classes may not be what was meant."""
     asked = manifest.config.get("splits") or {}
     empty = [name for name in asked if float(asked[name]) > 0 and name not in manifest.splits]
-    lines += [f"note: no row fell into split {name!r}; it was not written" for name in empty]
+    lines = [f"note: no row fell into split {name!r}; it was not written" for name in empty]
     for feature, names in manifest.classes.items():
         numbers = sum(name.lstrip("-").isdigit() for name in names)
         if numbers and numbers < len(names):
@@ -43,3 +63,50 @@ def notes(manifest: Manifest) -> list[str]:
                 "if labels are ids, mend the others, or give --classes"
             )
     return lines
+
+
+def _base_note(base: BaseEntry, record: RunRecord) -> str:
+    kept, new, gone = (sum(counts.values()) for counts in (base.kept, base.new, base.gone))
+    return (
+        f"base {base.version}: {kept:,} records kept, {new:,} new, {gone:,} gone; "
+        f"{base.shards_unchanged:,} of {record.shards:,} shards are unchanged "
+        f"({record.shards_linked:,} not even read)"
+    )
+
+
+def content_notes(content: Content) -> list[str]:
+    """Returns what a person should know of images that stand more than once."""
+    lines = [_leak_note(leak) for leak in content.leaks]
+    if content.conflicts.images:
+        lines.append(f"warning: {_conflict_note(content.conflicts)}: which label is right?")
+    if content.dropped_conflicts.images:
+        what = _conflict_note(content.dropped_conflicts)
+        lines.append(f"warning: {what}, and but one was kept: is it the right one?")
+    lines += [
+        f"note: {count:,} records of {split} repeat the image of another one there"
+        for split, count in content.duplicates.items()
+    ]
+    if content.leaks or content.duplicates:
+        lines.append("      (--deduplicate content keeps one row of each image)")
+    return lines
+
+
+def _leak_note(leak: Leak) -> str:
+    one, two = leak.splits
+    shown = _pairs(leak.examples)
+    return f"warning: {one} and {two} share {_count(leak.images, 'image')} ({shown})"
+
+
+def _conflict_note(conflicts: Conflicts) -> str:
+    verb = "has" if conflicts.images == 1 else "have"
+    shown = _pairs(conflicts.examples)
+    return f"{_count(conflicts.images, 'image')} {verb} more than one label ({shown})"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def _pairs(examples: Sequence[tuple[str, str]]) -> str:
+    shown = ", ".join(f"{one} = {two}" for one, two in examples[:_SHOWN_PAIRS])
+    return f"{shown}, …" if len(examples) > _SHOWN_PAIRS else shown

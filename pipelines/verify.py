@@ -8,20 +8,25 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from pydantic import ValidationError
-
+from pipelines.published import read_file, sealed_manifest
 from schemas import layout
 from schemas.config import Verify
 from schemas.dataset_info import Problem, ShardAudit
-from schemas.errors import ProofError, UsageError
+from schemas.errors import UsageError
 from schemas.features import Schema
 from schemas.manifest import Manifest, ShardEntry
 from schemas.plan import ResolvedSchema
 from transforms.audit import audit_shard
 from transforms.build_examples import num_threads
+from transforms.compare_contents import shard_tally
 from transforms.files import exists, files_below, open_binary
+from transforms.functional.books import wrong_sums
+from transforms.functional.content import Tally, by_bucket, content_of, merge, merge_contents
 from transforms.locate import first_foreign_record
 from transforms.shard_file import ShardFiles
+from transforms.write_lines import line_digest, lines_of
+
+_PASS_RECORDS = 2**20
 
 
 def verify_dataset(directory: str, verify: Verify) -> tuple[Manifest, list[Problem]]:
@@ -52,6 +57,7 @@ def verify_dataset(directory: str, verify: Verify) -> tuple[Manifest, list[Probl
         *_check_strays(directory, manifest),
         *_check_books(directory, manifest),
         *shard_problems,
+        *([] if shard_problems else _check_content(directory, manifest)),
     ]
 
 
@@ -83,21 +89,8 @@ def read_manifest(directory: str) -> Manifest:
 
 
 def _sealed_manifest(directory: str) -> tuple[Manifest, list[Problem]]:
-    mark = layout.join(directory, layout.SUCCESS)
-    if not exists(mark):
-        raise ProofError(
-            f"{directory}: no published dataset, it has no {layout.SUCCESS}; "
-            "expected DIR/NAME/VERSION of one that recordmill convert has published"
-        )
-    path = layout.join(directory, layout.MANIFEST)
-    if not exists(path):
-        raise ProofError(f"{path}: is missing; convert anew, or restore it from a copy")
-    data = _content(path)
-    try:
-        manifest = Manifest.model_validate_json(data)
-    except ValidationError as error:
-        raise ProofError(f"{path}: is no manifest: {error.errors()[0]['msg']}") from error
-    if _content(mark).decode("ascii", "replace").strip() == hashlib.sha256(data).hexdigest():
+    manifest, sealed = sealed_manifest(directory, read_file)
+    if sealed:
         return manifest, []
     return manifest, [Problem(layout.MANIFEST, f"is not the one that {layout.SUCCESS} seals")]
 
@@ -107,7 +100,13 @@ def _check_sidecars(directory: str, manifest: Manifest) -> Iterator[Problem]:
         path = layout.join(directory, name)
         if not exists(path):
             yield Problem(name, "is missing")
-        elif hashlib.sha256(_content(path)).hexdigest() != digest:
+            continue
+        try:
+            content = _content(path)
+        except OSError as error:  # a manifest that was changed may name a folder
+            yield Problem(name, f"cannot be read: {error.strerror or error}")
+            continue
+        if hashlib.sha256(content).hexdigest() != digest:
             yield Problem(name, "is not the file that was published: its sha256 differs")
 
 
@@ -115,23 +114,26 @@ def _check_strays(directory: str, manifest: Manifest) -> Iterator[Problem]:
     """Yields files that a reader's pattern would take for shards, or for their indexes."""
     shards = [shard for entry in manifest.splits.values() for shard in entry.shards]
     known = {shard.file for shard in shards} | {shard.index_file for shard in shards}
-    for pattern in (f"{manifest.name}-*.tfrecord*", f"{layout.RECORDS}/*"):
+    known |= manifest.sidecars.keys()
+    folders = (layout.RECORDS, layout.INDEXES)
+    for pattern in (f"{manifest.name}-*.tfrecord*", *(f"{folder}/*" for folder in folders)):
         for name in files_below(directory, pattern):
             if name not in known:
                 yield Problem(name, "is no part of this dataset, but readers would find it")
 
 
 def _check_books(directory: str, manifest: Manifest) -> Iterator[Problem]:
+    for what in wrong_sums(manifest):
+        yield Problem(layout.MANIFEST, what)
+    yield from _check_rejects(directory, manifest)
+    yield from _check_dropped(directory, manifest)
+    for folder, digest in manifest.lines.items():
+        if line_digest(directory, folder) != digest:
+            yield Problem(folder, "does not hold the lines that were published")
+
+
+def _check_rejects(directory: str, manifest: Manifest) -> Iterator[Problem]:
     books = manifest.input
-    if books.rows != books.records + books.rejected + books.duplicates:
-        yield Problem(layout.MANIFEST, "the rows do not add up")
-    if books.records != sum(split.records for split in manifest.splits.values()):
-        yield Problem(layout.MANIFEST, "the splits' records do not add up to all records")
-    for name, split in manifest.splits.items():
-        if split.rows != split.records + split.rejected + split.duplicates:
-            yield Problem(layout.MANIFEST, f"the rows of split {name!r} do not add up")
-        if split.records != sum(shard.records for shard in split.shards):
-            yield Problem(layout.MANIFEST, f"the shards of split {name!r} do not add up")
     try:
         reasons = Counter(reject["reason"] for reject in read_rejects(directory))
     except (ValueError, LookupError, TypeError) as error:
@@ -142,15 +144,56 @@ def _check_books(directory: str, manifest: Manifest) -> Iterator[Problem]:
         yield Problem(layout.REJECTS, what)
 
 
+def _check_dropped(directory: str, manifest: Manifest) -> Iterator[Problem]:
+    rows = conflicts = 0
+    images = set[str]()
+    try:
+        for line in lines_of(directory, layout.DROPPED):
+            row, rows = json.loads(line), rows + 1
+            if "label" in row:
+                conflicts += 1
+                images.add(row["repeats"])
+    except (ValueError, LookupError, TypeError) as error:
+        yield Problem(layout.DROPPED, f"holds a line that is no dropped row: {error}")
+        return
+    told = manifest.content.dropped_conflicts
+    found, expected = (
+        (rows, conflicts, len(images)),
+        (manifest.input.duplicates, told.records, told.images),
+    )
+    if found != expected:
+        what = "{} rows, {} of them of another label than their image's, of {} images"
+        told_so = f"holds {what.format(*found)}; the manifest tells {what.format(*expected)}"
+        yield Problem(layout.DROPPED, told_so)
+
+
+def _check_content(directory: str, manifest: Manifest) -> Iterator[Problem]:
+    """Compares all images anew; their digests are those of the indexes, which were checked."""
+    shards = [
+        (s, shard.index_file) for s, entry in manifest.splits.items() for shard in entry.shards
+    ]
+    passes = 1 + manifest.input.records // _PASS_RECORDS
+    contents = []
+    for number in range(passes):  # so that memory is bounded, however many images there are
+        total: Tally = {}
+        for split, name in shards:
+            tally = shard_tally(layout.join(directory, name), split)
+            merge(total, by_bucket(tally, passes).get(number, {}))
+        contents.append(content_of(total))
+    found = merge_contents(contents)
+    told = manifest.content.model_copy(update={"dropped_conflicts": found.dropped_conflicts})
+    if found != told:
+        yield Problem(layout.MANIFEST, "does not tell which images are repeated as they are")
+
+
 def read_rejects(directory: str) -> Iterator[dict[str, str]]:
     """Yields every reject of a dataset.
 
     Raises:
         ValueError: at a line that is none.
     """
-    for name in files_below(directory, f"{layout.REJECTS}/rejects-*.jsonl"):
-        for line in _content(layout.join(directory, name)).splitlines():
-            yield json.loads(line)
+    for line in lines_of(directory, layout.REJECTS):
+        yield json.loads(line)
 
 
 def _check_shard(
@@ -171,9 +214,10 @@ def _check_shard(
 
 
 def _other_counts(audit: ShardAudit, expected: ShardEntry) -> Iterator[Problem]:
-    found = (audit.records, audit.size, audit.payload, audit.classes, audit.crc32c)
+    found = (audit.records, audit.frames, audit.size, audit.payload, audit.classes, audit.crc32c)
     published = (
         expected.records,
+        expected.frames,
         expected.bytes,
         expected.payload,
         expected.classes,

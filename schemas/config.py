@@ -11,6 +11,7 @@ from pydantic import BaseModel, ByteSize, ConfigDict, Field, field_validator, mo
 
 from schemas import layout
 from schemas.features import Schema
+from schemas.reject_budget import RejectBudget
 
 FORMAT_VERSION = 1
 """Changes whenever the same input and options would give other bytes."""
@@ -20,42 +21,24 @@ SPLIT_NAME = re.compile(r"[A-Za-z]\w*")
 MAX_SHARDS = 99_999
 """What five digits in a file name can count."""
 
+InputFormat = Literal[
+    "auto",
+    "csv",
+    "tsv",
+    "jsonl",
+    "parquet",
+    "arrow",
+    "folder",
+    "tar",
+    "tfrecord",
+    "coco",
+    "voc",
+    "yolo",
+]
 Decode = Literal["full", "header"]
 Verify = Literal["parse", "decode"]
 
 ShardCount = Annotated[int, Field(ge=1, le=MAX_SHARDS)]
-
-
-class RejectBudget(BaseModel):
-    """How many rows may be rejected before a run fails: a count, or a part of all rows.
-
-    >>> RejectBudget.parse("5%").allows(rejected=5, rows=100)
-    True
-    """
-
-    model_config = ConfigDict(frozen=True)
-
-    amount: Decimal = Field(default=Decimal(0), ge=0)
-    percent: bool = False
-
-    @classmethod
-    def parse(cls, text: str) -> RejectBudget:
-        """Returns the budget that "3" or "0.5%" stands for.
-
-        Raises:
-            ValueError: if the text stands for none.
-        """
-        match = re.fullmatch(r"(\d+)|(\d+(?:\.\d+)?)%", text.strip())
-        if not match or (match[2] and Decimal(match[2]) > 100):
-            raise ValueError(f"expected a number of rows or a percentage like 0.5%, got {text!r}")
-        return cls(amount=Decimal(match[1] or match[2]), percent=bool(match[2]))
-
-    def allows(self, rejected: int, rows: int) -> bool:
-        """Returns whether so many rejects of so many rows are within the budget."""
-        return rejected <= (self.amount * rows / 100 if self.percent else self.amount)
-
-    def __str__(self) -> str:
-        return f"{self.amount}%" if self.percent else str(self.amount)
 
 
 class ConvertConfig(BaseModel):
@@ -67,26 +50,34 @@ class ConvertConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
     inputs: tuple[str, ...] = Field(min_length=1)
-    input_format: Literal["auto", "csv", "tsv", "jsonl", "parquet"] = "auto"
+    input_format: InputFormat = "auto"
     output: str = Field(min_length=1)
     name: str = Field(pattern=r"^[A-Za-z]\w*$")
     version: str = Field(default="1.0.0", pattern=r"^\d+\.\d+\.\d+$")
     dataset_schema: Schema = Field(alias="schema")
     image_root: str | None = None
+    allow_outside_root: bool = False
     columns: dict[str, str] = Field(default_factory=dict)
+    labels: str | None = None
+    join_on: str | None = None
     key_column: str | None = None
+    base: str | None = None
     splits: dict[str, Decimal] | None = None
     split_column: str | None = None
     group_column: str | None = None
     num_shards: Literal["auto"] | ShardCount | dict[str, ShardCount] = "auto"
     shard_size: ByteSize = Field(default=ByteSize(128 * 2**20), gt=0)
+    records_per_shard: Annotated[int, Field(ge=1)] | None = None
     classes: tuple[str, ...] | None = None
     seed: int = 0
     compression: Literal["none", "gzip"] = "none"
+    deduplicate: Literal["none", "content"] = "none"
+    index: bool = False
     decode: Decode = "full"
     verify: Verify = "parse"
     max_rejects: RejectBudget = RejectBudget()
     if_exists: Literal["fail", "skip", "replace"] = "fail"
+    report: bool = True
 
     @field_validator("splits")
     @classmethod
@@ -107,6 +98,18 @@ class ConvertConfig(BaseModel):
         return self
 
     @model_validator(mode="after")
+    def _check_join(self) -> ConvertConfig:
+        if (self.labels is None) != (self.join_on is None):
+            raise ValueError("--labels PATTERN and --join_on COLUMN go together; give both")
+        return self
+
+    @model_validator(mode="after")
+    def _check_records_per_shard(self) -> ConvertConfig:
+        if self.records_per_shard is not None and self.num_shards != "auto":
+            raise ValueError("--records_per_shard and --num_shards both say how many; drop one")
+        return self
+
+    @model_validator(mode="after")
     def _check_num_shards(self) -> ConvertConfig:
         open_list = self.splits is None and self.split_column is not None
         named = self.num_shards.keys() if isinstance(self.num_shards, dict) else set()
@@ -115,10 +118,24 @@ class ConvertConfig(BaseModel):
             raise ValueError(f"--num_shards names split {unknown[0]!r}; there are: {expected}")
         return self
 
+    @model_validator(mode="after")
+    def _check_index(self) -> ConvertConfig:
+        if self.index and self.compression != "none":
+            raise ValueError(
+                "--index tells where records begin, and nobody can seek in a gzip stream; "
+                "leave it out, or choose --compression none"
+            )
+        return self
+
     @property
     def weights(self) -> dict[str, Decimal]:
         """The weight of each split for rows that bring no split of their own."""
         return self.splits or {"train": Decimal(1)}
+
+    @property
+    def fence(self) -> str | None:
+        """The folder that no image may be outside of, or None."""
+        return None if self.allow_outside_root else self.image_root
 
     @property
     def directory(self) -> str:
@@ -132,6 +149,6 @@ class ConvertConfig(BaseModel):
     @property
     def fingerprint(self) -> str:
         """Hex digest of every option that decides the dataset's content."""
-        outside = {"output", "if_exists", "max_rejects", "verify"}
+        outside = {"output", "if_exists", "max_rejects", "verify", "index", "report"}
         document = self.model_dump_json(exclude=outside, by_alias=True)
         return hashlib.sha256(f"{FORMAT_VERSION}\n{document}".encode()).hexdigest()

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from schemas.content import NO_CONTENT, Content
+from schemas.image_tally import ImageTally
 from schemas.plan import Plan
+from schemas.timeline import Timeline
 
 ClassCounts = Mapping[str, Mapping[int, int]]
 """Feature to class id to the number of times that it occurs."""
@@ -24,6 +27,12 @@ class ShardInfo:
         index_crc32c: of the file that indexes its records.
         classes: how often each class occurs.
         images: how many images got which treatment.
+        shapes: what the images look like.
+        timeline: how many records were written when.
+        reused: whether it was finished by an earlier run, and only taken from there.
+        linked: whether it is a shard of the base, and was only given another name.
+        fingerprint: what decided its bytes; "" if that is not known.
+        frames: of all its sequences; None if each record is made from one row.
     """
 
     split: str
@@ -34,6 +43,17 @@ class ShardInfo:
     index_crc32c: int
     classes: ClassCounts
     images: Mapping[str, int] = field(default_factory=dict)
+    shapes: ImageTally = field(default_factory=ImageTally)
+    timeline: Timeline = field(default_factory=Timeline, compare=False)
+    reused: bool = field(default=False, compare=False)
+    linked: bool = field(default=False, compare=False)
+    fingerprint: str = field(default="", compare=False)
+    frames: int | None = None
+
+    @property
+    def rows(self) -> int:
+        """How many rows its records were made from."""
+        return self.records if self.frames is None else self.frames
 
 
 @dataclass(frozen=True)
@@ -75,6 +95,7 @@ class ShardAudit:
         index_crc32c: its checksum.
         classes: how often each class occurs.
         problems: what is wrong with it.
+        frames: of all its sequences; None if each record is made from one row.
     """
 
     split: str
@@ -90,6 +111,7 @@ class ShardAudit:
     index_crc32c: int
     classes: ClassCounts
     problems: tuple[Problem, ...] = ()
+    frames: int | None = None
 
 
 @dataclass(frozen=True)
@@ -98,20 +120,23 @@ class SplitBooks:
 
     Attributes:
         rows: placed in the split.
-        written: became records, as counted by re-reading them.
+        written: records, as counted by re-reading them.
         rejected: did not.
         duplicates: were dropped for repeating another row's content.
+        frames: became frames of these records, likewise; None if each record is one row.
     """
 
     rows: int = 0
     written: int = 0
     rejected: int = 0
     duplicates: int = 0
+    frames: int | None = None
 
     @property
     def balanced(self) -> bool:
         """Whether every row is accounted for."""
-        return self.rows == self.written + self.rejected + self.duplicates
+        written = self.written if self.frames is None else self.frames
+        return self.rows == written + self.rejected + self.duplicates
 
 
 @dataclass(frozen=True)
@@ -134,6 +159,12 @@ class Books:
     def written(self) -> int:
         """Records in the dataset."""
         return sum(split.written for split in self.splits.values())
+
+    @property
+    def frames(self) -> int | None:
+        """Rows that became frames of these records; None if each record is one row."""
+        counts = [split.frames for split in self.splits.values() if split.frames is not None]
+        return sum(counts) if counts else None
 
     @property
     def rejected(self) -> int:
@@ -162,6 +193,14 @@ class DatasetInfo:
         shards: one audit a shard, in order.
         images: how many images got which treatment.
         problems: why it must not be published, if anything speaks against it.
+        content: which images are repeated.
+        asides: what the sources hold that makes no row, to how many.
+        shapes: what the images look like.
+        timeline: how many records were written when.
+        reused: how many of the shards were finished by an earlier run.
+        linked: how many of them are the base's, under another name.
+        treatments: split and number of a shard to how many of its images got which treatment.
+        fingerprints: shard file to what decided its bytes, where that is known.
     """
 
     plan: Plan
@@ -169,3 +208,13 @@ class DatasetInfo:
     shards: tuple[ShardAudit, ...]
     images: Mapping[str, int]
     problems: tuple[Problem, ...]
+    content: Content = NO_CONTENT
+    asides: Mapping[str, int] = field(default_factory=dict)
+    shapes: ImageTally = field(default_factory=ImageTally)
+    timeline: Timeline = field(default_factory=Timeline, compare=False)
+    reused: int = 0
+    linked: int = 0
+    treatments: Mapping[tuple[str, int], Mapping[str, int]] = field(
+        default_factory=dict, compare=False
+    )
+    fingerprints: Mapping[str, str] = field(default_factory=dict, compare=False)

@@ -10,6 +10,8 @@ class RunError(Exception):
     """Ends a run with a message for a person: what, where, what was expected, what to do."""
 
     exit_code = 1
+    state = "failed"
+    """As run.json tells it."""
 
 
 class UsageError(RunError):
@@ -30,7 +32,29 @@ class RejectBudgetExceeded(RunError):
     exit_code = 4
 
 
+class SchemaError(ValueError):
+    """What is wrong with one part of a schema in the light of another.
+
+    Attributes:
+        place: where, as keys from the top of the document.
+    """
+
+    def __init__(self, message: str, *place: str) -> None:
+        super().__init__(message)
+        self.place = place
+
+
 class DatasetExists(RunError):
-    """A published dataset is already there, and `--if_exists` is `fail`."""
+    """A published dataset is already there (`--if_exists fail`), or a run is making it."""
 
     exit_code = 5
+
+
+class Interrupted(RunError):
+    """Ended from outside, by a signal: 128 and its number, as shells have it."""
+
+    state = "interrupted"
+
+    def __init__(self, message: str, signal_number: int) -> None:
+        super().__init__(message)
+        self.exit_code = 128 + signal_number

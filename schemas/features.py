@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 from functools import cached_property
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     BaseModel,
@@ -18,7 +18,12 @@ from pydantic import (
     model_validator,
 )
 
+from schemas.box_settings import BoxSettings
+from schemas.errors import SchemaError
 from schemas.image_settings import ImageSettings
+from schemas.mask_settings import MaskSettings
+from schemas.sequence_settings import SequenceSettings
+from schemas.spelling import did_you_mean
 
 
 class Kind(str, Enum):
@@ -36,6 +41,12 @@ class Origin(str, Enum):
     CLASS_NAME = "class_name"  # of the label in a column: its text, whatever the label's own form
     IMAGE = "image"  # a fact of the image
     KEY = "key"
+    BOX = "box"  # of each box: a side, or all four in some order, as fractions of the picture
+    AREA = "area"  # of each object, in a column: in pixels of the picture as it is stored
+    MASK = "mask"  # the class of each pixel: from a picture of them, whose path is in a column
+    SEGMENTATION = "segmentation"  # the same, drawn from the objects' outlines in a column
+    FLAT = "flat"  # the values of a list of lists, one after the other
+    ROW_LENGTHS = "row_lengths"  # and how many of them each list has
 
 
 class ImageFact(str, Enum):
@@ -65,6 +76,28 @@ _TEXT_FACTS = frozenset(
     }
 )
 KIND_OF_FACT = {fact: Kind.BYTES if fact in _TEXT_FACTS else Kind.INT64 for fact in ImageFact}
+
+
+BOX_SIDES = ("xmin", "ymin", "xmax", "ymax")
+BOX_ORDERS = ("xyxy", "yxyx", "xywh", "cxcywh")
+
+_SETTLED_KINDS = {
+    Origin.BOX: Kind.FLOAT,
+    Origin.AREA: Kind.FLOAT,
+    Origin.MASK: Kind.BYTES,
+    Origin.SEGMENTATION: Kind.BYTES,
+    Origin.ROW_LENGTHS: Kind.INT64,
+}
+NO_COLUMN = (Origin.IMAGE, Origin.KEY, Origin.BOX)
+"""Sources that name no column: boxes have theirs in the schema's `boxes:` block."""
+
+_OF_A_PICTURE = (Origin.IMAGE, Origin.BOX, Origin.AREA, Origin.MASK, Origin.SEGMENTATION)
+"""Sources that only a frame of a sequence has."""
+
+_SORTS = (
+    "column:NAME, class_name:COLUMN, image:FACT, key, box:SIDE, area:COLUMN, mask:COLUMN, "
+    "segmentation:COLUMN, flat:COLUMN or row_lengths:COLUMN"
+)
 
 
 class Missing(str, Enum):
@@ -99,12 +132,16 @@ class Source(BaseModel):
         """
         origin, _, name = text.partition(":")
         if origin not in {o.value for o in Origin} or bool(name) == (origin == Origin.KEY.value):
-            raise ValueError(
-                f"{text!r} is no source; write column:NAME, class_name:COLUMN, image:FACT or key"
-            )
+            guess = did_you_mean(origin, [o.value for o in Origin])
+            raise ValueError(f"{text!r} is no source{guess}; write {_SORTS}")
         if origin == Origin.IMAGE.value and name not in {f.value for f in ImageFact}:
             facts = ", ".join(f.value for f in ImageFact)
-            raise ValueError(f"{name!r} is no fact of an image; expected one of: {facts}")
+            guess = did_you_mean(name, [f.value for f in ImageFact])
+            raise ValueError(f"{name!r} is no fact of an image{guess}; expected one of: {facts}")
+        if origin == Origin.BOX.value and name not in BOX_SIDES + BOX_ORDERS:
+            expected = ", ".join(BOX_SIDES + BOX_ORDERS)
+            guess = did_you_mean(name, BOX_SIDES + BOX_ORDERS)
+            raise ValueError(f"{name!r} is nothing of a box{guess}; expected one of: {expected}")
         return cls(origin=Origin(origin), name=name)
 
     def __str__(self) -> str:
@@ -124,8 +161,14 @@ class Feature(BaseModel):
     Attributes:
         kind: which list of `tf.train.Feature` holds it.
         sources: where the value comes from; of several, the first that the table has.
-        shape: None for one value, (n,) for exactly n, () for any number.
-        classes: whether values are class labels: names become ids, integers stay.
+        shape: None for one value, (n,) for exactly n, () for any number; (n, m) for n lists of m,
+            one after the other; (None, m) for any number of lists of m.
+        classes: whether values are class labels: names become ids, integers stay. Of a mask: that
+            its ids have names.
+        label_offset: what is added to every label, so that 0 is left for the background.
+        per: "record"; or "frame", of those that make a sequence.
+        per_box: whether there is one item for each box, which goes when its box is dropped.
+        single: whether one value in place of a list is a list of one.
         missing: what becomes of a row without a value.
         default: the value of a row without one.
         separator: what parts a list's items within one CSV or TSV field.
@@ -137,24 +180,53 @@ class Feature(BaseModel):
     sources: Annotated[tuple[Source, ...], BeforeValidator(_sources), Field(min_length=1)] = Field(
         alias="from"
     )
-    shape: tuple[Annotated[int, Field(gt=0)], ...] | None = Field(default=None, max_length=1)
+    shape: tuple[Annotated[int, Field(gt=0)] | None, ...] | None = None
     classes: bool = False
+    label_offset: Literal[0, 1] = 0
+    per: Literal["record", "frame"] = "record"
+    per_box: bool = False
+    single: bool = False
     missing: Missing = Missing.REQUIRED
     default: StrictBool | StrictInt | StrictFloat | StrictStr | None = None
     separator: str = Field(default="|", min_length=1)
 
     @model_validator(mode="after")
     def _check(self) -> Feature:
-        fact = self.image_fact
-        if fact and self.kind is not KIND_OF_FACT[fact]:
-            raise ValueError(f"image:{fact.value} is of kind {KIND_OF_FACT[fact].value}")
-        if self.classes and self.kind is not Kind.INT64:
-            raise ValueError("a feature with classes holds their ids: its kind is int64")
+        self._check_kind()
+        self._check_shape()
+        if self.is_mask and self.missing is not Missing.REQUIRED:
+            raise ValueError("a picture without a mask is rejected: a mask cannot be empty")
+        if self.label_offset and not self.classes:
+            raise ValueError("label_offset is that of class labels: it goes with classes: true")
+        if self.single and self.shape != ():
+            raise ValueError("single: true is for lists of any length: for shape: []")
         if self.default is not None and (self.shape is not None or self.classes):
             raise ValueError("only a single value that is no class can have a default")
         if self.default is not None and not self._holds(self.default):
             raise ValueError(f"the default {self.default!r} is no {self.kind.value}")
         return self
+
+    def _check_kind(self) -> None:
+        fact = self.image_fact
+        settled = KIND_OF_FACT[fact] if fact else _SETTLED_KINDS.get(self.source.origin)
+        if settled and self.kind is not settled:
+            raise ValueError(f"{self.source} is of kind {settled.value}")
+        if self.classes and self.kind is not Kind.INT64 and not self.is_mask:
+            raise ValueError("a feature with classes holds their ids: its kind is int64")
+
+    def _check_shape(self) -> None:
+        if self.shape and (None in self.shape[1:] or self.shape == (None,)):
+            raise ValueError("only the first of several sizes can be open, as in [null, 4]")
+        settled: tuple[int | None, ...] | None = ()
+        if self.is_mask:
+            settled = None
+        elif self.source.origin is Origin.BOX and self.source.name in BOX_ORDERS:
+            settled = (None, 4)
+        elif not self.of_boxes and self.source.origin not in (Origin.FLAT, Origin.ROW_LENGTHS):
+            return
+        if self.shape != settled:
+            expected = "[null, 4]" if settled else "not said" if settled is None else "[]"
+            raise ValueError(f"the shape of {self.source} has to be {expected}")
 
     def _holds(self, value: bool | int | float | str) -> bool:
         """Whether the feature's kind can hold a value as it is."""
@@ -178,15 +250,35 @@ class Feature(BaseModel):
 
     @property
     def optional(self) -> bool:
-        """Whether an example may hold an empty list for this feature."""
+        """Whether an example may hold any number of values for this feature."""
+        if self.has_open_rows:
+            return False
         return self.shape == () or (self.missing is Missing.EMPTY and self.default is None)
+
+    @property
+    def has_open_rows(self) -> bool:
+        """Whether it is any number of lists, all of one length."""
+        return bool(self.shape) and self.shape[0] is None  # type: ignore[index]
+
+    @property
+    def is_mask(self) -> bool:
+        """Whether it is a mask: a picture of class ids."""
+        return self.source.origin in (Origin.MASK, Origin.SEGMENTATION)
+
+    @property
+    def of_boxes(self) -> bool:
+        """Whether it has one item for each box."""
+        return self.per_box or self.source.origin in (Origin.BOX, Origin.AREA)
+
+    @property
+    def of_picture(self) -> bool:
+        """Whether it cannot be had without a picture."""
+        return self.per_box or any(source.origin in _OF_A_PICTURE for source in self.sources)
 
     @property
     def column(self) -> str | None:
         """The schema's name of the column that the value comes from, if from a column."""
-        if self.source.origin in (Origin.COLUMN, Origin.CLASS_NAME):
-            return self.source.name
-        return None
+        return None if self.source.origin in NO_COLUMN else self.source.name
 
 
 class Schema(BaseModel):
@@ -198,6 +290,9 @@ class Schema(BaseModel):
         features: Example key to feature.
         every_column: take every column of the table as a feature, by its type.
         image: how images are found and checked.
+        boxes: how the table writes boxes, and what becomes of bad ones.
+        masks: what masks are drawn on, and how they are stored.
+        sequence: which rows make one record, a `tf.train.SequenceExample`; None for one a row.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -207,12 +302,50 @@ class Schema(BaseModel):
     features: dict[str, Feature] = Field(default_factory=dict)
     every_column: bool = False
     image: ImageSettings = ImageSettings()
+    boxes: BoxSettings = BoxSettings()
+    masks: MaskSettings = MaskSettings()
+    sequence: SequenceSettings | None = None
 
     @model_validator(mode="after")
     def _check(self) -> Schema:
         if not self.features and not self.every_column:
             raise ValueError("a schema needs features, or every_column: true")
+        if any(f.per_box or f.source.origin is Origin.AREA for f in self.features.values()):
+            self._need(
+                self.has_boxes, "a feature for each box needs boxes: add one from box:xmin, …"
+            )
+        if self.has_boxes or self.mask_feature:
+            self._need(self.has_image, "boxes and masks need their picture: add one from image:…")
+        self._need(
+            sum(f.is_mask for f in self.features.values()) <= 1, "a schema has one mask at most"
+        )
+        self._check_sequence()
         return self
+
+    def _check_sequence(self) -> None:
+        frames = [name for name, feature in self.features.items() if feature.per == "frame"]
+        if self.sequence is None:
+            if frames:
+                what = "per: frame is for sequences: add a block sequence: {group: C, order: C}"
+                raise SchemaError(what, "features", frames[0], "per")
+            return
+        if self.every_column:
+            what = "a sequence needs to know which features are per: frame: name them"
+            raise SchemaError(what, "every_column")
+        if not frames:
+            what = "a sequence needs a feature of its frames: mark it per: frame"
+            raise SchemaError(what, "sequence")
+        for name, feature in self.features.items():
+            if feature.has_open_rows:
+                what = "a sequence holds no shape [null, n]; write [] for any number"
+                raise SchemaError(what, "features", name, "shape")
+            if feature.per == "record" and feature.of_picture:
+                what = "a sequence has a picture for each frame: mark the feature per: frame"
+                raise SchemaError(what, "features", name)
+
+    def _need(self, given: bool, what: str) -> None:
+        if not given:
+            raise ValueError(what)
 
     @cached_property
     def has_image(self) -> bool:
@@ -220,9 +353,47 @@ class Schema(BaseModel):
         return any(f.image_fact for f in self.features.values())
 
     @cached_property
+    def frame_features(self) -> dict[str, Feature]:
+        """The features of each frame of a sequence."""
+        return {name: f for name, f in self.features.items() if f.per == "frame"}
+
+    @cached_property
+    def context_features(self) -> dict[str, Feature]:
+        """The features that a record has once: all, where it is no sequence."""
+        return {name: f for name, f in self.features.items() if f.per == "record"}
+
+    @cached_property
+    def has_boxes(self) -> bool:
+        """Whether any feature is taken from boxes."""
+        return any(f.source.origin is Origin.BOX for f in self.features.values())
+
+    @cached_property
+    def mask_feature(self) -> str | None:
+        """The Example key of the mask, if there is one."""
+        return next((key for key, feature in self.features.items() if feature.is_mask), None)
+
+    @cached_property
     def class_features(self) -> tuple[str, ...]:
         """The Example keys of the features that hold class labels, in order."""
+        return tuple(k for k, f in self.features.items() if f.classes and not f.is_mask)
+
+    @cached_property
+    def named_features(self) -> tuple[str, ...]:
+        """The Example keys of the features whose ids have names: labels, and those of a mask."""
         return tuple(key for key, feature in self.features.items() if feature.classes)
+
+    def labels_of(self, name: str) -> Feature | None:
+        """Returns the feature that takes a named feature's labels from the table.
+
+        Of a mask that is drawn, those of its objects; None for a mask that is a file.
+        """
+        feature = self.features[name]
+        if not feature.is_mask:
+            return feature
+        if feature.source.origin is Origin.MASK:
+            return None
+        source = Source(origin=Origin.COLUMN, name=self.masks.labels)
+        return Feature(kind=Kind.INT64, sources=(source,), shape=(), classes=True)
 
     @property
     def image_feature(self) -> str | None:

@@ -12,7 +12,14 @@ DATASET_INFO = "dataset_info.json"
 SCHEMA = "schema.pbtxt"
 RECORDS = "records"
 REJECTS = "rejects"
+DROPPED = "dropped"
+LINES = (REJECTS, DROPPED)
+"""The folders of lines that stand in no fixed order."""
+
+INDEXES = "idx"
 REPORT = "report.html"
+STAGING = ".staging"
+"""Holds the images that tables had embedded, while a run lasts."""
 
 SIDECARS = (FEATURES, DATASET_INFO, SCHEMA, MANIFEST, RUN, REPORT, SUCCESS)
 """The files beside the shards whose names are fixed."""
@@ -24,6 +31,16 @@ _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 def is_url(path: str) -> bool:
     """Returns whether a path is in an object store, and not on this machine."""
     return bool(_URL.match(path))
+
+
+def is_staged(path: str) -> bool:
+    """Returns whether a file is one that a run makes for itself and deletes in the end."""
+    return f"/{STAGING}/" in path
+
+
+def is_web(path: str) -> bool:
+    """Returns whether a path is a web address."""
+    return path[:8].lower().startswith(("http://", "https://"))
 
 
 def join(folder: str, *names: str) -> str:
@@ -57,6 +74,17 @@ def shard_name(name: str, split: str, index: int, count: int, compression: str =
 def records_name(split: str, index: int, count: int) -> str:
     """Returns the path of the index of one shard's records, below the dataset's folder."""
     return f"{RECORDS}/records-{split}-{index:05d}-of-{count:05d}.parquet"
+
+
+def index_name(shard: str) -> str:
+    """Returns the path of the index that DALI and PyTorch readers take, of one shard.
+
+    In a folder of its own: beside the shards, their readers' patterns would take it for one.
+
+    >>> index_name("birds-train.tfrecord-00003-of-00016")
+    'idx/birds-train.tfrecord-00003-of-00016.idx'
+    """
+    return f"{INDEXES}/{shard}.idx"
 
 
 def labels_name(feature: str) -> str:

@@ -3,19 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+)
 
 from schemas.config import FORMAT_VERSION, ConvertConfig
-from schemas.dataset_info import ClassCounts, DatasetInfo, ShardAudit
+from schemas.content import Content
+from schemas.dataset_info import ClassCounts, DatasetInfo, ShardAudit, SplitBooks
 from schemas.features import Schema
+from schemas.masking import masked_url
 from schemas.plan import ResolvedSchema
 
-_RUN_ONLY = {"output", "if_exists"}
+_RUN_ONLY = {"output", "if_exists", "report"}
 
 
-class ShardEntry(BaseModel):
+class _Counted(BaseModel):
+    """Records that were counted.
+
+    Attributes:
+        frames: of all of them, if they are sequences; otherwise it is not written.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    frames: int | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_no_frames(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        document: dict[str, Any] = handler(self)
+        if self.frames is None:
+            document.pop("frames", None)
+        return document
+
+
+class ShardEntry(_Counted):
     """One shard as published: file names are relative to the dataset's folder."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -29,10 +57,11 @@ class ShardEntry(BaseModel):
     index_file: str
     index_sha256: str
     classes: dict[str, dict[int, int]]
+    images: dict[str, int]
 
 
-class SplitEntry(BaseModel):
-    """One split as published, with where its rows went."""
+class SplitEntry(_Counted):
+    """One split as published, with where its rows went: of sequences, to `frames` of `records`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -42,9 +71,14 @@ class SplitEntry(BaseModel):
     duplicates: int
     shards: tuple[ShardEntry, ...]
 
+    @property
+    def written(self) -> int:
+        """How many rows the records were made from."""
+        return self.records if self.frames is None else self.frames
 
-class InputEntry(BaseModel):
-    """What was read, and what of it was refused."""
+
+class InputEntry(_Counted):
+    """What was read, what of it was refused, and what made no row at all."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -54,6 +88,34 @@ class InputEntry(BaseModel):
     duplicates: int
     unplaced: int
     reasons: dict[str, int]
+    asides: dict[str, int] = Field(default_factory=dict)
+
+    @property
+    def written(self) -> int:
+        """How many rows the records were made from."""
+        return self.records if self.frames is None else self.frames
+
+
+class BaseEntry(BaseModel):
+    """What became of the dataset that this one was made from.
+
+    Attributes:
+        version: of the base.
+        manifest_sha256: of its manifest.
+        kept: split to its records of the base.
+        new: split to its other records.
+        gone: split of the base to its records that are not in it any more.
+        shards_unchanged: how many shards are those of the base, to the byte.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    version: str
+    manifest_sha256: str
+    kept: dict[str, int]
+    new: dict[str, int]
+    gone: dict[str, int]
+    shards_unchanged: int
 
 
 class Manifest(BaseModel):
@@ -69,8 +131,12 @@ class Manifest(BaseModel):
         classes: feature to its class names.
         input: where all rows went.
         images: how many images got which treatment.
+        content: which images are repeated, within splits and across them.
         splits: where each split's rows went, and its shards.
         sidecars: the other files' digests.
+        lines: rejects and dropped rows to the digest of their lines, in any order; none where an
+            earlier release has published.
+        base: what became of the dataset that this one was made from, if any.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -84,8 +150,11 @@ class Manifest(BaseModel):
     classes: dict[str, tuple[str, ...]]
     input: InputEntry
     images: dict[str, int]
+    content: Content
     splits: dict[str, SplitEntry]
     sidecars: dict[str, str]
+    lines: dict[str, str] = {}
+    base: BaseEntry | None = None
 
     @property
     def resolved(self) -> ResolvedSchema:
@@ -93,7 +162,13 @@ class Manifest(BaseModel):
         return ResolvedSchema(self.dataset_schema, self.classes)
 
 
-def manifest_of(info: DatasetInfo, config: ConvertConfig, sidecars: Mapping[str, str]) -> Manifest:
+def manifest_of(
+    info: DatasetInfo,
+    config: ConvertConfig,
+    sidecars: Mapping[str, str],
+    base: BaseEntry | None = None,
+    lines: Mapping[str, str] = MappingProxyType({}),
+) -> Manifest:
     """Returns the manifest of a proven dataset."""
     books = info.books
     return Manifest(
@@ -101,7 +176,7 @@ def manifest_of(info: DatasetInfo, config: ConvertConfig, sidecars: Mapping[str,
         name=config.name,
         version=config.version,
         fingerprint=config.fingerprint,
-        config=config.model_dump(mode="json", exclude=_RUN_ONLY),
+        config=_masked(config.model_dump(mode="json", exclude=_RUN_ONLY)),
         dataset_schema=info.plan.resolved.schema,
         classes=dict(info.plan.resolved.classes),
         input=InputEntry(
@@ -111,25 +186,43 @@ def manifest_of(info: DatasetInfo, config: ConvertConfig, sidecars: Mapping[str,
             duplicates=sum(split.duplicates for split in books.splits.values()),
             unplaced=books.unplaced,
             reasons=dict(books.reasons),
+            asides=dict(info.asides),
+            frames=books.frames,
         ),
         images=dict(info.images),
+        content=info.content,
         splits={split: _split_entry(info, split) for split in info.plan.shards},
         sidecars=dict(sidecars),
+        lines=dict(lines),
+        base=base,
     )
 
 
+def _masked(options: dict[str, Any]) -> dict[str, Any]:
+    """Returns options without what a web address among them keeps secret."""
+    paths: dict[str, Any] = {"inputs": [masked_url(path) for path in options["inputs"]]}
+    if options.get("image_root"):
+        paths["image_root"] = masked_url(options["image_root"])
+    return {**options, **paths}
+
+
 def _split_entry(info: DatasetInfo, split: str) -> SplitEntry:
-    books = info.books.splits[split]
+    books = info.books.splits.get(split, SplitBooks())
     return SplitEntry(
         rows=books.rows,
         records=books.written,
         rejected=books.rejected,
         duplicates=books.duplicates,
-        shards=tuple(_shard_entry(audit) for audit in info.shards if audit.split == split),
+        shards=tuple(
+            _shard_entry(audit, info.treatments.get((split, audit.index), {}))
+            for audit in info.shards
+            if audit.split == split
+        ),
+        frames=books.frames,
     )
 
 
-def _shard_entry(audit: ShardAudit) -> ShardEntry:
+def _shard_entry(audit: ShardAudit, images: Mapping[str, int]) -> ShardEntry:
     return ShardEntry(
         file=audit.file,
         records=audit.records,
@@ -140,6 +233,8 @@ def _shard_entry(audit: ShardAudit) -> ShardEntry:
         index_file=audit.index_file,
         index_sha256=audit.index_sha256,
         classes=_plain(audit.classes),
+        images=dict(sorted(images.items())),
+        frames=audit.frames,
     )
 
 

@@ -49,8 +49,11 @@ class Plan:
         resolved: the settled schema.
         shards: split to its number of shards.
         rows: how many rows the survey saw.
+        starts: split to where in the order each of its shards but the first begins, if they are to
+            hold a number of records; otherwise they are equal ranges.
     """
 
     resolved: ResolvedSchema
     shards: Mapping[str, int]
     rows: int
+    starts: Mapping[str, tuple[int, ...]] = field(default_factory=dict)

@@ -6,6 +6,9 @@ import json
 from dataclasses import dataclass
 from enum import Enum
 
+from schemas.masking import masked_source, masked_url
+from schemas.records import source_of
+
 
 class Reason(str, Enum):
     """Why a row was rejected. The list is closed: reports and budgets count by it."""
@@ -32,6 +35,10 @@ class Reason(str, Enum):
     BAD_BOX = "bad_box"
     UNMATCHED_JOIN = "unmatched_join"
     OUTSIDE_ROOT = "outside_root"
+
+    DUPLICATE_ORDER = "duplicate_order"
+    CONTEXT_DIFFERS = "context_differs"
+    SEQUENCE_BROKEN = "sequence_broken"
 
 
 class RecordError(Exception):
@@ -74,15 +81,15 @@ class Reject:
     @classmethod
     def of_malformed_row(cls, file: str, line: int, detail: str) -> Reject:
         """Returns the reject of a row that is too broken to have a key."""
-        return cls("", "", f"{file}:{line}", Reason.MALFORMED_ROW, detail)
+        return cls("", "", source_of(file, line), Reason.MALFORMED_ROW, detail)
 
     def to_json(self) -> str:
-        """Returns one line of rejects/rejects-*.jsonl."""
+        """Returns one line of rejects/rejects-*.jsonl, without what a web address keeps secret."""
         line = json.dumps(
             {
-                "key": self.key,
-                "uri": self.uri,
-                "source": self.source,
+                "key": masked_url(self.key),
+                "uri": masked_url(self.uri),
+                "source": masked_source(self.source),
                 "reason": self.reason.value,
                 "detail": self.detail,
             },

@@ -9,23 +9,39 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from schemas.features import Feature, Kind
+from schemas.features import Feature, Kind, Origin
 from schemas.plan import ResolvedSchema
 
 _CORE = "tensorflow_datasets.core.features"
 _DTYPES = {Kind.INT64: "int64", Kind.FLOAT: "float32", Kind.BYTES: "string"}
+_FLAT_VALUES, _ROW_LENGTHS = "/ragged_flat_values", "/ragged_row_lengths_0"
 FILE_TEMPLATE = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
 
 
 def features_document(resolved: ResolvedSchema) -> dict[str, Any]:
     """Returns features.json: each feature as TFDS's own type."""
-    features = {
-        name: _image()
-        if name == resolved.schema.encoded_image
-        else _feature(feature, len(resolved.classes.get(name, ())))
-        for name, feature in resolved.schema.features.items()
-    }
-    return _typed("features_dict.FeaturesDict", {"featuresDict": {"features": features}})
+    schema = resolved.schema
+    features: dict[str, Any] = {}
+    for name, feature in schema.features.items():
+        num_classes = len(resolved.classes.get(name, ()))
+        if name == schema.encoded_image:
+            features[name] = _image()
+        elif feature.is_mask:
+            features[name] = _mask(schema.masks.bit_depth, num_classes)
+        else:
+            features[name] = _feature(feature, num_classes)
+    return _typed("features_dict.FeaturesDict", {"featuresDict": {"features": _joined(features)}})
+
+
+def _joined(features: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns features with each pair that TFDS writes a list of lists as put together."""
+    joined = dict(features)
+    for name in features:
+        whole = name.removesuffix(_FLAT_VALUES)
+        if name != whole and whole + _ROW_LENGTHS in features and whole not in features:
+            del joined[whole + _ROW_LENGTHS]
+            joined[whole] = _sequence(joined.pop(name), -1)
+    return joined
 
 
 def dataset_info_document(
@@ -61,13 +77,17 @@ def _split(name: str, shards: Sequence[tuple[int, int]]) -> dict[str, Any]:
 
 
 def _feature(feature: Feature, num_classes: int) -> dict[str, Any]:
+    if feature.source.origin is Origin.BOX and feature.source.name == "yxyx":
+        return _sequence(_box(), -1)
     item = _scalar(feature, num_classes)
     if feature.optional:
         return _sequence(item, -1)
     if feature.shape is None:
         return item
-    if num_classes or feature.kind is Kind.BYTES:
-        return _sequence(item, feature.shape[0])
+    if num_classes or (feature.kind is Kind.BYTES and len(feature.shape) == 1):
+        for size in reversed(feature.shape):
+            item = _sequence(item, size or -1)
+        return item
     return _typed("tensor_feature.Tensor", {"tensor": _tensor(feature.kind, feature.shape)})
 
 
@@ -86,14 +106,29 @@ def _image() -> dict[str, Any]:
     return _typed("image_feature.Image", {"image": {"dtype": "uint8", "shape": shape}})
 
 
+def _mask(bit_depth: int, num_classes: int) -> dict[str, Any]:
+    """A picture of class ids; where the ids have names, TFDS knows them."""
+    shape = {"dimensions": ["-1", "-1", "1"]}
+    image = {"dtype": f"uint{bit_depth}", "shape": shape, "encodingFormat": "png"}
+    if not num_classes:
+        return _typed("image_feature.Image", {"image": image})
+    named = {**image, "label": {"numClasses": str(num_classes)}, "useColormap": True}
+    return _typed("labeled_image.LabeledImage", {"image": named})
+
+
+def _box() -> dict[str, Any]:
+    box = {"bboxFormat": "REL_YXYX", "dtype": "float32", "shape": {"dimensions": ["4"]}}
+    return _typed("bounding_boxes.BBoxFeature", {"boundingBox": box})
+
+
 def _sequence(item: dict[str, Any], length: int) -> dict[str, Any]:
     return _typed(
         "sequence_feature.Sequence", {"sequence": {"feature": item, "length": str(length)}}
     )
 
 
-def _tensor(kind: Kind, shape: tuple[int, ...]) -> dict[str, Any]:
-    dimensions = {"dimensions": [str(n) for n in shape]} if shape else {}
+def _tensor(kind: Kind, shape: tuple[int | None, ...]) -> dict[str, Any]:
+    dimensions = {"dimensions": [str(n or -1) for n in shape]} if shape else {}
     return {"dtype": _DTYPES[kind], "encoding": "none", "shape": dimensions}
 
 

@@ -6,7 +6,6 @@ import hashlib
 import io
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any
 
 import google_crc32c
 import pyarrow as pa
@@ -20,12 +19,13 @@ from transforms.files import open_binary
 from transforms.functional.framing import FRAME_BYTES
 from transforms.functional.record_index import index_mismatch
 from transforms.locate import first_line, locate_fault, with_key
-from transforms.progress import PULSE
+from transforms.progress import advance
 from transforms.shard_file import DAMAGED_GZIP, Digests, ShardFiles, digests, local_copy
 from transforms.tensorflow_reader import (
     BadImageError,
-    decode_images,
-    parse_spec,
+    ParsedBatch,
+    UnevenSequenceError,
+    parse_batch,
     record_batches,
     tensorflow,
 )
@@ -33,9 +33,16 @@ from transforms.tensorflow_reader import (
 
 @dataclass
 class _Contents:
-    """What TensorFlow read: the length of each record, and how often each class occurs."""
+    """What TensorFlow read.
+
+    Attributes:
+        lengths: of each record.
+        frames: of each record, if it is a sequence.
+        classes: how often each class occurs.
+    """
 
     lengths: list[int] = field(default_factory=list)
+    frames: list[int] | None = None
     classes: dict[str, Counter[int]] = field(default_factory=dict)
 
 
@@ -70,6 +77,7 @@ def audit_shard(shard: ShardFiles, resolved: ResolvedSchema, verify: Verify) -> 
         index_crc32c=of_index[1],
         classes={name: dict(sorted(counts.items())) for name, counts in contents.classes.items()},
         problems=tuple(problems),
+        frames=None if contents.frames is None else sum(contents.frames),
     )
 
 
@@ -79,29 +87,36 @@ def _read(
     """Parses every record; the first that is broken ends the reading, and is located."""
     tf = tensorflow()
     contents = _Contents(classes={name: Counter() for name in resolved.schema.class_features})
-    spec = parse_spec(resolved)
+    contents.frames = [] if resolved.schema.sequence else None
     why = "TensorFlow ends before the file does"  # it takes some bytes at the end for none
     try:
         for batch in record_batches(path):
-            parsed = tf.io.parse_example(batch, spec)
+            parsed = parse_batch(batch, resolved)
             if decode:
-                decode_images(parsed, resolved)
-            _count(parsed, contents, resolved)
+                parsed.decode()
+            _count(parsed, contents)
             contents.lengths.extend(tf.strings.length(batch).numpy().tolist())
-            PULSE.verified += len(batch)
+            frames = parsed.lengths
+            advance("verified", len(batch) if frames is None else sum(frames))
         if of_file.stream == sum(contents.lengths) + FRAME_BYTES * len(contents.lengths):
             return contents, _class_problems(shard.file, contents, resolved)
-    except (tf.errors.OpError, BadImageError, *DAMAGED_GZIP) as error:
+    except (
+        tf.errors.OpError,
+        BadImageError,
+        UnevenSequenceError,
+        UnicodeDecodeError,
+        *DAMAGED_GZIP,
+    ) as error:
         why = f"TensorFlow cannot read it: {first_line(error)}"
     located = locate_fault(path, shard.file, resolved, decode)
     return contents, [with_key(located, shard) if located else Problem(shard.file, why)]
 
 
-def _count(parsed: dict[str, Any], contents: _Contents, resolved: ResolvedSchema) -> None:
-    for name in resolved.schema.class_features:
-        values = parsed[name]
-        dense = values.values if resolved.schema.features[name].optional else values
-        contents.classes[name].update(dense.numpy().ravel().tolist())
+def _count(parsed: ParsedBatch, contents: _Contents) -> None:
+    for name, counts in contents.classes.items():
+        counts.update(parsed.labels(name))
+    if contents.frames is not None:
+        contents.frames.extend(parsed.lengths or ())
 
 
 def _class_problems(file: str, contents: _Contents, resolved: ResolvedSchema) -> list[Problem]:
@@ -109,7 +124,7 @@ def _class_problems(file: str, contents: _Contents, resolved: ResolvedSchema) ->
     return [
         Problem(file, f"feature {name!r} holds class id {label}; there are {len(names)} classes")
         for name, names in resolved.classes.items()
-        for label in contents.classes[name]
+        for label in contents.classes.get(name, ())
         if names and not 0 <= label < len(names)
     ]
 
@@ -123,6 +138,7 @@ def _audit_index(shard: ShardFiles, contents: _Contents) -> tuple[tuple[str, int
     told = hashlib.sha256(data).hexdigest(), google_crc32c.value(data)
     try:
         table = pq.read_table(io.BytesIO(data))
-        return told, index_mismatch(table, shard.split, shard.index, contents.lengths)
+        lengths, frames = contents.lengths, contents.frames
+        return told, index_mismatch(table, shard.split, shard.index, lengths, frames)
     except (pa.ArrowException, OSError, ValueError, KeyError) as error:
         return told, f"cannot be read: {error}"

@@ -12,7 +12,7 @@ from schemas.plan import Plan
 from schemas.records import ImageRef, Row
 from schemas.rejects import RecordError
 from transforms import coders  # noqa: F401 - registers how references are encoded
-from transforms.functional.binding import Binding, bind, refuse
+from transforms.functional.binding import Binding, bind, broken_frame, refuse
 from transforms.outcome import REJECTS, Outcome, rejected
 
 
@@ -45,10 +45,11 @@ class _Bind(beam.DoFn):
         self._plan: Plan | None = None
 
     def process(self, row: Row, plan: Plan) -> Iterator[ImageRef | TaggedOutput]:
-        """Yields the row's reference or its reject."""
+        """Yields the row's reference or its reject; a broken frame goes on, to break the others."""
         if plan is not self._plan:
             self._plan, self._binding = plan, replace(self._binding, resolved=plan.resolved)
         try:
             yield bind(row, self._binding)
         except RecordError as error:
-            yield rejected(refuse(row, self._binding, error))
+            frame = broken_frame(row, self._binding, error)
+            yield frame or rejected(refuse(row, self._binding, error))

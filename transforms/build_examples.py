@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
+from typing import NamedTuple, TypeAlias
 
 import apache_beam as beam
 from apache_beam.pvalue import AsSingleton, PCollection, TaggedOutput
 from apache_beam.utils.shared import Shared
 
 from schemas.config import Decode
+from schemas.errors import UsageError
+from schemas.features import Schema
 from schemas.image_settings import ImageSettings
 from schemas.plan import Plan
-from schemas.records import ImageRef, SerializedExample, StoredImage
+from schemas.records import BuiltFrame, ImageRef, SerializedExample, StoredImage
 from schemas.rejects import RecordError, Reject
-from transforms.files import read_bytes
+from transforms.fence import OPEN, Fence
+from transforms.files import Stamps, is_local, read_bytes
 from transforms.functional.examples import build_example
 from transforms.functional.images import keep, plain_source, transcode
-from transforms.functional.read_ahead import in_groups, map_ahead
+from transforms.functional.masks import mask_of_file, mask_of_outlines
+from transforms.functional.read_ahead import Budget, fetch_ahead, in_groups, map_ahead
+from transforms.functional.sequence_examples import build_frame
 from transforms.outcome import REJECTS, Outcome, rejected
 from transforms.sandbox import run_apart
 
@@ -29,12 +36,38 @@ _TASK_REFS = 4
 
 _BATCH_REFS = 256
 
+_FETCH_REFS = 96
+"""How many images are read from stores at once: 50 ms each, they are 1,900 a second."""
+
+_FETCH_BYTES = 64 * 2**20
+"""How much of them may be ahead of the decoding of one shard."""
+
+
+class Files(NamedTuple):
+    """What is in the files of a reference, or why they cannot be had.
+
+    Attributes:
+        image: of the image.
+        mask: of the mask, where that has a file.
+    """
+
+    image: bytes | RecordError
+    mask: bytes | RecordError | None
+
+
+Built: TypeAlias = "SerializedExample | BuiltFrame | Reject"
+"""What becomes of a reference: an example, the frame of a sequence, or a reject."""
+
+Source: TypeAlias = tuple[ImageRef, Files | None]
+"""A reference with its files; None where they have yet to be read."""
+
 
 @dataclass(eq=False)
 class BuildExamples(beam.PTransform):
     """Builds serialized examples: PCollection[ImageRef] → Outcome(bytes).
 
-    For a plain `beam.io.WriteToTFRecord`, which shuffles the bytes and gives no fixed order.
+    For a plain `beam.io.WriteToTFRecord`, which shuffles the bytes and gives no fixed order. Not
+    for sequences, whose rows have to meet first.
 
     Attributes:
         plan: settles the schema.
@@ -63,43 +96,108 @@ class _BuildBatch(beam.DoFn):
         self._shared = Shared()
 
     def setup(self) -> None:
-        self._executor = self._shared.acquire(new_executor)
+        self._pools = self._shared.acquire(Pools)
 
     def process(self, refs: list[ImageRef], plan: Plan) -> Iterator[bytes | TaggedOutput]:
-        for built in build_all(refs, plan, self._decode, self._executor):
-            yield rejected(built) if isinstance(built, Reject) else built.data
+        if plan.resolved.schema.sequence is not None:
+            raise UsageError("BuildExamples makes a record of each row: sequences need WriteShards")
+        for built in build_all(refs, plan, self._decode, self._pools):
+            if isinstance(built, SerializedExample):
+                yield built.data
+            elif isinstance(built, Reject):
+                yield rejected(built)
 
 
 def build_all(
-    refs: Iterable[ImageRef], plan: Plan, decode: Decode, executor: Executor
-) -> Iterator[SerializedExample | Reject]:
-    """Yields the example or the reject of each reference, in order, worked ahead on by threads."""
+    refs: Sequence[ImageRef],
+    plan: Plan,
+    decode: Decode,
+    pools: Pools,
+    seen: Stamps | None = None,
+    fence: Fence = OPEN,
+) -> Iterator[Built]:
+    """Yields the example, frame or reject of each reference, in order, worked ahead on by threads.
+
+    Args:
+        refs: what they are made of.
+        plan: settles the schema.
+        decode: "full" or "header".
+        pools: the threads.
+        seen: is told the stamps of the objects that were read.
+        fence: keeps them from reading what is outside of it.
+    """
     if not plan.resolved.schema.has_image:  # nothing to wait for
         return (build_one(ref, plan, decode) for ref in refs)
-    tasks = in_groups(refs, _TASK_REFS)
+    if all(is_local(ref.uri) for ref in refs):
+        # read where they are decoded
+        sources: Iterable[Source] = ((ref, refused(ref, fence)) for ref in refs)
+    else:
+        sources = fetch_all(refs, pools.waiting, seen, fence)
+    tasks = in_groups(sources, _TASK_REFS)
     window = num_threads() + 1
-    built = map_ahead(lambda task: build_each(task, plan, decode), tasks, executor, window)
+    built = map_ahead(lambda task: build_each(task, plan, decode), tasks, pools.working, window)
     return chain.from_iterable(built)
 
 
-def build_each(
-    refs: Iterable[ImageRef], plan: Plan, decode: Decode
-) -> list[SerializedExample | Reject]:
-    """Returns the example or the reject of each reference."""
-    return [build_one(ref, plan, decode) for ref in refs]
+def fetch_all(
+    refs: Iterable[ImageRef],
+    executor: Executor,
+    seen: Stamps | None = None,
+    fence: Fence = OPEN,
+) -> Iterator[Source]:
+    """Yields each reference with its image, in order: read ahead, bounded by number and bytes."""
+    read = partial(fetch, seen=seen, fence=fence)
+    return fetch_ahead(read, refs, executor, _FETCH_REFS, Budget(_FETCH_BYTES), _bytes_of)
 
 
-def build_one(ref: ImageRef, plan: Plan, decode: Decode) -> SerializedExample | Reject:
-    """Returns the example of a reference, or its reject."""
+def refused(ref: ImageRef, fence: Fence) -> Files | None:
+    """Returns that a reference's files are not to be read, or None if they may be."""
+    refusal = fence.refusal(ref)
+    return Files(refusal, None) if refusal else None
+
+
+def fetch(ref: ImageRef, seen: Stamps | None = None, fence: Fence = OPEN) -> Source:
+    """Returns a reference with what is in its files."""
+    if refusal := refused(ref, fence):
+        return ref, refusal
+    image = _had(ref.uri, ref.start, ref.stop, seen)
+    wanted = ref.mask_uri and ref.segments is None and isinstance(image, bytes)
+    return ref, Files(image, _had(ref.mask_uri, seen=seen) if wanted else None)
+
+
+def _had(
+    uri: str, start: int | None = None, stop: int | None = None, seen: Stamps | None = None
+) -> bytes | RecordError:
+    try:
+        return read_bytes(uri, start, stop, seen)
+    except RecordError as error:
+        return error
+
+
+def _bytes_of(source: Source) -> int:
+    return sum(len(data) for data in source[1] or () if isinstance(data, bytes))
+
+
+def build_each(sources: Iterable[Source], plan: Plan, decode: Decode) -> list[Built]:
+    """Returns the example, frame or reject of each reference."""
+    return [build_one(ref, plan, decode, files) for ref, files in sources]
+
+
+def build_one(ref: ImageRef, plan: Plan, decode: Decode, files: Files | None = None) -> Built:
+    """Returns the example or frame of a reference, or its reject."""
     schema = plan.resolved.schema
     try:
-        image = read_image(ref, schema.image, decode) if schema.has_image else None
-        return build_example(schema, ref, image)
+        image = read_image(ref, files, schema.image, decode) if schema.has_image else None
+        mask = read_mask(ref, files, image, schema) if image and schema.mask_feature else None
+        build = build_example if schema.sequence is None else build_frame
+        return build(schema, ref, image, mask)
     except RecordError as error:
-        return Reject(ref.key, ref.uri, ref.source, error.reason, error.detail)
+        return Reject(ref.key, ref.shown_uri, ref.source, error.reason, error.detail)
 
 
-def read_image(ref: ImageRef, settings: ImageSettings, decode: Decode) -> StoredImage:
+def read_image(
+    ref: ImageRef, files: Files | None, settings: ImageSettings, decode: Decode
+) -> StoredImage:
     """Returns a reference's image as the record will hold it.
 
     Plain ones are decoded right here; all others in a process of their own, where they can take as
@@ -108,11 +206,38 @@ def read_image(ref: ImageRef, settings: ImageSettings, decode: Decode) -> Stored
     Raises:
         RecordError: if it cannot be had, or is not to be stored.
     """
-    data = read_bytes(ref.uri, ref.start, ref.stop)
+    data = given(files.image) if files else read_bytes(ref.uri, ref.start, ref.stop)
     source = plain_source(data, settings)
     if source is not None:
         return keep(data, source, settings, decode)
     return run_apart(transcode, data, settings, decode, timeout=settings.timeout)
+
+
+def read_mask(ref: ImageRef, files: Files | None, image: StoredImage, schema: Schema) -> bytes:
+    """Returns the mask of a reference's picture, from its own file or from the objects' outlines.
+
+    Raises:
+        RecordError: if it cannot be had, or does not fit the picture.
+    """
+    if ref.segments is not None:
+        return mask_of_outlines(ref.segments, image, schema)
+    try:
+        data = given(files.mask) if files else read_bytes(ref.mask_uri)
+        return mask_of_file(data, image, schema)
+    except RecordError as error:
+        detail = error.detail.removeprefix(f"{ref.mask_uri}: ")
+        raise RecordError(error.reason, f"mask {ref.mask_uri}: {detail}") from error
+
+
+def given(data: bytes | RecordError | None) -> bytes:
+    """Returns what was read.
+
+    Raises:
+        RecordError: if it could not be.
+    """
+    if isinstance(data, RecordError):
+        raise data
+    return data or b""
 
 
 def num_threads() -> int:
@@ -121,5 +246,18 @@ def num_threads() -> int:
 
 
 def new_executor() -> ThreadPoolExecutor:
-    """Returns a process's pool of threads."""
+    """Returns a process's pool of threads that work."""
     return ThreadPoolExecutor(num_threads(), thread_name_prefix="build")
+
+
+class Pools:
+    """A process's threads.
+
+    Attributes:
+        working: as many as there are cores.
+        waiting: those that stores are waited for with; they are made as they are needed.
+    """
+
+    def __init__(self) -> None:
+        self.working: Executor = new_executor()
+        self.waiting: Executor = ThreadPoolExecutor(_FETCH_REFS, thread_name_prefix="fetch")

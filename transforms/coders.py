@@ -1,12 +1,13 @@
-"""How references cross a shuffle: as tuples of plain values, which every runner carries cheaply."""
+"""How references and rows cross a shuffle: as plain values, cheap for every runner."""
 
 from __future__ import annotations
 
+import pickle
 import sys
 
 from apache_beam import coders
 
-from schemas.records import ImageRef
+from schemas.records import ImageRef, Row
 
 
 class ImageRefCoder(coders.Coder):
@@ -28,4 +29,23 @@ class ImageRefCoder(coders.Coder):
         return False
 
 
+class RowCoder(coders.Coder):
+    """Encodes a row that is joined with others: pickled, since its values can be any text."""
+
+    def encode(self, value: Row) -> bytes:
+        """Returns the row's fields, encoded."""
+        fields = (dict(value.values), value.file, value.line, value.is_text, value.image)
+        return pickle.dumps(fields, pickle.HIGHEST_PROTOCOL)
+
+    def decode(self, encoded: bytes) -> Row:
+        """Returns the row that was encoded."""
+        values, file, line, is_text, image = pickle.loads(encoded)  # noqa: S301 - our own
+        return Row(values, sys.intern(file), line, is_text, image)
+
+    def is_deterministic(self) -> bool:
+        """Returns that rows are never keys."""
+        return False
+
+
 coders.registry.register_coder(ImageRef, ImageRefCoder)
+coders.registry.register_coder(Row, RowCoder)

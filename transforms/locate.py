@@ -7,15 +7,25 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from google.protobuf.message import DecodeError
 
 from schemas import layout
 from schemas.dataset_info import Problem
-from schemas.example_pb2 import Example
 from schemas.plan import ResolvedSchema
 from transforms.files import open_binary
+from transforms.functional.examples import read_features
 from transforms.functional.framing import Frame, FrameError, read_frames
+from transforms.functional.sequence_examples import sequence_digest
 from transforms.shard_file import DAMAGED_GZIP, ShardFiles, local_copy, uncompressed
-from transforms.tensorflow_reader import BadImageError, decode_images, parse_spec, tensorflow
+from transforms.tensorflow_reader import (
+    BadImageError,
+    UnevenSequenceError,
+    parse_batch,
+    tensorflow,
+)
+
+_DAMAGED_INDEX = (pa.ArrowException, ValueError, LookupError)
+"""What reading an index raises that is no Parquet, lacks a column or a row, or holds no text."""
 
 
 def locate_fault(path: str, file: str, resolved: ResolvedSchema, decode: bool) -> Problem | None:
@@ -28,18 +38,18 @@ def locate_fault(path: str, file: str, resolved: ResolvedSchema, decode: bool) -
         decode: whether every image has to decode, too.
     """
     tf = tensorflow()
-    spec = parse_spec(resolved)
     record = offset = 0
     try:
         with uncompressed(path) as stream:
             for frame in read_frames(stream):
                 record, offset = frame.record, frame.offset
-                parsed = tf.io.parse_example([frame.data], spec)
+                parsed = parse_batch([frame.data], resolved)
                 if decode:
-                    decode_images(parsed, resolved)
+                    parsed.decode()
     except FrameError as broken:
         return Problem(file, str(broken), broken.record, broken.offset)
-    except (tf.errors.OpError, BadImageError) as unfit:
+    # TensorFlow quotes what does not fit: where that is no text, its message cannot be had.
+    except (tf.errors.OpError, BadImageError, UnevenSequenceError, UnicodeDecodeError) as unfit:
         return Problem(file, first_line(unfit), record, offset)
     except DAMAGED_GZIP as damaged:
         return Problem(file, f"the gzip stream is damaged after record {record}: {damaged}")
@@ -64,7 +74,7 @@ def first_foreign_record(shard: ShardFiles, resolved: ResolvedSchema) -> Problem
                     return Problem(shard.file, what, frame.record, frame.offset)
     except FrameError as broken:
         return Problem(shard.file, str(broken), broken.record, broken.offset)
-    except (*DAMAGED_GZIP, pa.ArrowException):
+    except (*DAMAGED_GZIP, *_DAMAGED_INDEX, DecodeError):
         return Problem(shard.file, what)
     return Problem(shard.file, what)
 
@@ -77,7 +87,7 @@ def with_key(problem: Problem, shard: ShardFiles) -> Problem:
         with open_binary(layout.join(shard.directory, shard.records)) as stream:
             keys = pq.read_table(stream, columns=["key"])["key"]
         return replace(problem, what=f"{problem.what} (key {keys[problem.record].as_py()!r})")
-    except (OSError, IndexError, pa.ArrowException):
+    except (OSError, *_DAMAGED_INDEX):
         return problem  # the index is a problem of its own, and told as such
 
 
@@ -93,5 +103,8 @@ def _fits(frame: Frame, entry: dict[str, object], resolved: ResolvedSchema) -> b
     feature = resolved.schema.image_feature
     if feature is None:
         return True
-    images = Example.FromString(frame.data).features.feature[feature].bytes_list.value
-    return bool(images) and hashlib.sha256(images[0]).hexdigest() == entry["sha256"]
+    images = read_features(frame.data).get(feature, [])
+    digests = [hashlib.sha256(image).hexdigest() for image in images]
+    if resolved.schema.sequence is not None:
+        return sequence_digest(digests) == entry["sha256"]
+    return bool(digests) and digests[0] == entry["sha256"]

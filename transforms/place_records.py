@@ -9,14 +9,24 @@ from typing import NamedTuple
 import apache_beam as beam
 from apache_beam.pvalue import AsDict, AsSingleton, PCollection, TaggedOutput
 
+from schemas.base import Base
 from schemas.errors import RunError
 from schemas.plan import Plan
 from schemas.records import ImageRef
 from schemas.rejects import Reject
-from transforms.functional.placement import SplitRanges, order_of, shard_of, split_of
+from transforms.base_keys import finder
+from transforms.functional.placement import (
+    SplitRanges,
+    order_of,
+    shard_from,
+    shard_of,
+    split_of,
+    stays,
+)
+from transforms.functional.sequences import torn
 from transforms.functional.shard_order import duplicate_of
 from transforms.outcome import REJECTS, rejected
-from transforms.progress import PULSE
+from transforms.progress import advance
 from transforms.survey_rows import Place, Surveyed
 
 ShardId = tuple[str, int]
@@ -48,11 +58,13 @@ class PlaceRecords(beam.PTransform):
         surveyed: how many shards there are, and which keys are repeated across splits.
         ranges: the splits of rows that bring none of their own.
         seed: another seed gives another placement.
+        base: the dataset whose rows stay where they are, if any.
     """
 
     surveyed: Surveyed
     ranges: SplitRanges
     seed: int
+    base: Base | None = None
 
     def expand(self, refs: PCollection[ImageRef]) -> Placement:
         """Adds the placing, and the count of rows by split."""
@@ -62,6 +74,7 @@ class PlaceRecords(beam.PTransform):
             AsDict(self.surveyed.repeats),
             self.ranges,
             self.seed,
+            self.base,
         ).with_output_types(Placed)  # so that the shuffle encodes them by their coder
         outputs = refs | "Place" >> placing.with_outputs(REJECTS, main="placed")
         rows = (
@@ -72,16 +85,28 @@ class PlaceRecords(beam.PTransform):
         return Placement(outputs.placed, rows, outputs[REJECTS])
 
 
-def place(ref: ImageRef, order: bytes, plan: Plan, ranges: SplitRanges, seed: int) -> ShardId:
+def place(
+    ref: ImageRef,
+    order: bytes,
+    plan: Plan,
+    ranges: SplitRanges,
+    seed: int,
+    base: Base | None = None,
+) -> ShardId:
     """Returns the split and shard of a reference: its own split, or that of its group or key.
+
+    New rows of a dataset that grows go to shards after those of the base.
 
     Raises:
         RunError: if the survey saw no row of that split.
     """
-    split = ref.split or split_of(ref.group or ref.key, ranges, seed)
-    if split not in plan.shards:
+    split = ref.split or split_of(ref.group or ref.record_key, ranges, seed)
+    first = len(base.shards(split)) if base else 0
+    if plan.shards.get(split, 0) <= first:
         raise RunError(f"{ref.source}: split {split!r} is new: the table changed while it was read")
-    return split, shard_of(order, plan.shards[split])
+    if split in plan.starts:
+        return split, first + shard_from(order, plan.starts[split])
+    return split, first + shard_of(order, plan.shards[split] - first)
 
 
 def split_of_placed(placed: Placed) -> str:
@@ -93,14 +118,19 @@ def split_of_placed(placed: Placed) -> str:
 def _place_tagged(
     ref: ImageRef,
     plan: Plan,
-    repeats: Mapping[bytes, Place],
+    repeats: Mapping[bytes, Place | str],
     ranges: SplitRanges,
     seed: int,
+    base: Base | None,
 ) -> Iterator[Placed | TaggedOutput]:
-    PULSE.placed += 1
-    order = order_of(ref.key, seed)
+    advance("placed")
+    order = order_of(ref.record_key, seed)
     first = repeats.get(order) if repeats else None
-    if first and first != (ref.file, ref.line):
+    if isinstance(first, str):
+        yield rejected(torn(ref, first))
+    elif first and first != (ref.file, ref.line):
         yield rejected(duplicate_of(ref, *first))
+    elif base and stays(home := finder(base)(ref.record_key), ref.split):
+        yield home, (order_of(ref.record_key, base.seed), ref)
     else:
-        yield place(ref, order, plan, ranges, seed), (order, ref)
+        yield place(ref, order, plan, ranges, seed, base), (order, ref)

@@ -1,75 +1,93 @@
-"""Reads the rows of label tables."""
+"""Reads the rows of a source: tables, folders, tar files, and whatever else `FORMATS` has."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import apache_beam as beam
-import pyarrow.parquet as pq
 from apache_beam.pvalue import PCollection, TaggedOutput
 
-from schemas.records import Row
+from schemas.records import Aside, Row
 from schemas.rejects import Reject
-from schemas.tables import TableFile, TablePart
-from transforms.files import open_table
-from transforms.functional import delimited, json_lines, parquet
-from transforms.outcome import REJECTS, Outcome, rejected
+from schemas.tables import TableFile, TablePart, Wanted
+from transforms.formats import FORMATS
+from transforms.outcome import REJECTS, rejected
+from transforms.progress import advance
+from transforms.staging import staged, staging_file
 
-DELIMITERS = {"csv": ",", "tsv": "\t"}
+_ASIDES = "asides"
+
+
+class ReadOutcome(NamedTuple):
+    """What comes of reading.
+
+    Attributes:
+        good: the rows.
+        rejects: those that cannot be read.
+        asides: what makes no row: (what, how many), any number of them.
+    """
+
+    good: PCollection[Row]
+    rejects: PCollection[Reject]
+    asides: PCollection[tuple[str, int]]
 
 
 @dataclass(eq=False)
 class ReadRows(beam.PTransform):
-    """Reads every row of some tables: pipeline → Outcome(Row).
+    """Reads every row of a source: pipeline → ReadOutcome.
 
     Attributes:
-        files: the tables.
-        columns: the columns to keep, or None for all.
+        files: the tables, or folders.
+        wanted: which columns to keep, and which of them has the images.
+        staging: the folder below which embedded images are put to get an address; "" for a survey,
+            which needs but their sizes.
     """
 
     files: tuple[TableFile, ...]
-    columns: tuple[str, ...] | None
+    wanted: Wanted
+    staging: str = ""
 
-    def expand(self, root: beam.Pipeline) -> Outcome:
+    def expand(self, root: beam.Pipeline) -> ReadOutcome:
         """Adds the reading; one part of a table is one unit of work."""
-        parts = (
+        listed = (
             root
             | "ListTables" >> beam.Create(self.files)
-            | "SplitTables" >> beam.FlatMap(parts_of)
+            | "SplitTables"
+            >> beam.FlatMap(_parts_tagged).with_outputs(REJECTS, _ASIDES, main="parts")
+        )
+        read = (
+            listed.parts
             | "SpreadParts" >> beam.Reshuffle()  # row groups of one file on many workers
+            | "ReadParts"
+            >> beam.FlatMap(_read_tagged, self.wanted, self.staging).with_outputs(
+                REJECTS, _ASIDES, main="rows"
+            )
         )
-        read = parts | "ReadParts" >> beam.FlatMap(_read_tagged, self.columns).with_outputs(
-            REJECTS, main="rows"
+        return ReadOutcome(
+            read.rows,
+            (listed[REJECTS], read[REJECTS]) | "UnreadRows" >> beam.Flatten(),
+            (listed[_ASIDES], read[_ASIDES]) | "Asides" >> beam.Flatten(),
         )
-        rows: PCollection[Row] = read.rows
-        return Outcome(rows, read[REJECTS])
 
 
-def parts_of(file: TableFile) -> list[TablePart]:
-    """Returns what of a table can be read apart: Parquet's row groups, or the whole file."""
-    if file.format != "parquet":
-        return [TablePart(file)]
-    with open_table(file) as stream:
-        firsts = parquet.first_rows(pq.read_metadata(stream))
-    return [TablePart(file, group, first) for group, first in enumerate(firsts)]
+def read_part(part: TablePart, wanted: Wanted, staging: str) -> Iterator[Row | Reject | Aside]:
+    """Yields the rows of one part of a source, those that cannot be read as rejects."""
+    rows = FORMATS[part.file.format].read(part, replace(wanted, pixels=bool(staging)))
+    return staged(rows, staging_file(staging, part))
 
 
-def read_part(part: TablePart, columns: tuple[str, ...] | None) -> Iterator[Row | Reject]:
-    """Yields the rows of one part of a table, those that cannot be read as rejects."""
-    file = part.file
-    with open_table(file) as stream:
-        if file.format in DELIMITERS:
-            delimiter = DELIMITERS[file.format]
-            yield from delimited.read_rows(stream, delimiter, file.path, columns)
-        elif file.format == "jsonl":
-            yield from json_lines.read_rows(stream, file.path, columns)
-        else:
-            table = pq.ParquetFile(stream, page_checksum_verification=True)
-            group = part.row_group or 0
-            yield from parquet.read_row_group(table, group, part.first, file.path, columns)
+def _parts_tagged(file: TableFile) -> Iterator[TablePart | TaggedOutput]:
+    for part in FORMATS[file.format].parts(file):
+        yield part if isinstance(part, TablePart) else _tagged(part)
 
 
-def _read_tagged(part: TablePart, columns: tuple[str, ...] | None) -> Iterator[Row | TaggedOutput]:
-    for row in read_part(part, columns):
-        yield rejected(row) if isinstance(row, Reject) else row
+def _read_tagged(part: TablePart, wanted: Wanted, staging: str) -> Iterator[Row | TaggedOutput]:
+    for row in read_part(part, wanted, staging):
+        advance("read")
+        yield row if isinstance(row, Row) else _tagged(row)
+
+
+def _tagged(other: Reject | Aside) -> TaggedOutput:
+    return rejected(other) if isinstance(other, Reject) else TaggedOutput(_ASIDES, tuple(other))

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import apache_beam as beam
 from apache_beam.pvalue import AsDict, AsIter, AsSingleton, PCollection
 
+from schemas.content import Content, Repeat
 from schemas.dataset_info import DatasetInfo, ShardAudit, ShardInfo
 from schemas.plan import Plan
 from schemas.records import Row
 from schemas.rejects import Reject
+from transforms.functional.content import merge_contents
 from transforms.functional.reconcile import reconcile
 
 
@@ -23,17 +26,23 @@ class ReconcileBooks(beam.PTransform):
         plan: what the dataset was written by.
         rows: every row that was read.
         unread: rejects of rows that could not be.
+        asides: (what makes no row, how many).
         placed: (split, rows placed in it).
         rejects: all rejects, those of unread rows included.
         written: the shards as their writers know them.
+        contents: which images are repeated, in one or several parts.
+        repeats: rows that were dropped for their image.
     """
 
     plan: PCollection[Plan]
     rows: PCollection[Row]
     unread: PCollection[Reject]
+    asides: PCollection[tuple[str, int]]
     placed: PCollection[tuple[str, int]]
     rejects: PCollection[Reject]
     written: PCollection[ShardInfo]
+    contents: PCollection[Content]
+    repeats: PCollection[Repeat]
 
     def expand(self, audits: PCollection[ShardAudit]) -> PCollection[DatasetInfo]:
         """Adds the counting; only sums leave the workers."""
@@ -44,9 +53,15 @@ class ReconcileBooks(beam.PTransform):
             | "ReasonOfReject" >> beam.Map(split_and_reason).with_output_types(tuple[str, str])
             | "CountReasons" >> beam.combiners.Count.PerElement()
         )
+        dropped = (
+            self.repeats
+            | "SplitOfRepeat" >> beam.Map(split_of_repeat).with_output_types(str)
+            | "CountRepeats" >> beam.combiners.Count.PerElement()
+        )
         once: Any = audits.pipeline | "Once" >> beam.Create([None])
         return once | "Reconcile" >> beam.Map(
             _reconcile,
+            AsIter(self.contents),
             AsSingleton(self.plan),
             AsSingleton(rows),
             AsSingleton(unread),
@@ -54,6 +69,8 @@ class ReconcileBooks(beam.PTransform):
             AsDict(reasons),
             AsIter(self.written),
             AsIter(audits),
+            AsDict(dropped),
+            AsDict(self.asides | "SumAsides" >> beam.CombinePerKey(sum)),
         )
 
 
@@ -62,5 +79,10 @@ def split_and_reason(reject: Reject) -> tuple[str, str]:
     return reject.split, reject.reason.value
 
 
-def _reconcile(_: None, *counts: Any) -> DatasetInfo:
-    return reconcile(*counts)
+def split_of_repeat(repeat: Repeat) -> str:
+    """Returns the split that a dropped row had been placed in."""
+    return repeat.split
+
+
+def _reconcile(_: None, contents: Iterable[Content], *counts: Any) -> DatasetInfo:
+    return replace(reconcile(*counts), content=merge_contents(contents))

@@ -10,12 +10,17 @@ from __future__ import annotations
 import multiprocessing
 import os
 import resource
+import signal
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from concurrent.futures import wait
+from concurrent.futures.process import BrokenProcessPool
+from functools import partial
 from typing import Any, TypeVar
 
-from pebble import ProcessExpired, ProcessPool
+from pebble import ProcessExpired, ProcessFuture, ProcessPool
 
 from schemas.rejects import Reason, RecordError
 
@@ -24,6 +29,12 @@ T = TypeVar("T")
 MEMORY_BYTES = 2 * 2**30
 """Address space of a child: what needs more is refused."""
 
+_START_SECONDS = 60
+"""Within them a child begins, however busy the machine."""
+
+_children = os.cpu_count() or 1
+_slots = threading.BoundedSemaphore(_children)
+_stopped = threading.Event()
 _lock = threading.Lock()
 _pools: dict[int, ProcessPool] = {}
 
@@ -40,32 +51,98 @@ def run_apart(function: Callable[..., T], *arguments: Any, timeout: float) -> T:
         RecordError: timeout, decoder_crash, too_many_pixels for want of memory, and whatever the
             function raises.
     """
-    future = _pool().schedule(function, args=arguments, timeout=timeout)
+    call = partial(_call, function, arguments, timeout)
+    with _slots:
+        try:
+            try:
+                return call()
+            except BrokenProcessPool:  # what broke it may have been another image
+                return call()
+        except FutureTimeoutError as error:
+            raise RecordError(Reason.TIMEOUT, f"decoding takes over {timeout:g} s") from error
+        except MemoryError as error:
+            detail = f"decoding takes over {MEMORY_BYTES // 2**20} MiB of memory"
+            raise RecordError(Reason.TOO_MANY_PIXELS, detail) from error
+        except ProcessExpired as error:
+            detail = f"the decoder crashed: exit code {error.exitcode}"
+            raise RecordError(Reason.DECODER_CRASH, detail) from error
+        except BrokenProcessPool as error:
+            detail = "the decoder could not be kept running; is memory short?"
+            raise RecordError(Reason.DECODER_CRASH, detail) from error
+
+
+def _call(function: Callable[..., T], arguments: tuple[Any, ...], timeout: float) -> T:
+    pool = _pool()
     try:
-        result: T = future.result()
-    except FutureTimeoutError as error:
-        raise RecordError(Reason.TIMEOUT, f"decoding takes over {timeout:g} s") from error
-    except MemoryError as error:
-        detail = f"decoding takes over {MEMORY_BYTES // 2**20} MiB of memory"
-        raise RecordError(Reason.TOO_MANY_PIXELS, detail) from error
-    except ProcessExpired as error:
-        detail = f"the decoder crashed: exit code {error.exitcode}"
-        raise RecordError(Reason.DECODER_CRASH, detail) from error
-    return result
+        try:
+            future = pool.schedule(function, args=arguments, timeout=timeout)
+        except RuntimeError as error:  # it is not running any more
+            raise BrokenProcessPool(str(error)) from error
+        return _outcome(pool, future, timeout)
+    except BrokenProcessPool:
+        _give_up(pool)
+        raise
+
+
+def _outcome(pool: ProcessPool, future: ProcessFuture[T], timeout: float) -> T:
+    """Waits for a task, as long as there is hope.
+
+    Pebble forgets one whose child is killed before it has said that it begins, and one that is
+    scheduled while its pool breaks. As there are as many slots as children, none waits for another.
+    """
+    deadline = time.monotonic() + timeout + _START_SECONDS
+    while not future.done():
+        wait([future], timeout=1)
+        if not future.done() and (not pool.active or time.monotonic() > deadline):
+            raise BrokenProcessPool("the task was lost")
+    return future.result()
+
+
+def allow_children() -> None:
+    """Takes back what `stop_children` says, for a run that begins."""
+    _stopped.clear()
+
+
+def stop_children() -> None:
+    """Kills the children of this process; whatever asks for one from now on meets a crash."""
+    _stopped.set()
+    with _lock:
+        pool = _pools.pop(os.getpid(), None)
+    if pool:
+        pool.stop()  # type: ignore[no-untyped-call]
+        pool.join()
+
+
+def _give_up(pool: ProcessPool) -> None:
+    """Stops a pool whose children die before they begin; whatever comes next has a new one."""
+    with _lock:
+        if _pools.get(os.getpid()) is pool:
+            del _pools[os.getpid()]
+    pool.stop()  # type: ignore[no-untyped-call]
 
 
 def _pool() -> ProcessPool:
-    """Returns this process's pool, made on first use; a fork does not inherit its parent's."""
+    """Returns this process's pool, made on first use; a fork does not inherit its parent's.
+
+    Raises:
+        BrokenProcessPool: after `stop_children`.
+    """
     with _lock:
+        if _stopped.is_set():
+            raise BrokenProcessPool("the run is ending")
         if os.getpid() not in _pools:
             _pools[os.getpid()] = ProcessPool(
-                max_workers=os.cpu_count() or 1,
-                initializer=_limit_memory,
+                max_workers=_children,
+                initializer=_set_up_child,
                 context=multiprocessing.get_context("spawn"),  # threads and locks do not fork
             )
         return _pools[os.getpid()]
 
 
-def _limit_memory() -> None:
-    """Bounds the memory of a child, so that a bomb ends as a MemoryError there."""
+def _set_up_child() -> None:
+    """Bounds the memory of a child, so that a bomb ends as a MemoryError there.
+
+    Ctrl-C, which a terminal sends to all, is for the parent to answer.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))

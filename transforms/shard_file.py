@@ -15,7 +15,7 @@ from typing import BinaryIO, cast
 
 import google_crc32c
 
-from transforms.files import is_local, open_binary
+from schemas.layout import is_url
 
 DAMAGED_GZIP = (OSError, EOFError, zlib.error)
 """What reading a gzip stream raises that is cut short or damaged."""
@@ -91,18 +91,27 @@ def compression_of(path: str) -> str:
 
 def uncompressed(path: str) -> BinaryIO:
     """Returns the records and their framing."""
-    stream = open_binary(path)
+    stream = _stored(path)
     return cast("BinaryIO", gzip.GzipFile(fileobj=stream)) if compression_of(path) else stream
 
 
 @contextmanager
 def local_copy(path: str) -> Iterator[str]:
     """Gives a path that TensorFlow can open: object stores are its weak spot."""
-    if is_local(path):
+    if not is_url(path):
         yield path
         return
     with tempfile.TemporaryDirectory(prefix="recordmill-") as folder:
         copy = os.path.join(folder, path.rpartition("/")[2])
-        with open_binary(path) as source, open(copy, "wb") as target:
+        with _stored(path) as source, open(copy, "wb") as target:
             shutil.copyfileobj(source, target, _CHUNK_BYTES)
         yield copy
+
+
+def _stored(path: str) -> BinaryIO:
+    """Returns a file's bytes, as they are stored."""
+    if not is_url(path):
+        return open(path, "rb")
+    from transforms.files import open_binary  # loads Beam, which readers of local files need not
+
+    return open_binary(path)

@@ -7,7 +7,6 @@ written to them, and in which order, is for others.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from apache_beam.coders import BytesCoder
 from apache_beam.io.filebasedsink import FileBasedSink
@@ -18,18 +17,6 @@ from schemas import layout
 from transforms.metered_file import MeteredFile
 
 COMPRESSION = {"none": CompressionTypes.UNCOMPRESSED, "gzip": CompressionTypes.GZIP}
-
-
-class TempDirs(NamedTuple):
-    """Where a split's files are written before they get their names.
-
-    Attributes:
-        shards: directory of its shards.
-        records: directory of their indexes.
-    """
-
-    shards: str
-    records: str
 
 
 class _MeteredTFRecordSink(_TFRecordSink):

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
 from schemas.dataset_info import ShardInfo
+from schemas.image_tally import ImageTally
 from schemas.plan import Plan
-from schemas.records import SerializedExample
+from schemas.receipt import ImageFault
+from schemas.records import BuiltFrame, SerializedExample
 from schemas.rejects import Reject
+from schemas.timeline import Timeline
+from transforms.finished_shards import Staging
 from transforms.functional.record_index import RecordIndex, labels_of
-from transforms.progress import PULSE
-from transforms.shard_sinks import Sinks, TempDirs
+from transforms.progress import advance
+from transforms.shard_sinks import Sinks
 
 
 class WrittenShard(NamedTuple):
@@ -32,31 +37,41 @@ class WrittenShard(NamedTuple):
 
 
 class ShardWriter:
-    """Writes one shard and the index of its records to temporary files."""
+    """Writes one shard and the index of its records to files in the staging area.
 
-    def __init__(
-        self, sinks: Sinks, temp_dirs: TempDirs, plan: Plan, split: str, index: int
-    ) -> None:
+    Attributes:
+        faults: which of the references were rejected so far.
+    """
+
+    def __init__(self, sinks: Sinks, staging: Staging, plan: Plan, split: str, index: int) -> None:
         """Opens the files; a name of its own for each attempt, in the order of the plan."""
         self._split, self._index, self._plan = split, index, plan
         uid = f"{index:05d}-{uuid.uuid4()}"
-        self._shard = sinks.shards(split).open_writer(temp_dirs.shards, uid)
-        self._records = sinks.records(split).open_writer(temp_dirs.records, uid)
+        self._shard = sinks.shards(split).open_writer(staging.folder("shards", split), uid)
+        self._records = sinks.records(split).open_writer(staging.folder("records", split), uid)
         self._record_index = RecordIndex(self._records.temp_handle, split, index, plan.resolved)
         self._classes: dict[str, Counter[int]] = {
             name: Counter() for name in plan.resolved.schema.class_features
         }
         self._images: Counter[str] = Counter()
-        self._payload = 0
+        self._shapes = ImageTally()
+        self._timeline = Timeline()
+        self._payload = self._rows = 0
+        self.faults: list[ImageFault] = []
 
     def write(self, built: Iterable[SerializedExample | Reject]) -> Iterator[Reject]:
         """Writes all examples in order, and yields the rejects among them."""
+        place = 0
         for outcome in built:
             if isinstance(outcome, Reject):
-                PULSE.rejected += 1
+                advance("rejected")
+                fault = ImageFault(place=place, reason=outcome.reason, detail=outcome.detail)
+                self.faults.append(fault)
                 yield replace(outcome, split=self._split)
+                place += 1
             else:
                 self._add(outcome)
+                place += outcome.rows
 
     def close(self) -> WrittenShard:
         """Closes the files."""
@@ -70,7 +85,10 @@ class ShardWriter:
             crc32c=self._shard.temp_handle.crc32c,
             index_crc32c=self._records.temp_handle.crc32c,
             classes={name: dict(counts) for name, counts in self._classes.items()},
+            frames=self._rows if self._plan.resolved.schema.sequence else None,
             images=dict(self._images),
+            shapes=self._shapes,
+            timeline=self._timeline,
         )
         return WrittenShard(info, shard, records)
 
@@ -78,10 +96,21 @@ class ShardWriter:
         self._shard.write(example.data)
         self._record_index.add(example)
         self._payload += len(example.data)
-        if example.treatment:
-            self._images[example.treatment] += 1
+        self._timeline.add(time.time())
+        schema = self._plan.resolved.schema
+        self._count(example.frames[0] if example.frames else example, schema.features)
+        for frame in example.frames[1:]:
+            self._count(frame, schema.frame_features)
+        self._rows += example.rows
+        advance("written", example.rows)
+
+    def _count(self, row: SerializedExample | BuiltFrame, names: Container[str]) -> None:
+        """Takes note of a row's picture, and of its labels in some features."""
+        if row.treatment:
+            self._images.update((row.treatment, *row.remarks))
+        if row.shape:
+            self._shapes.add(row.shape)
         features = self._plan.resolved.schema.features
-        for name, value in zip(features, example.ref.values, strict=True):
-            if name in self._classes:
+        for name, value in zip(features, row.ref.values, strict=True):
+            if name in self._classes and name in names:
                 self._classes[name].update(labels_of(value))
-        PULSE.written += 1

@@ -13,11 +13,12 @@ from apache_beam.pvalue import PCollection
 from schemas.plan import Plan
 from schemas.records import Row
 from schemas.rejects import RecordError
+from transforms.base_keys import finder
 from transforms.files import file_size
-from transforms.functional.binding import identity_of
+from transforms.functional.binding import broken_identity, identity_of, span_of
 from transforms.functional.placement import order_of
-from transforms.functional.survey import Survey, Surveyor, plan_of, sampled
-from transforms.progress import PULSE
+from transforms.functional.survey import Survey, Surveyor, needs_sizes, plan_of, sampled
+from transforms.progress import advance, settle_total
 
 _STAT_THREADS = 16
 
@@ -30,11 +31,12 @@ class Surveyed(NamedTuple):
 
     Attributes:
         plan: the one `Plan`.
-        repeats: (order of a key, the first place it stands) for keys that stand more than once.
+        repeats: (order of a key, the first place it stands) for keys that stand more than once;
+            (order of a sequence's key, why) for those that are not in one split as a whole.
     """
 
     plan: PCollection[Plan]
-    repeats: PCollection[tuple[bytes, Place]]
+    repeats: PCollection[tuple[bytes, Place | str]]
 
 
 @dataclass(eq=False)
@@ -59,6 +61,17 @@ class SurveyRows(beam.PTransform):
         )
         if not self.parted:
             return Surveyed(plan, rows.pipeline | "NoRepeats" >> beam.Create([]))
+        if self.surveyor.schema.sequence is not None:
+            torn = (
+                rows
+                | "SpanOfSequence"
+                >> beam.FlatMap(span_of_sequence, self.surveyor).with_output_types(
+                    tuple[bytes, str]
+                )
+                | "SpansBySequence" >> beam.CombinePerKey(two_spans)
+                | "Torn" >> beam.FlatMapTuple(only_torn)
+            )
+            return Surveyed(plan, torn)
         repeats = (
             rows
             | "PlaceOfKey"
@@ -85,8 +98,8 @@ class SurveyFn(beam.CombineFn):
 
     def add_input(self, survey: Survey, row: Row) -> Survey:
         """Returns the survey with one more row."""
-        survey.add(row, self.surveyor)
-        PULSE.surveyed += 1
+        survey.add(row, self.surveyor, finder(self.surveyor.base))
+        advance("surveyed")
         return survey
 
     def merge_accumulators(self, surveys: Iterable[Survey]) -> Survey:
@@ -126,9 +139,10 @@ class FirstPlaceFn(beam.CombineFn):
 
 
 def make_plan(survey: Survey, surveyor: Surveyor) -> Plan:
-    """Returns the plan, with one look at each sampled image for its size."""
-    PULSE.total = survey.rows
-    uris = [uri for _, uri, _ in sampled(survey) if uri]
+    """Returns the plan, with one look at each sampled image for its size where that matters."""
+    settle_total(survey.rows)
+    rows = sampled(survey) if needs_sizes(survey, surveyor.config) else ()
+    uris = [uri for _, uri, _ in rows if uri]
     with ThreadPoolExecutor(_STAT_THREADS) as executor:
         sizes = zip(uris, executor.map(file_size, uris), strict=True)
     return plan_of(survey, surveyor, {uri: size for uri, size in sizes if size is not None})
@@ -139,8 +153,29 @@ def place_of_key(row: Row, surveyor: Surveyor) -> Iterator[tuple[bytes, Place]]:
     try:
         key = identity_of(row, surveyor.binding).key
     except RecordError:
-        return  # binding rejects the row, and says why
-    yield order_of(key, surveyor.config.seed), (row.file, row.line)
+        pass  # binding rejects the row, and says why
+    else:
+        yield order_of(key, surveyor.config.seed), (row.file, row.line)
+
+
+def span_of_sequence(row: Row, surveyor: Surveyor) -> Iterator[tuple[bytes, str]]:
+    """Yields what else decides the split of a frame; nothing for a row without a sequence."""
+    binding = surveyor.binding
+    identity = broken_identity(row, binding)
+    if identity is not None:
+        yield order_of(identity.record, surveyor.config.seed), span_of(row, binding)
+
+
+def two_spans(spans: Iterable[str | tuple[str, ...]]) -> tuple[str, ...]:
+    """Returns the first two different ones of some, sorted."""
+    known = {one for some in spans for one in ((some,) if isinstance(some, str) else some)}
+    return tuple(sorted(known)[:2])
+
+
+def only_torn(order: bytes, spans: tuple[str, ...]) -> Iterator[tuple[bytes, str]]:
+    """Yields a sequence whose rows would land in several splits, and why."""
+    if len(spans) > 1:
+        yield order, f"{' in one row, and '.join(spans)} in another"
 
 
 def only_repeated(order: bytes, first: tuple[int, Place]) -> Iterator[tuple[bytes, Place]]:

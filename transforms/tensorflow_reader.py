@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from schemas.features import Feature, ImageFact, Kind
@@ -49,8 +50,96 @@ def _no_stderr() -> Iterator[None]:
 
 
 def parse_spec(resolved: ResolvedSchema) -> dict[str, Any]:
-    """Returns the schema as `tf.io.parse_example` takes it."""
-    return {name: _spec(feature) for name, feature in resolved.schema.features.items()}
+    """Returns the schema as `tf.io.parse_example` takes it; of sequences, their context's."""
+    return {name: _spec(feature) for name, feature in resolved.schema.context_features.items()}
+
+
+def frame_spec(resolved: ResolvedSchema) -> dict[str, Any]:
+    """Returns a sequence's frames as `tf.io.parse_sequence_example` takes them."""
+    features = resolved.schema.frame_features.items()
+    return {name: _spec_of_frames(feature) for name, feature in features}
+
+
+def _spec_of_frames(feature: Feature) -> Any:
+    tf = tensorflow()
+    spec = _spec(feature)
+    if isinstance(spec, tf.io.VarLenFeature):
+        return tf.io.RaggedFeature(spec.dtype, row_splits_dtype=tf.int64)
+    return tf.io.FixedLenSequenceFeature(spec.shape, spec.dtype)
+
+
+class UnevenSequenceError(Exception):
+    """The lists of a sequence do not all have one item a frame."""
+
+
+@dataclass(frozen=True)
+class ParsedBatch:
+    """Some records, parsed.
+
+    Attributes:
+        resolved: the schema that they fit.
+        context: key to the values of all records.
+        frames: key to the values of all frames of all records, padded; {} if they are no sequences.
+        lengths: the frames of each record; None if they are no sequences.
+    """
+
+    resolved: ResolvedSchema
+    context: dict[str, Any]
+    frames: dict[str, Any]
+    lengths: list[int] | None
+
+    def labels(self, name: str) -> list[int]:
+        """Returns all class ids in a feature."""
+        if self.lengths is not None and name in self.frames:
+            values = [self.frames[name][i, :n] for i, n in enumerate(self.lengths)]
+            return [label for value in values for label in _flat(value)]
+        return _flat(self.context[name])
+
+    def decode(self) -> None:
+        """Decodes every image, as `decode_images` does, a sequence at a time."""
+        if self.lengths is None:
+            decode_images(self.context, self.resolved)
+            return
+        for i, length in enumerate(self.lengths):
+            decode_images({n: v[i, :length] for n, v in self.frames.items()}, self.resolved)
+
+
+def _flat(values: Any) -> list[int]:
+    tf = tensorflow()
+    if isinstance(values, tf.SparseTensor):
+        values = values.values
+    dense = values.flat_values if isinstance(values, tf.RaggedTensor) else values
+    found: list[int] = dense.numpy().ravel().tolist()
+    return found
+
+
+def parse_batch(records: Any, resolved: ResolvedSchema) -> ParsedBatch:
+    """Returns some serialized records, parsed.
+
+    Raises:
+        tf.errors.OpError: if one does not fit the schema.
+        UnevenSequenceError: if its lists differ in length.
+    """
+    tf = tensorflow()
+    if resolved.schema.sequence is None:
+        parsed = tf.io.parse_example(records, parse_spec(resolved))
+        return ParsedBatch(resolved, parsed, {}, None)
+    context, frames, lengths = tf.io.parse_sequence_example(
+        records, parse_spec(resolved) or None, frame_spec(resolved)
+    )
+    counts = {name: _lengths(frames[name], lengths.get(name)) for name in frames}
+    one, *others = counts.values()
+    for number, found in enumerate(zip(one, *others, strict=True)):
+        if len(set(found)) > 1 or not found[0]:
+            told = ", ".join(f"{name!r} {count[number]}" for name, count in counts.items())
+            raise UnevenSequenceError(f"its lists do not have one item a frame: {told}")
+    return ParsedBatch(resolved, context, frames, one)
+
+
+def _lengths(values: Any, dense: Any) -> list[int]:
+    found = values.row_lengths() if dense is None else dense
+    counts: list[int] = found.numpy().tolist()
+    return counts
 
 
 def _spec(feature: Feature) -> Any:
@@ -58,7 +147,10 @@ def _spec(feature: Feature) -> Any:
     dtypes = {Kind.INT64: tf.int64, Kind.FLOAT: tf.float32, Kind.BYTES: tf.string}
     if feature.optional:
         return tf.io.VarLenFeature(dtypes[feature.kind])
-    return tf.io.FixedLenFeature(list(feature.shape or ()), dtypes[feature.kind])
+    shape = list(feature.shape or ())
+    if feature.has_open_rows:
+        return tf.io.FixedLenSequenceFeature(shape[1:], dtypes[feature.kind], allow_missing=True)
+    return tf.io.FixedLenFeature(shape, dtypes[feature.kind])
 
 
 def record_batches(path: str) -> Any:
@@ -96,6 +188,7 @@ def decode_images(parsed: dict[str, Any], resolved: ResolvedSchema) -> None:
     if name is None:
         return
     tf = tensorflow()
+    masks = parsed.get(resolved.schema.mask_feature or "")
     facts = {f.image_fact: key for key, f in resolved.schema.features.items() if f.image_fact}
     stated = [(fact, parsed[facts[fact]].numpy()) for fact in _SHAPE if fact in facts]
     for i, data in enumerate(parsed[name]):
@@ -107,3 +200,14 @@ def decode_images(parsed: dict[str, Any], resolved: ResolvedSchema) -> None:
             if values[i] != found[fact]:
                 what = f"{fact.value} of {found[fact]}, recorded {values[i]}"
                 raise BadImageError(f"the image decodes to a {what}")
+        if masks is not None:
+            _decode_mask(masks[i], found, resolved.schema.masks.bit_depth)
+
+
+def _decode_mask(data: Any, image: dict[ImageFact, int], bit_depth: int) -> None:
+    """Decodes a mask as readers do: it has to be one channel of its picture's size."""
+    tf = tensorflow()
+    ids = tf.io.decode_png(data, dtype=tf.uint8 if bit_depth == 8 else tf.uint16)
+    expected = [image[ImageFact.HEIGHT], image[ImageFact.WIDTH], 1]
+    if ids.shape != expected:
+        raise BadImageError(f"the mask decodes to {list(ids.shape)}, expected {expected}")

@@ -1,14 +1,18 @@
 """Writes shards: `beam.io.WriteToTFRecord` with a plan.
 
-Beam's sink stays: its framing, compression, temporary directories and renames. Only its grouping is
-replaced: in place of a shuffle of records by chance, one of references by plan, so that no shuffle
-carries image bytes and every record's shard and place are settled beforehand.
+Beam's sink stays: its framing, compression and renames. Its grouping is replaced: in place of a
+shuffle of records by chance, one of references by plan, so that no shuffle carries image bytes and
+every record's shard and place are settled beforehand. And its temporary directories are: finished
+shards wait in a staging area, where the next run finds them if this one dies.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import apache_beam as beam
 from apache_beam.io.filebasedsink import FileBasedSink
@@ -16,99 +20,216 @@ from apache_beam.pvalue import AsIter, AsSingleton, PCollection, TaggedOutput
 from apache_beam.utils.shared import Shared
 
 from schemas import layout
+from schemas.base import Base
 from schemas.config import ConvertConfig, Decode
 from schemas.dataset_info import ShardInfo
 from schemas.plan import Plan
-from schemas.records import ImageRef
-from transforms.build_examples import build_all, new_executor
-from transforms.functional.shard_order import in_order
+from schemas.receipt import ImageFault, Receipt
+from schemas.records import ImageRef, SerializedExample
+from schemas.rejects import Reject
+from schemas.timeline import Timeline
+from transforms.base_shards import link_shard
+from transforms.build_examples import Pools, build_all
+from transforms.fence import Fence
+from transforms.files import Stamps, is_local
+from transforms.finished_shards import Staging, versions
+from transforms.functional.fingerprint import ShardMark, settings_fingerprint
+from transforms.functional.sequences import arranged, assemble
 from transforms.outcome import REJECTS, Outcome, rejected
 from transforms.place_records import Placed, ShardId
-from transforms.shard_sinks import COMPRESSION, Sinks, TempDirs
+from transforms.progress import advance
+from transforms.shard_sinks import COMPRESSION, Sinks
 from transforms.shard_writer import ShardWriter, WrittenShard
+from transforms.stamps import stamps_of, stamps_seen
+from transforms.stores.beam import request
 
 
 class WriteShards(beam.io.WriteToTFRecord):
     """Writes planned shards: PCollection[Placed] → Outcome(ShardInfo)."""
 
-    def __init__(self, config: ConvertConfig, directory: str, plan: PCollection[Plan]) -> None:
+    def __init__(
+        self,
+        config: ConvertConfig,
+        staging: Staging,
+        plan: PCollection[Plan],
+        base: Base | None = None,
+    ) -> None:
         """Makes a writer.
 
         Args:
             config: the name, compression and decoding.
-            directory: the dataset's folder.
+            staging: where finished shards wait for all others, and the dataset's folder.
             plan: the number of shards, and the schema.
+            base: a dataset whose shards are taken where they are the same, if any.
         """
         super().__init__(
-            file_path_prefix=layout.join(directory, config.name),
+            file_path_prefix=layout.join(staging.dataset, config.name),
             file_name_suffix=layout.shard_suffix(config.compression),
             compression_type=COMPRESSION[config.compression],
         )
-        self._sinks = Sinks(directory, config.name, config.compression)
-        self._decode = config.decode
+        self._sinks = Sinks(staging.dataset, config.name, config.compression)
+        self._config = config
+        self._staging = staging
         self._plan = plan
+        self._base = base
 
     def expand(self, placed: PCollection[Placed]) -> Outcome:
         """Adds the one shuffle, of references, the writing, and the renaming after all of it."""
         once = placed.pipeline | "DoOnce" >> beam.Create([None])
         plan = AsSingleton(self._plan)
-        temp_dirs = AsSingleton(once | "InitializeWrite" >> beam.Map(initialize, self._sinks, plan))
+        settings = AsSingleton(
+            once | "InitializeWrite" >> beam.Map(initialize, self._staging, self._config, plan)
+        )
         written = (
             placed
             | "GroupByShard" >> beam.GroupByKey()  # (split, shard), [(order, ImageRef)]
             | "WriteShard"
-            >> beam.ParDo(_WriteShard(self._sinks, self._decode), temp_dirs, plan).with_outputs(
-                REJECTS, main="shards"
-            )
+            >> beam.ParDo(
+                _WriteShard(self._sinks, self._staging, self._config, self._base), settings, plan
+            ).with_outputs(REJECTS, main="shards")
         )
         shards = once | "FinalizeWrite" >> beam.FlatMap(
-            finalize, self._sinks, temp_dirs, plan, AsIter(written.shards)
+            finalize, self._sinks, self._staging, plan, AsIter(written.shards)
         )
         return Outcome(shards, written[REJECTS])
 
 
-def initialize(_: None, sinks: Sinks, plan: Plan) -> dict[str, TempDirs]:
-    """Makes the temporary directories of all splits."""
-    return {
-        split: TempDirs(
-            sinks.shards(split).initialize_write(), sinks.records(split).initialize_write()
-        )
-        for split in plan.shards
-    }
+def build_records(
+    refs: Sequence[ImageRef], plan: Plan, decode: Decode, pools: Pools, seen: Stamps, fence: Fence
+) -> Iterator[SerializedExample | Reject]:
+    """Yields a shard's records and rejects, worked ahead on; of sequences, one is in memory."""
+    built: Iterator[Any] = build_all(refs, plan, decode, pools, seen, fence)
+    schema = plan.resolved.schema
+    return built if schema.sequence is None else assemble(built, refs, schema)
+
+
+def initialize(_: None, staging: Staging, config: ConvertConfig, plan: Plan) -> str:
+    """Makes the staging area ready, and returns the fingerprint of what holds for all shards."""
+    settings = settings_fingerprint(config, plan.resolved, versions())
+    staging.make(plan.shards)
+    staging.drop_others(settings)
+    return settings
 
 
 class _WriteShard(beam.DoFn):
     """Writes one shard: one shard's references and a window of images in memory, no more."""
 
-    def __init__(self, sinks: Sinks, decode: Decode) -> None:
+    def __init__(
+        self, sinks: Sinks, staging: Staging, config: ConvertConfig, base: Base | None
+    ) -> None:
         self._sinks = sinks
-        self._decode = decode
+        self._staging = staging
+        self._config = config
+        self._base = base
         self._shared = Shared()
 
     def setup(self) -> None:
-        self._executor = self._shared.acquire(new_executor)
+        self._pools = self._shared.acquire(Pools)
 
     def process(
         self,
         element: tuple[ShardId, Iterable[tuple[bytes, ImageRef]]],
-        temp_dirs: Mapping[str, TempDirs],
+        settings: str,
         plan: Plan,
     ) -> Iterator[WrittenShard | TaggedOutput]:
-        (split, index), placed = element
-        refs, repeated = in_order(placed)
-        shard = ShardWriter(self._sinks, temp_dirs[split], plan, split, index)
-        built = build_all(refs, plan, self._decode, self._executor)
-        for reject in shard.write(built):
-            yield rejected(reject)
+        shard, placed = element
+        refs, repeated = arranged(placed, plan.resolved)
         for reject in repeated:
-            yield rejected(replace(reject, split=split))
-        yield shard.close()
+            yield rejected(replace(reject, split=shard[0]))
+        mark_by = partial(_mark, settings, shard, refs, plan)
+        mark = mark_by(stamps_of(refs)) if self._may_be_there(shard, refs) else None
+        if mark is None:
+            yield from self._written(shard, refs, mark_by, plan)
+            return
+        receipt = self._staging.find(*shard, mark.fingerprint)
+        if receipt is not None:
+            yield from self._taken(receipt, refs)
+        elif linked := self._linked(mark):
+            advance("written", linked.info.rows)
+            yield linked
+        else:
+            yield from self._written(shard, refs, lambda _: mark, plan)
+
+    def _may_be_there(self, shard: ShardId, refs: list[ImageRef]) -> bool:
+        """Returns whether to take the images' stamps before they are read.
+
+        A store is asked only where there is something to hold them to: else reading tells them.
+        """
+        local = all(is_local(ref.uri) and is_local(ref.mask_uri) for ref in refs)
+        return local or self._base is not None or self._staging.has(*shard)
+
+    def _linked(self, mark: ShardMark) -> WrittenShard | None:
+        """Returns a shard of the base under another name; None if it is not what is wanted."""
+        if self._base is None:
+            return None
+        entry = self._base.same_shard(mark.split, mark.index, mark.fingerprint)
+        return link_shard(self._base, entry, self._staging, mark) if entry else None
+
+    def _taken(
+        self, receipt: Receipt, refs: list[ImageRef]
+    ) -> Iterator[WrittenShard | TaggedOutput]:
+        """Yields a shard that an earlier run has finished."""
+        advance("written", receipt.info.rows)
+        for reject in receipt.rejects(refs):
+            advance("rejected")
+            yield rejected(reject)
+        shard, records = map(self._staging.path, receipt.files)
+        info = replace(receipt.info, reused=True, timeline=Timeline())
+        yield WrittenShard(info, shard, records)
+
+    def _written(
+        self,
+        shard: ShardId,
+        refs: list[ImageRef],
+        mark_by: Callable[[list[str] | None], ShardMark | None],
+        plan: Plan,
+    ) -> Iterator[WrittenShard | TaggedOutput]:
+        """Yields a shard that is written now; with its receipt, if it can be known again."""
+        writer = ShardWriter(self._sinks, self._staging, plan, *shard)
+        seen: Stamps = {}
+        fence = Fence(self._config.fence)
+        built = build_records(refs, plan, self._config.decode, self._pools, seen, fence)
+        for reject in writer.write(built):
+            yield rejected(reject)
+        written = writer.close()
+        mark = mark_by(stamps_seen(refs, seen) if seen else None)
+        if mark is not None:
+            info = replace(written.info, fingerprint=mark.without(writer.faults))
+            written = written._replace(info=info)
+            if not any(fault.passing for fault in writer.faults):
+                self._keep(written, mark, writer.faults, plan)
+        yield written
+
+    def _keep(
+        self, written: WrittenShard, mark: ShardMark, faults: Sequence[ImageFault], plan: Plan
+    ) -> None:
+        info, config, staged = written.info, self._config, self._staging.staged
+        count = plan.shards[info.split]
+        shard = layout.shard_name(config.name, info.split, info.index, count, config.compression)
+        records = layout.records_name(info.split, info.index, count)
+        receipt = Receipt(
+            settings=mark.settings,
+            fingerprint=mark.fingerprint,
+            info=info,
+            shard=staged(written.shard, shard, info.crc32c),
+            records=staged(written.records, records, info.index_crc32c),
+            faults=tuple(faults),
+        )
+        self._staging.keep(receipt)
+
+
+def _mark(
+    settings: str, shard: ShardId, refs: list[ImageRef], plan: Plan, stamps: list[str] | None
+) -> ShardMark | None:
+    if stamps is None:
+        return None
+    return ShardMark(settings, *shard, list(zip(refs, stamps, strict=True)), plan.resolved)
 
 
 def finalize(
     _: None,
     sinks: Sinks,
-    temp_dirs: Mapping[str, TempDirs],
+    staging: Staging,
     plan: Plan,
     written: Iterable[WrittenShard],
 ) -> Iterator[ShardInfo]:
@@ -117,21 +238,28 @@ def finalize(
     for shard in written:
         by_split[shard.info.split].append(shard)
     for split, shards in by_split.items():
-        shards += _empty_shards(sinks, temp_dirs[split], plan, split, shards)
-        _rename(sinks.shards(split), temp_dirs[split].shards, [s.shard for s in shards])
-        _rename(sinks.records(split), temp_dirs[split].records, [s.records for s in shards])
+        shards += _empty_shards(sinks, staging, plan, split, shards)
+        for kind, sink in (("shards", sinks.shards(split)), ("records", sinks.records(split))):
+            files = [shard.shard if kind == "shards" else shard.records for shard in shards]
+            _rename(sink, staging.folder(kind, split), files)
         yield from (shard.info for shard in shards)
 
 
 def _empty_shards(
-    sinks: Sinks, temp_dirs: TempDirs, plan: Plan, split: str, written: list[WrittenShard]
+    sinks: Sinks, staging: Staging, plan: Plan, split: str, written: list[WrittenShard]
 ) -> list[WrittenShard]:
     present = {shard.info.index for shard in written}
     missing = [index for index in range(plan.shards[split]) if index not in present]
-    return [ShardWriter(sinks, temp_dirs, plan, split, index).close() for index in missing]
+    return [ShardWriter(sinks, staging, plan, split, index).close() for index in missing]
 
 
-def _rename(sink: FileBasedSink, temp_dir: str, files: list[str]) -> None:
-    """Has Beam's sink rename temporary files; it numbers them in the order of their names."""
-    for _ in sink.finalize_write(temp_dir, files, None):
-        pass
+def _rename(sink: FileBasedSink, folder: str, files: list[str]) -> None:
+    """Has Beam's sink rename staged files; it numbers them in the order of their names."""
+
+    def rename() -> None:
+        deque(sink.finalize_write(folder, files, None), maxlen=0)  # skips what is renamed already
+
+    if is_local(folder):
+        rename()
+    else:
+        request(rename)

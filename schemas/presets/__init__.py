@@ -9,6 +9,11 @@ from pydantic import ValidationError
 
 from schemas.errors import UsageError
 from schemas.features import Schema
+from schemas.spelling import did_you_mean
+from schemas.yaml_places import check_size, first_problem, problem_of, repeated_key, shortened
+
+MAX_CHARACTERS = 2**20
+"""Of a schema file; those of a thousand features have a tenth."""
 
 
 def preset_names() -> list[str]:
@@ -24,9 +29,10 @@ def preset(name: str) -> Schema:
         UsageError: if there is none.
     """
     if name not in preset_names():
+        names = preset_names()
         raise UsageError(
-            f"--schema {name}: no preset has this name and no file is there; "
-            f"expected a YAML file or one of: {', '.join(preset_names())}"
+            f"--schema {name}: no preset has this name and no file is there"
+            f"{did_you_mean(name, names)}; expected a YAML file or one of: {', '.join(names)}"
         )
     text = resources.files(__name__).joinpath(f"{name}.yaml").read_text(encoding="utf-8")
     return parse_schema(text, f"preset {name}")
@@ -42,20 +48,27 @@ def parse_schema(text: str, where: str) -> Schema:
     Raises:
         UsageError: if the text is no YAML, or no schema.
     """
+    if len(text) > MAX_CHARACTERS:
+        raise UsageError(f"{where}: has {len(text):,} characters; a schema has some thousand")
     try:
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        check_size(node)
         document = yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise UsageError(f"{where}: not a YAML file: {error}") from error
-    if not isinstance(document, dict):
-        raise UsageError(f"{where}: expected a mapping with the key 'features', got {document!r}")
+        place, problem = problem_of(error)
+        raise UsageError(f"{where}{place}: not a YAML file: {problem}") from error
+    except (ValueError, TypeError, RecursionError) as error:  # a 13th month, or nested too deeply
+        why = "nested too deeply" if isinstance(error, RecursionError) else error
+        raise UsageError(f"{where}: not a YAML file that can be read: {why}") from error
+    if node is None or not isinstance(document, dict):
+        raise UsageError(
+            f"{where}: expected a mapping with the key 'features', got {shortened(document)}"
+        )
+    if repeated := repeated_key(node):
+        place, key = repeated
+        raise UsageError(f"{where}{place}: the key {key!r} stands twice; only one can be meant")
     try:
         return Schema.model_validate(document)
     except ValidationError as error:
-        raise UsageError(f"{where}: {_describe(error)}") from error
-
-
-def _describe(error: ValidationError) -> str:
-    """Returns the first problem of a schema in one line: where in the document, then what."""
-    first = error.errors()[0]
-    where = " > ".join(str(part) for part in first["loc"]) or "the schema"
-    return f"at {where}: {first['msg'].removeprefix('Value error, ')}, got {first['input']!r}"
+        place, problem = first_problem(error, Schema, node)
+        raise UsageError(f"{where}{place}: {problem}") from error

@@ -12,6 +12,7 @@ from schemas.records import ImageRef
 from tests.beam.direct import TABLE, config, direct_pipeline, example, plan, records, ref, told
 from tests.images import jpeg, png
 from transforms.build_examples import BuildExamples
+from transforms.finished_shards import Staging
 from transforms.write_shards import WriteShards
 
 
@@ -66,7 +67,11 @@ def test_before_beams_own_sink_the_records_are_those_of_write_shards(
         _ = built.good | beam.io.WriteToTFRecord(prefix, num_shards=2)
         placed = [(("train", i % 3), (bytes([i]), one)) for i, one in enumerate(refs)]
         settings, target = config(tmp_path), str(tmp_path / "planned")
-        _ = p | "Placed" >> beam.Create(placed) | WriteShards(settings, target, settled)
+        _ = (
+            p
+            | "Placed" >> beam.Create(placed)
+            | WriteShards(settings, Staging(f"{target}.staging", target), settled)
+        )
     plain = [r for shard in (tmp_path / "plain").glob("birds-*") for r in records(shard)]
     planned = [r for shard in (tmp_path / "planned").glob("birds-*") for r in records(shard)]
     assert sorted(plain) == sorted(planned) == sorted(expected)

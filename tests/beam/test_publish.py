@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import html
 import json
 import os
 from dataclasses import replace
@@ -16,8 +17,9 @@ from apache_beam.testing.util import assert_that, equal_to
 from pipelines.publish import publish
 from pipelines.run_record import RunContext
 from pipelines.target import Target
-from schemas.config import ConvertConfig, RejectBudget
+from schemas.config import ConvertConfig
 from schemas.dataset_info import Books, DatasetInfo, Problem, ShardAudit, SplitBooks
+from schemas.reject_budget import RejectBudget
 from tests.beam.direct import config, direct_pipeline, plan
 
 AUDIT = ShardAudit(
@@ -41,8 +43,10 @@ INFO = DatasetInfo(
     shards=(AUDIT,),
     images={"jpeg kept": 2, "gif to png": 1},
     problems=(),
+    treatments={("train", 0): {"jpeg kept": 2, "gif to png": 1}},
 )
 CONTEXT = RunContext("run", 0.0, "DirectRunner")
+INDEXES = {"idx/b": "4" * 64, "idx/a": "5" * 64}
 SIDECARS = {"features.json", "dataset_info.json", "schema.pbtxt", "label.labels.txt"}
 
 
@@ -50,31 +54,34 @@ def run_publish(
     info: DatasetInfo, settings: ConvertConfig, folder: Path, state: str, repeat: int = 0
 ) -> None:
     """Publishes within a pipeline, and asserts the state that comes out."""
-    target = Target(str(folder), str(folder))
+    target = Target(str(folder), str(folder), f"{folder}.run")
     with direct_pipeline(repeat) as p:
         rejects = p | "Rejects" >> beam.Create(["rejects-00000-of-00001.jsonl"])
         found = (
             p
             | "Info" >> beam.Create([info])
-            | beam.Map(publish, settings, target, CONTEXT, AsIter(rejects))
+            | beam.Map(publish, settings, target, CONTEXT, AsIter(rejects), INDEXES)
         )
         assert_that(found, equal_to([state]))
 
 
 @pytest.mark.parametrize("repeat", [0, 2])
 def test_a_proven_dataset_gets_its_sidecars_and_its_mark(repeat: int, tmp_path: Path) -> None:
-    settings = config(max_rejects=RejectBudget(amount=1))
+    settings = config(max_rejects=RejectBudget.parse("1"))
     run_publish(INFO, settings, tmp_path, "published", repeat)
     assert {path.name for path in tmp_path.iterdir()} == {
         *SIDECARS,
         "manifest.json",
         "run.json",
+        "report.html",
         "_SUCCESS",
     }
     manifest = json.loads((tmp_path / "manifest.json").read_bytes())
-    assert manifest["sidecars"] == {
-        name: hashlib.sha256((tmp_path / name).read_bytes()).hexdigest() for name in SIDECARS
-    }
+    assert (
+        manifest["sidecars"]
+        == {name: hashlib.sha256((tmp_path / name).read_bytes()).hexdigest() for name in SIDECARS}
+        | INDEXES
+    )
     assert manifest["input"] == {
         "rows": 4,
         "records": 3,
@@ -82,6 +89,7 @@ def test_a_proven_dataset_gets_its_sidecars_and_its_mark(repeat: int, tmp_path: 
         "duplicates": 0,
         "unplaced": 1,
         "reasons": {"wrong_type": 1},
+        "asides": {},
     }
     assert manifest["images"] == INFO.images
     assert manifest["splits"]["train"]["shards"] == [
@@ -95,6 +103,7 @@ def test_a_proven_dataset_gets_its_sidecars_and_its_mark(repeat: int, tmp_path: 
             "index_file": AUDIT.index_file,
             "index_sha256": "bb",
             "classes": {"label": {"0": 1, "1": 2}},
+            "images": {"gif to png": 1, "jpeg kept": 2},
         }
     ]
     seal = hashlib.sha256((tmp_path / "manifest.json").read_bytes()).hexdigest()
@@ -113,9 +122,9 @@ def test_the_mark_is_written_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         replace_file(source, target)
 
     monkeypatch.setattr(os, "replace", noting)
-    run_publish(INFO, config(max_rejects=RejectBudget(amount=1)), tmp_path, "published")
+    run_publish(INFO, config(max_rejects=RejectBudget.parse("1")), tmp_path, "published")
     assert order[-2:] == ["dataset_info.json", "_SUCCESS"]
-    assert set(order) == {*SIDECARS, "manifest.json", "run.json", "_SUCCESS"}
+    assert set(order) == {*SIDECARS, "manifest.json", "run.json", "report.html", "_SUCCESS"}
 
 
 REFUSED = {
@@ -126,13 +135,32 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_speaks_against_it_is_told_in_run_json_alone(case: str, tmp_path: Path) -> None:
+def test_what_speaks_against_it_is_told_in_run_json_and_the_report(
+    case: str, tmp_path: Path
+) -> None:
     info, told, code = REFUSED[case]
     run_publish(info, config(), tmp_path, "failed")
-    assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
+    assert {path.name for path in tmp_path.iterdir()} == {"run.json", "report.html"}
+    assert told in html.unescape((tmp_path / "report.html").read_text())
     run = json.loads((tmp_path / "run.json").read_bytes())
     assert (run["run_id"], run["state"], run["exit_code"]) == ("run", "failed", code)
     assert told in run["message"]
+
+
+def test_a_report_that_cannot_be_drawn_costs_nothing_but_a_warning(tmp_path: Path) -> None:
+    run_publish(INFO, config(max_rejects=RejectBudget.parse("1")), tmp_path, "published")
+    run = json.loads((tmp_path / "run.json").read_bytes())
+    assert run["warnings"]
+    assert all("could not be drawn: FileNotFoundError" in warning for warning in run["warnings"])
+    assert all(AUDIT.file in w or AUDIT.index_file in w for w in run["warnings"])
+    assert (tmp_path / "_SUCCESS").exists()
+
+
+def test_without_a_report_nothing_is_drawn(tmp_path: Path) -> None:
+    settings = config(max_rejects=RejectBudget.parse("1"), report=False)
+    run_publish(INFO, settings, tmp_path, "published")
+    assert not (tmp_path / "report.html").exists()
+    assert json.loads((tmp_path / "run.json").read_bytes())["warnings"] == []
 
 
 def test_a_problem_is_told_with_record_and_byte(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 from apache_beam.testing.util import assert_that, equal_to
 
 from schemas.records import Row
-from schemas.tables import TableFile
+from schemas.tables import TableFile, Wanted
 from tests.beam.direct import direct_pipeline, told
 from transforms.read_rows import ReadRows
 
@@ -29,7 +29,7 @@ def test_rows_of_all_formats_are_read_with_their_lines(tmp_path: Path) -> None:
         TableFile(paths["d.parquet"], "parquet"),
     )
     with direct_pipeline() as p:
-        read = p | ReadRows(files, ("x", "y"))
+        read = p | ReadRows(files, Wanted(("x", "y")))
         expected = [
             Row({"x": "1", "y": "two\nlines"}, paths["a.csv"], 2, is_text=True),
             Row({"x": "3"}, paths["a.csv"], 5, is_text=True),
@@ -48,7 +48,7 @@ def test_without_a_choice_all_columns_are_read(tmp_path: Path) -> None:
     path = str(tmp_path / "a.csv")
     Path(path).write_bytes(b"x,y\n1,2\n")
     with direct_pipeline() as p:
-        read = p | ReadRows((TableFile(path, "csv"),), None)
+        read = p | ReadRows((TableFile(path, "csv"),), Wanted())
         assert_that(read.good, equal_to([Row({"x": "1", "y": "2"}, path, 2, is_text=True)]))
 
 
@@ -59,7 +59,7 @@ def test_rows_that_cannot_be_read_are_rejects(tmp_path: Path) -> None:
     Path(jsonl).write_bytes(whole)
     files = (TableFile(csv, "csv"), TableFile(jsonl, "jsonl", gzipped=True))
     with direct_pipeline() as p:
-        read = p | ReadRows(files, ("x",))
+        read = p | ReadRows(files, Wanted(("x",)))
         good = [
             Row({"x": "1"}, csv, 2, is_text=True),
             Row({"x": "5"}, csv, 6, is_text=True),
@@ -84,7 +84,7 @@ def test_a_damaged_row_group_becomes_one_reject_a_row(tmp_path: Path) -> None:
         file.seek(column.data_page_offset)
         file.write(b"\xff" * column.total_compressed_size)
     with direct_pipeline() as p:
-        read = p | ReadRows((TableFile(path, "parquet"),), None)
+        read = p | ReadRows((TableFile(path, "parquet"),), Wanted())
         good = [Row({"x": f"value {i}" * 20}, path, i + 1) for i in range(3)]
         bad = [("", "", f"{path}:{line}", "malformed_row", "") for line in (4, 5, 6)]
         assert_that(read.good, equal_to(good), label="Rows")

@@ -8,6 +8,7 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.testing.util import assert_that, equal_to
 
+from schemas.content import Content, Repeat
 from schemas.dataset_info import Books, DatasetInfo, Problem, ShardAudit, ShardInfo, SplitBooks
 from schemas.records import Row
 from schemas.rejects import Reason, Reject
@@ -50,6 +51,7 @@ def case(**changes: Any) -> dict[str, Any]:
     return {
         "rows": [Row({}, "labels.csv", line) for line in range(6)],
         "unread": unread,
+        "asides": [("hidden", 2), ("labels", 1), ("hidden", 1), ("labels", -1)],
         "placed": [("train", 4), ("test", 1)],
         "rejects": [
             *unread,
@@ -58,6 +60,8 @@ def case(**changes: Any) -> dict[str, Any]:
         ],
         "written": [info("train", 0, 2), info("train", 1, 1), info("test", 0, 1)],
         "audits": [audit("test", 0, 1), audit("train", 1, 1), audit("train", 0, 2)],
+        "contents": [Content(images=3), Content(images=1, duplicates={"train": 1})],
+        "repeats": [],
         **changes,
     }
 
@@ -112,6 +116,8 @@ def test_books_that_balance_have_no_problem() -> None:
             shards=AUDITS,
             images={"png kept": 4, "test to png": 1, "train to png": 2},
             problems=(),
+            content=Content(images=4, duplicates={"train": 1}),
+            asides={"hidden": 3},
         )
         assert_that(reconciled(p, case()), equal_to([expected]))
 
@@ -120,6 +126,21 @@ def test_a_lost_row_is_a_problem() -> None:
     counted = "the survey counted 6 rows, the conversion 5"
     changed = Problem("input", f"{counted}: a table changed while it was read; run again")
     assert_problems([changed, unbalanced(rows_read=6)], rows=case()["rows"][1:])
+
+
+def test_a_dropped_row_is_in_the_books_of_its_split() -> None:
+    with direct_pipeline() as p:
+        settled = p | "settled" >> beam.Create([replace(PLAN, rows=7)])
+        changed = case(
+            rows=[Row({}, "labels.csv", line) for line in range(7)],
+            placed=[("train", 5), ("test", 1)],
+            repeats=[Repeat("b", "b.jpg", "labels.csv:3", "train", "a")],
+        )
+        found = reconciled(p, changed, settled) | beam.Map(lambda info: (info.problems, info.books))
+        train = SplitBooks(rows=5, written=3, rejected=1, duplicates=1)
+        assert_that(
+            found, equal_to([((), replace(BOOKS, rows_read=8, splits=splits(train=train)))])
+        )
 
 
 def test_a_lost_reject_is_a_problem() -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import psutil
 import pytest
 
 from schemas.image_settings import ImageSettings
@@ -16,7 +19,7 @@ from schemas.rejects import Reason, RecordError
 from tests.images import jpeg, picture
 from transforms.build_examples import read_image
 from transforms.functional.images import transcode
-from transforms.sandbox import run_apart
+from transforms.sandbox import allow_children, run_apart, stop_children
 
 LONG = 120.0
 
@@ -166,6 +169,42 @@ def test_several_threads_at_once_with_crashes_among_them():
     assert found == [special.get(number % 8, 2 * number) for number in range(24)]
 
 
+def test_children_that_are_killed_as_soon_as_they_are_seen_leave_nobody_waiting():
+    """As the kernel does when memory is short: also one that has taken a task and not said so."""
+    over = threading.Event()
+
+    def kill():
+        while not over.wait(0.005):
+            for child in psutil.Process().children():
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    if "spawn_main" in " ".join(child.cmdline()):
+                        child.kill()
+
+    def work(number):
+        try:
+            return run_apart(doubled, number, timeout=1)
+        except RecordError as error:
+            return error.reason
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            found = list(threads.map(work, range(8)))
+    finally:
+        over.set()
+        killer.join()
+    assert all(was in (Reason.DECODER_CRASH, 2 * number) for number, was in enumerate(found))
+
+
+def test_no_child_is_started_once_they_are_stopped():
+    assert run_apart(doubled, 2, timeout=LONG) == 4
+    stop_children()
+    assert reason_of(doubled, 2) is Reason.DECODER_CRASH
+    assert not [p for p in psutil.Process().children() if "spawn_main" in " ".join(p.cmdline())]
+    allow_children()
+
+
 def test_pictures_are_the_same_from_the_process_apart():
     for data in (picture("TIFF", 40, 30), jpeg(40, 30, mode="CMYK"), picture("WEBP", 40, 30)):
         here = transcode(data, ImageSettings())
@@ -179,5 +218,5 @@ def test_a_picture_that_takes_too_long_is_a_reject(tmp_path):
     path.write_bytes(stream)
     ref = ImageRef("k", "t.csv", 2, str(path), None, None, ())
     with pytest.raises(RecordError) as raised:
-        read_image(ref, ImageSettings(timeout=0.01), "full")
+        read_image(ref, None, ImageSettings(timeout=0.01), "full")
     assert raised.value.reason is Reason.TIMEOUT

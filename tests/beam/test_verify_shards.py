@@ -14,6 +14,7 @@ from apache_beam.testing.util import assert_that, equal_to
 from schemas.dataset_info import Problem, ShardAudit, ShardInfo
 from tests.beam.direct import config, direct_pipeline, example, plan, ref
 from tests.images import jpeg, png
+from transforms.finished_shards import Staging
 from transforms.verify_shards import VerifyShards
 from transforms.write_shards import WriteShards
 
@@ -39,7 +40,11 @@ def dataset(tmp_path: Path) -> Path:
     with direct_pipeline() as p:
         settled = p | "Plan" >> beam.Create([plan(4, train=2)])
         target = str(tmp_path / "out")
-        _ = p | beam.Create(elements) | WriteShards(config(), target, settled)
+        _ = (
+            p
+            | beam.Create(elements)
+            | WriteShards(config(), Staging(f"{target}.staging", target), settled)
+        )
     return tmp_path / "out"
 
 

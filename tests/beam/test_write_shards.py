@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import math
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,8 +17,10 @@ from apache_beam.runners.portability.fn_api_runner import execution
 from apache_beam.testing.util import assert_that, equal_to
 
 from schemas.dataset_info import ShardInfo
+from schemas.image_tally import ImageTally
 from tests.beam.direct import TABLE, config, direct_pipeline, example, plan, records, ref, told
 from tests.images import jpeg
+from transforms.finished_shards import Staging
 from transforms.outcome import Outcome
 from transforms.place_records import Placed
 from transforms.write_shards import WriteShards
@@ -41,7 +45,8 @@ def placed(tmp_path: Path) -> list[Placed]:
 
 def written(p: beam.Pipeline, placed: list[Placed], output: Path, **options: Any) -> Outcome:
     settled = p | "Plan" >> beam.Create([plan(len(placed), **SHARDS)])
-    writer = WriteShards(config(output, **options), str(output), settled)
+    staging = Staging(f"{output}.staging", str(output))
+    writer = WriteShards(config(output, **options), staging, settled)
     return p | "Placed" >> beam.Create(placed) | writer
 
 
@@ -92,6 +97,23 @@ def test_every_shard_holds_exactly_its_records_in_order(
     assert_written(output, tmp_path)
 
 
+def tally_of(images: list[bytes]) -> ImageTally:
+    """Returns the tally of JPEGs of 16 x 12 pixels, their sizes counted by hand."""
+    number, sizes = len(images), list(map(len, images))
+    return ImageTally(
+        formats=Counter(jpeg=number) if images else Counter(),
+        channels=Counter({3: number} if images else {}),
+        widths=Counter({16: number} if images else {}),  # 2^(16/4)
+        heights=Counter({14: number} if images else {}),  # 2^(14/4) = 11.3
+        ratios=Counter({3: number} if images else {}),  # 2^(3/8) = 1.30
+        sizes=Counter(int(4 * math.log2(size)) for size in sizes),
+        extremes={"width": (16, 16), "height": (12, 12), "bytes": (min(sizes), max(sizes))}
+        if images
+        else {},
+        total_bytes=sum(sizes),
+    )
+
+
 def test_the_infos_tell_what_the_files_hold(placed: list[Placed], tmp_path: Path) -> None:
     output = tmp_path / "out"
     infos: list[ShardInfo] = []
@@ -111,6 +133,7 @@ def test_the_infos_tell_what_the_files_hold(placed: list[Placed], tmp_path: Path
                 index_crc32c=google_crc32c.value((output / index_file(split, shard)).read_bytes()),
                 classes={"label": {label: labels.count(label) for label in sorted(set(labels))}},
                 images={"jpeg kept": len(names)} if names else {},
+                shapes=tally_of([(tmp_path / f"{name}.jpg").read_bytes() for name in names]),
             )
         )
     with direct_pipeline() as p:

@@ -101,11 +101,11 @@ def reject_reasons(dataset: Path) -> list[tuple[str, str, str]]:
 
 
 def content(dataset: Path) -> dict[str, Any]:
-    """Returns every file of a dataset that has to be the same in each run; rejects as a set."""
+    """Returns every file of a dataset that has to be the same in each run; some by line."""
     files = [path for path in dataset.rglob("*") if path.is_file() and path.name not in VOLATILE]
     return {
         str(path.relative_to(dataset)): sorted(path.read_bytes().splitlines())
-        if path.parent.name == "rejects"
+        if path.parent.name in ("rejects", "dropped")
         else path.read_bytes()
         for path in files
     }

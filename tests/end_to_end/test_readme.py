@@ -1,4 +1,4 @@
-"""The README's examples do what it says."""
+"""The examples of the README and of docs/images.md do what they say."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from schemas.image_settings import ImageSettings
 from schemas.presets import parse_schema, preset_names
 from tests.images import jpeg
 
-README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+IMAGES = (ROOT / "docs" / "images.md").read_text(encoding="utf-8")
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+def blocks(language: str, text: str = README) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
 
 
 def test_the_library_example_writes_what_tensorflow_reads(
@@ -52,7 +54,7 @@ def test_the_schema_example_is_a_schema() -> None:
 
 
 def test_every_image_setting_is_told_with_its_default() -> None:
-    (example,) = [block for block in blocks("yaml") if "orientation:" in block]
+    (example,) = blocks("yaml", IMAGES)
     told = dict(re.findall(r"^  (\w+): (\S+)", example, re.MULTILINE))
     defaults = {name: field.default for name, field in ImageSettings.model_fields.items()}
     assert told.keys() | {"resize", "column"} == defaults.keys()

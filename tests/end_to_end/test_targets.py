@@ -123,20 +123,20 @@ def test_a_killed_run_leaves_no_dataset_and_the_next_one_cleans_up(tmp_path: Pat
     process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL)
     dataset = output / "birds" / "1.0.0"
     deadline = time.monotonic() + 120
-    while not any(dataset.glob("beam-temp-*/*")):
+    run = output / "birds" / ".1.0.0.run"
+    while not any(run.glob("staging/shards-train/*")):
         assert process.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.01)
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
-    assert any(dataset.glob("beam-temp-*"))
-    assert not (dataset / "_SUCCESS").exists()
-    assert not (dataset / "dataset_info.json").exists()
+    assert not dataset.exists()
     small = write_table(tmp_path / "small.csv", rows[:10])
     published(small, output, *TABULAR)
     fresh = published(small, tmp_path / "fresh", *TABULAR)
     assert readers.content(dataset) == readers.content(fresh)
     assert {path.name for path in dataset.iterdir()} == {path.name for path in fresh.iterdir()}
+    assert [path.name for path in (output / "birds").iterdir()] == ["1.0.0"]
 
 
 @pytest.mark.parametrize("foreign", ["thesis.txt", "notes/day1.md", "other-train.tfrecord-0-of-1"])

@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from schemas.config import ConvertConfig, RejectBudget
+from schemas.config import ConvertConfig
 from schemas.presets import preset
+from schemas.reject_budget import RejectBudget, RejectLimit
 
 REQUIRED = {
     "inputs": ("t.csv",),
@@ -36,20 +37,28 @@ def test_defaults():
         "name": "birds",
         "version": "1.0.0",
         "image_root": None,
+        "allow_outside_root": False,
         "columns": {},
+        "labels": None,
+        "join_on": None,
         "key_column": None,
         "splits": None,
         "split_column": None,
         "group_column": None,
         "num_shards": "auto",
         "shard_size": 128 * 2**20,
+        "records_per_shard": None,
+        "base": None,
+        "deduplicate": "none",
         "classes": None,
         "seed": 0,
         "compression": "none",
+        "index": False,
         "decode": "full",
         "verify": "parse",
-        "max_rejects": {"amount": Decimal(0), "percent": False},
+        "max_rejects": {"total": {"amount": Decimal(0), "percent": False}, "reasons": {}},
         "if_exists": "fail",
+        "report": True,
     }
     assert made.weights == {"train": Decimal(1)}
     assert made.directory == "out/birds/1.0.0"
@@ -111,6 +120,7 @@ MATTER = {
     "version": "1.0.1",
     "schema": preset("tf_slim"),
     "image_root": "/images",
+    "allow_outside_root": True,
     "columns": {"label": "class"},
     "key_column": "id",
     "splits": {"train": "0.9", "test": "0.1"},
@@ -119,21 +129,45 @@ MATTER = {
     "num_shards": 7,
     "shard_size": "64MiB",
     "classes": ("cat",),
+    "records_per_shard": 5,
+    "base": "out/birds/0.9.0",
+    "deduplicate": "content",
     "seed": 1,
     "compression": "gzip",
     "decode": "header",
 }
+JOIN = ("labels", "join_on")
 DO_NOT_MATTER = {
     "output": "elsewhere",
     "if_exists": "replace",
+    "report": False,
     "max_rejects": RejectBudget.parse("5%"),
     "verify": "decode",
+    "index": True,
 }
 
 
 @pytest.mark.parametrize("option", MATTER)
 def test_the_fingerprint_changes_with_every_option_that_decides_content(option):
     assert config(**{option: MATTER[option]}).fingerprint != config().fingerprint
+
+
+@pytest.mark.parametrize("option", JOIN)
+def test_the_fingerprint_changes_with_both_options_of_a_join(option):
+    one = {"labels": "l.csv", "join_on": "id"}
+    prints = {config(**options).fingerprint for options in ({}, one, {**one, option: "x"})}
+    assert len(prints) == 3
+
+
+@pytest.mark.parametrize("option", JOIN)
+def test_the_options_of_a_join_go_together(option):
+    with pytest.raises(ValidationError, match="--labels PATTERN and --join_on COLUMN go together"):
+        config(**{option: "x"})
+
+
+def test_records_per_shard_and_a_number_of_shards_exclude_each_other():
+    with pytest.raises(ValidationError, match="drop one"):
+        config(records_per_shard=3, num_shards=2)
 
 
 @pytest.mark.parametrize("option", DO_NOT_MATTER)
@@ -143,7 +177,7 @@ def test_the_fingerprint_does_not_change_with_where_it_goes_or_how_it_is_checked
 
 def test_every_option_is_known_to_matter_or_not():
     aliases = {field.alias or name for name, field in ConvertConfig.model_fields.items()}
-    assert aliases == {*MATTER, *DO_NOT_MATTER}
+    assert aliases == {*MATTER, *JOIN, *DO_NOT_MATTER}
 
 
 @pytest.mark.parametrize(
@@ -186,7 +220,10 @@ def test_the_fingerprint_is_the_same_in_every_process():
 
 
 def test_a_config_comes_back_from_json():
-    made = config(**{k: v for k, v in MATTER.items() if k != "schema"}, **DO_NOT_MATTER)
+    made = config(
+        **{k: v for k, v in MATTER.items() if k not in ("schema", "num_shards")},
+        **DO_NOT_MATTER | {"index": False},
+    )
     again = ConvertConfig.model_validate_json(made.model_dump_json())
     assert again == made
     assert again.fingerprint == made.fingerprint
@@ -213,7 +250,9 @@ def test_a_config_comes_back_from_json():
     ids=str,
 )
 def test_reject_budget(text, rejected, rows, allowed):
-    assert RejectBudget.parse(text).allows(rejected, rows) is allowed
+    assert RejectLimit.parse(text).allows(rejected, rows) is allowed
+    over = RejectBudget.parse(text).exceeded({"corrupt": rejected}, rows)
+    assert over == (() if allowed else ("all rejects",))
 
 
 @pytest.mark.parametrize(
@@ -224,7 +263,49 @@ def test_what_is_no_budget(text):
         RejectBudget.parse(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "over"),
+    [
+        ("9", ()),
+        ("8", ("all rejects",)),
+        ("9,truncated=6,read_error=3%", ()),
+        ("9,truncated=5", ("truncated",)),
+        ("8,truncated=5,corrupt=0", ("all rejects", "truncated")),
+        ("9%,read_error=2.9%", ("read_error",)),
+        ("truncated=6,read_error=3", ()),
+        ("truncated=6", ("read_error",)),
+        ("corrupt=9", ("read_error", "truncated")),
+        (" 9 , truncated=6", ()),
+    ],
+)
+def test_each_reason_may_have_a_limit_of_its_own(text, over):
+    budget = RejectBudget.parse(text)
+    assert budget.exceeded({"truncated": 6, "read_error": 3}, 100) == over
+    assert RejectBudget.parse(str(budget)) == budget
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("1,2", "two limits for all rejects, 1 and 2"),
+        ("truncated=1,truncated=2", "names truncated twice"),
+        ("truncatd=1", r"'truncatd' is no reason \(did you mean 'truncated'"),
+        ("truncated=", "expected a number of rows or a percentage like 0.5%, got ''"),
+        ("truncated", "expected a number of rows or a percentage"),
+        ("1,", "two limits for all rejects"),
+    ],
+)
+def test_what_is_no_budget_of_reasons(text, problem):
+    with pytest.raises(ValueError, match=problem):
+        RejectBudget.parse(text)
+
+
 @given(st.integers(0, 10**12) | st.decimals(0, 100, places=3).map(lambda d: f"{d}%"))
 def test_a_budget_is_written_as_it_is_read(amount):
     budget = RejectBudget.parse(str(amount))
     assert RejectBudget.parse(str(budget)) == budget
+
+
+def test_an_index_into_a_gzip_stream_is_refused():
+    with pytest.raises(ValidationError, match="nobody can seek in a gzip stream"):
+        config(index=True, compression="gzip")

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from schemas.features import Feature, Kind, Schema
 from schemas.presets import preset
-from schemas.records import ImageRef, SerializedExample, StoredImage
-from transforms.functional.examples import build_example, encode_example
+from schemas.records import ImageRef, ImageShape, SerializedExample, StoredImage
+from transforms.functional.examples import build_example, encode_example, read_features
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 FLOAT32 = st.floats(width=32)
@@ -152,8 +152,20 @@ def test_build_example_takes_facts_from_the_image_and_all_else_from_the_referenc
         "image/source_id": b"a.jpg",
     }
     data = tensorflow_example(kinds, values)
-    expected = SerializedExample(ref, data, IMAGE.sha256, "jpeg kept")
+    shape = ImageShape("jpeg", 640, 480, 3, len(IMAGE.data))
+    expected = SerializedExample(ref, data, IMAGE.sha256, "jpeg kept", shape=shape)
     assert build_example(schema, ref, IMAGE) == expected
+
+
+def test_read_features_gives_what_tensorflow_wrote():
+    kinds = {"i": Kind.INT64, "f": Kind.FLOAT, "b": Kind.BYTES, "none": Kind.FLOAT}
+    values = {"i": [1, -(2**63)], "f": [0.5], "b": [b"", b"\xff"], "none": []}
+    assert read_features(tensorflow_example(kinds, values)) == values
+    assert read_features(tf.train.Example(features={"feature": {"x": {}}}).SerializeToString()) == {
+        "x": []
+    }
+    with pytest.raises(ValueError, match=r"no tf\.train\.Example"):
+        read_features(b"what")
 
 
 def test_build_example_states_height_width_and_channels():

@@ -56,7 +56,27 @@ def test_the_name_in_a_schema_file_is_from():
         pytest.param({"kind": "int64", "from": "x"}, "no source", id="a source that is none"),
         pytest.param({"kind": "int64", "from": 7}, "from", id="a source that is a number"),
         pytest.param({"kind": "int64", "shape": [0]}, "greater than 0", id="length 0"),
-        pytest.param({"kind": "int64", "shape": [2, 2]}, "at most 1", id="two dimensions"),
+        pytest.param({"kind": "int64", "shape": [2, None]}, "only the first", id="the last open"),
+        pytest.param({"kind": "int64", "shape": [None]}, "only the first", id="the only one open"),
+        pytest.param({"kind": "int64", "from": "box:xmin", "shape": []}, "kind float", id="box"),
+        pytest.param({"kind": "float", "from": "box:left"}, "nothing of a box", id="no side"),
+        pytest.param({"kind": "float", "from": "box:xmin"}, r"has to be \[\]", id="a box's shape"),
+        pytest.param(
+            {"kind": "float", "from": "box:yxyx", "shape": []}, "null, 4", id="four sides' shape"
+        ),
+        pytest.param({"kind": "float", "per_box": True}, r"has to be \[\]", id="one for all boxes"),
+        pytest.param({"kind": "int64", "from": "mask:m"}, "of kind bytes", id="a mask's kind"),
+        pytest.param(
+            {"kind": "bytes", "from": "mask:m", "shape": []}, "has to be not said", id="masks"
+        ),
+        pytest.param(
+            {"kind": "bytes", "from": "mask:m", "missing": "empty"}, "cannot be empty", id="no mask"
+        ),
+        pytest.param({"kind": "int64", "label_offset": 1}, "classes: true", id="offset of nothing"),
+        pytest.param(
+            {"kind": "int64", "classes": True, "label_offset": 2}, "label_offset", id="offset of 2"
+        ),
+        pytest.param({"kind": "bytes", "single": True}, "for shape", id="single without a list"),
         pytest.param({"kind": "int64", "shape": [-1]}, "greater than 0", id="length -1"),
         pytest.param(
             {"kind": "bytes", "classes": True}, "its kind is int64", id="classes of bytes"

@@ -12,7 +12,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from schemas import example_pb2
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("schemas", "transforms", "pipelines", "benchmarks", "examples")
+PACKAGES = ("schemas", "transforms", "pipelines", "benchmarks", "examples", "deploy")
 MAX_FUNCTION_LINES = 50
 
 # Written in two parts each, so that this file does not hold them.
@@ -50,7 +50,7 @@ def repository_files():
     return [path for path in paths if path.is_file()]
 
 
-@pytest.mark.parametrize("script", ["run_local.sh", ".ci/run"])
+@pytest.mark.parametrize("script", ["run_local.sh", ".ci/run", "deploy/local/engine.sh"])
 def test_script_is_valid_bash(script):
     checked = subprocess.run(["bash", "-n", script], cwd=ROOT, capture_output=True, text=True)
 
@@ -58,7 +58,7 @@ def test_script_is_valid_bash(script):
     assert checked.returncode == 0
 
 
-@pytest.mark.parametrize("script", ["run_local.sh", ".ci/run"])
+@pytest.mark.parametrize("script", ["run_local.sh", ".ci/run", "deploy/local/engine.sh"])
 def test_script_may_be_executed(script):
     assert (ROOT / script).stat().st_mode & 0o111
 

@@ -8,6 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from schemas.config import FORMAT_VERSION, ConvertConfig
+from schemas.content import Conflicts, Content, Leak
 from schemas.dataset_info import Books, DatasetInfo, ShardAudit, SplitBooks
 from schemas.features import Feature, Schema
 from schemas.manifest import Manifest, manifest_of
@@ -57,7 +58,15 @@ INFO = DatasetInfo(
         audit("train", 1, 2, {"label": {}}),
     ),
     images={"gif to png": 1, "jpeg kept": 7},
+    content=Content(
+        images=5,
+        duplicates={"train": 2},
+        leaks=(Leak(splits=("test", "train"), images=1, records=3, examples=(("a", "b"),)),),
+        conflicts=Conflicts(images=1, records=2, examples=(("b", "c"),)),
+    ),
     problems=(),
+    asides={"hidden files and folders": 3},
+    treatments={("test", 0): {"gif to png": 1}, ("train", 0): {"jpeg kept": 7}},
 )
 SIDECARS = {"features.json": "cd" * 32, "label.labels.txt": "ef" * 32}
 
@@ -67,7 +76,7 @@ def without_rows(resolved):
     return DatasetInfo(Plan(resolved, {}, 0), books, (), images={}, problems=())
 
 
-def shard_document(audited, classes):
+def shard_document(audited, classes, images):
     return {
         "file": audited.file,
         "records": audited.records,
@@ -78,6 +87,7 @@ def shard_document(audited, classes):
         "index_file": audited.index_file,
         "index_sha256": audited.index_sha256,
         "classes": classes,
+        "images": images,
     }
 
 
@@ -98,6 +108,7 @@ def test_the_whole_document():
             "duplicates": 1,
             "unplaced": 2,
             "reasons": {"corrupt": 2, "wrong_type": 2},
+            "asides": {"hidden files and folders": 3},
         },
         "splits": {
             "test": {
@@ -105,7 +116,7 @@ def test_the_whole_document():
                 "records": 2,
                 "rejected": 0,
                 "duplicates": 1,
-                "shards": [shard_document(INFO.shards[0], {"label": {"1": 2}})],
+                "shards": [shard_document(INFO.shards[0], {"label": {"1": 2}}, {"gif to png": 1})],
             },
             "train": {
                 "rows": 8,
@@ -113,13 +124,24 @@ def test_the_whole_document():
                 "rejected": 2,
                 "duplicates": 0,
                 "shards": [
-                    shard_document(INFO.shards[1], {"label": {"0": 1, "1": 3}}),
-                    shard_document(INFO.shards[2], {"label": {}}),
+                    shard_document(INFO.shards[1], {"label": {"0": 1, "1": 3}}, {"jpeg kept": 7}),
+                    shard_document(INFO.shards[2], {"label": {}}, {}),
                 ],
             },
         },
         "images": {"gif to png": 1, "jpeg kept": 7},
+        "content": {
+            "images": 5,
+            "duplicates": {"train": 2},
+            "leaks": [
+                {"splits": ["test", "train"], "images": 1, "records": 3, "examples": [["a", "b"]]}
+            ],
+            "conflicts": {"images": 1, "records": 2, "examples": [["b", "c"]]},
+            "dropped_conflicts": {"images": 0, "records": 0, "examples": []},
+        },
         "sidecars": SIDECARS,
+        "lines": {},
+        "base": None,
     }
     # In the order of the ids, whoever counted them: the text is the same in every run.
     assert list(document["splits"]["train"]["shards"][0]["classes"]["label"]) == ["0", "1"]

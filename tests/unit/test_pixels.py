@@ -10,12 +10,12 @@ from PIL import Image
 
 from schemas.image_settings import ImageSettings
 from tests.images import image, pixels
+from transforms.functional.geometry import geometry_of, target_size
 from transforms.functional.pixels import (
     canonical,
     encode,
     in_color,
     resized,
-    target_size,
     to_8_bits,
     upright,
     without_alpha,
@@ -32,6 +32,11 @@ TURNED = {
     7: lambda a: np.rot90(a, 2).swapaxes(0, 1),
     8: lambda a: np.rot90(a, 1),
 }
+
+
+def resized_by(picture, settings):
+    method = settings.resize.filter if settings.resize else "lanczos"
+    return resized(picture, geometry_of(picture.size, 1, settings), method)
 
 
 @pytest.mark.parametrize("orientation", TURNED)
@@ -144,18 +149,18 @@ def test_sizes(size, options, expected):
     settings = ImageSettings(**options)
     assert target_size(size, settings) == expected
     if max(size) <= 400:
-        assert resized(image(*size), settings).size == expected
+        assert resized_by(image(*size), settings).size == expected
 
 
 def test_padding_is_black_and_centred():
     white = Image.new("RGB", (40, 20), "white")
-    found = np.asarray(resized(white, ImageSettings(resize="40x40 pad nearest")))[:, 0, 0]
+    found = np.asarray(resized_by(white, ImageSettings(resize="40x40 pad nearest")))[:, 0, 0]
     assert found.tolist() == [0] * 10 + [255] * 20 + [0] * 10
 
 
 def test_deep_gray_keeps_its_depth_when_resized():
     deep = Image.fromarray(np.full((10, 10), 40_000, np.uint16))
-    found = resized(deep, ImageSettings(max_side=5))
+    found = resized_by(deep, ImageSettings(max_side=5))
     assert (found.mode, found.size) == ("I;16", (5, 5))
     assert np.unique(np.asarray(found)).tolist() == [40_000]
 

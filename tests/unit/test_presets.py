@@ -2,15 +2,47 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
+import yaml
 
 from schemas.errors import UsageError
-from schemas.features import Schema
+from schemas.features import BOX_SIDES, Schema
 from schemas.presets import parse_schema, preset, preset_names
 
 # Example key: kind, sources, shape, classes. From the design, not from the files.
 SINGLE = None
+PICTURE = {
+    "image/encoded": ("bytes", "image:bytes", SINGLE, False),
+    "image/format": ("bytes", "image:format", SINGLE, False),
+    "image/height": ("int64", "image:height", SINGLE, False),
+    "image/width": ("int64", "image:width", SINGLE, False),
+    "image/filename": ("bytes", "column:image", SINGLE, False),
+    "image/key/sha256": ("bytes", "image:sha256", SINGLE, False),
+    "image/source_id": ("bytes", "column:id key", SINGLE, False),
+}
 EXPECTED = {
+    "object_detection": {
+        **PICTURE,
+        **{f"image/object/bbox/{s}": ("float", f"box:{s}", (), False) for s in BOX_SIDES},
+        "image/object/class/text": ("bytes", "class_name:labels", (), False),
+        "image/object/class/label": ("int64", "column:labels", (), True),
+        "image/object/is_crowd": ("int64", "column:is_crowd", (), False),
+        "image/object/area": ("float", "area:area", (), False),
+        "image/object/difficult": ("int64", "column:difficult", (), False),
+    },
+    "segmentation": {
+        **PICTURE,
+        "image/segmentation/class/encoded": (
+            "bytes",
+            "mask:mask segmentation:segmentation",
+            SINGLE,
+            True,
+        ),
+    },
+    "captioning": {**PICTURE, "image/caption": ("bytes", "column:caption", (), False)},
     "image_classification": {
         "image": ("bytes", "image:bytes", SINGLE, False),
         "image/filename": ("bytes", "column:image", SINGLE, False),
@@ -74,8 +106,8 @@ def test_a_preset_that_there_is_not():
         preset("clasification")
     listed = ", ".join(preset_names())
     assert str(raised.value) == (
-        "--schema clasification: no preset has this name and no file is there; "
-        f"expected a YAML file or one of: {listed}"
+        "--schema clasification: no preset has this name and no file is there "
+        f"(did you mean 'image_classification'?); expected a YAML file or one of: {listed}"
     )
 
 
@@ -116,7 +148,7 @@ def test_a_schema_file():
     [
         pytest.param(
             "features: {a: {kind: int64, from: column:a}}\nname: [x",
-            "s.yaml: not a YAML file: ",
+            "s.yaml:2:9: not a YAML file: expected ',' or ']', but got '<stream end>'",
             id="no YAML",
         ),
         pytest.param(
@@ -125,31 +157,70 @@ def test_a_schema_file():
         pytest.param(
             "", "s.yaml: expected a mapping with the key 'features', got None", id="empty"
         ),
-        pytest.param("name: x", "s.yaml: at the schema: a schema needs features", id="no features"),
+        pytest.param(
+            "name: x", "s.yaml:1:1: at the schema: a schema needs features", id="no features"
+        ),
         pytest.param(
             "features: {a: {kind: int32, from: column:a}}",
-            "s.yaml: at features > a > kind: Input should be 'int64', 'float' or 'bytes', "
-            "got 'int32'",
+            "s.yaml:1:22: at features > a > kind: Input should be 'int64', 'float' or 'bytes' "
+            "(did you mean 'int64'?), got 'int32'",
             id="kind",
         ),
         pytest.param(
             "features: {a: {kind: int64, from: label}}",
-            "s.yaml: at features > a > from: 'label' is no source; write column:NAME, "
-            "class_name:COLUMN, image:FACT or key, got 'label'",
+            "s.yaml:1:35: at features > a > from: 'label' is no source; write column:NAME, "
+            "class_name:COLUMN, image:FACT, key, box:SIDE, area:COLUMN, mask:COLUMN, "
+            "segmentation:COLUMN, flat:COLUMN or row_lengths:COLUMN, got 'label'",
             id="source",
         ),
         pytest.param(
             "features: {a: {kind: int64, from: column:a, shap: []}}",
-            "s.yaml: at features > a > shap: Extra inputs are not permitted, got []",
+            "s.yaml:1:45: at features > a > shap: there is no key 'shap' (did you mean 'shape'?); "
+            "there are: kind, from, shape, ",
             id="a typo",
         ),
         pytest.param(
             "features: {a: {kind: int64}}",
-            "s.yaml: at features > a > from: Field required",
+            "s.yaml:1:15: at features > a > from: the key 'from' is missing",
             id="no source",
         ),
         pytest.param(
-            "features: {1: {kind: int64, from: column:a}}", "s.yaml: at features > 1", id="key 1"
+            "features: {1: {kind: int64, from: column:a}}",
+            "s.yaml:1:12: at features > 1",
+            id="key 1",
+        ),
+        pytest.param(
+            "features:\n  a:\n    kind: bytes\n    from: [column:a, colunm:b]\n",
+            "s.yaml:4:11: at features > a > from: 'colunm:b' is no source (did you mean 'column'?)",
+            id="a misspelt source on a later line",
+        ),
+        pytest.param(
+            "features: {a: {kind: int64, from: 'image:hight'}}",
+            "s.yaml:1:35: at features > a > from: 'hight' is no fact of an image "
+            "(did you mean 'height'?)",
+            id="a misspelt fact",
+        ),
+        pytest.param(
+            "features: {a: {kind: bytes, from: key}}\nimage:\n  max_sides: 10",
+            "s.yaml:3:3: at image > max_sides: there is no key 'max_sides' "
+            "(did you mean 'max_side'?)",
+            id="a misspelt setting of the image",
+        ),
+        pytest.param(
+            "imagee: {}\nfeatures: {a: {kind: bites, from: key}}",
+            "s.yaml:1:1: at imagee: there is no key 'imagee' (did you mean 'image'?)",
+            id="of two problems the first",
+        ),
+        pytest.param(
+            "features:\n  a: {kind: bytes, from: key}\n  b: {kind: bytes, from: key}\n"
+            "  a: {kind: int64, from: column:x}",
+            "s.yaml:4:3: the key 'a' stands twice",
+            id="a repeated key",
+        ),
+        pytest.param(
+            "features:\n\ta: {kind: bytes, from: key}",
+            "s.yaml:2:1: not a YAML file: found character '\\t' that cannot start any token",
+            id="a tab",
         ),
     ],
 )
@@ -162,3 +233,18 @@ def test_a_broken_schema_is_told_in_one_message_with_its_place(text, expected):
 def test_yaml_that_would_run_code_is_refused():
     with pytest.raises(UsageError, match="not a YAML file"):
         parse_schema("features: !!python/object/apply:os.system ['true']", "s.yaml")
+
+
+def documented(language):
+    """Returns the blocks of docs/tasks.md in a language."""
+    text = (Path(__file__).parents[2] / "docs" / "tasks.md").read_text(encoding="utf-8")
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+
+
+def test_the_schemas_in_the_documentation_are_some():
+    boxes, masks, clips, whole = documented("yaml")
+    assert parse_schema(whole, "docs").mask_feature == "mask"
+    assert list(parse_schema(clips, "docs").context_features) == ["sequence/id", "label"]
+    for name, block in (("object_detection", boxes), ("segmentation", masks)):
+        document = {**preset(name).model_dump(by_alias=True), **yaml.safe_load(block)}
+        assert Schema.model_validate(document) == preset(name)  # defaults are told as they are

@@ -6,8 +6,10 @@ import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from transforms.functional.read_ahead import map_ahead
+from transforms.functional.read_ahead import Budget, fetch_ahead, map_ahead
 
 
 class RunsAtOnce:
@@ -115,3 +117,73 @@ def test_what_was_begun_is_cancelled_when_nobody_wants_it():
     assert next(results) == 0
     results.close()
     assert [future.cancelled() for future in executor.futures] == [False, True, True]
+
+
+def fetched(sizes, budget, window=100, executor=None):
+    """Yields (result, how many were begun) of fetch_ahead over items of these sizes."""
+    executor = executor or RunsAtOnce()
+    results = fetch_ahead(lambda size: size, sizes, executor, window, Budget(budget), int)
+    for result in results:
+        yield result, len(executor.begun)
+
+
+def test_what_is_fetched_ahead_is_bounded_by_bytes():
+    sizes = [10] * 50
+    assert list(fetched(sizes, budget=45)) == [(10, min(taken + 4, 50)) for taken in range(50)]
+
+
+def test_what_is_fetched_ahead_is_bounded_by_number():
+    sizes = [1] * 50
+    found = list(fetched(sizes, budget=10**6, window=7))
+    assert found == [(1, min(taken + 7, 50)) for taken in range(50)]
+
+
+def test_an_item_above_the_budget_is_fetched_by_itself():
+    assert list(fetched([1000] * 5, budget=10)) == [(1000, taken + 1) for taken in range(5)]
+
+
+def test_so_many_are_begun_before_any_size_is_known():
+    executor = RunsLater()
+    results = fetch_ahead(lambda size: size, range(100), executor, 96, Budget(10**9), int)
+    with pytest.raises(NotDoneError):
+        next(results)
+    assert len(executor.begun) == 16
+
+
+class NotDoneError(Exception):
+    """Asked for the result of work that nobody does."""
+
+
+class RunsLater:
+    """An executor that never runs anything."""
+
+    def __init__(self):
+        self.begun = []
+
+    def submit(self, function, item):
+        self.begun.append(item)
+        future = Future()
+        future.result = self.refuse
+        return future
+
+    def refuse(self):
+        raise NotDoneError
+
+
+@given(st.lists(st.integers(0, 50)), st.integers(1, 8), st.integers(1, 200))
+def test_whatever_the_bounds_all_come_in_order(sizes, window, budget):
+    with ThreadPoolExecutor(3) as executor:
+        results = fetch_ahead(lambda s: s, sizes, executor, window, Budget(budget), int)
+        assert list(results) == sizes
+
+
+def test_an_exception_of_a_fetch_comes_where_its_result_would_have_come():
+    def work(item):
+        if item == 2:
+            raise ValueError("item 2")
+        return item
+
+    results = fetch_ahead(work, range(10), RunsAtOnce(), 4, Budget(100), int)
+    assert [next(results), next(results)] == [0, 1]
+    with pytest.raises(ValueError, match=r"^item 2$"):
+        next(results)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from itertools import pairwise
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,6 +18,7 @@ from transforms.functional.record_index import (
     RecordIndex,
     arrow_schema,
     class_of,
+    index_lines,
     index_mismatch,
     labels_of,
 )
@@ -213,3 +215,18 @@ def test_mismatches(table, lengths, expected):
 
 def test_an_empty_index_fits_an_empty_shard():
     assert index_mismatch(index_of([], PLAIN), "train", 3, []) is None
+
+
+def test_index_lines_are_those_of_the_frames_that_tensorflow_wrote(tmp_path):
+    records = [b"one", b"", b"three" * 100]
+    path = str(tmp_path / "shard.tfrecord")
+    ends = []
+    for count in range(len(records) + 1):
+        with tf.io.TFRecordWriter(path) as writer:
+            for record in records[:count]:
+                writer.write(record)
+        ends.append((tmp_path / "shard.tfrecord").stat().st_size)
+    table = index_of([example(str(i), r, (0,)) for i, r in enumerate(records)], PLAIN)
+    expected = [f"{a} {b - a}" for a, b in pairwise(ends)]
+    assert index_lines(table).decode().splitlines() == expected
+    assert index_lines(index_of([], PLAIN)) == b""

@@ -18,7 +18,7 @@ def test_the_list_of_reasons_is_closed():
     )
     rows = (
         "malformed_row missing_value wrong_type unknown_label unknown_split duplicate_key bad_box "
-        "unmatched_join outside_root"
+        "unmatched_join outside_root duplicate_order context_differs sequence_broken"
     )
     assert {reason.value for reason in Reason} == {*images.split(), *rows.split()}
 

@@ -223,3 +223,41 @@ def test_parts_merged_in_any_order_give_the_same_plan(fields, shuffler, parts, s
             pair.merge(pieces.pop())
         total.merge(pair)
     assert plan_of(total, asked, sizes) == expected
+
+
+def with_offset(schema):
+    document = schema.model_dump(by_alias=True)
+    for feature in document["features"].values():
+        feature["label_offset"] = int(feature["classes"])
+    return Schema.model_validate(document)
+
+
+@pytest.mark.parametrize(
+    ("labels", "classes", "expected"),
+    [
+        (["dog", "cat"], None, ("background", "cat", "dog")),
+        (["dog", "background"], None, ("background", "dog")),
+        (["dog"], ("dog", "cat"), ("background", "dog", "cat")),
+        (["dog"], ("background", "dog"), ("background", "dog")),
+        (["3", "1"], None, ()),
+    ],
+)
+def test_the_background_is_the_first_class_where_labels_are_offset(labels, classes, expected):
+    asked = surveyor(with_offset(CLASSIFICATION), classes=classes)
+    rows = text_rows(*({"image": "a", "label": label} for label in labels))
+    assert plan_of(survey_of(rows, asked), asked, {}).resolved.classes == {"label": expected}
+
+
+def test_the_classes_of_a_mask_are_those_of_its_outlines_or_the_given_ones():
+    mask = "image/segmentation/class/encoded"
+
+    def classes(source, **options):
+        document = preset("segmentation").model_dump(by_alias=True)
+        document["features"][mask]["from"] = [source]
+        asked = surveyor(Schema.model_validate(document), **options)
+        rows = [Row({"image": "a", "labels": ["dog", "cat"], "mask": "m"}, "t", 1)]
+        return plan_of(survey_of(rows, asked), asked, {}).resolved.classes
+
+    assert classes("segmentation:outlines") == {mask: ("background", "cat", "dog")}
+    assert classes("mask:mask") == {mask: ()}
+    assert classes("mask:mask", classes=("owl",)) == {mask: ("background", "owl")}

@@ -25,7 +25,14 @@ from transforms.functional.values import (
 )
 
 TEXT, TYPED = True, False
-REFUSED = object()
+
+
+class _Refused:
+    def __repr__(self):  # names tests, the same in every process that runs some of them
+        return "refused"
+
+
+REFUSED = _Refused()
 
 
 def outcome(convert, value, is_text):

@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
+import math
 import posixpath
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple, TypeAlias
 
 from schemas.config import SPLIT_NAME
 from schemas.features import Feature, Missing, Origin
-from schemas.layout import is_url
+from schemas.layout import is_staged, is_url, is_web
 from schemas.plan import ResolvedSchema
-from schemas.records import FeatureValue, ImageRef, Row
+from schemas.records import FeatureValue, ImageRef, Location, Row, source_of
 from schemas.rejects import Reason, RecordError, Reject
+from transforms.functional.annotations import annotated
+from transforms.functional.confinement import check_address
 from transforms.functional.labels import class_id, label_text
-from transforms.functional.values import CONVERTERS, Converter, is_missing, items_of, to_bytes
+from transforms.functional.values import (
+    CONVERTERS,
+    Converter,
+    check_count,
+    flattened,
+    is_missing,
+    items_of,
+    one_of,
+    row_lengths,
+    to_bytes,
+)
 
+_FROM_THE_IMAGE = (Origin.IMAGE, Origin.BOX, Origin.MASK, Origin.SEGMENTATION)
 _Reader: TypeAlias = Callable[[Row, str], FeatureValue]
 
 
@@ -34,6 +48,7 @@ class Binding:
         splits: the splits there are, or None if those found make the list.
         key_root: what of a table's path is left out where file and line make the key; None for all
             but its name.
+        fence: what no address may be outside of, or None.
     """
 
     resolved: ResolvedSchema
@@ -44,6 +59,7 @@ class Binding:
     group_column: str | None = None
     splits: frozenset[str] | None = None
     key_root: str | None = None
+    fence: str | None = None
 
     def table_column(self, schema_column: str) -> str:
         """Returns the table's name of a schema's column."""
@@ -55,6 +71,12 @@ class Binding:
         features = self.resolved.schema.features.items()
         return tuple(_reader(name, feature, self) for name, feature in features)
 
+    @cached_property
+    def has_annotations(self) -> bool:
+        """Whether rows tell boxes, or masks."""
+        schema = self.resolved.schema
+        return schema.has_boxes or schema.mask_feature is not None
+
 
 class Identity(NamedTuple):
     """What tells a row from others and decides its place.
@@ -64,12 +86,23 @@ class Identity(NamedTuple):
         uri: where its image is; "" if the schema needs none.
         split: its own split, or "".
         group: the value that keeps rows together in one split, or "".
+        start: first byte of the image within the file, or None for the whole file.
+        stop: the byte after its last.
+        sequence: the key of the sequence that it is a frame of, or "".
     """
 
     key: str
     uri: str
     split: str
     group: str
+    start: int | None = None
+    stop: int | None = None
+    sequence: str = ""
+
+    @property
+    def record(self) -> str:
+        """The key of the record that the row goes to."""
+        return self.sequence or self.key
 
 
 def bind(row: Row, binding: Binding) -> ImageRef:
@@ -79,17 +112,22 @@ def bind(row: Row, binding: Binding) -> ImageRef:
         RecordError: if a value is missing, of the wrong type, or an unknown label or split.
     """
     identity = identity_of(row, binding)
-    return ImageRef(
+    ref = ImageRef(
         key=identity.key,
         file=row.file,
         line=row.line,
         uri=identity.uri,
-        start=None,
-        stop=None,
+        start=identity.start,
+        stop=identity.stop,
         values=tuple([read(row, identity.key) for read in binding.readers]),
         split=identity.split,
         group=identity.group,
+        frame=_frame(row, binding, identity.sequence) if identity.sequence else None,
     )
+    if not binding.has_annotations:
+        return ref
+    resolve = partial(_mask_place, table=row.file, binding=binding)
+    return annotated(ref, row, binding.resolved, binding.columns, resolve)
 
 
 def identity_of(row: Row, binding: Binding) -> Identity:
@@ -99,12 +137,84 @@ def identity_of(row: Row, binding: Binding) -> Identity:
         RecordError: if it has no path, key or group, or an unknown split.
     """
     path = _image_path(row, binding)
+    image = _image(row, binding, path)
+    _confine(image.uri, binding)
     return Identity(
         key=_key(row, binding, path),
-        uri=resolve_path(path, row.file, binding.image_root),
+        uri=image.uri,
         split=_own_split(row, binding),
         group=_group(row, binding),
+        start=image.start,
+        stop=image.stop,
+        sequence=_sequence(row, binding),
     )
+
+
+def broken_identity(row: Row, binding: Binding) -> Identity | None:
+    """Returns where a row belongs that cannot be bound; None if it is a frame of no sequence."""
+    try:
+        sequence = _sequence(row, binding)
+    except RecordError:
+        return None  # nobody knows which sequence it was to be in
+    if not sequence:
+        return None
+    split = _or_nothing(_own_split, row, binding)
+    return Identity("", "", split, _or_nothing(_group, row, binding), sequence=sequence)
+
+
+def broken_frame(row: Row, binding: Binding, error: RecordError) -> ImageRef | None:
+    """Returns what breaks the sequence that a row was to be in; None if there is none."""
+    identity = broken_identity(row, binding)
+    if identity is None:
+        return None
+    told = refuse(row, binding, error)
+    return ImageRef(
+        key=told.key,
+        file=row.file,
+        line=row.line,
+        uri=told.uri,
+        start=None,
+        stop=None,
+        values=(),
+        split=identity.split,
+        group=identity.group,
+        frame=(identity.sequence, "", error.reason.value, error.detail),
+    )
+
+
+def span_of(row: Row, binding: Binding) -> str:
+    """Returns what decides a row's split beside its sequence, in words; "" if nothing does.
+
+    All rows of a sequence need the same.
+    """
+    columns = (binding.split_column, binding.group_column)
+    told = [f"{column!r} is {row.values.get(column)!r}" for column in columns if column]
+    return ", ".join(told)
+
+
+def _or_nothing(read: Callable[[Row, Binding], str], row: Row, binding: Binding) -> str:
+    try:
+        return read(row, binding)
+    except RecordError:
+        return ""
+
+
+def _sequence(row: Row, binding: Binding) -> str:
+    """Returns the key of the sequence that a row is a frame of; "" for schemas without."""
+    settings = binding.resolved.schema.sequence
+    if settings is None:
+        return ""
+    return _text(row, binding.table_column(settings.group), numbers=True)
+
+
+def _frame(row: Row, binding: Binding, sequence: str) -> tuple[str, str, str, str]:
+    """Returns the fields of `FramePlace`: a plain tuple, which crosses shuffles cheaply."""
+    settings = binding.resolved.schema.sequence
+    column = binding.table_column(settings.order if settings else "")
+    value = _single(row, column)
+    if isinstance(value, float) and math.isfinite(value):
+        return sequence, repr(value), "", ""
+    return sequence, _text(row, column, numbers=True).strip(), "", ""
 
 
 def refuse(row: Row, binding: Binding, error: RecordError) -> Reject:
@@ -112,11 +222,11 @@ def refuse(row: Row, binding: Binding, error: RecordError) -> Reject:
     key = uri = ""
     try:
         path = _image_path(row, binding)
-        uri = resolve_path(path, row.file, binding.image_root)
+        uri = _image(row, binding, path).uri
         key = _key(row, binding, path)
     except RecordError:
         pass  # the row is too broken to have a path or a key: `error` says so
-    return Reject(key, uri, row.source, error.reason, error.detail)
+    return Reject(key, row.file if is_staged(uri) else uri, row.source, error.reason, error.detail)
 
 
 def resolve_path(path: str, table: str, image_root: str | None) -> str:
@@ -124,12 +234,31 @@ def resolve_path(path: str, table: str, image_root: str | None) -> str:
 
     >>> resolve_path("photos/1.jpg", "s3://bucket/birds/labels.csv", None)
     's3://bucket/birds/photos/1.jpg'
+    >>> resolve_path("photo #1.jpg", "https://host/birds/labels.csv?page=a/b", None)
+    'https://host/birds/photo %231.jpg'
     """
     if not path or path.startswith("/") or is_url(path):
         return path
-    if image_root is None:
-        return table[: table.rfind("/") + 1] + path
-    return posixpath.join(image_root, path)
+    root = _folder_of(table) if image_root is None else image_root
+    if is_web(root):
+        path = path.replace("#", "%23")  # a file's name goes on behind it, an address does not
+    return posixpath.join(root, path)
+
+
+def _mask_place(path: str, table: str, binding: Binding) -> str:
+    place = resolve_path(path, table, binding.image_root)
+    _confine(place, binding)
+    return place
+
+
+def _confine(uri: str, binding: Binding) -> None:
+    if binding.fence is not None and uri and not is_staged(uri):
+        check_address(uri, binding.fence)
+
+
+def _folder_of(table: str) -> str:
+    path = table.partition("?")[0] if is_web(table) else table  # a query may hold slashes, too
+    return path[: path.rfind("/") + 1]
 
 
 def common_folder(files: Sequence[str]) -> str:
@@ -143,8 +272,19 @@ def common_folder(files: Sequence[str]) -> str:
 
 
 def _image_path(row: Row, binding: Binding) -> str:
+    """Returns the image's path as written; "" if the schema needs none, or it has no name."""
     schema = binding.resolved.schema
-    return _text(row, binding.table_column(schema.image.column)) if schema.has_image else ""
+    column = binding.table_column(schema.image.column)
+    if not schema.has_image or (row.image is not None and row.values.get(column) is None):
+        return ""
+    return _text(row, column)
+
+
+def _image(row: Row, binding: Binding, path: str) -> Location:
+    """Returns where the image is: where the row's source says, or at its path."""
+    if row.image is not None and binding.resolved.schema.has_image:
+        return row.image
+    return Location(resolve_path(path, row.file, binding.image_root))
 
 
 def _key(row: Row, binding: Binding, path: str) -> str:
@@ -154,11 +294,11 @@ def _key(row: Row, binding: Binding, path: str) -> str:
         return path
     root = binding.key_root
     name = posixpath.basename(row.file) if root is None else row.file.removeprefix(root)
-    return f"{name}:{row.line}"
+    return source_of(name, row.line)
 
 
 def _text(row: Row, column: str, numbers: bool = False) -> str:
-    value = row.values.get(column)
+    value = _single(row, column)
     if value is None or value == "":
         raise RecordError(Reason.MISSING_VALUE, f"column {column!r}: empty; expected text")
     if numbers and isinstance(value, int) and not isinstance(value, bool):
@@ -169,8 +309,17 @@ def _text(row: Row, column: str, numbers: bool = False) -> str:
     return value
 
 
+def _single(row: Row, column: str) -> Any:
+    try:
+        return one_of(row.values.get(column))
+    except RecordError as error:
+        raise RecordError(error.reason, f"column {column!r}: {error.detail}") from None
+
+
 def _own_split(row: Row, binding: Binding) -> str:
-    value = row.values.get(binding.split_column) if binding.split_column is not None else None
+    if binding.split_column is None:
+        return ""
+    value = _single(row, binding.split_column)
     if value is None or value == "":
         return ""
     if not isinstance(value, str) or not SPLIT_NAME.fullmatch(value):
@@ -191,41 +340,57 @@ def _group(row: Row, binding: Binding) -> str:
 
 def _reader(name: str, feature: Feature, binding: Binding) -> _Reader:
     """Returns what takes one feature's value from a row, with all that is known beforehand done."""
-    if feature.source.origin is Origin.IMAGE:
+    if feature.source.origin in _FROM_THE_IMAGE:
         return lambda row, key: None
     if feature.source.origin is Origin.KEY:
-        return lambda row, key: key.encode("utf-8")
+        of_sequence = binding.resolved.schema.sequence and feature.per == "record"
+        return _key_reader(binding, bool(of_sequence))
     column = binding.table_column(feature.source.name)
     convert = _converter(name, feature, binding.resolved)
     missing = _missing_value(feature)
+    names_image = feature.source.name == binding.resolved.schema.image.column
 
     def read(row: Row, key: str) -> FeatureValue:
-        value = row.values.get(column)
+        value, is_text = row.values.get(column), row.untyped(column)
+        if value is None and names_image and row.image is not None:
+            value = key  # embedded, and without a name
         try:
-            if is_missing(value, feature, row.is_text):
+            value = value if feature.shape is not None else one_of(value)
+            if is_missing(value, feature, is_text):
                 return missing()
-            return _shaped(value, feature, row.is_text, convert)
+            return _shaped(value, feature, is_text, convert)
         except RecordError as error:
             raise RecordError(error.reason, f"column {column!r}: {error.detail}") from None
 
     return read
 
 
+def _key_reader(binding: Binding, of_sequence: bool) -> _Reader:
+    if of_sequence:
+        return lambda row, key: _sequence(row, binding).encode("utf-8")
+    return lambda row, key: key.encode("utf-8")
+
+
 def _shaped(value: Any, feature: Feature, is_text: bool, convert: Converter) -> FeatureValue:
     if feature.shape is None:
         single: FeatureValue = convert(value, is_text)
         return single
-    items = [convert(item, is_text) for item in items_of(value, feature, is_text)]
-    if feature.shape and len(items) != feature.shape[0]:
-        detail = f"expected {feature.shape[0]} items, got {len(items)}"
-        raise RecordError(Reason.WRONG_TYPE, detail)
-    return items
+    items = items_of(value, feature, is_text)
+    if feature.source.origin is Origin.ROW_LENGTHS:
+        return row_lengths(items)
+    nested = (None, None) if feature.source.origin is Origin.FLAT else feature.shape
+    if nested and not (is_text and items and isinstance(items[0], str)):
+        items = flattened(items, nested)
+    elif nested:  # parted by the separator: one after the other already
+        check_count(len(items), nested)
+    return [convert(item, is_text) for item in items]
 
 
 def _converter(name: str, feature: Feature, resolved: ResolvedSchema) -> Converter:
     if feature.classes:
         ids = resolved.class_ids.get(name)
-        return lambda value, is_text: class_id(value, is_text, ids)
+        offset = feature.label_offset
+        return lambda value, is_text: class_id(value, is_text, ids, offset)
     if feature.source.origin is Origin.CLASS_NAME:
         return _name_converter(feature.source.name, resolved)
     return CONVERTERS[feature.kind]
@@ -236,7 +401,8 @@ def _name_converter(column: str, resolved: ResolvedSchema) -> Converter:
     if labels is None or not resolved.classes.get(labels):
         return label_text
     names, ids = resolved.classes[labels], resolved.class_ids[labels]
-    return lambda value, is_text: names[class_id(value, is_text, ids)].encode("utf-8")
+    offset = resolved.schema.features[labels].label_offset
+    return lambda value, is_text: names[class_id(value, is_text, ids, offset)].encode("utf-8")
 
 
 def _missing_value(feature: Feature) -> Callable[[], FeatureValue]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 
+from schemas.box_settings import BoxSettings
 from schemas.config import ConvertConfig
 from schemas.errors import UsageError
-from schemas.features import Feature, Missing, Origin, Schema, Source
+from schemas.features import NO_COLUMN, Feature, Missing, Origin, Schema, Source
+from schemas.spelling import did_you_mean
+from schemas.tables import PICTURES
 
 
 def settle_sources(
@@ -32,6 +34,7 @@ def settle_sources(
         "--key_column": config.key_column,
         "--split_column": config.split_column,
         "--group_column": config.group_column,
+        "--join_on": config.join_on,
     }
     for flag, column in named.items():
         if column is not None and column not in present:
@@ -40,8 +43,12 @@ def settle_sources(
     if schema.has_image and image_column not in present:
         hint = f"; name it with --columns {schema.image.column}=COLUMN"
         raise UsageError(f"the image's path: {_not_there(image_column, present, where)}{hint}")
+    _check_sequence(schema, present, config, where)
     _check_mapping(schema, config)
-    return schema.model_copy(update={"features": features})
+    boxes = _settled_boxes(schema, present, config, where)
+    settled = schema.model_copy(update={"features": features, "boxes": boxes})
+    _check_mask_labels(settled, present, config, where)
+    return settled
 
 
 def needed_columns(schema: Schema, config: ConvertConfig) -> tuple[str, ...] | None:
@@ -50,33 +57,53 @@ def needed_columns(schema: Schema, config: ConvertConfig) -> tuple[str, ...] | N
         return None
     names = {config.column(f.column) for f in schema.features.values() if f.column is not None}
     names |= {config.column(schema.image.column)} if schema.has_image else set()
-    others = (config.key_column, config.split_column, config.group_column)
+    names |= {config.column(name) for name in _annotation_columns(schema)}
+    names |= {config.column(name) for name in _sequence_columns(schema)}
+    others = (config.key_column, config.split_column, config.group_column, config.join_on)
     return tuple(sorted(names | {column for column in others if column is not None}))
 
 
-def check_types(unsupported: Mapping[str, str], columns: tuple[str, ...] | None) -> None:
+def typed_columns(schema: Schema, config: ConvertConfig) -> tuple[str, ...] | None:
+    """Returns the columns that are read and may not be of any type: outlines may."""
+    columns = needed_columns(schema, config)
+    features = schema.features.values()
+    outlines = {f.source.name for f in features if f.source.origin is Origin.SEGMENTATION}
+    nested = {config.column(name) for name in outlines}
+    return columns if columns is None else tuple(name for name in columns if name not in nested)
+
+
+def check_types(
+    unsupported: Mapping[str, str], columns: tuple[str, ...] | None, pictures: str | None = None
+) -> None:
     """Refuses columns whose type makes no feature.
 
     Args:
         unsupported: column to its type.
         columns: those that are needed, or None for all.
+        pictures: the column that holds the pictures themselves, if one does.
 
     Raises:
         UsageError: if one of them is needed.
     """
     for name, type_ in unsupported.items():
-        if columns is None or name in columns:
+        if name == pictures or (columns is not None and name not in columns):
+            continue
+        if type_ == PICTURES:
             raise UsageError(
-                f"column {name!r} is of type {type_}; expected integers, floats, booleans, text, "
-                "bytes, or lists of these: cast it, or drop it"
+                f"column {name!r} holds pictures, which only the image of a schema can be: choose "
+                f"a schema with an image, and --columns image={name}"
             )
+        raise UsageError(
+            f"column {name!r} is of type {type_}; expected integers, floats, booleans, text, "
+            "bytes, or lists of these: cast it, or drop it"
+        )
 
 
 def _settled(
     name: str, feature: Feature, present: Sequence[str], config: ConvertConfig, where: str
 ) -> Feature:
     for source in feature.sources:
-        if source.origin in (Origin.IMAGE, Origin.KEY) or config.column(source.name) in present:
+        if source.origin in NO_COLUMN or config.column(source.name) in present:
             return feature.model_copy(update={"sources": (source,)})
     first = feature.sources[0]
     if feature.missing is Missing.EMPTY or feature.default is not None:
@@ -86,17 +113,82 @@ def _settled(
     raise UsageError(f"feature {name!r}: {_not_there(column, present, where)}{hint}")
 
 
+def _settled_boxes(
+    schema: Schema, present: Sequence[str], config: ConvertConfig, where: str
+) -> BoxSettings:
+    """Returns the box settings with one way to write boxes: the four columns, if they are there."""
+    boxes = schema.boxes
+    if not schema.has_boxes:
+        return boxes
+    update: dict[str, str | None] = {}
+    if boxes.units_column is not None and config.column(boxes.units_column) not in present:
+        update["units_column"] = None
+    absent = [n for n in boxes.columns or () if config.column(n) not in present]
+    if boxes.columns is not None and not absent:
+        return boxes.model_copy(update={**update, "column": None})
+    if boxes.column is not None and config.column(boxes.column) in present:
+        return boxes.model_copy(update={**update, "columns": None})
+    first = absent[0] if boxes.columns is not None else boxes.column or ""
+    other = (
+        f"; a column {config.column(boxes.column)!r} would do"
+        if boxes.columns and boxes.column
+        else ""
+    )
+    hint = f"{other}; name it with --columns {first}=COLUMN, or set up --boxes"
+    raise UsageError(f"the boxes: {_not_there(config.column(first), present, where)}{hint}")
+
+
+def _check_mask_labels(
+    schema: Schema, present: Sequence[str], config: ConvertConfig, where: str
+) -> None:
+    if not any(f.source.origin is Origin.SEGMENTATION for f in schema.features.values()):
+        return
+    labels = config.column(schema.masks.labels)
+    if labels not in present:
+        hint = f"; name it with --columns {schema.masks.labels}=COLUMN"
+        raise UsageError(f"the outlines' labels: {_not_there(labels, present, where)}{hint}")
+
+
+def _check_sequence(
+    schema: Schema, present: Sequence[str], config: ConvertConfig, where: str
+) -> None:
+    """Refuses a table that does not tell sequences, or flags that would tear them."""
+    for name in _sequence_columns(schema):
+        column = config.column(name)
+        if column not in present:
+            hint = f"; name it with --columns {name}=COLUMN"
+            raise UsageError(f"the sequences: {_not_there(column, present, where)}{hint}")
+    if schema.sequence is not None and config.deduplicate != "none":
+        raise UsageError(
+            f"--deduplicate {config.deduplicate}: would tear frames out of the sequences of schema "
+            f"{schema.name!r}; leave it out: sequences that repeat each other are told in any case"
+        )
+
+
+def _sequence_columns(schema: Schema) -> tuple[str, ...]:
+    settings = schema.sequence
+    return () if settings is None else (settings.group, settings.order)
+
+
+def _annotation_columns(schema: Schema) -> tuple[str, ...]:
+    """Returns the schema columns of boxes and of the classes of outlines."""
+    boxes = schema.boxes.all_columns if schema.has_boxes else ()
+    sources = (source for feature in schema.features.values() for source in feature.sources)
+    drawn = any(source.origin is Origin.SEGMENTATION for source in sources)
+    return (*boxes, schema.masks.labels) if drawn else boxes
+
+
 def _not_there(column: str, present: Sequence[str], where: str) -> str:
-    close = difflib.get_close_matches(column, present, n=1)
-    guess = f" (did you mean {close[0]!r}?)" if close else ""
+    guess = did_you_mean(column, present)
     return f"{where} has no column {column!r}{guess}; it has: {', '.join(present) or 'none'}"
 
 
 def _check_mapping(schema: Schema, config: ConvertConfig) -> None:
     """Refuses a --columns entry that no feature takes: a typo would be dropped in silence."""
     sources: list[Source] = [s for f in schema.features.values() for s in f.sources]
-    known = {s.name for s in sources if s.origin in (Origin.COLUMN, Origin.CLASS_NAME)}
+    known = {s.name for s in sources if s.origin not in NO_COLUMN}
     known |= {schema.image.column} if schema.has_image else set()
+    known |= {*_annotation_columns(schema), *_sequence_columns(schema)}
     for name in config.columns:
         if name not in known:
             expected = ", ".join(sorted(known)) or "no columns"

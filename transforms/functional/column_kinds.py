@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from schemas.features import Feature, Kind, Missing, Origin, Source
+from schemas.records import Items
 from transforms.functional.values import looks_boolean, looks_integer, looks_number
 
 _INTEGRAL = re.compile(r"[+-]?\d+", re.ASCII)
@@ -35,20 +36,22 @@ class ColumnKinds:
     lists: set[str] = field(default_factory=set)
     filled: Counter[str] = field(default_factory=Counter)
 
-    def add(self, values: Mapping[str, Any], is_text: bool) -> None:
-        """Takes note of one row."""
-        for column, value in values.items():
+    def add(self, values: Mapping[str, Any], is_text: bool | frozenset[str]) -> None:
+        """Takes note of one row: its values, and whether, or which of them, are untyped text."""
+        for column, found in values.items():
+            value = _one(found)
             sorts = self.seen.setdefault(column, set())
             if value is None:
                 continue
-            if is_text:
+            untyped = is_text if isinstance(is_text, bool) else column in is_text
+            if untyped:
                 self.untyped.add(column)
             self.filled[column] += 1
             if isinstance(value, list):
                 self.lists.add(column)
-                sorts.update(_sort(item, is_text) for item in value)
+                sorts.update(_sort(item, untyped) for item in value)
             else:
-                sorts.add(_sort(value, is_text))
+                sorts.add(_sort(value, untyped))
 
     def merge(self, other: ColumnKinds) -> None:
         """Takes note of all that another has seen."""
@@ -76,6 +79,13 @@ class ColumnKinds:
             shape=() if column in self.lists else None,
             missing=Missing.EMPTY if lacking else Missing.REQUIRED,
         )
+
+
+def _one(value: Any) -> Any:
+    """Returns what a value is: of several that are all the same, that one."""
+    if isinstance(value, Items) and all(item == value[0] for item in value):
+        return value[0] if value else None
+    return value
 
 
 def _kind(sorts: set[str], untyped: bool) -> Kind:

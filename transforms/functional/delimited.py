@@ -9,17 +9,67 @@ from __future__ import annotations
 import csv
 import io
 import zlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO
 
+from schemas.errors import UsageError
 from schemas.records import Row
 from schemas.rejects import Reject
+from schemas.tables import Head, TableFile, TablePart, Wanted
+from transforms.functional.bounded_lines import BoundedLines
 from transforms.functional.values import has_surrogates
 
 UNREADABLE = (EOFError, OSError, zlib.error, UnicodeError)
 """What a gzip stream raises that ends early or is damaged, and text that is no UTF-16."""
 
 MAX_FIELD_CHARACTERS = 16 * 2**20
+
+_HEAD_BYTES = 4096
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
+
+DELIMITERS = {"csv": ",", "tsv": "\t"}
+
+
+def look(stream: BinaryIO, file: TableFile) -> Head:
+    """Returns a table's columns.
+
+    Raises:
+        UsageError: if it has none, or two of one name.
+        ValueError: if its first row is no row of text.
+    """
+    refuse_binary(stream, file)
+    reader, _ = _reader(stream, DELIMITERS[file.format])
+    header = _header(reader)
+    if not any(name.strip() for name in header):
+        raise UsageError(f"{file.path}: has no header; expected column names in row 1")
+    if repeated := [name for name, count in Counter(header).items() if name and count > 1]:
+        raise UsageError(
+            f"{file.path}:1: the header has {repeated[0]!r} twice; "
+            "which one is meant cannot be known: rename one"
+        )
+    try:
+        return Head(tuple(header), has_rows=any(fields for fields in reader))
+    except (csv.Error, *UNREADABLE):  # told as rejects, once they are read
+        return Head(tuple(header), has_rows=True)
+
+
+def read(stream: BinaryIO, part: TablePart, wanted: Wanted) -> Iterator[Row | Reject]:
+    """Yields every row of a table."""
+    return read_rows(stream, DELIMITERS[part.file.format], part.file.path, wanted.columns)
+
+
+def refuse_binary(stream: BinaryIO, file: TableFile) -> None:
+    """Refuses what is no text.
+
+    Raises:
+        UsageError: if there is a zero byte at the beginning, and no UTF-16.
+    """
+    head = stream.peek(_HEAD_BYTES)[:_HEAD_BYTES]  # type: ignore[attr-defined]
+    if b"\0" in head and not head.startswith(_UTF16):
+        raise UsageError(
+            f"{file.path}: holds binary data, and is no {file.format} table; expected text in UTF-8"
+        )
 
 
 def read_header(stream: BinaryIO, delimiter: str) -> list[str]:
@@ -28,8 +78,12 @@ def read_header(stream: BinaryIO, delimiter: str) -> list[str]:
     Raises:
         ValueError: if the first row is no row of text.
     """
+    return _header(_reader(stream, delimiter)[0])
+
+
+def _header(reader: Any) -> list[str]:
     try:
-        header: list[str] = next(_reader(stream, delimiter), [])
+        header: list[str] = next(reader, [])
     except csv.Error as error:
         raise ValueError(str(error)) from error
     if any(has_surrogates(name) or "\0" in name for name in header):
@@ -49,18 +103,16 @@ def read_rows(
         columns: the columns to keep, or None for all.
     """
     try:
-        reader = _reader(stream, delimiter)
+        reader, lines = _reader(stream, delimiter)
         header: list[str] = next(reader, [])
     except (csv.Error, *UNREADABLE) as error:
         yield Reject.of_malformed_row(file, 1, f"the table cannot be read: {error}")
         return
-    wanted = [
-        (name, header.index(name))
-        for name in (header if columns is None else columns)
-        if name in header
-    ]
+    places = {name: i for i, name in reversed(list(enumerate(header)))}
+    names = header if columns is None else columns
+    wanted = [(name, places[name]) for name in names if name in places]
     while True:
-        line = reader.line_num + 1
+        line = lines.number + 1
         try:
             fields = next(reader, None)
         except csv.Error as error:
@@ -77,18 +129,19 @@ def read_rows(
             yield _row(fields, header, wanted, file, line)
 
 
-def _reader(stream: BinaryIO, delimiter: str) -> Any:
+def _reader(stream: BinaryIO, delimiter: str) -> tuple[Any, BoundedLines]:
     csv.field_size_limit(MAX_FIELD_CHARACTERS)
     text = io.TextIOWrapper(
         stream, encoding=_encoding(stream), errors="surrogateescape", newline=""
     )
-    return csv.reader(text, delimiter=delimiter, strict=True)
+    lines = BoundedLines(text)
+    return csv.reader(lines, delimiter=delimiter, strict=True), lines
 
 
 def _encoding(stream: BinaryIO) -> str:
     """Returns the encoding that the byte order mark tells: spreadsheets save UTF-16, too."""
     head = stream.peek(2)[:2] if isinstance(stream, io.BufferedReader) else b""
-    return "utf-16" if head in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
+    return "utf-16" if head in _UTF16 else "utf-8-sig"
 
 
 def _row(
@@ -111,4 +164,6 @@ def _explain(error: csv.Error) -> str:
     """Returns what the csv module says, with the remedy."""
     if "unexpected end" in str(error):
         return "the quote that opens here is never closed: the rest of the table is lost in it"
+    if "longer than" in str(error) or "field larger" in str(error):
+        return str(error)
     return f"{error}; write a quote within a field as two quotes"

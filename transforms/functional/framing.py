@@ -61,24 +61,40 @@ def read_frames(stream: BinaryIO) -> Iterator[Frame]:
     Raises:
         FrameError: at the first that is cut short, or whose checksums do not fit.
     """
+    for found in frames_and_faults(stream):
+        if isinstance(found, FrameError):
+            raise found
+        yield found
+
+
+def frames_and_faults(stream: BinaryIO) -> Iterator[Frame | FrameError]:
+    """Yields every record, and in the place of a broken one its error.
+
+    Goes on where only a record's data is damaged; ends where the next cannot be found.
+    """
     record = offset = 0
     while header := stream.read(HEADER_BYTES):
-        data = _data(stream, header, record, offset)
-        yield Frame(record, offset, data)
+        try:
+            length = _length(header)
+            data, footer = stream.read(length), stream.read(FOOTER_BYTES)
+            if len(data) < length or len(footer) < FOOTER_BYTES:
+                raise ValueError(f"the file ends within the record of {length} bytes")
+        except ValueError as error:
+            yield FrameError(record, offset, str(error))
+            return
+        if struct.unpack("<I", footer)[0] == masked_crc32c(data):
+            yield Frame(record, offset, data)
+        else:
+            what = "the checksum of the record's data does not fit"
+            yield FrameError(record, offset, what)
         record += 1
-        offset += len(data) + FRAME_BYTES
+        offset += length + FRAME_BYTES
 
 
-def _data(stream: BinaryIO, header: bytes, record: int, offset: int) -> bytes:
+def _length(header: bytes) -> int:
     if len(header) < HEADER_BYTES:
-        raise FrameError(record, offset, "the file ends within the record's length")
+        raise ValueError("the file ends within the record's length")
     length, crc = struct.unpack("<QI", header)
     if crc != masked_crc32c(header[:8]) or length > MAX_RECORD_BYTES:
-        raise FrameError(record, offset, "the checksum of the record's length does not fit")
-    data = stream.read(length)
-    footer = stream.read(FOOTER_BYTES)
-    if len(data) < length or len(footer) < FOOTER_BYTES:
-        raise FrameError(record, offset, f"the file ends within the record of {length} bytes")
-    if struct.unpack("<I", footer)[0] != masked_crc32c(data):
-        raise FrameError(record, offset, "the checksum of the record's data does not fit")
-    return data
+        raise ValueError("the checksum of the record's length does not fit")
+    return int(length)

@@ -17,6 +17,7 @@ from schemas.image_settings import ImageSettings
 from schemas.records import StoredImage
 from schemas.rejects import Reason, RecordError
 from transforms.functional import jpeg, pixels, png
+from transforms.functional.geometry import geometry_of, target_size, turned_size
 from transforms.functional.jpeg_decode import read_coded_data
 from transforms.functional.source_image import SourceImage, examine, opened
 
@@ -101,15 +102,14 @@ def _wishes(source: SourceImage, settings: ImageSettings) -> tuple[tuple[str, bo
         ("8 bits", source.bit_depth > 8 and settings.bit_depth == 8),
         ("in colour", settings.color == "rgb" and gray),
         ("in gray", settings.color == "gray" and not gray),
-        ("resized", pixels.target_size(size, settings) != size),
+        ("resized", target_size(size, settings) != size),
         (settings.format, settings.format not in ("keep", _family(source))),
     )
 
 
 def _upright_size(source: SourceImage, settings: ImageSettings) -> tuple[int, int]:
-    if settings.orientation == "apply" and source.orientation >= 5:
-        return source.height, source.width
-    return source.width, source.height
+    size = (source.width, source.height)
+    return turned_size(size, source.orientation) if settings.orientation == "apply" else size
 
 
 def _family(source: SourceImage) -> str:
@@ -150,7 +150,7 @@ def _encoded_anew(data: bytes, source: SourceImage, settings: ImageSettings) -> 
         if settings.alpha != "keep" or settings.format == "jpeg":
             picture = pixels.without_alpha(picture, settings.background)
         picture = pixels.in_color(picture, settings.color)
-        picture = pixels.resized(picture, settings)
+        picture = _resized(picture, source, settings)
         made, format_ = pixels.encode(picture, settings)
     how = ", ".join([f"{source.format} to {format_}", *_changes(source, settings)])
     return _stored(made, format_, picture.size, _CHANNELS[picture.mode], source, how)
@@ -161,6 +161,13 @@ def _turned(picture: Image.Image, source: SourceImage, settings: ImageSettings) 
     if settings.orientation == "apply":
         return picture if source.format == "tiff" else pixels.upright(picture, source.orientation)
     return pixels.as_it_lay(picture, source.orientation) if source.format == "tiff" else picture
+
+
+def _resized(picture: Image.Image, source: SourceImage, settings: ImageSettings) -> Image.Image:
+    """Returns an upright picture in the size that the settings ask for."""
+    geometry = geometry_of((source.width, source.height), source.orientation, settings)
+    method = settings.resize.filter if settings.resize else "lanczos"
+    return pixels.resized(picture, geometry, method)
 
 
 def _stored(
@@ -185,6 +192,7 @@ def _stored(
         orientation=source.orientation,
         treatment=how or f"{source.format} kept",
         transcoded=int(bool(how)),
+        source_size=(source.width, source.height),
     )
 
 

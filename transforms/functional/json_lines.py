@@ -5,13 +5,39 @@ from __future__ import annotations
 import json
 import math
 import zlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Any, BinaryIO
 
+from schemas.errors import UsageError
 from schemas.records import Row
 from schemas.rejects import Reject
+from schemas.tables import Head, TableFile, TablePart, Wanted
+from transforms.functional.bounded_lines import LongLine, bounded_lines
+from transforms.functional.delimited import refuse_binary
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_HEAD_ROWS = 1000
+
+
+def look(stream: BinaryIO, file: TableFile) -> Head:
+    """Returns the columns of the first rows.
+
+    Raises:
+        UsageError: if none of them is an object.
+    """
+    refuse_binary(stream, file)
+    first = islice(read_rows(stream, file.path, None), _HEAD_ROWS)
+    rows = [row for row in first if isinstance(row, Row)]
+    if not rows:
+        raise UsageError(f"{file.path}: none of the first lines is a JSON object")
+    return Head(tuple(sorted({name for row in rows for name in row.values})), has_rows=True)
+
+
+def read(stream: BinaryIO, part: TablePart, wanted: Wanted) -> Iterator[Row | Reject]:
+    """Yields every row of a table."""
+    return read_rows(stream, part.file.path, wanted.columns)
 
 
 def read_rows(stream: BinaryIO, file: str, columns: Sequence[str] | None) -> Iterator[Row | Reject]:
@@ -24,8 +50,10 @@ def read_rows(stream: BinaryIO, file: str, columns: Sequence[str] | None) -> Ite
     """
     line = 0
     try:
-        for line, text in enumerate(stream, start=1):
-            if text.strip():
+        for line, text in enumerate(bounded_lines(stream), start=1):
+            if isinstance(text, LongLine):
+                yield Reject.of_malformed_row(file, line, str(text))
+            elif text.strip():
                 yield _row(text.removeprefix(_BYTE_ORDER_MARK), file, line, columns)
     except (EOFError, OSError, zlib.error) as error:  # a gzip stream that ends early or is damaged
         yield Reject.of_malformed_row(
@@ -68,7 +96,7 @@ def _finite(text: str) -> float:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     values = dict(pairs)
     if len(values) < len(pairs):
-        names = [name for name, _ in pairs]
-        repeated = next(name for name in names if names.count(name) > 1)
+        counts = Counter(name for name, _ in pairs)
+        repeated = next(name for name, count in counts.items() if count > 1)
         raise ValueError(f"the name {repeated!r} stands twice")
     return values

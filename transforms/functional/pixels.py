@@ -9,10 +9,11 @@ from __future__ import annotations
 import io
 
 import numpy as np
-from PIL import Image, ImageCms, ImageOps, TiffImagePlugin
+from PIL import Image, ImageCms, TiffImagePlugin
 
-from schemas.image_settings import MAX_SIDE, ImageSettings, Resize
+from schemas.image_settings import MAX_SIDE, ImageSettings
 from schemas.rejects import Reason, RecordError
+from transforms.functional.geometry import Geometry, turned_back_by
 
 _FILTERS = {
     "nearest": Image.Resampling.NEAREST,
@@ -59,7 +60,7 @@ def upright(image: Image.Image, orientation: int) -> Image.Image:
 
 def as_it_lay(image: Image.Image, orientation: int) -> Image.Image:
     """Returns an upright picture turned back to how a file of this EXIF orientation has it."""
-    return upright(image, {6: 8, 8: 6}.get(orientation, orientation))
+    return upright(image, turned_back_by(orientation))
 
 
 def to_8_bits(image: Image.Image) -> Image.Image:
@@ -92,37 +93,28 @@ def in_color(image: Image.Image, color: str) -> Image.Image:
     return image
 
 
-def target_size(size: tuple[int, int], settings: ImageSettings) -> tuple[int, int]:
-    """Returns the width and height that an upright picture gets.
+def resized(
+    image: Image.Image, geometry: Geometry, method: str = "lanczos", fill: int = 0
+) -> Image.Image:
+    """Returns an upright picture cropped, scaled and padded.
 
-    >>> target_size((400, 300), ImageSettings(max_side=200))
-    (200, 150)
+    Args:
+        image: as large as the geometry's `upright`.
+        geometry: what to do.
+        method: how pixels are resampled, by `Resize.filter`'s names.
+        fill: the value of padding; 0 is black, and clear.
     """
-    width, height = size
-    if settings.max_side is not None and max(size) > settings.max_side:
-        return _scaled(size, settings.max_side / max(size))
-    if settings.resize is None:
-        return width, height
-    resize = settings.resize
-    if resize.mode == "fit":
-        return _scaled(size, min(resize.width / width, resize.height / height))
-    return resize.width, resize.height
-
-
-def resized(image: Image.Image, settings: ImageSettings) -> Image.Image:
-    """Returns a picture in the size that the settings ask for."""
-    size = target_size(image.size, settings)
-    if size == image.size:
+    if geometry.size == image.size:
         return image
-    resize = settings.resize or Resize(width=size[0], height=size[1])
     if image.mode == "I;16":  # Pillow resamples no 16-bit pictures
-        return _gray16(resized(image.convert("F"), settings), scale=False)
-    method = _FILTERS[resize.filter]
-    if resize.mode == "pad":
-        return ImageOps.pad(image, size, method, color=0)
-    if resize.mode == "crop":
-        return ImageOps.fit(image, size, method)
-    return image.resize(size, method)
+        return _gray16(resized(image.convert("F"), geometry, method, fill), scale=False)
+    left, top, right, bottom = map(float, geometry.crop)
+    content = image.resize(geometry.content, _FILTERS[method], (left, top, right, bottom))
+    if geometry.content == geometry.size:
+        return content
+    padded = Image.new(image.mode, geometry.size, fill)
+    padded.paste(content, geometry.offset)
+    return padded
 
 
 def encode(image: Image.Image, settings: ImageSettings) -> tuple[bytes, str]:
@@ -151,11 +143,6 @@ def encode(image: Image.Image, settings: ImageSettings) -> tuple[bytes, str]:
 def _subsampling(quality: int) -> str:
     """Returns how colour is sampled: in full where the quality asked for is high."""
     return "4:4:4" if quality >= 90 else "4:2:0"
-
-
-def _scaled(size: tuple[int, int], factor: float) -> tuple[int, int]:
-    width, height = size
-    return max(1, round(width * factor)), max(1, round(height * factor))
 
 
 def _plain_mode(image: Image.Image) -> str:

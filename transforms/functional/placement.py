@@ -11,14 +11,22 @@ from __future__ import annotations
 
 import hashlib
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from itertools import accumulate
+from typing import TypeAlias
 
 _SPLIT_BYTES = 8
 ORDER_BYTES = 16
+_POINT_BYTES = 8
+
+Home: TypeAlias = tuple[str, int]
+"""A split of a base, and the number of the shard within it that holds a key."""
+
+Find: TypeAlias = Callable[[str], "Home | None"]
+"""Finds the home of a key."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +75,34 @@ def shard_of(order: bytes, num_shards: int) -> int:
     (0, 3)
     """
     return int.from_bytes(order, "big") * num_shards >> (8 * ORDER_BYTES)
+
+
+def point_of(order: bytes) -> int:
+    """Returns the first 64 bits of a place in the order, of which a shard's start is one."""
+    return int.from_bytes(order[:_POINT_BYTES], "big")
+
+
+def starts_of(points: Iterable[int], records: int) -> tuple[int, ...]:
+    """Returns where every shard but the first begins, for shards of so many records.
+
+    >>> starts_of([9, 1, 5, 3, 7], 2)
+    (5, 9)
+    """
+    return tuple(sorted(set(points))[records::records])
+
+
+def shard_from(order: bytes, starts: Sequence[int]) -> int:
+    """Returns the shard that a record falls in, by where each but the first begins."""
+    return bisect_right(starts, point_of(order))
+
+
+def stays(home: Home | None, split: str) -> bool:
+    """Returns whether a row stays in its shard of a base: its own split, if it has one, wins.
+
+    >>> stays(("train", 3), ""), stays(("train", 3), "test"), stays(None, "train")
+    (True, False, False)
+    """
+    return home is not None and split in ("", home[0])
 
 
 def _digest(seed: int, purpose: str, text: str) -> bytes:

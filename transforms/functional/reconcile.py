@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 
+from schemas import image_tally, timeline
 from schemas.dataset_info import (
     Books,
     DatasetInfo,
@@ -24,6 +26,8 @@ def reconcile(
     rejects: Mapping[tuple[str, str], int],
     written: Iterable[ShardInfo],
     audits: Iterable[ShardAudit],
+    dropped: Mapping[str, int] = MappingProxyType({}),
+    asides: Mapping[str, int] | None = None,
 ) -> DatasetInfo:
     """Returns what is known of a written dataset, and whatever speaks against publishing it.
 
@@ -35,16 +39,38 @@ def reconcile(
         rejects: (split, reason) to number; the split is "" for rows that were never placed.
         written: the shards as their writers know them.
         audits: the shards as TensorFlow re-read them.
+        dropped: split to rows that were dropped for their image.
+        asides: what the sources hold beside rows, to how many.
     """
     infos = list(written)
     shards = tuple(sorted(audits, key=lambda audit: (audit.split, audit.index)))
-    books = keep_books(rows + unread, placed, rejects, shards)
+    books = keep_books(rows + unread, placed, rejects, shards, dropped)
     problems = (
         *(problem for shard in shards for problem in shard.problems),
         *_shard_differences(plan, infos, shards),
         *_imbalances(plan, rows, books),
     )
-    return DatasetInfo(plan, books, shards, _treatments(infos), problems)
+    return DatasetInfo(
+        plan=plan,
+        books=books,
+        shards=shards,
+        images=_treatments(infos),
+        problems=problems,
+        reused=sum(info.reused for info in infos),
+        linked=sum(info.linked for info in infos),
+        treatments={(info.split, info.index): info.images for info in infos},
+        fingerprints=_fingerprints(infos, shards),
+        asides={what: count for what, count in sorted((asides or {}).items()) if count},
+        shapes=image_tally.sum_of(info.shapes for info in infos),
+        timeline=timeline.sum_of(info.timeline for info in infos),
+    )
+
+
+def _fingerprints(infos: Iterable[ShardInfo], shards: Iterable[ShardAudit]) -> dict[str, str]:
+    """Returns file to the fingerprint of what it was made from, for shards that have one."""
+    marks = {(info.split, info.index): info.fingerprint for info in infos if info.fingerprint}
+    found = {shard.file: marks.get((shard.split, shard.index), "") for shard in shards}
+    return {file: mark for file, mark in found.items() if mark}
 
 
 def _treatments(infos: Iterable[ShardInfo]) -> dict[str, int]:
@@ -59,19 +85,29 @@ def keep_books(
     placed: Mapping[str, int],
     rejects: Mapping[tuple[str, str], int],
     shards: Iterable[ShardAudit],
+    dropped: Mapping[str, int] = MappingProxyType({}),
 ) -> Books:
-    """Returns where all rows went; records count as written when they were re-read."""
+    """Returns where all rows went; records, and frames, count as written when re-read."""
     written: dict[str, int] = {}
+    frames: dict[str, int] = {}
     for shard in shards:
         written[shard.split] = written.get(shard.split, 0) + shard.records
+        if shard.frames is not None:
+            frames[shard.split] = frames.get(shard.split, 0) + shard.frames
     rejected: dict[str, int] = {}
     reasons: dict[str, int] = {}
     for (split, reason), count in rejects.items():
         rejected[split] = rejected.get(split, 0) + count
         reasons[reason] = reasons.get(reason, 0) + count
     splits = {
-        split: SplitBooks(placed.get(split, 0), written.get(split, 0), rejected.get(split, 0))
-        for split in sorted({*placed, *written, *rejected} - {""})
+        split: SplitBooks(
+            rows=placed.get(split, 0),
+            written=written.get(split, 0),
+            rejected=rejected.get(split, 0),
+            duplicates=dropped.get(split, 0),
+            frames=frames.get(split),
+        )
+        for split in sorted({*placed, *written, *rejected, *dropped} - {""})
     }
     return Books(rows_read, rejected.get("", 0), splits, dict(sorted(reasons.items())))
 
@@ -91,7 +127,7 @@ def _shard_differences(
 
 def compare_shard(info: ShardInfo, audit: ShardAudit) -> Iterator[Problem]:
     """Yields every difference between a shard as written and as read."""
-    for what in ("records", "payload", "crc32c"):
+    for what in ("records", "frames", "payload", "crc32c"):
         wrote, read = getattr(info, what), getattr(audit, what)
         if wrote != read:
             yield Problem(audit.file, f"{what}: wrote {wrote}, re-read {read}")

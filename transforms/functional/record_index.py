@@ -19,8 +19,11 @@ def arrow_schema(resolved: ResolvedSchema) -> pa.Schema:
     """Returns the columns of the index.
 
     `offset` and `length` are the record's data, without framing, in the uncompressed shard; `class`
-    is the name of its class, or its label in decimal, or a list of these.
+    is the name of its class, or its label in decimal, or a list of these. Of sequences there is
+    the number of `frames`, `sha256` is that of its images' sha256s, and `class`, where frames have
+    one each, the list of those that occur, sorted.
     """
+    frames = [("frames", pa.int64())] if resolved.schema.sequence else []
     return pa.schema(
         [
             ("key", pa.string()),
@@ -31,6 +34,7 @@ def arrow_schema(resolved: ResolvedSchema) -> pa.Schema:
             ("length", pa.int64()),
             ("sha256", pa.string()),
             ("class", _class_type(resolved)),
+            *frames,
         ]
     )
 
@@ -59,9 +63,10 @@ class RecordIndex:
         length = len(example.data)
         offset = self._next_frame + HEADER_BYTES
         digest = example.image_sha256 or None
-        label = class_of(example.ref.values, self._resolved)
+        label = class_of_record(example, self._resolved)
         key, index = example.ref.key, self._next_index
-        self._rows.append((key, self._split, self._shard, index, offset, length, digest, label))
+        row = (key, self._split, self._shard, index, offset, length, digest, label)
+        self._rows.append((*row, example.rows) if self._resolved.schema.sequence else row)
         self._next_index += 1
         self._next_frame += length + FRAME_BYTES
         if len(self._rows) >= BATCH_ROWS:
@@ -80,6 +85,19 @@ class RecordIndex:
         self._rows.clear()
 
 
+def index_lines(table: pa.Table) -> bytes:
+    """Returns where each record's frame begins and how long it is: "offset length" a line.
+
+    As DALI's tfrecord2idx writes it: with the frame's header and footer.
+
+    Args:
+        table: the index of the records, with offset and length of their data.
+    """
+    places = zip(table["offset"].to_pylist(), table["length"].to_pylist(), strict=True)
+    lines = (f"{at - HEADER_BYTES} {length + FRAME_BYTES}\n" for at, length in places)
+    return "".join(lines).encode("ascii")
+
+
 def class_of(values: tuple[FeatureValue, ...], resolved: ResolvedSchema) -> Any:
     """Returns the text of a record's first class feature; None for a schema without one."""
     for (name, feature), value in zip(resolved.schema.features.items(), values, strict=True):
@@ -89,13 +107,24 @@ def class_of(values: tuple[FeatureValue, ...], resolved: ResolvedSchema) -> Any:
     return None
 
 
+def class_of_record(example: SerializedExample, resolved: ResolvedSchema) -> Any:
+    """Returns the same of a record; of frames with a class each, all that occur, sorted."""
+    if not _per_frame(resolved):
+        return class_of(example.ref.values, resolved)
+    found = (class_of(frame.ref.values, resolved) for frame in example.frames)
+    names = (name if isinstance(name, list) else [name] for name in found)
+    return sorted({name for some in names for name in some if name is not None})
+
+
 def labels_of(value: FeatureValue) -> list[int]:
     """Returns the class ids that a class feature holds."""
     items = value if isinstance(value, list) else [value]
     return [item for item in items if isinstance(item, int)]
 
 
-def index_mismatch(table: pa.Table, split: str, shard: int, lengths: list[int]) -> str | None:
+def index_mismatch(
+    table: pa.Table, split: str, shard: int, lengths: list[int], frames: list[int] | None = None
+) -> str | None:
     """Returns where an index does not fit its shard, in words; None if it does.
 
     Args:
@@ -103,6 +132,7 @@ def index_mismatch(table: pa.Table, split: str, shard: int, lengths: list[int]) 
         split: the shard's split.
         shard: its number.
         lengths: bytes of each record's data, as read from the shard.
+        frames: of each record, likewise; None where they are no sequences.
     """
     if table.num_rows != len(lengths):
         return f"{table.num_rows} rows; the shard has {len(lengths)} records"
@@ -114,6 +144,8 @@ def index_mismatch(table: pa.Table, split: str, shard: int, lengths: list[int]) 
         "length": lengths,
         "offset": [end - length - FOOTER_BYTES for end, length in zip(ends, lengths, strict=True)],
     }
+    if frames is not None:
+        expected["frames"] = frames
     for column, values in expected.items():
         found = table[column].to_pylist()
         if found != values:
@@ -124,4 +156,11 @@ def index_mismatch(table: pa.Table, split: str, shard: int, lengths: list[int]) 
 
 def _class_type(resolved: ResolvedSchema) -> pa.DataType:
     features = [f for f in resolved.schema.features.values() if f.classes]
-    return pa.list_(pa.string()) if features and features[0].shape == () else pa.string()
+    several = _per_frame(resolved) or (features and features[0].shape == ())
+    return pa.list_(pa.string()) if several else pa.string()
+
+
+def _per_frame(resolved: ResolvedSchema) -> bool:
+    """Returns whether the class that the index tells is one of each frame."""
+    features = [f for f in resolved.schema.features.values() if f.classes]
+    return bool(features) and features[0].per == "frame"

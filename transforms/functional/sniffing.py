@@ -52,3 +52,41 @@ def _is_compatible(head: bytes, brand: bytes) -> bool:
     """Returns whether a file of ISO's base media format lists a brand as compatible."""
     stop = int.from_bytes(head[:4], "big")
     return brand in (head[i : i + 4] for i in range(16, min(stop, len(head)), 4))
+
+
+PICTURE_SUFFIXES = frozenset(
+    f".{suffix}"
+    for suffixes in (
+        ("jpg", "jpeg", "jpe", "jfif", "mpo", "jp2", "j2k", "jpf", "jpx", "j2c", "jxl"),
+        ("png", "gif", "webp", "avif", "heic", "heif", "tif", "tiff", "bmp", "dib", "ico"),
+        ("pnm", "pbm", "pgm", "ppm", "pam"),
+    )
+    for suffix in suffixes
+)
+"""What the names of pictures end in, in small letters; a damaged file of that name is told."""
+
+_NO_PICTURES = (None, "eps", "pdf", "psd")
+_BMP_HEADERS = (12, 16, 40, 52, 56, 64, 108, 124)
+
+
+def has_picture_suffix(name: str) -> bool:
+    """Returns whether a file's name says that it is a picture.
+
+    >>> has_picture_suffix("IMG 1.JPG"), has_picture_suffix("jpg")
+    (True, False)
+    """
+    stem, dot, suffix = name.rpartition(".")
+    return bool(stem and dot) and f".{suffix.lower()}" in PICTURE_SUFFIXES
+
+
+def is_picture(head: bytes) -> bool:
+    """Returns whether a file whose name says nothing is a picture, from its first bytes.
+
+    Stricter than `sniff` where two letters make a signature: a text can begin with them.
+    """
+    found = sniff(head)
+    if found == "bmp":
+        return int.from_bytes(head[14:18], "little") in _BMP_HEADERS
+    if found == "pnm":
+        return head[3:].lstrip()[:1].isdigit() or head[3:4] == b"#"
+    return found not in _NO_PICTURES

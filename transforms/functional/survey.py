@@ -7,21 +7,33 @@ record is, from a sample that depends on the keys alone.
 from __future__ import annotations
 
 import math
+from array import array
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
+from schemas.base import Base
 from schemas.config import MAX_SHARDS, ConvertConfig
+from schemas.errors import RunError
 from schemas.features import Feature, Schema
 from schemas.plan import Plan, ResolvedSchema
 from schemas.records import Row
 from schemas.rejects import RecordError
-from transforms.functional.binding import Binding, identity_of
+from transforms.functional.binding import Binding, Identity, broken_identity, identity_of
 from transforms.functional.column_kinds import ColumnKinds
-from transforms.functional.labels import sorted_names
-from transforms.functional.placement import SplitRanges, order_of, split_of
-from transforms.functional.values import is_missing, items_of, looks_integer
+from transforms.functional.labels import all_names, with_background
+from transforms.functional.placement import (
+    Find,
+    SplitRanges,
+    order_of,
+    point_of,
+    split_of,
+    starts_of,
+    stays,
+)
+from transforms.functional.values import is_missing, items_of, looks_integer, one_of
 
 SAMPLE_ROWS = 200
 """Enough for the mean of file sizes to be within some per cent; never one look a row."""
@@ -29,6 +41,10 @@ SAMPLE_ROWS = 200
 _FRAME_BYTES = 16
 _FEATURE_BYTES = 12
 _NUMBER_BYTES = 8
+
+
+def _nowhere(key: str) -> None:
+    """Finds no key: there is no base."""
 
 
 @dataclass(frozen=True)
@@ -40,12 +56,20 @@ class Surveyor:
         schema: the schema, its sources settled.
         binding: which table columns mean what; classes are not known yet.
         ranges: the splits of rows that bring none of their own.
+        base: the dataset whose rows are to stay where they are, if any.
     """
 
     config: ConvertConfig
     schema: Schema
     binding: Binding
     ranges: SplitRanges
+    base: Base | None = None
+
+    @cached_property
+    def label_features(self) -> dict[str, Feature]:
+        """What takes the labels of each feature whose ids have names from the table."""
+        found = {name: self.schema.labels_of(name) for name in self.schema.named_features}
+        return {name: feature for name, feature in found.items() if feature is not None}
 
 
 @dataclass
@@ -54,10 +78,13 @@ class Survey:
 
     Attributes:
         rows: all of them, also those that will be rejected.
-        splits: split to its number of rows.
+        splits: split to its number of rows; those of a base do not count.
         labels: class feature to the labels found, integers as such.
         columns: the kinds of all columns, for schemas that take every one.
-        sample: the rows first in order: (order, image uri, bytes of the other values).
+        sample: the rows first in order: (order, image uri, bytes of the other values); the uri is
+            "" where these include the image's.
+        points: split to where its rows stand in the order, 8 bytes each, if shards are to hold a
+            number of records.
     """
 
     rows: int = 0
@@ -65,25 +92,47 @@ class Survey:
     labels: dict[str, set[str | int]] = field(default_factory=dict)
     columns: ColumnKinds = field(default_factory=ColumnKinds)
     sample: list[tuple[bytes, str, int]] = field(default_factory=list)
+    points: dict[str, array[int]] = field(default_factory=dict)
 
-    def add(self, row: Row, surveyor: Surveyor) -> None:
-        """Takes note of one row, as far as it can be read: what is wrong with it is told later."""
+    def add(self, row: Row, surveyor: Surveyor, find: Find = _nowhere) -> None:
+        """Takes note of one row, as far as it can be read: what is wrong with it is told later.
+
+        Args:
+            row: the row.
+            surveyor: what to ask of it.
+            find: finds the shard of a base that holds a key.
+        """
         self.rows += 1
         if surveyor.schema.every_column:
             self.columns.add(row.values, row.is_text)
         try:
-            key, uri, split, group = identity_of(row, surveyor.binding)
+            identity: Identity | None = identity_of(row, surveyor.binding)
         except RecordError:
+            identity = broken_identity(row, surveyor.binding)
+        if identity is None:
             return  # binding rejects the row, and says why
-        self.splits[split or split_of(group or key, surveyor.ranges, surveyor.config.seed)] += 1
         self._add_labels(row, surveyor)
-        self._add_sample(order_of(key, surveyor.config.seed), uri, row.values)
+        if stays(find(identity.record), identity.split):
+            return
+        config = surveyor.config
+        order = order_of(identity.record, config.seed)
+        split = identity.split or split_of(
+            identity.group or identity.record, surveyor.ranges, config.seed
+        )
+        self.splits[split] += 1
+        if config.records_per_shard is not None:
+            self.points.setdefault(split, array("Q")).append(point_of(order))
+        if identity.sequence:  # a fair sample is one of frames
+            order = order_of(f"{identity.sequence}\0{identity.key}", config.seed)
+        self._add_sample(order, identity, row.values)
 
     def merge(self, other: Survey) -> None:
         """Takes note of all that another has seen."""
         self.rows += other.rows
         self.splits += other.splits
         self.columns.merge(other.columns)
+        for split, points in other.points.items():
+            self.points.setdefault(split, array("Q")).extend(points)
         for feature, labels in other.labels.items():
             self.labels.setdefault(feature, set()).update(labels)
         self.sample = sorted(self.sample + other.sample)[:SAMPLE_ROWS]
@@ -91,14 +140,17 @@ class Survey:
     def _add_labels(self, row: Row, surveyor: Surveyor) -> None:
         if surveyor.config.classes is not None:
             return
-        for name in surveyor.schema.class_features:
-            feature = surveyor.schema.features[name]
+        for name, feature in surveyor.label_features.items():
             column = surveyor.binding.table_column(feature.source.name)
-            found = _labels(row.values.get(column), feature, row.is_text)
+            found = _labels(row.values.get(column), feature, row.untyped(column))
             self.labels.setdefault(name, set()).update(found)
 
-    def _add_sample(self, order: bytes, uri: str, values: Mapping[str, Any]) -> None:
-        self.sample.append((order, uri, _size(values)))
+    def _add_sample(self, order: bytes, identity: Identity, values: Mapping[str, Any]) -> None:
+        if identity.start is None or identity.stop is None:
+            self.sample.append((order, identity.uri, _size(values)))
+        else:  # of a range, the size is known without a look
+            size = identity.stop - identity.start
+            self.sample.append((order, "", _size(values) + size))
         if len(self.sample) >= 8 * SAMPLE_ROWS:
             self.sample = sorted(self.sample)[:SAMPLE_ROWS]
 
@@ -114,16 +166,29 @@ def plan_of(survey: Survey, surveyor: Surveyor, image_sizes: Mapping[str, int]) 
     config, schema = surveyor.config, surveyor.schema
     features = {**survey.columns.features(survey.rows), **schema.features}
     resolved = schema.model_copy(update={"features": features})
+    known = surveyor.base.manifest.classes if surveyor.base else {}
     classes = {
-        name: config.classes or sorted_names(survey.labels.get(name, ()))
-        for name in schema.class_features
+        name: with_background(
+            config.classes or all_names(survey.labels.get(name, ()), known.get(name)),
+            schema.features[name].label_offset,
+        )
+        for name in schema.named_features
     }
+    settled, splits = ResolvedSchema(resolved, classes), sorted(survey.splits)
+    if config.records_per_shard is not None:
+        starts = {s: starts_of(survey.points[s], config.records_per_shard) for s in splits}
+        return Plan(settled, _after(surveyor.base, _shards_of(starts, config)), survey.rows, starts)
     bytes_per_row = _bytes_per_row(survey, image_sizes, resolved)
-    shards = {
-        split: num_shards(survey.splits[split] * bytes_per_row, config, split)
-        for split in sorted(survey.splits)
-    }
-    return Plan(ResolvedSchema(resolved, classes), shards, survey.rows)
+    shards = {s: num_shards(survey.splits[s] * bytes_per_row, config, s) for s in splits}
+    return Plan(settled, _after(surveyor.base, shards), survey.rows)
+
+
+def _after(base: Base | None, shards: Mapping[str, int]) -> dict[str, int]:
+    """Returns how many shards there are: those of a base come first, and new rows go to others."""
+    counts = dict(shards)
+    for split in base.manifest.splits if base else ():
+        counts[split] = len(base.shards(split) if base else ()) + counts.get(split, 0)
+    return dict(sorted(counts.items()))
 
 
 def sampled(survey: Survey) -> list[tuple[bytes, str, int]]:
@@ -133,12 +198,33 @@ def sampled(survey: Survey) -> list[tuple[bytes, str, int]]:
 
 def num_shards(split_bytes: float, config: ConvertConfig, split: str) -> int:
     """Returns how many shards a split of so many bytes has: as requested, or by their size."""
-    requested = config.num_shards
-    if isinstance(requested, dict):
-        requested = requested.get(split, "auto")
-    if isinstance(requested, int):
+    requested = _requested(config, split)
+    if requested is not None:
         return requested
     return min(max(1, math.ceil(split_bytes / config.shard_size)), MAX_SHARDS)
+
+
+def _shards_of(starts: Mapping[str, tuple[int, ...]], config: ConvertConfig) -> dict[str, int]:
+    shards = {split: len(starts_of_split) + 1 for split, starts_of_split in starts.items()}
+    if too_many := [split for split, count in shards.items() if count > MAX_SHARDS]:
+        raise RunError(
+            f"--records_per_shard {config.records_per_shard}: split {too_many[0]!r} would have "
+            f"{shards[too_many[0]]} shards; there can be {MAX_SHARDS}"
+        )
+    return shards
+
+
+def needs_sizes(survey: Survey, config: ConvertConfig) -> bool:
+    """Returns whether the number of any split's shards depends on the sizes of images."""
+    if config.records_per_shard is not None:
+        return False
+    return any(_requested(config, split) is None for split in survey.splits)
+
+
+def _requested(config: ConvertConfig, split: str) -> int | None:
+    numbers = config.num_shards
+    number = numbers.get(split, "auto") if isinstance(numbers, dict) else numbers
+    return number if isinstance(number, int) else None
 
 
 def _bytes_per_row(survey: Survey, image_sizes: Mapping[str, int], schema: Schema) -> float:
@@ -153,14 +239,21 @@ def _bytes_per_row(survey: Survey, image_sizes: Mapping[str, int], schema: Schem
 
 
 def _size(values: Mapping[str, Any]) -> int:
-    return sum(len(v) if isinstance(v, str | bytes) else _NUMBER_BYTES for v in values.values())
+    return sum(map(_size_of, values.values()))
+
+
+def _size_of(value: Any) -> int:
+    if isinstance(value, str | bytes):
+        return len(value)
+    return sum(map(_size_of, value)) if isinstance(value, list) else _NUMBER_BYTES
 
 
 def _labels(value: Any, feature: Feature, is_text: bool) -> list[str | int]:
     """Returns the labels that a value holds; none if it is no label, for which it is rejected."""
-    if is_missing(value, feature, is_text):
-        return []
     try:
+        value = value if feature.shape is not None else one_of(value)
+        if is_missing(value, feature, is_text):
+            return []
         items = [value] if feature.shape is None else items_of(value, feature, is_text)
     except RecordError:
         return []

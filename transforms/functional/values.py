@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from schemas.features import Feature, Kind, Origin
+from schemas.records import Items
 from schemas.rejects import Reason, RecordError
 
 FLOAT32_MAX = 3.4028235677973366e38
@@ -48,14 +49,26 @@ def to_float(value: Any, is_text: bool) -> float:
     Raises:
         RecordError: wrong_type, for everything that is no number, and beyond float32's range.
     """
+    try:
+        return float(struct.unpack("<f", struct.pack("<f", to_number(value, is_text)))[0])
+    except OverflowError as error:
+        raise _wrong_type(value, "a float within float32's range") from error
+
+
+def to_number(value: Any, is_text: bool) -> float:
+    """Returns the value as a number, in float64.
+
+    Raises:
+        RecordError: wrong_type, for everything that is no number, and beyond float64's range.
+    """
     if is_text and isinstance(value, str):
         text = value.strip()
         value = _finite_or_named(text) if _NUMBER.fullmatch(text) else value
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise _wrong_type(value, "a float within float32's range")
     try:
-        return float(struct.unpack("<f", struct.pack("<f", value))[0])
-    except (OverflowError, struct.error) as error:  # the latter for integers beyond all floats
+        return float(value)
+    except OverflowError as error:  # integers beyond all floats
         raise _wrong_type(value, "a float within float32's range") from error
 
 
@@ -100,9 +113,74 @@ def items_of(value: Any, feature: Feature, is_text: bool) -> list[Any]:
     """
     if is_text and isinstance(value, str):
         return _items_of_text(value.strip(), feature)
+    if feature.single and not isinstance(value, list | tuple):
+        return [value]
     if not isinstance(value, list | tuple):
         raise _wrong_type(value, "a list")
+    if isinstance(value, Items):  # each is an item, or a list of some, as its table has it
+        return [item for one in value for item in _items_of_one(one, feature, is_text)]
     return list(value)
+
+
+def one_of(value: Any) -> Any:
+    """Returns the value for a feature that has one: of several that are all the same, that one.
+
+    Raises:
+        RecordError: wrong_type, if they are not.
+    """
+    if not isinstance(value, Items):
+        return value
+    if any(item != value[0] for item in value):
+        shown = ", ".join(dict.fromkeys(_shown(item) for item in value))
+        raise RecordError(Reason.WRONG_TYPE, f"expected one value, got several: {shown}")
+    return value[0] if value else None
+
+
+def flattened(items: list[Any], shape: tuple[int | None, ...]) -> list[Any]:
+    """Returns the items of lists within lists, one after the other: the last index runs fastest.
+
+    Args:
+        items: lists within a list, as deep as the shape is long.
+        shape: how many there are on each level; None for any number.
+
+    Raises:
+        RecordError: wrong_type, if they are nested otherwise.
+
+    >>> flattened([[1, 2], [3, 4], [5, 6]], (None, 2))
+    [1, 2, 3, 4, 5, 6]
+    """
+    expected, inner = shape[0], shape[1:]
+    if expected is not None and len(items) != expected:
+        raise RecordError(Reason.WRONG_TYPE, f"expected {expected} items, got {len(items)}")
+    if not inner:
+        return items
+    for item in items:
+        if not isinstance(item, list | tuple):
+            raise _wrong_type(item, "a list" if inner[0] is None else f"a list of {inner[0]}")
+    return [value for item in items for value in flattened(list(item), inner)]
+
+
+def check_count(count: int, shape: tuple[int | None, ...]) -> None:
+    """Refuses a number of items that does not fill a shape.
+
+    Raises:
+        RecordError: wrong_type.
+    """
+    sizes = [size for size in shape if size is not None]
+    whole = math.prod(sizes)
+    if count % whole if None in shape else count != whole:
+        expected = f"a multiple of {whole}" if None in shape else str(whole)
+        raise RecordError(Reason.WRONG_TYPE, f"expected {expected} items, got {count}")
+
+
+def row_lengths(items: list[Any]) -> list[int]:
+    """Returns how many items each list within a list has.
+
+    Raises:
+        RecordError: wrong_type, if one of them is no list.
+    """
+    flattened(items, (None, None))
+    return [len(item) for item in items]
 
 
 def is_missing(value: Any, feature: Feature, is_text: bool) -> bool:
@@ -114,8 +192,8 @@ def is_missing(value: Any, feature: Feature, is_text: bool) -> bool:
         return True
     if not is_text or not isinstance(value, str) or value.strip():
         return False
-    if feature.shape is not None:
-        return feature.shape != ()  # no items are a list, but not one of n
+    if feature.shape is not None:  # no items are a list, but not one of n
+        return feature.shape != () and not feature.has_open_rows
     return feature.kind is not Kind.BYTES or feature.source.origin is Origin.CLASS_NAME
 
 
@@ -146,6 +224,14 @@ def looks_boolean(text: str) -> bool:
     return text.lower() in _BOOLEANS
 
 
+def _items_of_one(value: Any, feature: Feature, is_text: bool) -> list[Any]:
+    if is_missing(value, feature, is_text):
+        return []
+    if isinstance(value, list | tuple) or (is_text and isinstance(value, str)):
+        return items_of(value, feature, is_text)
+    return [value]
+
+
 def _items_of_text(text: str, feature: Feature) -> list[Any]:
     if not text:
         return []
@@ -159,5 +245,8 @@ def _items_of_text(text: str, feature: Feature) -> list[Any]:
 
 
 def _wrong_type(value: Any, expected: str) -> RecordError:
-    shown = repr(value) if len(repr(value)) <= 80 else repr(value)[:80] + "…"
-    return RecordError(Reason.WRONG_TYPE, f"expected {expected}, got {shown}")
+    return RecordError(Reason.WRONG_TYPE, f"expected {expected}, got {_shown(value)}")
+
+
+def _shown(value: Any) -> str:
+    return repr(value) if len(repr(value)) <= 80 else repr(value)[:80] + "…"

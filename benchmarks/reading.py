@@ -1,0 +1,106 @@
+"""`python -m benchmarks.reading DATASET`: `load` beside bare `tf.data`, on one published dataset.
+
+Both read the same records, parse them, decode the picture, and make no batches. They take turns in
+one process, so that what else the machine does falls on both; only ratios mean anything, and those
+of CPU time more than those of the clock where others use the machine, too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from pipelines.load import load
+from pipelines.published import published_manifest
+from pipelines.reader import Records
+from transforms.tensorflow_reader import parse_spec
+
+Contestant = Callable[[], int]
+"""Goes through all records once; returns how many there were."""
+
+
+class Score(NamedTuple):
+    """How fast one was.
+
+    Attributes:
+        rate: records/s by the clock.
+        cpu_rate: records per second of CPU time.
+    """
+
+    rate: float
+    cpu_rate: float
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Prints records/s of each, and how many times bare `tf.data` that is."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.reading", description=__doc__)
+    parser.add_argument("dataset", type=Path, help="DIR/NAME/VERSION, with JPEG pictures alone")
+    parser.add_argument("--split", default="train")
+    parser.add_argument("--turns", type=int, default=5, help="medians are shown; default: 5")
+    flags = parser.parse_args(argv)
+    scores = race(contestants_of(flags.dataset, flags.split), flags.turns)
+    bare = scores["bare tf.data"]
+    print(f"{'':24} {'records/s':>10} {'× bare':>7} {'per CPU s':>10} {'× bare':>7}")
+    for name, score in scores.items():
+        rate, cpu = score.rate / bare.rate, score.cpu_rate / bare.cpu_rate
+        print(f"{name:24} {score.rate:10,.0f} {rate:7.2f} {score.cpu_rate:10,.0f} {cpu:7.2f}")
+    return 0
+
+
+def contestants_of(dataset: Path, split: str) -> dict[str, Contestant]:
+    """Returns who takes part, each set up already."""
+    records = Records(dataset, split)
+    pipelines = {
+        "bare tf.data": bare(dataset, split),
+        "load": load(dataset, split),
+        "load, shuffled": load(dataset, split, shuffle=True),
+        "load, shuffled by a seed": load(dataset, split, shuffle=True, seed=1),
+    }
+    counting = {name: partial(_count, data) for name, data in pipelines.items()}
+    return counting | {"Records, one thread": lambda: sum(1 for _ in records)}
+
+
+def bare(dataset: Path, split: str) -> Any:
+    """Returns what one writes by hand: files, parse, decode, prefetch."""
+    manifest = published_manifest(str(dataset))
+    spec, image = parse_spec(manifest.resolved), manifest.dataset_schema.encoded_image
+
+    def parse(record: Any) -> Any:
+        example = tf.io.parse_example([record], spec)
+        example[image] = tf.io.decode_jpeg(example[image][0], channels=3)
+        return example
+
+    files = [str(dataset / shard.file) for shard in manifest.splits[split].shards]
+    records = tf.data.TFRecordDataset(files)
+    return records.map(parse, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
+
+
+def race(contestants: dict[str, Contestant], turns: int) -> dict[str, Score]:
+    """Returns the medians of each, who take turns; the first turn warms up."""
+    found: dict[str, list[Score]] = {name: [] for name in contestants}
+    for _ in range(turns + 1):
+        for name, run in contestants.items():
+            clock, cpu = time.perf_counter(), time.process_time()
+            records = run()
+            seconds, cpu_seconds = time.perf_counter() - clock, time.process_time() - cpu
+            found[name].append(Score(records / seconds, records / cpu_seconds))
+    return {
+        name: Score(*(statistics.median(rates) for rates in zip(*scores[1:], strict=True)))
+        for name, scores in found.items()
+    }
+
+
+def _count(data: Any) -> int:
+    return int(data.reduce(tf.constant(0, tf.int64), lambda count, _: count + 1).numpy())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

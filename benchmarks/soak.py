@@ -1,0 +1,244 @@
+"""A soak: a million small images from end to end, with memory and progress looked at all the while.
+
+    python -m benchmarks.soak --images 1000000 --folder /tmp/soak
+
+draws tars of tiny PNGs of ten classes, every hundredth of them cut short, converts them on
+DirectRunner, and checks that the books are exact, that memory is flat, and that the last tenth of
+the images took as long as the first. It leaves soak.json and soak.svg in the folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import shutil
+import struct
+import subprocess
+import sys
+import tarfile
+import time
+import zlib
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import psutil
+
+CLASSES = 10
+BAD_EVERY = 100
+TAR_IMAGES = 50_000
+SIDE = 16
+SECONDS = 1.0
+"""Between two samples of memory."""
+
+MAX_GROWTH = 1.10
+"""Of the highest memory of the writing's second half over its first half's."""
+
+MAX_SLOWER = 1.25
+"""Of the time that the last tenth of the images took over the first tenth's."""
+
+_WARM_UP = 0.2
+
+
+class Sample(NamedTuple):
+    """Memory at one moment.
+
+    Attributes:
+        seconds: since 1970.
+        megabytes: resident, of the command and all its children.
+    """
+
+    seconds: float
+    megabytes: float
+
+
+def picture(number: int) -> bytes:
+    """Returns a PNG of 16 by 16 gray pixels, no two of them alike; some are cut short."""
+    row = b"\0" + number.to_bytes(8, "big") * (SIDE // 8)
+    chunks = (
+        (b"IHDR", struct.pack(">IIBBBBB", SIDE, SIDE, 8, 0, 0, 0, 0)),
+        (b"IDAT", zlib.compress(row * SIDE, 1)),
+        (b"IEND", b""),
+    )
+    data = b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+        for kind, body in chunks
+    )
+    return data[: len(data) // 2 + 8] if is_bad(number) else data
+
+
+def is_bad(number: int) -> bool:
+    """Returns whether an image is one of those that are cut short."""
+    return number % BAD_EVERY == BAD_EVERY - 1
+
+
+def draw(folder: Path, images: int) -> None:
+    """Writes the tars: a member for each image, and one for its class."""
+    folder.mkdir(parents=True)
+    for first in range(0, images, TAR_IMAGES):
+        with tarfile.open(folder / f"{first:08d}.tar", "w") as tar:
+            for number in range(first, min(images, first + TAR_IMAGES)):
+                _add(tar, f"{number:08d}.png", picture(number))
+                _add(tar, f"{number:08d}.cls", b"class %d" % (number % CLASSES))
+
+
+def _add(tar: tarfile.TarFile, name: str, data: bytes) -> None:
+    member = tarfile.TarInfo(name)
+    member.size = len(data)
+    tar.addfile(member, io.BytesIO(data))
+
+
+def convert(folder: Path, images: int) -> tuple[list[Sample], dict[str, Any]]:
+    """Converts the tars; returns samples of memory, and the run's record.
+
+    Raises:
+        RuntimeError: if the run fails.
+    """
+    command = [sys.executable, "-m", "pipelines", "convert", "--input", str(folder / "tars/*.tar")]
+    command += ["--output", str(folder / "out"), "--name", "soak", "--num_shards", "16"]
+    command += ["--max_rejects", f"truncated={images // BAD_EVERY}", "--no_report"]
+    with open(folder / "soak.log", "wb") as log:
+        run = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+        samples = list(_samples(run))
+    if run.returncode:
+        raise RuntimeError(f"the conversion ended {run.returncode}; see {folder / 'soak.log'}")
+    return samples, json.loads((folder / "out/soak/1.0.0/run.json").read_bytes())
+
+
+def _samples(run: subprocess.Popen[bytes]) -> Iterator[Sample]:
+    process = psutil.Process(run.pid)
+    while run.poll() is None:
+        yield Sample(time.time(), _resident(process) / 2**20)
+        time.sleep(SECONDS)
+
+
+def _resident(process: psutil.Process) -> int:
+    total = 0
+    try:
+        for each in [process, *process.children(recursive=True)]:
+            total += each.memory_info().rss
+    except psutil.NoSuchProcess:  # one has just ended
+        pass
+    return total
+
+
+def growth(samples: Sequence[Sample], run: dict[str, Any]) -> float:
+    """Returns the highest memory of the writing's second half over its first half's.
+
+    What comes before is the start; after it TensorFlow is loaded, to verify.
+    """
+    times = run["throughput"]
+    begins = (
+        datetime.fromisoformat(run["started"].replace("Z", "+00:00")).timestamp() + times["begins"]
+    )
+    seconds = times["interval"] * len(times["records"])
+    begins, ends = begins + _WARM_UP * seconds, begins + seconds
+    settled = [sample for sample in samples if begins <= sample.seconds < ends]
+    middle = len(settled) // 2
+    first, second = settled[:middle], settled[middle:]
+    if not first:
+        return 1.0
+    return max(s.megabytes for s in second) / max(s.megabytes for s in first)
+
+
+def slowdown(throughput: dict[str, Any]) -> float:
+    """Returns the seconds that the last tenth of the records took over those of the first."""
+    counts = throughput["records"]
+    tenth = sum(counts) / 10
+    return _seconds_for(tenth, counts[::-1]) / _seconds_for(tenth, counts)
+
+
+def _seconds_for(wanted: float, counts: Sequence[int]) -> float:
+    """Returns how many intervals it took to write so many records."""
+    taken = 0.0
+    for count in counts:
+        if count >= wanted:
+            return taken + wanted / count
+        taken, wanted = taken + 1, wanted - count
+    return taken
+
+
+def wrong_books(manifest: dict[str, Any], images: int) -> list[str]:
+    """Returns what in the books is not exactly as it was drawn."""
+    bad, books = images // BAD_EVERY, manifest["input"]
+    expected = {"rows": images, "records": images - bad, "rejected": bad, "duplicates": 0}
+    expected["reasons"] = {"truncated": bad} if bad else {}
+    wrong = [f"{k}: {books[k]}, expected {v}" for k, v in expected.items() if books[k] != v]
+    classes: dict[str, int] = {}
+    for split in manifest["splits"].values():
+        for shard in split["shards"]:
+            for label, count in shard["classes"]["label"].items():
+                classes[label] = classes.get(label, 0) + count
+    drawn: dict[str, int] = {}
+    for number in range(images):
+        if not is_bad(number):
+            label = str(number % CLASSES)
+            drawn[label] = drawn.get(label, 0) + 1
+    return wrong if classes == drawn else [*wrong, f"classes: {classes}, expected {drawn}"]
+
+
+def plot(samples: Sequence[Sample], title: str) -> str:
+    """Returns memory over time as SVG."""
+    width, height, margin = 800, 300, 60
+    start, most = samples[0].seconds, max(s.megabytes for s in samples) * 1.1
+    last = samples[-1].seconds - start or 1.0
+    line = " ".join(
+        f"{margin + (s.seconds - start) / last * (width - 2 * margin):.1f},"
+        f"{height - margin - s.megabytes / most * (height - 2 * margin):.1f}"
+        for s in samples
+    )
+    bottom = height - margin
+    return f"""<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img">
+<title>{title}</title><rect width="{width}" height="{height}" fill="white"/>
+<g font-family="sans-serif" font-size="13"><text x="{margin}" y="30">{title}</text>
+<text x="{margin}" y="{bottom + 20}">0 s</text>
+<text x="{width - margin}" y="{bottom + 20}" text-anchor="end">{last:,.0f} s</text>
+<text x="{margin - 6}" y="{margin}" text-anchor="end">{most:,.0f} MB</text></g>
+<path d="M{margin},{margin}V{bottom}H{width - margin}" fill="none" stroke="gray"/>
+<polyline points="{line}" fill="none" stroke="#0b5fff" stroke-width="2"/></svg>
+"""
+
+
+def judge(samples: Sequence[Sample], run: dict[str, Any], manifest: dict[str, Any]) -> list[str]:
+    """Returns what does not hold, in words."""
+    wrong = wrong_books(manifest, manifest["input"]["rows"])
+    if (grown := growth(samples, run)) > MAX_GROWTH:
+        wrong.append(f"memory grew by a factor of {grown:.2f}, allowed are {MAX_GROWTH}")
+    if (slower := slowdown(run["throughput"])) > MAX_SLOWER:
+        wrong.append(f"the last tenth took {slower:.2f} times the first, allowed are {MAX_SLOWER}")
+    return wrong
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Draws, converts and judges; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.soak", description=__doc__)
+    parser.add_argument("--images", type=int, default=1_000_000)
+    parser.add_argument("--folder", type=Path, required=True, help="is emptied first")
+    flags = parser.parse_args(argv)
+    shutil.rmtree(flags.folder, ignore_errors=True)
+    draw(flags.folder / "tars", flags.images)
+    samples, run = convert(flags.folder, flags.images)
+    manifest = json.loads((flags.folder / "out/soak/1.0.0/manifest.json").read_bytes())
+    wrong = judge(samples, run, manifest)
+    if manifest["input"]["rows"] != flags.images:
+        wrong.append(f"{manifest['input']['rows']:,} rows, drawn were {flags.images:,}")
+    found = {
+        "images": flags.images,
+        "seconds": run["seconds"],
+        "images_per_second": run["records_per_second"],
+        "peak_megabytes": round(max(s.megabytes for s in samples)),
+        "memory_second_half_over_first": round(growth(samples, run), 3),
+        "last_tenth_over_first": round(slowdown(run["throughput"]), 3),
+        "wrong": wrong,
+    }
+    (flags.folder / "soak.json").write_text(json.dumps({**found, "samples": samples}) + "\n")
+    title = f"Resident memory, {flags.images:,} images"
+    (flags.folder / "soak.svg").write_text(plot(samples, title), encoding="utf-8")
+    print(json.dumps(found, indent=2))
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

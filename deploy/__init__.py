@@ -1,0 +1,1 @@
+"""What runs recordmill elsewhere: Dataflow, Flink on Kubernetes, Airflow."""

@@ -1,0 +1,106 @@
+"""An Airflow DAG: converts the label tables of one day, then proves the dataset again.
+
+Copy it into the folder of DAGs. Each day is a version of the dataset: that of 20 November 2026 is
+OUTPUT/NAME/2026.11.20, and DATE in the input pattern stands for 2026-11-20. A day that is published
+already is left as it is, so runs may be repeated, cleared and backfilled at will.
+
+recordmill itself has an environment of its own; the variable RECORDMILL names its program, and by
+default it is looked for on the PATH of the worker.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Callable, Mapping
+from datetime import date, datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.standard.hooks.subprocess import SubprocessHook
+from airflow.sdk import DAG, BaseOperator, CronDataIntervalTimetable, Param
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+Arguments = Callable[[Mapping[str, Any], date], list[str]]
+
+NO_RETRY = {
+    2: "bad usage, schema or input table",
+    3: "verification failed, or the books do not balance",
+    4: "more rejects than --max_rejects allows",
+    5: "the dataset exists",
+}
+"""The exit codes that stay the same however often one tries; 1 is an unexpected error."""
+
+
+def convert_arguments(params: Mapping[str, Any], day: date) -> list[str]:
+    """Returns the arguments that convert the tables of one day."""
+    return [
+        *("convert", "--input", params["input"].replace("DATE", day.isoformat())),
+        *("--output", params["output"], "--name", params["name"], "--version", version(day)),
+        *("--if_exists", "skip", "--json", *params["flags"]),
+    ]
+
+
+def verify_arguments(params: Mapping[str, Any], day: date) -> list[str]:
+    """Returns the arguments that prove the dataset of one day."""
+    return ["verify", "/".join([params["output"].rstrip("/"), params["name"], version(day)])]
+
+
+def version(day: date) -> str:
+    """Returns the dataset's version of one day, without leading zeros, which TFDS refuses."""
+    return f"{day.year}.{day.month}.{day.day}"
+
+
+class RecordmillOperator(BaseOperator):
+    """Runs recordmill for the day of the run, and retries only what a retry can mend."""
+
+    def __init__(self, *, arguments: Arguments, **options: Any) -> None:
+        super().__init__(**options)
+        self.arguments = arguments
+
+    def execute(self, context: Context) -> None:
+        """Runs the command; its output goes into the task's log.
+
+        Raises:
+            AirflowFailException: for an exit code that stays the same; Airflow does not retry.
+            AirflowException: for any other.
+        """
+        moment = context.get("logical_date") or context["dag_run"].run_after
+        arguments = self.arguments(context["params"], moment.date())
+        self.process = SubprocessHook()
+        program = shlex.split(os.environ.get("RECORDMILL", "recordmill"))
+        code = self.process.run_command([*program, *arguments]).exit_code
+        if code in NO_RETRY:
+            raise AirflowFailException(
+                f"recordmill {arguments[0]}: exit code {code}, {NO_RETRY[code]}"
+            )
+        if code:
+            raise AirflowException(f"recordmill {arguments[0]}: exit code {code}")
+
+    def on_kill(self) -> None:
+        """Stops the command when the task is stopped."""
+        self.process.send_sigterm()
+
+
+with DAG(
+    dag_id="recordmill",
+    description="Label tables and images of one day into a proven TFRecord dataset",
+    schedule=CronDataIntervalTimetable("0 2 * * *", timezone="UTC"),  # at two, the day before
+    start_date=datetime(2026, 1, 1, tzinfo=timezone.utc),
+    catchup=False,
+    max_active_runs=1,
+    dagrun_timeout=timedelta(hours=12),
+    default_args={"retries": 2, "retry_exponential_backoff": True},
+    params={
+        "input": Param("/data/labels/DATE/*.parquet", type="string", description="DATE: the day"),
+        "output": Param("/data/datasets", type="string"),
+        "name": Param("photos", type="string", pattern=r"^[A-Za-z]\w*$"),
+        "flags": Param([], type="array", items={"type": "string"}, description="more flags"),
+    },
+    tags=["recordmill"],
+):
+    convert = RecordmillOperator(task_id="convert", arguments=convert_arguments)
+    verify = RecordmillOperator(task_id="verify", arguments=verify_arguments)
+    convert >> verify

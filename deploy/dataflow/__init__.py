@@ -1,0 +1,1 @@
+"""The Dataflow Flex Template: its container, what it launches, and what it accepts."""

@@ -1,0 +1,134 @@
+"""Writes metadata.json, which tells Dataflow what the Flex Template accepts.
+
+    python -m deploy.dataflow.metadata            writes it beside this file
+    python -m deploy.dataflow.metadata --check    fails if it is not what would be written
+
+Its parameters are the flags of `recordmill convert`, read from their parser; its patterns are those
+of the settings themselves. The format is `TemplateMetadata` of Dataflow's v1b3 interface.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pipelines.options import add_convert_flags
+from schemas.config import ConvertConfig
+
+PATH = Path(__file__).with_name("metadata.json")
+COMMAND = "python -m deploy.dataflow.metadata"
+
+HERE_ONLY = ("dry_run",)
+"""Flags that answer the person at the terminal; a template has none."""
+
+_DESCRIPTION = (
+    "Label tables and images in, proven TFRecord datasets out: the dataset is published only after "
+    "every record was read again and the books balance."
+)
+_URL = r"^[a-z][a-z0-9+.-]*://.+$"
+_IMAGE = {
+    "name": "sdk_container_image",
+    "label": "Container of the workers",
+    "helpText": "Default: the template's own, which has this very version of recordmill.",
+    "isOptional": True,
+    "paramType": "TEXT",
+}
+
+
+def document() -> dict[str, Any]:
+    """Returns the content of metadata.json."""
+    return {
+        "name": "recordmill convert",
+        "description": _DESCRIPTION,
+        "parameters": [*parameters_of(flags()), _IMAGE],
+    }
+
+
+def flags() -> dict[str, argparse.Action]:
+    """Returns the flags of `recordmill convert` that a template has, by their names."""
+    parser = argparse.ArgumentParser(add_help=False)
+    add_convert_flags(parser)
+    named = {flag.option_strings[0].removeprefix("--"): flag for flag in parser._actions}
+    return {name: flag for name, flag in named.items() if name not in HERE_ONLY}
+
+
+def parameters_of(flags: Mapping[str, argparse.Action]) -> list[dict[str, Any]]:
+    """Returns the template's parameters: one a flag, and one for a flag with its opposite."""
+    opposites = {opposite_of(name) for name in flags}
+    return [parameter_of(name, flag) for name, flag in flags.items() if name not in opposites]
+
+
+def opposite_of(name: str) -> str:
+    """Returns the name of the flag that takes a switch back, if there is one.
+
+    >>> opposite_of("report")
+    'no_report'
+    """
+    return f"no_{name}"
+
+
+def parameter_of(name: str, flag: argparse.Action) -> dict[str, Any]:
+    """Returns the template's parameter that stands for a flag."""
+    metavar = f" ({flag.metavar})" if isinstance(flag.metavar, str) else ""
+    parameter: dict[str, Any] = {
+        "name": name,
+        "label": name.replace("_", " ").capitalize() + metavar,
+        "helpText": _help(flag),
+        "isOptional": not flag.required,
+        "paramType": "TEXT",
+    }
+    if is_switch(flag):
+        parameter["paramType"] = "BOOLEAN"
+    elif flag.choices:
+        parameter["paramType"] = "ENUM"
+        parameter["enumOptions"] = [{"value": value, "label": value} for value in flag.choices]
+    elif pattern := _pattern(name):
+        parameter["regexes"] = [pattern]
+    return parameter
+
+
+def is_switch(flag: argparse.Action) -> bool:
+    """Returns whether a flag stands alone, without a value."""
+    return flag.nargs == 0
+
+
+def to_json(content: dict[str, Any]) -> str:
+    """Returns the text of the file."""
+    return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Writes or checks the file; returns the exit code."""
+    parser = argparse.ArgumentParser(prog=COMMAND, description="Write metadata.json.")
+    parser.add_argument("--check", action="store_true", help="only say whether it is up to date")
+    content = to_json(document())
+    if not parser.parse_args(argv).check:
+        PATH.write_text(content, encoding="utf-8")
+        return 0
+    if PATH.read_text(encoding="utf-8") == content:
+        return 0
+    print(f"{PATH.name} is not what the flags say; make it anew: {COMMAND}", file=sys.stderr)
+    return 1
+
+
+def _help(flag: argparse.Action) -> str:
+    text = (flag.help or "").replace("%%", "%")
+    more_than_one = isinstance(flag, argparse._AppendAction)
+    return f"{text}; a template takes one: give a pattern" if more_than_one else text
+
+
+def _pattern(name: str) -> str | None:
+    """Returns what a flag's value must look like, as far as one pattern can say."""
+    if name in ("input", "output", "image_root", "labels", "base"):
+        return _URL  # workers do not see what is on the launcher
+    setting = ConvertConfig.model_json_schema()["properties"].get(name, {})
+    pattern: str | None = setting.get("pattern")
+    return r"^-?\d+$" if setting.get("type") == "integer" else pattern
+
+
+if __name__ == "__main__":
+    sys.exit(main())

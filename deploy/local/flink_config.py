@@ -1,0 +1,60 @@
+"""Writes the configuration of a small Flink cluster on loopback: Flink's own, and what differs.
+
+Used by engine.sh: flink_config.py FLINKS_OWN OURS port=N slots=N memory=SIZE retries=N tmp=DIR
+"""
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import yaml
+
+
+def settings(given: Mapping[str, str]) -> dict[str, object]:
+    """Returns what is not as in Flink's own file."""
+    port, slots, retries = (int(given[name]) for name in ("port", "slots", "retries"))
+    return {
+        "restart-strategy.type": "fixed-delay" if retries else "none",
+        "restart-strategy.fixed-delay.attempts": retries,
+        "restart-strategy.fixed-delay.delay": "10 s",  # by then a dead Python worker is forgotten
+        "jobmanager.rpc.port": port + 1,
+        "jobmanager.memory.process.size": "1g",
+        "rest.port": port,
+        "rest.bind-address": "127.0.0.1",
+        "blob.server.port": port + 2,
+        "io.tmp.dirs": given["tmp"],
+        "taskmanager.numberOfTaskSlots": slots,
+        "taskmanager.memory.process.size": given["memory"],
+        # Flink's defaults leave a task manager of 1 GB without a heap, or without buffers: one
+        # batch job of Beam has a dozen shuffles, each with 512 buffers of 32 kB by default.
+        "taskmanager.memory.jvm-metaspace.size": "192m",
+        "taskmanager.memory.jvm-overhead.min": "64m",
+        "taskmanager.memory.jvm-overhead.max": "64m",
+        "taskmanager.memory.framework.heap.size": "64m",
+        "taskmanager.memory.managed.size": "128m",
+        "taskmanager.memory.network.min": "96m",
+        "taskmanager.memory.network.max": "96m",
+        "taskmanager.network.sort-shuffle.min-buffers": 32,
+        "classloader.resolve-order": "parent-first",  # the libraries that engine.sh puts there
+        # Lost task managers are noticed within seconds, not within Flink's 50.
+        "heartbeat.interval": 1000,
+        "heartbeat.timeout": 10000,
+    }
+
+
+def flat(nested: Mapping[str, object], prefix: str = "") -> dict[str, object]:
+    """Returns nested settings under dotted names: Flink takes both, but not each twice."""
+    found: dict[str, object] = {}
+    for name, value in nested.items():
+        if isinstance(value, Mapping):
+            found |= flat(value, f"{prefix}{name}.")
+        else:
+            found[prefix + name] = value
+    return found
+
+
+if __name__ == "__main__":
+    given = dict(argument.split("=", 1) for argument in sys.argv[3:])
+    ours = settings(given)
+    merged = flat(yaml.safe_load(Path(sys.argv[1]).read_text(encoding="utf-8"))) | ours
+    Path(sys.argv[2]).write_text(yaml.safe_dump(merged, width=10_000), encoding="utf-8")

@@ -1,0 +1,33 @@
+"""Writes a jar that holds nothing but the names of others: `java -jar` loads them all.
+
+Used by engine.sh: job_server_jar.py JAR MAIN_CLASS FOLDER…
+"""
+
+import sys
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+_LINE = 72  # bytes; https://docs.oracle.com/en/java/javase/17/docs/specs/jar/jar.html
+
+
+def write_jar(jar: Path, main_class: str, folders: Sequence[Path]) -> None:
+    """Writes the jar beside the first folder; that one is named relative to it, the rest whole."""
+    own, *others = (sorted(folder.glob("*.jar")) for folder in folders)
+    names = [f"{path.parent.name}/{path.name}" for path in own]
+    names += [path.resolve().as_uri() for paths in others for path in paths]
+    entries = {"Manifest-Version": "1.0", "Main-Class": main_class, "Class-Path": " ".join(names)}
+    manifest = "".join(f"{_folded(f'{k}: {v}')}\r\n" for k, v in entries.items()) + "\r\n"
+    with zipfile.ZipFile(jar, "w") as archive:
+        archive.writestr("META-INF/MANIFEST.MF", manifest)
+
+
+def _folded(line: str) -> str:
+    """Returns a line of a manifest in pieces that are short enough."""
+    head, rest = line[: _LINE - 2], line[_LINE - 2 :]
+    pieces = [rest[i : i + _LINE - 3] for i in range(0, len(rest), _LINE - 3)]
+    return "\r\n ".join([head, *pieces])
+
+
+if __name__ == "__main__":
+    write_jar(Path(sys.argv[1]), sys.argv[2], [Path(folder) for folder in sys.argv[3:]])

@@ -1,0 +1,84 @@
+"""Opens the dataset that a new version is made from, and refuses what does not go with it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+
+from pipelines.published import published_manifest, read_file
+from pipelines.run_record import read_record
+from schemas import layout
+from schemas.base import Base
+from schemas.config import ConvertConfig
+from schemas.errors import ProofError, UsageError
+from schemas.features import Schema
+from schemas.manifest import Manifest
+from transforms.functional.labels import with_background
+
+
+def open_base(config: ConvertConfig) -> Base | None:
+    """Returns the dataset that `--base` names; None if it names none.
+
+    Raises:
+        UsageError: if none is published there, or the other flags do not go with it.
+    """
+    if config.base is None:
+        return None
+    directory = config.base.rstrip("/")
+    try:
+        manifest = published_manifest(directory)
+    except ProofError as error:
+        raise UsageError(f"--base {error}") from error
+    if directory == config.directory:
+        raise UsageError(f"--base {directory}: is the dataset to be made; raise --version")
+    _check_sequences(config, manifest)
+    _check_groups(config, manifest)
+    _check_classes(config, manifest)
+    record = read_record(directory)
+    return Base(
+        directory=directory,
+        seal=hashlib.sha256(read_file(layout.join(directory, layout.MANIFEST)) or b"").hexdigest(),
+        manifest=manifest,
+        fingerprints=record.fingerprints if record else {},
+    )
+
+
+def _check_sequences(config: ConvertConfig, manifest: Manifest) -> None:
+    """Refuses a base whose records are made from other rows than those of this run."""
+
+    def told(schema: Schema, columns: Mapping[str, str]) -> str:
+        group = schema.sequence and schema.sequence.group
+        return (
+            f"a record of each {columns.get(group, group)!r}" if group else "a record of each row"
+        )
+
+    old = told(manifest.dataset_schema, manifest.config["columns"])
+    new = told(config.dataset_schema, config.columns)
+    if old != new:
+        raise UsageError(f"--base was made with {old}, and this run makes {new}: leave --base out")
+
+
+def _check_groups(config: ConvertConfig, manifest: Manifest) -> None:
+    """Refuses what would part the new rows of a group from its old ones."""
+    if config.group_column is None:
+        return
+    asked = config.model_dump(mode="json")
+    for name in ("group_column", "splits", "seed"):
+        if asked[name] != manifest.config[name]:
+            raise UsageError(
+                f"--base was made with {name} {manifest.config[name]!r}, and this run has "
+                f"{asked[name]!r}: new rows would not join their group; give the same --{name}"
+            )
+
+
+def _check_classes(config: ConvertConfig, manifest: Manifest) -> None:
+    """Refuses a list of classes that would give those of the base other ids."""
+    for feature, names in manifest.classes.items():
+        offset = manifest.dataset_schema.features[feature].label_offset
+        given = with_background(config.classes or (), offset)
+        if config.classes is not None and given[: len(names)] != names:
+            raise UsageError(
+                f"--classes does not begin with the {len(names)} classes of --base, "
+                f"{names[0] if names else 'integers'!r} and so on, that {feature!r} has: "
+                "their ids have to stay; append the new ones"
+            )

@@ -1,0 +1,1 @@
+"""`recordmill inspect`: what is in TFRecord files, on a terminal and as a picture."""

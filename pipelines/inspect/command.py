@@ -1,0 +1,164 @@
+"""`recordmill inspect DIR|FILES`: its flags, and what they do."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from rich.console import Console
+from rich.text import Text
+
+from pipelines.inspect.record_files import FoundRecord, files_of
+from pipelines.inspect.selection import Source
+from pipelines.inspect.sheet import write_sheet
+from pipelines.inspect.tables import ClassNames, show_features, show_records, show_whole
+from pipelines.options import load_schema
+from pipelines.report.places import Dataset
+from pipelines.verify import read_manifest
+from schemas import layout
+from schemas.errors import ProofError, UsageError
+from schemas.features import Feature, Kind, Schema
+from transforms.files import exists
+
+_RECORDS = 5
+_TILES = 24
+_TYPES = {Kind.INT64: int, Kind.FLOAT: float, Kind.BYTES: bytes}
+
+
+def add_inspect_flags(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags of `recordmill inspect`."""
+    parser.add_argument("paths", nargs="+", metavar="DIR|FILE", help="a dataset, or TFRecord files")
+    parser.add_argument(
+        "-n",
+        type=int,
+        metavar="N",
+        help=f"records to show; default: {_RECORDS}, on a sheet {_TILES}",
+    )
+    parser.add_argument("--record", type=int, metavar="N", help="one record in full, from 0")
+    parser.add_argument("--key", metavar="K", help="one record in full, by its key")
+    parser.add_argument("--sheet", metavar="FILE.png", help="draw a contact sheet")
+    parser.add_argument("--schema", metavar="PRESET|FILE", help="what to hold the records against")
+
+
+def inspect(console: Console, flags: argparse.Namespace) -> None:
+    """Shows what the flags ask for.
+
+    Raises:
+        UsageError: if they ask for what is not there.
+        ProofError: if a record is damaged; those before it are shown all the same.
+    """
+    for flag in ("n", "record"):
+        if (value := getattr(flags, flag)) is not None and value < (flag == "n"):
+            raise UsageError(f"{'-' if flag == 'n' else '--'}{flag} {value}: expected 0 or more")
+    schema = load_schema(flags.schema) if flags.schema else None
+    source = source_of(flags.paths)
+    names = source.dataset.manifest.classes if source.dataset else {}
+    records, damage = _chosen(source, flags)
+    if flags.sheet and records:
+        write_sheet(flags.sheet, records, names)
+        console.print(Text(f"drew {flags.sheet}: {len(records)} records"), soft_wrap=True)
+    elif records or not damage:
+        _show(console, source, records, names, whole=_one(flags))
+    if schema:
+        _show_differences(console, records, schema)
+    if damage:
+        raise damage
+
+
+def source_of(paths: Sequence[str]) -> Source:
+    """Returns what some paths stand for: one published dataset, or files.
+
+    Raises:
+        UsageError: if there is nothing.
+    """
+    if len(paths) == 1 and exists(layout.join(paths[0], layout.SUCCESS)):
+        dataset = Dataset(paths[0].rstrip("/"), read_manifest(paths[0]))
+        files = (layout.join(dataset.directory, shard.file) for shard in dataset.shards())
+        return Source(tuple(files), dataset)
+    return Source(tuple(files_of(paths)))
+
+
+def _one(flags: argparse.Namespace) -> bool:
+    return flags.record is not None or flags.key is not None
+
+
+def _chosen(
+    source: Source, flags: argparse.Namespace
+) -> tuple[list[FoundRecord], ProofError | None]:
+    """Returns the records to show, and the damage that ended the reading, if any."""
+    if flags.record is not None:
+        return [source.numbered(flags.record)], None
+    if flags.key is not None:
+        return [source.keyed(flags.key)], None
+    default = _TILES if flags.sheet else _RECORDS
+    records: list[FoundRecord] = []
+    try:
+        for record in source.first(default if flags.n is None else flags.n):
+            records.append(record)  # one by one: those before the damage count
+    except ProofError as damage:
+        return records, damage
+    return records, None
+
+
+def _show(
+    console: Console,
+    source: Source,
+    records: Sequence[FoundRecord],
+    names: ClassNames,
+    whole: bool,
+) -> None:
+    if whole:
+        show_whole(console, records[0], names)
+        return
+    console.print(Text(_headline(source, records)), soft_wrap=True)
+    if records:
+        console.print()
+        show_features(console, records)
+        console.print()
+        show_records(console, records, names)
+
+
+def _headline(source: Source, records: Sequence[FoundRecord]) -> str:
+    number = len(source.files)
+    files = "1 file" if number == 1 else f"{number:,} files"
+    if source.dataset is None:
+        return f"{files}, the first {len(records):,} records" if records else f"{files}, no records"
+    manifest = source.dataset.manifest
+    about = f"{manifest.name} {manifest.version}: {manifest.input.records:,} records in {files}"
+    return f"{about}, schema {manifest.dataset_schema.name}"
+
+
+def _show_differences(console: Console, records: Sequence[FoundRecord], schema: Schema) -> None:
+    found = Counter(text for record in records for text in differences(record, schema))
+    for text, count in found.items():
+        console.print(Text(f"{text}: in {count} of {len(records)} records"), soft_wrap=True)
+    if not found:
+        console.print(Text(f"all {len(records)} records fit schema {schema.name}"), soft_wrap=True)
+
+
+def differences(record: FoundRecord, schema: Schema) -> Iterator[str]:
+    """Yields how a record does not fit a schema."""
+    if record.features is None:
+        yield "no tf.train.Example"
+        return
+    for name, feature in schema.features.items():
+        values, number = record.features.get(name), _values_of(feature)
+        if values is None:
+            yield f"{name!r} is missing"
+        elif any(not isinstance(value, _TYPES[feature.kind]) for value in values):
+            yield f"{name!r} is not of kind {feature.kind.value}"
+        elif not feature.optional and number is not None and len(values) != number:
+            yield f"{name!r} has {len(values)} values, expected {number}"
+    if not schema.every_column:
+        for name in sorted(record.features.keys() - schema.features.keys()):
+            yield f"{name!r} is not in schema {schema.name}"
+
+
+def _values_of(feature: Feature) -> int | None:
+    """Returns how many values a record has to hold; None if any number will do, as of frames."""
+    if feature.per == "frame":
+        return None
+    sizes = feature.shape or ()
+    return None if None in sizes else math.prod(size or 1 for size in sizes)

@@ -1,0 +1,84 @@
+"""Finds a published dataset by its folder: what everything that reads one begins with.
+
+Beam is loaded only for object stores, so that a reader's workers start fast.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+
+from pydantic import ValidationError
+
+from schemas import layout
+from schemas.errors import ProofError
+from schemas.manifest import Manifest
+
+Read = Callable[[str], bytes | None]
+"""Returns a file's bytes, or None if there is no such file."""
+
+
+def published_manifest(directory: str, read: Read | None = None) -> Manifest:
+    """Returns the manifest of a published dataset.
+
+    Args:
+        directory: DIR/NAME/VERSION.
+        read: reads a file, in place of `read_file`.
+
+    Raises:
+        ProofError: if no dataset is published there, or its manifest is not the published one.
+    """
+    manifest, sealed = sealed_manifest(directory, read or read_file)
+    if not sealed:
+        raise ProofError(
+            f"{layout.join(directory, layout.MANIFEST)}: is not the one that {layout.SUCCESS} "
+            "seals; convert anew, or restore it from a copy"
+        )
+    return manifest
+
+
+def sealed_manifest(directory: str, read: Read) -> tuple[Manifest, bool]:
+    """Returns a dataset's manifest, and whether it is the one that the commit mark seals.
+
+    Raises:
+        ProofError: if no dataset is published there, or it has no manifest.
+    """
+    mark = read(layout.join(directory, layout.SUCCESS))
+    if mark is None:
+        raise ProofError(
+            f"{directory}: no published dataset, it has no {layout.SUCCESS}; "
+            "expected DIR/NAME/VERSION of one that recordmill convert has published"
+        )
+    path = layout.join(directory, layout.MANIFEST)
+    data = read(path)
+    if data is None:
+        raise ProofError(f"{path}: is missing; convert anew, or restore it from a copy")
+    try:
+        manifest = Manifest.model_validate_json(data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = " > ".join(str(part) for part in first["loc"]) or "the file"
+        what = f"is no manifest that this version reads: at {place}: {first['msg']}"
+        raise ProofError(f"{path}: {what}; convert anew") from error
+    return manifest, mark == seal_of(data)
+
+
+def seal_of(manifest: bytes) -> bytes:
+    """Returns the whole content of the commit mark that seals a manifest."""
+    return hashlib.sha256(manifest).hexdigest().encode() + b"\n"
+
+
+def read_file(path: str) -> bytes | None:
+    """Returns a file's bytes, or None if there is no such file."""
+    if layout.is_url(path):
+        from transforms.files import exists, open_binary  # Beam's file systems
+
+        if not exists(path):
+            return None
+        with open_binary(path) as stream:
+            return stream.read()
+    try:
+        with open(path, "rb") as stream:
+            return stream.read()
+    except (FileNotFoundError, NotADirectoryError):
+        return None

@@ -1,0 +1,67 @@
+"""Renders a page: jinja2 escapes every value, and a policy in the page forbids all but itself.
+
+Bars and histograms are a few SVG rectangles made by the template. Chart libraries were weighed:
+those that draw such SVG bring scripts, fonts or addresses of their own, which the policy refuses.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import shlex
+from collections.abc import Sequence
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from pipelines.report.charts import number_text, size_text
+from transforms.functional.visible_text import visible
+
+
+def render(content: dict[str, Any]) -> bytes:
+    """Returns the page that shows some content."""
+    environment = Environment(
+        loader=PackageLoader("pipelines.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(
+        count=lambda n: f"{n:,}",
+        size=size_text,
+        number=number_text,
+        percent=percent,
+        plain=lambda value: visible(str(value)),
+        command=command_text,
+    )
+    style = environment.get_template("report.css").render()
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode("ascii")
+    template = environment.get_template("report.html")
+    page = template.render(style=style, style_digest=digest, **content)
+    return page.encode("utf-8", "backslashreplace")
+
+
+def percent(part: float, whole: float) -> str:
+    """Returns a part as a percentage.
+
+    >>> percent(1, 3), percent(0, 0), percent(9999, 10000)
+    ('33.3 %', '0 %', '99.99 %')
+    """
+    if not whole or not part:
+        return "0 %"
+    share = 100 * part / whole
+    if share == 100:
+        return "100 %"
+    return f"{share:.2f} %" if share > 99.9 or share < 0.1 else f"{share:.1f} %"
+
+
+def command_text(parts: Sequence[str]) -> str:
+    """Returns a command as a shell takes it, a flag a line."""
+    lines: list[str] = []
+    for part in map(shlex.quote, parts):
+        if part.startswith("-") or not lines:
+            lines.append(part)
+        else:
+            lines[-1] += f" {part}"
+    return " \\\n    ".join(lines)

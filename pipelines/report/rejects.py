@@ -1,0 +1,220 @@
+"""Rows that were refused: some of each reason, with the picture or the row itself."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import heapq
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, BinaryIO, cast
+
+from pipelines.report.gallery import NO_THUMBNAIL, THUMBNAIL_SIDE, Budget, Thumbnail
+from schemas import layout
+from schemas.rejects import Reason, RecordError
+from transforms.fence import OPEN, Fence
+from transforms.files import files_below, open_binary, read_bytes
+from transforms.functional.salvage import thumbnail_of_damaged
+from transforms.sandbox import run_apart
+
+SHOWN_EACH = 6
+MAX_TABLE_BYTES = 256 * 2**20
+"""How far into a table its faulty rows are looked for."""
+
+_MAX_IMAGE_BYTES = 32 * 2**20
+_SECONDS = 10.0
+_ROW_BYTES = 400
+
+MEANINGS = {
+    Reason.READ_ERROR: "The file could not be read: it is missing, or not to be opened.",
+    Reason.EMPTY_FILE: "The file has no bytes.",
+    Reason.NOT_AN_IMAGE: "The file's content is no image, whatever its name says.",
+    Reason.UNSUPPORTED_FORMAT: "An image of a format that is not read, or not to be stored.",
+    Reason.UNSUPPORTED_FEATURE: "An image that uses a rare feature of its format.",
+    Reason.TRUNCATED: "The file ends before the picture does.",
+    Reason.CORRUPT: "The file is damaged.",
+    Reason.TOO_MANY_PIXELS: "More pixels than max_pixels allows, or than memory holds.",
+    Reason.INVALID_DIMENSIONS: "A size that is not allowed.",
+    Reason.ANIMATED: "An animation; the schema asks for still pictures.",
+    Reason.TIMEOUT: "Decoding took longer than it may.",
+    Reason.DECODER_CRASH: "The decoder crashed; it ran in a process apart.",
+    Reason.MALFORMED_ROW: "The row cannot be read as a row of its table.",
+    Reason.MISSING_VALUE: "A value that the schema requires is missing.",
+    Reason.WRONG_TYPE: "A value is not of the kind that the schema says.",
+    Reason.UNKNOWN_LABEL: "The label is none of the classes.",
+    Reason.UNKNOWN_SPLIT: "The row's own split is none of those asked for.",
+    Reason.DUPLICATE_KEY: "An earlier row has the same key; the first counts.",
+    Reason.BAD_BOX: "A box is outside the picture, or no box.",
+    Reason.UNMATCHED_JOIN: "The row has no partner in the joined table.",
+    Reason.OUTSIDE_ROOT: "The path leads out of the folder of images.",
+    Reason.DUPLICATE_ORDER: "Another frame of the sequence has the same place.",
+    Reason.CONTEXT_DIFFERS: "What a sequence has once is not the same in all its rows.",
+    Reason.SEQUENCE_BROKEN: "Another frame of the sequence is rejected, and so is all of it.",
+}
+_PIXELLESS = {
+    Reason.READ_ERROR,
+    Reason.EMPTY_FILE,
+    Reason.NOT_AN_IMAGE,
+    Reason.UNSUPPORTED_FORMAT,
+    Reason.TOO_MANY_PIXELS,
+    Reason.TIMEOUT,
+    Reason.DECODER_CRASH,
+    Reason.MALFORMED_ROW,
+    Reason.OUTSIDE_ROOT,
+}
+
+
+@dataclass(frozen=True)
+class ShownReject:
+    """One refused row.
+
+    Attributes:
+        key: its key, or "".
+        uri: its image, or "".
+        source: file and line.
+        detail: what was got and what was expected.
+        thumbnail: the picture, as far as it can be decoded.
+        row: the line as the table has it; "" if it is no text, or cannot be had.
+    """
+
+    key: str
+    uri: str
+    source: str
+    detail: str
+    thumbnail: Thumbnail = NO_THUMBNAIL
+    row: str = ""
+
+
+@dataclass(frozen=True)
+class RejectGroup:
+    """The rejects of one reason.
+
+    Attributes:
+        reason: one of the closed list.
+        meaning: in words.
+        count: how many.
+        shown: some of them.
+    """
+
+    reason: str
+    meaning: str
+    count: int
+    shown: tuple[ShownReject, ...]
+
+
+def reject_groups(
+    directory: str, counts: dict[str, int], budget: Budget, fence: Fence = OPEN
+) -> list[RejectGroup]:
+    """Returns the rejects of a run by reason, the most frequent first.
+
+    Args:
+        directory: the dataset's folder.
+        counts: reason to number, as the books have it.
+        budget: of the page's pictures.
+        fence: what no picture is read outside of.
+    """
+    chosen = _choose(read_rejects(directory))
+    rows = _rows([reject["source"] for rejects in chosen.values() for reject in rejects])
+    ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return [
+        RejectGroup(
+            reason,
+            MEANINGS.get(Reason(reason), ""),
+            count,
+            tuple(_shown(reject, rows, budget, fence) for reject in chosen.get(reason, [])),
+        )
+        for reason, count in ranked
+    ]
+
+
+def read_rejects(directory: str) -> Iterator[dict[str, str]]:
+    """Yields every reject, one at a time."""
+    for name in files_below(directory, f"{layout.REJECTS}/rejects-*.jsonl"):
+        with open_binary(layout.join(directory, name)) as stream:
+            for line in stream:
+                yield json.loads(line)
+
+
+def _choose(rejects: Iterable[dict[str, str]]) -> dict[str, list[dict[str, str]]]:
+    """Returns some of each reason, the same in every run: their order in the file is by chance."""
+    kept: dict[str, list[tuple[int, int, dict[str, str]]]] = {}
+    for number, reject in enumerate(rejects):  # a number, so that equals are not compared further
+        rank = -int.from_bytes(_digest(reject)[:8], "big")  # a heap's first is its smallest
+        heap = kept.setdefault(reject["reason"], [])
+        entry = (rank, number, reject)
+        if len(heap) < SHOWN_EACH:
+            heapq.heappush(heap, entry)
+        elif rank > heap[0][0]:
+            heapq.heapreplace(heap, entry)
+    return {
+        reason: sorted((reject for _, _, reject in heap), key=lambda r: (r["source"], r["key"]))
+        for reason, heap in kept.items()
+    }
+
+
+def _digest(reject: dict[str, str]) -> bytes:
+    text = "\0".join(reject[name] for name in ("key", "source", "detail"))
+    return hashlib.sha256(text.encode("utf-8", "backslashreplace")).digest()
+
+
+def _shown(
+    reject: dict[str, str], rows: dict[str, str], budget: Budget, fence: Fence
+) -> ShownReject:
+    shown = ShownReject(reject["key"], reject["uri"], reject["source"], reject["detail"])
+    if thumbnail := _thumbnail(reject, fence):
+        return replace(shown, thumbnail=budget.admit(thumbnail))
+    return replace(shown, row=rows.get(reject["source"], ""))
+
+
+def _thumbnail(reject: dict[str, str], fence: Fence) -> Thumbnail | None:
+    """Returns what can be decoded of a refused row's picture, if anything."""
+    if not reject["uri"] or Reason(reject["reason"]) in _PIXELLESS:
+        return None
+    try:
+        fence.check(reject["uri"])
+        data = read_bytes(reject["uri"], 0, _MAX_IMAGE_BYTES)
+        return Thumbnail.of(
+            *run_apart(thumbnail_of_damaged, data, THUMBNAIL_SIDE, timeout=_SECONDS)
+        )
+    except RecordError:
+        return None
+
+
+def _rows(sources: Iterable[str]) -> dict[str, str]:
+    """Returns the lines of text tables that these rows begin at."""
+    lines: dict[str, set[int]] = {}
+    for source in sources:
+        file, _, line = source.rpartition(":")
+        if file and line.isdigit():
+            lines.setdefault(file, set()).add(int(line))
+    return {
+        f"{file}:{number}": text
+        for file, wanted in lines.items()
+        for number, text in _lines(file, wanted)
+    }
+
+
+def _lines(file: str, wanted: set[int]) -> Iterator[tuple[int, str]]:
+    """Yields some lines of a table; none of one that is no text, or no longer there."""
+    try:
+        with open_binary(file) as stream:
+            head = stream.peek(4)[:4] if hasattr(stream, "peek") else b""
+            if head == b"PAR1":
+                return
+            zipped = head[:2] == b"\x1f\x8b"
+            text: Any = gzip.GzipFile(fileobj=stream) if zipped else stream
+            yield from _numbered(cast("BinaryIO", text), wanted)
+    except (OSError, EOFError, ValueError):
+        return
+
+
+def _numbered(stream: BinaryIO, wanted: set[int]) -> Iterator[tuple[int, str]]:
+    read = 0
+    for number, line in enumerate(stream, start=1):
+        if number in wanted:
+            text = line[:_ROW_BYTES].decode("utf-8", "backslashreplace").rstrip("\r\n")
+            yield number, text + "…" if len(line) > _ROW_BYTES else text
+        read += len(line)
+        if number >= max(wanted) or read > MAX_TABLE_BYTES:
+            return

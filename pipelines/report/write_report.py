@@ -1,0 +1,198 @@
+"""Collects what a report shows, part by part, and writes it.
+
+A report never makes a conversion fail: a part that cannot be drawn is left out, and says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any, TypeVar
+
+from pipelines.report.charts import Histogram, bars_of, number_text, of_bins, size_text
+from pipelines.report.classes import SAMPLED_CLASSES, ClassRow, class_tables, ends_of
+from pipelines.report.duplicates import SHOWN_GROUPS, Group, find_duplicates
+from pipelines.report.features import feature_sheets
+from pipelines.report.gallery import NO_THUMBNAIL, Budget, Thumbnail, thumbnails
+from pipelines.report.page import render
+from pipelines.report.places import Dataset, Place, class_feature, sample
+from pipelines.report.rejects import reject_groups
+from pipelines.report.verdict import findings, treated
+from pipelines.run_record import RunRecord
+from schemas import layout
+from schemas.dataset_info import Problem
+from schemas.image_tally import RATIO_STEPS, SIDE_STEPS, ImageTally
+from schemas.manifest import Manifest
+from transforms.fence import Fence
+from transforms.files import write_bytes
+
+T = TypeVar("T")
+
+PICTURE_BYTES = 3_500_000
+"""Of all thumbnails, as they stand in the page."""
+
+SAMPLES = 180
+SAMPLES_EACH = 4
+MAX_SHARD_ROWS = 200
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a report is drawn from.
+
+    Attributes:
+        dataset: the written dataset.
+        record: how the run ended.
+        shapes: what the images look like.
+        problems: why it was not published, if the proof failed.
+    """
+
+    dataset: Dataset
+    record: RunRecord
+    shapes: ImageTally
+    problems: tuple[Problem, ...] = ()
+
+    @property
+    def manifest(self) -> Manifest:
+        """What the dataset consists of."""
+        return self.dataset.manifest
+
+
+@dataclass
+class _Parts:
+    """Draws the parts of a page, and keeps what went wrong with them."""
+
+    warnings: list[str] = field(default_factory=list)
+
+    def draw(self, name: str, part: Callable[..., T], *arguments: Any) -> T | None:
+        """Returns a part, or None if it cannot be drawn."""
+        try:
+            return part(*arguments)
+        except Exception as error:  # noqa: BLE001 - no fault of a report may cost a dataset
+            why = f"{type(error).__name__}: {error}"
+            self.warnings.append(f"report.html: {name} could not be drawn: {why}")
+            return None
+
+
+def write_report(facts: Facts) -> list[str]:
+    """Writes report.html into a dataset's folder; returns what could not be drawn, and why."""
+    parts = _Parts()
+    page = parts.draw("the page", lambda: render(content_of(facts, parts)))
+    if page is not None:
+        path = layout.join(facts.dataset.directory, layout.REPORT)
+        parts.draw("the file", write_bytes, path, page)
+    return parts.warnings
+
+
+def content_of(facts: Facts, parts: _Parts) -> dict[str, Any]:
+    """Returns all that the page shows."""
+    dataset, manifest = facts.dataset, facts.manifest
+    budget = Budget(PICTURE_BYTES)
+    directory, reasons = dataset.directory, manifest.input.reasons
+    rejects = parts.draw("rejects", reject_groups, directory, reasons, budget, _fence_of(manifest))
+    groups = parts.draw("duplicates", find_duplicates, dataset)
+    tables = class_tables(manifest)
+    problems = tuple(str(problem) for problem in facts.problems)
+    return {
+        "manifest": manifest,
+        "run": facts.record,
+        "problems": problems,
+        "findings": findings(manifest, problems, tables),
+        "tables": tables,
+        "images": facts.shapes if facts.shapes.images else None,
+        "histograms": histograms(facts.shapes),
+        "treated": treated(manifest),
+        "features": parts.draw("features", feature_sheets, dataset),
+        "rejects": rejects,
+        "samples": parts.draw("samples", _samples, dataset, tables, budget),
+        "groups": groups,
+        "copies": parts.draw("copies", _copies, dataset, groups or (), budget) or {},
+        "throughput": throughput(facts.record),
+        "shard_rows": MAX_SHARD_ROWS,
+        "most_groups": SHOWN_GROUPS,
+        "refused": budget.refused,
+        "warnings": parts.warnings,
+    }
+
+
+def _fence_of(manifest: Manifest) -> Fence:
+    options = manifest.config
+    return Fence(None if options.get("allow_outside_root") else options.get("image_root"))
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """Some records of one class, or of all.
+
+    Attributes:
+        name: the class; "" for all.
+        splits: split to (place, thumbnail) of its records.
+    """
+
+    name: str
+    splits: dict[str, list[tuple[Place, Thumbnail]]]
+
+
+def _samples(dataset: Dataset, tables: list[Any], budget: Budget) -> list[Sheet]:
+    """Returns sample sheets by class, and within it by split."""
+    manifest = dataset.manifest
+    rows = _sampled_rows(tables, class_feature(manifest), manifest)
+    cells = max(1, len(rows) * len(manifest.splits))
+    each = min(4 * SAMPLES_EACH if len(rows) == 1 else SAMPLES_EACH, max(1, SAMPLES // cells))
+    wanted = {
+        split: {row.name: min(each, row.counts[i]) for row in rows}
+        for i, split in enumerate(manifest.splits)
+    }
+    found = sample(dataset, wanted)
+    drawn = thumbnails(dataset, chain.from_iterable(found.values()), budget)
+    return [
+        Sheet(
+            row.name,
+            {
+                split: [(p, drawn.get(p, NO_THUMBNAIL)) for p in found.get((split, row.name), [])]
+                for split in manifest.splits
+            },
+        )
+        for row in rows
+    ]
+
+
+def _sampled_rows(
+    tables: list[Any], feature: str | None, manifest: Manifest
+) -> tuple[ClassRow, ...]:
+    table = next((table for table in tables if table.feature == feature), None)
+    if table is None:
+        counts = tuple(split.records for split in manifest.splits.values())
+        return (ClassRow("", 0, counts),) if feature is None else ()
+    return ends_of(table.present, SAMPLED_CLASSES)
+
+
+def _copies(dataset: Dataset, groups: Sequence[Group], budget: Budget) -> dict[Place, Thumbnail]:
+    """Returns the thumbnails of images that are in several records."""
+    return thumbnails(dataset, (place for group in groups for place in group.places), budget)
+
+
+def histograms(tally: ImageTally) -> list[tuple[str, Histogram]]:
+    """Returns what the images look like, each measure with its name."""
+    ends = tally.extremes
+    drawn = (
+        ("Width, pixels", of_bins(tally.widths, SIDE_STEPS, _whole, ends.get("width"))),
+        ("Height, pixels", of_bins(tally.heights, SIDE_STEPS, _whole, ends.get("height"))),
+        ("Width : height", of_bins(tally.ratios, RATIO_STEPS, "{:.2f}".format)),
+        ("Encoded size", of_bins(tally.sizes, SIDE_STEPS, size_text, ends.get("bytes"))),
+    )
+    return [(name, histogram) for name, histogram in drawn if histogram]
+
+
+def _whole(value: float) -> str:
+    return number_text(round(value))
+
+
+def throughput(record: RunRecord) -> Histogram | None:
+    """Returns the records written in each interval of a run."""
+    line = record.throughput
+    if not line.records:
+        return None
+    edges = [f"{line.begins + i * line.interval:.0f} s" for i in range(len(line.records) + 1)]
+    return Histogram(bars_of(line.records, edges), edges[0], edges[-1])

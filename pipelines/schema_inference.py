@@ -1,0 +1,141 @@
+"""Writes a first schema for a table: from its columns, its first rows, and some of its images."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import islice
+
+from pipelines.input_tables import InputTables, look_at_tables
+from schemas.config import ConvertConfig
+from schemas.errors import UsageError
+from schemas.features import Origin, Schema
+from schemas.presets import preset, preset_names
+from schemas.records import Row
+from schemas.rejects import RecordError
+from schemas.tables import TablePart, Wanted
+from transforms.files import read_bytes
+from transforms.formats import FORMATS
+from transforms.functional.binding import resolve_path
+from transforms.functional.column_choice import settle_sources
+from transforms.functional.schema_guess import Guess, Pictures, guess_schema, schema_name, yaml_of
+from transforms.functional.source_image import examine
+
+_LOOKED_AT_ROWS = 10_000
+_LOOKED_AT_BYTES = 64 * 2**20
+_OPENED_IMAGES = 20
+
+
+def infer_schema(table: str, image_root: str | None = None, input_format: str = "auto") -> str:
+    """Returns a schema file for a table, with comments that say why.
+
+    Args:
+        table: a table, or a pattern of them.
+        image_root: base of relative image paths, or None for the table's folder.
+        input_format: as in `recordmill convert`.
+
+    Raises:
+        UsageError: if it is no table, or has no rows.
+    """
+    config = _config(table, image_root, input_format)
+    tables = look_at_tables(config)
+    rows = list(islice(_within(_rows(tables), _LOOKED_AT_BYTES), _LOOKED_AT_ROWS))
+    if not rows:
+        raise UsageError(f"--infer {table}: has no rows to look at")
+    columns = [name for name in tables.columns if name not in tables.unsupported]
+    guess = guess_schema(columns, rows)
+    pictures = _pictures(guess, rows, image_root)
+    return yaml_of(guess, schema_name(table), _heading(table, guess, config, tables), pictures)
+
+
+def _config(table: str, image_root: str | None, input_format: str) -> ConvertConfig:
+    return ConvertConfig.model_validate(
+        {
+            "inputs": (table,),
+            "input_format": input_format,
+            "image_root": image_root,
+            "output": ".",
+            "name": "unnamed",
+            "schema": preset("tabular"),
+        }
+    )
+
+
+def _rows(tables: InputTables) -> Iterator[Row]:
+    wanted = Wanted(tables.columns)
+    for file in tables.files:
+        source = FORMATS[file.format]
+        for part in source.parts(file):
+            if isinstance(part, TablePart):
+                yield from (row for row in source.read(part, wanted) if isinstance(row, Row))
+
+
+def _within(rows: Iterator[Row], size: int) -> Iterator[Row]:
+    """Yields rows until their bytes, such as embedded images, amount to a size."""
+    for row in rows:
+        yield row
+        size -= sum(len(value) for value in row.values.values() if isinstance(value, bytes))
+        if size < 0:
+            return
+
+
+def _pictures(guess: Guess, rows: Sequence[Row], image_root: str | None) -> Pictures:
+    """Returns what the first images are."""
+    formats, sizes = Counter[str](), list[tuple[int, int]]()
+    named = [row for row in rows if guess.image and row.values.get(guess.image)]
+    tried = named[:_OPENED_IMAGES]
+    for row in tried:
+        try:
+            source = examine(_image(row, guess.image or "", image_root))
+        except RecordError:
+            continue  # counted as one that cannot be opened
+        formats[source.format] += 1
+        sizes.append((source.width, source.height))
+    return Pictures(len(tried), formats, sizes)
+
+
+def _image(row: Row, column: str, image_root: str | None) -> bytes:
+    value = row.values[column]
+    if isinstance(value, bytes):
+        return value
+    if row.image is not None:
+        return read_bytes(*row.image)
+    return read_bytes(resolve_path(str(value), row.file, image_root))
+
+
+def _heading(table: str, guess: Guess, config: ConvertConfig, tables: InputTables) -> list[str]:
+    lines = [f"Guessed from the first {guess.rows:,} rows of {table}: check it before you use it."]
+    if fitting := [name for name in preset_names() if _fits(preset(name), guess, config)]:
+        lines += ["", "The table fits these presets as it is:"]
+        lines += [f"  {_command(name, table, guess)}" for name in fitting]
+    lines += [f"Left out: {name}, of type {type_}." for name, type_ in tables.unsupported.items()]
+    return [*lines, ""]
+
+
+def _fits(schema: Schema, guess: Guess, config: ConvertConfig) -> bool:
+    """Returns whether a table has all columns that a preset needs, under whatever names."""
+    if schema.every_column:
+        return guess.image is None
+    mapped = config.model_copy(update={"columns": _mapping(schema, guess)})
+    try:
+        settle_sources(schema, guess.columns, mapped)
+    except UsageError:
+        return False
+    return True
+
+
+def _mapping(schema: Schema, guess: Guess) -> dict[str, str]:
+    """Returns a preset's columns that have another name in the table."""
+    sources = [s for f in schema.features.values() for s in f.sources]
+    known = {s.name for s in sources if s.origin in (Origin.COLUMN, Origin.CLASS_NAME)}
+    known |= {schema.image.column} if schema.has_image else set()
+    roles = guess.roles.items()
+    return {role: column for role, column in roles if role in known and role != column}
+
+
+def _command(name: str, table: str, guess: Guess) -> str:
+    mapping = ",".join(f"{role}={column}" for role, column in _mapping(preset(name), guess).items())
+    columns = f" --columns {shlex.quote(mapping)}" if mapping else ""
+    where = f"--input {shlex.quote(table)} --output DIR --name {schema_name(table)}"
+    return f"recordmill convert --schema {name} {where}{columns}"

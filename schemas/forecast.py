@@ -1,0 +1,125 @@
+"""What a dry run found out: what a conversion would do, as far as that is known before it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from schemas.plan import Plan
+from schemas.records import ImageRef
+from schemas.rejects import Reject
+
+
+@dataclass(frozen=True)
+class ShardForecast:
+    """One shard, as it would be filled.
+
+    Attributes:
+        split: its split.
+        index: its number.
+        records: how many would be written there, if all images are good.
+        classes: class feature to class id to how often it occurs.
+        remote: images in an object store, each of which is one GET.
+        sample: the first rows in its order, some of which are tried out.
+        frames: of its sequences; None if each record is made from one row.
+    """
+
+    split: str
+    index: int
+    records: int
+    classes: Mapping[str, Mapping[int, int]]
+    remote: int
+    sample: tuple[ImageRef, ...]
+    frames: int | None = None
+
+    @property
+    def rows(self) -> int:
+        """How many rows its records are made from."""
+        return self.records if self.frames is None else self.frames
+
+
+@dataclass
+class RejectSum:
+    """Rejects of one reason.
+
+    Attributes:
+        count: all of them.
+        examples: the first in the order of the tables.
+    """
+
+    count: int = 0
+    examples: list[Reject] = field(default_factory=list)
+
+    def add(self, other: RejectSum, shown: int) -> RejectSum:
+        """Returns the sum of both, with the first examples of all."""
+        examples = sorted(self.examples + other.examples, key=_place)[:shown]
+        return RejectSum(self.count + other.count, examples)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What became of some rows that were made into examples, and then thrown away.
+
+    Attributes:
+        rows: how many were tried; 0 where images have no address before they are staged.
+        size: bytes that they take in records; of none, the mean that is to be expected.
+        seconds: how long it took.
+        rejects: those that failed.
+        images: how many images got which treatment.
+    """
+
+    rows: int
+    size: int
+    seconds: float
+    rejects: tuple[Reject, ...]
+    images: Counter[str]
+
+    @property
+    def bytes_per_row(self) -> float:
+        """The mean of those that did not fail."""
+        return self.size / max(1, self.rows - len(self.rejects))
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What a conversion would do.
+
+    Attributes:
+        plan: classes and number of shards.
+        shards: in the order of their names; those that would be empty are not there.
+        rejects: reason to the rejects that are certain, without opening any image.
+        trial: what became of a sample.
+    """
+
+    plan: Plan
+    shards: tuple[ShardForecast, ...]
+    rejects: Mapping[str, RejectSum]
+    trial: Trial
+
+    @property
+    def rejected(self) -> int:
+        """Rows that are known to be rejected: all bad rows, and the images that were tried."""
+        return sum(found.count for found in self.rejects.values()) + len(self.trial.rejects)
+
+    @property
+    def reasons(self) -> Mapping[str, int]:
+        """The same by reason."""
+        total = Counter({reason: found.count for reason, found in self.rejects.items()})
+        total.update(reject.reason.value for reject in self.trial.rejects)
+        return total
+
+    @property
+    def rows(self) -> int:
+        """All rows, also those that cannot be read."""
+        written = sum(shard.rows for shard in self.shards)
+        return written + sum(found.count for found in self.rejects.values())
+
+    def records(self, split: str) -> int:
+        """Returns how many records a split would have, if all images are good."""
+        return sum(shard.records for shard in self.shards if shard.split == split)
+
+
+def _place(reject: Reject) -> tuple[str, int, str]:
+    file, _, line = reject.source.rpartition(":")
+    return file, int(line) if line.isdigit() else 0, reject.detail

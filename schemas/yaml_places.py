@@ -1,0 +1,152 @@
+"""Where in a YAML text something stands: pydantic knows what is wrong, but not where."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, get_args
+
+import yaml
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from schemas.errors import SchemaError
+from schemas.spelling import did_you_mean
+
+_SHOWN = 200
+_KEY = "[key]"  # pydantic's word for a key that is wrong itself
+
+Location = Sequence[int | str]
+
+MAX_NODES = 100_000
+"""Of a schema with every alias written out."""
+
+
+def problem_of(error: yaml.YAMLError) -> tuple[str, str]:
+    """Returns the line and column of what is no YAML, as ":3:7", and what is wrong there."""
+    mark = getattr(error, "problem_mark", None)
+    problem = getattr(error, "problem", None) or str(error)
+    return ("", problem) if mark is None else (_written(mark), problem)
+
+
+def check_size(node: yaml.Node | None) -> None:
+    """Refuses a document whose aliases make it larger than any schema is, or endless.
+
+    Raises:
+        ValueError: if so. Nothing is expanded for that.
+    """
+    if node is not None and _nodes(node, {}) > MAX_NODES:
+        raise ValueError(f"its aliases make more than {MAX_NODES:,} values of it")
+
+
+def _nodes(node: yaml.Node, known: dict[int, int]) -> int:
+    """Returns how many nodes there are with every alias written out; each is looked at once."""
+    if known.get(id(node)) == 0:
+        raise ValueError("an alias stands within what it names")
+    if id(node) not in known:
+        known[id(node)] = 0  # being counted
+        pairs = node.value if isinstance(node, yaml.MappingNode) else ()
+        items = node.value if isinstance(node, yaml.SequenceNode) else ()
+        below = [*(part for pair in pairs for part in pair), *items]
+        known[id(node)] = 1 + sum(_nodes(part, known) for part in below)
+    return known[id(node)]
+
+
+def repeated_key(node: yaml.Node | None) -> tuple[str, str] | None:
+    """Returns where a key stands for the second time in one mapping, and the key."""
+    children: list[yaml.Node] = []
+    if isinstance(node, yaml.MappingNode):
+        seen: set[str] = set()
+        for key, value in node.value:
+            if key.value in seen and isinstance(key, yaml.ScalarNode):
+                return _written(key.start_mark), key.value
+            seen.add(str(key.value))
+            children.append(value)
+    elif isinstance(node, yaml.SequenceNode):
+        children = node.value
+    return next((found for child in children if (found := repeated_key(child))), None)
+
+
+def first_problem(
+    error: ValidationError, model: type[BaseModel], node: yaml.Node
+) -> tuple[str, str]:
+    """Returns the first thing that is wrong with a document: where, as ":3:7", and what.
+
+    Args:
+        error: all that is wrong.
+        model: what the document should be.
+        node: the document, as it stands in the text.
+    """
+    places = [(_mark(node, details), details) for details in error.errors()]
+    mark, details = min(places, key=lambda place: (place[0].line, place[0].column))
+    path = " > ".join(str(part) for part in _place(details) if part != _KEY) or "the schema"
+    return _written(mark), f"at {path}: {_told(details, model)}"
+
+
+def _mark(node: yaml.Node, details: ErrorDetails) -> yaml.Mark:
+    """Returns where a problem is: at the key where that is wrong, else at its value."""
+    key = node
+    for part in _place(details):
+        entries = _entries(node)
+        if str(part) not in entries:
+            break
+        key, node = entries[str(part)]
+    is_key = details["type"] == "extra_forbidden" or _KEY in details["loc"]
+    return (key if is_key else node).start_mark
+
+
+def _place(details: ErrorDetails) -> Location:
+    """Returns where a problem is, in the document's keys."""
+    error = details.get("ctx", {}).get("error")
+    return (*details["loc"], *(error.place if isinstance(error, SchemaError) else ()))
+
+
+def _entries(node: yaml.Node) -> dict[str, tuple[yaml.Node, yaml.Node]]:
+    """Returns what stands in a node: key or number to the nodes of key and value."""
+    if isinstance(node, yaml.MappingNode):
+        return {str(key.value): (key, value) for key, value in node.value}
+    if isinstance(node, yaml.SequenceNode):
+        return {str(number): (item, item) for number, item in enumerate(node.value)}
+    return {}
+
+
+def _told(details: ErrorDetails, model: type[BaseModel]) -> str:
+    message, value = details["msg"].removeprefix("Value error, "), details["input"]
+    name = str(details["loc"][-1]) if details["loc"] else ""
+    if details["type"] == "extra_forbidden":
+        known = _keys_at(model, details["loc"][:-1])
+        return f"there is no key {name!r}{did_you_mean(name, known)}; there are: {', '.join(known)}"
+    if details["type"] == "missing":
+        misspelt = [key for key in map(str, value) if did_you_mean(key, [name])]
+        if misspelt:
+            return f"there is no key {misspelt[0]!r}{did_you_mean(misspelt[0], [name])}"
+        return f"the key {name!r} is missing"
+    if isinstance(details.get("ctx", {}).get("error"), SchemaError):
+        return message
+    choices = re.findall(r"'([^']*)'", str(details.get("ctx", {}).get("expected", "")))
+    return f"{message}{did_you_mean(str(value)[:_SHOWN], choices)}, got {shortened(value)}"
+
+
+def shortened(value: Any) -> str:
+    """Returns a value as messages show it: some of it, where it is long."""
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+
+
+def _keys_at(model: type[BaseModel], location: Location) -> list[str]:
+    """Returns the keys that a place in the document can have."""
+    for part in location:
+        fields = {field.alias or name: field for name, field in model.model_fields.items()}
+        if part in fields:
+            model = _model_in(fields[str(part)].annotation) or model
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((found for a in get_args(annotation) if (found := _model_in(a))), None)
+
+
+def _written(mark: yaml.Mark) -> str:
+    return f":{mark.line + 1}:{mark.column + 1}"

@@ -1,0 +1,243 @@
+"""Folders as sources: every picture once, what is none counted, no name and no link lost."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from schemas.errors import UsageError
+from schemas.records import Aside, Location, Row
+from schemas.rejects import Reason, Reject
+from schemas.tables import Head, TableFile, TablePart, Wanted
+from tests.images import jpeg, picture, png
+from transforms.file_tree import HIDDEN, LOOPS, FileTree
+from transforms.formats import FORMATS
+from transforms.functional import class_folder, tree, voc, yolo
+from transforms.functional.tree import Unlisted
+
+
+def put(root: Path, *names: str, data: bytes = b"") -> None:
+    for name in names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(data or jpeg())
+
+
+def walked(root: Path) -> list[str]:
+    return sorted(found for found in FileTree(str(root)).walk() if isinstance(found, str))
+
+
+def read(root: Path, format_: str, wanted: Wanted = Wanted()) -> list[Row | Reject | Aside]:  # noqa: B008
+    file = TableFile(str(root), format_)
+    found = []
+    for part in FORMATS[format_].parts(file):
+        found += FORMATS[format_].read(part, wanted) if isinstance(part, TablePart) else [part]
+    return found
+
+
+def asides(found: list[Row | Reject | Aside]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for aside in found:
+        if isinstance(aside, Aside):
+            total[aside.what] += aside.number
+    return {what: number for what, number in total.items() if number}
+
+
+NAMES = (
+    "서울/남대문 시장/1.JPG",
+    "a [1]/*.png",
+    "b/😀.gif",
+    "c.jpeg",
+    "d/e/f/g/h.webp",
+    " x /%20.jpg",
+)
+
+
+def test_every_file_at_any_depth_is_found(tmp_path: Path) -> None:
+    put(tmp_path, *NAMES)
+    assert walked(tmp_path) == sorted(NAMES)
+
+
+def test_a_tree_deeper_than_half_of_pythons_recursion_is_walked(tmp_path: Path) -> None:
+    folder, here = os.open(tmp_path, os.O_RDONLY), tmp_path
+    depth = 600  # one frame a level is enough for pytest to delete it, and too much for two
+    try:
+        for _ in range(depth):  # deeper than a single path could be made at once
+            os.mkdir("d", dir_fd=folder)
+            below = os.open("d", os.O_RDONLY, dir_fd=folder)
+            os.close(folder)
+            folder = below
+        with open(os.open("x.jpg", os.O_CREAT | os.O_WRONLY, dir_fd=folder), "wb"):
+            pass
+    finally:
+        os.close(folder)
+    assert walked(here) == ["d/" * depth + "x.jpg"]
+
+
+def test_links_are_followed_but_not_in_circles(tmp_path: Path) -> None:
+    put(tmp_path / "elsewhere", "1.jpg")
+    put(tmp_path / "root", "a/2.jpg")
+    (tmp_path / "root/link").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "root/a/up").symlink_to(tmp_path / "root")
+    (tmp_path / "root/a/self").symlink_to(tmp_path / "root/a")
+    (tmp_path / "root/broken.jpg").symlink_to(tmp_path / "nowhere")
+    found = list(FileTree(str(tmp_path / "root")).walk())
+    assert sorted(f for f in found if isinstance(f, str)) == ["a/2.jpg", "broken.jpg", "link/1.jpg"]
+    assert [f for f in found if isinstance(f, Aside)] == [Aside(LOOPS), Aside(LOOPS)]
+
+
+def test_hidden_ones_are_counted_and_not_entered(tmp_path: Path) -> None:
+    put(tmp_path, ".git/1.jpg", ".2.jpg", "a/.DS_Store", "__MACOSX/3.jpg", "a/4.jpg")
+    found = list(FileTree(str(tmp_path)).walk())
+    assert sorted(map(str, found)) == sorted(map(str, [Aside(HIDDEN)] * 4 + ["a/4.jpg"]))
+
+
+def test_a_name_that_is_no_text_is_told_readably(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    with open(os.fsencode(tmp_path / "a") + b"/b\xff.jpg", "wb"):
+        pass
+    unlisted = Unlisted(r"a/b\xff.jpg", "the name is not text in UTF-8: rename it")
+    assert list(FileTree(str(tmp_path)).walk()) == [unlisted]
+    (reject,) = read(tmp_path, "folder")
+    expected = Reject("", "", rf"{tmp_path}/a/b\xff.jpg", Reason.READ_ERROR, unlisted.why)
+    assert reject == expected
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may list everything")
+def test_a_folder_that_cannot_be_listed_is_told(tmp_path: Path) -> None:
+    put(tmp_path, "a/1.jpg")
+    (tmp_path / "a").chmod(0)
+    (reject,) = read(tmp_path, "folder")
+    (tmp_path / "a").chmod(0o700)
+    assert (reject.source, reject.reason) == (f"{tmp_path}/a", Reason.READ_ERROR)
+
+
+def test_a_class_folder_gives_a_row_for_each_picture(tmp_path: Path) -> None:
+    put(tmp_path, "cat/tabby/1.b.jpg", "7/2.JPEG", "3.png")
+    put(tmp_path, "cat/no_suffix", data=picture("GIF"))
+    put(tmp_path, "cat/damaged.jpg", data=b"not a picture, but called one")
+    put(tmp_path, "cat/BM notes.txt", data=b"BM begins this text, as it begins a bitmap")
+    put(tmp_path, "x.csv", data=b"a,b\n")
+    put(tmp_path, "P1 notes", data=b"P1 is the first of the plans")
+    found = read(tmp_path, "folder")
+
+    def row(name: str, id_: str, label: str | None) -> Row:
+        values = {"image": name, **({"label": label} if label else {}), "id": id_}
+        uri = f"{tmp_path}/{name}"
+        return Row(values, uri, 0, is_text=True, image=Location(uri))
+
+    rows = {f.values["image"]: f for f in found if isinstance(f, Row)}
+    expected = [
+        row("cat/tabby/1.b.jpg", "1.b", "cat"),
+        row("7/2.JPEG", "2", "7"),
+        row("3.png", "3", None),
+        row("cat/no_suffix", "no_suffix", "cat"),
+        row("cat/damaged.jpg", "damaged", "cat"),
+    ]
+    assert rows == {r.values["image"]: r for r in expected}
+    assert asides(found) == {class_folder.NO_PICTURE: 3}
+
+
+def test_large_folders_are_read_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tree, "PART_FILES", 3)
+    put(tmp_path, *(f"{i}.jpg" for i in range(8)))
+    parts = list(FORMATS["folder"].parts(TableFile(str(tmp_path), "folder")))
+    assert [len(part.names) for part in parts] == [3, 3, 2]
+    assert sorted(name for part in parts for name in part.names) == [f"{i}.jpg" for i in range(8)]
+
+
+def test_a_folder_without_pictures_is_refused(tmp_path: Path) -> None:
+    put(tmp_path, "a/x.txt", data=b"text")
+    with pytest.raises(UsageError, match="is a folder without a picture"):
+        FORMATS["folder"].look(TableFile(str(tmp_path), "folder"))
+
+
+VOC = b"""<annotation><filename>%s</filename><object><name>cat</name><bndbox><xmin>1</xmin>
+<ymin>2</ymin><xmax>3</xmax><ymax>4</ymax></bndbox></object></annotation>"""
+
+
+@pytest.mark.parametrize("images", ["JPEGImages", "images", "Annotations"])
+@pytest.mark.parametrize("root", ["", "Annotations"])
+def test_voc_finds_its_pictures(images: str, root: str, tmp_path: Path) -> None:
+    put(tmp_path, f"{images}/1.jpg")
+    put(tmp_path, "Annotations/1.xml", data=VOC % b"1.jpg")
+    (row,) = read(tmp_path / root, "voc", Wanted(("image", "id", "labels")))
+    source = f"{tmp_path}/Annotations/1.xml"
+    image = Location(f"{tmp_path}/{images}/1.jpg")
+    values = {"image": "1.jpg", "id": "1", "labels": ["cat"]}
+    assert row == Row(values, source, 0, image=image)
+
+
+def test_voc_with_an_image_root_leaves_the_path_to_it(tmp_path: Path) -> None:
+    put(tmp_path, "1.xml", data=VOC % b"1.jpg")
+    (row,) = read(tmp_path, "voc", Wanted(image_root="/elsewhere"))
+    assert (row.values["image"], row.image) == ("1.jpg", None)
+
+
+def test_voc_tells_damaged_files(tmp_path: Path) -> None:
+    put(tmp_path, "1.xml", data=b"<annotation>")
+    put(tmp_path, "2.xml", data=VOC % b"")
+    found = read(tmp_path, "voc")
+    expected = {(f"{tmp_path}/{i}.xml", Reason.MALFORMED_ROW) for i in (1, 2)}
+    assert {(f.source, f.reason) for f in found} == expected
+
+
+def test_voc_without_xml_is_refused(tmp_path: Path) -> None:
+    put(tmp_path, "1.jpg")
+    with pytest.raises(UsageError, match="has no XML file"):
+        FORMATS["voc"].look(TableFile(str(tmp_path), "voc"))
+
+
+def test_yolo_finds_labels_beside_and_in_their_folder(tmp_path: Path) -> None:
+    put(tmp_path, "images/train/1.jpg", "images/val/2.png", "beside/3.jpg", "images/val/4.jpg")
+    put(tmp_path, "labels/train/1.txt", data=b"1 0.5 0.5 1 1\n")
+    put(tmp_path, "labels/val/2.txt", data=b"\n")
+    put(tmp_path, "beside/3.txt", data=b"0 0.5 0.5 0.5 0.5\n")
+    put(tmp_path, "labels/val/ghost.txt", data=b"0 0.5 0.5 0.5 0.5\n")
+    put(tmp_path, "data.yaml", data=b"names: [cat, dog]")
+    put(tmp_path, "notes.md", data=b"x")
+    found = read(tmp_path, "yolo", Wanted(("image", "labels", "split", "xmin")))
+    rows = {f.values["image"]: f for f in found if isinstance(f, Row)}
+    assert {name: (row.values["labels"], row.values["split"]) for name, row in rows.items()} == {
+        "images/train/1.jpg": (["dog"], "train"),
+        "images/val/2.png": ([], "val"),
+        "beside/3.jpg": (["cat"], None),
+        "images/val/4.jpg": ([], "val"),
+    }
+    assert rows["images/train/1.jpg"].file == f"{tmp_path}/labels/train/1.txt"
+    assert {row.image for row in rows.values()} == {Location(f"{tmp_path}/{name}") for name in rows}
+    assert asides(found) == {
+        yolo.UNMATCHED: 1,
+        yolo.UNLABELLED: 1,
+        class_folder.NO_PICTURE: 1,
+    }
+
+
+def test_yolo_tells_the_line_of_a_bad_label(tmp_path: Path) -> None:
+    put(tmp_path, "images/1.jpg")
+    put(tmp_path, "labels/1.txt", data=b"0 1 1 1 1\n7 1 1 1 1\n")
+    put(tmp_path, "classes.txt", data=b"cat\ndog\n")
+    reject = next(f for f in read(tmp_path, "yolo") if isinstance(f, Reject))
+    detail = "line 2: '7' is none of the 2 classes"
+    places = ("images/1.jpg", f"{tmp_path}/images/1.jpg", f"{tmp_path}/labels/1.txt")
+    assert reject == Reject(*places, Reason.UNKNOWN_LABEL, detail)
+
+
+def test_yolo_without_class_names_is_refused(tmp_path: Path) -> None:
+    put(tmp_path, "images/1.jpg", data=png())
+    with pytest.raises(UsageError, match="nothing tells the class names"):
+        FORMATS["yolo"].look(TableFile(str(tmp_path), "yolo"))
+
+
+def test_heads_tell_the_columns(tmp_path: Path) -> None:
+    put(tmp_path, "images/1.jpg")
+    put(tmp_path, "1.xml", data=VOC)
+    put(tmp_path, "classes.txt", data=b"cat\n")
+    found = {n: FORMATS[n].look(TableFile(str(tmp_path), n)) for n in ("folder", "voc", "yolo")}
+    assert found == {
+        "folder": Head(("image", "label", "id"), True),
+        "voc": Head(voc.COLUMNS, True),
+        "yolo": Head(yolo.COLUMNS, True),
+    }

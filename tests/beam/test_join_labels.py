@@ -1,0 +1,136 @@
+"""JoinLabels: every row with its labels, every row without any a reject, the rest counted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import apache_beam as beam
+import pytest
+from apache_beam.testing.util import assert_that, equal_to
+
+from schemas.features import Feature
+from schemas.records import Items, Location, Row
+from schemas.rejects import Reason, RecordError, Reject
+from tests.beam.direct import direct_pipeline, told
+from transforms.coders import RowCoder
+from transforms.functional.column_kinds import ColumnKinds
+from transforms.functional.join import join_key, joined
+from transforms.functional.values import items_of, one_of
+from transforms.join_labels import UNMATCHED, JoinLabels
+from transforms.read_rows import ReadOutcome
+
+
+def row(line: int, place: Location | None = None, **values: Any) -> Row:
+    return Row(values, "rows.jsonl", line, image=place)
+
+
+def label(line: int, **values: Any) -> Row:
+    return Row(values, "labels.csv", line, is_text=True)
+
+
+def outcome(p: beam.Pipeline, name: str, rows: list[Row], unread: list[Reject]) -> ReadOutcome:
+    return ReadOutcome(
+        p | f"{name}Rows" >> beam.Create(rows),
+        p | f"{name}Rejects" >> beam.Create(unread),
+        p | f"{name}Asides" >> beam.Create([(name, 1)]),
+    )
+
+
+def test_rows_and_labels_meet() -> None:
+    place = Location("x.tar", 5, 9)
+    rows = [
+        row(1, place, id="a", image="a.jpg"),
+        row(2, id="b", image="b.jpg", n=1),
+        row(3, id=7, image="7.jpg"),
+        row(4, id="a", image="a again.jpg"),
+        row(5, id="none", image="none.jpg"),
+        row(6, id="", image="empty.jpg"),
+        row(7, id=1.5, image="float.jpg"),
+    ]
+    labels = [
+        label(4, id="b", box="0.2", kind="x"),
+        label(2, id="a", box="0.1", kind="x"),
+        label(3, id="b", box="", kind="x"),
+        label(5, id="7", n="2"),
+        label(6, id="nobody"),
+        label(7, id="nobody"),
+        label(8, box="1"),
+    ]
+    unread = [Reject.of_malformed_row("labels.csv", 9, "why")]
+    with direct_pipeline() as p:
+        read = outcome(p, "of rows", rows, [])
+        found = read | JoinLabels(outcome(p, "of labels", labels, unread), "id", "image")
+        a = {"id": Items("a"), "box": Items(["0.1"]), "kind": Items("x")}
+        b = {"id": Items("bb"), "box": Items(["", "0.2"]), "kind": Items("xx")}
+        untyped = frozenset({"id", "box", "kind"})
+        good = [
+            Row({"image": "a.jpg", **a}, "rows.jsonl", 1, untyped, place),
+            Row({"image": "a again.jpg", **a}, "rows.jsonl", 4, untyped),
+            Row({"image": "b.jpg", "n": 1, **b}, "rows.jsonl", 2, untyped),
+            Row({"image": "7.jpg", "id": Items("7"), "n": Items("2")}, "rows.jsonl", 3,
+                frozenset({"id", "n"})),
+        ]  # fmt: skip
+        bad = [
+            ("none.jpg", "", "rows.jsonl:5", "unmatched_join", ""),
+            ("", "", "rows.jsonl:6", "missing_value", ""),
+            ("", "", "rows.jsonl:7", "wrong_type", ""),
+            ("", "", "labels.csv:8", "missing_value", ""),
+            ("", "", "labels.csv:9", "malformed_row", ""),
+        ]
+        assert_that(found.good, equal_to(good), label="Rows")
+        assert_that(told(found.rejects, "Tell"), equal_to(bad), label="Rejects")
+        asides = [("of rows", 1), ("of labels", 1), (UNMATCHED, 2)]
+        assert_that(found.asides, equal_to(asides), label="Asides")
+
+
+def test_keys_are_texts_and_integers() -> None:
+    assert [join_key(row(1, id=v), "id") for v in ("007", 7, Items(["x", "x"]))] == [
+        "007",
+        "7",
+        "x",
+    ]
+    for value in (None, "", 1.5, True, b"x", "\ud800", Items(["x", "y"])):
+        with pytest.raises(RecordError, match="column 'id': "):
+            join_key(row(1, id=value), "id")
+
+
+LIST = Feature.model_validate({"kind": "bytes", "from": "column:x", "shape": []})
+
+
+def test_several_labels_are_a_list_and_for_a_single_value_have_to_agree() -> None:
+    made = joined(row(1, id="a"), [label(2, x="1|2", y="u"), label(1, x="3", y="u")])
+    assert items_of(made.values["x"], LIST, is_text=True) == ["3", "1", "2"]
+    assert one_of(made.values["y"]) == "u"
+    with pytest.raises(RecordError) as raised:
+        one_of(made.values["x"])
+    assert raised.value.reason is Reason.WRONG_TYPE
+    assert raised.value.detail == "expected one value, got several: '3', '1|2'"
+
+
+def test_a_single_typed_label_is_a_list_of_one_too() -> None:
+    made = joined(row(1, id="a"), [Row({"x": 5, "y": ["a", "b"]}, "l.jsonl", 1)])
+    assert items_of(made.values["x"], LIST, is_text=False) == [5]
+    assert items_of(made.values["y"], LIST, is_text=False) == ["a", "b"]
+    assert one_of(made.values["x"]) == 5
+
+
+def test_the_kinds_of_joined_columns_are_those_of_their_values() -> None:
+    kinds = ColumnKinds()
+    for labels in ([label(1, x="1", y="u")], [label(2, x="2", y="v"), label(3, x="3", y="v")]):
+        made = joined(row(1, id="a"), labels)
+        kinds.add(made.values, made.is_text)
+    found = {name: (f.kind.value, f.shape) for name, f in kinds.features(2).items()}
+    assert found == {"id": ("bytes", None), "x": ("int64", ()), "y": ("bytes", None)}
+
+
+@pytest.mark.parametrize("is_text", [True, False, frozenset({"x"}), frozenset()])
+@pytest.mark.parametrize("image", [None, Location("a"), Location("a.tar", 1, 2)])
+def test_a_row_crosses_the_shuffle_unchanged(
+    is_text: bool | frozenset[str], image: Location | None
+) -> None:
+    values = {"x": Items([1, "ü"]), "y": [0.5], "z": None, "b": b"\xff", "s": "\udcff"}
+    made = Row(values, "t.csv", 3, is_text, image)
+    coder = RowCoder()
+    again = coder.decode(coder.encode(made))
+    assert again == made
+    assert type(again.values["x"]) is Items

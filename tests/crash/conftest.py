@@ -1,0 +1,44 @@
+"""What the crash tests share: two processes that fork, a small dataset, and what it must become."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+
+import pytest
+
+from tests.crash.scene import Scene
+from tests.crash.zygote import Zygote
+from tests.images import jpeg, picture, png
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Adds `--every_step`."""
+    parser.addoption("--every_step", action="store_true", help="strike runs at every single step")
+
+
+@pytest.fixture(scope="session")
+def zygotes() -> Iterator[list[Zygote]]:
+    """Two of them: as many as the smallest machine has cores."""
+    both = [Zygote(), Zygote()]
+    yield both
+    for zygote in both:
+        zygote.close()
+
+
+@pytest.fixture(scope="session")
+def scene(tmp_path_factory: pytest.TempPathFactory, zygotes: list[Zygote]) -> Scene:
+    """Ten pictures in five shards, one of them decoded apart and one of them damaged."""
+    folder = tmp_path_factory.mktemp("scene")
+    rows = []
+    for i in range(10):
+        data = (jpeg if i % 2 else png)(16 + i, 12 + i, seed=i)
+        (folder / f"{i}.jpg").write_bytes(data[:-40] if i == 3 else data)
+        rows.append({"image": f"{i}.jpg", "label": "ab"[i % 2]})
+    (folder / "odd.gif").write_bytes(picture("GIF"))
+    rows.append({"image": "odd.gif", "label": "a"})
+    with (folder / "labels.csv").open("w", newline="") as stream:
+        table = csv.DictWriter(stream, ["image", "label"])
+        table.writeheader()
+        table.writerows(rows)
+    return Scene.played(folder, zygotes[0])

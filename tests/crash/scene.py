@@ -1,0 +1,139 @@
+"""One dataset in the making: how to run it, and what must hold after a run was struck down."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tests.crash.zygote import Ended, Order, Zygote
+
+_VOLATILE = {"run.json", "report.html"}
+_FLAGS = (
+    "--max_rejects",
+    "1",
+    "--no_report",
+    "--splits",
+    "train=0.7,test=0.3",
+    "--num_shards",
+    "train=3,test=2",
+)
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A table and its pictures, and the dataset that an undisturbed run makes of them.
+
+    Attributes:
+        folder: of both.
+        expected: every file of the dataset that is the same in each run.
+        steps: those of the undisturbed run.
+    """
+
+    folder: Path
+    expected: dict[str, bytes]
+    steps: list[str]
+
+    @classmethod
+    def played(cls, folder: Path, zygote: Zygote) -> Scene:
+        """Runs without any disturbance."""
+        scene = cls(folder, {}, [])
+        stage = scene.stage("undisturbed")
+        ended = stage.run(zygote)
+        assert ended.code == 0, ended.text
+        assert "proven" in stage.verify(zygote).text
+        assert stage.leftovers() == []
+        return replace(scene, expected=content(stage.dataset), steps=ended.steps)
+
+    def stage(self, name: str) -> Stage:
+        """Returns a place to run in."""
+        output = self.folder / "out" / name
+        output.mkdir(parents=True)
+        return Stage(self, output)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """An output of its own.
+
+    Attributes:
+        scene: what to make.
+        output: where.
+    """
+
+    scene: Scene
+    output: Path
+
+    @property
+    def dataset(self) -> Path:
+        """Where the dataset is published."""
+        return self.output / "birds" / "1.0.0"
+
+    @property
+    def receipts(self) -> int:
+        """How many finished shards wait for the next run."""
+        return len(list((self.output / "birds" / ".1.0.0.run").glob("*/receipts/*.json")))
+
+    def order(self, *flags: str, table: str = "labels.csv", **strike: float) -> Order:
+        """Returns the order to convert; with what is to strike it."""
+        target = ("--input", str(self.scene.folder / table), "--output", str(self.output))
+        flags = flags or ("--if_exists", "skip")
+        arguments = ("convert", *target, "--name", "birds", *_FLAGS, *flags)
+        report = self.output.with_suffix(".report")
+        return Order(arguments, str(self.output / "birds"), str(report), **strike)  # type: ignore[arg-type]
+
+    def run(self, zygote: Zygote, *flags: str, **strike: float) -> Ended:
+        """Converts."""
+        return zygote.run(self.order(*flags, **strike))
+
+    def verify(self, zygote: Zygote) -> Ended:
+        """Verifies."""
+        report = self.output.with_suffix(".report")
+        return zygote.run(Order(("verify", str(self.dataset)), str(self.output), str(report)))
+
+    def leftovers(self) -> list[str]:
+        """Returns whatever is there beside a dataset as it should be."""
+        beside = [p.name for p in (self.output / "birds").iterdir() if p.name != "1.0.0"]
+        names = {str(p.relative_to(self.dataset)) for p in self.dataset.rglob("*") if p.is_file()}
+        expected = self.scene.expected.keys() | _VOLATILE
+        return sorted([*beside, *(names - expected if self.scene.expected else [])])
+
+    def faults(self, zygote: Zygote) -> list[str]:
+        """Returns what is wrong after a run was struck: a proven dataset is there, or none.
+
+        Then runs once more, and returns what is wrong with that.
+        """
+        found = []
+        if (self.dataset / "_SUCCESS").exists():
+            if (ended := self.verify(zygote)).code != 0:
+                found.append(f"marked, but not proven: {ended.text}")
+        elif (self.dataset / "dataset_info.json").exists():
+            found.append("no mark, but dataset_info.json is there")
+        waiting = self.receipts
+        ended = self.run(zygote)
+        if ended.code != 0:
+            return [*found, f"the next run ended {ended.code}: {ended.text}"]
+        if content(self.dataset) != self.scene.expected:
+            found.append(f"the next run made other bytes: {ended.text}")
+        if self.leftovers():
+            found.append(f"the next run left {self.leftovers()}")
+        run = json.loads((self.dataset / "run.json").read_bytes())
+        if "proven and published" in ended.text and run["shards_reused"] < waiting:
+            found.append(f"of {waiting} finished shards it reused {run['shards_reused']}")
+        return found
+
+    def strike_down(self) -> None:
+        """Clears the stage."""
+        shutil.rmtree(self.output)
+
+
+def content(dataset: Path) -> dict[str, bytes]:
+    """Returns every file of a dataset that has to be the same in each run; rejects in order."""
+    files = [path for path in dataset.rglob("*") if path.is_file() and path.name not in _VOLATILE]
+    return {
+        str(path.relative_to(dataset)): b"\n".join(sorted(path.read_bytes().splitlines()))
+        if path.parent.name == "rejects"
+        else path.read_bytes()
+        for path in files
+    }

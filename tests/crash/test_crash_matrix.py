@@ -1,0 +1,156 @@
+"""A run is struck down at the steps that it takes on disk: there is a proven dataset, or none.
+
+And the next run makes what an undisturbed one makes, to the byte, redoes only shards that were
+open, and leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from queue import Queue
+
+import pytest
+
+from tests.crash.scene import Scene, Stage, content
+from tests.crash.zygote import Ended, Zygote
+
+_ENDED_BY = {signal.SIGKILL: {-signal.SIGKILL}, signal.SIGTERM: {128 + signal.SIGTERM}}
+
+
+def on_all(zygotes: list[Zygote], cases: Iterable[object], play: Callable) -> dict[str, list[str]]:
+    """Plays each case on whichever process is free; returns what was wrong with which."""
+    free: Queue[Zygote] = Queue()
+    for zygote in zygotes:
+        free.put(zygote)
+
+    def one(case: object) -> tuple[str, list[str]]:
+        zygote = free.get()
+        try:
+            return play(case, zygote)
+        finally:
+            free.put(zygote)
+
+    with ThreadPoolExecutor(len(zygotes)) as executor:
+        return {name: faults for name, faults in executor.map(one, cases) if faults}
+
+
+def struck(stage: Stage, ended: Ended, number: int) -> list[str]:
+    """Returns what is wrong with how a run ended that was struck by a signal."""
+    if ended.code in _ENDED_BY[signal.Signals(number)]:
+        return []
+    if ended.code == 0:  # it came when all was done
+        return [] if (stage.dataset / "_SUCCESS").exists() else ["it ended well, without a dataset"]
+    return [f"it ended {ended.code}: {ended.text}"]
+
+
+@pytest.fixture(scope="session")
+def every_step(request: pytest.FixtureRequest) -> bool:
+    """Whether no step is left out, which takes half an hour and more."""
+    return bool(request.config.getoption("--every_step"))
+
+
+TIMES = 6
+
+
+def chosen(number: int, last: int) -> list[int]:
+    """Returns the steps at which a signal comes: some, and for SIGKILL all of publishing."""
+    if number == signal.SIGKILL:
+        return [*range(1, last - 40, 4), *range(last - 40, last + 1)]
+    return [*range(1, last - 25, 12), *range(last - 25, last + 1, 2)]
+
+
+def test_a_hundred_moments_are_chosen(scene: Scene) -> None:
+    last = len(scene.steps)
+    steps = [step for number in _ENDED_BY for step in chosen(number, last)]
+    assert len(steps) + TIMES * len(_ENDED_BY) >= 100
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_at_its_steps(number: int, scene: Scene, zygotes: list[Zygote], every_step: bool) -> None:
+    def play(step: int, zygote: Zygote) -> tuple[str, list[str]]:
+        stage = scene.stage(f"step-{number}-{step}")
+        ended = stage.run(zygote, step=step, number=number)
+        faults = struck(stage, ended, number) + stage.faults(zygote)
+        stage.strike_down()
+        return f"step {step}, {ended.steps[-1]}", faults
+
+    last = len(scene.steps)
+    steps = list(range(1, last + 1)) if every_step else chosen(number, last)
+    assert on_all(zygotes, steps, play) == {}
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_at_any_time(number: int, scene: Scene, zygotes: list[Zygote]) -> None:
+    def play(seconds: float, zygote: Zygote) -> tuple[str, list[str]]:
+        stage = scene.stage(f"time-{number}-{seconds}")
+        ended = stage.run(zygote, seconds=seconds, number=number)
+        late = ended.code == 0
+        faults = ([] if late else struck(stage, ended, number)) + stage.faults(zygote)
+        stage.strike_down()
+        return f"{seconds} s", faults
+
+    chance = random.Random(number)
+    times = [round(chance.uniform(0.05, 3.0), 3) for _ in range(TIMES)]
+    assert on_all(zygotes, times, play) == {}
+
+
+def test_a_run_that_goes_on_is_struck_again_and_again(scene: Scene, zygotes: list[Zygote]) -> None:
+    stage = scene.stage("again")
+    for step in range(12, 150, 12):
+        stage.run(zygotes[0], step=step)
+    assert stage.faults(zygotes[0]) == []
+
+
+def test_a_replacement_leaves_readers_a_dataset_at_its_steps(
+    scene: Scene, zygotes: list[Zygote], every_step: bool
+) -> None:
+    """The old one or the new one, whole, at each step; and the old one until the last."""
+    flags = ("--if_exists", "replace", "--seed", "1")
+
+    def staged(name: str, zygote: Zygote) -> Stage:
+        stage = scene.stage(name)
+        assert stage.run(zygote, *flags[2:]).code == 0
+        return stage
+
+    first = staged("replace", zygotes[0])
+    old = content(first.dataset)
+    ended = first.run(zygotes[0], "--if_exists", "replace")
+    assert ended.code == 0, ended.text
+    assert content(first.dataset) == scene.expected != old
+    last = len(ended.steps)
+
+    def play(step: int, zygote: Zygote) -> tuple[str, list[str]]:
+        stage = staged(f"replace-{step}", zygote)
+        struck = stage.run(zygote, "--if_exists", "replace", step=step)
+        found = content(stage.dataset)
+        faults = [] if found in (old, scene.expected) else ["neither the old one nor the new"]
+        if (proof := stage.verify(zygote)).code != 0:
+            faults.append(f"not proven: {proof.text}")
+        again = stage.run(zygote, "--if_exists", "replace")
+        if again.code != 0 or content(stage.dataset) != scene.expected or stage.leftovers():
+            faults.append(f"ended {again.code}, left {stage.leftovers()}: {again.text}")
+        stage.strike_down()
+        return f"step {step}, {struck.steps[-1]}", faults
+
+    some = [*range(1, last - 30, 40), *range(last - 30, last + 1, 3)]
+    assert on_all(zygotes, range(1, last + 1) if every_step else some, play) == {}
+
+
+def test_a_clock_that_jumps_changes_nothing(scene: Scene, zygotes: list[Zygote]) -> None:
+    for seconds in (-86_400.0 * 400, 86_400.0 * 400):
+        stage = scene.stage(f"clock{seconds}")
+        ended = stage.run(zygotes[0], step=40, clock=seconds)
+        assert ended.code == 0, ended.text
+        assert content(stage.dataset) == scene.expected
+        assert stage.leftovers() == []
+        struck = replace(stage.order(), step=60)
+        stage.strike_down()
+        stage = scene.stage(f"clock{seconds}")
+        zygotes[0].run(struck)
+        ended = stage.run(zygotes[0], step=20, clock=seconds)
+        assert ended.code == 0, ended.text
+        assert content(stage.dataset) == scene.expected

@@ -1,0 +1,255 @@
+"""The machine fails in other ways than by stopping: after each of them the same holds."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.crash.scene import Scene, Stage, content
+from tests.crash.zygote import ROOT, Zygote
+
+as_root = pytest.mark.skipif(os.getuid() != 0, reason="mounts and changes of user need root")
+
+
+@pytest.fixture
+def stage(scene: Scene, request: pytest.FixtureRequest) -> Stage:
+    return scene.stage(request.node.name)
+
+
+@pytest.fixture
+def mount(stage: Stage) -> Iterator[Path]:
+    """The output, on a disk of its own: 96 KiB."""
+    target = stage.output / "birds"
+    target.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=96k", "tmpfs", str(target)]
+    mounted = subprocess.run(command, capture_output=True, text=True)
+    if mounted.returncode:
+        pytest.skip(f"no file systems can be mounted here: {mounted.stderr}")
+    yield target
+    subprocess.run(["umount", str(target)], check=True)
+
+
+def sizes(target: Path, size: str) -> None:
+    subprocess.run(["mount", "-o", f"remount,size={size}", str(target)], check=True)
+
+
+@as_root
+def test_a_full_disk(stage: Stage, mount: Path, zygotes: list[Zygote]) -> None:
+    """However full: from no room for the lock to none for the mark."""
+    faults = {}
+    for kib in range(4, 100, 8):
+        sizes(mount, f"{kib}k")
+        ended = stage.run(zygotes[0])
+        if ended.code == 0:
+            break
+        assert ended.code in (1, 2, 3), ended.text
+        assert "No space left" in ended.text, ended.text
+        sizes(mount, "4m")
+        if found := stage.faults(zygotes[0]):
+            faults[kib] = found
+        for path in mount.iterdir():
+            shutil.rmtree(path)
+    assert faults == {}
+    assert kib > 20, "the disk was never full"
+
+
+@as_root
+def test_a_disk_that_becomes_read_only(stage: Stage, mount: Path, zygotes: list[Zygote]) -> None:
+    sizes(mount, "4m")
+
+    over = threading.Event()
+
+    def make_read_only() -> None:
+        while not any(mount.glob(".1.0.0.run/staging/receipts/train-00000.json")):
+            if over.wait(0.001):
+                return
+        while subprocess.run(
+            ["mount", "-o", "remount,ro", str(mount)], capture_output=True
+        ).returncode:
+            time.sleep(0.001)  # a file was open for writing
+
+    thread = threading.Thread(target=make_read_only)
+    thread.start()
+    ended = stage.run(zygotes[0])
+    over.set()
+    thread.join()
+    if ended.code:
+        assert "Read-only file system" in ended.text
+    ended = stage.run(zygotes[0], "--if_exists", "replace")
+    assert (ended.code, "Read-only file system" in ended.text) == (2, True)
+    assert "Traceback" not in ended.text
+    subprocess.run(["mount", "-o", "remount,rw", str(mount)], check=True)
+    assert stage.faults(zygotes[0]) == []
+
+
+def test_a_permission_that_is_lost_half_way(stage: Stage, zygotes: list[Zygote]) -> None:
+    staging = stage.output / "birds" / ".1.0.0.run" / "staging"
+    over = threading.Event()
+
+    def take_it() -> None:
+        while not any(staging.glob("receipts/*.json")):
+            if over.wait(0.001):
+                return
+        for folder in staging.glob("*-train"):
+            folder.chmod(0o555)
+
+    thread = threading.Thread(target=take_it)
+    thread.start()
+    ended = stage.run(zygotes[0], plain=True)
+    over.set()
+    thread.join()
+    assert ended.code == 1, ended.text
+    assert "Permission denied" in ended.text
+    for folder in staging.glob("*-train"):
+        folder.chmod(0o755)
+    assert stage.faults(zygotes[0]) == []
+
+
+def test_an_input_that_changes_while_it_is_read(
+    scene: Scene, stage: Stage, zygotes: list[Zygote]
+) -> None:
+    """A row more than the survey saw: nothing is published; then the table's new state is."""
+    table = scene.folder / "growing.csv"
+    text = (scene.folder / "labels.csv").read_text()
+    table.write_text(text)
+    stop = threading.Event()
+
+    def grow() -> None:
+        while not any(stage.output.glob("birds/.1.0.0.run")):
+            if stop.wait(0.0005):
+                return
+        for i in range(3000):
+            with table.open("a") as stream:
+                stream.write(f"more {i}.jpg,a\n")
+            if stop.wait(0.0005):
+                return
+
+    thread = threading.Thread(target=grow)
+    thread.start()
+    order = stage.order(table="growing.csv")
+    ended = zygotes[0].run(order)
+    stop.set()
+    thread.join()
+    assert ended.code in (3, 4), ended.text
+    assert not (stage.dataset / "_SUCCESS").exists()
+    table.write_text(text)
+    ended = zygotes[0].run(order)
+    assert ended.code == 0, ended.text
+    shards = {name: data for name, data in scene.expected.items() if "tfrecord" in name}
+    assert {n: d for n, d in content(stage.dataset).items() if "tfrecord" in n} == shards
+
+
+def test_memory_that_runs_out(stage: Stage, zygotes: list[Zygote]) -> None:
+    """The kernel kills what takes most memory: here whatever decodes odd pictures, each time."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pipelines", *stage.order().arguments],
+        cwd=ROOT,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    killed = set[int]()
+    while process.poll() is None:
+        for child in set(_children_of(process.pid)) - killed:
+            with contextlib.suppress(OSError):  # it has ended by itself
+                if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes():
+                    os.kill(child, signal.SIGKILL)
+                    killed.add(child)
+        time.sleep(0.01)
+    _, said = process.communicate()
+    assert killed
+    assert "Traceback" not in said
+    if process.returncode != 0:
+        assert process.returncode == 4, said
+        assert "1 decoder_crash, 1 truncated" in said
+    assert stage.faults(zygotes[0]) == []
+
+
+def test_two_runs_at_once(scene: Scene, stage: Stage, zygotes: list[Zygote]) -> None:
+    ends = []
+    threads = [
+        threading.Thread(target=lambda z=zygote, n=n: ends.append(z.run(n)))
+        for zygote, n in zip(
+            zygotes,
+            [stage.order("--if_exists", "fail"), _elsewhere(stage)],
+            strict=True,
+        )
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(ended.code for ended in ends) == [0, 5]
+    (loser,) = [ended for ended in ends if ended.code == 5]
+    assert "another run is writing it (" in loser.text or "is there" in loser.text
+    assert content(stage.dataset) == scene.expected
+    assert stage.leftovers() == []
+
+
+def _elsewhere(stage: Stage):
+    """Returns the same order, with a report of its own."""
+    from dataclasses import replace
+
+    return replace(stage.order("--if_exists", "fail"), report=f"{stage.output}.other")
+
+
+def test_children_do_not_outlive_a_run(scene: Scene, stage: Stage, tmp_path: Path) -> None:
+    """SIGTERM and SIGKILL: whatever decodes odd pictures goes with the run."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        arguments = [*stage.order("--if_exists", "replace").arguments, "--image", "max_side=8"]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "pipelines", *arguments],
+            cwd=ROOT,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        children = _children(process.pid)
+        os.kill(process.pid, number)
+        _, said = process.communicate(timeout=60)
+        deadline = time.monotonic() + 20
+        while alive := [child for child in children if _is_alive(child)]:
+            assert time.monotonic() < deadline, alive
+            time.sleep(0.05)
+        if number == signal.SIGTERM:
+            assert process.returncode == 143
+            assert "interrupted by SIGTERM" in said
+            assert "run again to go on from there" in said
+            assert "Traceback" not in said
+            run = json.loads((stage.dataset / "run.json").read_bytes())
+            assert (run["state"], run["exit_code"]) == ("interrupted", 143)
+
+
+def _children(pid: int) -> list[int]:
+    """Waits until a process has some, and returns them."""
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        if len(found := _children_of(pid)) >= 2:
+            return found
+        time.sleep(0.01)
+    raise AssertionError("it never had children")
+
+
+def _children_of(pid: int) -> list[int]:
+    """Returns the children of all threads of a process."""
+    found = list[int]()
+    for listing in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):  # the thread has ended
+            found += map(int, listing.read_text().split())
+    return found
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,199 @@
+"""Runs recordmill many times, each in a process of its own, without the seconds that imports take.
+
+A process that has imported all of it forks one child a run. A child can be made to end at its n-th
+step: a step is whatever Python's audit events tell of files below the output, seen before it is
+done. So nothing in the program knows of this, and no step can be left out.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+_CAPABILITY_VERSION_3 = 0x20080522
+_CAP_DAC_OVERRIDE = 1 << 1
+_CAP_DAC_READ_SEARCH = 1 << 2
+
+_STEPS = {
+    "open": (0,),
+    "os.rename": (0, 1),
+    "os.remove": (0,),
+    "os.mkdir": (0,),
+    "os.rmdir": (0,),
+    "os.link": (0, 1),
+    "os.truncate": (0,),
+    "os.listdir": (0,),
+    "os.scandir": (0,),
+}
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a child is to do, and how it is to end.
+
+    Attributes:
+        arguments: of recordmill.
+        output: the folder whose steps are counted.
+        report: where the child writes what it says, and its steps.
+        step: the number of the step before which the signal comes, from 1; 0 for none.
+        number: the signal.
+        seconds: when the signal comes instead, by the clock; 0 for never.
+        clock: seconds by which the wall clock is moved at that step, in place of a signal.
+        plain: whether permissions hold for it, as they do not for root.
+    """
+
+    arguments: tuple[str, ...]
+    output: str
+    report: str
+    step: int = 0
+    number: int = signal.SIGKILL
+    seconds: float = 0
+    clock: float = 0
+    plain: bool = False
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a child ended.
+
+    Attributes:
+        code: its exit code; negative for a signal that killed it.
+        text: all that it printed.
+        steps: those that it took, in words.
+    """
+
+    code: int
+    text: str
+    steps: list[str]
+
+
+class Zygote:
+    """The process that forks; one order at a time."""
+
+    def __init__(self) -> None:
+        command = [sys.executable, "-m", "tests.crash.zygote"]
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, text=True)
+        self._lock = threading.Lock()
+
+    def run(self, order: Order) -> Ended:
+        """Carries out an order."""
+        with self._lock:
+            assert self._process.stdin
+            assert self._process.stdout
+            self._process.stdin.write(json.dumps(asdict(order)) + "\n")
+            self._process.stdin.flush()
+            code = int(self._process.stdout.readline())
+        text = Path(order.report).read_text(errors="replace")
+        steps = Path(f"{order.report}.steps")
+        return Ended(code, text, steps.read_text().splitlines() if steps.exists() else [])
+
+    def close(self) -> None:
+        """Ends the process."""
+        assert self._process.stdin
+        self._process.stdin.close()
+        self._process.wait(timeout=60)
+
+
+def main() -> None:
+    """Forks a child for each order of standard input, and prints its exit code."""
+    sys.stdout, answers = sys.stderr, sys.stdout
+    from pipelines.logs import set_up_logs
+
+    set_up_logs()
+    import pipelines.command_line
+    from transforms.tensorflow_reader import tensorflow
+
+    tensorflow()
+    assert pipelines.command_line.main
+    for line in sys.stdin:
+        order = Order(**json.loads(line))
+        child = os.fork()
+        if child == 0:
+            _carry_out(order)
+        _, status = os.waitpid(child, 0)
+        print(os.waitstatus_to_exitcode(status), file=answers, flush=True)
+
+
+def _carry_out(order: Order) -> None:
+    from pipelines.command_line import main as recordmill
+
+    os.setsid()
+    report = os.open(order.report, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(report, 1)
+    os.dup2(report, 2)
+    sys.stdout = os.fdopen(1, "w", closefd=False)
+    sys.stderr = os.fdopen(2, "w", closefd=False)
+    _Steps(order)
+    if order.plain:
+        _heed_permissions()
+    if order.seconds:
+        threading.Timer(order.seconds, os.kill, (os.getpid(), order.number)).start()
+    try:
+        code = recordmill(list(order.arguments))
+    except SystemExit as end:
+        code = int(end.code or 0)
+    except BaseException as error:  # noqa: BLE001 - as the interpreter does
+        print(f"Traceback: {error!r}", file=sys.stderr)
+        code = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def _heed_permissions() -> None:
+    """Gives up the right to pass over permissions, by capset(2)."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
+    sets = (ctypes.c_uint32 * 6)()
+    assert libc.capget(header, sets) == 0
+    for i in range(3):  # effective, permitted, inheritable; each bit stands in the first three
+        sets[i] &= ~(_CAP_DAC_OVERRIDE | _CAP_DAC_READ_SEARCH)
+    assert libc.capset(header, sets) == 0
+
+
+class _Steps:
+    """Counts the steps, and has the order's signal come before one of them."""
+
+    def __init__(self, order: Order) -> None:
+        self._order = order
+        self._count = 0
+        self._lock = threading.Lock()
+        self._log = os.open(f"{order.report}.steps", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        sys.addaudithook(self._heed)
+
+    def _heed(self, event: str, arguments: Sequence[object]) -> None:
+        places = _STEPS.get(event)
+        if places is None:
+            return
+        paths = [os.fspath(a) for i in places if isinstance(a := arguments[i], str | os.PathLike)]
+        if not any(str(path).startswith(self._order.output) for path in paths):
+            return
+        with self._lock:
+            self._count += 1
+            os.write(self._log, f"{event} {' '.join(map(str, paths))}\n".encode())
+            if self._count == self._order.step:
+                self._strike()
+
+    def _strike(self) -> None:
+        if self._order.clock:
+            import time
+
+            real, jump = time.time, self._order.clock
+            time.time = lambda: real() + jump  # what a clock that is set looks like to Python
+        else:
+            os.kill(os.getpid(), self._order.number)
+
+
+if __name__ == "__main__":
+    main()

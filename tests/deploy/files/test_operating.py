@@ -1,0 +1,92 @@
+"""What docs/operating.md has people type: it is what the program takes."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from pipelines.options import Parser, add_convert_flags, beam_options, config_of
+from pipelines.run_record import RunRecord
+from schemas.config import ConvertConfig
+from schemas.errors import RunError
+
+PAGE = (Path(__file__).parents[3] / "docs" / "operating.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+
+
+def taken(arguments: list[str]) -> ConvertConfig:
+    """Returns the settings of a command, whose every flag the program must know."""
+    assert arguments[0] == "convert"
+    parser = Parser(allow_abbrev=False)
+    add_convert_flags(parser)
+    parser.add_argument("--json", action="store_true")
+    flags, rest = parser.parse_known_args(arguments[1:])
+    beam_options(rest)
+    values: dict[str, Any] = vars(flags)
+    del values["json"]
+    return config_of(values)
+
+
+def as_shell_passes_them(words: str) -> list[str]:
+    """Returns the arguments of the command as a shell hands them over."""
+    shown = subprocess.run(
+        ["sh", "-c", f"printf '%s\\0' {words}"], capture_output=True, text=True, check=True
+    )
+    return shown.stdout.rstrip("\0").split("\0")
+
+
+def is_of_yesterday(config: ConvertConfig) -> bool:
+    day = datetime.now() - timedelta(days=1)
+    return (config.version, config.inputs) == (
+        f"{day.year}.{day.month}.{day.day}",
+        (f"/data/labels/{day:%Y-%m-%d}/*.parquet",),
+    )
+
+
+def test_the_crontab_converts_yesterday() -> None:
+    (line,) = blocks("cron")
+    minute, hour, day, month, weekday, command = line.split(None, 5)
+    assert (minute, hour, day, month, weekday) == ("0", "2", "*", "*", "*")
+    assert not re.search(r"(?<!\\)%", command)  # cron ends a line there
+    words = command.replace(r"\%", "%").partition(" recordmill ")[2].partition(" >>")[0]
+    assert is_of_yesterday(taken(as_shell_passes_them(words)))
+
+
+def test_the_systemd_unit_converts_yesterday_and_retries_only_what_helps() -> None:
+    service, timer = blocks("ini")
+    joined = service.replace("\\\n", " ")
+    command = re.search(r"^ExecStart=/bin/sh -c '(.*)'$", joined, re.MULTILINE)[1]
+    assert not re.search(r"(?<!%)%(?!%)|(?<!\$)\$(?!\$)", command)  # systemd's own signs
+    words = command.replace("%%", "%").replace("$$", "$").partition("recordmill convert ")[2]
+    assert is_of_yesterday(taken(as_shell_passes_them(f"convert {words}")))
+    codes = re.search(r"^RestartPreventExitStatus=(.*)$", service, re.MULTILINE)[1]
+    assert [int(code) for code in codes.split()] == sorted(
+        {kind.exit_code for kind in RunError.__subclasses__()} - {1}
+    )
+    assert "OnCalendar=*-*-* 02:00:00" in timer
+
+
+def test_the_dataflow_command_is_one() -> None:
+    (command,) = [b for b in blocks("sh") if "--runner=DataflowRunner" in b]
+    config = taken(shlex.split(command.replace("\\\n", " "))[1:])
+    assert config.directory == "gs://bucket/datasets/photos/1.0.0"
+
+
+def test_the_record_that_is_shown_has_the_fields_of_one() -> None:
+    (shown,) = blocks("json")
+    record = json.loads(re.sub(r",\s*…", "", shown))
+    assert record.keys() <= RunRecord.model_fields.keys()
+    assert record["records"] + record["rejected"] == record["rows"]
+
+
+def test_every_exit_code_is_told() -> None:
+    told = [int(code) for code in re.findall(r"^\| (\d) \|", PAGE, re.MULTILINE)]
+    assert told == [0, 1, *sorted({kind.exit_code for kind in RunError.__subclasses__()} - {1})]

@@ -1,0 +1,96 @@
+"""What is refused before a job is submitted to a service, and whether its end is waited for."""
+
+from __future__ import annotations
+
+import pytest
+from apache_beam.options.pipeline_options import PipelineOptions, SetupOptions
+
+from pipelines import submission
+from pipelines.options import config_of
+from pipelines.runners import make_pipeline
+from schemas.config import ConvertConfig
+from schemas.errors import UsageError
+
+PROJECT = ("--project=p-1", "--region=r-1", "--temp_location=gs://b/tmp")
+
+
+def config(**changed: object) -> ConvertConfig:
+    flags = {"input": ["gs://b/labels.csv"], "output": "gs://b/out", "name": "birds"}
+    return config_of({**flags, **changed})
+
+
+def dataflow(*flags: str) -> PipelineOptions:
+    return PipelineOptions(["--runner=DataflowRunner", *flags])
+
+
+@pytest.fixture(autouse=True)
+def client(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has the checks believe that Dataflow's client is installed, as in tests/deploy/runs it is."""
+    monkeypatch.setattr(submission, "_has_client", lambda: True)
+
+
+def refusal(config: ConvertConfig, options: PipelineOptions) -> str:
+    with pytest.raises(UsageError) as refused:
+        submission.check_submission(config, options)
+    return str(refused.value)
+
+
+def test_a_whole_command_passes() -> None:
+    submission.check_submission(config(image_root="gs://b/photos"), dataflow(*PROJECT))
+
+
+def test_missing_flags_are_named_with_how_they_look() -> None:
+    assert refusal(config(), dataflow("--region=r-1")) == (
+        "--runner=DataflowRunner needs --project and --temp_location: "
+        "--project=P --region=R --temp_location=gs://BUCKET/tmp"
+    )
+
+
+@pytest.mark.parametrize(
+    ("changed", "flag"),
+    [
+        ({"input": ["gs://b/a.csv", "b.csv"]}, "--input b.csv"),
+        ({"output": "/data/out"}, "--output /data/out"),
+        ({"image_root": "photos"}, "--image_root photos"),
+        ({"base": "out/birds/1.0.0"}, "--base out/birds/1.0.0"),
+        ({"labels": "l.csv", "join_on": "id"}, "--labels l.csv"),
+    ],
+)
+def test_paths_of_this_machine_are_refused(changed: dict[str, object], flag: str) -> None:
+    message = refusal(config(**changed), dataflow(*PROJECT))
+    assert message.startswith(f"{flag}: is on this machine, where DataflowRunner's workers cannot")
+
+
+def test_other_runners_may_have_local_paths_but_cannot_be_left() -> None:
+    local = config(input=["labels.csv"], output="out")
+    submission.check_submission(local, PipelineOptions(["--runner=FlinkRunner"]))
+    left = PipelineOptions(["--runner=FlinkRunner", "--no_wait_until_finish"])
+    assert refusal(local, left).startswith("--no_wait_until_finish: FlinkRunner ends with this")
+
+
+def test_a_missing_client_is_named_with_what_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(submission, "_has_client", lambda: False)
+    assert "install recordmill[gcp]" in refusal(config(), dataflow(*PROJECT))
+
+
+@pytest.mark.parametrize(
+    ("flags", "awaited"),
+    [
+        ((), True),
+        (("--no_wait_until_finish",), False),
+        (("--template_location=gs://b/job.json",), False),
+    ],
+)
+def test_what_is_waited_for(flags: tuple[str, ...], awaited: bool) -> None:
+    assert submission.is_awaited(dataflow(*PROJECT, *flags)) is awaited
+
+
+def test_an_unknown_runner_is_bad_usage() -> None:
+    with pytest.raises(UsageError, match="--runner=NoRunner"):
+        make_pipeline(PipelineOptions(["--runner=NoRunner"]))
+
+
+@pytest.mark.parametrize(("flag", "saved"), [([], False), (["--save_main_session"], True)])
+def test_the_main_session_is_saved_only_if_asked(flag: list[str], saved: bool) -> None:
+    pipeline = make_pipeline(PipelineOptions(["--runner=DirectRunner", *flag]))
+    assert pipeline.options.view_as(SetupOptions).save_main_session is saved

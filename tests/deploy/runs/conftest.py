@@ -1,0 +1,52 @@
+"""What these tests share: the wheel, the environments that it is installed in, and pictures."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from tests.deploy.runs.environments import ROOT, environment, install, run
+from tests.packaging.distributions import copy_source
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, built from the files that the repository has and from no others."""
+    source = copy_source(tmp_path_factory.mktemp("source"))
+    folder = tmp_path_factory.mktemp("wheel")
+    run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", folder, source)
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="session")
+def installed(wheel: Path) -> Path:
+    """An environment that has the wheel with the extra [gcp], and nothing of the checkout."""
+    folder = environment(
+        "gcp",
+        ["apache-beam[gcp]", *dependencies()],
+        ROOT / "constraints.txt",
+    )
+    install(folder, "--no-deps", "--force-reinstall", wheel)
+    run(folder / "bin" / "python", "-m", "pip", "check")
+    return folder
+
+
+def dependencies() -> list[str]:
+    """Returns what recordmill itself needs, as pyproject.toml says it."""
+    return [line for line in metadata.requires("recordmill") or () if "extra ==" not in line]
+
+
+@pytest.fixture(scope="session")
+def sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of drawn pictures with labels.csv: 66 rows, 6 of them with a fault."""
+    folder = tmp_path_factory.mktemp("drawn") / "sample"
+    run(sys.executable, ROOT / "examples" / "draw_sample.py", folder)
+    return folder

@@ -1,0 +1,66 @@
+"""Environments of their own for what does not fit beside the tests: made once, kept in a cache.
+
+They lie in ${RECORDMILL_CACHE:-~/.cache/recordmill}, each under a digest of what is in it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+"""The checkout."""
+
+CACHE = Path(os.environ.get("RECORDMILL_CACHE") or Path.home() / ".cache" / "recordmill")
+
+_COMPLETE = ".complete"
+_SECONDS = 900
+
+
+def environment(name: str, requirements: Sequence[str], constraints: Path) -> Path:
+    """Returns a virtual environment with these packages in these versions, made if need be."""
+    python = find_python()
+    parts = [str(python), *requirements, constraints.read_text(encoding="utf-8")]
+    digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
+    folder = CACHE / "venvs" / f"{name}-{digest}"
+    if not (folder / _COMPLETE).exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        run(python, "-m", "venv", folder)
+        install(folder, *requirements, "--constraint", str(constraints))
+        (folder / _COMPLETE).touch()
+    return folder
+
+
+def install(folder: Path, *arguments: object) -> None:
+    """Installs packages into an environment: by uv where there is one, it is faster."""
+    uv = shutil.which("uv")
+    python = folder / "bin" / "python"
+    pip = [uv, "pip", "install", "--python", python] if uv else [python, "-m", "pip", "install"]
+    run(*pip, "--quiet", *arguments)
+
+
+def find_python() -> Path:
+    """Returns a Python of 3.11 to 3.13, the tests' own if it is one: Airflow wants no older."""
+    known = [Path(sys.executable).resolve()]
+    known += [Path(p) for v in (11, 12, 13) if (p := shutil.which(f"python3.{v}"))]
+    check = "import sys, venv; sys.exit(not (3, 11) <= sys.version_info < (3, 14))"
+    for python in known:
+        if not subprocess.run([python, "-c", check], capture_output=True, check=False).returncode:
+            return python
+    raise RuntimeError("these tests need Python 3.11, 3.12 or 3.13 besides the one they run on")
+
+
+def run(*command: object, **options: object) -> str:
+    """Runs a command that has to succeed; returns what it printed."""
+    words = list(map(str, command))
+    ended = subprocess.run(
+        words, capture_output=True, text=True, check=False, timeout=_SECONDS, **options
+    )
+    if ended.returncode:
+        raise RuntimeError(f"{' '.join(words)}: exit code {ended.returncode}\n{ended.stderr}")
+    return ended.stdout

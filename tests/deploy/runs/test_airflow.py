@@ -1,0 +1,154 @@
+"""The DAG under a real Airflow: `airflow dags test`, as its users try it."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.deploy.runs.environments import ROOT, environment, run
+
+DAG = ROOT / "deploy" / "airflow" / "recordmill_dag.py"
+DAY = "2026-11-20"
+CONSTRAINTS = DAG.with_name("constraints.txt")
+
+# Fails once as a program does when its machine is in trouble, and then is itself.
+FLAKY = """#!{python}
+import os, pathlib, sys
+failed = pathlib.Path({folder!r}) / "failed"
+if failed.exists():
+    os.execv({python!r}, [{python!r}, "-m", "pipelines", *sys.argv[1:]])
+failed.touch()
+sys.exit(1)
+"""
+
+
+@pytest.fixture(scope="module")
+def airflow() -> Path:
+    """Airflow's program, in an environment of its own."""
+    folder = environment("airflow", ["apache-airflow"], CONSTRAINTS)
+    return folder / "bin" / "airflow"
+
+
+def settings(home: Path) -> dict[str, str]:
+    """Returns the environment of an Airflow that lives in a folder."""
+    return {
+        "AIRFLOW_HOME": str(home),
+        "AIRFLOW__CORE__DAGS_FOLDER": str(DAG.parent),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+    }
+
+
+@pytest.fixture(scope="module")
+def database(airflow: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An empty database of Airflow's, which takes it a quarter of a minute to make."""
+    home = tmp_path_factory.mktemp("airflow")
+    run(airflow, "db", "migrate", env={**os.environ, **settings(home)})
+    return home / "airflow.db"
+
+
+class Scheduler:
+    """An Airflow with a database of its own, and the tables of one day."""
+
+    def __init__(self, airflow: Path, database: Path, folder: Path, sample: Path) -> None:
+        self.airflow, self.folder = airflow, folder
+        self.program = f"{sys.executable} -m pipelines"
+        self.environment = {
+            **os.environ,
+            **settings(folder / "airflow"),
+            "AIRFLOW__CORE__DEFAULT_TASK_RETRY_DELAY": "1",
+            "PYTHONPATH": str(ROOT),
+        }
+        (folder / "airflow").mkdir()
+        shutil.copy(database, folder / "airflow")
+        self.day = folder / "labels" / DAY
+        shutil.copytree(sample, self.day)
+        self.dataset = folder / "datasets" / "shapes" / "2026.11.20"
+
+    def test(self) -> subprocess.CompletedProcess[str]:
+        """Runs `airflow dags test` for the day."""
+        params = {
+            "input": str(self.folder / "labels" / "DATE" / "labels.csv"),
+            "output": str(self.folder / "datasets"),
+            "name": "shapes",
+            "flags": ["--max_rejects", "10"],
+        }
+        command = [self.airflow, "dags", "test", "-f", DAG, "-c", json.dumps(params)]
+        return subprocess.run(
+            [*map(str, command), "recordmill", DAY],
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**self.environment, "RECORDMILL": self.program},
+            timeout=300,
+        )
+
+    def states(self) -> dict[str, tuple[str, int]]:
+        """Returns the last run's tasks: their states and how often each was tried."""
+        query = (
+            "import json; from airflow.utils.session import create_session;"
+            "from airflow.models.taskinstance import TaskInstance as T\n"
+            "with create_session() as s:\n"
+            "    run = s.query(T.run_id).order_by(T.queued_dttm, T.run_id.desc()).first()[0]\n"
+            "    found = s.query(T.task_id, T.state, T.try_number).filter(T.run_id == run).all()\n"
+            "print(json.dumps({t: [str(s), n] for t, s, n in found}))"
+        )
+        printed = run(self.airflow.with_name("python"), "-c", query, env=self.environment)
+        return {k: tuple(v) for k, v in json.loads(printed.splitlines()[-1]).items()}
+
+
+@pytest.fixture
+def scheduler(airflow: Path, database: Path, tmp_path: Path, sample: Path) -> Scheduler:
+    return Scheduler(airflow, database, tmp_path, sample)
+
+
+def test_a_day_is_converted_proven_and_the_second_time_left_as_it_is(scheduler: Scheduler) -> None:
+    ended = scheduler.test()
+    assert ended.returncode == 0, ended.stderr[-4000:]
+    assert f"proven: 60 records in {scheduler.dataset}" in ended.stdout + ended.stderr
+    assert scheduler.states() == {"convert": ("success", 1), "verify": ("success", 1)}
+    before = {path: path.stat().st_mtime_ns for path in scheduler.dataset.rglob("*")}
+
+    again = scheduler.test()
+    assert again.returncode == 0, again.stderr[-4000:]
+    assert '"state": "skipped"' in again.stdout + again.stderr
+    assert f"proven: 60 records in {scheduler.dataset}" in again.stdout + again.stderr
+    assert {path: path.stat().st_mtime_ns for path in scheduler.dataset.rglob("*")} == before
+
+
+def test_a_broken_table_fails_at_once(scheduler: Scheduler) -> None:
+    with (scheduler.day / "labels.csv").open("w", newline="") as table:
+        csv.writer(table).writerows([("image", "kind"), ("images/circle-00.jpg", "circle")])
+    ended = scheduler.test()
+    assert "exit code 2, bad usage, schema or input table" in ended.stdout + ended.stderr
+    assert scheduler.states() == {"convert": ("failed", 1), "verify": ("upstream_failed", 0)}
+    assert not (scheduler.dataset / "_SUCCESS").exists()
+
+
+def test_an_unexpected_error_is_tried_again(scheduler: Scheduler, tmp_path: Path) -> None:
+    flaky = tmp_path / "flaky"
+    flaky.write_text(FLAKY.format(python=sys.executable, folder=str(tmp_path)))
+    flaky.chmod(0o755)
+    scheduler.program = str(flaky)
+    ended = scheduler.test()
+    assert ended.returncode == 0, ended.stderr[-4000:]
+    states = {"convert": ("success", 2), "verify": ("success", 1)}
+    assert scheduler.states() == states, ended.stdout[-4000:]
+    assert (scheduler.dataset / "_SUCCESS").exists()
+
+
+def test_a_dataset_that_was_damaged_fails_its_proof_at_once(scheduler: Scheduler) -> None:
+    assert scheduler.test().returncode == 0
+    shard = next(scheduler.dataset.glob("*.tfrecord-*"))
+    data = bytearray(shard.read_bytes())
+    data[len(data) // 2] ^= 1
+    shard.write_bytes(data)
+    ended = scheduler.test()
+    assert "recordmill verify: exit code 3, verification failed" in ended.stdout + ended.stderr
+    assert scheduler.states()["verify"] == ("failed", 1)

@@ -1,0 +1,186 @@
+"""`--dry_run` tells what a run then does, to the row, and leaves no trace."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from schemas.forecast import Forecast, RejectSum, ShardForecast, Trial
+from schemas.plan import Plan, ResolvedSchema
+from schemas.presets import preset
+from schemas.records import ImageRef
+from tests.end_to_end import readers
+from tests.end_to_end.command import convert, published
+from tests.end_to_end.gallery import Picture
+from tests.end_to_end.tables import write_table
+from transforms.forecast_shards import forecast
+
+FLAGS = ("--splits", "train=0.7,test=0.3", "--num_shards", "train=3,test=1")
+
+
+@pytest.fixture(scope="module")
+def good(pictures: list[Picture], folder: Path) -> Path:
+    rows = [{"image": p.path, "label": p.label} for p in pictures]
+    return write_table(folder / "good.csv", rows)
+
+
+@pytest.fixture(scope="module")
+def faulty(pictures: list[Picture], folder: Path) -> Path:
+    """Four good rows of nine, and five faults of three kinds."""
+    (folder / "text.jpg").write_text("no picture")
+    rows = [{"image": p.path, "label": p.label} for p in pictures[:4]]
+    rows += [rows[0], rows[1] | {"label": "dog"}, rows[2] | {"label": ""}]
+    rows += [{"image": "text.jpg", "label": "cat"}, {"image": "nowhere.jpg", "label": "cat"}]
+    return write_table(folder / "faulty.csv", rows)
+
+
+def tree(folder: Path) -> dict[str, tuple[int, bytes]]:
+    """Returns everything below a folder: when it was changed, and what it holds."""
+    return {
+        str(path.relative_to(folder)): (
+            path.lstat().st_mtime_ns,
+            path.read_bytes() if path.is_file() else b"",
+        )
+        for path in [folder, *folder.rglob("*")]
+    }
+
+
+def planned(table: Path, output: Path, *flags: object) -> dict[str, Any]:
+    ended = convert(table, output, "--dry_run", "--json", *flags)
+    assert (ended.code, ended.err) == (0, "")
+    document: dict[str, Any] = json.loads(ended.out)
+    return document
+
+
+def test_it_tells_what_the_run_then_does(good: Path, tmp_path: Path) -> None:
+    plan = planned(good, tmp_path, *FLAGS)
+    assert list(tmp_path.iterdir()) == []
+    dataset = published(good, tmp_path, *FLAGS)
+    manifest = json.loads((dataset / "manifest.json").read_bytes())
+    shards = {
+        name: [(shard["records"], shard["bytes"]) for shard in split["shards"]]
+        for name, split in manifest["splits"].items()
+    }
+    assert plan["directory"] == str(dataset)
+    assert plan["rows"] == manifest["input"]["rows"] == 12
+    assert {name: split["shard_records"] for name, split in plan["splits"].items()} == {
+        name: [records for records, _ in found] for name, found in shards.items()
+    }
+    size = sum(size for found in shards.values() for _, size in found)
+    told = sum(size for split in plan["splits"].values() for size in split["shard_bytes"])
+    assert abs(told - size) <= 4  # each shard is rounded to a byte
+    assert plan["classes"]["label"]["names"] == manifest["classes"]["label"]
+    classes = Counter[str]()
+    for split in manifest["splits"].values():
+        for shard in split["shards"]:
+            classes.update(shard["classes"]["label"])
+    assert plan["classes"]["label"]["counts"] == dict(classes)
+    assert plan["tried"] == {"rows": 12, "rejected": [], "images": manifest["images"]}
+    assert plan["requests"] == {"get": 0, "put": 0}
+    assert plan["rejected"] == {}
+
+
+def test_it_tells_every_reject_of_the_run(faulty: Path, tmp_path: Path) -> None:
+    plan = planned(faulty, tmp_path, "--max_rejects", "5")
+    dataset = published(faulty, tmp_path, "--max_rejects", "5")
+    told = [r for found in plan["rejected"].values() for r in found["examples"]]
+    told += plan["tried"]["rejected"]
+    expected = [
+        {name: reject[name] for name in ("key", "source", "reason", "detail")}
+        for reject in readers.rejects(dataset)
+    ]
+    assert sorted(told, key=lambda reject: reject["source"]) == expected
+    assert {reason: found["rows"] for reason, found in plan["rejected"].items()} == {
+        "duplicate_key": 2,
+        "missing_value": 1,
+    }
+
+
+def test_rows_that_their_own_splits_part_are_found_as_in_the_run(
+    pictures: list[Picture], folder: Path, tmp_path: Path
+) -> None:
+    rows = [{"image": p.path, "label": p.label, "s": "ab"[n % 2]} for n, p in enumerate(pictures)]
+    table = write_table(folder / "parted.csv", [*rows, rows[0] | {"s": "b"}])
+    flags = ("--split_column", "s", "--max_rejects", "1")
+    plan = planned(table, tmp_path, *flags)
+    dataset = published(table, tmp_path, *flags)
+    assert {name: split["records"] for name, split in plan["splits"].items()} == {
+        name: len(readers.keys(dataset, name)) for name in ("a", "b")
+    }
+    assert plan["rejected"]["duplicate_key"]["rows"] == 1
+
+
+def test_a_budget_that_is_exceeded_already_ends_as_the_run_would(
+    faulty: Path, tmp_path: Path
+) -> None:
+    ended = convert(faulty, tmp_path / "out", "--dry_run", "--max_rejects", "4")
+    assert ended.code == 4
+    assert "at least 5 of 9 rows would be rejected, --max_rejects allows 4" in ended.err
+    lines = [" ".join(line.split()) for line in ended.out.splitlines()]
+    assert "would be rejected: 2 duplicate_key" in lines
+    assert f"{faulty}:8 missing_value column 'label': empty; the schema requires a value" in lines
+    assert f"{faulty}:9 not_an_image begins with b'no picture'" in lines
+    assert lines[-1] == (
+        f"dry run: nothing was written; a run would write {tmp_path}/out/birds/1.0.0"
+    )
+    assert not (tmp_path / "out").exists()
+
+
+def test_no_file_is_touched(good: Path, folder: Path, tmp_path: Path) -> None:
+    there = published(good, tmp_path)
+    unfinished = tmp_path / "birds" / "2.0.0"
+    (unfinished / "records").mkdir(parents=True)
+    (unfinished / "birds-train.tfrecord-00000-of-00001").write_bytes(b"cut")
+    before = tree(tmp_path), tree(folder)
+
+    assert convert(good, tmp_path, "--dry_run").code == 5
+    assert convert(good, tmp_path, "--dry_run", "--if_exists", "skip").code == 0
+    assert convert(good, tmp_path, "--dry_run", "--if_exists", "replace").code == 0
+    assert convert(good, tmp_path, "--dry_run", "--version", "2.0.0").code == 0
+    assert convert(good, tmp_path, "--dry_run", "--version", "3.0.0").code == 0
+    assert (tree(tmp_path), tree(folder)) == before
+    assert there.exists()
+
+
+def test_what_is_bad_usage_is_so_in_a_dry_run(good: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for output in (tmp_path / "file", tmp_path / "file" / "below"):
+        ended = convert(good, output, "--dry_run")
+        assert (ended.code, ended.out) == (2, "")
+        assert "cannot be made" in ended.err
+    (tmp_path / "birds" / "1.0.0").mkdir(parents=True)
+    (tmp_path / "birds" / "1.0.0" / "thesis.doc").write_text("")
+    ended = convert(good, tmp_path, "--dry_run")
+    assert ended.code == 2
+    assert "thesis.doc" in ended.err
+    assert convert(tmp_path / "nowhere.csv", tmp_path, "--dry_run").code == 2
+    assert convert(good, tmp_path, "--dry_run", "--columns", "label=lable").code == 2
+
+
+def test_requests_to_object_stores_are_counted() -> None:
+    resolved = ResolvedSchema(preset("image_classification"), {"label": ("cat", "dog")})
+    plan = Plan(resolved, {"train": 2}, rows=3)
+    uris = ("s3://b/1.jpg", "gs://b/2.jpg", "3.jpg")
+    refs = [
+        ImageRef(uri, "t", n, uri, None, None, (None, b"", n % 2)) for n, uri in enumerate(uris)
+    ]
+    (shard,) = forecast((("train", 1), [(b"%d" % n, ref) for n, ref in enumerate(refs)]), plan, 2)
+    assert shard == ShardForecast(
+        "train", 1, 3, {"label": Counter({0: 2, 1: 1})}, remote=2, sample=(refs[0],)
+    )
+
+
+def test_known_rejects_and_rows_add_up() -> None:
+    plan = Plan(ResolvedSchema(preset("image_classification")), {"train": 1}, rows=5)
+    shard = ShardForecast("train", 0, 3, {}, 0, ())
+    found = Forecast(plan, (shard,), {"wrong_type": RejectSum(2)}, Trial(1, 9, 1.0, (), Counter()))
+    assert (found.rows, found.rejected, found.records("train"), found.records("test")) == (
+        5,
+        2,
+        3,
+        0,
+    )

@@ -1,0 +1,258 @@
+"""`recordmill inspect`: any TFRecord files, whole or damaged, on a terminal and as a picture."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image
+
+from tests.end_to_end import readers
+from tests.end_to_end.command import ROOT, published, recordmill
+from tests.end_to_end.gallery import Picture
+from tests.end_to_end.tables import write_table
+from tests.images import jpeg, png
+from transforms.functional.contact_sheet import TILE_SIDE
+
+
+@pytest.fixture(autouse=True)
+def _wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+
+
+@pytest.fixture(scope="module")
+def dataset(folder: Path, pictures: list[Picture], tmp_path_factory: Any) -> Path:
+    rows = [{"image": picture.path, "label": picture.label} for picture in pictures]
+    table = write_table(folder / "inspect.csv", rows)
+    flags = ("--splits", "train=0.7,test=0.3", "--num_shards", "train=2,test=1")
+    return published(table, tmp_path_factory.mktemp("inspect"), *flags)
+
+
+def features(**values: Any) -> bytes:
+    """Returns an example as TensorFlow serializes it."""
+    lists = {
+        bytes: lambda v: tf.train.Feature(bytes_list=tf.train.BytesList(value=v)),
+        float: lambda v: tf.train.Feature(float_list=tf.train.FloatList(value=v)),
+        int: lambda v: tf.train.Feature(int64_list=tf.train.Int64List(value=v)),
+    }
+    made = {name: lists[type(v[0])](v) if v else tf.train.Feature() for name, v in values.items()}
+    return tf.train.Example(features=tf.train.Features(feature=made)).SerializeToString()
+
+
+def write(path: Path, records: list[bytes], compression: str = "") -> Path:
+    with tf.io.TFRecordWriter(str(path), compression) as writer:
+        for record in records:
+            writer.write(record)
+    return path
+
+
+FOREIGN = [
+    features(img=[jpeg(40, 30, 1)], name=[b"first"], score=[0.5, -1.0], none=[]),
+    features(img=[png(20, 10, 2)], name=["zweite ü".encode()], score=[], n=[7]),
+]
+
+
+def test_a_dataset_shows_records_of_each_split_with_keys_and_class_names(
+    dataset: Path, pictures: list[Picture]
+) -> None:
+    ended = recordmill("inspect", dataset, "-n", "4")
+    assert (ended.code, ended.err) == (0, "")
+    for split in ("test", "train"):
+        for key in readers.keys(dataset, split)[:2]:
+            (line,) = [text for text in ended.out.splitlines() if f" {key} " in text]
+            (picture,) = [picture for picture in pictures if picture.path == key]
+            expected = f"{picture.format.upper()} {picture.width}×{picture.height}"
+            assert line.split()[1] == split
+            assert expected in line
+            assert line.rstrip().endswith(picture.label)
+    assert "birds 1.0.0: 12 records in 3 files, schema image_classification" in ended.out
+
+
+@pytest.mark.parametrize("compression", ["", "GZIP", "ZLIB"])
+def test_foreign_files_of_any_compression_are_shown_by_what_they_hold(
+    compression: str, tmp_path: Path
+) -> None:
+    path = write(tmp_path / "theirs", FOREIGN, compression)
+    ended = recordmill("inspect", path)
+    assert (ended.code, ended.err) == (0, "")
+    sheet, table = ended.out.split("\n\n")[1:]
+    assert [line.split(maxsplit=2)[:2] for line in sheet.splitlines()[1:]] == [
+        ["img", "bytes"],
+        ["n", "int64"],
+        ["name", "bytes"],
+        ["none", "empty"],
+        ["score", "float"],
+    ]
+    assert "JPEG image, PNG image" in sheet
+    assert "JPEG 40×30" in table
+    assert "zweite ü" in table
+
+
+@pytest.mark.parametrize("number", [0, 3, 4, 11])
+def test_one_record_by_its_number_is_the_one_that_tensorflow_reads_there(
+    number: int, dataset: Path
+) -> None:
+    splits = [(key, i) for s in ("test", "train") for i, key in enumerate(readers.keys(dataset, s))]
+    ended = recordmill("inspect", dataset, "--record", number)
+    assert ended.code == 0
+    assert f"key {splits[number][0]}, split" in ended.out
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+def test_one_record_by_its_key_in_full(
+    compression: str, folder: Path, pictures: list[Picture], tmp_path: Path
+) -> None:
+    rows = [{"image": picture.path, "label": picture.label} for picture in pictures]
+    table = write_table(folder / f"inspect-{compression}.csv", rows)
+    dataset = published(table, tmp_path, "--compression", compression, "--schema", "tf_slim")
+    for picture in pictures[::5]:
+        ended = recordmill("inspect", dataset, "--key", picture.path)
+        assert ended.code == 0, ended.err
+        assert f"key {picture.path}, split train" in ended.out
+        assert f"sha256 {picture.sha256}" in ended.out
+        height = re.search(r"image/height int64\n  (\d+)", ended.out)
+        assert height
+        assert int(height[1]) == picture.height
+    ended = recordmill("inspect", dataset, "--key", "nobody")
+    assert ended.code == 2
+    assert "--key nobody: no record" in ended.err
+    assert pictures[0].path.partition("/")[0] in ended.err
+
+
+def test_a_foreign_record_is_found_by_a_text_that_it_holds(tmp_path: Path) -> None:
+    path = write(tmp_path / "theirs.tfrecord", FOREIGN)
+    assert "record 1 at byte" in recordmill("inspect", path, "--key", "zweite ü").out
+    assert recordmill("inspect", path, "--key", "third").code == 2
+
+
+def test_every_value_of_a_record_is_shown(tmp_path: Path) -> None:
+    values = [0.1, float("nan"), 3.4028234663852886e38]
+    record = features(f=values, i=[-(2**63), 5], b=[b"\0\xff", "a\u202eb".encode()])
+    out = recordmill("inspect", write(tmp_path / "x.tfrecord", [record]), "--record", "0").out
+    lines = [line.strip() for line in out.splitlines()]
+    for shown in ("0.1", "nan", "3.4028235e+38", "-9223372036854775808", "5", "a\\u202eb"):
+        assert any(line.startswith(shown) for line in lines), shown
+    assert "\u202e" not in out
+
+
+def test_a_sheet_goes_to_the_working_folder_by_its_bare_name(
+    dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ended = recordmill("inspect", dataset, "-n", "2", "--sheet", "sheet.png")
+    assert (ended.code, ended.err) == (0, "")
+    assert Image.open("sheet.png").format == "PNG"
+
+
+def test_the_sheet_shows_each_picture_with_its_boxes(tmp_path: Path) -> None:
+    grey = io.BytesIO()
+    Image.new("RGB", (200, 100), (90, 90, 90)).save(grey, "PNG")
+    box = {f"image/object/bbox/{k}": [v] for k, v in (("xmin", 0.25), ("xmax", 0.75))}
+    box |= {f"image/object/bbox/{k}": [v] for k, v in (("ymin", 0.2), ("ymax", 0.8))}
+    boxed = features(
+        **{"image/encoded": [grey.getvalue()], "image/object/class/text": [b"x"], **box}
+    )
+    damaged = features(image=[jpeg(99, 99)[:900]], label=[3])
+    path = write(tmp_path / "x.tfrecord", [boxed, damaged, b"no example", FOREIGN[0]])
+    ended = recordmill("inspect", path, "--sheet", tmp_path / "sheet.png")
+    assert (ended.code, ended.err) == (0, "")
+    sheet = np.asarray(Image.open(tmp_path / "sheet.png"))
+    grey_pixels = (sheet == 90).all(axis=2)
+    ys, xs = np.nonzero(grey_pixels)
+    assert (xs.max() - xs.min(), ys.max() - ys.min()) == (199, 99)
+    assert 17_000 < grey_pixels.sum() <= 20_000 - 2 * (100 + 60)
+    empty = (sheet == (241, 243, 244)).all(axis=2).sum()
+    assert empty > 1.8 * TILE_SIDE**2
+
+
+DAMAGE = {
+    "cut within a record": (lambda data: data[:-20], "record 1 at byte {second}: the file ends"),
+    "a flipped bit": (
+        lambda data: data[:-9] + bytes([data[-9] ^ 1]) + data[-8:],
+        "record 1 at byte {second}: the checksum of the record's data does not fit",
+    ),
+    "no TFRecord": (lambda data: b"id,label\n" * 99, "record 0 at byte 0: the checksum"),
+}
+
+
+@pytest.mark.parametrize("case", DAMAGE)
+def test_damage_is_told_with_record_and_byte_and_what_is_before_it_is_shown(
+    case: str, tmp_path: Path
+) -> None:
+    damage, told = DAMAGE[case]
+    path = write(tmp_path / "x.tfrecord", FOREIGN)
+    path.write_bytes(damage(path.read_bytes()))
+    ended = recordmill("inspect", path)
+    assert ended.code == 3
+    assert f"{path}: {told.format(second=len(FOREIGN[0]) + 16)}" in ended.err
+    assert "Traceback" not in ended.err
+    assert ("first" in ended.out) == ("record 1" in told)
+
+
+def test_a_damaged_gzip_stream_is_told(tmp_path: Path) -> None:
+    path = write(tmp_path / "x", FOREIGN)
+    path.write_bytes(gzip.compress(path.read_bytes())[:-30])
+    ended = recordmill("inspect", path)
+    assert ended.code == 3
+    assert "the compressed stream is damaged or cut short" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("{folder}/nothing",), "no such file or folder"),
+        (("{folder}",), "holds no file named *tfrecord*"),
+        (("{folder}/x", "-n", "0"), "-n 0: expected"),
+        (("{folder}/x", "--record", "-1"), "--record -1: expected"),
+        (("{folder}/x", "--record", "2"), "--record 2: there are 2 records"),
+        (("{folder}/x", "--sheet", "{folder}/no/folder.png"), ""),
+        (("{folder}/words", "--sheet", "{folder}/s.png"), "none of the 1 records holds a picture"),
+        (("{folder}/x", "--schema", "no_such"), "no_such"),
+        (("{folder}/x", "--what"), "unknown flag --what"),
+    ],
+)
+def test_what_cannot_be_done_is_told(arguments: tuple[str, ...], told: str, tmp_path: Path) -> None:
+    write(tmp_path / "x", FOREIGN)
+    write(tmp_path / "words", [features(a=[b"text"])])
+    ended = recordmill("inspect", *(text.format(folder=tmp_path) for text in arguments))
+    assert ended.code == (2 if told else 0)
+    assert told in ended.err
+
+
+def test_an_empty_file_has_no_records(tmp_path: Path) -> None:
+    (tmp_path / "x.tfrecord").write_bytes(b"")
+    ended = recordmill("inspect", tmp_path)
+    assert (ended.code, ended.err, ended.out) == (0, "", "1 file, no records\n")
+
+
+def test_records_are_held_against_a_schema(dataset: Path, tmp_path: Path) -> None:
+    fits = recordmill("inspect", dataset, "--schema", "image_classification")
+    assert "all 5 records fit schema image_classification" in fits.out
+    record = features(height=[1.5], width=[3, 4], depth=[3], label=[1], extra=[b"x"])
+    path = write(tmp_path / "x.tfrecord", [record, record])
+    out = recordmill("inspect", path, "--schema", "tf_tutorial").out
+    for text in (
+        "'height' is not of kind int64: in 2 of 2 records",
+        "'width' has 2 values, expected 1: in 2 of 2 records",
+        "'image_raw' is missing: in 2 of 2 records",
+        "'extra' is not in schema tf_tutorial: in 2 of 2 records",
+    ):
+        assert text in out
+
+
+def test_it_starts_without_tensorflow(tmp_path: Path) -> None:
+    path = write(tmp_path / "x.tfrecord", FOREIGN)
+    code = (
+        "import sys; from pipelines.command_line import main; "
+        f"assert main(['inspect', {str(path)!r}, '--sheet', {str(tmp_path / 's.png')!r}]) == 0; "
+        "sys.exit('tensorflow' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, timeout=60).returncode == 0

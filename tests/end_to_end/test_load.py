@@ -1,0 +1,326 @@
+"""`load` gives what TFDS and TensorFlow give, record by record, and says what it cannot."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from apache_beam.io.filesystem import CompressionTypes
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.io.localfilesystem import LocalFileSystem
+
+from pipelines.load import class_names, load
+from schemas.errors import ProofError, UsageError
+from tests.end_to_end import readers
+from tests.end_to_end.command import ROOT, published
+from tests.end_to_end.gallery import Picture
+from tests.end_to_end.tables import write_table
+from tests.images import jpeg
+
+SPLITS = ("--splits", "train=0.7,test=0.3", "--num_shards", "train=3,test=1")
+
+
+@pytest.fixture(scope="module")
+def dataset(
+    pictures: list[Picture], folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    rows = [{"image": p.path, "label": p.label} for p in pictures]
+    table = write_table(folder / "load.csv", rows)
+    return published(table, tmp_path_factory.mktemp("load"), *SPLITS)
+
+
+@pytest.fixture(scope="module")
+def lists(pictures: list[Picture], folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    rows = [{"image": p.path, "labels": p.labels} for p in pictures]
+    table = write_table(folder / "lists.jsonl", rows)
+    return published(table, tmp_path_factory.mktemp("lists"), *SPLITS, "--schema", "multi_label")
+
+
+def names(data: tf.data.Dataset) -> list[str]:
+    return [example["image/filename"].decode() for example in data.as_numpy_iterator()]
+
+
+def test_examples_are_those_that_tfds_loads(dataset: Path) -> None:
+    _, expected = readers.loaded(dataset, "train")
+    found = list(load(dataset).as_numpy_iterator())
+    assert len(found) == len(expected) > 5
+    for ours, theirs in zip(found, expected, strict=True):
+        assert ours.keys() == theirs.keys()
+        assert ours["image"].dtype == np.uint8
+        assert np.array_equal(ours["image"], theirs["image"])
+        assert (ours["image/filename"], ours["label"]) == (
+            theirs["image/filename"],
+            theirs["label"],
+        )
+
+
+@pytest.mark.parametrize(
+    "split", ["train", "test", "all", "train[:50%]", "train[2:-1]+test[:2]", "train[1shard]"]
+)
+def test_a_split_is_the_one_of_tfds_in_the_order_of_records(dataset: Path, split: str) -> None:
+    expected = [
+        e["image/filename"].decode()
+        for e in readers.loaded(dataset, split.replace("all", "test+train"))[1]
+    ]
+    data = load(dataset, split, decode=False)
+    assert names(data) == expected
+    assert len(data) == len(expected)
+    if split == "train":
+        assert expected == readers.keys(dataset, "train")
+
+
+def test_shares_have_every_record_once(dataset: Path) -> None:
+    shares = [names(load(dataset, "all", share=(i, 5), decode=False)) for i in range(5)]
+    assert [name for share in shares for name in share] == names(load(dataset, "all", decode=False))
+    assert {len(share) for share in shares} == {2, 3}
+
+
+def epochs_of(dataset: Path, seed: int | None, count: int = 3) -> list[list[str]]:
+    data = load(dataset, "all", shuffle=True, seed=seed, decode=False)
+    return [names(data) for _ in range(count)]
+
+
+def test_a_seed_gives_the_same_orders_each_time_and_another_each_epoch(dataset: Path) -> None:
+    once, again, other = epochs_of(dataset, 7), epochs_of(dataset, 7), epochs_of(dataset, 8)
+    assert once == again
+    assert len({tuple(epoch) for epoch in [*once, *other]}) == 6
+    assert {tuple(sorted(epoch)) for epoch in once} == {
+        tuple(sorted(names(load(dataset, "all", decode=False))))
+    }
+
+
+def test_a_shuffle_without_a_seed_gives_every_record_once_an_epoch(dataset: Path) -> None:
+    expected = sorted(names(load(dataset, "train", decode=False)))
+    data = load(dataset, "train", shuffle=True, shuffle_buffer=2, epochs=3, decode=False)
+    found = names(data)
+    assert len(data) == len(found) == 3 * len(expected)
+    assert sorted(found) == sorted(3 * expected)
+
+
+def test_batches_of_one_size(dataset: Path) -> None:
+    whole = list(load(dataset, "train").as_numpy_iterator())
+    data = load(dataset, "train", batch_size=4, image_size=(10, 14))
+    assert data.element_spec["image"] == tf.TensorSpec((None, 10, 14, 3), tf.uint8)
+    batches = list(data.as_numpy_iterator())
+    assert [len(batch["label"]) for batch in batches] == [4] * (len(whole) // 4) + (
+        [len(whole) % 4] if len(whole) % 4 else []
+    )
+    images = np.concatenate([batch["image"] for batch in batches])
+    for image, example in zip(images, whole, strict=True):
+        expected = tf.image.resize(example["image"], (10, 14), antialias=True)
+        assert np.array_equal(image, np.rint(expected.numpy()).clip(0, 255).astype(np.uint8))
+
+
+def test_a_remainder_can_be_left_out(dataset: Path) -> None:
+    data = load(dataset, "all", batch_size=5, image_size=8, drop_remainder=True)
+    assert data.element_spec["image"].shape == (5, 8, 8, 3)
+    assert len(list(data)) == len(data) == 2
+
+
+def test_pairs_for_keras(dataset: Path) -> None:
+    data = load(dataset, "train", batch_size=4, image_size=8, as_supervised=True)
+    assert [spec.shape.as_list() for spec in data.element_spec] == [[None, 8, 8, 3], [None]]
+    model = tf.keras.Sequential(
+        [tf.keras.layers.Rescaling(1 / 255), tf.keras.layers.Flatten(), tf.keras.layers.Dense(3)]
+    )
+    loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(loss=loss)
+    history = model.fit(data, epochs=2, verbose=0)
+    assert len(history.history["loss"]) == 2
+
+
+def test_class_names(dataset: Path) -> None:
+    assert class_names(dataset) == {"label": ("cat", "horse", "Übermut")}
+
+
+def test_chosen_features_alone(dataset: Path) -> None:
+    data = load(dataset, "train", features=["label"], batch_size=3)
+    labels = [label for batch in data.as_numpy_iterator() for label in batch["label"]]
+    assert list(data.element_spec) == ["label"]
+    assert labels == [e["label"][0] for e in readers.examples(dataset, "train")]
+
+
+@pytest.mark.parametrize("channels", [0, 1, 3])
+def test_channels(dataset: Path, channels: int) -> None:
+    raw = load(dataset, "all", decode=False).as_numpy_iterator()
+    for example, stored in zip(load(dataset, "all", channels=channels), raw, strict=True):
+        expected = tf.io.decode_image(stored["image"], channels, expand_animations=False)
+        assert np.array_equal(example["image"], expected)
+
+
+@pytest.mark.parametrize("decode", [True, False])
+def test_lists_of_any_length_are_ragged(lists: Path, decode: bool) -> None:
+    size = 8 if decode else None
+    data = load(lists, "train", batch_size=4, decode=decode, image_size=size)
+    assert data.element_spec["labels"] == tf.RaggedTensorSpec((None, None), tf.int64, 1)
+    found = [row for batch in data for row in batch["labels"].to_list()]
+    assert found == [e["labels"] for e in readers.examples(lists, "train")]
+    if decode:
+        assert data.element_spec["image"] == tf.TensorSpec((None, 8, 8, 3), tf.uint8)
+    assert [e["labels"].tolist() for e in load(lists, "train").as_numpy_iterator()] == found
+
+
+def test_gzip(pictures: list[Picture], folder: Path, dataset: Path, tmp_path: Path) -> None:
+    zipped = published(folder / "load.csv", tmp_path, *SPLITS, "--compression", "gzip")
+    ours, theirs = (list(load(d, "all").as_numpy_iterator()) for d in (zipped, dataset))
+    assert json.dumps(ours, default=digest) == json.dumps(theirs, default=digest)
+
+
+def digest(value: Any) -> str:
+    data = value if isinstance(value, bytes) else value.tobytes()
+    return hashlib.sha256(data).hexdigest()
+
+
+RAW = """
+features:
+  image: {{kind: bytes, from: "image:bytes"}}
+  id: {{kind: bytes, from: key}}
+{size}
+image: {{format: raw{more}}}
+"""
+SIZED = '  height: {kind: int64, from: "image:height"}\n  width: {kind: int64, from: "image:width"}'
+
+
+@pytest.mark.parametrize(("size", "more"), [(SIZED, ""), ("", ", resize: 9x6 exact, color: rgb")])
+def test_raw_pixels_get_their_shape(
+    pictures: list[Picture], folder: Path, dataset: Path, tmp_path: Path, size: str, more: str
+) -> None:
+    schema = tmp_path / "raw.yaml"
+    schema.write_text(RAW.format(size=size, more=more))
+    raw = published(folder / "load.csv", tmp_path, *SPLITS, "--schema", schema)
+    by_key = {e["image/filename"]: e["image"] for e in load(dataset, "all").as_numpy_iterator()}
+    for example in load(raw, "all").as_numpy_iterator():
+        expected = by_key[example["id"]]
+        if more:
+            assert example["image"].shape == (6, 9, 3)
+        elif example["id"].endswith(b"png"):
+            assert np.array_equal(example["image"], expected)
+        else:  # two decoders of JPEG
+            assert np.abs(example["image"].astype(int) - expected).max() <= 3
+    if more:
+        assert load(raw, "all", batch_size=5).element_spec["image"].shape == (None, 6, 9, 3)
+
+
+def test_raw_pixels_without_a_size_are_told(folder: Path, dataset: Path, tmp_path: Path) -> None:
+    schema = tmp_path / "raw.yaml"
+    schema.write_text(RAW.format(size="", more=""))
+    raw = published(folder / "load.csv", tmp_path, "--schema", schema)
+    with pytest.raises(UsageError, match="image:height"):
+        load(raw)
+    assert len(list(load(raw, decode=False))) == 12
+
+
+def test_pictures_of_many_sizes_make_no_batch(dataset: Path) -> None:
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"image_size=\(height, width\)"):
+        list(load(dataset, "train", batch_size=4))
+
+
+def test_pictures_of_one_size_make_batches(tmp_path: Path) -> None:
+    for number in range(3):
+        (tmp_path / f"{number}.jpg").write_bytes(jpeg(20, 10, number))
+    rows = [{"image": f"{number}.jpg", "label": number} for number in range(3)]
+    dataset = published(write_table(tmp_path / "same.csv", rows), tmp_path)
+    data = load(dataset, batch_size=2)
+    assert data.element_spec["image"] == tf.TensorSpec((None, 10, 20, 3), tf.uint8)
+    assert [len(batch["image"]) for batch in data] == [2, 1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ({"split": "tain"}, "there is no split 'tain'; there are: test, train"),
+        ({"features": ["lable"]}, "did you mean 'label'?"),
+        ({"channels": 4}, "channels=4: expected one of"),
+        ({"image_size": (3,)}, "image_size=(3,): expected (height, width)"),
+        ({"image_size": 0}, "image_size=0"),
+        ({"share": (2, 2)}, "share=(2, 2)"),
+        ({"as_supervised": True, "features": ["label"]}, "leave features out"),
+    ],
+)
+def test_what_cannot_be_is_told(dataset: Path, arguments: dict[str, Any], told: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        load(dataset, **arguments)
+    assert told in str(refused.value)
+
+
+def test_what_is_not_published_is_refused(dataset: Path, tmp_path: Path) -> None:
+    copied = shutil.copytree(dataset, tmp_path / "copied")
+    (copied / "_SUCCESS").unlink()
+    with pytest.raises(ProofError, match="no published dataset, it has no _SUCCESS"):
+        load(copied)
+    (copied / "_SUCCESS").write_text("0" * 64)
+    with pytest.raises(ProofError, match="is not the one that _SUCCESS seals"):
+        load(copied)
+
+
+def test_a_damaged_record_ends_the_reading(dataset: Path, tmp_path: Path) -> None:
+    copied = shutil.copytree(dataset, tmp_path / "copied")
+    shard = readers.shards(copied, "test")[0]
+    data = bytearray(shard.read_bytes())
+    data[-5] ^= 1
+    shard.write_bytes(data)
+    with pytest.raises(tf.errors.DataLossError):
+        list(load(copied, "test"))
+
+
+def test_beam_is_not_loaded_for_local_files(dataset: Path) -> None:
+    code = f"""
+import sys
+from pipelines.load import load
+batches = list(load({str(dataset)!r}, "all", batch_size=4, image_size=8))
+print(len(batches), "apache_beam" in sys.modules)
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert ended.stdout == "3 False\n"
+
+
+def test_a_file_system_of_tensorflow(dataset: Path) -> None:
+    for path in dataset.rglob("*"):
+        if path.is_file():
+            target = f"ram://birds/{path.relative_to(dataset)}"
+            tf.io.gfile.makedirs(os.path.dirname(target))
+            tf.io.gfile.copy(str(path), target)
+    assert names(load("ram://birds/", "all")) == names(load(dataset, "all"))
+    with pytest.raises(ProofError, match="ram://nowhere"):
+        load("ram://nowhere")
+
+
+class OnlyBeam(LocalFileSystem):
+    """This machine's files under a scheme that TensorFlow has no file system for."""
+
+    @classmethod
+    def scheme(cls) -> str:
+        return "onlybeam"
+
+    def open(
+        self,
+        path: str,
+        mime_type: str = "application/octet-stream",
+        compression_type: str = CompressionTypes.AUTO,
+    ) -> Any:
+        return super().open(path.removeprefix("onlybeam:/"), mime_type, compression_type)
+
+    def exists(self, path: str) -> bool:
+        return bool(super().exists(path.removeprefix("onlybeam:/")))
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+def test_a_file_system_of_beam(
+    folder: Path, dataset: Path, tmp_path: Path, compression: str
+) -> None:
+    there = published(folder / "load.csv", tmp_path, *SPLITS, "--compression", compression)
+    url = f"onlybeam:/{there}"
+    assert isinstance(FileSystems.get_filesystem(url), OnlyBeam)
+    for split in ("all", "train[2:-1]"):
+        assert names(load(url, split)) == names(load(dataset, split))
+    with pytest.raises(ProofError):
+        load("onlybeam://nowhere")

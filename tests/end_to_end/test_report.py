@@ -1,0 +1,167 @@
+"""report.html: there after each run, the same for the same data, small, and true to its records."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.end_to_end import readers
+from tests.end_to_end.command import convert, published, recordmill
+from tests.end_to_end.gallery import Picture
+from tests.end_to_end.tables import write_table
+from tests.faulty_dataset import BROKEN, draw
+
+SPLITS = ("--splits", "train=0.5,test=0.5")
+
+
+class Page(HTMLParser):
+    """What can be told of a page without a browser: its texts, its pictures by their alt text."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.texts: list[str] = []
+        self.images: dict[str, Image.Image] = {}
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        given = dict(attrs)
+        if tag == "img":
+            data = base64.b64decode(str(given["src"]).partition("base64,")[2])
+            self.images[str(given["alt"])] = Image.open(io.BytesIO(data))
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+    @property
+    def text(self) -> str:
+        """All of it."""
+        return " ".join(" ".join(self.texts).split())
+
+
+@pytest.fixture(scope="module")
+def table(folder: Path, pictures: list[Picture]) -> Path:
+    rows = [{"image": picture.path, "label": picture.label} for picture in pictures]
+    return write_table(folder / "report.csv", rows)
+
+
+@pytest.mark.parametrize("flags", [(), ("--compression", "gzip")])
+def test_every_sample_is_the_picture_of_its_record(
+    flags: tuple[str, ...], table: Path, pictures: list[Picture], tmp_path: Path
+) -> None:
+    dataset = published(table, tmp_path / "out", *SPLITS, *flags)
+    page = Page(dataset / "report.html")
+    split_of = {key: split for split, keys in readers.splits(dataset).items() for key in keys}
+    by_alt = {f"{p.path}, {p.label}, {split_of[p.path]}": p for p in pictures}
+    assert page.images.keys() == by_alt.keys()
+    for alt, picture in by_alt.items():
+        true = Image.open(io.BytesIO(picture.data)).convert("RGBA")
+        on_white = Image.alpha_composite(Image.new("RGBA", true.size, "white"), true)
+        assert page.images[alt].size == true.size
+        difference = np.asarray(page.images[alt]).astype(int) - np.asarray(on_white)[..., :3]
+        assert abs(difference).mean() < 12
+
+
+def test_two_runs_draw_the_same_report_but_for_what_run_json_holds(
+    tmp_path: Path,
+) -> None:
+    flags = draw(tmp_path / "faults")
+    pages = []
+    for name in ("one", "two"):
+        ended = recordmill("convert", *flags, "--output", tmp_path / name, "--name", "x")
+        assert ended.code == 0, ended.err
+        dataset = tmp_path / name / "x" / "1.0.0"
+        assert json.loads((dataset / "run.json").read_bytes())["warnings"] == []
+        pages.append((dataset / "report.html").read_text(encoding="utf-8"))
+    for volatile in (r'<section id="run".*?</section>', r'<code id="command">.*?</code>'):
+        pages = [re.sub(volatile, "", page, flags=re.DOTALL) for page in pages]
+    pages = [re.sub(r"<dt>took</dt><dd>.*?</dd>", "", page) for page in pages]
+    assert pages[0] == pages[1]
+
+
+def test_a_run_over_its_budget_has_a_report_of_its_rejects_and_no_mark(tmp_path: Path) -> None:
+    flags = draw(tmp_path / "faults")
+    ended = recordmill("convert", *flags[:-1], "0", "--output", tmp_path / "out", "--name", "x")
+    assert ended.code == 4
+    assert "report.html beside it shows them" in ended.err
+    dataset = tmp_path / "out" / "x" / "1.0.0"
+    assert not (dataset / "_SUCCESS").exists()
+    page = Page(dataset / "report.html")
+    assert "Not published" in page.text
+    for reason, count in BROKEN.items():
+        assert f"{reason} {count}" in page.text
+    damaged = [alt for alt in page.images if alt.startswith("What can be decoded of cut")]
+    assert len(damaged) == 6
+    assert f"missing/{'x' * 50}" in page.text
+
+
+def test_a_table_of_numbers_gets_their_ranges(tmp_path: Path) -> None:
+    rows = [{"id": f"r{i}", "x": i / 4 - 9, "name": "<i>&" if i % 2 else ""} for i in range(100)]
+    table = write_table(tmp_path / "table.csv", rows)
+    dataset = published(table, tmp_path / "out", "--schema", "tabular", "--key_column", "id")
+    raw = (dataset / "report.html").read_text(encoding="utf-8")
+    page = Page(dataset / "report.html")
+    assert 'aria-label="x: from -9 to 15.75; most' in raw
+    assert "2 distinct, 0–4 bytes" in page.text
+    assert "<i>&" in page.text
+    assert "img" not in page.tags
+    assert "i" not in page.tags
+
+
+def test_the_command_that_made_it_is_told_without_secrets(table: Path, tmp_path: Path) -> None:
+    flags = ("--s3_secret_access_key=hush", "--s3_access_key_id", "hush", "--seed", "5")
+    dataset = published(table, tmp_path / "out", *flags)
+    run, page = (dataset / "run.json").read_text(), (dataset / "report.html").read_text()
+    assert "hush" not in run + page
+    command = json.loads(run)["command"]
+    assert command[:4] == ["recordmill", "convert", "--input", str(table)]
+    assert command[-2:] == ["--seed", "5"]
+    assert json.loads(run)["throughput"]["records"]
+    assert sum(json.loads(run)["throughput"]["records"]) == json.loads(run)["records"]
+
+
+def test_without_it_the_dataset_is_the_same(table: Path, tmp_path: Path) -> None:
+    with_it = published(table, tmp_path / "with", "--report")
+    without = published(table, tmp_path / "without", "--no_report")
+    assert (with_it / "report.html").exists()
+    assert not (without / "report.html").exists()
+    assert readers.content(with_it) == readers.content(without)
+    assert recordmill("verify", with_it).code == 0
+
+
+def test_it_stays_small_whatever_the_number_of_rows_classes_and_shards(tmp_path: Path) -> None:
+    rows = [{"id": f"r{i}", "label": f"class {i % 3000}", "x": i} for i in range(6_000)]
+    table = write_table(tmp_path / "table.csv", rows)
+    schema = tmp_path / "schema.yaml"
+    schema.write_text(
+        "name: many\nfeatures:\n"
+        "  label: {kind: int64, from: 'column:label', classes: true}\n"
+        "  x: {kind: int64, from: 'column:x'}\n"
+    )
+    flags = ("--schema", schema, "--key_column", "id", "--num_shards", "9", *SPLITS)
+    dataset = published(table, tmp_path / "out", *flags)
+    assert (dataset / "report.html").stat().st_size < 200_000
+    text = Page(dataset / "report.html").text
+    assert "The 100 most frequent and the 100 rarest of 3,000 classes" in text
+    assert "18 shards" in text
+
+
+def test_a_report_that_cannot_be_drawn_is_a_warning(
+    table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipelines.report.write_report.render", lambda content: 1 // 0)
+    ended = convert(table, tmp_path / "out")
+    dataset = tmp_path / "out" / "birds" / "1.0.0"
+    assert ended.code == 0
+    assert "warning: report.html: the page could not be drawn: ZeroDivisionError" in ended.err
+    assert (dataset / "_SUCCESS").exists()
+    assert not (dataset / "report.html").exists()

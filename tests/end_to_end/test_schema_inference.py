@@ -1,0 +1,81 @@
+"""`recordmill schema --infer`: what it writes is taken as a schema, and as a command."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.end_to_end import readers
+from tests.end_to_end.command import published, recordmill
+from tests.end_to_end.gallery import Picture
+from tests.end_to_end.tables import write_table
+
+ROWS: dict[str, Any] = {
+    "classes.csv": lambda n, p: {"file": p.path, "what kind": p.label, "n": n, "x": n / 2},
+    "lists.jsonl": lambda n, p: {"path": p.path, "labels": p.labels, "box": [n, 1.5]},
+    "typed.parquet": lambda n, p: {"image": p.path, "label": n % 3, "ok": n > 3, "raw": b"\xff"},
+    "tabular.tsv": lambda n, p: {"a": n, "b": n / 3, "c: #d": p.label, "e": "" if n % 2 else n},
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_the_guess_converts_its_table(
+    pictures: list[Picture], folder: Path, tmp_path: Path, name: str
+) -> None:
+    rows = [ROWS[name](n, p) for n, p in enumerate(pictures)]
+    table = write_table(folder / name, rows)
+    ended = recordmill("schema", "--infer", table)
+    assert (ended.code, ended.err) == (0, "")
+    schema = tmp_path / "guessed.yaml"
+    schema.write_text(ended.out)
+
+    dataset = published(table, tmp_path, "--schema", schema)
+    examples = readers.examples(dataset, "train")
+    column, image = next(iter(rows[0])), "image" in examples[0]
+    assert len(examples) == 12
+    assert image == (name != "tabular.tsv")
+    assert set(rows[0]) - {column} <= {name.removesuffix("/value") for name in examples[0]}
+    if image:
+        assert {e["image"][0] for e in examples} == {p.data for p in pictures}
+        assert {(e["height"][0], e["width"][0]) for e in examples} == {
+            (p.height, p.width) for p in pictures
+        }
+
+    commands = [line for line in ended.out.splitlines() if "recordmill convert" in line]
+    presets = [shlex.split(line.lstrip("# "))[3] for line in commands]
+    assert (
+        presets
+        == {
+            "classes.csv": ["image_classification", "landmark", "tf_slim", "tf_tutorial"],
+            "lists.jsonl": ["multi_label"],
+            "typed.parquet": ["image_classification", "landmark", "tf_slim", "tf_tutorial"],
+            "tabular.tsv": ["tabular"],
+        }[name]
+    )
+    words = shlex.split(commands[0].lstrip("# "))[1:]
+    assert recordmill(*words, "--dry_run").code == 0
+
+
+def test_it_tells_where_it_has_looked(pictures: list[Picture], folder: Path) -> None:
+    rows = [{"file": f"/nowhere/{n}.jpg", "label": n} for n in range(3)]
+    table = write_table(folder / "lost.csv", rows)
+    ended = recordmill("schema", "--infer", table)
+    assert f"# Guessed from the first 3 rows of {table}: check it before you use it." in ended.out
+    assert "none of the first 3 can be opened: check --image_root" in ended.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--infer", "nowhere.csv"), "no such file"),
+        (("--infer", "a.csv", "tabular"), "not allowed with"),
+        ((), "is required"),
+    ],
+)
+def test_what_cannot_be_is_told(arguments: tuple[str, ...], told: str) -> None:
+    ended = recordmill("schema", *arguments)
+    assert (ended.code, ended.out) == (2, "")
+    assert told in ended.err

@@ -1,0 +1,116 @@
+"""Mistakes that users make, and the whole of what they are told: what, where, and what to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end.command import recordmill
+from tests.images import jpeg
+
+CONVERT = "convert --input good.csv --output out --name birds"
+PRESETS = (
+    "captioning, image_classification, image_sequence, landmark, multi_label, object_detection, "
+    "segmentation, tabular, tf_slim, tf_tutorial"
+)
+MISTAKES = {
+    "covert --input good.csv": "argument COMMAND: invalid choice: 'covert' (choose from 'convert', "
+    "'verify', 'diff', 'inspect', 'schema', 'completion') (did you mean 'convert'?); "
+    "see recordmill --help",
+    f"{CONVERT} --split train=1": "unknown flag --split (did you mean '--splits'?); "
+    "see recordmill convert --help",
+    f"{CONVERT} --num-shards 3": "unknown flag --num-shards (did you mean '--num_shards'?); "
+    "see recordmill convert --help",
+    "verify out --decod": "unknown flag --decod (did you mean '--decode'?); "
+    "see recordmill verify --help",
+    f"{CONVERT} other.csv": "other.csv: belongs to no flag; quote values with blanks and patterns, "
+    "and say each table by an --input of its own; see recordmill convert --help",
+    f"{CONVERT} --columns label=class": "feature 'label': good.csv has no column 'class'; it has: "
+    "image, label; name it with --columns label=COLUMN",
+    f"{CONVERT} --key_column imag": "--key_column imag: good.csv has no column 'imag' "
+    "(did you mean 'image'?); it has: image, label",
+    "convert --input goood.csv --output out --name birds": "--input goood.csv: no such file "
+    "(did you mean 'good.csv'?); check the path and its permissions",
+    "convert --input s3:/b/t.csv --output out --name birds": "--input s3:/b/t.csv: no such file "
+    "(did you mean s3://b/t.csv?); check the path and its permissions",
+    "convert --input good.csv --output good.csv --name birds": "--output: good.csv/birds/1.0.0 "
+    "cannot be made: Not a directory, good.csv is a file; choose a folder that can be written to",
+    "convert --input empty.csv --output out --name birds": "--input empty.csv: the file is empty; "
+    "expected a table: write it anew",
+    "convert --input header.csv --output out --name birds": "--input header.csv: has a header, but "
+    "no rows; add some",
+    "convert --input folder --output out --name birds": "--input folder: is a folder without a "
+    "picture; expected pictures in folders named for their classes, or a table",
+    f"{CONVERT} --schema tf_slimm": "--schema tf_slimm: no preset has this name and no file is "
+    f"there (did you mean 'tf_slim'?); expected a YAML file or one of: {PRESETS}",
+    f"{CONVERT} --schema typo.yaml": "typo.yaml:3:10: at features > image > from: there is no key "
+    "'fron' (did you mean 'from'?)",
+    f"{CONVERT} --splits train=0.8,test=-0.2": "--splits train=0.8,test=-0.2: split weights must "
+    "not be negative, and one must be above 0",
+    f"{CONVERT} --splits train=80%,test=20%": "--splits train=80%,test=20%: expected numbers, as "
+    "in train=0.9,validation=0.1",
+    f"{CONVERT} --max_rejects 0.5": "--max_rejects 0.5: expected a number of rows or a percentage "
+    "like 0.5%, got '0.5'",
+    f"{CONVERT} --shard_size big": "--shard_size big: expected a size above 0, as in 128MiB",
+    "convert --input good.csv --output out --name my-birds": "--name my-birds: expected letters, "
+    "digits and _, beginning with a letter",
+    f"{CONVERT} --version 1.1": "--version 1.1: expected three numbers, as in 1.0.0",
+    f"{CONVERT} --labels good.csv": "--labels PATTERN and --join_on COLUMN go together; give both",
+    f"{CONVERT} --image max_size=512": "--image max_size: no such setting (did you mean "
+    "'max_side'?); there are: column, orientation, color, alpha, bit_depth, format, quality, "
+    "max_side, resize, animated, max_pixels, min_side, strip_metadata, unsupported, timeout",
+    f"{CONVERT} --runner FlinkRuner": "--runner=FlinkRuner: no such runner (did you mean "
+    "'FlinkRunner'?); there are: DirectRunner, PrismRunner, FlinkRunner, SparkRunner, "
+    "DataflowRunner",
+    f"{CONVERT} --base folder": "--base folder: no published dataset, it has no _SUCCESS; expected "
+    "DIR/NAME/VERSION of one that recordmill convert has published",
+    "convert --input good.csv --output mine --name birds": "mine/birds/1.0.0: holds 'thesis.txt', "
+    "which is no part of a dataset; choose another --output, --name or --version, or move it away",
+    "inspect nowhere": "nowhere: no such file or folder; expected TFRecord files, or a dataset",
+}
+"""What is typed, and the answer. In tests/crash: a full disk, a folder that may not be written
+to, and Ctrl-C; below: rejects, and a dataset that is there."""
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working folder with a good table, and some things that are none."""
+    monkeypatch.chdir(tmp_path)
+    for number in (1, 2):
+        Path(f"{number}.jpg").write_bytes(jpeg(seed=number))
+    Path("good.csv").write_text("image,label\n1.jpg,cat\n2.jpg,dog\n")
+    Path("gone.csv").write_text("image,label\n1.jpg,cat\nnowhere.jpg,dog\n")
+    Path("empty.csv").touch()
+    Path("header.csv").write_text("image,label\n")
+    Path("typo.yaml").write_text("name: x\nfeatures:\n  image: {kind: bytes, fron: image:bytes}\n")
+    Path("folder").mkdir()
+    Path("mine/birds/1.0.0").mkdir(parents=True)
+    Path("mine/birds/1.0.0/thesis.txt").touch()
+    return tmp_path
+
+
+@pytest.mark.parametrize("typed", MISTAKES)
+def test_a_mistake_is_answered_with_its_remedy(typed: str, here: Path) -> None:
+    ended = recordmill(*typed.split())
+    assert ended.err == f"recordmill: {MISTAKES[typed]}\n"
+    assert (ended.code, ended.out) == (2, "")
+    assert not Path("out").exists()
+
+
+def test_rows_that_were_rejected_and_a_dataset_that_is_there(here: Path) -> None:
+    flags = ("--output", "out", "--name", "birds")
+    ended = recordmill("convert", "--input", "gone.csv", *flags)
+    assert ended.code == 4
+    assert ended.err.splitlines()[-1] == (
+        "recordmill: not published: 1 of 2 rows were rejected (1 read_error), --max_rejects allows "
+        "0; each is in out/birds/1.0.0/rejects with its reason, report.html beside it shows them: "
+        "mend them, or raise --max_rejects"
+    )
+    assert recordmill("convert", "--input", "good.csv", *flags).code == 0
+    ended = recordmill("convert", "--input", "good.csv", *flags)
+    assert (ended.code, ended.err) == (
+        5,
+        "recordmill: out/birds/1.0.0: a published dataset is there; raise --version, or choose "
+        "--if_exists skip to keep it or --if_exists replace to write it anew\n",
+    )

@@ -1,0 +1,114 @@
+"""A run that began tells in run.json how it ended; one that was refused before writes nothing."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines import convert as conversion
+from pipelines.interrupt import Interrupt
+from tests.end_to_end.command import ROOT, Ended, convert, published
+from tests.end_to_end.tables import write_table
+
+FLAGS = ("--schema", "tabular", "--key_column", "n", "--no_report")
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    """Four rows, two of which have one key."""
+    rows = [{"n": i, "x": "y"} for i in (1, 2, 3, 3)]
+    return write_table(tmp_path / "t.csv", rows)
+
+
+def told(ended: Ended, output: Path) -> tuple[int, str, int]:
+    """Returns the exit code, and state and exit code as run.json tells them; no traceback."""
+    assert "Traceback" not in ended.err
+    run: dict[str, Any] = json.loads((output / "birds/1.0.0/run.json").read_bytes())
+    assert run["message"] == ("" if run["state"] == "published" else run["message"])
+    assert run["state"] == "published" or run["message"] in ended.err
+    return ended.code, run["state"], run["exit_code"]
+
+
+@pytest.mark.parametrize("budget", ["0", "24%", "duplicate_key=0,truncated=9", "9,duplicate_key=0"])
+def test_more_rejects_than_allowed(table: Path, tmp_path: Path, budget: str) -> None:
+    ended = convert(table, tmp_path / "out", *FLAGS, "--max_rejects", budget)
+    assert told(ended, tmp_path / "out") == (4, "failed", 4)
+    over = ", exceeded by duplicate_key" if "=" in budget else ""
+    assert f"(1 duplicate_key), --max_rejects allows {budget}{over}; each is in" in ended.err
+
+
+@pytest.mark.parametrize("budget", ["1", "25%", "duplicate_key=25%", "1,duplicate_key=1"])
+def test_as_many_rejects_as_allowed(table: Path, tmp_path: Path, budget: str) -> None:
+    ended = convert(table, tmp_path / "out", *FLAGS, "--max_rejects", budget)
+    assert told(ended, tmp_path / "out") == (0, "published", 0)
+
+
+def test_a_failure_of_the_engine(
+    table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise MemoryError("no more")
+
+    monkeypatch.setattr(conversion, "build", fail)
+    assert told(convert(table, tmp_path / "out", *FLAGS), tmp_path / "out") == (1, "failed", 1)
+
+
+def test_a_signal(table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(conversion, "build", interrupt)
+    monkeypatch.setattr(Interrupt, "number", 15, raising=False)
+    ended = convert(table, tmp_path / "out", *FLAGS)
+    assert ended.code in (1, 130, 143)
+    assert told(ended, tmp_path / "out")[1] in ("interrupted", "failed")
+
+
+def test_what_is_refused_before_it_begins_writes_nothing(table: Path, tmp_path: Path) -> None:
+    for flags, code in ((("--schema", "nothing"), 2), (("--split_column", "z"), 2)):
+        ended = convert(table, tmp_path / "out", *flags)
+        assert (ended.code, "Traceback" in ended.err) == (code, False)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_dataset_that_is_there_keeps_its_own_run_json(table: Path, tmp_path: Path) -> None:
+    dataset = published(table, tmp_path / "out", *FLAGS, "--max_rejects", "1")
+    before = (dataset / "run.json").read_bytes()
+    assert convert(table, tmp_path / "out", *FLAGS).code == 5
+    assert convert(table, tmp_path / "out", *FLAGS, "--if_exists", "skip").code == 0
+    assert (dataset / "run.json").read_bytes() == before
+
+
+ABORTS_AT_EXIT = """
+import ctypes, sys
+from pipelines.__main__ import main
+
+libc = ctypes.CDLL(None)
+libc.__cxa_atexit(libc.abort, None, None)
+sys.argv = ["recordmill", *{arguments!r}]
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["schema", "image_classification"], 0, "image_classification"),
+        (["schema", "no_such_schema"], 2, "no_such_schema"),
+        (["verify", "nowhere"], 3, "nowhere"),
+    ],
+)
+def test_what_libraries_do_at_the_end_changes_neither_code_nor_words(
+    arguments: list[str], code: int, said: str
+) -> None:
+    """As a thread of TensorFlow's does now and then, which no test can wait for."""
+    program = ABORTS_AT_EXIT.format(arguments=arguments)
+    command = [sys.executable, "-c", program]
+    ended = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120)
+    assert ended.returncode == code, ended.stderr
+    assert said in ended.stdout + ended.stderr

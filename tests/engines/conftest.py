@@ -1,0 +1,71 @@
+"""What the tests on engines share, and the table that they print."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import pytest
+
+from tests.engines.conversion import convert
+from tests.engines.inputs import KINDS
+
+
+@dataclass
+class Line:
+    """A line of the table: an engine and a mode, and what came of it."""
+
+    engine: str
+    mode: str
+    kind: str
+    seconds: float
+    shuffled: float | None
+    digest: str
+    books: str
+
+    def cells(self) -> list[str]:
+        """Returns the line as text."""
+        shuffled = "-" if self.shuffled is None else f"{self.shuffled:,.0f}"
+        where = [self.engine, self.mode, self.kind, f"{self.seconds:.0f}", shuffled]
+        return [*where, f"`{self.digest}`", self.books]
+
+
+LINES: list[Line] = []
+"""The table, as far as it has come."""
+
+HEADER = ("engine", "Python workers", "input", "seconds", "shuffled B/row", "shards", "books")
+
+
+@dataclass(frozen=True)
+class Case:
+    """An input and what the DirectRunner made of it."""
+
+    kind: str
+    flags: tuple[str, ...]
+    expected: Path
+
+
+@pytest.fixture(scope="session")
+def cases(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Case]:
+    """Gives an input of each kind, converted by the DirectRunner; each is made once."""
+
+    @lru_cache
+    def case(kind: str) -> Case:
+        flags = KINDS[kind](tmp_path_factory.mktemp(kind))
+        ended = convert(tmp_path_factory.mktemp(f"{kind}-direct") / "out", *flags)
+        return Case(kind, flags, ended.dataset)
+
+    return case
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Prints the table as the README shows it."""
+    if LINES:
+        rule = ["---", "---", "---", "---:", "---:", "---", "---"]
+        lines = sorted(LINES, key=lambda line: line.kind, reverse=True)  # a digest for each kind
+        rows = [HEADER, rule, *(line.cells() for line in lines)]
+        terminalreporter.section("engines")
+        for cells in rows:
+            terminalreporter.write_line(f"| {' | '.join(cells)} |")

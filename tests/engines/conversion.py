@@ -1,0 +1,111 @@
+"""One conversion by the real command, and what is to be the same on every engine."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.end_to_end import readers
+from tests.engines.inputs import PLACEMENT
+
+ROOT = Path(__file__).parents[2]
+_SECONDS = 900  # a minute where nothing else runs
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a conversion ended.
+
+    Attributes:
+        code: exit code.
+        seconds: of the whole command.
+        told: on both outputs.
+        dataset: where it is, or would be.
+    """
+
+    code: int
+    seconds: float
+    told: str
+    dataset: Path
+
+
+class Conversion:
+    """`recordmill convert` in a process of its own, with all that it starts."""
+
+    def __init__(self, output: Path, flags: Sequence[str]) -> None:
+        """Starts it."""
+        self.dataset = output / "pics" / "1.0.0"
+        self._log = output.with_suffix(".log")
+        self._began = time.monotonic()
+        output.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-m", "pipelines", "convert", "--output", str(output)]
+        environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
+        with self._log.open("w") as log:
+            self._process = subprocess.Popen(
+                [*command, "--name", "pics", *PLACEMENT, *flags],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=ROOT,
+                env=environment,
+                start_new_session=True,
+            )
+        self.pid = self._process.pid
+
+    def running(self) -> bool:
+        """Returns whether it has not ended."""
+        return self._process.poll() is None
+
+    def wait(self) -> Ended:
+        """Waits for its end."""
+        try:
+            code = self._process.wait(_SECONDS)
+        finally:
+            self.kill()
+        seconds = time.monotonic() - self._began
+        return Ended(code, seconds, self._log.read_text(), self.dataset)
+
+    def kill(self) -> None:
+        """Kills it with all that it started, job servers included."""
+        try:
+            os.killpg(self.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            return
+        self._process.wait()
+
+
+def convert(output: Path, *flags: str) -> Ended:
+    """Runs a conversion, which has to succeed."""
+    ended = Conversion(output, flags).wait()
+    assert ended.code == 0, ended.told
+    return ended
+
+
+def assert_the_same(dataset: Path, expected: Path) -> None:
+    """Asserts that a dataset is another, to the byte, with no file more."""
+    assert readers.content(dataset) == readers.content(expected)
+    names = [{str(path.relative_to(d)) for path in d.rglob("*")} for d in (dataset, expected)]
+    assert names[0] == names[1]
+
+
+def shard_digest(dataset: Path) -> str:
+    """Returns one digest of all shards: of their names and contents."""
+    digest = hashlib.sha256()
+    for name, data in sorted(readers.shard_bytes(dataset).items()):
+        digest.update(f"{name} {hashlib.sha256(data).hexdigest()}\n".encode())
+    return digest.hexdigest()[:16]
+
+
+def books(dataset: Path) -> str:
+    """Returns the books of a dataset: rows read = written + rejected + dropped."""
+    found = json.loads((dataset / "manifest.json").read_bytes())["input"]
+    parts = [found["records"], found["rejected"], found["duplicates"]]
+    assert found["rows"] == sum(parts)
+    return f"{found['rows']:,} = {' + '.join(f'{part:,}' for part in parts)}"

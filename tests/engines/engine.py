@@ -1,0 +1,152 @@
+"""Starts and stops real engines for the tests, and reads their own metrics."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = ROOT / "deploy" / "local" / "engine.sh"
+_START_SECONDS = 900  # the first one downloads
+_PORTS = 5
+
+
+@dataclass(frozen=True)
+class Engine:
+    """An engine of `deploy/local/engine.sh`, in a place of its own.
+
+    Attributes:
+        name: as the script has it.
+        folder: for its logs and process ids.
+        port: where it answers.
+        workers: where the pool of worker processes listens; None for workers in the command.
+        memory: of a task manager, or an executor.
+        retries: of a task that fails.
+    """
+
+    name: str
+    folder: Path
+    port: int
+    workers: int | None
+    memory: str = "1g"
+    retries: int = 3
+
+    def start(self) -> tuple[str, ...]:
+        """Starts what does not run; returns the Beam options to use: its last line."""
+        flags = ("--workers",) if self.workers else ()
+        told = self._script("start", *flags).stdout.splitlines()[-1]
+        return tuple(shlex.split(told))
+
+    def stop(self) -> None:
+        """Stops it; no process may stay."""
+        before = self.processes()
+        self._script("stop")
+        _, alive = psutil.wait_procs(before, timeout=10)
+        assert not alive, alive
+        assert self._script("status", check=False).returncode == 1 or self.name == "prism"
+
+    def processes(self) -> list[psutil.Process]:
+        """Returns every process of it: those that were launched, and their children."""
+        found = [psutil.Process(pid) for pid in self.pids().values()]
+        return [each for one in found for each in (one, *one.children(recursive=True))]
+
+    def pids(self) -> dict[str, int]:
+        """Returns the processes that were launched: name to id."""
+        files = (self.folder / self.name).glob("*.pid")
+        found = {file.stem: int(file.read_text().split()[0]) for file in files}
+        return {name: pid for name, pid in found.items() if psutil.pid_exists(pid)}
+
+    def child(self, name: str, text: str) -> psutil.Process:
+        """Returns the youngest process below one that has a text in its command line."""
+        below = psutil.Process(self.pids()[name]).children(recursive=True)
+        return max(
+            (process for process in below if text in " ".join(process.cmdline())),
+            key=lambda process: process.create_time(),
+        )
+
+    def _script(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        environment = {
+            **os.environ,
+            "PYTHON": sys.executable,
+            "RECORDMILL_RUN": str(self.folder),
+            "ENGINE_PORT": str(self.port),
+            "ENGINE_MEMORY": self.memory,
+            "ENGINE_RETRIES": str(self.retries),
+            "WORKER_PORT": str(self.workers or 0),
+        }
+        command = [str(SCRIPT), arguments[0], self.name, *arguments[1:]]
+        ended = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=_START_SECONDS
+        )
+        assert not check or ended.returncode == 0, ended.stderr
+        return ended
+
+
+def free_ports(number: int = _PORTS) -> int:
+    """Returns the first of some ports in a row that are free."""
+    for port in range(20_000 + os.getpid() % 20_000, 60_000, number):
+        if all(_is_free(port + i) for i in range(number)):
+            return port
+    raise AssertionError("no free ports")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as tried:
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        return tried.connect_ex(("127.0.0.1", port)) != 0
+
+
+def shuffled_on_flink(port: int) -> int:
+    """Returns the bytes that the last finished job of a Flink cluster shuffled.
+
+    That is, what those of its vertices read that have an input by key, or dealt out anew.
+    """
+    jobs = _get(f"http://127.0.0.1:{port}/jobs/overview")["jobs"]
+    last = max((job for job in jobs if job["state"] == "FINISHED"), key=lambda job: job["end-time"])
+    job = _get(f"http://127.0.0.1:{port}/jobs/{last['jid']}")
+    shuffling = {
+        node["id"]
+        for node in job["plan"]["nodes"]
+        if any(
+            edge["ship_strategy"] not in ("FORWARD", "Forward", "BROADCAST", "Broadcast")
+            for edge in node.get("inputs", ())
+        )
+    }
+    return sum(v["metrics"]["read-bytes"] for v in job["vertices"] if v["id"] in shuffling)
+
+
+def shuffled_on_spark(event_log: Path) -> int:
+    """Returns the bytes that the tasks in a Spark event log wrote for shuffles."""
+    return sum(
+        event["Task Metrics"]["Shuffle Write Metrics"]["Shuffle Bytes Written"]
+        for event in _events(event_log)
+        if event["Event"] == "SparkListenerTaskEnd" and "Task Metrics" in event
+    )
+
+
+def _events(folder: Path) -> Iterator[dict[str, Any]]:
+    for file in folder.iterdir():
+        for line in file.read_text(encoding="utf-8").splitlines():
+            yield json.loads(line)
+
+
+def _get(url: str) -> Any:
+    with urllib.request.urlopen(url, timeout=10) as answer:  # noqa: S310 - our own cluster
+        return json.load(answer)
+
+
+def running_on_flink(port: int) -> bool:
+    """Returns whether a Flink cluster has a job that has not ended."""
+    jobs = _get(f"http://127.0.0.1:{port}/jobs/overview")["jobs"]
+    return any(job["state"] not in ("FINISHED", "FAILED", "CANCELED") for job in jobs)

@@ -1,0 +1,117 @@
+"""What the engines convert: tables and pictures made by code, with faults of every common kind.
+
+A further kind of input is one more function in `KINDS`: it makes its files below a folder, and
+returns the flags of `recordmill convert` for them.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import tarfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tests.images import jpeg, picture, png
+
+ROWS = 2_400
+DIFFERENT = 1_900
+REASONS = {"empty_file", "missing_value", "not_an_image", "truncated"}
+"""Of rejects, whatever the kind of input."""
+
+PLACEMENT = (
+    *("--splits", "train=0.7,validation=0.2,test=0.1"),
+    *("--num_shards", "train=6,validation=2,test=1", "--max_rejects", "10%"),
+)
+
+
+def files(folder: Path) -> tuple[str, ...]:
+    """A CSV table that names pictures."""
+    with (folder / "labels.csv").open("w", newline="", encoding="utf-8") as stream:
+        writer = csv.DictWriter(stream, ["image", "label"])
+        writer.writeheader()
+        writer.writerows(rows(folder))
+    return ("--input", str(folder / "labels.csv"))
+
+
+def embedded(folder: Path) -> tuple[str, ...]:
+    """A Parquet table of pictures themselves; of those that are the same, one is kept."""
+    listed = [
+        {
+            "image": {"bytes": _content(folder / "drawn" / row["image"]), "path": row["image"]},
+            "label": row["label"] or None,
+        }
+        for row in rows(folder / "drawn")
+    ]
+    table = pa.Table.from_pylist(listed)
+    pq.write_table(table, folder / "labels.parquet", row_group_size=500)
+    return ("--input", str(folder / "labels.parquet"), "--deduplicate", "content")
+
+
+def tars(folder: Path) -> tuple[str, ...]:
+    """Some tars of pictures, each with its label beside it."""
+    for number, listed in enumerate(_parts(list(rows(folder / "drawn")))):
+        with tarfile.open(folder / f"part-{number}.tar", "w") as tar:
+            for row in listed:
+                picture = folder / "drawn" / row["image"]
+                _add(tar, row["image"], _content(picture))
+                _add(tar, str(Path(row["image"]).with_suffix(".cls")), row["label"].encode())
+    return ("--input", str(folder / "part-*.tar"))
+
+
+def _parts(listed: list[dict[str, str]]) -> list[list[dict[str, str]]]:
+    each = len(listed) // 4
+    return [listed[start : start + each] for start in range(0, len(listed), each)]
+
+
+def _content(picture: Path) -> bytes | None:
+    return picture.read_bytes() if picture.exists() else None
+
+
+def _add(tar: tarfile.TarFile, name: str, data: bytes | None) -> None:
+    if data is not None:
+        member = tarfile.TarInfo(name)
+        member.size = len(data)
+        tar.addfile(member, io.BytesIO(data))
+
+
+KINDS: dict[str, Callable[[Path], tuple[str, ...]]] = {
+    "files": files,
+    "embedded": embedded,
+    "tars": tars,
+}
+MISSING = {"files": "read_error", "embedded": "read_error", "tars": "malformed_row"}
+"""What a picture that is not there is rejected for."""
+
+
+def rows(folder: Path, number: int = ROWS) -> Iterator[dict[str, str]]:
+    """Yields the rows of a table, and draws a picture for each."""
+    (folder / "pictures").mkdir(parents=True)
+    for i in range(number):
+        name = f"pictures/{i:05d}.{'jpg' if i % 4 else 'png'}"
+        data = faulty(i, draw(i % DIFFERENT))
+        if data is not None:
+            (folder / name).write_bytes(data)
+        yield {"image": name, "label": "" if i % 113 == 112 else f"class {i % 7}"}
+
+
+def draw(i: int) -> bytes:
+    """Returns a small picture; one of each hundred has to be encoded anew."""
+    width, height = 24 + i % 17, 20 + i % 13
+    if i % 100 == 50:
+        return picture("GIF", width, height, i, "P")
+    return (jpeg if i % 4 else png)(width, height, i)
+
+
+def faulty(i: int, data: bytes) -> bytes | None:
+    """Returns what is on disk of a picture: some are cut short, empty, texts, or missing."""
+    if i % 97 == 96:
+        return data[: len(data) // 2]
+    if i % 101 == 100:
+        return b""
+    if i % 103 == 102:
+        return b"no picture"
+    return None if i % 89 == 88 else data

@@ -1,0 +1,130 @@
+"""The same bytes on every engine, in every mode, whatever the input."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end import readers
+from tests.engines.conftest import LINES, Case, Line
+from tests.engines.conversion import Ended, assert_the_same, books, convert, shard_digest
+from tests.engines.engine import Engine, free_ports, shuffled_on_flink, shuffled_on_spark
+from tests.engines.inputs import KINDS, MISSING, REASONS, ROWS
+
+Cases = Callable[[str], Case]
+
+MAX_SHUFFLED = 1_000
+"""Bytes for each row."""
+
+DIRECT = {
+    "one, in the command": (),
+    "two threads": ("--direct_running_mode=multi_threading", "--direct_num_workers=2"),
+    "two processes": ("--direct_running_mode=multi_processing", "--direct_num_workers=2"),
+}
+DIRECT_KINDS = {"one, in the command": KINDS, "two threads": ["files"], "two processes": KINDS}
+PROGRESS = re.compile(
+    r"^\d+ s: (reading|surveying|placing|writing|verifying), [1-9][\d,]*( of [\d,]+)? rows, "
+    r"\d+ rejected$",
+    re.MULTILINE,
+)
+"""A line that tells how far the workers are, wherever they run."""
+
+THREADS, PROCESSES = "threads of the command", "processes"
+ENGINES = {
+    ("prism", THREADS): KINDS,
+    ("flink-1.20", THREADS): ["files", "embedded"],
+    ("flink-1.20", PROCESSES): ["files"],
+    ("spark", THREADS): ["files", "tars"],
+    ("spark", PROCESSES): ["files"],
+}
+"""Which kinds of input each engine converts in which mode: a minute each, so not all of all."""
+
+
+@dataclass(frozen=True)
+class Running:
+    """An engine that runs, and the flags to use it by."""
+
+    engine: Engine
+    mode: str
+    flags: tuple[str, ...]
+
+
+@pytest.fixture(scope="module")
+def running(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Running]:
+    """Each engine, one after the other."""
+    name, mode = request.param
+    port = free_ports()
+    workers = port + 4 if mode == PROCESSES else None
+    engine = Engine(name, tmp_path_factory.mktemp("engine"), port, workers)
+    try:
+        yield Running(engine, mode, engine.start())
+    finally:
+        engine.stop()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_input_has_three_splits_and_rejects_of_every_reason(kind: str, cases: Cases) -> None:
+    case = cases(kind)
+    manifest = json.loads((case.expected / "manifest.json").read_bytes())
+    assert set(manifest["splits"]) == {"train", "validation", "test"}
+    assert manifest["input"]["rows"] == ROWS
+    found = {reason for _, _, reason in readers.reject_reasons(case.expected)}
+    assert found == REASONS | {MISSING[kind]}
+    assert manifest["input"]["records"] > 1_700
+
+
+@pytest.mark.parametrize(
+    ("kind", "mode"), [(kind, mode) for mode, kinds in DIRECT_KINDS.items() for kind in kinds]
+)
+def test_the_direct_runner(kind: str, mode: str, cases: Cases, tmp_path: Path) -> None:
+    case = cases(kind)
+    ended = convert(tmp_path / "out", *case.flags, *DIRECT[mode])
+    check(ended, case, "DirectRunner", mode, None)
+
+
+@pytest.mark.parametrize(
+    ("running", "kind"),
+    [(engine, kind) for engine, kinds in ENGINES.items() for kind in kinds],
+    indirect=["running"],
+    ids=str,
+)
+def test_an_engine(running: Running, kind: str, cases: Cases, tmp_path: Path) -> None:
+    case = cases(kind)
+    events = tmp_path / "events"
+    events.mkdir()
+    ended = convert(tmp_path / "out", *case.flags, *running.flags, *_logging(running, events))
+    shuffled: Callable[[], int | None] = {
+        "prism": lambda: None,
+        "flink-1.20": lambda: shuffled_on_flink(running.engine.port),
+        "spark": lambda: shuffled_on_spark(events),
+    }[running.engine.name]
+    check(ended, case, running.engine.name, running.mode, shuffled())
+    assert running.mode == THREADS or PROGRESS.search(ended.told), ended.told
+    run = json.loads((ended.dataset / "run.json").read_bytes())
+    assert f"--runner={run['runner']}" in running.flags
+
+
+def check(ended: Ended, case: Case, engine: str, mode: str, shuffled: int | None) -> None:
+    """Asserts that a dataset is what it has to be, and notes it in the table."""
+    each = None if shuffled is None else shuffled / ROWS
+    digest, told = shard_digest(ended.dataset), books(ended.dataset)
+    LINES.append(Line(engine, mode, case.kind, ended.seconds, each, digest, told))
+    assert_the_same(ended.dataset, case.expected)
+    assert each is None or 0 < each <= MAX_SHUFFLED
+    assert "Traceback" not in ended.told
+    assert "ERROR" not in ended.told
+
+
+def _logging(running: Running, folder: Path) -> tuple[str, ...]:
+    """Returns the flags by which Spark keeps its own metrics."""
+    if running.engine.name != "spark":
+        return ()
+    settings = ("enabled=true", f"dir={folder}")
+    return tuple(f"--job_server_jvm_property=-Dspark.eventLog.{one}" for one in settings)

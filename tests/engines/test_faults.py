@@ -1,0 +1,178 @@
+"""What breaks in mid-write: with retries the bytes are the same; without, nothing is published."""
+
+from __future__ import annotations
+
+import csv
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.end_to_end.command import recordmill
+from tests.engines.conversion import Conversion, Ended, assert_the_same, convert
+from tests.engines.engine import Engine, free_ports, running_on_flink
+from tests.engines.inputs import rows
+from tests.engines.pause import Pause
+
+Begin = Callable[..., Conversion]
+
+ROWS = 300
+PICTURE = "pictures/00001.jpg"
+
+
+def kill_task_manager(engine: Engine) -> None:
+    process = psutil.Process(engine.pids()["taskmanager"])
+    process.kill()
+    process.wait(timeout=30)
+    engine.start()
+
+
+def kill_executor(engine: Engine) -> None:
+    engine.child("worker", "CoarseGrainedExecutorBackend").kill()
+
+
+def kill_worker(engine: Engine) -> None:
+    engine.child("workers", "sdk_worker_main").kill()
+
+
+FAULTS: dict[str, tuple[str, bool, Callable[[Engine], None]]] = {
+    "a task manager of Flink": ("flink-1.20", False, kill_task_manager),
+    "a worker process on Flink": ("flink-1.20", True, kill_worker),
+    "an executor of Spark": ("spark", False, kill_executor),
+    "a worker process on Spark": ("spark", True, kill_worker),
+}
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("input")
+    path = folder / "labels.csv"
+    with path.open("w", newline="", encoding="utf-8") as stream:
+        writer = csv.DictWriter(stream, ["image", "label"])
+        writer.writeheader()
+        writer.writerows(rows(folder, ROWS))
+    return path
+
+
+@pytest.fixture(scope="module")
+def expected(table: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return convert(tmp_path_factory.mktemp("direct") / "out", "--input", str(table)).dataset
+
+
+@pytest.fixture
+def pause(table: Path, expected: Path) -> Iterator[Pause]:
+    """One picture of the table, made to wait for."""
+    made = Pause(table.parent / PICTURE)
+    yield made
+    made.end()
+
+
+@pytest.fixture
+def begin(tmp_path: Path) -> Iterator[Begin]:
+    """Begins a conversion; it does not outlive the test."""
+    begun: list[Conversion] = []
+
+    def one(*flags: str) -> Conversion:
+        begun.append(Conversion(tmp_path / "out", flags))
+        return begun[-1]
+
+    yield one
+    for conversion in begun:
+        conversion.kill()
+
+
+@pytest.fixture(params=FAULTS)
+def fault(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+@pytest.fixture
+def engine(fault: str, tmp_path: Path) -> Iterator[Engine]:
+    """The engine that the fault is for."""
+    name, with_workers, _ = FAULTS[fault]
+    made = engine_for(name, with_workers, tmp_path)
+    yield made
+    made.stop()
+
+
+def engine_for(name: str, with_workers: bool, folder: Path, retries: int = 3) -> Engine:
+    port = free_ports()
+    workers = port + 4 if with_workers else None
+    return Engine(name, folder / "engine", port, workers, retries=retries)
+
+
+def test_with_retries_the_dataset_is_the_same(
+    fault: str, engine: Engine, pause: Pause, table: Path, expected: Path, begin: Begin
+) -> None:
+    conversion = begin("--input", str(table), *engine.start())
+    with pause.until_it_is_read(conversion):
+        assert list(conversion.dataset.parent.rglob("*.tfrecord"))  # written, and not in its place
+        FAULTS[fault][2](engine)
+    with pause.over():
+        ended = conversion.wait()
+    assert ended.code == 0, ended.told
+    assert_the_same(ended.dataset, expected)
+
+
+@pytest.mark.parametrize("name", ["flink-1.20", "spark"])
+def test_without_retries_nothing_is_published(
+    name: str, pause: Pause, table: Path, expected: Path, begin: Begin, tmp_path: Path
+) -> None:
+    engine = engine_for(name, with_workers=True, folder=tmp_path, retries=0)
+    try:
+        flags = ("--input", str(table), *engine.start())
+        conversion = begin(*flags)
+        with pause.until_it_is_read(conversion):
+            kill_worker(engine)
+        assert_not_published(conversion.wait(), "the engine failed: ")
+        with pause.over():
+            again = convert(tmp_path / "out", *flags)
+        assert_the_same(again.dataset, expected)
+    finally:
+        engine.stop()
+
+
+def test_a_worker_process_of_the_direct_runner(pause: Pause, table: Path, begin: Begin) -> None:
+    flags = ("--direct_running_mode=multi_processing", "--direct_num_workers=2")
+    conversion = begin("--input", str(table), *flags)
+    with pause.until_it_is_read(conversion):
+        below = psutil.Process(conversion.pid).children(recursive=True)
+        pause.reader(below).kill()
+    assert_not_published(conversion.wait(), "a worker process died")
+
+
+@pytest.mark.parametrize("with_workers", [False, True], ids=["threads", "processes"])
+def test_a_killed_driver_leaves_nothing_that_is_not_proven(
+    with_workers: bool, pause: Pause, table: Path, expected: Path, begin: Begin, tmp_path: Path
+) -> None:
+    engine = engine_for("flink-1.20", with_workers, tmp_path)
+    try:
+        conversion = begin("--input", str(table), *engine.start())
+        with pause.until_it_is_read(conversion):
+            psutil.Process(conversion.pid).kill()
+        with pause.over():
+            end = time.monotonic() + 120
+            while running_on_flink(engine.port) and time.monotonic() < end:
+                time.sleep(0.5)
+        conversion.kill()
+    finally:
+        engine.stop()
+    if (conversion.dataset / "_SUCCESS").exists():
+        assert with_workers  # these need no driver
+        assert recordmill("verify", conversion.dataset).code == 0
+        assert_the_same(conversion.dataset, expected)
+    else:
+        assert recordmill("verify", conversion.dataset).code == 3
+
+
+def assert_not_published(ended: Ended, why: str) -> None:
+    """Asserts that a conversion failed, says why in a few words, and published nothing."""
+    assert ended.code == 1, ended.told
+    assert why in ended.told
+    assert "Traceback" not in ended.told
+    assert not (ended.dataset / "_SUCCESS").exists()
+    assert not (ended.dataset / "dataset_info.json").exists()
+    assert recordmill("verify", ended.dataset).code == 3

@@ -1,0 +1,37 @@
+"""Fuzzes one target: `python -m tests.fuzz csv -runs=100000`; flags are libFuzzer's.
+
+Atheris guides it by what of our code each input reaches. A crash, a minute or 8 GB end it with an
+error, and the input in a file; a page of Parquet may tell of 2 GiB, and Arrow takes its word. New
+inputs go to the first folder that is named, or below `build/fuzz/`, never into `corpus/`.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import atheris
+
+with atheris.instrument_imports(include=["schemas", "transforms.functional"]):
+    from tests.fuzz.seeds import CORPUS
+    from tests.fuzz.targets import TARGETS
+
+FOUND = Path(__file__).parents[2] / "build" / "fuzz"
+LIMITS = ("-timeout=60", "-rss_limit_mb=8192", "-max_len=16384", "-verbosity=0")
+
+
+def main() -> None:
+    """Fuzzes; ends the process."""
+    target, *flags = sys.argv[1:]
+    folders = [flag for flag in flags if not flag.startswith("-")]
+    chosen = [flag for flag in flags if flag.startswith("-")]
+    found = FOUND / target
+    found.mkdir(parents=True, exist_ok=True)
+    finds = f"-artifact_prefix={FOUND}/"
+    arguments = [sys.argv[0], *LIMITS, finds, *chosen, *folders, str(found), str(CORPUS / target)]
+    atheris.Setup(arguments, TARGETS[target])
+    atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+"""What fuzzing begins with: one small file of each kind, and odd ones. `python -m tests.fuzz.seeds`
+
+writes those that are made by libraries into `corpus/`; finds are kept there by hand, with a name
+that says what they found.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tests.images import jpeg, picture, png
+from tests.proof.mutations import framed
+
+CORPUS = Path(__file__).parent / "corpus"
+
+
+def _table(with_picture: bool) -> pa.Table:
+    columns = {"image": ["a.jpg", "b.jpg", None], "label": ["cat", "dog", "cat"], "n": [1, 2, 3]}
+    columns |= {"box": [[1.5, 2.0], [], None]}
+    if with_picture:
+        columns["image"] = [{"bytes": png(3, 2, i), "path": f"{i}.png"} for i in range(3)]
+    return pa.table(columns)
+
+
+def _parquet(with_picture: bool, **options: object) -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(_table(with_picture), sink, row_group_size=2, **options)
+    return sink.getvalue()
+
+
+def _arrow(with_picture: bool, as_file: bool) -> bytes:
+    sink, table = io.BytesIO(), _table(with_picture)
+    new = pa.ipc.new_file if as_file else pa.ipc.new_stream
+    with new(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue()
+
+
+def _tar(format_: int) -> bytes:
+    sink = io.BytesIO()
+    with tarfile.open(fileobj=sink, mode="w", format=format_) as tar:
+        for name, data in (("a.png", png(3, 2)), ("a.cls", b"1"), ("b" * 120 + ".json", b"{}")):
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
+    return sink.getvalue()
+
+
+def _records() -> bytes:
+    import tensorflow as tf
+
+    def feature(*values: bytes) -> tf.train.Feature:
+        return tf.train.Feature(bytes_list=tf.train.BytesList(value=values))
+
+    named = {"image": feature(png(3, 2)), "label": feature(b"cat")}
+    example = tf.train.Example(features=tf.train.Features(feature=named))
+    return framed([example.SerializeToString(deterministic=True)] * 2)
+
+
+def _coco() -> bytes:
+    annotation = {"image_id": 1, "bbox": [0, 0, 2, 2], "category_id": 1, "area": 4, "iscrowd": 0}
+    document = {
+        "images": [{"id": 1, "file_name": "a.jpg", "height": 4, "width": 4}],
+        "annotations": [annotation, {**annotation, "segmentation": [[0, 0, 1, 1, 0, 1]]}],
+        "categories": [{"id": 1, "name": "cat"}],
+    }
+    return json.dumps(document).encode()
+
+
+_VOC = (
+    b"<annotation><filename>a.jpg</filename><size><width>4</width><height>4</height></size><object>"
+    b"<name>cat</name><difficult>1</difficult><bndbox><xmin>1</xmin><ymin>1</ymin><xmax>3</xmax>"
+    b"<ymax>3</ymax></bndbox></object></annotation>"
+)
+
+
+def seeds() -> Iterator[tuple[str, str, bytes]]:
+    """Yields target, name and content."""
+    yield "csv", "plain", b'image,label\r\na.jpg,cat\r\n"b ""1"".jpg","d\no\ng"\r\n'
+    yield "csv", "utf-16", "image,label\na.jpg,ü\n".encode("utf-16")
+    yield "tsv", "plain", b"image\tlabel\na.jpg\tcat\n"
+    yield "jsonl", "plain", b'{"image":"a.jpg","label":"cat"}\n{"image":null,"n":[1,[2.5,true]]}\n'
+    yield "parquet", "plain", _parquet(False)
+    yield "parquet", "pictures", _parquet(True, compression="none", write_page_checksum=True)
+    yield "parquet", "dictionary", _parquet(False, compression="zstd", data_page_version="2.0")
+    yield "arrow", "file", _arrow(False, True)
+    yield "arrow", "stream", _arrow(True, False)
+    presets = Path(__file__).parents[2] / "schemas/presets"
+    for path in sorted(presets.glob("*.yaml")):
+        yield "schema", path.stem, path.read_bytes()
+    yield "sniffing", "jpeg", jpeg(9, 7)
+    yield "sniffing", "progressive", jpeg(9, 7, progressive=True, exif_orientation=6)
+    yield "sniffing", "png", png(5, 4, 1, "RGBA")
+    for format_ in ("GIF", "BMP", "WEBP", "TIFF", "AVIF", "JPEG2000", "PPM", "ICO"):
+        yield "sniffing", format_.lower(), picture(format_, 5, 4)
+    yield "tar", "pax", _tar(tarfile.PAX_FORMAT)
+    yield "tar", "gnu", _tar(tarfile.GNU_FORMAT)
+    yield "tfrecord", "examples", _records()
+    yield "coco", "instances", _coco()
+    yield "voc", "one", _VOC
+    yield "yolo", "boxes", b"0 0.5 0.5 0.2 0.2\n1 0.1 0.1 0.2 0.2 0.3 0.1\n"
+    yield "yolo", "data", b"names:\n  0: cat\n  1: dog\nkpt_shape: [17, 3]\n"
+
+
+def main() -> None:
+    """Writes the seeds."""
+    for target, name, data in seeds():
+        (CORPUS / target).mkdir(parents=True, exist_ok=True)
+        (CORPUS / target / name).write_bytes(data)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,124 @@
+"""What is fuzzed: each takes bytes from outside, and may only end in the ways that it documents.
+
+A reader's `look` may refuse a source, as `pipelines.input_tables` tells its user; what it has
+accepted, `read` must give as rows and rejects, whatever is in it.
+"""
+
+from __future__ import annotations
+
+import io
+import zlib
+from collections.abc import Callable, Iterable
+from itertools import islice
+from typing import Any, BinaryIO, cast
+
+import pyarrow as pa
+
+from schemas.errors import UsageError
+from schemas.presets import parse_schema
+from schemas.records import Aside, Embedded, Row
+from schemas.rejects import RecordError, Reject
+from schemas.tables import TableFile, TablePart, Wanted
+from transforms.functional import (
+    arrow,
+    coco,
+    delimited,
+    json_lines,
+    parquet,
+    tfrecord,
+    voc,
+    webdataset,
+    yolo,
+)
+from transforms.functional.sniffing import HEAD_BYTES, is_picture, sniff
+from transforms.functional.source_image import examine
+
+REFUSED = (UsageError, OSError, EOFError, ValueError, MemoryError, zlib.error, pa.ArrowException)
+"""What `look` may raise: see `pipelines.input_tables._look_at`."""
+
+MAX_ROWS = 20_000
+_WANTED = (Wanted(), Wanted(columns=("image", "label"), image="image", pixels=True))
+
+
+def _stream(data: bytes) -> BinaryIO:
+    return cast("BinaryIO", io.BufferedReader(io.BytesIO(data)))  # type: ignore[arg-type]
+
+
+def _consume(found: Iterable[Any]) -> None:
+    for row in islice(found, MAX_ROWS):
+        assert isinstance(row, Row | Embedded | Reject | Aside)
+
+
+def _table(reader: Any, format_: str) -> Callable[[bytes], None]:
+    """Returns the fuzzing of a reader of files."""
+    file = TableFile(f"t.{format_}", format_)
+
+    def fuzz(data: bytes) -> None:
+        try:
+            reader.look(_stream(data), file)
+            parts = list(reader.parts(_stream(data), file)) if hasattr(reader, "parts") else []
+        except REFUSED:
+            return
+        for part in parts[:10] or [TablePart(file)]:
+            for wanted in _WANTED:
+                _consume(reader.read(_stream(data), part, wanted))
+
+    return fuzz
+
+
+def _check_told(message: str) -> None:
+    assert 0 < len(message) < 100_000
+
+
+def schema(data: bytes) -> None:
+    """A schema file, of which messages are shown."""
+    try:
+        parse_schema(data.decode("utf-8", "replace"), "s.yaml")
+    except UsageError as error:
+        _check_told(str(error))
+
+
+def sniffing(data: bytes) -> None:
+    """An image's format and header."""
+    sniff(data[:HEAD_BYTES])
+    is_picture(data[:HEAD_BYTES])
+    try:
+        examine(data)
+    except RecordError as error:
+        _check_told(error.detail)
+
+
+def voc_annotation(data: bytes) -> None:
+    """One XML file."""
+    try:
+        voc.parse(data)
+    except RecordError as error:
+        _check_told(error.detail)
+
+
+def yolo_labels(data: bytes) -> None:
+    """One text of labels, and one data.yaml."""
+    try:
+        yolo.parse(data.decode("utf-8-sig", "replace"), yolo.Classes({0: "cat", 1: "dog"}))
+    except RecordError as error:
+        _check_told(error.detail)
+    try:
+        yolo.parse_yaml(data, "data.yaml")
+    except UsageError as error:
+        _check_told(str(error))
+
+
+TARGETS: dict[str, Callable[[bytes], None]] = {
+    "csv": _table(delimited, "csv"),
+    "tsv": _table(delimited, "tsv"),
+    "jsonl": _table(json_lines, "jsonl"),
+    "parquet": _table(parquet, "parquet"),
+    "arrow": _table(arrow, "arrow"),
+    "schema": schema,
+    "sniffing": sniffing,
+    "tar": _table(webdataset, "tar"),
+    "tfrecord": _table(tfrecord, "tfrecord"),
+    "coco": _table(coco, "coco"),
+    "voc": voc_annotation,
+    "yolo": yolo_labels,
+}

@@ -1,0 +1,22 @@
+"""Every file of the saved corpus, finds included, ends as it may."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.fuzz.targets import TARGETS
+
+CORPUS = Path(__file__).parent / "corpus"
+FILES = sorted(path for path in CORPUS.rglob("*") if path.is_file())
+
+
+def test_every_target_has_a_corpus() -> None:
+    assert {path.parent.name for path in FILES} == TARGETS.keys()
+
+
+@pytest.mark.timeout(10)
+@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_a_file_of_the_corpus_ends_as_it_may(path: Path) -> None:
+    TARGETS[path.parent.name](path.read_bytes())

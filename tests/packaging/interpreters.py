@@ -1,0 +1,36 @@
+"""Which Pythons this machine has: on the path, or set up by pyenv."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from importlib import metadata
+from pathlib import Path
+
+SUPPORTED = tuple(
+    found[1]
+    for line in metadata.metadata("recordmill").get_all("Classifier") or ()
+    if (found := re.fullmatch(r"Programming Language :: Python :: (3\.\d+)", line))
+)
+"""As pyproject.toml's classifiers have them: "3.10", …"""
+
+
+def interpreters() -> dict[str, Path]:
+    """Returns the Pythons that are here, of the versions that are supported."""
+    found = {version: _find(version) for version in SUPPORTED}
+    return {version: python for version, python in found.items() if python}
+
+
+def _find(version: str) -> Path | None:
+    pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
+    candidates = [*sorted(pyenv.glob(f"{version}.*/bin/python")), shutil.which(f"python{version}")]
+    return next((Path(path) for path in candidates if path and _is(path, version)), None)
+
+
+def _is(python: str | Path, version: str) -> bool:
+    """Returns whether a Python starts, and is of a version: pyenv's stand-ins may be neither."""
+    program = "import sys, ssl; print('%d.%d' % sys.version_info[:2])"
+    ended = subprocess.run([python, "-c", program], capture_output=True, text=True, check=False)
+    return ended.stdout.strip() == version

@@ -1,0 +1,159 @@
+"""What is published: what is in it, and that it works where nothing of the checkout is."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tarfile
+import zipfile
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from tests.deploy.runs.environments import run
+from tests.packaging.conftest import Environments, convert, install
+from tests.packaging.distributions import PACKAGES, repository_files
+from tests.packaging.interpreters import SUPPORTED, interpreters
+
+HERE = "{}.{}".format(*sys.version_info)
+FULL = "[aws,gcp,azure,hadoop,tfds]"
+OF_EXTRAS = ("boto3", "google.cloud.storage", "azure.storage.blob", "hdfs", "tensorflow_datasets")
+
+IMPORT_ALL = """
+import importlib, pkgutil
+for package in map(importlib.import_module, ("schemas", "transforms", "pipelines")):
+    for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+print(package.__file__)
+"""
+
+USER = """
+from pipelines.load import class_names, load
+from pipelines.reader import Records
+from schemas.presets import preset
+
+records = Records("datasets/birds/1.0.0", "train")
+reveal_type(len(records))
+reveal_type(class_names("datasets/birds/1.0.0"))
+reveal_type(preset("tf_slim").name)
+load("datasets/birds/1.0.0", "train", batch_size="32")
+"""
+
+
+def test_the_wheel_holds_the_packages_whole_and_nothing_else(
+    distributions: tuple[Path, Path],
+) -> None:
+    ours = {
+        name for name in repository_files() if name.startswith(tuple(f"{p}/" for p in PACKAGES))
+    }
+    with zipfile.ZipFile(distributions[1]) as archive:
+        held = {name for name in archive.namelist() if ".dist-info/" not in name}
+    assert held == ours
+    assert {f"{package}/py.typed" for package in PACKAGES} <= held
+    assert {"schemas/example.proto", "schemas/presets/tf_slim.yaml"} <= held
+
+
+def test_the_source_distribution_holds_what_it_takes_to_work_on_it(
+    distributions: tuple[Path, Path],
+) -> None:
+    with tarfile.open(distributions[0]) as archive:
+        held = {name.partition("/")[2] for name in archive.getnames()}
+    left_out = (".github/", ".git", ".editorconfig", ".pre-commit", "benchmarks/")
+    ours = {name for name in repository_files() if not name.startswith(left_out)}
+    assert sorted(ours - held) == []
+
+
+def test_the_classifiers_are_the_versions_that_are_required() -> None:
+    lowest, above = SUPPORTED[0], int(SUPPORTED[-1].partition(".")[2]) + 1
+    required = metadata.metadata("recordmill")["Requires-Python"]
+    assert set(required.split(",")) == {f">={lowest}", f"<3.{above}"}
+    assert [f"3.{minor}" for minor in range(10, above)] == list(SUPPORTED)
+
+
+def test_the_wheel_works_on_every_python_and_makes_the_same_shards(
+    environments: Environments, sample: Path, tmp_path: Path
+) -> None:
+    found = {}
+    for version in interpreters():
+        folder = tmp_path / version
+        folder.mkdir()
+        programs = environments(version, "")
+        told = metadata.version("recordmill")
+        assert run(programs / "recordmill", "--version", cwd=folder).strip() == told
+        assert run(programs / "python", "-m", "pipelines", "--version", cwd=folder).strip() == told
+        where = run(programs / "python", "-c", IMPORT_ALL, cwd=folder).strip()
+        assert Path(where).is_relative_to(programs.parent)
+        (line,) = convert(programs, sample, folder / "out", "--json")
+        assert json.loads(line)["records"] == 60
+        manifest = folder / "out/shapes/1.0.0/manifest.json"
+        found[version] = json.loads(manifest.read_bytes())["splits"]
+    assert all(splits == found[HERE] for splits in found.values())
+
+
+def test_types_are_seen_from_outside(environments: Environments, tmp_path: Path) -> None:
+    (tmp_path / "user.py").write_text(USER)
+    python = environments(HERE, "") / "python"
+    told = mypy(tmp_path, python)
+    assert 'user.py:7: note: Revealed type is "int"' in told
+    assert 'user.py:8: note: Revealed type is "dict[str, tuple[str, ...]]"' in told
+    assert 'user.py:9: note: Revealed type is "str"' in told
+    assert [line for line in told if "error:" in line] == [
+        'user.py:10: error: Argument "batch_size" to "load" has incompatible type "str"; '
+        'expected "int | None"  [arg-type]'
+    ]
+
+
+def test_the_source_distribution_installs_as_the_wheel_does(
+    distributions: tuple[Path, Path], environments: Environments, sample: Path, tmp_path: Path
+) -> None:
+    sdist, _ = distributions
+    programs = environments(HERE, "")
+    packages = Path(
+        run(
+            programs / "python", "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"
+        ).strip()
+    )
+    from_wheel = installed(packages)
+    install(programs.parent, "--no-deps", "--reinstall-package", "recordmill", sdist)
+    assert installed(packages) == from_wheel
+    assert len(from_wheel) > 150
+    assert "60" in " ".join(convert(programs, sample, tmp_path / "out"))
+
+
+def test_all_extras_together_import_and_convert(
+    environments: Environments, sample: Path, tmp_path: Path
+) -> None:
+    minimal, full = environments(HERE, ""), environments(HERE, FULL)
+    for module in OF_EXTRAS:
+        program = f"import {module}"
+        run(full / "python", "-c", program, cwd=tmp_path)
+        with pytest.raises(RuntimeError, match="ModuleNotFoundError"):
+            run(minimal / "python", "-c", program, cwd=tmp_path)
+    convert(full, sample, tmp_path / "out")
+    program = (
+        "import tensorflow_datasets as tfds; "
+        "builder = tfds.builder_from_directory('out/shapes/1.0.0'); "
+        "print(len(list(builder.as_dataset(split='train'))))"
+    )
+    assert run(full / "python", "-c", program, cwd=tmp_path).strip() == "60"
+
+
+def mypy(folder: Path, python: Path) -> list[str]:
+    """Returns what mypy says of a user's program, line by line."""
+    command = (sys.executable, "-m", "mypy", "--strict", "--python-executable", python, "user.py")
+    ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert ended.returncode == 1, ended.stderr  # for the one error that is meant
+    return ended.stdout.splitlines()
+
+
+def installed(packages: Path) -> dict[str, bytes]:
+    """Returns every file of recordmill in an environment: name to content."""
+    return {
+        str(path.relative_to(packages)): path.read_bytes()
+        for package in PACKAGES
+        for path in sorted((packages / package).rglob("*"))
+        if path.is_file() and path.suffix != ".pyc"
+    }

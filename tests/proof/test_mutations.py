@@ -1,0 +1,292 @@
+"""Ten thousand damages of a published dataset: `verify` finds every one, and names the file.
+
+Many files of one copy are damaged at once, each in one way, and each has to be named: a damage
+that was found only thanks to another would be seen as soon as the other is not there. Those of
+manifest.json and _SUCCESS stand alone, since nothing else is looked at where the seal is broken
+beyond reading.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.published import seal_of
+from pipelines.verify import verify_dataset
+from schemas.errors import ProofError
+from tests.end_to_end.command import published, recordmill
+from tests.images import png
+from tests.proof.mutations import Neighbours, of_file
+
+NOT_PROMISED = {"run.json", "report.html"}
+"""They differ from run to run, so that nothing could vouch for them: see docs/guarantees.md."""
+
+SEALS = ("manifest.json", "_SUCCESS")
+FLAGS = ("--deduplicate", "content", "--index", "--max_rejects", "9")
+SMALL = ("--splits", "train=0.6,test=0.4", "--num_shards", "train=2,test=1")
+WIDE = ("--splits", "train=0.8,test=0.2", "--num_shards", "train=9,test=3")
+
+
+def draw(folder: Path, rows: int, first: int = 0) -> Path:
+    """Writes a table of small pictures; three rows are rejects, two repeat another's picture."""
+    folder.mkdir()
+    lines = ["image,label"]
+    for i in range(first, first + rows):
+        (folder / f"{i}.png").write_bytes(png(5, 4, i))
+        lines.append(f"{i}.png,{('cat', 'dog', 'Übermut')[i % 3]}")
+    for i in range(2):
+        shutil.copy(folder / f"{first + i}.png", folder / f"copy {i}.png")
+        lines.append(f"copy {i}.png,dog")
+    lines += ["gone.png,cat", "away.png,dog", "lost.png,cat"]
+    (folder / "labels.csv").write_text("".join(f"{line}\n" for line in lines), "utf-8")
+    return folder / "labels.csv"
+
+
+def files_of(dataset: Path) -> dict[str, bytes]:
+    """Returns every file that is part of the promise: name to content."""
+    paths = (path for path in sorted(dataset.rglob("*")) if path.is_file())
+    found = {path.relative_to(dataset).as_posix(): path.read_bytes() for path in paths}
+    return {name: data for name, data in found.items() if name not in NOT_PROMISED}
+
+
+def kind_of(name: str) -> str:
+    """Returns what files can be taken for one another."""
+    head = name.partition("/")[0] if "/" in name else name
+    return "shard" if ".tfrecord-" in head else head
+
+
+class Scene:
+    """A dataset, the same rows by an older run, another dataset, and a copy to be damaged."""
+
+    def __init__(self, folder: Path, rows: int, placement: tuple[str, ...]) -> None:
+        table, other = draw(folder / "photos", rows), draw(folder / "other", rows, first=500)
+        flags = (*FLAGS, *placement)
+        made = published(table, folder / "out", *flags)
+        older = published(table, folder / "older", *flags, "--seed", "7", "--no_report")
+        foreign = published(other, folder / "foreign", *flags, "--no_report")
+        self.files = files_of(made)
+        self.copy = Path(shutil.copytree(made, folder / "copy" / "1.0.0"))
+        self._older, self._foreign = files_of(older), files_of(foreign)
+
+    def neighbours(self, name: str) -> Neighbours:
+        """Returns what a file can be taken for."""
+        return Neighbours(
+            *(
+                [
+                    data
+                    for other, data in files.items()
+                    if kind_of(other) == kind_of(name) and data and data != self.files[name]
+                ]
+                or [b"{}\n"]
+                for files in (self.files, self._older, self._foreign)
+            )
+        )
+
+    def mutated(self, name: str, chance: random.Random) -> tuple[str, bytes]:
+        """Returns a way to damage a file, and the damaged content."""
+        near = self.neighbours(name)
+        while True:
+            mutate = chance.choice(of_file(name))
+            data = mutate(self.files[name], chance, near)
+            if _content(name, data) != _content(name, self.files[name]):
+                return mutate.__name__, data
+
+    def told(self, damaged: Mapping[str, bytes]) -> set[str]:
+        """Returns the files that verification names, of a copy with these damages."""
+        for name, data in damaged.items():
+            (self.copy / name).write_bytes(data)
+        try:
+            return {problem.file for problem in verify_dataset(str(self.copy), "parse")[1]}
+        except ProofError as error:
+            return {name for name in SEALS if name in str(error)}
+        finally:
+            for name in damaged:
+                (self.copy / name).write_bytes(self.files[name])
+
+
+def _content(name: str, data: bytes) -> object:
+    """Returns what a file says: of rejects and dropped rows, whose order is none, the lines."""
+    folder = name.partition("/")[0]
+    return sorted(data.splitlines(keepends=True)) if folder in ("rejects", "dropped") else data
+
+
+def names(name: str) -> set[str]:
+    """Returns how verification may call a file: the seal's two are one, lines go by folder."""
+    if name in SEALS:
+        return {*SEALS}
+    folder = name.partition("/")[0]
+    return {folder} if folder in ("rejects", "dropped") else {name}
+
+
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory: pytest.TempPathFactory) -> Scene:
+    """A dataset of twelve shards."""
+    return Scene(tmp_path_factory.mktemp("wide"), 40, WIDE)
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Scene:
+    """A dataset of three shards."""
+    return Scene(tmp_path_factory.mktemp("small"), 12, SMALL)
+
+
+def test_every_file_is_part_of_the_promise_or_said_not_to_be(wide: Scene) -> None:
+    kinds = Counter(kind_of(name) for name in wide.files)
+    assert kinds == {
+        **{"shard": 12, "records": 12, "idx": 12, "rejects": 1, "dropped": 1},
+        **dict.fromkeys(("manifest.json", "_SUCCESS", "features.json", "dataset_info.json"), 1),
+        **{"schema.pbtxt": 1, "label.labels.txt": 1},
+    }
+    page = (Path(__file__).parents[2] / "docs/guarantees.md").read_text("utf-8")
+    assert all(f"`{name}`" in page for name in NOT_PROMISED)
+    assert wide.told({}) == set()
+
+
+def test_no_damage_is_undetected(wide: Scene, request: pytest.FixtureRequest) -> None:
+    wanted, seed = request.config.getoption("--mutations"), request.config.getoption("--seed")
+    chance, made, undetected = random.Random(seed), Counter[str](), list[str]()
+    began = time.monotonic()
+    apart = [name for name in wide.files if name not in SEALS and wide.files[name]]
+    while made.total() < wanted:
+        damages = {name: wide.mutated(name, chance) for name in apart}
+        told = wide.told({name: data for name, (_, data) in damages.items()})
+        for name, (how, _) in damages.items():
+            made[f"{kind_of(name)}: {how}"] += 1
+            if not told & names(name):
+                undetected.append(f"{name}: {how} of seed {seed}, number {made.total()}")
+    seconds, missed = time.monotonic() - began, len(undetected)
+    print(f"\n{made.total():,} mutations in {len(made)} ways, {seconds:.0f} s, {missed} undetected")
+    assert undetected == []
+
+
+@pytest.mark.parametrize("name", SEALS)
+def test_no_damage_of_the_seal_is_undetected(small: Scene, name: str) -> None:
+    chance = random.Random(name)
+    for _ in range(200):
+        how, data = small.mutated(name, chance)
+        assert small.told({name: data}) & {*SEALS}, how
+
+
+def test_a_damage_alone_is_found_in_every_file_by_every_way(small: Scene) -> None:
+    chance = random.Random(1)
+    for name, content in small.files.items():
+        if not content or name in SEALS:
+            continue
+        for mutate in of_file(name):
+            data = mutate(content, chance, small.neighbours(name))
+            if _content(name, data) != _content(name, content):
+                assert small.told({name: data}) & names(name), f"{name}: {mutate.__name__}"
+
+
+@pytest.mark.parametrize("kind", ["shard", "records", "idx"])
+def test_files_that_changed_places_are_told(small: Scene, kind: str) -> None:
+    found = [name for name in small.files if kind_of(name) == kind]
+    for one in found:
+        for other in found:
+            if one < other:
+                told = small.told({one: small.files[other], other: small.files[one]})
+                assert {one, other} <= told
+
+
+def test_a_file_that_is_gone_is_told_and_the_command_ends_3(small: Scene) -> None:
+    for name, content in small.files.items():
+        path = small.copy / name
+        path.unlink()
+        try:
+            ended = recordmill("verify", small.copy)
+            assert (ended.code, ended.out) == (3, ""), name
+            assert any(called in ended.err for called in names(name))
+        finally:
+            path.write_bytes(content)
+    assert recordmill("verify", small.copy).code == 0
+
+
+def _numbers(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _numbers(inner, (*path, key))
+    elif isinstance(value, list):
+        for i, inner in enumerate(value):
+            yield from _numbers(inner, (*path, i))
+    elif isinstance(value, int) and not isinstance(value, bool):
+        yield path
+
+
+def _edited(manifest: bytes, path: tuple[Any, ...], edit: Callable[[Any], Any]) -> bytes:
+    document = json.loads(manifest)
+    holder = document
+    for part in path[:-1]:
+        holder = holder[part]
+    holder[path[-1]] = edit(holder[path[-1]])
+    return json.dumps(document, indent=2).encode() + b"\n"
+
+
+def test_every_wrong_count_is_found_even_under_a_new_seal(small: Scene) -> None:
+    """The counts of what lies in the dataset can be counted again, so that no seal is needed.
+
+    Not so those in `config` and `format_version`, which say how it was made.
+    """
+    manifest = small.files["manifest.json"]
+    counted = {"input", "images", "content", "splits"}
+    paths = [path for path in _numbers(json.loads(manifest)) if path[0] in counted]
+    assert len(paths) >= 40
+    unseen = []
+    for path in paths:
+        for step in (-1, 1):
+            forged = _edited(manifest, path, lambda number, step=step: number + step)
+            if not small.told({"manifest.json": forged, "_SUCCESS": seal_of(forged)}):
+                unseen.append((path, step))
+    assert unseen == []
+
+
+def test_every_wrong_digest_is_found_even_under_a_new_seal(small: Scene) -> None:
+    manifest = small.files["manifest.json"]
+    document = json.loads(manifest)
+    paths = [("lines", name) for name in document["lines"]]
+    paths += [("sidecars", name) for name in document["sidecars"]]
+    for split, entry in document["splits"].items():
+        for i in range(len(entry["shards"])):
+            place = ("splits", split, "shards", i)
+            paths += [(*place, name) for name in ("sha256", "index_sha256", "file", "index_file")]
+    assert len(paths) >= 20
+    for path in paths:
+        forged = _edited(manifest, path, lambda text: text[:-1] + ("0" if text[-1] != "0" else "1"))
+        assert small.told({"manifest.json": forged, "_SUCCESS": seal_of(forged)}), path
+
+
+def test_a_shard_of_an_older_run_with_its_index_is_told(small: Scene) -> None:
+    for name, content in small._older.items():
+        if kind_of(name) == "shard" and content != small.files[name]:
+            index = name.replace("birds-", "records/records-").replace(".tfrecord", "")
+            damaged = {name: content, f"{index}.parquet": small._older[f"{index}.parquet"]}
+            assert {*damaged} <= small.told(damaged)
+
+
+@pytest.mark.parametrize(
+    "stray",
+    [
+        "birds-train.tfrecord-00002-of-00003",
+        "birds-validation.tfrecord-00000-of-00001",
+        "birds-train.tfrecord-00000-of-00002.gz",
+        "records/records-train-00002-of-00003.parquet",
+        "idx/birds-train.tfrecord-00002-of-00003.idx",
+        "rejects/rejects-00001-of-00002.jsonl",
+        "dropped/dropped-00001-of-00002.jsonl",
+    ],
+)
+def test_a_file_too_many_is_told(small: Scene, stray: str) -> None:
+    folder = stray.rpartition("/")[0]
+    like = next(n for n in small.files if kind_of(n) == (folder or "shard"))
+    (small.copy / stray).write_bytes(small.files[like])
+    try:
+        assert small.told({}) & {stray, folder}
+    finally:
+        (small.copy / stray).unlink()

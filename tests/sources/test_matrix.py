@@ -1,0 +1,58 @@
+"""Every source with every preset that makes sense for it: docs/sources.md shows this table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end import readers
+from tests.end_to_end.command import published, recordmill
+from tests.end_to_end.sources import ANNOTATED, CAPTIONED, SINGLE_LABEL, Shot, shots
+
+PRESETS = {
+    "image_classification": "image",
+    "tf_slim": "image/encoded",
+    "tf_tutorial": "image_raw",
+    "landmark": "image_raw",
+}
+"""The presets of one label a picture, and where each has the picture."""
+
+FORMS = {**SINGLE_LABEL, **ANNOTATED, **CAPTIONED}
+WITH_LISTS = [form for form in SINGLE_LABEL if form not in ("folder", "tar", "tar.gz")]
+
+PAIRS = [(form, preset) for form in SINGLE_LABEL for preset in PRESETS]
+PAIRS += [(form, "multi_label") for form in (*WITH_LISTS, "tar", "tar.gz", *ANNOTATED)]
+PAIRS += [(form, "object_detection") for form in ANNOTATED]
+PAIRS += [(form, "captioning") for form in (*WITH_LISTS, "tar", "tar.gz", *CAPTIONED)]
+
+
+@pytest.fixture(scope="module")
+def given() -> list[Shot]:
+    return shots()
+
+
+@pytest.mark.parametrize(("name", "preset"), PAIRS)
+def test_a_pair_converts_is_proven_and_loads(
+    name: str, preset: str, given: list[Shot], tmp_path: Path
+) -> None:
+    form = FORMS[name]
+    flags = ("--schema", preset, *form.flags)
+    dataset = published(form.write(tmp_path, given), tmp_path / "out", *flags)
+    assert recordmill("verify", "--decode", dataset).code == 0
+    image = PRESETS.get(preset, "image" if preset == "multi_label" else "image/encoded")
+    pictures = [example[image][0] for example in readers.examples(dataset, "train")]
+    assert sorted(pictures) == sorted(shot.data for shot in given)
+    _, loaded = readers.loaded(dataset, "train")
+    assert len(loaded) == len(given)
+
+
+def test_all_forms_give_the_same_pictures_byte_for_byte(given: list[Shot], tmp_path: Path) -> None:
+    """The same keys in the same order: shards of one form are those of the next."""
+    digests = {}
+    for name in ("parquet structs", "arrow", "feather", "tar", "tar.gz"):
+        form = SINGLE_LABEL[name]
+        (tmp_path / name).mkdir()
+        dataset = published(form.write(tmp_path / name, given), tmp_path / name / "out")
+        digests[name] = readers.shard_bytes(dataset)
+    assert all(digest == digests["tar"] for digest in digests.values())

@@ -1,0 +1,103 @@
+"""What the tests of stores share: stores, pictures, and what becomes of them on this machine."""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
+
+from tests.end_to_end.command import published
+from tests.images import jpeg, picture, png
+from tests.stores.kinds import KINDS, Store
+
+PICTURES = 420
+REJECTS = {"read_error": 1, "truncated": 1, "empty_file": 1}
+FLAGS = (
+    "--splits=train=0.8,validation=0.1,test=0.1",
+    "--num_shards=train=5,validation=1,test=1",
+    "--max_rejects=3",
+)
+
+
+@pytest.fixture(scope="session")
+def gallery(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with labels.csv and 420 pictures, and three rows that must be rejected."""
+    folder = tmp_path_factory.mktemp("gallery")
+    rows = [(_draw(folder, number), f"class {number % 7}") for number in range(PICTURES)]
+    whole = jpeg(32, 24)
+    (folder / "images" / "truncated.jpg").write_bytes(whole[: len(whole) // 2])
+    (folder / "images" / "empty.jpg").write_bytes(b"")
+    rows += [(f"images/{name}.jpg", "class 0") for name in ("truncated", "empty", "missing")]
+    with (folder / "labels.csv").open("w", newline="") as stream:
+        csv.writer(stream, lineterminator="\n").writerows([("image", "label"), *rows])
+    return folder
+
+
+def _draw(folder: Path, number: int) -> str:
+    forms = {"jpg": jpeg, "png": png, "gif": lambda *size: picture("GIF", *size)}
+    suffix = "gif" if number % 50 == 49 else "png" if number % 3 == 0 else "jpg"
+    name = f"images/{number % 4}/a #{number:03d} ü.{suffix}"
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_bytes(forms[suffix](24 + number % 40, 20 + number % 30, number))
+    return name
+
+
+@pytest.fixture(scope="session")
+def local(gallery: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The dataset that is made of the pictures on this machine."""
+    return published(gallery / "labels.csv", tmp_path_factory.mktemp("local"), *FLAGS)
+
+
+@pytest.fixture(scope="session")
+def stores(tmp_path_factory: pytest.TempPathFactory, gallery: Path) -> Iterator[object]:
+    """Gives each kind of store as it is asked for, with the pictures in it."""
+    with ExitStack() as stack:
+        running: dict[str, Store] = {}
+
+        def store_of(kind: str) -> Store:
+            if kind not in running:
+                folder = tmp_path_factory.mktemp(kind)
+                running[kind] = stack.enter_context(KINDS[kind](folder))  # type: ignore[arg-type]
+                running[kind].upload(gallery, "gallery")
+            return running[kind]
+
+        yield store_of
+
+
+@pytest.fixture(params=[kind for kind in KINDS if kind != "moto"])
+def store(request: pytest.FixtureRequest, stores, monkeypatch: pytest.MonkeyPatch) -> Store:
+    """Each kind of store in turn, undisturbed; of S3 the server that keeps files."""
+    return ready(stores(request.param), monkeypatch)
+
+
+@pytest.fixture(params=[kind for kind in KINDS if kind != "hdfs"])
+def object_store(request: pytest.FixtureRequest, stores, monkeypatch: pytest.MonkeyPatch) -> Store:
+    """Each kind of object store: HDFS tells by exceptions of its own what others do by statuses."""
+    return ready(stores(request.param), monkeypatch)
+
+
+@pytest.fixture
+def s3_store(stores, monkeypatch: pytest.MonkeyPatch) -> Store:
+    """The S3 store that is a server in its own right."""
+    return ready(stores("versitygw"), monkeypatch)
+
+
+def ready(store: Store, monkeypatch: pytest.MonkeyPatch) -> Store:
+    """Returns a store whose proxy disturbs nothing, with its environment set."""
+    store.proxy.set()
+    for name in [name for name in os.environ if name.startswith(("AWS_", "AZURE_"))]:
+        monkeypatch.delenv(name)
+    for name, value in store.env.items():
+        monkeypatch.setenv(name, value)
+    if store.root.startswith("gs:"):  # Beam looks for credentials for 20 s, emulator or not
+        from apache_beam.internal.gcp import auth
+
+        monkeypatch.setattr(auth._Credentials, "_credentials_init", True)
+    return store

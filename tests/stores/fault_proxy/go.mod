@@ -1,0 +1,3 @@
+module recordmill/fault_proxy
+
+go 1.21

@@ -1,0 +1,128 @@
+"""Objects as they are read: ranges, names, listings, and what is said when they cannot be had."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from apache_beam.io.aws.s3io import S3IO
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from schemas.rejects import RecordError
+from tests.stores.kinds import Store
+from transforms import files
+from transforms.stores import persistence
+from transforms.stores.options import use_options
+from transforms.stores.persistence import stop_after_attempt
+
+NAMES = ("plain.jpg", "a b.jpg", "a#b?c.jpg", "a%20b.jpg", "a[1].jpg", "ü/x+y.jpg", "q'&;=.jpg")
+
+
+def test_an_object_is_read_whole_or_in_part_by_one_request(store: Store) -> None:
+    use_options(PipelineOptions(store.flags))
+    for name in NAMES:
+        store.put(f"names/{name}", f"content of {name}".encode())
+    for name in NAMES:
+        store.proxy.set()
+        uri, content = f"{store.root}/names/{name}", f"content of {name}".encode()
+        assert files.read_bytes(uri) == content
+        assert files.read_bytes(uri, 3, 7) == content[3:7]
+        assert files.read_bytes(uri, len(content) - 2, len(content) + 9) == content[-2:]
+        assert sum(store.proxy.counts().values()) == 3
+        assert files.read_bytes(uri, 5, 5) == b""
+        assert files.file_size(uri) == len(content)
+        assert files.exists(uri)
+        assert files.expand(uri) == [uri]
+    found = files.files_below(f"{store.root}/names", "**")
+    assert found == sorted(NAMES)
+    assert files.files_below(f"{store.root}/names", "*") == sorted(set(NAMES) - {"ü/x+y.jpg"})
+    assert files.expand(f"{store.root}/names/a*.jpg") == [
+        f"{store.root}/names/{name}" for name in sorted(NAMES) if name.startswith("a")
+    ]
+
+
+def test_a_folder_is_there_as_long_as_anything_is_below_it(store: Store) -> None:
+    use_options(PipelineOptions(store.flags))
+    store.put("folder/x/1", b"1")
+    store.put("folder.txt", b"2")
+    assert files.exists(f"{store.root}/folder")
+    assert files.exists(f"{store.root}/folder/")
+    assert not files.exists(f"{store.root}/fold")
+    files.delete(f"{store.root}/folder")
+    assert not files.exists(f"{store.root}/folder")
+    assert store.names("folder") == ["folder.txt"]
+    files.delete(f"{store.root}/folder")  # deleted already
+    files.write_bytes(f"{store.root}/folder.txt", b"new")
+    files.write_bytes(f"{store.root}/folder.txt", b"newer")
+    assert store.get("folder.txt") == b"newer"
+
+
+def test_a_table_can_be_sought_in(store: Store) -> None:
+    use_options(PipelineOptions(store.flags))
+    table = pa.table({"number": list(range(10_000))})
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, row_group_size=1000)
+    store.put("table.parquet", sink.getvalue().to_pybytes())
+    with files.open_binary(f"{store.root}/table.parquet") as stream:
+        assert pq.read_table(stream).equals(table)
+
+
+def test_what_is_not_there_is_said_at_once(store: Store) -> None:
+    use_options(PipelineOptions(store.flags))
+    store.proxy.set()
+    with pytest.raises(RecordError, match=r"names/none\.jpg: no such (object \(404|file: File)"):
+        files.read_bytes(f"{store.root}/names/none.jpg")
+    assert sum(store.proxy.counts().values()) == 1
+
+
+def test_a_bucket_that_is_not_there_is_said_at_once(object_store: Store) -> None:
+    store = object_store
+    use_options(PipelineOptions(store.flags))
+    nowhere = store.root.removesuffix("birds") + "nowhere"
+    with pytest.raises(RecordError, match=r"no such (bucket: nowhere|object)"):
+        files.read_bytes(f"{nowhere}/a.jpg")
+
+
+def test_what_is_forbidden_is_said_at_once(object_store: Store) -> None:
+    store = object_store
+    use_options(PipelineOptions(store.flags))
+    store.put("names/plain.jpg", b"1")
+    store.proxy.set(percent=100, faults=["403"])
+    with pytest.raises(RecordError, match=r"access denied \(403\); check the credentials"):
+        files.read_bytes(f"{store.root}/names/plain.jpg")
+    assert sum(store.proxy.counts().values()) == 1
+
+
+TOLD = {
+    "429": "the store answers 429",
+    "500": "the store answers 500",
+    "503": "the store answers 503",
+    "reset": "Connection reset by peer",
+    "cut": "HTTP error: ",
+}
+
+
+@pytest.mark.parametrize("fault", TOLD)
+def test_what_may_pass_is_tried_again_and_then_told(
+    fault: str, object_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = object_store
+    use_options(PipelineOptions(store.flags))
+    store.put("names/plain.jpg", b"some content")
+    monkeypatch.setattr(persistence._attempts, "stop", stop_after_attempt(3))
+    store.proxy.set(percent=100, faults=[fault])
+    with pytest.raises(RecordError, match=r"given up after 3 attempts in \d+\.\d s$") as caught:
+        files.read_bytes(f"{store.root}/names/plain.jpg")
+    assert caught.value.reason == "read_error"
+    assert sum(store.proxy.counts().values()) == 3
+    assert TOLD[fault] in caught.value.detail
+    store.proxy.set()
+    assert files.read_bytes(f"{store.root}/names/plain.jpg") == b"some content"
+
+
+def test_beam_makes_one_client_for_all_files_of_the_same_options(s3_store: Store) -> None:
+    options, others = PipelineOptions(s3_store.flags), PipelineOptions(s3_store.flags)
+    first, second = S3IO(options=options).client, S3IO(options=options).client
+    assert first is not second  # each keeps the stream that it reads
+    assert first.client is second.client
+    assert S3IO(options=others).client.client is not first.client

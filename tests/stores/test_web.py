@@ -1,0 +1,202 @@
+"""Images and tables on the web: politely read, and never from where a table must not lead."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from schemas.rejects import RecordError
+from tests.end_to_end.command import recordmill
+from tests.stores.conftest import FLAGS, PICTURES
+from tests.stores.test_conversion import contents
+from tests.stores.web_server import BODY, Site, serving
+from transforms import files
+from transforms.stores import persistence
+from transforms.stores.options import use_options
+from transforms.stores.persistence import stop_after_attempt
+
+ALLOW = "--allow_private_hosts"
+
+
+@pytest.fixture
+def site(gallery: Path) -> Iterator[Site]:
+    """A web server that serves the pictures; it may be read from."""
+    use_options(PipelineOptions([ALLOW, "--http_timeout=1"]))
+    with serving(gallery) as site:
+        yield site
+
+
+@pytest.fixture
+def three_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gives up sooner."""
+    monkeypatch.setattr(persistence._attempts, "stop", stop_after_attempt(3))
+
+
+def refusal(uri: str) -> str:
+    """Returns why a file cannot be read."""
+    with pytest.raises(RecordError) as caught:
+        files.read_bytes(uri)
+    assert caught.value.reason == "read_error"
+    return caught.value.detail
+
+
+def test_pictures_and_their_table_from_the_web_give_the_same_dataset(
+    site: Site, local: Path, tmp_path: Path
+) -> None:
+    table = f"{site.url}/files/labels.csv"
+    command = ["convert", "--input", table, "--output", tmp_path, "--name", "birds", *FLAGS, ALLOW]
+    ended = recordmill(*command, "--no_report")  # which reads rejected pictures again
+    assert ended.code == 0, ended.err
+    assert contents(tmp_path / "birds" / "1.0.0") == contents(local)
+    images = {path: count for path, count in site.seen.items() if "/images/" in path}
+    assert set(images.values()) == {1}
+    assert len(images) == PICTURES + 3
+    assert site.most_at_once <= 16
+    assert site.connections <= 40  # kept open, and used again
+
+
+def test_a_range_is_asked_for_and_cut_out_where_the_host_knows_none(site: Site) -> None:
+    assert files.read_bytes(f"{site.url}/ranges/x", 10, 20) == BODY[10:20]
+    assert files.read_bytes(f"{site.url}/whole", 10, 20) == BODY[10:20]
+    assert files.read_bytes(f"{site.url}/whole") == BODY
+    assert files.file_size(f"{site.url}/whole") == len(BODY)
+    assert files.exists(f"{site.url}/whole")
+    assert not files.exists(f"{site.url}/status/404")
+
+
+@pytest.mark.parametrize("how", ["503", "429", "500", "408", "reset", "short", "stall"])
+def test_what_fails_twice_comes_the_third_time(how: str, site: Site, three_attempts: None) -> None:
+    assert files.read_bytes(f"{site.url}/flaky/{how}") == BODY
+    assert site.seen[f"/flaky/{how}"] == 3
+
+
+SAID = {
+    "/status/404": "no such file (404 Not Found)",
+    "/status/410": "no such file (410 Gone)",
+    "/status/403": "access denied (403 Forbidden); check that the address may be read, and that "
+    "its signature has not expired",
+    "/status/418": "the host answers 418 I'm a Teapot",
+    "/away?file:///etc/passwd": "redirected to file:, which is not followed",
+}
+
+
+@pytest.mark.parametrize("path", SAID)
+def test_what_will_not_pass_is_said_at_once(path: str, site: Site) -> None:
+    name = path.partition("?")[0]
+    assert refusal(f"{site.url}{path}").endswith(f": {SAID[path]}")
+    assert site.seen[name] == 1
+
+
+def test_what_does_not_pass_is_told_with_what_was_tried(site: Site, three_attempts: None) -> None:
+    said = refusal(f"{site.url}/status/503?token=abc")
+    assert said.startswith(f"{site.url}/status/503?token=***: the host answers 503 Service Unavai")
+    assert "; given up after 3 attempts in " in said
+    assert site.seen["/status/503"] == 3
+
+
+def test_redirects_are_followed_but_not_for_ever(site: Site) -> None:
+    assert files.read_bytes(f"{site.url}/to/to/to/whole") == BODY
+    assert "redirected more than 5 times" in refusal(f"{site.url}" + "/to" * 7 + "/whole")
+
+
+def test_a_login_goes_to_its_own_host_and_into_no_message(site: Site) -> None:
+    with_login = site.url.replace("//", "//me:p%40ss@")
+    assert files.read_bytes(f"{with_login}/whole") == BODY
+    assert site.logins == ["Basic bWU6cEBzcw=="]
+    elsewhere = site.url.replace("127.0.0.1", "localhost")
+    files.read_bytes(f"{with_login}/away?{elsewhere}/whole")
+    assert site.logins[1:] == ["Basic bWU6cEBzcw==", ""]
+    said = refusal(f"{with_login}/status/404?key=abc")
+    assert "p%40ss" not in said
+    assert "abc" not in said
+
+
+def test_more_than_is_allowed_is_not_read(site: Site) -> None:
+    use_options(PipelineOptions([ALLOW, "--http_max_bytes=1000000"]))
+    said = refusal(f"{site.url}/unbounded")
+    assert said.endswith("is larger than 1,000,000 bytes; --http_max_bytes allows no more")
+    use_options(PipelineOptions([ALLOW, f"--http_max_bytes={len(BODY)}"]))
+    assert files.read_bytes(f"{site.url}/whole") == BODY
+
+
+def test_a_host_is_asked_so_many_things_at_once_and_no_more(site: Site) -> None:
+    use_options(PipelineOptions([ALLOW, "--http_connections=3"]))
+    with ThreadPoolExecutor(24) as executor:
+        found = list(executor.map(files.read_bytes, [f"{site.url}/slow/{n}" for n in range(24)]))
+    assert found == [BODY] * 24
+    assert site.most_at_once == 3
+    assert site.connections == 3
+
+
+INSIDE = ("127.0.0.1", "localhost", "2130706433", "0x7f.1", "[::ffff:127.0.0.1]", "0.0.0.0")
+
+
+@pytest.mark.parametrize("host", INSIDE)
+def test_a_private_host_is_refused_before_anything_is_sent(host: str, site: Site) -> None:
+    use_options(PipelineOptions([]))
+    said = refusal(site.url.replace("127.0.0.1", host) + "/whole")
+    assert "which is no public address; --allow_private_hosts reads from such, too" in said
+    assert (site.connections, sum(site.seen.values())) == (0, 0)
+
+
+def test_neither_a_redirect_nor_a_name_that_changes_leads_inside(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A public name whose address turns private between the look and the connection."""
+    public, port = "93.184.215.14", int(site.url.rpartition(":")[2])
+    names = {"once.example": [public, "127.0.0.1"], "twice.example": ["127.0.0.1"]}
+    resolve, connect = socket.getaddrinfo, socket.socket.connect
+    connected: list[str] = []
+
+    def resolving(host: str, *arguments: object, **options: object) -> object:
+        answers = names.get(host, [host])
+        address = answers.pop(0) if len(answers) > 1 else answers[0]
+        return resolve(address, *arguments, **options)
+
+    def connecting(self: socket.socket, address: tuple[str, int]) -> None:
+        connected.append(address[0])
+        connect(self, ("127.0.0.1", port))  # that public host is played by the site
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolving)
+    monkeypatch.setattr(socket.socket, "connect", connecting)
+    use_options(PipelineOptions([]))
+    assert files.read_bytes(f"http://once.example:{port}/whole") == BODY
+    assert connected == [public]
+    names["once.example"] = [public]
+    inside = f"http://once.example:{port}/away?http://twice.example:{port}/whole"
+    assert "twice.example is at 127.0.0.1, which is no public address" in refusal(inside)
+    assert set(connected) == {public}
+    assert site.seen == {"/whole": 1, "/away": 1}
+
+
+def test_what_is_no_address_is_a_reject(site: Site) -> None:
+    for broken in ("http://[bad/x", "http://host:port/x", "http:///x"):
+        assert "no web address" in refusal(broken)
+
+
+def test_nothing_is_written_to_the_web(site: Site, gallery: Path) -> None:
+    command = ["convert", "--input", gallery / "labels.csv", "--name", "birds"]
+    ended = recordmill(*command, "--output", f"{site.url}/out?token=abc")
+    assert ended.code == 2
+    assert "is a web address, which is only read from" in ended.err
+    assert "abc" not in ended.err
+
+
+def test_secrets_of_the_table_itself_stay_out_of_the_dataset(site: Site, tmp_path: Path) -> None:
+    table = f"{site.url.replace('//', '//me:pw@')}/files/labels.csv?signature=abc"
+    command = ["convert", "--input", table, "--output", tmp_path, "--name", "birds", *FLAGS, ALLOW]
+    ended = recordmill(*command, "--input_format=csv")
+    assert ended.code == 0, ended.err
+    dataset = tmp_path / "birds" / "1.0.0"
+    (shown,) = json.loads((dataset / "manifest.json").read_bytes())["config"]["inputs"]
+    assert shown == f"{site.url.replace('//', '//***@')}/files/labels.csv?signature=***"
+    for path in dataset.rglob("*"):
+        if path.is_file():
+            assert b"signature=abc" not in path.read_bytes()
+            assert b"me:pw@" not in path.read_bytes()

@@ -1,0 +1,57 @@
+"""`Records` under PyTorch's DataLoader, with workers of either kind.
+
+Not in the default suite: the newest PyTorch on the package index loads only with its GPU packages.
+`tests/torch/run` sets up the last one that does without, and runs this on a dataset.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, Subset
+
+from pipelines.reader import Records
+
+DATASET = os.environ["DATASET"]
+
+
+def to_tensors(examples: list[dict[str, Any]]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns the upper left corner of each picture, and the labels."""
+    corners = [torch.from_numpy(example["image"][:8, :8].copy()) for example in examples]
+    return torch.stack(corners), torch.tensor([example["label"] for example in examples])
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_workers_give_every_record_in_order(method: str) -> None:
+    records = Records(DATASET, "all", features=["image", "label"])
+    loader = DataLoader(
+        records,
+        batch_size=32,
+        num_workers=2,
+        collate_fn=to_tensors,
+        multiprocessing_context=method,
+    )
+    found = list(loader)
+    expected = to_tensors(list(records))
+    assert torch.equal(torch.cat([images for images, _ in found]), expected[0])
+    assert torch.equal(torch.cat([labels for _, labels in found]), expected[1])
+
+
+def test_shuffled_epochs_have_every_record_once() -> None:
+    records = Records(DATASET, "all", features=["label"])
+    generator = torch.Generator().manual_seed(1)
+    loader = DataLoader(records, batch_size=50, shuffle=True, num_workers=2, generator=generator)
+    expected = sorted(record["label"] for record in records)
+    epochs = [[int(label) for batch in loader for label in batch["label"]] for _ in range(2)]
+    assert [sorted(epoch) for epoch in epochs] == [expected] * 2
+    assert epochs[0] != epochs[1]
+
+
+def test_slices_and_subsets() -> None:
+    records = Records(DATASET, "train", features=["label"])
+    sliced = [int(x["label"]) for x in DataLoader(records[10:20], batch_size=None, num_workers=2)]
+    subset = [int(x["label"]) for x in DataLoader(Subset(records, range(10, 20)), batch_size=None)]
+    assert sliced == subset == [record["label"] for record in records[10:20]]

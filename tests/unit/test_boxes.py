@@ -1,0 +1,123 @@
+"""What becomes of bad boxes, and of those that their picture leaves behind."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from schemas.box_settings import BoxSettings
+from schemas.features import Feature
+from schemas.image_settings import ImageSettings
+from schemas.records import RowBoxes
+from schemas.rejects import Reason, RecordError
+from transforms.functional.boxes import box_values, in_order, place_boxes
+from transforms.functional.geometry import geometry_of
+
+SIZE = (40, 20)
+WHOLE = geometry_of(SIZE, 1, ImageSettings())
+GOOD = (10.0, 5.0, 20.0, 10.0)
+
+
+def placed(*boxes, geometry=WHOLE, units="pixel", **settings):
+    corners = [float(side) for box in boxes for side in box]
+    return place_boxes(RowBoxes(units, corners), geometry, BoxSettings(**settings))
+
+
+def refusal(*boxes, **settings):
+    with pytest.raises(RecordError) as raised:
+        placed(*boxes, **settings)
+    assert raised.value.reason is Reason.BAD_BOX
+    return raised.value.detail
+
+
+def test_a_box_as_fractions_of_its_picture():
+    found = placed(GOOD)
+    assert found == ([(0.25, 0.25, 0.5, 0.5)], [0], 1.0, ())
+
+
+def test_no_boxes_are_fine():
+    assert placed().boxes == []
+
+
+INVALID = [
+    pytest.param((10, 5, 10, 10), "has no extent", id="no width"),
+    pytest.param((10, 5, 20, 5), "has no extent", id="no height"),
+    pytest.param((20, 5, 10, 10), "is inverted", id="inverted across"),
+    pytest.param((10, 10, 20, 5), "is inverted", id="inverted down"),
+    pytest.param((math.nan, 5, 20, 10), "no finite number", id="NaN"),
+    pytest.param((10, 5, math.inf, 10), "no finite number", id="infinite"),
+    pytest.param((41, 5, 50, 10), "lies outside the picture of 40 x 20", id="outside"),
+    pytest.param((-9, 5, 0, 10), "lies outside the picture of 40 x 20", id="touching the edge"),
+]
+
+
+@pytest.mark.parametrize(("box", "why"), INVALID)
+def test_invalid_boxes_reject_their_row(box, why):
+    detail = refusal(GOOD, box)
+    assert detail.startswith("box 1 of (")
+    assert why in detail
+
+
+@pytest.mark.parametrize(("box", "why"), INVALID)
+def test_invalid_boxes_are_dropped_if_asked(box, why):
+    found = placed(GOOD, box, GOOD, invalid="drop")
+    assert (len(found.boxes), found.kept, found.remarks[-1:]) == (2, [0, 2], ("boxes dropped",))
+
+
+def test_out_of_bounds():
+    over = (-4, 5, 20, 30)
+    clipped = placed(over)
+    assert clipped.boxes == [(0.0, 0.25, 0.5, 1.0)]
+    assert clipped.remarks == ("boxes clipped",)
+    assert placed(GOOD, over, out_of_bounds="drop").kept == [0]
+    assert refusal(over, out_of_bounds="reject") == (
+        "box 0 of (-4, 5, 20, 30) in pixels stands over the picture of 40 x 20"
+    )
+
+
+@pytest.mark.parametrize("policy", ["clip", "reject", "drop"])
+def test_rounding_is_not_out_of_bounds(policy):
+    found = placed((0.0, 0.0, 1.0000009, 1.0), units="normalized", out_of_bounds=policy)
+    assert found == ([(0.0, 0.0, 1.0, 1.0)], [0], 800.0, ())
+
+
+def test_boxes_that_a_crop_leaves_behind():
+    geometry = geometry_of(SIZE, 1, ImageSettings(resize="20x20 crop"))  # the middle: 10 to 30
+    found = placed((0, 0, 10, 20), (5, 5, 15, 10), GOOD, geometry=geometry)
+    assert found.boxes == [(0.0, 0.25, 0.25, 0.5), (0.0, 0.25, 0.5, 0.5)]
+    assert (found.kept, found.remarks) == ([1, 2], ("boxes cropped off",))
+
+
+def test_areas_scale_with_the_picture():
+    half = geometry_of(SIZE, 1, ImageSettings(max_side=20))
+    assert placed(GOOD, geometry=half).area_scale == 0.25
+    assert placed(geometry=half, units="normalized").area_scale == 200.0  # pixels of the record's
+
+
+@pytest.mark.parametrize(
+    ("order", "expected"),
+    [
+        ("xyxy", (0.0, 0.25, 0.5, 1.0)),
+        ("yxyx", (0.25, 0.0, 1.0, 0.5)),
+        ("xywh", (0.0, 0.25, 0.5, 0.75)),
+        ("cxcywh", (0.25, 0.625, 0.5, 0.75)),
+    ],
+)
+def test_orders(order, expected):
+    assert in_order((0.0, 0.25, 0.5, 1.0), order) == expected
+
+
+def feature(source, kind="float", shape=(), **options):
+    return Feature(**{"kind": kind, "sources": source, "shape": shape, **options})
+
+
+def test_what_features_of_boxes_hold():
+    found = placed(GOOD, (1, 1, 1, 1), (0, 0, 40, 20), invalid="drop")
+    assert box_values(feature("box:ymax"), None, found) == [0.5, 1.0]
+    four = box_values(feature("box:yxyx", shape=(None, 4)), None, found)
+    assert four == [0.25, 0.25, 0.5, 0.5, 0.0, 0.0, 1.0, 1.0]
+    labels = feature("column:labels", "int64", per_box=True)
+    assert box_values(labels, [7, 8, 9], found) == [7, 9]
+    assert box_values(labels, [], found) == []
+    assert box_values(feature("area:area", per_box=True), [1.0, 2.0, 3.0], found) == [1.0, 3.0]

@@ -1,0 +1,169 @@
+"""COCO's JSON: one row a picture, whatever the order of the file, every damage told."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from schemas.errors import UsageError
+from schemas.records import Aside, Row
+from schemas.rejects import Reason, Reject
+from schemas.tables import Head, TableFile, TablePart, Wanted
+from transforms.functional import coco
+
+FILE = TableFile("d/c.json", "coco")
+CATEGORIES = [{"id": 1, "name": "cat"}, {"id": 7, "name": "Übermut"}]
+OUTLINE = [[1, 1, 2, 2, 3, 1.5]]
+
+
+def picture(id_, **more):
+    return {"id": id_, "file_name": f"{id_}.jpg", "height": 30, "width": 40, **more}
+
+
+def annotation(id_, image, **more):
+    return {
+        **{"id": id_, "image_id": image, "category_id": 1, "bbox": [1.5, 2, 5, 6.25]},
+        **{"area": 31.25, "iscrowd": 0, "segmentation": OUTLINE},
+        **more,
+    }
+
+
+def document(images, annotations, categories=CATEGORIES):
+    return {"info": {}, "images": images, "annotations": annotations, "categories": categories}
+
+
+def read(document_, wanted=Wanted()):  # noqa: B008 - frozen
+    data = document_ if isinstance(document_, bytes) else json.dumps(document_).encode()
+    found = list(coco.read(io.BufferedReader(io.BytesIO(data)), TablePart(FILE), wanted))
+    return sorted(found, key=lambda f: f.line if isinstance(f, Row) else 10**9)
+
+
+def look(document_):
+    data = document_ if isinstance(document_, bytes) else json.dumps(document_).encode()
+    return coco.look(io.BufferedReader(io.BytesIO(data)), FILE)
+
+
+def test_a_picture_is_a_row_with_a_list_an_attribute():
+    rle = {"counts": [3, 4], "size": [30, 40]}
+    crowd = annotation(2, 5, category_id=7, bbox=[0, 0, 40, 30], iscrowd=1, segmentation=rle)
+    (row,) = read(document([picture(5)], [annotation(1, 5), crowd]))
+    assert row == Row(
+        values={
+            "image": "5.jpg",
+            "id": "5",
+            "height": 30,
+            "width": 40,
+            "xmin": [1.5, 0.0],
+            "ymin": [2.0, 0.0],
+            "xmax": [6.5, 40.0],
+            "ymax": [8.25, 30.0],
+            "box_units": "pixel",
+            "labels": ["cat", "Übermut"],
+            "is_crowd": [0, 1],
+            "caption": [],
+            "area": [31.25, 31.25],
+            "segmentation": [OUTLINE, rle],
+        },
+        file="d/c.json",
+        line=1,
+    )
+
+
+def test_a_picture_without_annotations_is_a_row_with_empty_lists():
+    (row,) = read(document([picture(5)], []))
+    assert (row.values["labels"], row.values["xmin"]) == ([], [])
+
+
+def test_captions_are_lists():
+    notes = [{"id": i, "image_id": 5, "caption": c} for i, c in enumerate(["a | b", "ü"])]
+    (row,) = read(document([picture(5)], notes), Wanted(("image", "caption")))
+    assert row.values == {"image": "5.jpg", "caption": ["a | b", "ü"]}
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.integers(0, 9), max_size=40), st.randoms(use_true_random=False))
+def test_every_annotation_is_with_its_picture_whatever_the_order(images, shuffled: random.Random):
+    notes = [annotation(i, image, bbox=[i, 0, 1, 1]) for i, image in enumerate(images)]
+    shuffled.shuffle(notes)
+    pictures = [picture(i) for i in range(8)]
+    parts = list(document(pictures, notes).items())
+    shuffled.shuffle(parts)
+    found = read(dict(parts))
+    rows = [f for f in found if isinstance(f, Row)]
+    expected = [[float(n["id"]) for n in notes if n["image_id"] == i] for i in range(8)]
+    assert [row.values["xmin"] for row in rows] == expected
+    lost = sum(f.number for f in found if isinstance(f, Aside))
+    assert lost == sum(image >= 8 for image in images)
+
+
+@pytest.mark.parametrize(
+    ("images", "annotations", "reason", "told"),
+    [
+        ([picture(5)], [annotation(1, 5, bbox=[1, 2, 3])], Reason.BAD_BOX, "annotation 1: bbox"),
+        ([picture(5)], [annotation(1, 5, bbox=[1, 2, 3, "x"])], Reason.BAD_BOX, "got 'x'"),
+        ([picture(5)], [annotation(1, 5, bbox=[1, 2, 3, True])], Reason.BAD_BOX, "got True"),
+        ([picture(5)], [{"image_id": 5, "category_id": 1}], Reason.BAD_BOX, "got None"),
+        ([picture(5)], [annotation(1, 5, category_id=3)], Reason.UNKNOWN_LABEL, "category_id 3"),
+        ([{"id": 5}], [], Reason.MALFORMED_ROW, "file_name: expected text, got None"),
+    ],
+)
+def test_what_makes_no_row_is_a_reject(images, annotations, reason, told):
+    (reject,) = read(document(images, annotations))
+    assert (reject.source, reject.reason) == ("d/c.json:1", reason)
+    assert told in reject.detail
+
+
+def test_entries_that_are_none_and_ids_that_stand_twice_are_told():
+    found = read(document([picture(5), picture(5), 3], [{"bbox": []}, annotation(1, 5)]))
+    rejects = [(f.source, f.detail) for f in found if isinstance(f, Reject)]
+    assert [f.line for f in found if isinstance(f, Row)] == [1]
+    assert sorted(rejects) == [
+        ("d/c.json", "annotations, number 1: expected an object with 'image_id'"),
+        ("d/c.json", "images, number 3: expected an object with 'id'"),
+        ("d/c.json:2", "the image id 5 stands in number 1, too"),
+    ]
+
+
+def test_damaged_json_gives_no_row_at_all():
+    data = json.dumps(document([picture(i) for i in range(9)], [annotation(1, 5)])).encode()
+    for cut in range(0, len(data) - 1, 7):
+        (reject,) = read(data[:cut])
+        assert (reject.source, reject.reason) == ("d/c.json", Reason.MALFORMED_ROW)
+
+
+def test_the_head_tells_the_columns():
+    instances = look(document([picture(5)], [annotation(1, 5)]))
+    captions = look(document([picture(5)], [{"image_id": 5, "caption": "x"}]))
+    nothing = look(document([picture(5)], []))
+    shared = ("image", "id", "height", "width")
+    assert {"xmin", "labels", "segmentation", "box_units"} <= set(instances.columns)
+    assert captions == Head((*shared, "caption"), True)
+    assert nothing == Head(shared, True)
+
+
+@pytest.mark.parametrize(
+    ("document_", "told"),
+    [
+        ({"rows": []}, "it has no 'images'"),
+        (b"[1, 2]", "it has no 'images'"),
+        (b'{"image": "1.jpg"}\n{"image": "2.jpg"}\n', "no JSON document"),
+        (b"image,label", "no JSON document"),
+        (document([picture(5)], [{"image_id": 5, "segments_info": []}]), "panoptic"),
+    ],
+)
+def test_what_is_no_coco_is_refused(document_, told):
+    with pytest.raises(UsageError, match=told):
+        look(document_)
+
+
+def test_a_compressed_file_is_read():
+    data = gzip.compress(json.dumps(document([picture(5)], [annotation(1, 5)])).encode())
+    stream = io.BufferedReader(gzip.GzipFile(fileobj=io.BytesIO(data)))
+    (row,) = coco.read(stream, TablePart(FILE), Wanted(("xmin",)))
+    assert row.values == {"xmin": [1.5]}

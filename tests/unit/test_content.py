@@ -1,0 +1,116 @@
+"""Repeated images: what a tally says is what a look at all records says, however it was summed."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from itertools import combinations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from schemas.content import EXAMPLES, Conflicts, Content, Leak, Repeat
+from transforms.functional.content import (
+    by_bucket,
+    content_of,
+    merge,
+    merge_contents,
+    num_buckets,
+    tally_of,
+    with_repeat,
+)
+
+RECORDS = st.lists(
+    st.tuples(
+        st.sampled_from(["test", "train", "validation"]),
+        st.sampled_from(["", "cat", "dog", "owl"]),
+        st.integers(0, 12),
+    ),
+    max_size=60,
+)
+
+
+def sha256(image: int) -> str:
+    return hashlib.sha256(bytes([image])).hexdigest()
+
+
+def expected(records: list[tuple[str, str, int]]) -> Content:
+    """Looks at all records at once; the key of a record is its place, zero-padded."""
+    rows = [(f"{i:04d}", *record) for i, record in enumerate(records)]
+    images = sorted({image for *_, image in rows})
+    of = {image: [row for row in rows if row[3] == image] for image in images}
+    held = Counter((split, image) for _, split, _, image in rows)
+    splits = sorted({split for _, split, _, _ in rows})
+    repeated = {s: sum(n - 1 for (t, _), n in held.items() if s == t) for s in splits}
+    leaks = []
+    for one, two in combinations(splits, 2):
+        if both := [i for i in images if held[one, i] and held[two, i]]:
+            pairs = [
+                tuple(min(k for k, t, _, _ in of[i] if t == s) for s in (one, two)) for i in both
+            ]
+            count = sum(held[one, i] + held[two, i] for i in both)
+            examples = tuple(sorted(pairs)[:EXAMPLES])
+            leaks.append(
+                Leak(splits=(one, two), images=len(both), records=count, examples=examples)
+            )
+    torn = [i for i in images if len({label for _, _, label, _ in of[i]} - {""}) > 1]
+    firsts = [
+        sorted(min(k for k, _, other, _ in of[i] if other == label) for label in labels)[:2]
+        for i in torn
+        for labels in [{label for _, _, label, _ in of[i]} - {""}]
+    ]
+    return Content(
+        images=len(images),
+        duplicates={split: count for split, count in repeated.items() if count},
+        leaks=tuple(leaks),
+        conflicts=Conflicts(
+            images=len(torn),
+            records=sum(len(of[i]) for i in torn),
+            examples=tuple(sorted(map(tuple, firsts))[:EXAMPLES]),
+        ),
+    )
+
+
+@given(RECORDS, st.integers(1, 5), st.integers(1, 7), st.randoms(use_true_random=False))
+def test_any_sum_of_any_shards_says_what_all_records_say(records, shards, buckets, chance):
+    keyed = [(f"{i:04d}", *record) for i, record in enumerate(records)]
+    parts = []
+    for split in ("test", "train", "validation"):
+        for shard in range(shards):
+            rows = [
+                (key, sha256(image), label)
+                for key, of, label, image in keyed
+                if of == split and int(key) % shards == shard
+            ]
+            parts += by_bucket(tally_of(split, rows), buckets).items()
+    chance.shuffle(parts)
+    totals: dict[int, dict] = {}
+    for bucket, tally in parts:
+        merge(totals.setdefault(bucket, {}), tally)
+    assert merge_contents(map(content_of, totals.values())) == expected(records)
+
+
+def test_one_image_in_a_million_records_takes_no_more_than_in_ten():
+    def tally(count):
+        return tally_of("train", ((f"{i:07d}", sha256(1), "") for i in range(count)))
+
+    assert tally(100_000) == {bytes.fromhex(sha256(1))[:16]: (("train", "", 100_000, "0000000"),)}
+    assert len(tally(10)) == 1
+
+
+def test_every_part_of_the_images_is_small():
+    rows = 1_000_000
+    digests = [hashlib.sha256(str(i).encode()).digest()[:16] for i in range(50_000)]
+    parts = by_bucket(dict.fromkeys(digests, ()), num_buckets(rows))
+    assert len(parts) == num_buckets(rows) == 16
+    assert max(map(len, parts.values())) * rows / len(digests) < 1.1 * 2**16
+
+
+def test_a_dropped_row_counts_as_a_conflict_only_if_its_label_differs():
+    def repeat(key, label):
+        return Repeat(key, "", "", "train", "a", label, "cat" if label else "")
+
+    told = Conflicts()
+    for row in (repeat("d", "dog"), repeat("b", ""), repeat("c", "owl")):
+        told = with_repeat(told, row)
+    assert told == Conflicts(images=1, records=2, examples=(("a", "c"),))

@@ -1,0 +1,198 @@
+"""What is drawn of a record: its picture, its boxes, its mask, and text that can be read."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+from fontTools.fontBuilder import FontBuilder
+from fontTools.pens.ttGlyphPen import TTGlyphPen
+from PIL import Image
+
+from schemas.rejects import RecordError
+from tests.images import image, jpeg, picture, png, png_16_bit
+from transforms.functional import lettering as module
+from transforms.functional.contact_sheet import TILE_SIDE, Tile, contact_sheet
+from transforms.functional.drawing import draw_record, image_key
+from transforms.functional.lettering import fitted, lettering
+from transforms.functional.overlays import BOX_KEYS, MASK_KEY, boxes_of, colour
+from transforms.functional.salvage import salvage, thumbnail_of_damaged
+
+GRAY = (127, 127, 127)
+
+
+def flat(width=80, height=60):
+    stream = io.BytesIO()
+    Image.new("RGB", (width, height), GRAY).save(stream, "PNG")
+    return stream.getvalue()
+
+
+def font_with(characters):
+    """Returns a TrueType font that has just these characters, each as a box of its own width."""
+    glyphs = {f"g{ord(c)}": c for c in dict.fromkeys(characters)}
+    builder = FontBuilder(unitsPerEm=1000)
+    builder.setupGlyphOrder([".notdef", *glyphs])
+    builder.setupCharacterMap({ord(c): name for name, c in glyphs.items()})
+    widths = {name: 300 + 10 * i for i, name in enumerate([".notdef", *glyphs])}
+    outlines = {}
+    for name, width in widths.items():
+        pen = TTGlyphPen(None)
+        pen.moveTo((50, 0))
+        for corner in ((50, 700), (width - 50, 700), (width - 50, 0)):
+            pen.lineTo(corner)
+        pen.closePath()
+        outlines[name] = pen.glyph()
+    builder.setupGlyf(outlines)
+    builder.setupHorizontalMetrics({name: (width, 50) for name, width in widths.items()})
+    builder.setupHorizontalHeader(ascent=800, descent=-200)
+    builder.setupNameTable({"familyName": "Boxes", "styleName": "Regular"})
+    builder.setupOS2(sTypoAscender=800, usWinAscent=800, usWinDescent=200)
+    builder.setupPost()
+    stream = io.BytesIO()
+    builder.save(stream)
+    return stream.getvalue()
+
+
+def boxes(*corners):
+    return {key: [box[i] for box in corners] for i, key in enumerate(BOX_KEYS)}
+
+
+@pytest.mark.parametrize(
+    ("features", "key"),
+    [
+        ({"image": [b"no"], "thumb": [png()]}, "thumb"),
+        ({"image/encoded": [jpeg()], "image": [png()]}, "image/encoded"),
+        ({MASK_KEY: [png()]}, None),
+        ({"image_raw": [b"x" * 24], "height": [2], "width": [4], "depth": [3]}, "image_raw"),
+        ({"image_raw": [b"x" * 24], "height": [2], "width": [4]}, "image_raw"),
+        ({"image_raw": [b"x" * 23], "height": [2], "width": [4], "depth": [3]}, None),
+        ({"label": [1], "image": []}, None),
+        ({"image": [1.5]}, None),
+    ],
+)
+def test_the_picture_is_found_by_its_key_or_its_bytes(features, key):
+    assert image_key(features) == key
+
+
+@pytest.mark.parametrize("data", [png(40, 30, 1), picture("WEBP", 40, 30, 1, lossless=True)])
+def test_a_small_picture_is_drawn_as_it_is(data):
+    assert draw_record({"image": [data]}, 100).tobytes() == image(40, 30, 1).tobytes()
+
+
+def test_a_large_one_is_shrunk_in_proportion():
+    assert draw_record({"image": [jpeg(400, 100)]}, 100).size == (100, 25)
+
+
+def test_deep_and_transparent_pictures_are_drawn():
+    drawn = draw_record({"image": [png_16_bit(20, 10, 3, 1)]}, 100)
+    assert abs(np.asarray(drawn)[..., 0].astype(int) - np.asarray(image(20, 10, 3, "L"))).max() <= 1
+    clear = io.BytesIO()
+    Image.new("RGBA", (9, 9), (255, 0, 0, 0)).save(clear, "PNG")
+    assert draw_record({"image": [clear.getvalue()]}, 100).getpixel((4, 4)) == (255, 255, 255)
+
+
+def test_bare_samples_are_drawn_by_their_stated_size():
+    drawn = image(24, 18, 5)
+    features = {"image_raw": [drawn.tobytes()], "height": [18], "width": [24], "depth": [3]}
+    assert draw_record(features, 100).tobytes() == drawn.tobytes()
+
+
+@pytest.mark.parametrize("features", [{"image": [jpeg()[:200]]}, {"image": [png()[:60]]}, {}])
+def test_what_cannot_be_drawn_is_told(features):
+    with pytest.raises((RecordError, ValueError)):
+        draw_record(features, 100)
+
+
+def test_a_box_is_drawn_where_it_is():
+    features = {"image": [flat()], **boxes((0.25, 0.5, 0.75, 0.9))}
+    drawn = np.asarray(draw_record(features, 100))
+    ys, xs = np.nonzero((drawn != GRAY).any(axis=2))
+    assert (xs.min(), xs.max(), ys.min(), ys.max()) == (20, 60, 30, 54)
+    assert tuple(drawn[30, 40]) == colour(0)
+    assert tuple(drawn[40, 40]) == GRAY
+
+
+@pytest.mark.parametrize(
+    ("corners", "left"),
+    [([(8, 6, 40, 30)], [0.1]), ([(float("nan"), 0, 1, 1), (0, 0, 1, 1)], [0.0]), ([], [])],
+)
+def test_boxes_in_pixels_become_parts_and_those_nowhere_are_left_out(corners, left):
+    assert [box.left for box in boxes_of(boxes(*corners), (80, 60))] == left
+
+
+def test_boxes_have_the_names_of_their_classes():
+    features = {**boxes((0, 0, 1, 1), (0, 0, 0.5, 1)), "image/object/class/label": [1, 7]}
+    assert [box.name for box in boxes_of(features, (1, 1), ["cat", "dog"])] == ["dog", "7"]
+    features["image/object/class/text"] = [b"a", b"\xff"]
+    assert [box.name for box in boxes_of(features, (1, 1))] == ["a", "\\xff"]
+
+
+def test_boxes_beyond_the_picture_and_upside_down_are_drawn_within_it():
+    features = {"image": [flat()], **boxes((1.5, 0.9, -0.5, 0.1))}
+    drawn = np.asarray(draw_record(features, 100))
+    assert (drawn[6, :] == colour(0)).all()
+
+
+def test_a_mask_is_laid_over_its_picture():
+    ids = np.zeros((60, 80), np.uint8)
+    ids[:30], ids[30:, :40] = 1, 255
+    mask = io.BytesIO()
+    Image.fromarray(ids).save(mask, "PNG")
+    drawn = np.asarray(draw_record({"image": [flat()], MASK_KEY: [mask.getvalue()]}, 100))
+    mixed = tuple(round(0.45 * g + 0.55 * c) for g, c in zip(GRAY, colour(0), strict=True))
+    assert [tuple(drawn[at]) for at in ((10, 10), (50, 10), (50, 60))] == [
+        mixed,
+        tuple(round(0.45 * 127 + 0.55 * 128) for _ in range(3)),
+        GRAY,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain “text” …", "plain “text” …"),
+        ("Übermut", "\\xdcbermut"),
+        ("猫", "\\u732b"),
+        ("a\nb\x1b", "a\\x0ab\\x1b"),
+        ("\ud800", "\\ud800"),
+        ("😀", "\\U0001f600"),
+    ],
+)
+def test_what_no_font_has_is_spelled_out(text, shown, monkeypatch):
+    monkeypatch.setattr(module, "SYSTEM_FONTS", ("there is no such font.ttf",))
+    assert lettering(text, 14).text == shown
+
+
+def test_a_font_of_the_system_draws_what_pillows_own_lacks(tmp_path, monkeypatch):
+    font = tmp_path / "has-umlauts.ttf"
+    font.write_bytes(font_with("Übermut"))
+    monkeypatch.setattr(module, "SYSTEM_FONTS", (str(font),))
+    assert lettering("Übermut", 14).text == "Übermut"
+    assert lettering("Übermut猫", 14).text == "Übermut\\u732b"
+    assert lettering("plain", 14).font is not lettering("Übermut", 14).font
+
+
+def test_text_is_cut_to_its_width():
+    cut = fitted("a label that is far too long", 60, 14)
+    assert cut.text.endswith("…")
+    assert cut.width <= 60
+
+
+def test_a_contact_sheet_shows_every_tile():
+    tiles = [Tile(Image.new("RGB", (TILE_SIDE, 100), colour(i)), f"c{i}", "key") for i in range(5)]
+    sheet = np.asarray(contact_sheet([*tiles, Tile(None, "猫", "key", "is damaged")]))
+    for i in range(5):
+        assert (sheet == colour(i)).all(axis=2).sum() == TILE_SIDE * 100
+
+
+def test_what_is_left_of_a_damaged_picture_is_shown():
+    whole = jpeg(200, 150, 4, quality=90)
+    left = np.asarray(salvage(whole[: len(whole) // 2], 200)).astype(int)
+    true = np.asarray(Image.open(io.BytesIO(whole))).astype(int)
+    assert abs(left[:40] - true[:40]).max() <= 2
+    assert (left[-8:] == 128).all()
+    data, size = thumbnail_of_damaged(whole[:-100], 100)
+    assert Image.open(io.BytesIO(data)).size == size == (100, 75)
+    with pytest.raises(RecordError):
+        salvage(b"\xff\xd8\xff", 100)

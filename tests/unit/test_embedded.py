@@ -1,0 +1,178 @@
+"""Pictures within Parquet and Arrow: their bytes once, their sizes before, no more in memory."""
+
+from __future__ import annotations
+
+import io
+
+import pyarrow as pa
+import pyarrow.feather as feather
+import pyarrow.parquet as pq
+import pytest
+
+from schemas.errors import UsageError
+from schemas.records import Embedded, Location, Row
+from schemas.rejects import Reason
+from schemas.tables import TableFile, TablePart, Wanted
+from transforms.functional import arrow, parquet
+
+SURVEY = Wanted(("image", "label"), "image")
+WHOLE = Wanted(("image", "label"), "image", pixels=True)
+
+PICTURES = [b"first", None, b"", b"fourth" * 50]
+STRUCT = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+PATHS = ["1.jpg", "2.jpg", None, ""]
+COLUMNS = {
+    "struct": pa.array(
+        [{"bytes": b, "path": p} for b, p in zip(PICTURES, PATHS, strict=True)], STRUCT
+    ),
+    "binary": pa.array(PICTURES, pa.binary()),
+    "large": pa.array(PICTURES, pa.large_binary()),
+}
+PATHS_OF = {"struct": ["1.jpg", "2.jpg", None, None], "binary": [None] * 4, "large": [None] * 4}
+
+
+def table(column):
+    extra = pa.array(["unused"] * 4)
+    return pa.table({"unused": extra, "image": COLUMNS[column], "label": [10, 11, 12, 13]})
+
+
+def in_parquet(column, wanted):
+    data = io.BytesIO()
+    pq.write_table(table(column), data, row_group_size=3)
+    file = TableFile("t.parquet", "parquet")
+    return [
+        row
+        for part in parquet.parts(io.BytesIO(data.getvalue()), file)
+        for row in parquet.read(io.BytesIO(data.getvalue()), part, wanted)
+    ]
+
+
+def in_arrow(path, wanted):
+    with open(path, "rb") as stream:
+        return list(arrow.read(stream, TablePart(TableFile(str(path), "arrow")), wanted))
+
+
+def write_arrow(path, column, form):
+    made = table(column)
+    if form == "stream":
+        with pa.ipc.new_stream(str(path), made.schema) as writer:
+            writer.write_table(made, max_chunksize=3)
+    else:
+        feather.write_feather(made, str(path), compression=form, chunksize=3)
+
+
+def picture_of(found):
+    """Returns a row's picture: the bytes, those at its place, or None."""
+    if isinstance(found, Embedded):
+        return found.data
+    if found.image is None:
+        return None
+    with open(found.image.uri, "rb") as file:
+        file.seek(found.image.start)
+        return file.read(found.image.stop - found.image.start)
+
+
+def row_of(found):
+    return found.row if isinstance(found, Embedded) else found
+
+
+@pytest.mark.parametrize("column", COLUMNS)
+def test_parquet_gives_every_picture_with_its_row(column):
+    found = in_parquet(column, WHOLE)
+    assert [picture_of(f) for f in found] == PICTURES
+    assert [row_of(f).line for f in found] == [1, 2, 3, 4]
+    expected = [{"image": p, "label": 10 + i} for i, p in enumerate(PATHS_OF[column])]
+    assert [row_of(f).values for f in found] == expected
+
+
+@pytest.mark.parametrize("column", COLUMNS)
+def test_a_survey_of_parquet_gives_the_same_rows_without_their_pictures(column):
+    found = in_parquet(column, SURVEY)
+    assert [row.values for row in found] == [row_of(f).values for f in in_parquet(column, WHOLE)]
+    assert all(isinstance(f, Row) and f.image.uri == "t.parquet" for f in found)
+
+
+def test_a_survey_of_parquet_touches_no_picture():
+    pictures = pa.array([{"bytes": bytes([i]) * 50_000, "path": f"{i}.jpg"} for i in range(40)])
+    data = io.BytesIO()
+    made = pa.table({"image": pictures.cast(STRUCT), "label": list(range(40))})
+    pq.write_table(made, data, compression="none", use_dictionary=False)
+    raw = bytearray(data.getvalue())
+    chunk = pq.read_metadata(data).row_group(0).column(0)
+    assert chunk.path_in_schema == "image.bytes"
+    raw[chunk.data_page_offset : chunk.data_page_offset + chunk.total_compressed_size] = bytes(
+        chunk.total_compressed_size
+    )
+    part = TablePart(TableFile("t.parquet", "parquet"), 0, 1)
+    found = list(parquet.read(io.BytesIO(bytes(raw)), part, SURVEY))
+    assert [row.values["image"] for row in found] == [f"{i}.jpg" for i in range(40)]
+    assert found[0].image == Location("t.parquet", 0, found[0].image.stop)
+    assert found[0].image.stop == pytest.approx(50_000, rel=0.01)
+
+
+@pytest.mark.parametrize("form", ["stream", "uncompressed", "lz4", "zstd"])
+@pytest.mark.parametrize("column", COLUMNS)
+def test_arrow_gives_every_picture_with_its_row(tmp_path, column, form):
+    path = tmp_path / "t.arrow"
+    write_arrow(path, column, form)
+    found = in_arrow(path, WHOLE)
+    assert [picture_of(f) for f in found] == PICTURES
+    assert [row_of(f).line for f in found] == [1, 2, 3, 4]
+    expected = [{"image": p, "label": 10 + i} for i, p in enumerate(PATHS_OF[column])]
+    assert [row_of(f).values for f in found] == expected
+    surveyed = in_arrow(path, SURVEY)
+    assert [row.values for row in surveyed] == expected
+    sizes = [row.image and row.image.stop - row.image.start for row in surveyed]
+    assert sizes == [p if p is None else len(p) for p in PICTURES]
+
+
+@pytest.mark.parametrize("form", ["stream", "uncompressed"])
+def test_pictures_that_lie_in_the_file_are_not_copied(tmp_path, form):
+    path = tmp_path / "t.arrow"
+    write_arrow(path, "struct", form)
+    found = in_arrow(path, WHOLE)
+    assert all(isinstance(f, Row) for f in found)
+    assert {f.image.uri for f in found if f.image} == {str(path)}
+
+
+@pytest.mark.parametrize("form", ["stream", "lz4"])
+def test_every_cut_of_an_arrow_file_is_told(tmp_path, form):
+    path = tmp_path / "t.arrow"
+    write_arrow(path, "struct", form)
+    whole = path.read_bytes()
+    complete = [row_of(f).values for f in in_arrow(path, WHOLE)]
+    for cut in range(0, len(whole) - 9, 97):
+        path.write_bytes(whole[:cut])
+        *rows, last = in_arrow(path, WHOLE)
+        assert [row_of(f).values for f in rows] == complete[: len(rows)]
+        assert (last.source, last.reason) == (f"{path}:{len(rows) + 1}", Reason.MALFORMED_ROW)
+        assert "cannot be read on from here" in last.detail
+
+
+def test_an_arrow_table_of_paths_is_a_table():
+    made = pa.table({"image": ["1.jpg", "2.jpg"], "label": [1, 2]})
+    data = io.BytesIO()
+    with pa.ipc.new_file(data, made.schema) as writer:
+        writer.write_table(made)
+    stream = io.BufferedReader(io.BytesIO(data.getvalue()))
+    found = list(arrow.read(stream, TablePart(TableFile("t.arrow", "arrow")), WHOLE))
+    assert [row.values for row in found] == made.to_pylist()
+    assert {row.image for row in found} == {None}
+
+
+def test_the_first_version_of_feather_is_refused():
+    with pytest.raises(UsageError, match="version 1; write it anew as version 2"):
+        arrow.look(io.BufferedReader(io.BytesIO(b"FEA1".ljust(64))), TableFile("t", "arrow"))
+
+
+def test_heads_tell_which_columns_can_be_pictures(tmp_path):
+    data = io.BytesIO()
+    made = table("struct").append_column("b", COLUMNS["binary"])
+    pq.write_table(made, data)
+    head = parquet.look(data, TableFile("t", "parquet"))
+    assert head.embedded == {"image", "b"}
+    assert head.unsupported == {"image": str(STRUCT)}
+    path = tmp_path / "t.arrow"
+    feather.write_feather(made, str(path))
+    with open(path, "rb") as stream:
+        assert arrow.look(stream, TableFile(str(path), "arrow")) == head

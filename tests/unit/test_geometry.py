@@ -1,0 +1,91 @@
+"""The geometry of pictures: against EXIF's table, and against what Pillow does to the pixels."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image, ImageOps
+
+from schemas.image_settings import ImageSettings
+from tests.annotations import Case, placement, seen_at
+from tests.images import image
+from transforms.functional.geometry import (
+    geometry_of,
+    turned_back_by,
+    turned_box,
+    turned_point,
+    turned_size,
+)
+from transforms.functional.pixels import resized
+
+SIDES = st.integers(1, 60)
+ORIENTATIONS = st.integers(1, 8)
+SETTINGS = st.one_of(
+    st.just({}),
+    st.builds(lambda n: {"max_side": n}, SIDES),
+    st.builds(
+        lambda w, h, mode: {"resize": f"{w}x{h} {mode}"},
+        SIDES,
+        SIDES,
+        st.sampled_from(["fit", "pad", "crop", "exact"]),
+    ),
+)
+
+
+@given(SIDES, SIDES, ORIENTATIONS, st.floats(0, 1), st.floats(0, 1))
+def test_points_turn_as_exif_says(width, height, orientation, x, y):
+    x, y = x * width, y * height
+    case = Case(width, height, orientation, {}, "stored")
+    assert turned_size((width, height), orientation) == case.shown
+    assert turned_point((x, y), (width, height), orientation) == seen_at(x, y, case)
+
+
+@given(SIDES, SIDES, ORIENTATIONS, st.floats(0, 1), st.floats(0, 1))
+def test_a_turn_can_be_undone(width, height, orientation, x, y):
+    there = turned_point((x, y), (width, height), orientation)
+    shown = turned_size((width, height), orientation)
+    assert turned_point(there, shown, turned_back_by(orientation)) == pytest.approx(
+        (x, y), abs=1e-9
+    )
+
+
+@given(SIDES, SIDES, ORIENTATIONS, SETTINGS, st.sampled_from(["apply", "record"]))
+def test_scale_and_place_are_those_of_the_formulas(width, height, orientation, options, turning):
+    settings = {**options, "orientation": turning}
+    case = Case(width, height, orientation, settings, "stored")
+    size, scale, (left, top) = placement(case)
+    found = geometry_of((width, height), orientation, ImageSettings(**settings))
+    assert found.size == size
+    assert found.scale == pytest.approx([float(s) for s in scale])
+    x = found.offset[0] - float(found.crop[0]) * found.scale[0]
+    y = found.offset[1] - float(found.crop[1]) * found.scale[1]
+    assert (x, y) == pytest.approx((float(left), float(top)), abs=1e-9)
+
+
+@pytest.mark.parametrize("size", [(40, 30), (30, 40), (7, 50), (33, 33), (1, 9)], ids=str)
+@pytest.mark.parametrize("target", [(20, 20), (50, 10), (3, 9), (64, 48)], ids=str)
+def test_pixels_are_those_of_pillows_own_pad_and_fit(size, target):
+    drawn = image(*size)
+    for mode, reference in (("pad", ImageOps.pad), ("crop", ImageOps.fit)):
+        settings = ImageSettings(resize=f"{target[0]}x{target[1]} {mode}")
+        found = resized(drawn, geometry_of(size, 1, settings))
+        expected = reference(drawn, target, Image.Resampling.LANCZOS)
+        np.testing.assert_array_equal(np.asarray(found), np.asarray(expected))
+
+
+def test_a_sliver_keeps_one_pixel():
+    settings = ImageSettings(resize="10x10 pad")
+    assert geometry_of((1000, 1), 1, settings).content == (10, 1)
+    assert resized(image(1000, 1), geometry_of((1000, 1), 1, settings)).size == (10, 10)
+
+
+def test_boxes_turn_only_where_the_picture_did():
+    box, size = (1.0, 2.0, 5.0, 9.0), (20, 10)
+    turned = geometry_of(size, 6, ImageSettings())
+    as_it_is = geometry_of(size, 6, ImageSettings(orientation="record"))
+    assert turned_box(box, turned, "displayed") == box
+    assert turned_box(box, as_it_is, "stored") == box
+    assert turned_box(box, turned, "stored") == (1.0, 1.0, 8.0, 5.0)
+    assert turned_box((1.0, 1.0, 8.0, 5.0), as_it_is, "displayed") == box

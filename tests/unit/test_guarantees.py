@@ -1,0 +1,38 @@
+"""docs/guarantees.md names a test for each promise, and each of them is there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs/guarantees.md").read_text("utf-8")
+ROWS = [line.strip("|").split(" | ") for line in PAGE.splitlines() if line.startswith("| ")]
+
+
+def files_of(path: Path) -> list[Path]:
+    """Returns the files of tests that a name stands for."""
+    return [path] if path.is_file() else sorted(path.rglob("test_*.py"))
+
+
+def test_every_promise_says_against_what_and_names_a_test() -> None:
+    promises = [row for row in ROWS if row[0].strip() != "promise"]
+    assert len(promises) >= 15
+    for promise, against, shown_by in promises:
+        assert against.strip(), promise
+        assert "`tests/" in shown_by, promise
+
+
+def test_every_named_test_is_there() -> None:
+    named = set(re.findall(r"`(tests/[\w/.]*)`", PAGE))
+    assert len(named) >= 20
+    for name in sorted(named):
+        found = files_of(ROOT / name)
+        assert found, name
+        for path in found:
+            assert re.search(r"^(async )?def test_", path.read_text("utf-8"), re.M), path
+
+
+def test_every_threat_says_what_holds_against_it() -> None:
+    threats = PAGE.partition("## Threats")[2].partition("\n## ")[0]
+    assert threats.count("\n- **") >= 6

@@ -1,0 +1,235 @@
+"""Tables and schemas made to harm: each ends soon, within bounded memory, and with a clear word."""
+
+from __future__ import annotations
+
+import io
+import json
+import time
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from schemas.errors import UsageError
+from schemas.presets import parse_schema
+from schemas.records import Row
+from schemas.rejects import Reject
+from schemas.tables import TableFile, TablePart, Wanted
+from transforms.functional import bounded_lines, delimited, json_lines, parquet
+
+CSV, JSONL, PARQUET = (TableFile(f"t.{name}", name) for name in ("csv", "jsonl", "parquet"))
+LIMIT = 2**20
+
+
+@pytest.fixture
+def short_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Takes a line of 1 MiB for too long, so that the tests need no 64."""
+    monkeypatch.setattr(bounded_lines.BoundedLines.__init__, "__defaults__", (LIMIT,))
+    monkeypatch.setattr(bounded_lines.bounded_lines, "__defaults__", (LIMIT,))
+
+
+class Endless(io.RawIOBase):
+    """Bytes that repeat without being held: a head, some thousand times a body, and a tail."""
+
+    def __init__(self, head: bytes, body: bytes, times: int, tail: bytes) -> None:
+        self._parts = iter([head, *([body] * times), tail])
+        self._left = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: object) -> int:
+        view = memoryview(buffer)  # type: ignore[arg-type]
+        while not self._left:
+            self._left = next(self._parts, None) or b""
+            if not self._left:
+                return 0
+        size = min(len(view), len(self._left))
+        view[:size], self._left = self._left[:size], self._left[size:]
+        return size
+
+
+def stream(data: bytes) -> io.BufferedReader:
+    return io.BufferedReader(io.BytesIO(data))  # type: ignore[arg-type]
+
+
+def endless(head: bytes, body: bytes, times: int, tail: bytes) -> io.BufferedReader:
+    return io.BufferedReader(Endless(head, body, times, tail))
+
+
+def told(found: Iterator[Row | Reject]) -> list[tuple[int, str]]:
+    """Returns (line, image or reason) of each row."""
+    return [
+        (row.line, row.values["image"])
+        if isinstance(row, Row)
+        else (int(row.source.rpartition(":")[2]), f"{row.reason.value}: {row.detail}")
+        for row in found
+    ]
+
+
+@pytest.mark.usefixtures("short_lines")
+@pytest.mark.parametrize("quote", [b"", b'"'])
+def test_a_cell_beyond_the_limit_is_one_reject_in_bounded_memory(quote: bytes) -> None:
+    head = b"image,label\na.jpg,cat\n" + quote
+    table = endless(head, b"x" * 2**20, 64, quote + b",dog\nb.jpg,cat\n")
+    tracemalloc.start()
+    found = told(delimited.read(table, TablePart(CSV), Wanted()))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    why = f"malformed_row: the line is longer than {LIMIT:,} bytes; is a line break missing?"
+    assert found == [(2, "a.jpg"), (3, why), (4, "b.jpg")]
+    assert peak < 32 * 2**20
+
+
+@pytest.mark.usefixtures("short_lines")
+def test_a_json_line_beyond_the_limit_is_one_reject_in_bounded_memory() -> None:
+    head = b'{"image": "a.jpg"}\n{"image": "'
+    table = endless(head, b"x" * 2**20, 64, b'"}\n{"image": "b.jpg"}\n')
+    tracemalloc.start()
+    found = told(json_lines.read(table, TablePart(JSONL), Wanted()))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    why = f"malformed_row: the line is longer than {LIMIT:,} bytes; is a line break missing?"
+    assert found == [(1, "a.jpg"), (2, why), (3, "b.jpg")]
+    assert peak < 32 * 2**20
+
+
+@pytest.mark.parametrize("breaks", [b"\n", b"\r\n", b"\r"])
+@pytest.mark.parametrize("extra", [-1, 0, 1])
+def test_lines_as_long_as_may_be_are_whole(
+    breaks: bytes, extra: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bounded_lines.BoundedLines.__init__, "__defaults__", (32,))
+    name = b"x" * (32 - len(breaks) + extra)
+    data = breaks.join([b"image", name, b"b", name, b"c"])
+    found = told(delimited.read(stream(data), TablePart(CSV), Wanted()))
+    assert [line for line, _ in found] == [2, 3, 4, 5]
+    assert found[1] == (3, "b")
+    assert found[3] == (5, "c")
+    if extra < 1:
+        assert found[0] == (2, name.decode())
+
+
+def test_columns_without_number_take_no_longer_than_reading_them() -> None:
+    names = [f"c{i}" for i in range(200_000)]
+    header = ",".join(["image", *names]).encode() + b"\n"
+    began = time.perf_counter()
+    head = delimited.look(stream(header + b"a.jpg\n"), CSV)
+    (row,) = delimited.read(stream(header + b"a.jpg\n"), TablePart(CSV), Wanted(("image",)))
+    assert (len(head.columns), row.values) == (200_001, {"image": "a.jpg"})
+    (row,) = delimited.read(stream(header + b"a.jpg\n"), TablePart(CSV), Wanted())
+    assert row.values == {"image": "a.jpg"}
+    with pytest.raises(UsageError, match="has 'c7' twice"):
+        delimited.look(stream(header.strip() + b",c7\n"), CSV)
+    document = json.dumps({"image": "a.jpg", **dict.fromkeys(names, 1)}).encode()
+    (row,) = json_lines.read(stream(document), TablePart(JSONL), Wanted(("image",)))
+    assert row.values == {"image": "a.jpg"}
+    (reject,) = json_lines.read(stream(document[:-1] + b', "c7": 1}'), TablePart(JSONL), Wanted())
+    assert reject.detail == "no JSON object: the name 'c7' stands twice"
+    assert time.perf_counter() - began < 120  # each held to all others, it would be hours
+
+
+def test_zero_bytes_are_refused_at_the_head_and_a_value_below_it() -> None:
+    with pytest.raises(UsageError, match="holds binary data"):
+        delimited.look(stream(b"image,label\na\0.jpg,cat\n"), CSV)
+    with pytest.raises(UsageError, match="holds binary data"):
+        json_lines.look(stream(b'{"image": "a\0.jpg"}\n'), JSONL)
+    late = b"image,label\n" + b"a.jpg,cat\n" * 1000 + b"b\0.jpg,dog\nc.jpg,cat\n"
+    found = told(delimited.read(stream(late), TablePart(CSV), Wanted()))
+    assert len(found) == 1002
+    assert found[-1] == (1003, "c.jpg")
+    found = told(json_lines.read(stream(b'{"image": "a\\u0000"}\n'), TablePart(JSONL), Wanted()))
+    assert found == [(1, "a\0")]  # a file of that name cannot be: read_error
+
+
+@pytest.mark.parametrize("opening", [b"[", b'{"a":'])
+def test_json_that_is_nested_a_million_deep_is_one_reject(opening: bytes) -> None:
+    data = b'{"image":' + opening * 1_000_000 + b"\n" + b'{"image": "b"}\n'
+    found = told(json_lines.read(stream(data), TablePart(JSONL), Wanted()))
+    assert found == [(1, "malformed_row: no JSON object: nested too deeply"), (2, "b")]
+
+
+def test_a_number_of_a_million_digits_is_one_reject() -> None:
+    (reject,) = json_lines.read(stream(b'{"n": ' + b"9" * 10**6 + b"}"), TablePart(JSONL), Wanted())
+    assert reject.detail.startswith("no JSON object: Exceeds the limit")
+
+
+def lying_parquet(path: Path, lies: dict[bytes, bytes]) -> io.BufferedReader:
+    """Returns a table of 3 rows in one row group, its footer's bytes replaced."""
+    pq.write_table(pa.table({"image": ["a", "b", "c"]}), path, compression="none")
+    data = path.read_bytes()
+    size = int.from_bytes(data[-8:-4], "little")
+    body, footer = data[: -8 - size], data[-8 - size : -8]
+    for told_as, lie in lies.items():
+        assert footer.count(told_as) >= 1, footer
+        footer = footer.replace(told_as, lie)
+    return stream(body + footer + len(footer).to_bytes(4, "little") + b"PAR1")
+
+
+ROWS_OF_FILE, ROWS_OF_GROUP = b"\x16\x06\x19", b"\x16\x06"
+"""Thrift's compact form of num_rows, 3 as a zigzag varint, before the field that comes next."""
+
+
+def test_a_footer_that_contradicts_itself_is_refused(tmp_path: Path) -> None:
+    table = lying_parquet(tmp_path / "t.parquet", {ROWS_OF_FILE: b"\x16\x08\x19"})
+    with pytest.raises(UsageError, match="tells of 4 rows, its row groups of 3: the file is dam"):
+        parquet.look(table, PARQUET)
+
+
+def test_a_footer_that_tells_of_more_rows_than_can_be_ends_soon(tmp_path: Path) -> None:
+    many = b"\x16\x80\x80\x80\x80\x80\x80\x80\x80\x10"  # 2**59
+    table = lying_parquet(tmp_path / "t.parquet", {ROWS_OF_GROUP: many})
+    try:
+        parquet.look(table, PARQUET)
+        found = list(parquet.read(table, TablePart(PARQUET, 0), Wanted()))
+    except (UsageError, OSError, pa.ArrowException) as error:
+        told_at_once = str(error)
+        assert_is_message(told_at_once)
+        return
+    assert len(found) <= 4
+    assert isinstance(found[-1], Reject)
+    assert "rows more, which are this one reject" in found[-1].detail
+
+
+def assert_is_message(text: str) -> None:
+    assert 0 < len(text) < 2_000
+
+
+LAUGHS = "\n".join(
+    ["a0: &a0 [lol, lol, lol, lol, lol, lol, lol, lol, lol]"]
+    + [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 30)]
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (LAUGHS, "its aliases make more than 100,000 values of it"),
+        (f"features: {{image: {{{LAUGHS.replace(chr(10), ', ')}}}}}", "more than 100,000 values"),
+        ("features: &a {image: *a}", "an alias stands within what it names"),
+        ("a: " + "[" * 100_000, "nested too deeply"),
+        ("[" * 2**21, "has 2,097,152 characters"),
+        ("features: 2021-13-45", "month must be in 1..12"),
+        ("? [a, b]\n: c", "not a YAML file"),
+        ("!!python/object/apply:os.system ['touch /tmp/owned']", "not a YAML file"),
+        ("x: " + "y" * 100_000, "there is no key 'x'"),
+    ],
+    ids=["laughs", "inside", "circle", "deep", "large", "date", "key", "python", "long"],
+)
+def test_a_hostile_schema_is_refused_soon_and_shortly(text: str, problem: str) -> None:
+    began = time.perf_counter()
+    with pytest.raises(UsageError) as refused:
+        parse_schema(text, "s.yaml")
+    assert problem in str(refused.value)
+    assert str(refused.value).startswith("s.yaml")
+    assert len(str(refused.value)) < 2_000
+    assert time.perf_counter() - began < 10
+
+
+def test_aliases_of_an_honest_size_are_allowed() -> None:
+    image, a = "{kind: bytes, from: 'image:bytes'}", "&a {kind: int64, from: 'column:n'}"
+    text = f"features:\n  image: {image}\n  a: {a}\n  b: *a\n"
+    assert list(parse_schema(text, "s.yaml").features) == ["image", "a", "b"]

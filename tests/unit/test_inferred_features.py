@@ -1,0 +1,47 @@
+"""What examples of unknown origin hold."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.images import jpeg, picture, png
+from transforms.functional.inferred_features import InferredFeature, infer_features
+from transforms.functional.visible_text import visible
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([[1], [7, -3]], ("int64", (1, 2), "-3 to 7")),
+        ([[2**63 - 1]], ("int64", (1, 1), "9223372036854775807")),
+        ([[0.5], []], ("float", (0, 1), "0.5")),
+        ([[0.5, float("nan")], [2.0]], ("float", (1, 2), "0.5 to 2, 1 not finite")),
+        ([[float("inf")]], ("float", (1, 1), "1 not finite")),
+        ([[], []], ("empty", (0, 0), "")),
+        ([[b"cat"], ["Übermut".encode()]], ("bytes", (1, 1), "text")),
+        ([[b"\0\1"], [b"\xff"], [b"cat"]], ("bytes", (1, 1), "bytes, text")),
+        ([[jpeg()], [jpeg()], [png()]], ("bytes", (1, 1), "JPEG image, PNG image")),
+        ([[picture("WEBP")]], ("bytes", (1, 1), "WEBP image")),
+        ([[jpeg()[:100]]], ("bytes", (1, 1), "damaged image")),
+    ],
+)
+def test_a_feature_is_told_by_its_values(values, expected):
+    (found,) = infer_features([{"x": v} for v in values])
+    assert found == InferredFeature("x", *expected)
+
+
+def test_bare_pixels_are_told_by_the_size_beside_them():
+    record = {"image_raw": [b"x" * 24], "height": [2], "width": [4], "depth": [3]}
+    assert {f.name: f.holds for f in infer_features([record])}["image_raw"] == "pixels, uint8"
+
+
+def test_a_feature_that_some_records_lack_has_no_value_there():
+    found = infer_features([{"a": [1]}, {"b": [b"x"]}])
+    assert [(f.name, f.lengths) for f in found] == [("a", (0, 1)), ("b", (0, 1))]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"), [("naïve 猫", "naïve 猫"), ("\x1b[2J", "\\x1b[2J"), ("\u200b", "\\u200b")]
+)
+def test_what_steers_a_terminal_is_spelled_out(text, shown):
+    assert visible(text) == shown

@@ -1,0 +1,91 @@
+"""The lock: one holder at a time, and none once its process is gone, however it went."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipelines.exchange import exchange
+from pipelines.lock import lock
+from schemas.errors import DatasetExists, UsageError
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return str(tmp_path / ".1.0.0.lock")
+
+
+def test_a_second_holder_is_refused_and_told_who_the_first_is(path):
+    held = lock(path, "out/birds/1.0.0")
+    with pytest.raises(DatasetExists, match=rf"another run .*process {os.getpid()} on") as raised:
+        lock(path, "out/birds/1.0.0")
+    assert raised.value.exit_code == 5
+    held.release()
+    assert not os.path.exists(path)
+    lock(path, "out/birds/1.0.0").release()
+    held.release()  # twice does no harm
+
+
+def test_a_killed_holder_holds_nothing(path):
+    code = f"from pipelines.lock import lock; lock({path!r}, 'it'); print('held'); input()"
+    holder = subprocess.Popen(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert holder.stdout.readline() == "held\n"
+    with pytest.raises(DatasetExists, match=f"process {holder.pid} on"):
+        lock(path, "it")
+    holder.send_signal(signal.SIGKILL)
+    holder.communicate()
+    assert os.path.exists(path)
+    lock(path, "it").release()
+    assert not os.path.exists(path)
+
+
+def test_of_many_at_once_one_wins_each_time(path):
+    code = (
+        "import sys, time\n"
+        "from pipelines.lock import lock\n"
+        "from schemas.errors import DatasetExists\n"
+        "won = 0\n"
+        "for _ in range(2000):\n"
+        "    try: held = lock(sys.argv[1], 'it')\n"
+        "    except DatasetExists: continue\n"
+        "    with open(sys.argv[2], 'x'): pass\n"
+        "    import os; os.unlink(sys.argv[2])\n"
+        "    held.release(); won += 1\n"
+        "print(won)"
+    )
+    command = [sys.executable, "-c", code, path, path + ".inside"]
+    runs = [
+        subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) for _ in range(3)
+    ]
+    wins = [int(run.communicate(timeout=120)[0]) for run in runs]
+    assert [run.returncode for run in runs] == [0, 0, 0]  # two inside at once would fail
+    assert all(wins)
+
+
+def test_a_folder_that_is_not_there_is_bad_usage(tmp_path):
+    with pytest.raises(UsageError, match="choose a folder"):
+        lock(str(tmp_path / "nowhere" / "lock"), "it")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="renameat2 is Linux's")
+def test_two_folders_are_exchanged(tmp_path):
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        (tmp_path / name / name).touch()
+    assert exchange(str(tmp_path / "a"), str(tmp_path / "b"))
+    assert (os.listdir(tmp_path / "a"), os.listdir(tmp_path / "b")) == (["b"], ["a"])
+    assert not exchange(str(tmp_path / "a"), str(tmp_path / "nowhere"))
+    assert os.listdir(tmp_path / "a") == ["b"]

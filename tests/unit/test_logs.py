@@ -1,0 +1,102 @@
+"""Logged events are one line each, as text or JSON; `--verbose` tells all of an error."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Iterator
+
+import grpc
+import pytest
+
+from pipelines.command_line import main
+from pipelines.logs import is_worth_telling, use_log_flags
+
+URL = "https://host/a.jpg?X-Amz-Signature=secret"
+
+
+@pytest.fixture
+def root(monkeypatch: pytest.MonkeyPatch) -> Iterator[logging.Handler]:
+    """A handler in place of those there are; the root logger is as it was afterwards."""
+    handler, logger = logging.StreamHandler(), logging.getLogger()
+    monkeypatch.setattr(logger, "handlers", [handler])
+    level = logger.level
+    yield handler
+    logger.setLevel(level)
+
+
+def event(message: str) -> logging.LogRecord:
+    """Returns an event with an error."""
+    try:
+        raise ValueError(f"no such\nthing as {URL}")
+    except ValueError:
+        return logging.LogRecord("store", logging.WARNING, "f", 1, message, (), sys.exc_info())
+
+
+def test_an_event_is_one_line_of_text(root: logging.Handler) -> None:
+    use_log_flags(verbose=False, as_json=False)
+    told = root.format(event("again\nin 3 s"))
+    shown = "ValueError: no such\\nthing as https://host/a.jpg?"
+    assert told.startswith(f"WARNING store: again\\nin 3 s: {shown}")
+    assert "secret" not in told
+    assert "\n" not in told
+    assert logging.getLogger().level == logging.WARNING
+
+
+def test_an_event_is_one_line_of_json(root: logging.Handler) -> None:
+    use_log_flags(verbose=False, as_json=True)
+    line = root.format(event("again\nin 3 s"))
+    assert "\n" not in line
+    told = json.loads(line)
+    assert set(told) == {"time", "level", "logger", "message", "error"}
+    assert (told["level"], told["logger"], told["message"]) == ("WARNING", "store", "again\nin 3 s")
+    assert "secret" not in line
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_verbose_tells_where_an_error_came_from(root: logging.Handler, as_json: bool) -> None:
+    use_log_flags(verbose=True, as_json=as_json)
+    told = root.format(event("again"))
+    assert "Traceback (most recent call last)" in told
+    assert "raise ValueError" in told
+    assert logging.getLogger().level == logging.INFO
+
+
+@pytest.mark.usefixtures("root")
+def test_a_users_mistake_has_a_traceback_only_where_it_is_asked_for(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    flags = ["schema", "no_such_preset"]
+    assert main(flags) == 2
+    short = capsys.readouterr().err
+    assert short.count("\n") == 1
+    assert "Traceback" not in short
+    assert main([*flags, "--verbose"]) == 2
+    in_full = capsys.readouterr().err
+    assert in_full.startswith("Traceback (most recent call last)")
+    assert in_full.endswith(short)
+
+
+def record(
+    message: str, module: str = "files", error: Exception | None = None, logger: str = "x"
+) -> logging.LogRecord:
+    """Returns an event of a module."""
+    told = (type(error), error, None) if error else None
+    return logging.LogRecord(logger, logging.WARNING, f"/x/{module}.py", 1, message, (), told)
+
+
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [
+        (record("cannot be locked"), True),
+        (record("it failed", error=OSError("full")), True),
+        (record("apitools not found, and so on"), False),
+        (record("disk full", logger="apache_beam.runners.common"), False),
+        (record("a connection ended", error=grpc.RpcError()), False),
+        (record('Worker: log_location: "/x/apache_beam/x.py:7"', "local_job_service"), False),
+        (record('Worker: log_location: "/x/transforms/files.py:7"', "local_job_service"), True),
+    ],
+)
+def test_what_a_person_can_act_on_is_told(told: logging.LogRecord, expected: bool) -> None:
+    assert is_worth_telling(told) is expected

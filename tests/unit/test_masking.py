@@ -1,0 +1,56 @@
+"""Web addresses keep their secrets: in rejects, in messages, in manifests."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from schemas.masking import masked, masked_source, masked_url
+from schemas.rejects import Reason, Reject
+
+URLS = {
+    "http://host/a.jpg": "http://host/a.jpg",
+    "https://user:pa%40ss@host:81/a b.jpg": "https://***@host:81/a b.jpg",
+    "https://token@host/a": "https://***@host/a",
+    "https://host/a?X-Amz-Signature=12&id=7": "https://host/a?X-Amz-Signature=***&id=***",
+    "HTTPS://host/a?sig=a%2Fb#part": "HTTPS://host/a?sig=***",
+    "http://host/a?secret": "http://host/a?***",
+    "http://host/a?": "http://host/a?***",
+    "http://host/me@home?x=a@b": "http://host/me@home?x=***",
+    "s3://bucket/a?b=c": "s3://bucket/a?b=c",  # a key like any other
+    "/photos/a?b=c@d.jpg": "/photos/a?b=c@d.jpg",
+}
+
+
+@pytest.mark.parametrize("url", URLS)
+def test_an_address_keeps_what_tells_where_it_leads_and_nothing_else(url: str) -> None:
+    assert masked_url(url) == URLS[url]
+
+
+@given(st.text("abcdef0123456789+/%.-_~", min_size=6), st.sampled_from(["sig", "token", "a"]))
+def test_no_value_of_a_query_is_left(secret: str, name: str) -> None:
+    shown = masked(f"cannot read 'https://host/x?{name}={secret}&b=1': 403")
+    assert shown == f"cannot read 'https://host/x?{name}=***&b=***': 403"
+
+
+def test_a_text_is_masked_wherever_an_address_stands_in_it() -> None:
+    text = "a http://u:p@h/x and (https://h/y?k=v) and s3://b/k?x=1"
+    assert masked(text) == "a http://***@h/x and (https://h/y?k=*** and s3://b/k?x=1"
+
+
+def test_a_source_keeps_its_line() -> None:
+    assert masked_source("https://h/t.csv?sig=x:17") == "https://h/t.csv?sig=***:17"
+    assert masked_source("t.csv:17") == "t.csv:17"
+    assert masked_source("") == ""
+
+
+def test_a_reject_is_written_masked() -> None:
+    url = "https://me:pw@h/x.jpg?sig=abc"
+    reject = Reject(url, url, "https://h/t.csv?sig=abc:17", Reason.READ_ERROR, "gone")
+    line = json.loads(reject.to_json())
+    hidden = "https://***@h/x.jpg?sig=***"
+    assert (line["key"], line["uri"]) == (hidden, hidden)
+    assert line["source"] == "https://h/t.csv?sig=***:17"

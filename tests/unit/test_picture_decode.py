@@ -1,0 +1,69 @@
+"""Stored pictures become the pixels that TensorFlow decodes them to."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.images import image, jpeg, pixels, png, png_16_bit
+from transforms.functional.picture_decode import decode_picture, reshape_raw
+
+
+def with_transparency(mode: str, colour: object) -> bytes:
+    file = io.BytesIO()
+    image(9, 7, 1, mode).save(file, "PNG", transparency=colour)
+    return file.getvalue()
+
+
+PNGS = {
+    **{mode: png(9, 7, 1, mode) for mode in ("1", "L", "LA", "P", "RGB", "RGBA")},
+    **{f"16 bits of {channels}": png_16_bit(9, 7, 1, channels) for channels in (1, 2, 3, 4)},
+    "palette with a transparent colour": with_transparency("P", 3),
+    "gray with a transparent value": with_transparency("L", 3),
+    "RGB with a transparent colour": with_transparency("RGB", (1, 2, 3)),
+}
+
+
+@pytest.mark.parametrize("channels", [0, 1, 3])
+@pytest.mark.parametrize("data", PNGS.values(), ids=PNGS)
+def test_a_png_is_what_tensorflow_decodes(data: bytes, channels: int) -> None:
+    expected = tf.io.decode_image(data, channels, expand_animations=False).numpy()
+    found = decode_picture(data, channels)
+    assert (found.dtype, found.shape) == (np.uint8, expected.shape)
+    # Gray of colours is rounded by one and cut by the other.
+    assert np.abs(found.astype(int) - expected).max() <= int(channels == 1)
+
+
+@pytest.mark.parametrize("channels", [0, 1, 3])
+@pytest.mark.parametrize("mode", ["L", "RGB"])
+def test_a_jpeg_is_what_tensorflow_decodes_but_for_rounding(mode: str, channels: int) -> None:
+    data = jpeg(40, 30, 1, mode)
+    expected = tf.io.decode_image(data, channels, expand_animations=False).numpy()
+    found = decode_picture(data, channels)
+    assert found.shape == expected.shape
+    assert np.abs(found.astype(int) - expected).max() <= 3
+
+
+@pytest.mark.parametrize("data", [b"", b"no picture", jpeg()[:-200], png()[:60], b"GIF89a"])
+def test_what_is_no_picture_is_told(data: bytes) -> None:
+    with pytest.raises(ValueError, match="cannot be decoded"):
+        decode_picture(data)
+
+
+@pytest.mark.parametrize("stored", [1, 2, 3, 4])
+@pytest.mark.parametrize("channels", [0, 1, 3])
+def test_raw_pixels_are_as_a_png_of_them(stored: int, channels: int) -> None:
+    drawn = pixels(9, 7, 1, stored)
+    mode = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}[stored]
+    assert np.array_equal(
+        reshape_raw(drawn.tobytes(), 7, 9, channels), decode_picture(png(9, 7, 1, mode), channels)
+    )
+
+
+@pytest.mark.parametrize("size", [0, 62, 64, 5 * 63])
+def test_raw_pixels_of_another_size_are_told(size: int) -> None:
+    with pytest.raises(ValueError, match="no picture of 9 x 7"):
+        reshape_raw(bytes(size), 7, 9)

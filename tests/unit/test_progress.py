@@ -1,0 +1,80 @@
+"""How far workers are: what they tell in files, and which stage that is."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from pipelines.options import beam_options
+from pipelines.progress import Stage, stage_of
+from pipelines.watch import watch
+from transforms.progress import ProgressOptions, Pulse, sum_of, told_in
+
+STAGES = {
+    "starting": (Pulse(), Stage("starting", 0, None)),
+    "reading": (Pulse(read=5), Stage("reading", 5, None)),
+    "surveying": (Pulse(read=5, surveyed=4), Stage("surveying", 4, None)),
+    "placing": (Pulse(surveyed=9, total=9, placed=3), Stage("placing", 3, 9)),
+    "writing": (Pulse(total=9, placed=9, written=3, rejected=1), Stage("writing", 4, 9)),
+    "writing once more": (Pulse(total=9, placed=9, written=17), Stage("writing", 9, 9)),
+    "verifying": (Pulse(total=9, placed=9, written=8, verified=5), Stage("verifying", 5, 8)),
+}
+
+WORKER = """
+import sys, time
+from apache_beam.options.pipeline_options import PipelineOptions
+from transforms.progress import advance, settle_total
+from transforms.stores.options import use_options
+
+use_options(PipelineOptions(sys.argv[1:]))
+advance("read", 3)
+settle_total(7)
+advance("written", 2)  # told by the timer
+time.sleep(3)
+"""
+
+
+@pytest.mark.parametrize("name", STAGES)
+def test_a_stage_is_told_from_the_counts(name: str) -> None:
+    pulse, stage = STAGES[name]
+    assert stage_of(pulse) == stage
+
+
+def test_workers_in_processes_of_their_own_are_seen(tmp_path: Path) -> None:
+    options = beam_options(["--direct_running_mode=multi_processing", "--direct_num_workers=2"])
+    folder = tmp_path / "progress"
+    with watch(str(folder), options) as look:
+        assert look() == Pulse()
+        told = options.view_as(ProgressOptions).progress_folder
+        assert told == str(folder)
+        command = [sys.executable, "-c", WORKER, f"--progress_folder={told}"]
+        workers = [subprocess.Popen(command) for _ in range(2)]
+        assert [worker.wait(60) for worker in workers] == [0, 0]
+        assert look() == Pulse(read=6, total=7, written=4)
+    assert not folder.exists()
+
+
+def test_without_the_folder_nothing_is_written(tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    command = [sys.executable, "-c", WORKER, f"--progress_folder={gone}"]
+    assert subprocess.run(command, timeout=60).returncode == 0
+    assert not gone.exists()
+
+
+def test_a_file_in_the_making_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('{"read": 1')
+    (tmp_path / "b.json").write_text(json.dumps({"read": 2, "total": 4}))
+    assert told_in(str(tmp_path)) == {"b.json": Pulse(read=2, total=4)}
+    assert sum_of([]) == Pulse()
+
+
+def test_workers_in_this_process_write_no_file(tmp_path: Path) -> None:
+    options = PipelineOptions([])
+    with watch(str(tmp_path / "progress"), options):
+        assert not (tmp_path / "progress").exists()
+    assert options.view_as(ProgressOptions).progress_folder == ""

@@ -1,0 +1,93 @@
+"""Which runner runs, and what it is told beyond what the user said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from apache_beam.options.pipeline_options import PipelineOptions, PortableOptions
+from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
+
+from pipelines.options import beam_options
+from pipelines.runners import is_in_process, make_runner
+from schemas.errors import UsageError
+
+
+@pytest.fixture(autouse=True)
+def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine with something called java."""
+    (tmp_path / "java").write_text("#!/bin/sh\n")
+    (tmp_path / "java").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+
+def environment(*flags: str) -> str | None:
+    found: str | None = beam_options(flags).view_as(PortableOptions).environment_type
+    return found
+
+
+@pytest.mark.parametrize("flags", [(), ("--runner=DirectRunner",), ("--runner=FnApiRunner",)])
+def test_the_direct_runner_is_beams_in_process_one(flags: tuple[str, ...]) -> None:
+    options = beam_options(flags)
+    assert type(make_runner(options)) is FnApiRunner
+    assert is_in_process(options)
+
+
+def test_worker_processes_cannot_be_watched() -> None:
+    options = beam_options(["--direct_running_mode=multi_processing", "--direct_num_workers=2"])
+    assert not is_in_process(options)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ("--runner=FlinkRunner",),
+        ("--runner=FlinkRunner", "--flink_master=[local]"),
+        ("--runner=FlinkRunner", "--flink_master=localhost:8081"),
+        ("--runner=FlinkRunner", "--flink_master=http://127.0.0.1:8081"),
+        ("--runner=SparkRunner",),
+        ("--runner=SparkRunner", "--spark_master_url=local[2]"),
+        ("--runner=SparkRunner", "--spark_master_url=spark://127.0.0.1:7077"),
+    ],
+)
+def test_an_engine_on_this_machine_has_its_workers_in_this_process(flags: tuple[str, ...]) -> None:
+    assert environment(*flags) == "LOOPBACK"
+    assert is_in_process(beam_options(flags))
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ("--runner=FlinkRunner", "--flink_master=flink.example:8081"),
+        ("--runner=FlinkRunner", "--flink_master=https://127.0.0.1.example:8081"),
+        ("--runner=SparkRunner", "--spark_master_url=spark://spark.example:7077"),
+        ("--runner=SparkRunner", "--spark_master_url=yarn"),
+    ],
+)
+def test_an_engine_elsewhere_needs_to_be_told_how_workers_run(flags: tuple[str, ...]) -> None:
+    with pytest.raises(UsageError, match="--environment_type=PROCESS"):
+        beam_options(flags)
+    process = ("--environment_type=PROCESS", '--environment_config={"command": "boot"}')
+    assert environment(*flags, *process) == "PROCESS"
+    assert environment(*flags, "--sdk_container_image=mill") is None  # a container is the default
+
+
+@pytest.mark.parametrize("runner", ["FlinkRunner", "SparkRunner"])
+def test_an_engine_without_java_is_said_so(runner: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(UsageError, match="needs java"):
+        beam_options([f"--runner={runner}"])
+    beam_options([f"--runner={runner}", "--job_endpoint=localhost:8099"])
+
+
+@pytest.mark.parametrize("given", [None, 60])
+def test_a_job_on_prism_may_take_longer_than_five_minutes(given: int | None) -> None:
+    flags = ["--runner=PrismRunner"] + ([f"--job_server_timeout={given}"] if given else [])
+    timeout = beam_options(flags).view_as(PortableOptions).job_server_timeout
+    assert timeout == given if given else timeout > 30 * 24 * 3600
+
+
+def test_beam_alone_would_drop_a_flag_in_silence() -> None:
+    assert isinstance(PipelineOptions(["--no_such_flag=1"]), PipelineOptions)
+    with pytest.raises(UsageError, match="--no_such_flag"):
+        beam_options(["--no_such_flag=1"])

@@ -1,0 +1,129 @@
+"""A guessed schema is a schema, whatever the table; and it holds what a person would say."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from schemas.presets import parse_schema
+from schemas.records import Row
+from transforms.functional.schema_guess import Pictures, guess_schema, yaml_of
+
+values = st.one_of(
+    st.none(),
+    st.text(max_size=8),
+    st.integers(-(2**63), 2**63 - 1),
+    st.floats(width=32, allow_nan=False, allow_infinity=False),
+    st.booleans(),
+    st.lists(st.integers(-9, 9), max_size=3),
+    st.lists(st.text(max_size=3), max_size=3),
+)
+texts = st.one_of(
+    st.text(max_size=8), st.sampled_from(["1", "0.5", "a|b", "[1, 2]", "x.jpg", "train"])
+)
+names = st.text(min_size=1, max_size=8)
+
+
+def rows_of(columns, cells, is_text):
+    rows = [dict(zip(columns, row, strict=False)) for row in cells]
+    return [Row(row, "t", number, is_text) for number, row in enumerate(rows, start=1)]
+
+
+@st.composite
+def tables(draw):
+    is_text = draw(st.booleans())
+    columns = draw(st.lists(names, min_size=1, max_size=4, unique=True))
+    cell = texts if is_text else values
+    rows = draw(st.lists(st.tuples(*[cell] * len(columns)), min_size=1, max_size=6))
+    return columns, rows_of(columns, rows, is_text)
+
+
+@given(tables(), names, st.text(max_size=20))
+def test_whatever_the_table_the_guess_is_a_schema(table, name, heading):
+    columns, rows = table
+    guess = guess_schema(columns, rows)
+    text = yaml_of(guess, name, [heading], Pictures())
+    features = parse_schema(text, "guessed.yaml").features
+    taken = {column for column in columns if column not in (guess.image, guess.split)}
+    found = {f.column for f in features.values() if f.column is not None}
+    assert found == taken
+
+
+def guessed(columns, cells, is_text=True, pictures=None):
+    guess = guess_schema(columns, rows_of(columns, cells, is_text))
+    text = yaml_of(guess, "t", [], pictures or Pictures(1, Counter(jpeg=1), [(4, 3)]))
+    return guess, text.splitlines()
+
+
+def test_a_table_of_pictures():
+    columns = ["id", "file", "note", "species", "score", "split", "tags", "box"]
+    cells = [
+        ["a1", "p/1.jpg", "x", "cat", "0.5", "train", "a|b", "[1, 2, 3, 4]"],
+        ["a2", "p/2.PNG", "y", "dog", "1", "test", "b", "[1.5, 2, 3, 4]"],
+        ["a3", "p/3.jpeg", "", "cat", "", "train", "", "[0, 0, 1, 1]"],
+    ]
+    guess, lines = guessed(columns, cells)
+    assert (guess.image, guess.label, guess.split, guess.key) == ("file", "species", "split", "id")
+    assert guess.roles == {"image": "file", "label": "species"}
+    assert lines == [
+        "name: t",
+        "features:",
+        '  image: {kind: bytes, from: "image:bytes"}  # 1 jpeg, 4x3',
+        '  height: {kind: int64, from: "image:height"}',
+        '  width: {kind: int64, from: "image:width"}',
+        '  id: {kind: bytes, from: "column:id"}'
+        "  # all values differ: --key_column id would make it the key",
+        '  # file: {kind: bytes, from: "column:file"}  # the images, or their paths',
+        '  note: {kind: bytes, from: "column:note"}  # 2 values: x, y',
+        '  species: {kind: int64, from: "column:species", classes: true}  # 2 values: cat, dog',
+        '  score: {kind: float, from: "column:score", missing: empty}'
+        "  # as in 0.5; some rows have none",
+        '  # split: {kind: bytes, from: "column:split"}'
+        "  # the rows' own splits: --split_column split",
+        '  tags: {kind: bytes, from: "column:tags", shape: []}  # 2 values: b, a',
+        '  box: {kind: float, from: "column:box", shape: [4]}  # as in 1',
+        "image: {column: file}",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("columns", "cells", "label"),
+    [
+        (
+            ["image", "class_id", "class_name"],
+            [["1.jpg", "1", "cat"], ["2.jpg", "2", "dog"]],
+            "class_name",
+        ),
+        (["image", "label"], [["1.jpg", "7"], ["2.jpg", "8"]], "label"),
+        (["image", "what", "n"], [[f"{n}.jpg", "ab"[n % 2], f"{n}"] for n in range(9)], "what"),
+        (["image", "text"], [[f"{n}.jpg", f"text {n}"] for n in range(9)], None),
+        (["image", "weight"], [["1.jpg", "0.5"]], None),
+    ],
+)
+def test_the_column_of_the_classes(columns, cells, label):
+    assert guessed(columns, cells)[0].label == label
+
+
+def test_lists_of_labels_are_those_of_multi_label():
+    guess, lines = guessed(["image", "labels"], [["1.jpg", "a|b"], ["2.jpg", "b|c"]])
+    assert guess.roles == {"image": "image", "labels": "labels"}
+    assert '  labels: {kind: int64, from: "column:labels", shape: [], classes: true}' in [
+        line.partition("  # ")[0] for line in lines
+    ]
+
+
+def test_names_that_mean_something_in_yaml_are_quoted():
+    columns = ["no", "1", "a: b", "# c", "\u0085", "😀", "null", 'it\'s "x"']
+    _, lines = guessed(columns, [["x"] * len(columns)])
+    schema = parse_schema("\n".join(lines), "t.yaml")
+    assert [feature.column for feature in schema.features.values()] == columns
+    assert list(schema.features) == columns
+
+
+def test_pictures_that_cannot_be_opened_are_told():
+    assert str(Pictures(3)) == "none of the first 3 can be opened: check --image_root"
+    found = Pictures(4, Counter(png=1, jpeg=2), [(4, 3), (9, 9), (1, 2)])
+    assert str(found) == "2 jpeg, 1 png, 1x2 to 9x9; 1 cannot be opened"

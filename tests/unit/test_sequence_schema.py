@@ -1,0 +1,324 @@
+"""Schemas of sequences: what they declare, what is wrong in them, and what their rows become."""
+
+from __future__ import annotations
+
+import io
+
+import pyarrow.parquet as pq
+import pytest
+from google.protobuf import text_format
+from tensorflow_metadata.proto.v0 import schema_pb2
+
+from schemas.config import ConvertConfig
+from schemas.dataset_info import ShardAudit, SplitBooks
+from schemas.errors import UsageError
+from schemas.features import Schema
+from schemas.manifest import ShardEntry, SplitEntry
+from schemas.plan import ResolvedSchema
+from schemas.presets import parse_schema, preset
+from schemas.records import BuiltFrame, ImageRef, Row, SerializedExample
+from schemas.rejects import Reason, RecordError
+from schemas.tensorflow_metadata import schema_text
+from transforms.coders import ImageRefCoder
+from transforms.functional.binding import (
+    Binding,
+    bind,
+    broken_frame,
+    broken_identity,
+    identity_of,
+    span_of,
+)
+from transforms.functional.placement import SplitRanges, split_of
+from transforms.functional.reconcile import keep_books
+from transforms.functional.record_index import RecordIndex, index_mismatch
+from transforms.functional.survey import Survey, Surveyor, plan_of
+from transforms.survey_rows import only_torn, two_spans
+
+FRAMES = "  a: {kind: bytes, from: key, per: frame}\n"
+
+
+def parsed(text: str) -> Schema:
+    return parse_schema(text, "s.yaml")
+
+
+def test_the_preset_has_a_context_and_frames():
+    schema = preset("image_sequence")
+    assert schema.sequence is not None
+    assert (schema.sequence.group, schema.sequence.order) == ("sequence", "frame")
+    told = {n: (f.kind.value, str(f.source), f.shape) for n, f in schema.features.items()}
+    assert {name: told[name] for name in schema.context_features} == {
+        "sequence/id": ("bytes", "key", None),
+        "label": ("int64", "column:label", None),
+    }
+    assert {name: told[name] for name in schema.frame_features} == {
+        "image/encoded": ("bytes", "image:bytes", None),
+        "image/format": ("bytes", "image:format", None),
+        "image/height": ("int64", "image:height", None),
+        "image/width": ("int64", "image:width", None),
+        "image/filename": ("bytes", "column:image", None),
+    }
+
+
+def test_other_schemas_have_a_context_alone():
+    schema = preset("object_detection")
+    assert (schema.context_features, schema.frame_features) == (schema.features, {})
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            "features:\n" + FRAMES,
+            "s.yaml:2:36: at features > a > per: per: frame is for sequences: add a block "
+            "sequence: {group: C, order: C}",
+        ),
+        (
+            "sequence: {group: v, order: f}\nfeatures:\n  a: {kind: bytes, from: key}\n",
+            "s.yaml:1:11: at sequence: a sequence needs a feature of its frames: mark it per: "
+            "frame",
+        ),
+        (
+            "sequence: {group: v, order: f}\nfeatures:\n" + FRAMES + "  b:\n"
+            "    {kind: bytes, from: 'image:bytes'}\n",
+            "s.yaml:5:5: at features > b: a sequence has a picture for each frame: mark the "
+            "feature per: frame",
+        ),
+        (
+            "sequence: {group: v, order: f}\nfeatures:\n"
+            + FRAMES
+            + "  b: {kind: float, from: 'column:b', shape: [null, 2], per: frame}\n",
+            "s.yaml:4:45: at features > b > shape: a sequence holds no shape [null, n]; write [] "
+            "for any number",
+        ),
+        (
+            "sequence: {group: v, order: f}\nevery_column: true\nfeatures:\n" + FRAMES,
+            "s.yaml:2:15: at every_column: a sequence needs to know which features are per: "
+            "frame: name them",
+        ),
+        (
+            "sequence: {group: v}\nfeatures:\n" + FRAMES,
+            "s.yaml:1:11: at sequence > order: the key 'order' is missing",
+        ),
+        (
+            "sequence: {group: v, order: f, ordr: g}\nfeatures:\n" + FRAMES,
+            "s.yaml:1:32: at sequence > ordr: there is no key 'ordr' (did you mean 'order'?); "
+            "there are: group, order",
+        ),
+        (
+            "sequence: {group: v, order: f}\nfeatures:\n  a: {kind: bytes, from: key, per: fram}\n",
+            "s.yaml:3:36: at features > a > per: Input should be 'record' or 'frame' (did you "
+            "mean 'frame'?), got 'fram'",
+        ),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_place(text, told):
+    with pytest.raises(UsageError) as refused:
+        parsed(text)
+    assert str(refused.value) == told
+
+
+def test_tensorflow_metadata_tells_the_frames_apart():
+    schema = parsed(
+        "sequence: {group: v, order: f}\nfeatures:\n"
+        "  id: {kind: bytes, from: key}\n"
+        "  pose: {kind: float, from: 'column:pose', shape: [2, 3], per: frame}\n"
+        "  marks: {kind: int64, from: 'column:marks', shape: [], per: frame}\n"
+        "  label: {kind: int64, from: 'column:l', classes: true, per: frame}\n"
+    )
+    text = schema_text(ResolvedSchema(schema, {"label": ("cat", "dog")}))
+    stated = text_format.Parse(text, schema_pb2.Schema())
+    assert [(f.name, f.type) for f in stated.feature] == [
+        ("id", schema_pb2.BYTES),
+        ("##SEQUENCE##", schema_pb2.STRUCT),
+    ]
+    frames = stated.feature[1].struct_domain.feature
+    counts = {f.name: (f.value_count.min, f.value_count.max) for f in frames}
+    assert counts == {"label": (1, 1), "marks": (0, 0), "pose": (6, 6)}
+    assert frames[0].int_domain == schema_pb2.IntDomain(min=0, max=1, is_categorical=True)
+
+
+SCHEMA = parsed(
+    "sequence: {group: clip, order: at}\nfeatures:\n"
+    "  id: {kind: bytes, from: key}\n"
+    "  label: {kind: int64, from: 'column:label', classes: true}\n"
+    "  image: {kind: bytes, from: 'image:bytes', per: frame}\n"
+    "  row: {kind: bytes, from: key, per: frame}\n"
+)
+RESOLVED = ResolvedSchema(SCHEMA, {"label": ("cat", "dog")})
+
+
+def binding(**options) -> Binding:
+    return Binding(RESOLVED, {"clip": "video"}, **options)
+
+
+def row(line: int = 2, is_text: bool = True, **values) -> Row:
+    given = {"image": f"{line}.jpg", "video": "a", "at": "1", "label": "dog", **values}
+    return Row(given, "/d/t.csv", line, is_text=is_text)
+
+
+@pytest.mark.parametrize(
+    ("at", "is_text", "order"),
+    [
+        ("7", True, "7"),
+        (" f9 ", True, "f9"),
+        (7, False, "7"),
+        (0.25, False, "0.25"),
+        (1e22, False, "1e+22"),
+        ("007", False, "007"),
+    ],
+)
+def test_a_row_is_bound_to_its_place(at, is_text, order):
+    ref = bind(row(at=at, is_text=is_text), binding())
+    assert ref.frame == ("a", order, "", "")
+    assert type(ref.frame) is tuple
+    assert (ref.key, ref.record_key) == ("2.jpg", "a")
+    assert ref.values == (b"a", 1, None, b"2.jpg")
+    assert ImageRefCoder().decode(ImageRefCoder().encode(ref)) == ref
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        ({"at": ""}, Reason.MISSING_VALUE),
+        ({"at": None}, Reason.MISSING_VALUE),
+        ({"at": True, "is_text": False}, Reason.WRONG_TYPE),
+        ({"at": float("nan"), "is_text": False}, Reason.WRONG_TYPE),
+        ({"label": "cow"}, Reason.UNKNOWN_LABEL),
+        ({"image": ""}, Reason.MISSING_VALUE),
+    ],
+)
+def test_a_bad_row_breaks_the_sequence_that_it_is_in(values, reason):
+    bad = row(**values)
+    with pytest.raises(RecordError) as refused:
+        bind(bad, binding())
+    assert refused.value.reason is reason
+    frame = broken_frame(bad, binding(), refused.value)
+    assert frame is not None
+    assert frame.frame == ("a", "", reason.value, refused.value.detail)
+    assert (frame.record_key, frame.values) == ("a", ())
+
+
+@pytest.mark.parametrize("video", ["", None, 1.5])
+def test_a_row_of_no_known_sequence_breaks_none(video):
+    bad = row(video=video, is_text=False)
+    with pytest.raises(RecordError, match="column 'video'"):
+        identity_of(bad, binding())
+    error = RecordError(Reason.MISSING_VALUE, "empty")
+    assert broken_frame(bad, binding(), error) is None
+    assert broken_identity(bad, binding()) is None
+
+
+def test_other_schemas_have_no_sequences():
+    plain = Binding(ResolvedSchema(preset("image_classification")), {})
+    assert identity_of(row(), plain).sequence == ""
+    assert bind(row(label=1, is_text=False), plain).frame is None
+    assert broken_frame(row(), plain, RecordError(Reason.CORRUPT, "x")) is None
+
+
+def test_rows_of_a_sequence_need_one_split_and_one_group():
+    asked = binding(split_column="split", group_column="place")
+    one, other = (span_of(row(split=s, place="p"), asked) for s in ("test", "train"))
+    assert one == "'split' is 'test', 'place' is 'p'"
+    assert span_of(row(), binding()) == ""
+    assert two_spans([one, (other,), one]) == (one, other)
+    assert two_spans(["c", ("a", "b")]) == ("a", "b")
+    assert list(only_torn(b"o", (one,))) == []
+    assert list(only_torn(b"o", (one, other))) == [
+        (b"o", f"{one} in one row, and {other} in another")
+    ]
+
+
+def surveyor(**options) -> Surveyor:
+    config = ConvertConfig(
+        inputs=("t.csv",),
+        output="out",
+        name="d",
+        schema=SCHEMA,
+        columns={"clip": "video"},
+        splits={"train": 1, "test": 1},
+        **options,
+    )
+    return Surveyor(config, SCHEMA, binding(), SplitRanges.from_weights(config.weights))
+
+
+def test_the_survey_places_sequences_bad_rows_of_them_too():
+    asked, survey = surveyor(num_shards=2), Survey()
+    for each in (row(2, video="a"), row(3, video="b"), row(4, video="c", image="", label="cow")):
+        survey.add(each, asked)
+    splits = [split_of(clip, asked.ranges, 0) for clip in "abc"]
+    assert survey.splits == {split: splits.count(split) for split in splits}
+    plan = plan_of(survey, asked, {})
+    assert plan.rows == 3
+    assert set(plan.shards) == set(splits)
+
+
+def test_records_by_shard_are_sequences():
+    asked, survey = surveyor(records_per_shard=1), Survey()
+    for line in range(12):
+        survey.add(row(line, video="abcd"[line % 4]), asked)
+    plan = plan_of(survey, asked, {})
+    assert sum(plan.shards.values()) == 4
+
+
+def sequence(key: str, labels: list[int], data: bytes) -> SerializedExample:
+    refs = [
+        ImageRef(
+            f"{i}", "t.csv", i, "", None, None, (b"", label, None, b""), frame=(key, "", "", "")
+        )
+        for i, label in enumerate(labels)
+    ]
+    frames = tuple(BuiltFrame(ref, ()) for ref in refs)
+    return SerializedExample(refs[0]._replace(key=key), data, "ab" * 32, frames=frames)
+
+
+@pytest.mark.parametrize(
+    ("per", "classes"), [("record", ["dog", "cat"]), ("frame", [["cat", "dog"], ["cat"]])]
+)
+def test_the_index_counts_frames_and_tells_their_classes(per, classes):
+    features = dict(SCHEMA.features)
+    features["label"] = features["label"].model_copy(update={"per": per})
+    resolved = ResolvedSchema(SCHEMA.model_copy(update={"features": features}), RESOLVED.classes)
+    handle = io.BytesIO()
+    index = RecordIndex(handle, "train", 0, resolved)
+    index.add(sequence("a", [1, 0, 1], b"12345"))
+    index.add(sequence("b", [0], b"123"))
+    index.close()
+    table = pq.read_table(handle)
+    assert table["key"].to_pylist() == ["a", "b"]
+    assert table["frames"].to_pylist() == [3, 1]
+    assert table["class"].to_pylist() == classes
+    assert index_mismatch(table, "train", 0, [5, 3], [3, 1]) is None
+    told = index_mismatch(table, "train", 0, [5, 3], [3, 2])
+    assert told == "row 1: frames is 1, in the shard 2"
+
+
+def audit(split: str, records: int, frames: int | None) -> ShardAudit:
+    return ShardAudit(split, 0, "f", records, 1, 1, "", 0, "r", "", 0, {}, frames=frames)
+
+
+def test_the_books_balance_by_frames():
+    rejects = {("train", "corrupt"): 1, ("train", "sequence_broken"): 2, ("", "malformed_row"): 1}
+    shards = [audit("train", 2, 7), audit("test", 1, 4)]
+    books = keep_books(15, {"train": 10, "test": 4}, rejects, shards)
+    assert books.splits["train"] == SplitBooks(10, 2, 3, 0, frames=7)
+    assert (books.written, books.frames, books.rejected) == (3, 11, 4)
+    assert books.balanced
+    lost = keep_books(15, {"train": 10, "test": 4}, rejects, [audit("train", 2, 6), shards[1]])
+    assert not lost.balanced
+
+
+def test_frames_stand_in_the_manifest_of_sequences_alone():
+    shard = {
+        **dict.fromkeys(("file", "sha256", "index_file", "index_sha256"), ""),
+        **dict.fromkeys(("records", "bytes", "payload", "crc32c"), 2),
+        "classes": {},
+        "images": {},
+    }
+    split = {"rows": 5, "records": 2, "rejected": 1, "duplicates": 0}
+    plain = SplitEntry.model_validate({**split, "rows": 3, "shards": [shard]})
+    assert plain.written == 2
+    assert "frames" not in plain.model_dump_json()
+    framed = SplitEntry.model_validate({**split, "frames": 4, "shards": [{**shard, "frames": 4}]})
+    assert framed.written == 4
+    assert SplitEntry.model_validate_json(framed.model_dump_json()) == framed
+    assert framed.shards == (ShardEntry.model_validate({**shard, "frames": 4}),)

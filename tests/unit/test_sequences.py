@@ -1,0 +1,210 @@
+"""Frames come in their order, and a sequence is whole or refused: row by row, with its reason."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from schemas.features import Schema
+from schemas.plan import ResolvedSchema
+from schemas.records import BuiltFrame, FramePlace, ImageRef, SerializedExample
+from schemas.rejects import Reason, Reject
+from transforms.functional import sequences
+from transforms.functional.sequence_examples import decode_sequence
+from transforms.functional.sequences import arranged, assemble, in_order, positions_of, torn
+
+SCHEMA = Schema.model_validate(
+    {
+        "sequence": {"group": "clip", "order": "at"},
+        "features": {
+            "label": {"kind": "int64", "from": "column:label", "classes": True},
+            "fps": {"kind": "float", "from": "column:fps"},
+            "text": {"kind": "bytes", "from": "column:text", "per": "frame"},
+        },
+    }
+)
+RESOLVED = ResolvedSchema(SCHEMA, {"label": ("cat", "dog")})
+
+
+def frame(
+    line: int, order: str, clip: str = "a", label: int = 0, fps: float = 25.0, fault: str = ""
+) -> ImageRef:
+    """Returns the frame of a row; its key is that of no other."""
+    return ImageRef(
+        key=f"{clip}/{line}",
+        file="t.csv",
+        line=line,
+        uri=f"/pictures/{line}",
+        start=None,
+        stop=None,
+        values=() if fault else (label, fps, b"row %d" % line),
+        frame=FramePlace(clip, order, fault, "told" if fault else ""),
+    )
+
+
+def orders(frames):
+    return [ref.frame[1] for ref in frames]
+
+
+def reasons(rejects: list[Reject]) -> list[tuple[str, Reason]]:
+    return [(reject.source, reject.reason) for reject in rejects]
+
+
+def place(*frames: ImageRef) -> list[tuple[bytes, ImageRef]]:
+    """Returns frames as they come out of the shuffle, in the order of their sequence's names."""
+    return [(ref.record_key.encode(), ref) for ref in frames]
+
+
+@pytest.mark.parametrize(
+    ("given_", "expected"),
+    [
+        (["10", "9", "1"], ["1", "9", "10"]),
+        (["1.5", "-2", "+0", "1e1", ".5"], ["-2", "+0", ".5", "1.5", "1e1"]),
+        (["9007199254740993", "9007199254740992"], ["9007199254740992", "9007199254740993"]),
+        (["f10.png", "f9.png", "f100.png"], ["f9.png", "f10.png", "f100.png"]),
+        (["10", "9", "x"], ["9", "10", "x"]),
+        (["a2b10", "a2b9", "a10b1"], ["a2b9", "a2b10", "a10b1"]),
+        (["b", "B", "ä"], ["B", "b", "ä"]),
+        (["f01", "f1"], ["f01", "f1"]),
+        (["t" + "9" * 5000, "t" + "8" * 5000], ["t" + "8" * 5000, "t" + "9" * 5000]),
+        (
+            ["00:00:09.5", "00:00:10.25", "00:00:09.75"],
+            ["00:00:09.5", "00:00:09.75", "00:00:10.25"],
+        ),
+        (["2024-01-02", "2023-12-31"], ["2023-12-31", "2024-01-02"]),
+    ],
+)
+def test_frames_are_in_the_order_of_numbers_or_else_of_texts(given_, expected):
+    frames = [frame(line, order) for line, order in enumerate(given_, start=2)]
+    assert orders(in_order(frames)) == expected
+    assert orders(in_order(reversed(frames))) == expected
+
+
+@given(st.lists(st.one_of(st.text(max_size=6), st.integers().map(str)), min_size=1, max_size=6))
+def test_any_values_have_one_order_however_the_rows_come(values):
+    frames = [frame(line, order) for line, order in enumerate(values)]
+    assert in_order(frames) == in_order(reversed(frames))
+    assert len(positions_of(values)) == len(values)
+
+
+def test_whole_sequences_follow_each_other():
+    rows = [frame(5, "2", "b"), frame(2, "10", "a"), frame(4, "1", "b"), frame(3, "9", "a")]
+    whole, refused = arranged(place(*rows), RESOLVED)
+    assert [ref.line for ref in whole] == [3, 2, 4, 5]
+    assert refused == []
+
+
+def test_sequences_of_one_hash_are_kept_apart():
+    rows = [frame(2, "1", "a"), frame(3, "1", "b"), frame(4, "2", "a"), frame(5, "2", "b")]
+    whole, refused = arranged([(b"same", ref) for ref in rows], RESOLVED)
+    assert [ref.line for ref in whole] == [2, 4, 3, 5]
+    assert refused == []
+
+
+def test_two_frames_of_one_place_break_their_sequence_and_no_other():
+    rows = [frame(2, "1"), frame(3, "2"), frame(4, "1.0"), frame(5, "1", "b")]
+    whole, refused = arranged(place(*rows), RESOLVED)
+    assert [ref.line for ref in whole] == [5]
+    assert reasons(refused) == [
+        ("t.csv:2", Reason.DUPLICATE_ORDER),
+        ("t.csv:4", Reason.DUPLICATE_ORDER),
+        ("t.csv:3", Reason.SEQUENCE_BROKEN),
+    ]
+    assert [reject.detail for reject in refused] == [
+        "sequence 'a': '1' is the place of t.csv:4, too; each frame of a sequence needs one of "
+        "its own",
+        "sequence 'a': '1.0' is the place of t.csv:2, too; each frame of a sequence needs one of "
+        "its own",
+        "sequence 'a': its frame 'a/2' is rejected: duplicate_order",
+    ]
+
+
+def test_a_row_that_cannot_be_bound_breaks_its_sequence():
+    rows = [frame(2, "1"), frame(3, "", fault="wrong_type"), frame(4, "3", label=1)]
+    whole, refused = arranged(place(*rows), RESOLVED)
+    assert whole == []
+    assert sorted(reasons(refused)) == [
+        ("t.csv:2", Reason.SEQUENCE_BROKEN),
+        ("t.csv:3", Reason.WRONG_TYPE),
+        ("t.csv:4", Reason.SEQUENCE_BROKEN),
+    ]
+    assert {r.detail for r in refused if r.reason is Reason.WRONG_TYPE} == {"sequence 'a': told"}
+
+
+@pytest.mark.parametrize(
+    ("other", "told"),
+    [
+        ({"label": 1}, "'label' is 'cat' in t.csv:2, and 'dog' in t.csv:4"),
+        ({"fps": 24.0}, "'fps' is 25.0 in t.csv:2, and 24.0 in t.csv:4"),
+    ],
+)
+def test_a_context_that_differs_refuses_every_row(other, told):
+    rows = [frame(3, "1"), frame(4, "2", **other), frame(2, "3")]
+    whole, refused = arranged(place(*rows), RESOLVED)
+    assert whole == []
+    assert {reject.reason for reject in refused} == {Reason.CONTEXT_DIFFERS}
+    assert [reject.source for reject in refused] == ["t.csv:3", "t.csv:4", "t.csv:2"]
+    assert {r.detail for r in refused} == {f"sequence 'a': {told}; a sequence has one value of it"}
+
+
+def test_a_context_that_is_nan_in_all_rows_is_one():
+    rows = [frame(line, str(line), fps=float("nan")) for line in (2, 3)]
+    whole, refused = arranged(place(*rows), RESOLVED)
+    assert (len(whole), refused) == (2, [])
+
+
+def test_a_sequence_that_would_be_torn_is_refused_and_bad_rows_for_their_own_reason():
+    why = "'split' is 'test' in one row, and 'split' is 'train' in another"
+    whole, bad = torn(frame(2, "1"), why), torn(frame(3, "", fault="missing_value"), why)
+    assert (whole.reason, bad.reason) == (Reason.CONTEXT_DIFFERS, Reason.MISSING_VALUE)
+    assert whole.detail == f"sequence 'a': {why}; a sequence is in one split"
+
+
+def built(ref: ImageRef) -> BuiltFrame:
+    return BuiltFrame(ref, ref.values)
+
+
+def broken(ref: ImageRef) -> Reject:
+    return Reject(ref.key, ref.uri, ref.source, Reason.TRUNCATED, "cut short")
+
+
+def test_a_broken_picture_refuses_its_sequence_and_the_next_is_whole():
+    refs = [frame(2, "1"), frame(3, "2"), frame(4, "3"), frame(5, "1", "b"), frame(6, "2", "b")]
+    outcomes = [built(refs[0]), broken(refs[1]), *map(built, refs[2:])]
+    *refused, record = assemble(outcomes, refs, SCHEMA)
+    assert reasons(refused) == [
+        ("t.csv:2", Reason.SEQUENCE_BROKEN),
+        ("t.csv:3", Reason.TRUNCATED),
+        ("t.csv:4", Reason.SEQUENCE_BROKEN),
+    ]
+    what = "sequence 'a': its frame 'a/3' is rejected: truncated"
+    assert [reject.detail for reject in refused] == [what, "cut short", what]
+    assert isinstance(record, SerializedExample)
+    assert (record.ref.key, record.rows) == ("b", 2)
+    assert decode_sequence(record.data, SCHEMA)["text"] == [b"row 5", b"row 6"]
+
+
+def test_a_sequence_too_large_for_a_message_is_refused(monkeypatch):
+    refs = [frame(2, "1"), frame(3, "2"), frame(4, "3")]
+    size = built(refs[0]).size
+    monkeypatch.setattr(sequences, "MAX_BYTES", 2 * size)
+    refused = list(assemble(map(built, refs), refs, SCHEMA))
+    assert {reject.reason for reject in refused} == {Reason.SEQUENCE_BROKEN}
+    assert len(refused) == 3
+    assert refused[0].detail.startswith(f"sequence 'a': the sequence has {3 * size} bytes in 3")
+    assert [record.rows for record in assemble(map(built, refs[:2]), refs[:2], SCHEMA)] == [2]
+
+
+def test_sequences_are_assembled_one_at_a_time():
+    refs = [frame(2, "1"), frame(3, "1", "b"), frame(4, "1", "c")]
+    asked = []
+
+    def build():
+        for ref in refs:
+            asked.append(ref.line)
+            yield built(ref)
+
+    records = assemble(build(), refs, SCHEMA)
+    assert next(records).ref.key == "a"
+    assert asked == [2, 3]  # the first frame of the next shows that the sequence has ended

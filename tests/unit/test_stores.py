@@ -1,0 +1,147 @@
+"""Stores without any server: where an object is, what is worth trying again, how long to wait."""
+
+from __future__ import annotations
+
+import pytest
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from transforms.stores import beam, persistence
+from transforms.stores.azure import connection
+from transforms.stores.objects import ObjectPath, parse
+from transforms.stores.options import WebOptions, current_options, use_store_flags
+from transforms.stores.persistence import TransientError, is_transient_status, persist
+from transforms.stores.web import _seconds
+
+PATHS = {
+    "s3://birds/a/b.jpg": ObjectPath("s3", "", "birds", "a/b.jpg"),
+    "gs://birds": ObjectPath("gs", "", "birds", ""),
+    "gs://birds/": ObjectPath("gs", "", "birds", ""),
+    "azfs://account/container/a b#?.jpg": ObjectPath("azfs", "account", "container", "a b#?.jpg"),
+    "s3://birds/folder/": ObjectPath("s3", "", "birds", "folder/"),
+    "s3://birds//a.jpg": None,
+    "s3://birds/a//b.jpg": None,
+    "s3://birds/../b.jpg": None,
+    "s3://birds/./b.jpg": None,
+    "s3://birds/a\nb.jpg": None,
+    "hdfs://a/b": None,
+    "http://h/a": None,
+    "a/b": None,
+}
+
+
+@pytest.mark.parametrize("uri", PATHS)
+def test_a_path_says_where_an_object_is_unless_its_name_is_too_odd(uri: str) -> None:
+    assert parse(uri) == PATHS[uri]
+
+
+def test_what_may_pass_is_tried_again_with_growing_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+    monkeypatch.setattr(persistence._attempts, "sleep", waits.append)
+    asked = iter([0.0, 0.0, 90.0, 500.0, 0.0, 0.0, 0.0, 0.0])
+
+    def fails() -> None:
+        raise TransientError("503", next(asked))
+
+    with pytest.raises(OSError, match=r"^503; given up after 8 attempts in \d+\.\d s$"):
+        persist(fails)
+    assert len(waits) == 7
+    assert waits[2:4] == [90.0, 120.0]  # as asked, within limits
+    longest = [0.25, 0.5, 120, 120, 4, 8, 16]
+    assert all(0 <= wait <= most for wait, most in zip(waits, longest, strict=True))
+
+
+def test_what_comes_in_the_end_is_what_is_returned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(persistence._attempts, "sleep", lambda _: None)
+    attempts: list[int] = []
+
+    def succeeds_the_third_time() -> str:
+        attempts.append(1)
+        if len(attempts) < 3:
+            raise TransientError("not yet")
+        return "done"
+
+    assert persist(succeeds_the_third_time) == "done"
+    assert len(attempts) == 3
+
+
+def test_what_will_not_pass_is_raised_at_once() -> None:
+    attempts: list[int] = []
+
+    def fails() -> None:
+        attempts.append(1)
+        raise FileNotFoundError("gone")
+
+    with pytest.raises(FileNotFoundError, match=r"^gone$"):
+        persist(fails)
+    assert attempts == [1]
+
+
+def test_statuses_that_may_pass() -> None:
+    found = [status for status in range(400, 600) if is_transient_status(status)]
+    assert found == [408, 425, 429, 500, *range(502, 600)]
+
+
+class CodedError(Exception):
+    """As the clients of stores raise them."""
+
+    def __init__(self, text: str, **told: object) -> None:
+        super().__init__(text)
+        vars(self).update(told)
+
+
+FAILURES = {
+    "boto3": (
+        CodedError("no", response={"ResponseMetadata": {"HTTPStatusCode": 403}}),
+        PermissionError,
+    ),
+    "beam": (CodedError("no", code=404), FileNotFoundError),
+    "azure": (CodedError("busy", status_code=503), TransientError),
+    "google": (CodedError("slow down", code=429), TransientError),
+    "google's text": (CodedError("404 GET http://h/o: not found"), TransientError),
+    "a text that tells": (CodedError("failed with HTTP 403"), PermissionError),
+    "a request that is wrong": (CodedError("bad", code=400), OSError),
+    "a broken connection": (ConnectionResetError("reset"), TransientError),
+    "a mistake": (ValueError("hdfs_host is not set"), OSError),
+}
+
+
+@pytest.mark.parametrize("case", FAILURES)
+def test_what_a_client_raises_is_told_by_what_is_to_be_done(case: str) -> None:
+    error, expected = FAILURES[case]
+    assert type(beam.in_words(error)) is expected
+    wrapped = CodedError("operation failed", exception_details={"s3://b/k": error})
+    assert type(beam.in_words(wrapped)) is expected
+
+
+def test_an_azure_connection_string_is_taken_apart() -> None:
+    text = "DefaultEndpointsProtocol=http;AccountName=a;AccountKey=k==;BlobEndpoint=http://h/a;"
+    assert connection(text) == {"account_key": "k==", "endpoint": "http://h/a"}
+    text = "BlobEndpoint=https://a.blob.core.windows.net;SharedAccessSignature=sv=1&sig=x%3D"
+    assert connection(text) == {
+        "sas_key": "sv=1&sig=x%3D",
+        "endpoint": "https://a.blob.core.windows.net",
+    }
+    text = "AccountName=a;AccountKey=k;EndpointSuffix=core.chinacloudapi.cn"
+    assert connection(text)["endpoint"] == "https://a.blob.core.chinacloudapi.cn"
+
+
+def test_hosts_say_how_long_to_wait() -> None:
+    assert [_seconds(text) for text in (None, "", "7", "soon")] == [0.0, 0.0, 7.0, 0.0]
+    assert _seconds("Wed, 21 Oct 2015 07:28:00 GMT") == 0.0
+    assert _seconds("Wed, 21 Oct 2115 07:28:00 GMT") > 10**9
+
+
+def test_flags_of_commands_without_a_pipeline_reach_this_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(FileSystems, "_pipeline_options", None)  # put back afterwards
+    use_store_flags({"paths": ["x"], "allow_private_hosts": True, "http_connections": 3})
+    web = current_options().view_as(WebOptions)
+    assert (web.allow_private_hosts, web.http_connections, web.http_timeout) == (True, 3, 30)
+
+
+def test_options_travel_to_workers_as_beams_do() -> None:
+    sent = PipelineOptions(["--allow_private_hosts", "--http_connections=5"]).get_all_options()
+    there = PipelineOptions.from_dictionary(sent).view_as(WebOptions)
+    assert (there.allow_private_hosts, there.http_connections) == (True, 5)

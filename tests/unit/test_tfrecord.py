@@ -1,0 +1,198 @@
+"""TFRecords as a source: features with their kinds, the picture's place, every damage told."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import struct
+
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from schemas.errors import UsageError
+from schemas.records import Embedded, Items, Row
+from schemas.rejects import Reason
+from schemas.tables import PICTURES, Head, TableFile, TablePart, Wanted
+from tests.images import jpeg, png
+from transforms.functional import tfrecord
+from transforms.functional.framing import masked_crc32c
+
+PATH = "d/birds-train.tfrecord-00000-of-00002"
+
+
+def feature(values):
+    if isinstance(values[0], bytes):
+        return tf.train.Feature(bytes_list=tf.train.BytesList(value=values))
+    if isinstance(values[0], float):
+        return tf.train.Feature(float_list=tf.train.FloatList(value=values))
+    return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
+
+
+def example(**features):
+    made = {name: feature(v) if v else tf.train.Feature() for name, v in features.items()}
+    return tf.train.Example(features=tf.train.Features(feature=made)).SerializeToString()
+
+
+def framed(*records):
+    """Returns a TFRecord file, its checksums by our own CRC; TensorFlow's writer needs a path."""
+    out = b""
+    for data in records:
+        length = struct.pack("<Q", len(data))
+        crcs = (struct.pack("<I", masked_crc32c(part)) for part in (length, data))
+        out += length + next(crcs) + data + next(crcs)
+    return out
+
+
+def read(data, wanted=Wanted(), path=PATH, gzipped=False):  # noqa: B008 - frozen
+    part = TablePart(TableFile(path, "tfrecord", gzipped))
+    return list(tfrecord.read(io.BufferedReader(io.BytesIO(data)), part, wanted))
+
+
+PICTURE = jpeg(9, 7, 1)
+RECORD = example(
+    image=[PICTURE],
+    label=[-3],
+    score=[0.5, -1.0],
+    name=["Übermut".encode()],
+    raw=[b"\xff"],
+    none=[],
+)
+
+
+def test_features_are_columns_with_their_kinds():
+    (row,) = read(framed(RECORD), Wanted(("label", "score", "name", "raw", "none", "split")))
+    assert row.values == {
+        "label": Items([-3]),
+        "score": [0.5, -1.0],
+        "name": Items(["Übermut"]),
+        "raw": Items([b"\xff"]),
+        "none": Items(),
+        "split": Items(["train"]),
+    }
+    assert [type(row.values[name]) for name in ("label", "score", "none")] == [Items, list, Items]
+    assert (row.file, row.line, row.is_text, row.image) == (PATH, 1, False, None)
+
+
+def test_the_picture_is_its_exact_range():
+    pictures = [PICTURE, png(5, 5, 2), b"", jpeg(30, 20, 3)]
+    data = framed(*(example(image=[p], x=[i]) for i, p in enumerate(pictures)))
+    rows = read(data, Wanted(image="image"))
+    assert [data[row.image.start : row.image.stop] for row in rows] == pictures
+    assert [row.line for row in rows] == [1, 2, 3, 4]
+    assert all("image" not in row.values for row in rows)
+
+
+def test_a_path_is_a_path_and_no_picture():
+    (row,) = read(framed(example(image=["새/1.jpg".encode()])), Wanted(image="image"))
+    assert (row.values["image"], row.image) == (Items(["새/1.jpg"]), None)
+
+
+def test_pictures_of_compressed_files_are_given_once():
+    whole = read(framed(RECORD), Wanted(image="image", pixels=True), gzipped=True)
+    survey = read(framed(RECORD), Wanted(image="image"), gzipped=True)
+    ((_, data),) = whole
+    assert isinstance(whole[0], Embedded)
+    assert data == PICTURE
+    assert [row.image.stop - row.image.start for row in survey] == [len(PICTURE)]
+
+
+VALUES = st.one_of(
+    st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=4),
+    st.lists(st.floats(width=32, allow_nan=False), min_size=1, max_size=4),
+    st.lists(st.binary(max_size=20), min_size=1, max_size=4),
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.dictionaries(st.text(max_size=8), VALUES, max_size=5))
+def test_every_value_comes_back(features):
+    made = {name: feature(values) for name, values in features.items()}
+    record = tf.train.Example(features=tf.train.Features(feature=made)).SerializeToString()
+    (row,) = read(framed(record), path="x.tfrecord")
+    found = {name: [_encoded(v) for v in values] for name, values in row.values.items()}
+    assert found == features
+
+
+def _encoded(value):
+    return value.encode() if isinstance(value, str) else value
+
+
+def test_damaged_data_is_one_reject_and_the_rest_is_read():
+    data = bytearray(framed(RECORD, RECORD, RECORD))
+    size = len(RECORD) + 16
+    data[size + 40] ^= 1
+    first, second, third = read(bytes(data))
+    assert (first.line, third.line) == (1, 3)
+    assert (second.source, second.reason) == (f"{PATH}:2", Reason.MALFORMED_ROW)
+    expected = f"the record at byte {size}: the checksum of the record's data does not fit"
+    assert second.detail == expected
+
+
+@pytest.mark.parametrize("at", [0, 9])
+def test_a_damaged_length_ends_the_file(at):
+    data = bytearray(framed(RECORD, RECORD, RECORD))
+    size = len(RECORD) + 16
+    data[size + at] ^= 1
+    first, second = read(bytes(data))
+    assert (first.line, second.source) == (1, f"{PATH}:2")
+    assert f"the record at byte {size}: the checksum of the record's length" in second.detail
+
+
+def test_every_cut_is_a_reject_or_between_two_records():
+    data, size = framed(RECORD, RECORD), len(RECORD) + 16
+    for cut in range(len(data)):
+        found = read(data[:cut])
+        assert [isinstance(f, Row) for f in found] == [True] * (cut // size) + [False] * bool(
+            cut % size
+        )
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        b"\xff\xff",
+        tf.train.SequenceExample(
+            feature_lists=tf.train.FeatureLists(
+                feature_list={"f": tf.train.FeatureList(feature=[tf.train.Feature()])}
+            )
+        ).SerializeToString(),
+    ],
+    ids=["no message", "SequenceExample"],
+)
+def test_what_is_no_example_is_told(record):
+    (reject,) = read(framed(record))
+    assert "the record at byte 0: holds no tf.train.Example" in reject.detail
+    with pytest.raises(
+        UsageError, match=r"is no TFRecord of Examples: holds no tf\.train\.Example"
+    ):
+        look(framed(record))
+
+
+def look(data, path=PATH):
+    return tfrecord.look(io.BufferedReader(io.BytesIO(data)), TableFile(path, "tfrecord"))
+
+
+def test_the_head_tells_columns_and_which_of_them_are_pictures():
+    head = look(framed(RECORD, example(more=[1])))
+    assert set(head.columns) == {
+        *("image", "label", "score", "name", "raw", "none", "more", "split")
+    }
+    assert head == Head(head.columns, True, {"image": PICTURES}, frozenset({"image"}))
+
+
+def test_an_empty_shard_is_no_mistake():
+    assert look(b"") == Head((), has_rows=False)
+    assert read(b"") == []
+
+
+def test_a_cut_gzip_stream_is_told_after_what_came_before():
+    data = gzip.compress(framed(*(example(x=[i], noise=[jpeg(200, 200, i)]) for i in range(9))))
+    stream = io.BufferedReader(gzip.GzipFile(fileobj=io.BytesIO(data[: len(data) // 2])))
+    part = TablePart(TableFile("x.tfrecord.gz", "tfrecord", gzipped=True))
+    *rows, last = tfrecord.read(stream, part, Wanted())
+    assert [row.values["x"] for row in rows] == [[i] for i in range(len(rows))]
+    assert 0 < len(rows) < 9
+    assert last.source == f"x.tfrecord.gz:{len(rows) + 1}"
+    assert "cannot be read on from here" in last.detail

@@ -1,0 +1,147 @@
+"""Pascal VOC's XML and YOLO's text: exact columns, and a reject for whatever is none."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from schemas.errors import UsageError
+from schemas.rejects import Reason, RecordError
+from transforms.functional import voc, yolo
+from transforms.functional.yolo import Classes
+
+OBJECT = (
+    "<object><name>cat</name><difficult>{difficult}</difficult><truncated>1</truncated>"
+    "<bndbox><xmin>{xmin}</xmin><ymin>2</ymin><xmax>10</xmax><ymax>12.5</ymax></bndbox></object>"
+)
+
+
+def annotation(*objects, filename="1 새.jpg"):
+    size = "<size><width>30</width><height>40</height><depth>3</depth></size>"
+    name = f"<filename>{filename}</filename>"
+    return f"<annotation><folder>VOC</folder>{name}{size}{''.join(objects)}</annotation>".encode()
+
+
+def test_an_xml_file_gives_its_columns():
+    one, two = OBJECT.format(difficult=0, xmin=1), OBJECT.format(difficult=1, xmin=" 3.5 ")
+    assert voc.parse(annotation(one, two)) == {
+        "image": "1 새.jpg",
+        "height": 40,
+        "width": 30,
+        "xmin": [1.0, 3.5],
+        "ymin": [2.0, 2.0],
+        "xmax": [10.0, 10.0],
+        "ymax": [12.5, 12.5],
+        "box_units": "pixel",
+        "labels": ["cat", "cat"],
+        "difficult": [0, 1],
+        "truncated": [1, 1],
+    }
+
+
+def test_a_picture_without_objects_has_empty_lists():
+    found = voc.parse(annotation())
+    assert (found["labels"], found["xmin"], found["difficult"]) == ([], [], [])
+
+
+BOMB = b"""<!DOCTYPE a [<!ENTITY x "xxxxxxxx"><!ENTITY y "&x;&x;&x;&x;">]>
+<annotation><filename>&y;</filename></annotation>"""
+OUTSIDE = b"""<!DOCTYPE a [<!ENTITY x SYSTEM "file:///etc/passwd">]>
+<annotation><filename>&x;</filename></annotation>"""
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"", Reason.MALFORMED_ROW),
+        (b"<annotation>", Reason.MALFORMED_ROW),
+        (annotation(filename=""), Reason.MALFORMED_ROW),
+        (BOMB, Reason.MALFORMED_ROW),
+        (OUTSIDE, Reason.MALFORMED_ROW),
+        (b'<?xml version="1.0" encoding="nonsense"?><a/>', Reason.MALFORMED_ROW),
+        (annotation("<object><name>cat</name></object>"), Reason.BAD_BOX),
+        (annotation(OBJECT.format(difficult=0, xmin="x")), Reason.BAD_BOX),
+        (annotation(OBJECT.format(difficult=0, xmin="nan")), Reason.BAD_BOX),
+        (annotation("<object><bndbox/></object>"), Reason.BAD_BOX),
+    ],
+)
+def test_what_is_no_annotation_is_a_reject(data, reason):
+    with pytest.raises(RecordError) as raised:
+        voc.parse(data)
+    assert raised.value.reason is reason
+    assert raised.value.detail
+
+
+CLASSES = Classes({0: "cat", 3: "dog"})
+
+
+def test_a_label_file_gives_boxes_by_their_corners():
+    found = yolo.parse("0 0.5 0.25 0.25 0.5\n\n  3\t.5 .5 1 1\r\n", CLASSES)
+    assert found == {
+        "xmin": [0.375, 0.0],
+        "ymin": [0.0, 0.0],
+        "xmax": [0.625, 1.0],
+        "ymax": [0.5, 1.0],
+        "box_units": "normalized",
+        "labels": ["cat", "dog"],
+        "segmentation": [[], []],
+    }
+
+
+def test_an_outline_gives_the_box_around_it():
+    found = yolo.parse("3 0.5 0.1 0.9 0.3 0.25 0.75", CLASSES)
+    assert [found[c] for c in ("xmin", "ymin", "xmax", "ymax")] == [[0.25], [0.1], [0.9], [0.75]]
+    assert found["segmentation"] == [[[0.5, 0.1, 0.9, 0.3, 0.25, 0.75]]]
+
+
+def test_the_points_of_a_pose_are_no_outline():
+    found = yolo.parse("0 0.5 0.5 0.5 0.5 0.1 0.1 2", CLASSES._replace(has_points=True))
+    assert (found["xmin"], found["xmax"], found["segmentation"]) == ([0.25], [0.75], [[]])
+
+
+@given(*[st.floats(0, 1, width=32)] * 4)
+def test_every_box_has_its_centre_and_size(x, y, width, height):
+    found = yolo.parse(f"0 {x!r} {y!r} {width!r} {height!r}", CLASSES)
+    (xmin,), (ymin,), (xmax,), (ymax,) = (found[c] for c in ("xmin", "ymin", "xmax", "ymax"))
+    assert (xmin + xmax) / 2 == pytest.approx(x, abs=1e-12)
+    assert (ymin + ymax) / 2 == pytest.approx(y, abs=1e-12)
+    assert (xmax - xmin, ymax - ymin) == pytest.approx((width, height), abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason", "told"),
+    [
+        ("0 0.5 0.5 0.5", Reason.MALFORMED_ROW, "line 1: expected a class and 4 numbers"),
+        ("0", Reason.MALFORMED_ROW, "got 1 fields"),
+        ("0 1 1 1 1\n0 1 1 1 1 1", Reason.MALFORMED_ROW, "line 2"),
+        ("0 x 1 1 1", Reason.BAD_BOX, "line 1: expected a number, got 'x'"),
+        ("0 nan 1 1 1", Reason.BAD_BOX, "got 'nan'"),
+        ("1 1 1 1 1", Reason.UNKNOWN_LABEL, "'1' is none of the 2 classes"),
+        ("cat 1 1 1 1", Reason.UNKNOWN_LABEL, "'cat'"),
+        ("-1 1 1 1 1", Reason.UNKNOWN_LABEL, "'-1'"),
+    ],
+)
+def test_what_is_no_label_is_a_reject(text, reason, told):
+    with pytest.raises(RecordError) as raised:
+        yolo.parse(text, CLASSES)
+    assert raised.value.reason is reason
+    assert told in raised.value.detail
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b"names: [cat, dog]", Classes({0: "cat", 1: "dog"})),
+        (b"names: {0: cat, 5: 7}", Classes({0: "cat", 5: "7"})),
+        (b"names: [cat]\nkpt_shape: [17, 3]", Classes({0: "cat"}, has_points=True)),
+    ],
+)
+def test_a_yaml_file_tells_the_classes(data, expected):
+    assert yolo.parse_yaml(data, "data.yaml") == expected
+
+
+@pytest.mark.parametrize("data", [b"", b"train: x", b"names: 3", b"names: [[1]]", b"a: [", b"[1]"])
+def test_a_yaml_file_without_names_is_refused(data):
+    with pytest.raises(UsageError, match=r"data\.yaml: "):
+        yolo.parse_yaml(data, "data.yaml")

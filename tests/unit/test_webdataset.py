@@ -1,0 +1,190 @@
+"""WebDataset: members of one name are one row, the picture where it lies in the tar."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import tarfile
+
+import pytest
+
+from schemas.errors import UsageError
+from schemas.records import Aside, Embedded, Items, Location, Row
+from schemas.rejects import Reason, Reject
+from schemas.tables import Head, TableFile, TablePart, Wanted
+from tests.unit.test_tar import of_kind, written
+from transforms.functional import webdataset
+
+SURVEY, WHOLE = Wanted(image="image"), Wanted(image="image", pixels=True)
+
+
+def stream_of(data, gzipped=False):
+    raw = io.BytesIO(gzip.compress(data) if gzipped else data)
+    return io.BufferedReader(gzip.GzipFile(fileobj=raw) if gzipped else raw)
+
+
+def read(data, wanted=WHOLE, gzipped=False):
+    part = TablePart(TableFile("d/x.tar", "tar", gzipped))
+    return list(webdataset.read(stream_of(data, gzipped), part, wanted))
+
+
+def told(data):
+    """Returns each row as its values, rejects as number and detail, asides as such."""
+    return [plain(found) for found in read(data)]
+
+
+def plain(found):
+    if isinstance(found, Row):
+        return dict(found.values)
+    if isinstance(found, Reject):
+        assert (found.key, found.uri, found.reason) == ("", "d/x.tar", Reason.MALFORMED_ROW)
+        return int(found.source.removeprefix("d/x.tar:")), found.detail
+    return found
+
+
+SAMPLE = [
+    ("a/새 1.jpg", b"\xff\xd8 first"),
+    ("a/새 1.cls", b" cat \n"),
+    ("a/새 1.json", b'{"score": 1.5, "tags": ["x", "y"], "label": "not this"}'),
+    ("a/새 1.txt", "Ein Kätzchen | schläft\n".encode()),
+]
+
+
+def test_a_sample_is_a_row_and_its_picture_a_range():
+    data = written([*SAMPLE, ("b.PNG", b"\x89PNG second")])
+    first, second = read(data)
+    assert first == Row(
+        values={
+            "image": "a/새 1.jpg",
+            "id": "새 1",
+            "__key__": "a/새 1",
+            "label": "cat",
+            "score": 1.5,
+            "tags": ["x", "y"],
+            "caption": Items(["Ein Kätzchen | schläft"]),
+            "text": Items(["Ein Kätzchen | schläft"]),
+        },
+        file="d/x.tar",
+        line=1,
+        is_text=frozenset({"label"}),
+        image=first.image,
+    )
+    assert data[first.image.start : first.image.stop] == b"\xff\xd8 first"
+    assert (second.line, second.values["image"]) == (2, "b.PNG")
+    assert data[second.image.start : second.image.stop] == b"\x89PNG second"
+
+
+def test_columns_that_nobody_asked_for_are_left_out():
+    (row,) = read(written(SAMPLE), Wanted(("label", "image"), "image"))
+    assert row.values == {"label": "cat", "image": "a/새 1.jpg"}
+
+
+def test_a_compressed_tar_gives_the_bytes_once_and_the_sizes_before():
+    data = written([*SAMPLE, ("b.jpg", b"second"), ("b.cls", b"7")])
+    (plain_rows, whole, survey) = (
+        read(data),
+        read(data, WHOLE, gzipped=True),
+        read(data, SURVEY, gzipped=True),
+    )
+    assert [found.data for found in whole] == [b"\xff\xd8 first", b"second"]
+    assert all(isinstance(found, Embedded) for found in whole)
+    assert [found.row.values for found in whole] == [row.values for row in plain_rows]
+    assert [row.image.stop - row.image.start for row in survey] == [8, 6]
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        pytest.param([], [], id="nothing"),
+        pytest.param(
+            [("a.jpg", b"1"), ("a.jpeg", b"2")],
+            [(1, "sample 'a': has two pictures, 'a.jpg' and 'a.jpeg'")],
+            id="two pictures",
+        ),
+        pytest.param(
+            [("a.cls", b"1")], [(1, "sample 'a': has labels, but no picture")], id="no picture"
+        ),
+        pytest.param(
+            [("a.jpg", b"1"), ("a.cls", b"\xff")],
+            [(1, "sample 'a': 'a.cls' is not text in UTF-8: 'utf-8' codec can't decode byte 0xff "
+              "in position 0: invalid start byte")],
+            id="no UTF-8",
+        ),
+        pytest.param(
+            [("a.jpg", b"1"), ("a.json", b"[1]")],
+            [(1, "sample 'a': 'a.json' is not a JSON object: expected an object {…}, got list")],
+            id="no object",
+        ),
+        pytest.param(
+            [("README", b"1"), (".hidden.jpg", b"2"), ("x.npy", b"3"), ("__MACOSX/a.jpg", b"4")],
+            [Aside(webdataset.OTHER), Aside(webdataset.HIDDEN), Aside(webdataset.OTHER),
+             Aside(webdataset.HIDDEN)],
+            id="members that make no row",
+        ),
+    ],
+)  # fmt: skip
+def test_what_makes_no_row_is_told(files, expected):
+    found = told(written(files))
+    assert sorted(map(repr, found)) == sorted(map(repr, expected))
+
+
+def test_members_out_of_order_are_told_with_the_remedy():
+    files = [("a.jpg", b"1"), ("b.jpg", b"2"), ("a.cls", b"3"), ("c.jpg", b"4")]
+    found = told(written(files))
+    assert [f["image"] for f in found if isinstance(f, dict)] == ["a.jpg", "b.jpg", "c.jpg"]
+    ((number, detail),) = [f for f in found if isinstance(f, tuple)]
+    assert number == 3
+    assert "sample 'a': its name stood before" in detail
+    assert "--sort=name" in detail
+
+
+@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.GNUTYPE_SPARSE])
+def test_a_picture_that_is_a_link_or_sparse_is_told(kind):
+    ((number, detail),) = told(of_kind(kind))
+    assert number == 1
+    assert "expected a file" in detail
+
+
+def test_names_that_are_not_utf8_are_told_readably():
+    data = written([("a?.jpg", b"1")], tarfile.USTAR_FORMAT)
+    info = tarfile.TarInfo.frombuf(data[:512], "ascii", "strict")
+    info.name = "a\udcff.jpg"
+    header = info.tobuf(tarfile.USTAR_FORMAT, "utf-8", "surrogateescape")
+    assert told(header + data[512:]) == [(1, r"sample 'a\\xff': the name is not text in UTF-8")]
+
+
+@pytest.mark.parametrize("gzipped", [False, True])
+def test_a_cut_tar_gives_the_samples_before_and_one_reject(gzipped):
+    data = written([("a.jpg", b"1" * 600), ("a.cls", b"3"), ("b.jpg", b"2" * 3000)])
+    for wanted in (WHOLE, SURVEY):
+        first, second = read(data[: 512 * 7], wanted, gzipped)
+        assert (first.row if isinstance(first, Embedded) else first).values["image"] == "a.jpg"
+        assert second.source == "d/x.tar:2"
+        assert "the tar cannot be read on from here: at byte 3072: the file ends" in second.detail
+
+
+def test_a_cut_gzip_stream_is_told():
+    data = gzip.compress(written([("a.jpg", bytes(range(256)) * 40)]))
+    part = TablePart(TableFile("d/x.tar", "tar", True))
+    raw = io.BufferedReader(gzip.GzipFile(fileobj=io.BytesIO(data[:200])))
+    (reject,) = webdataset.read(raw, part, WHOLE)
+    assert "cannot be read on from here" in reject.detail
+
+
+def test_the_head_tells_the_columns_of_the_first_samples():
+    data = written([*SAMPLE, ("b.jpg", b"2"), ("b.json", b'{"more": 1}')])
+    head = webdataset.look(stream_of(data), TableFile("x.tar", "tar"))
+    expected = ("image", "id", "__key__", "score", "tags", "label", "caption", "text", "more")
+    assert (set(head.columns), head.has_rows) == (set(expected), True)
+    assert head == Head(head.columns, True)
+
+
+def test_a_tar_without_a_picture_is_refused():
+    with pytest.raises(UsageError, match=r"x\.tar: has no sample with a picture: sample 'a'"):
+        webdataset.look(stream_of(written([("a.cls", b"1")])), TableFile("x.tar", "tar"))
+
+
+def test_the_place_is_within_this_tar():
+    data = written(SAMPLE)
+    (row,) = read(data)
+    assert row.image == Location("d/x.tar", data.index(b"\xff\xd8"), data.index(b"\xff\xd8") + 8)

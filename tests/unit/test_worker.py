@@ -1,0 +1,53 @@
+"""Worker processes: what they are told, and what is said for them once they are dead."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from apache_beam.portability.api import beam_fn_api_pb2, beam_provision_api_pb2, endpoints_pb2
+from apache_beam.runners.portability.fn_api_runner.worker_handlers import ControlConnection
+from google.protobuf import json_format, struct_pb2, text_format
+
+from pipelines.worker import worker_environment
+from pipelines.worker_watch import answer_for_dead_worker
+
+FLAGS = argparse.Namespace(
+    id="7-1", logging_endpoint="here:1", control_endpoint="here:2", semi_persist_dir=""
+)
+
+
+def endpoint(text: str) -> str:
+    found: str = text_format.Parse(text, endpoints_pb2.ApiServiceDescriptor()).url
+    return found
+
+
+def test_a_worker_is_told_the_options_of_the_job() -> None:
+    options = {"beam:option:s3_access_key_id:v1": "key", "beam:option:parallelism:v1": "2"}
+    info = beam_provision_api_pb2.ProvisionInfo(
+        pipeline_options=json_format.ParseDict(options, struct_pb2.Struct()),
+        runner_capabilities=["one", "two"],
+    )
+    told = worker_environment(FLAGS, info)
+    assert json.loads(told["PIPELINE_OPTIONS"]) == options
+    assert (told["WORKER_ID"], told["RUNNER_CAPABILITIES"]) == ("7-1", "one two")
+    assert endpoint(told["LOGGING_API_SERVICE_DESCRIPTOR"]) == "here:1"
+    assert endpoint(told["CONTROL_API_SERVICE_DESCRIPTOR"]) == "here:2"
+
+
+def test_an_engine_may_name_other_endpoints() -> None:
+    info = beam_provision_api_pb2.ProvisionInfo()
+    info.control_endpoint.url = "there:9"
+    told = worker_environment(FLAGS, info)
+    assert endpoint(told["CONTROL_API_SERVICE_DESCRIPTOR"]) == "there:9"
+    assert endpoint(told["LOGGING_API_SERVICE_DESCRIPTOR"]) == "here:1"
+
+
+def test_a_dead_worker_answers_what_it_was_asked_and_what_it_will_be() -> None:
+    connection = ControlConnection()
+    asked = connection.push(beam_fn_api_pb2.InstructionRequest(instruction_id="asked"))
+    answer_for_dead_worker(connection, "it died")
+    later = connection.push(beam_fn_api_pb2.InstructionRequest(instruction_id="later"))
+    assert [asked.get(timeout=1).error, later.get(timeout=1).error] == ["it died"] * 2
+    assert asked.is_done()
+    assert later.is_done()

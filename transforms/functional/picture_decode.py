@@ -1,0 +1,83 @@
+"""Pictures as readers see them: the stored bytes become an array, as TensorFlow decodes them."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+from PIL import Image
+
+CHANNELS = {0: "as stored", 1: "gray", 3: "RGB"}
+_COLOUR_TYPE, _GRAY_WITH_ALPHA = 25, 4  # where a PNG's header says what its pixels are
+_MODES = {1: "L", 3: "RGB"}
+
+
+def decode_picture(data: bytes, channels: int = 3) -> np.ndarray:
+    """Returns a JPEG or PNG decoded: uint8, (height, width, channels).
+
+    Like `tf.io.decode_image`: no colour profile is applied, alpha is dropped and not blended, and
+    of deeper samples the high byte is taken.
+
+    Args:
+        data: the encoded picture.
+        channels: 3 for RGB, 1 for gray, 0 for as many as are stored.
+
+    Raises:
+        ValueError: if it cannot be decoded.
+    """
+    try:
+        with Image.open(io.BytesIO(data), formats=("JPEG", "PNG")) as image:
+            picture = _of_8_bits(image)
+            if image.format == "PNG" and data[_COLOUR_TYPE] == _GRAY_WITH_ALPHA:
+                picture = picture.convert("LA")  # of 16 bits, Pillow opens it as RGBA
+            pixels = np.asarray(_in_mode(picture, channels))
+    except (OSError, SyntaxError) as error:
+        raise ValueError(f"the picture cannot be decoded: {error}") from error
+    return pixels if pixels.ndim == 3 else pixels[:, :, None]
+
+
+def decode_mask(data: bytes) -> np.ndarray:
+    """Returns the class ids that a mask holds: uint8 or uint16, (height, width, 1).
+
+    Raises:
+        ValueError: if it cannot be decoded.
+    """
+    try:
+        with Image.open(io.BytesIO(data), formats=("PNG",)) as image:
+            return np.asarray(image)[:, :, None]
+    except (OSError, SyntaxError) as error:
+        raise ValueError(f"the mask cannot be decoded: {error}") from error
+
+
+def reshape_raw(data: bytes, height: int, width: int, channels: int = 3) -> np.ndarray:
+    """Returns raw pixels as the array that they are: uint8, (height, width, channels).
+
+    Raises:
+        ValueError: if they are no picture of this size.
+    """
+    stored, rest = divmod(len(data), height * width)
+    if rest or stored not in (1, 2, 3, 4):
+        raise ValueError(f"{len(data)} bytes are no picture of {width} x {height} pixels")
+    pixels = np.frombuffer(data, np.uint8).reshape(height, width, stored)
+    if channels in (0, stored):
+        return pixels
+    if channels == 3:
+        return pixels[:, :, :3] if stored == 4 else pixels[:, :, :1].repeat(3, axis=2)
+    return pixels[:, :, :1] if stored == 2 else _gray(pixels[:, :, :3])
+
+
+def _of_8_bits(image: Image.Image) -> Image.Image:
+    if image.mode in ("1", "P", "PA"):
+        has_alpha = image.mode == "PA" or "transparency" in image.info
+        return image.convert("L" if image.mode == "1" else "RGBA" if has_alpha else "RGB")
+    if image.mode.startswith("I"):
+        return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+    return image
+
+
+def _in_mode(image: Image.Image, channels: int) -> Image.Image:
+    return image if channels == 0 else image.convert(_MODES[channels])
+
+
+def _gray(pixels: np.ndarray) -> np.ndarray:
+    return np.asarray(Image.fromarray(np.ascontiguousarray(pixels)).convert("L"))[:, :, None]

@@ -1,0 +1,44 @@
+"""Text from anywhere, made fit to be shown: nothing in it is invisible, or does more than show."""
+
+from __future__ import annotations
+
+import unicodedata
+
+_HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+"""Categories of characters that steer terminals, turn text around, or cannot be seen."""
+
+
+def visible(text: str) -> str:
+    r"""Returns a text whose invisible characters are spelled out, as Python does.
+
+    >>> print(visible("a\x1b[2Jb"), visible("evil\u202egpj.exe"))
+    a\x1b[2Jb evil\u202egpj.exe
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(escaped(c) if unicodedata.category(c) in _HIDDEN else c for c in text)
+
+
+def escaped(character: str) -> str:
+    r"""Returns a character as Python escapes it, ASCII ones as well.
+
+    >>> print(escaped("\n"), escaped("猫"))
+    \x0a \u732b
+    """
+    if ord(character) < 128:
+        return f"\\x{ord(character):02x}"
+    return character.encode("ascii", "backslashreplace").decode("ascii")
+
+
+def text_of(value: bytes) -> str | None:
+    """Returns bytes as text, if they are UTF-8 without control characters but line ends and tabs.
+
+    >>> text_of("naïve".encode()), text_of(bytes([0, 1]))
+    ('naïve', None)
+    """
+    try:
+        text = value.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+    odd = any(unicodedata.category(c) == "Cc" and c not in "\t\n\r" for c in text)
+    return None if odd else text

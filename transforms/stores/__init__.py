@@ -1,0 +1,1 @@
+"""What is not on this machine: object stores, and the web."""

@@ -1,0 +1,78 @@
+"""Writes what became of rows that are no records, a line of JSON each, and reads it back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import apache_beam as beam
+from apache_beam.pvalue import PCollection
+from apache_beam.transforms.window import TimestampedValue
+from apache_beam.utils.timestamp import MIN_TIMESTAMP
+
+from schemas import layout
+from transforms.files import files_below, open_binary
+from transforms.functional.line_digest import digest_of_lines
+
+
+class Told(Protocol):
+    """What a line tells: a reject, or a dropped row."""
+
+    def to_json(self) -> str:
+        """Returns it as one line of JSON."""
+
+
+@dataclass(eq=False)
+class WriteLines(beam.PTransform):
+    """Writes rejects or dropped rows as JSON lines: PCollection[Told] → PCollection[str], the file.
+
+    Attributes:
+        directory: the dataset's folder.
+        folder: which kind they are: one of `layout.LINES`.
+    """
+
+    directory: str
+    folder: str
+
+    def expand(self, told: PCollection[Told]) -> PCollection[str]:
+        """Adds the writing, in any order; there is a file even without any line."""
+        prefix = layout.join(self.directory, self.folder, self.folder)
+        return (
+            told
+            | "ToJson" >> beam.Map(_to_json)
+            | "WriteText" >> beam.io.WriteToText(prefix, ".jsonl", num_shards=1)
+            | "AtTheStart" >> beam.Map(at_the_start)
+        )
+
+
+def lines_of(directory: str, folder: str) -> Iterator[bytes]:
+    """Yields the lines of one kind that a dataset has, rejects or dropped rows; with their breaks.
+
+    Raises:
+        OSError: if they cannot be read.
+    """
+    for name in files_below(directory, f"{folder}/{folder}-*.jsonl"):
+        with open_binary(layout.join(directory, name)) as stream:
+            yield from stream
+
+
+def line_digest(directory: str, folder: str) -> str:
+    """Returns the digest of the lines of one kind that a dataset has, in whatever order they are.
+
+    Raises:
+        OSError: if they cannot be read.
+    """
+    return digest_of_lines(lines_of(directory, folder))
+
+
+def _to_json(told: Told) -> str:
+    return told.to_json()
+
+
+def at_the_start(path: str) -> TimestampedValue:
+    """Returns a file's name with a time at which every engine passes it on.
+
+    Beam's writers give it the end of time, and so late Prism leaves it lying.
+    """
+    return TimestampedValue(path, MIN_TIMESTAMP)
