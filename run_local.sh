@@ -197,8 +197,8 @@ docs)
     cd "$here"
     exec "$bin/python" -m sphinx -q -W --keep-going -n docs site
     ;;
-engines) # a quarter of an hour on two cores, and a download of 1 GB at first
-    run_pytest "[test]" tests/engines --timeout 900 "${@:2}"
+engines) # half an hour on two cores, and a download of 1 GB at first
+    run_pytest "[test]" tests/engines --timeout 900 "${at_once[@]}" --dist loadfile "${@:2}"
     ;;
 *)
     set_up ""

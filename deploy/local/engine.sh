@@ -52,7 +52,16 @@ needs() { # COMMAND PACKAGE
 # --- downloads: each into a folder that appears when it is whole ---
 
 made() { # FOLDER MAKER ARGS…: makes the folder in the cache unless it is there; prints it
-    local folder=$cache/$1 partial=$cache/$1.partial.$$
+    local folder=$cache/$1
+    if [ ! -e "$folder/.whole" ]; then
+        mkdir -p "$cache"
+        (flock 9 && get "$@") 9>"$folder.lock" || exit 1
+    fi
+    echo "$folder"
+}
+
+get() { # FOLDER MAKER ARGS…; another may have made it while this waited for the lock
+    local folder=$cache/$1 partial=$cache/$1.partial
     shift
     if [ ! -e "$folder/.whole" ]; then
         say "getting $(basename "$folder") into $cache"
@@ -65,7 +74,6 @@ made() { # FOLDER MAKER ARGS…: makes the folder in the cache unless it is ther
         touch "$partial/.whole"
         mv "$partial" "$folder"
     fi
-    echo "$folder"
 }
 
 make_pip() { # old setuptools: what the packages of the engines are built with
@@ -117,7 +125,7 @@ PYTHON
 
 make_job_server() { # RUNNER MAIN_CLASS JARS: one that names its parts, and the engine's own jars
     needs mvn maven
-    mvn -B -q -f "$here/runner.pom.xml" -Drunner="$1" -Dbeam="$RUNNER" \
+    flock "$cache/maven.lock" mvn -B -q -f "$here/runner.pom.xml" -Drunner="$1" -Dbeam="$RUNNER" \
         dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory="$PWD/lib"
     rm -f lib/flink-*.jar # those of the engine are taken
     "$python" "$here/job_server_jar.py" job-server.jar "$2" "lib" "$3"

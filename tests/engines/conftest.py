@@ -32,9 +32,10 @@ class Line:
         return [*where, f"`{self.digest}`", self.books]
 
 
-LINES: list[Line] = []
-"""The table, as far as it has come."""
+Note = Callable[[Line], None]
+"""Puts a line into the table."""
 
+_PROPERTY = "line"
 HEADER = ("engine", "Python workers", "input", "seconds", "shuffled B/row", "shards", "books")
 
 
@@ -60,12 +61,20 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Case]:
     return case
 
 
+@pytest.fixture
+def note(record_property: Callable[[str, object], None]) -> Note:
+    """Notes what came of a conversion; a property of the test, which reaches other processes."""
+    return lambda line: record_property(_PROPERTY, [line.kind, *line.cells()])
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Prints the table as the README shows it."""
-    if LINES:
+    reports = terminalreporter.getreports("passed")
+    noted = [value for each in reports for name, value in each.user_properties if name == _PROPERTY]
+    if noted:
         rule = ["---", "---", "---", "---:", "---:", "---", "---"]
-        lines = sorted(LINES, key=lambda line: line.kind, reverse=True)  # a digest for each kind
-        rows = [HEADER, rule, *(line.cells() for line in lines)]
+        noted.sort(key=lambda line: line[0], reverse=True)  # a digest for each kind
+        rows = [HEADER, rule, *(cells for _, *cells in noted)]
         terminalreporter.section("engines")
         for cells in rows:
             terminalreporter.write_line(f"| {' | '.join(cells)} |")

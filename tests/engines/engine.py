@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
@@ -71,7 +72,7 @@ class Engine:
         """Returns the youngest process below one that has a text in its command line."""
         below = psutil.Process(self.pids()[name]).children(recursive=True)
         return max(
-            (process for process in below if text in " ".join(process.cmdline())),
+            (process for process in below if text in _command_line(process)),
             key=lambda process: process.create_time(),
         )
 
@@ -93,9 +94,16 @@ class Engine:
         return ended
 
 
+def _command_line(process: psutil.Process) -> str:
+    """Returns what a process was started with; nothing of one that has ended, or is a zombie."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return " ".join(process.cmdline())
+    return ""
+
+
 def free_ports(number: int = _PORTS) -> int:
-    """Returns the first of some ports in a row that are free."""
-    for port in range(20_000 + os.getpid() % 20_000, 60_000, number):
+    """Returns the first of some ports in a row that are free; each process looks elsewhere."""
+    for port in range(20_000 + os.getpid() % 400 * 100, 60_000, number):
         if all(_is_free(port + i) for i in range(number)):
             return port
     raise AssertionError("no free ports")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.end_to_end import readers
-from tests.engines.conftest import LINES, Case, Line
+from tests.engines.conftest import Case, Line, Note
 from tests.engines.conversion import Ended, assert_the_same, books, convert, shard_digest
 from tests.engines.engine import Engine, free_ports, shuffled_on_flink, shuffled_on_spark
 from tests.engines.inputs import KINDS, MISSING, REASONS, ROWS
@@ -83,10 +83,11 @@ def test_the_input_has_three_splits_and_rejects_of_every_reason(kind: str, cases
 @pytest.mark.parametrize(
     ("kind", "mode"), [(kind, mode) for mode, kinds in DIRECT_KINDS.items() for kind in kinds]
 )
-def test_the_direct_runner(kind: str, mode: str, cases: Cases, tmp_path: Path) -> None:
+def test_the_direct_runner(kind: str, mode: str, cases: Cases, note: Note, tmp_path: Path) -> None:
     case = cases(kind)
     ended = convert(tmp_path / "out", *case.flags, *DIRECT[mode])
-    check(ended, case, "DirectRunner", mode, None)
+    note(line(ended, case, "DirectRunner", mode, None))
+    check(ended, case)
 
 
 @pytest.mark.parametrize(
@@ -95,7 +96,7 @@ def test_the_direct_runner(kind: str, mode: str, cases: Cases, tmp_path: Path) -
     indirect=["running"],
     ids=str,
 )
-def test_an_engine(running: Running, kind: str, cases: Cases, tmp_path: Path) -> None:
+def test_an_engine(running: Running, kind: str, cases: Cases, note: Note, tmp_path: Path) -> None:
     case = cases(kind)
     events = tmp_path / "events"
     events.mkdir()
@@ -105,19 +106,24 @@ def test_an_engine(running: Running, kind: str, cases: Cases, tmp_path: Path) ->
         "flink-1.20": lambda: shuffled_on_flink(running.engine.port),
         "spark": lambda: shuffled_on_spark(events),
     }[running.engine.name]
-    check(ended, case, running.engine.name, running.mode, shuffled())
+    each = None if (total := shuffled()) is None else total / ROWS
+    note(line(ended, case, running.engine.name, running.mode, each))
+    check(ended, case)
+    assert each is None or 0 < each <= MAX_SHUFFLED
     assert running.mode == THREADS or PROGRESS.search(ended.told), ended.told
     run = json.loads((ended.dataset / "run.json").read_bytes())
     assert f"--runner={run['runner']}" in running.flags
 
 
-def check(ended: Ended, case: Case, engine: str, mode: str, shuffled: int | None) -> None:
-    """Asserts that a dataset is what it has to be, and notes it in the table."""
-    each = None if shuffled is None else shuffled / ROWS
+def line(ended: Ended, case: Case, engine: str, mode: str, shuffled: float | None) -> Line:
+    """Returns what came of a conversion."""
     digest, told = shard_digest(ended.dataset), books(ended.dataset)
-    LINES.append(Line(engine, mode, case.kind, ended.seconds, each, digest, told))
+    return Line(engine, mode, case.kind, ended.seconds, shuffled, digest, told)
+
+
+def check(ended: Ended, case: Case) -> None:
+    """Asserts that a dataset is what it has to be, and that no error was told."""
     assert_the_same(ended.dataset, case.expected)
-    assert each is None or 0 < each <= MAX_SHUFFLED
     assert "Traceback" not in ended.told
     assert "ERROR" not in ended.told
 
