@@ -11,7 +11,7 @@
 #   ./run_local.sh proof [--mutations N]   damage a dataset in 10,000 ways; verify finds each
 #   ./run_local.sh fuzz [FLAGS…]      fuzz every reader, 5,000 runs each; -runs=100000 for more
 #   ./run_local.sh engines [ARGS…]     start each real engine, run the tests on it, stop it
-#   ./run_local.sh docs                build the documentation into site/; fails at a broken link
+#   ./run_local.sh docs                build the documentation into site/html/; fails at a broken link
 #   ./run_local.sh convert|verify|… …  run recordmill with these arguments
 #
 # Nothing outside this folder is changed; `deploy` keeps what it downloads in RECORDMILL_CACHE, by
@@ -195,7 +195,7 @@ proof)
 docs)
     set_up "[docs]"
     cd "$here"
-    exec "$bin/python" -m sphinx -q -W --keep-going -n docs site
+    exec "$bin/python" -m sphinx -q -W --keep-going -n docs site/html
     ;;
 engines) # half an hour on two cores, and a download of 1 GB at first
     run_pytest "[test]" tests/engines --timeout 900 "${at_once[@]}" --dist loadfile "${@:2}"

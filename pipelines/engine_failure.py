@@ -11,6 +11,8 @@ _HUNG_UP = "Channel closed prematurely"
 _AGAIN = "then run the same command again: finished shards are kept"
 _REMEDIES = {
     "No space left on device": f"free some space where --output is, {_AGAIN}",
+    "Disk quota exceeded": f"free some space where --output is, or ask for more, {_AGAIN}",
+    "File too large": f"allow larger files where --output is (see ulimit -f), {_AGAIN}",
     "Read-only file system": f"make --output writable, {_AGAIN}",
     "Permission denied": f"let this user read and write there, {_AGAIN}",
 }
@@ -21,6 +23,8 @@ _RAISED = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:Error|Exception|Failure
 
 def in_short(error: Exception) -> str:
     """Returns the first line of what an engine raised, the last error within it, and what helps.
+
+    Of a worker's bare traceback the last error alone.
 
     Engines wrap the traceback of a Python worker into those of their own, some hundred lines.
 
@@ -36,10 +40,12 @@ def in_short(error: Exception) -> str:
 
 def _first_and_last(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    raised = [line for line in lines if _RAISED.match(line)]
+    if raised and lines[0].startswith("Traceback "):
+        return raised[-1]
     first = f"{type(error).__name__}: {lines[0] if lines else ''}"
     if len(lines) <= _SHORT:
         return "\n  ".join([first, *lines[1:]])
-    raised = [line for line in lines[1:] if _RAISED.match(line)]
     return "\n  ".join([first, *raised[-1:], "the engine's own log has the rest"])
 
 

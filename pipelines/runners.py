@@ -26,7 +26,11 @@ from apache_beam.runners import PipelineRunner, create_runner
 from apache_beam.runners.portability.fn_api_runner import fn_runner
 from apache_beam.runners.portability.portable_runner import JobServiceHandle
 
-from pipelines import known_signatures, worker_watch  # noqa: F401 - they register themselves
+from pipelines import (  # noqa: F401 - they register themselves
+    known_signatures,
+    worker_tracebacks,
+    worker_watch,
+)
 from schemas.errors import UsageError
 from schemas.spelling import did_you_mean
 

@@ -1,24 +1,29 @@
 """`recordmill-worker`: Beam's Python worker as a process of its own, where there are no containers.
 
     recordmill-worker --pool 50000       serves workers to an engine: --environment_type=EXTERNAL
-    recordmill-worker --id … --…         is one worker, started by a pool, or by a task manager with
+    recordmill-worker --id … --…         is one worker, started by a task manager with
                                          --environment_type=PROCESS
 
 A worker of Beam's own pool knows no pipeline options, and so no credentials of an object store:
 this one asks the engine for them, as the boot program in Beam's containers does. It installs
 nothing: recordmill has to be installed on each machine.
+
+A pool forks its workers from a process that has imported all they need. Spark asks for a new one
+in each stage, and imports take seconds.
 """
 
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import os
 import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
+from multiprocessing.process import BaseProcess
 
 import grpc
 from apache_beam.portability.api import (
@@ -33,6 +38,8 @@ from google.protobuf import json_format, text_format
 _HARNESS = "apache_beam.runners.worker.sdk_worker_main"
 _PROVISION_SECONDS = 60
 _STOP_SECONDS = 5
+_FORKING = multiprocessing.get_context("forkserver")
+_FORKING.set_forkserver_preload(["pipelines.worker_imports"])
 _CONTRACT = (
     *("id", "logging_endpoint", "artifact_endpoint", "provision_endpoint", "control_endpoint"),
     "semi_persist_dir",
@@ -43,8 +50,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Serves a pool of workers until it is told to stop, or becomes one worker."""
     flags = _parser().parse_known_args(argv)[0]
     if flags.pool is None:
-        become_worker(flags)
-    serve(flags.host, flags.pool)
+        work(flags)
+    else:
+        serve(flags.host, flags.pool)
     return 0
 
 
@@ -58,12 +66,11 @@ def _parser() -> argparse.ArgumentParser:
 
 
 class Pool(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):
-    """Starts a process for each worker that an engine asks for, and ends it when told to."""
+    """Forks a process for each worker that an engine asks for, and ends it when told to."""
 
-    def __init__(self, program: Sequence[str]) -> None:
-        self._program = tuple(program)
+    def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._workers: dict[str, subprocess.Popen[bytes]] = {}
+        self._workers: dict[str, BaseProcess] = {}
 
     def StartWorker(  # noqa: N802 - the name that the protocol has
         self, request: beam_fn_api_pb2.StartWorkerRequest, context: grpc.ServicerContext
@@ -71,12 +78,14 @@ class Pool(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):
         """Starts a worker process."""
         endpoints = ("logging", "artifact", "provision", "control")
         urls = [f"--{n}_endpoint={getattr(request, f'{n}_endpoint').url}" for n in endpoints]
+        arguments = [f"--id={request.worker_id}", *urls]
+        worker = _FORKING.Process(target=main, args=(arguments,))
         try:
-            worker = subprocess.Popen([*self._program, f"--id={request.worker_id}", *urls])  # noqa: S603
+            with self._lock:
+                worker.start()
+                self._workers[request.worker_id] = worker
         except OSError as error:
             return beam_fn_api_pb2.StartWorkerResponse(error=str(error))
-        with self._lock:
-            self._workers[request.worker_id] = worker
         return beam_fn_api_pb2.StartWorkerResponse()
 
     def StopWorker(  # noqa: N802
@@ -103,7 +112,7 @@ def serve(host: str, port: int) -> None:
     Raises:
         RuntimeError: if the port is taken.
     """
-    pool = Pool([sys.executable, "-m", "pipelines.worker"])
+    pool = Pool()
     server = grpc.server(ThreadPoolExecutor())
     beam_fn_api_pb2_grpc.add_BeamFnExternalWorkerPoolServicer_to_server(pool, server)
     server.add_insecure_port(f"{host}:{port}")
@@ -117,8 +126,8 @@ def serve(host: str, port: int) -> None:
     pool.end()
 
 
-def become_worker(flags: argparse.Namespace) -> None:
-    """Replaces this process by Beam's worker, with the options that the engine has for it."""
+def work(flags: argparse.Namespace) -> None:
+    """Does what Beam's worker does, with the options that the engine has for it, until it ends."""
     channel = grpc.insecure_channel(flags.provision_endpoint)
     answer = beam_provision_api_pb2_grpc.ProvisionServiceStub(channel).GetProvisionInfo(
         beam_provision_api_pb2.GetProvisionInfoRequest(),
@@ -126,9 +135,10 @@ def become_worker(flags: argparse.Namespace) -> None:
         timeout=_PROVISION_SECONDS,
         wait_for_ready=True,
     )
+    channel.close()
     os.environ.update(worker_environment(flags, answer.info))
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # nobody reads a worker's output
-    os.execv(sys.executable, [sys.executable, "-m", _HARNESS])  # noqa: S606 - our own Python
+    import_module(_HARNESS).main([])
 
 
 def worker_environment(
@@ -150,16 +160,15 @@ def worker_environment(
     }
 
 
-def _end(workers: Sequence[subprocess.Popen[bytes]]) -> None:
+def _end(workers: Sequence[BaseProcess]) -> None:
     """Asks processes to end, and kills those that do not."""
     for worker in workers:
         worker.terminate()
     for worker in workers:
-        try:
-            worker.wait(_STOP_SECONDS)
-        except subprocess.TimeoutExpired:
+        worker.join(_STOP_SECONDS)
+        if worker.is_alive():
             worker.kill()
-            worker.wait()
+            worker.join()
 
 
 if __name__ == "__main__":

@@ -19,7 +19,8 @@ from pipelines.engine_failure import dead_worker
 
 _QUIET = (
     "from pipelines.logs import leave_logs_to_the_runner as quiet; quiet(); "
-    "import sys; from apache_beam.runners.worker.sdk_worker_main import main; main(sys.argv)"
+    "import sys, pipelines.worker_tracebacks; "
+    "from apache_beam.runners.worker.sdk_worker_main import main; main(sys.argv)"
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -56,6 +57,24 @@ def test_a_failure_of_the_engine(
 
     monkeypatch.setattr(conversion, "build", fail)
     assert told(convert(table, tmp_path / "out", *FLAGS), tmp_path / "out") == (1, "failed", 1)
+
+
+@pytest.mark.parametrize("mode", ["in_memory", "multi_threading", "multi_processing"])
+def test_what_a_step_may_not_write_is_told_once(mode: str, tmp_path: Path) -> None:
+    table = write_table(tmp_path / "t.csv", [{"n": 1, "x": "y" * 20_000}])
+    target = ("--input", str(table), "--output", str(tmp_path / "out"), "--name", "birds")
+    command = [sys.executable, "-m", "pipelines", "convert", *target, *FLAGS]
+    ended = subprocess.run(
+        ["bash", "-c", 'ulimit -f 8; exec "$@"', "-", *command, f"--direct_running_mode={mode}"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+    )
+    assert ended.returncode == 1, ended.stderr
+    first, remedy = ended.stderr.splitlines()
+    assert re.fullmatch(r"recordmill: the engine failed: .*: \[Errno 27\] File too large.*", first)
+    assert remedy.startswith("  allow larger files where --output is (see ulimit -f), then run")
+    assert not (tmp_path / "out/birds/1.0.0/_SUCCESS").exists()
 
 
 def test_a_signal(table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,7 +34,7 @@ def kill_executor(engine: Engine) -> None:
 
 
 def kill_worker(engine: Engine) -> None:
-    engine.child("workers", "sdk_worker_main").kill()
+    engine.child("workers", "forkserver").kill()
 
 
 FAULTS: dict[str, tuple[str, bool, Callable[[Engine], None]]] = {

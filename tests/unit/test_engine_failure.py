@@ -38,6 +38,11 @@ def test_of_a_long_one_the_error_within_is_told() -> None:
     ]
 
 
+def test_of_a_bare_traceback_the_error_alone_is_told() -> None:
+    told = in_short(RuntimeError(TRACE.partition("\n")[2].partition("\n\n")[0]))
+    assert told == TRACE.splitlines()[-4]
+
+
 def test_a_long_one_without_an_error_within_is_cut() -> None:
     told = in_short(RuntimeError("\n".join(f"stage-{i} pending" for i in range(300))))
     assert told == "RuntimeError: stage-0 pending\n  the engine's own log has the rest"
@@ -52,6 +57,8 @@ def test_a_worker_that_hung_up_died() -> None:
     ("code", "remedy"),
     [
         (errno.ENOSPC, "free some space where --output is"),
+        (errno.EDQUOT, "free some space where --output is, or ask for more"),
+        (errno.EFBIG, "allow larger files where --output is (see ulimit -f)"),
         (errno.EROFS, "make --output writable"),
         (errno.EACCES, "let this user read and write there"),
     ],
