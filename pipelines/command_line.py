@@ -16,6 +16,8 @@ from pipelines import convert, dry_run, dry_run_sheet
 from pipelines.completion import SHELLS, completion_script
 from pipelines.diff import diff
 from pipelines.diff_sheet import as_json, show_diff
+from pipelines.engines.submission import check_submission
+from pipelines.engines.watch import watch
 from pipelines.inspect.command import add_inspect_flags, inspect
 from pipelines.interrupt import Interrupt, heed_signals
 from pipelines.logs import use_log_flags
@@ -23,10 +25,8 @@ from pipelines.options import Parser, add_convert_flags, beam_options, config_of
 from pipelines.progress import progress
 from pipelines.schema_inference import infer_schema
 from pipelines.schema_sheet import show_schema
-from pipelines.submission import check_submission
 from pipelines.summary import show_summary
 from pipelines.verify import read_manifest, verify_dataset, verify_files
-from pipelines.watch import watch
 from schemas.config import InputFormat, Verify
 from schemas.dataset_info import Problem
 from schemas.errors import ProofError, RunError

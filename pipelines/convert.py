@@ -10,14 +10,14 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.pvalue import AsDict, AsIter, PCollection
 
 from pipelines.base import open_base
-from pipelines.engine_failure import in_short
+from pipelines.engines.engine_failure import in_short
+from pipelines.engines.runners import make_pipeline, runner_name
+from pipelines.engines.submission import is_awaited, tell_job
 from pipelines.input_tables import InputTables, look_at_labels, look_at_tables, with_labels
 from pipelines.interrupt import Interrupt
 from pipelines.lock import Lock
 from pipelines.publish import publish
 from pipelines.run_record import RunContext, RunRecord, finished, read_record, submitted
-from pipelines.runners import make_pipeline, runner_name
-from pipelines.submission import is_awaited, tell_job
 from pipelines.target import Target, choose_target
 from schemas import layout
 from schemas.config import ConvertConfig
@@ -31,14 +31,14 @@ from transforms.compare_contents import CompareContents
 from transforms.drop_repeats import DropRepeats
 from transforms.files import write_bytes
 from transforms.functional.binding import Binding, common_folder
-from transforms.functional.column_choice import (
+from transforms.functional.placement import SplitRanges
+from transforms.functional.survey import Surveyor
+from transforms.functional.tables.column_choice import (
     check_types,
     needed_columns,
     settle_sources,
     typed_columns,
 )
-from transforms.functional.placement import SplitRanges
-from transforms.functional.survey import Surveyor
 from transforms.index_shards import IndexShards
 from transforms.join_labels import JoinLabels
 from transforms.place_records import PlaceRecords

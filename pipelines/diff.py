@@ -35,8 +35,8 @@ from transforms.functional.compare import (
     rows_of,
     value_digests,
 )
-from transforms.functional.examples import values_of as values_of_feature
-from transforms.functional.framing import HEADER_BYTES, FrameError, read_frames
+from transforms.functional.records.examples import values_of as values_of_feature
+from transforms.functional.records.framing import HEADER_BYTES, FrameError, read_frames
 from transforms.shard_file import DAMAGED_GZIP, uncompressed
 
 _PARTS_BITS = 6

@@ -16,7 +16,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.pvalue import AsDict, AsIter, AsSingleton
 
 from pipelines.convert import Conversion, can_part_keys, read_rows
-from pipelines.runners import make_runner
+from pipelines.engines.runners import make_runner
 from schemas.config import ConvertConfig
 from schemas.errors import RejectBudgetExceeded, RunError, UsageError
 from schemas.forecast import Forecast, RejectSum, ShardForecast, Trial
@@ -27,7 +27,7 @@ from transforms.bind_rows import BindRows
 from transforms.build_examples import Pools, build_all
 from transforms.fence import Fence
 from transforms.forecast_shards import ForecastShards, SumRejects
-from transforms.functional.framing import FRAME_BYTES
+from transforms.functional.records.framing import FRAME_BYTES
 from transforms.place_records import PlaceRecords
 from transforms.survey_rows import SurveyRows
 

@@ -18,7 +18,7 @@ from schemas.spelling import did_you_mean
 from schemas.tables import Head, TableFile
 from transforms.files import exists, expand, is_local, open_binary
 from transforms.formats import FORMATS
-from transforms.functional.arrow import FEATHER_1_SIGNATURE, FILE_SIGNATURE
+from transforms.functional.tables.arrow import FEATHER_1_SIGNATURE, FILE_SIGNATURE
 
 _SUFFIXES = {
     "csv": "csv",

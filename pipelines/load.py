@@ -17,8 +17,8 @@ from schemas import layout
 from schemas.errors import UsageError
 from schemas.features import Schema
 from schemas.manifest import Manifest
-from transforms.functional.example_reader import check_choice
-from transforms.functional.framing import read_frames
+from transforms.functional.records.example_reader import check_choice
+from transforms.functional.records.framing import read_frames
 from transforms.functional.split_spec import ShardPart, parse_split, shard_parts, share_of
 from transforms.shard_file import compression_of, uncompressed
 from transforms.tensorflow_reader import frame_spec, parse_spec

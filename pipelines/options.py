@@ -11,7 +11,7 @@ from typing import Any, NoReturn, get_args
 from apache_beam.options.pipeline_options import PipelineOptions
 from pydantic import BaseModel, ValidationError
 
-from pipelines.runners import settle
+from pipelines.engines.runners import settle
 from schemas.box_settings import BoxSettings
 from schemas.config import ConvertConfig, InputFormat
 from schemas.errors import UsageError

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from schemas.errors import UsageError
 from schemas.features import Schema
-from transforms.functional.picture_shape import check_raw_size, common_size, raw_size
+from transforms.functional.pictures.picture_shape import check_raw_size, common_size, raw_size
 
 _OTHER_SIZE = (
     "pictures of different sizes make no batch: load(…, image_size=(height, width)) makes them one "

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from pipelines.watch import Watch
+from pipelines.engines.watch import Watch
 from transforms.progress import Pulse
 
 _POLL_SECONDS = 0.2

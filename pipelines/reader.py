@@ -23,8 +23,8 @@ from schemas import layout
 from schemas.dataset_info import Problem
 from schemas.errors import ProofError, UsageError
 from schemas.manifest import Manifest, ShardEntry
-from transforms.functional.example_reader import ExampleReader
-from transforms.functional.framing import FRAME_BYTES, HEADER_BYTES, FrameError, read_frames
+from transforms.functional.records.example_reader import ExampleReader
+from transforms.functional.records.framing import FRAME_BYTES, HEADER_BYTES, FrameError, read_frames
 from transforms.functional.split_spec import parse_split, shard_parts
 
 _OPEN_FILES = 256

@@ -18,9 +18,15 @@ from schemas.tables import TablePart, Wanted
 from transforms.files import read_bytes
 from transforms.formats import FORMATS
 from transforms.functional.binding import resolve_path
-from transforms.functional.column_choice import settle_sources
-from transforms.functional.schema_guess import Guess, Pictures, guess_schema, schema_name, yaml_of
-from transforms.functional.source_image import examine
+from transforms.functional.pictures.source_image import examine
+from transforms.functional.tables.column_choice import settle_sources
+from transforms.functional.tables.schema_guess import (
+    Guess,
+    Pictures,
+    guess_schema,
+    schema_name,
+    yaml_of,
+)
 
 _LOOKED_AT_ROWS = 10_000
 _LOOKED_AT_BYTES = 64 * 2**20

@@ -16,8 +16,8 @@ from schemas.config import Verify
 from schemas.dataset_info import Problem, ShardAudit
 from schemas.plan import ResolvedSchema
 from transforms.files import open_binary
-from transforms.functional.framing import FRAME_BYTES
-from transforms.functional.record_index import index_mismatch
+from transforms.functional.records.framing import FRAME_BYTES
+from transforms.functional.records.record_index import index_mismatch
 from transforms.locate import first_line, locate_fault, with_key
 from transforms.progress import advance
 from transforms.shard_file import DAMAGED_GZIP, Digests, ShardFiles, digests, local_copy

@@ -23,11 +23,11 @@ from schemas.records import BuiltFrame, ImageRef, SerializedExample, StoredImage
 from schemas.rejects import RecordError, Reject
 from transforms.fence import OPEN, Fence
 from transforms.files import Stamps, is_local, read_bytes
-from transforms.functional.examples import build_example
+from transforms.functional.annotations.masks import mask_of_file, mask_of_outlines
 from transforms.functional.images import keep, plain_source, transcode
-from transforms.functional.masks import mask_of_file, mask_of_outlines
 from transforms.functional.read_ahead import Budget, fetch_ahead, in_groups, map_ahead
-from transforms.functional.sequence_examples import build_frame
+from transforms.functional.records.examples import build_example
+from transforms.functional.records.sequence_examples import build_frame
 from transforms.outcome import REJECTS, Outcome, rejected
 from transforms.sandbox import run_apart
 

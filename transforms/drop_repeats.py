@@ -23,7 +23,7 @@ from transforms.build_examples import new_executor
 from transforms.fence import OPEN, Fence
 from transforms.files import read_bytes
 from transforms.functional.content import label_text, merge_contents, with_repeat
-from transforms.functional.record_index import class_of
+from transforms.functional.records.record_index import class_of
 from transforms.place_records import Placed
 from transforms.write_lines import WriteLines
 

@@ -11,7 +11,7 @@ from typing import BinaryIO
 from schemas.layout import join
 from schemas.records import Aside
 from transforms.files import exists, is_local, names_below, open_binary
-from transforms.functional.tree import Unlisted, is_hidden
+from transforms.functional.sources.tree import Unlisted, is_hidden
 
 HIDDEN = "hidden files and folders"
 LOOPS = "links to a folder that they are in"
@@ -23,7 +23,7 @@ _Folder = tuple[int, int]
 
 @dataclass(frozen=True)
 class FileTree:
-    """A folder; see `transforms.functional.tree.Tree`.
+    """A folder; see `transforms.functional.sources.tree.Tree`.
 
     Attributes:
         root: its path, without a slash at the end.

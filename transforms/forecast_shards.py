@@ -14,7 +14,7 @@ from schemas.layout import is_url
 from schemas.plan import Plan
 from schemas.records import ImageRef
 from schemas.rejects import Reject
-from transforms.functional.record_index import labels_of
+from transforms.functional.records.record_index import labels_of
 from transforms.functional.sequences import arranged
 from transforms.outcome import REJECTS, Outcome, rejected
 from transforms.place_records import Placed, ShardId

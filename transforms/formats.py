@@ -15,19 +15,10 @@ from schemas.rejects import Reject
 from schemas.tables import Head, TableFile, TablePart, Wanted
 from transforms.file_tree import FileTree
 from transforms.files import open_table
-from transforms.functional import (
-    arrow,
-    class_folder,
-    coco,
-    delimited,
-    json_lines,
-    parquet,
-    tfrecord,
-    voc,
-    webdataset,
-    yolo,
-)
-from transforms.functional.tree import Tree
+from transforms.functional.annotations import coco, voc, yolo
+from transforms.functional.sources import class_folder, tfrecord, webdataset
+from transforms.functional.sources.tree import Tree
+from transforms.functional.tables import arrow, delimited, json_lines, parquet
 
 Read: TypeAlias = Row | Embedded | Reject | Aside
 """What comes of reading a source."""

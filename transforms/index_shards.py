@@ -13,7 +13,7 @@ from apache_beam.pvalue import PCollection
 from schemas import layout
 from schemas.dataset_info import ShardAudit
 from transforms.files import open_binary, write_bytes
-from transforms.functional.record_index import index_lines
+from transforms.functional.records.record_index import index_lines
 
 
 @dataclass(eq=False)

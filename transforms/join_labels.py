@@ -12,7 +12,7 @@ from schemas.layout import is_staged
 from schemas.records import Row
 from schemas.rejects import RecordError, Reject
 from transforms import coders  # noqa: F401 - registers how rows are encoded
-from transforms.functional.join import join_key, joined, unmatched
+from transforms.functional.tables.join import join_key, joined, unmatched
 from transforms.outcome import REJECTS, rejected
 from transforms.read_rows import ReadOutcome
 

@@ -13,9 +13,9 @@ from schemas import layout
 from schemas.dataset_info import Problem
 from schemas.plan import ResolvedSchema
 from transforms.files import open_binary
-from transforms.functional.examples import read_features
-from transforms.functional.framing import Frame, FrameError, read_frames
-from transforms.functional.sequence_examples import sequence_digest
+from transforms.functional.records.examples import read_features
+from transforms.functional.records.framing import Frame, FrameError, read_frames
+from transforms.functional.records.sequence_examples import sequence_digest
 from transforms.shard_file import DAMAGED_GZIP, ShardFiles, local_copy, uncompressed
 from transforms.tensorflow_reader import (
     BadImageError,

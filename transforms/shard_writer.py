@@ -17,7 +17,7 @@ from schemas.records import BuiltFrame, SerializedExample
 from schemas.rejects import Reject
 from schemas.timeline import Timeline
 from transforms.finished_shards import Staging
-from transforms.functional.record_index import RecordIndex, labels_of
+from transforms.functional.records.record_index import RecordIndex, labels_of
 from transforms.progress import advance
 from transforms.shard_sinks import Sinks
 

@@ -14,8 +14,13 @@ from typing import Any, BinaryIO, cast
 from schemas import layout
 from schemas.errors import ProofError, UsageError
 from transforms.files import exists, files_below, is_local, open_binary
-from transforms.functional.examples import read_features
-from transforms.functional.framing import HEADER_BYTES, FrameError, masked_crc32c, read_frames
+from transforms.functional.records.examples import read_features
+from transforms.functional.records.framing import (
+    HEADER_BYTES,
+    FrameError,
+    masked_crc32c,
+    read_frames,
+)
 from transforms.shard_file import DAMAGED_GZIP
 
 _PATTERNS = ("*tfrecord*", "**/*tfrecord*")

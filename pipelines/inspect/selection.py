@@ -15,7 +15,7 @@ from pipelines.report.places import COLUMNS, Dataset, Place, place_of
 from schemas import layout
 from schemas.errors import ProofError, UsageError
 from schemas.manifest import ShardEntry
-from transforms.functional.framing import FRAME_BYTES, HEADER_BYTES, FrameError, read_frames
+from transforms.functional.records.framing import FRAME_BYTES, HEADER_BYTES, FrameError, read_frames
 
 _SHOWN_KEYS = 3
 

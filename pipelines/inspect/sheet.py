@@ -11,11 +11,11 @@ from pipelines.inspect.tables import ClassNames
 from schemas.errors import UsageError
 from schemas.rejects import RecordError
 from transforms.files import write_bytes
-from transforms.functional.contact_sheet import TILE_SIDE, Tile, contact_sheet
-from transforms.functional.drawing import draw_record, fault_of, image_key
-from transforms.functional.examples import read_first_frame
-from transforms.functional.overlays import BOX_LABEL_KEY
-from transforms.functional.visible_text import text_of
+from transforms.functional.records.examples import read_first_frame
+from transforms.functional.showing.contact_sheet import TILE_SIDE, Tile, contact_sheet
+from transforms.functional.showing.drawing import draw_record, fault_of, image_key
+from transforms.functional.showing.overlays import BOX_LABEL_KEY
+from transforms.functional.showing.visible_text import text_of
 
 _LABELS = (
     "image/class/text",

@@ -14,10 +14,10 @@ from rich.text import Text
 from pipelines.inspect.record_files import FoundRecord
 from pipelines.report.charts import size_text
 from schemas.rejects import RecordError
-from transforms.functional.drawing import is_picture, raw_shape
-from transforms.functional.inferred_features import bytes_kind, infer_features
-from transforms.functional.source_image import examine
-from transforms.functional.visible_text import text_of, visible
+from transforms.functional.pictures.source_image import examine
+from transforms.functional.records.inferred_features import bytes_kind, infer_features
+from transforms.functional.showing.drawing import is_picture, raw_shape
+from transforms.functional.showing.visible_text import text_of, visible
 
 ClassNames = Mapping[str, Sequence[str]]
 """Feature to the names of its class ids."""

@@ -16,8 +16,8 @@ from schemas import layout
 from schemas.features import Feature, Kind
 from schemas.manifest import ShardEntry, SplitEntry
 from transforms.files import open_binary
-from transforms.functional.examples import read_features
-from transforms.functional.framing import FrameError, read_frames
+from transforms.functional.records.examples import read_features
+from transforms.functional.records.framing import FrameError, read_frames
 
 SAMPLE_BYTES = 4 * 2**20
 SAMPLE_RECORDS = 1000

@@ -13,10 +13,10 @@ from itertools import groupby
 from pipelines.report.places import Dataset, Place
 from schemas.rejects import RecordError
 from transforms.files import open_binary, read_bytes
-from transforms.functional.drawing import draw_record, fault_of, to_jpeg
-from transforms.functional.examples import read_first_frame
-from transforms.functional.overlays import BOX_LABEL_KEY
 from transforms.functional.read_ahead import map_ahead
+from transforms.functional.records.examples import read_first_frame
+from transforms.functional.showing.drawing import draw_record, fault_of, to_jpeg
+from transforms.functional.showing.overlays import BOX_LABEL_KEY
 
 THUMBNAIL_SIDE = 168
 MAX_RECORD_BYTES = 64 * 2**20

@@ -15,7 +15,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from pipelines.report.charts import number_text, size_text
-from transforms.functional.visible_text import visible
+from transforms.functional.showing.visible_text import visible
 
 
 def render(content: dict[str, Any]) -> bytes:

@@ -15,7 +15,7 @@ from schemas import layout
 from schemas.rejects import Reason, RecordError
 from transforms.fence import OPEN, Fence
 from transforms.files import files_below, open_binary, read_bytes
-from transforms.functional.salvage import thumbnail_of_damaged
+from transforms.functional.pictures.salvage import thumbnail_of_damaged
 from transforms.sandbox import run_apart
 
 SHOWN_EACH = 6

@@ -15,8 +15,9 @@ from schemas.tables import Head, TableFile, TablePart, Wanted
 from tests.images import jpeg, picture, png
 from transforms.file_tree import HIDDEN, LOOPS, FileTree
 from transforms.formats import FORMATS
-from transforms.functional import class_folder, tree, voc, yolo
-from transforms.functional.tree import Unlisted
+from transforms.functional.annotations import voc, yolo
+from transforms.functional.sources import class_folder, tree
+from transforms.functional.sources.tree import Unlisted
 
 
 def put(root: Path, *names: str, data: bytes = b"") -> None:

@@ -13,8 +13,8 @@ from schemas.records import Items, Location, Row
 from schemas.rejects import Reason, RecordError, Reject
 from tests.beam.direct import direct_pipeline, told
 from transforms.coders import RowCoder
-from transforms.functional.column_kinds import ColumnKinds
-from transforms.functional.join import join_key, joined
+from transforms.functional.tables.column_kinds import ColumnKinds
+from transforms.functional.tables.join import join_key, joined
 from transforms.functional.values import items_of, one_of
 from transforms.join_labels import UNMATCHED, JoinLabels
 from transforms.read_rows import ReadOutcome

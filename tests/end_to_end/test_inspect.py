@@ -20,7 +20,7 @@ from tests.end_to_end.command import ROOT, published, recordmill
 from tests.end_to_end.gallery import Picture
 from tests.end_to_end.tables import write_table
 from tests.images import jpeg, png
-from transforms.functional.contact_sheet import TILE_SIDE
+from transforms.functional.showing.contact_sheet import TILE_SIDE
 
 
 @pytest.fixture(autouse=True)

@@ -22,7 +22,7 @@ from tests.end_to_end.command import ROOT, published
 from tests.end_to_end.gallery import Picture
 from tests.end_to_end.read_one import read_one
 from tests.end_to_end.tables import write_table
-from transforms.functional.picture_decode import decode_picture
+from transforms.functional.pictures.picture_decode import decode_picture
 
 SCHEMA = """
 features:

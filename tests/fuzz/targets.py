@@ -19,19 +19,11 @@ from schemas.presets import parse_schema
 from schemas.records import Aside, Embedded, Row
 from schemas.rejects import RecordError, Reject
 from schemas.tables import TableFile, TablePart, Wanted
-from transforms.functional import (
-    arrow,
-    coco,
-    delimited,
-    json_lines,
-    parquet,
-    tfrecord,
-    voc,
-    webdataset,
-    yolo,
-)
-from transforms.functional.sniffing import HEAD_BYTES, is_picture, sniff
-from transforms.functional.source_image import examine
+from transforms.functional.annotations import coco, voc, yolo
+from transforms.functional.pictures.source_image import examine
+from transforms.functional.sources import tfrecord, webdataset
+from transforms.functional.sources.sniffing import HEAD_BYTES, is_picture, sniff
+from transforms.functional.tables import arrow, delimited, json_lines, parquet
 
 REFUSED = (UsageError, OSError, EOFError, ValueError, MemoryError, zlib.error, pa.ArrowException)
 """What `look` may raise: see `pipelines.input_tables._look_at`."""

@@ -16,9 +16,9 @@ from schemas.presets import preset
 from schemas.records import ImageRef
 from tests.annotations import Case, expected_box, expected_mask, placement
 from tests.images import jpeg, png
-from transforms.functional.examples import build_example
+from transforms.functional.annotations.masks import mask_of_file
 from transforms.functional.images import transcode
-from transforms.functional.masks import mask_of_file
+from transforms.functional.records.examples import build_example
 
 PICTURES = 1000
 MASK = "image/segmentation/class/encoded"

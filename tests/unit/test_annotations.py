@@ -12,7 +12,7 @@ from schemas.presets import preset
 from schemas.records import Row
 from schemas.rejects import Reason, RecordError
 from transforms.functional.binding import Binding, bind
-from transforms.functional.column_choice import needed_columns, settle_sources, typed_columns
+from transforms.functional.tables.column_choice import needed_columns, settle_sources, typed_columns
 
 PETS = ("cat", "dog")
 SIDES = ["xmin", "ymin", "xmax", "ymax"]

@@ -18,7 +18,7 @@ from transforms.functional.binding import (
     refuse,
     resolve_path,
 )
-from transforms.functional.column_choice import settle_sources
+from transforms.functional.tables.column_choice import settle_sources
 
 
 def text_row(**values):

@@ -11,8 +11,8 @@ from schemas.features import Feature
 from schemas.image_settings import ImageSettings
 from schemas.records import RowBoxes
 from schemas.rejects import Reason, RecordError
-from transforms.functional.boxes import box_values, in_order, place_boxes
-from transforms.functional.geometry import geometry_of
+from transforms.functional.annotations.boxes import box_values, in_order, place_boxes
+from transforms.functional.pictures.geometry import geometry_of
 
 SIZE = (40, 20)
 WHOLE = geometry_of(SIZE, 1, ImageSettings())

@@ -15,7 +15,7 @@ from schemas.errors import UsageError
 from schemas.records import Aside, Row
 from schemas.rejects import Reason, Reject
 from schemas.tables import Head, TableFile, TablePart, Wanted
-from transforms.functional import coco
+from transforms.functional.annotations import coco
 
 FILE = TableFile("d/c.json", "coco")
 CATEGORIES = [{"id": 1, "name": "cat"}, {"id": 7, "name": "Übermut"}]

@@ -8,7 +8,7 @@ from schemas.config import ConvertConfig
 from schemas.errors import UsageError
 from schemas.features import Feature, Schema
 from schemas.presets import preset
-from transforms.functional.column_choice import check_types, needed_columns, settle_sources
+from transforms.functional.tables.column_choice import check_types, needed_columns, settle_sources
 
 
 def config(schema, **options):

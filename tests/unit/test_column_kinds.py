@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.features import Feature, Kind, Missing
-from transforms.functional.column_kinds import ColumnKinds
+from transforms.functional.tables.column_kinds import ColumnKinds
 from transforms.functional.values import CONVERTERS, is_missing
 
 TEXT, TYPED = True, False

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from schemas.records import Row
 from schemas.rejects import Reason
-from transforms.functional.delimited import MAX_FIELD_CHARACTERS, read_header, read_rows
+from transforms.functional.tables.delimited import MAX_FIELD_CHARACTERS, read_header, read_rows
 
 
 def buffered(data):

@@ -12,12 +12,12 @@ from PIL import Image
 
 from schemas.rejects import RecordError
 from tests.images import image, jpeg, picture, png, png_16_bit
-from transforms.functional import lettering as module
-from transforms.functional.contact_sheet import TILE_SIDE, Tile, contact_sheet
-from transforms.functional.drawing import draw_record, image_key
-from transforms.functional.lettering import fitted, lettering
-from transforms.functional.overlays import BOX_KEYS, MASK_KEY, boxes_of, colour
-from transforms.functional.salvage import salvage, thumbnail_of_damaged
+from transforms.functional.pictures.salvage import salvage, thumbnail_of_damaged
+from transforms.functional.showing import lettering as module
+from transforms.functional.showing.contact_sheet import TILE_SIDE, Tile, contact_sheet
+from transforms.functional.showing.drawing import draw_record, image_key
+from transforms.functional.showing.lettering import fitted, lettering
+from transforms.functional.showing.overlays import BOX_KEYS, MASK_KEY, boxes_of, colour
 
 GRAY = (127, 127, 127)
 

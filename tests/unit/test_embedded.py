@@ -13,7 +13,7 @@ from schemas.errors import UsageError
 from schemas.records import Embedded, Location, Row
 from schemas.rejects import Reason
 from schemas.tables import TableFile, TablePart, Wanted
-from transforms.functional import arrow, parquet
+from transforms.functional.tables import arrow, parquet
 
 SURVEY = Wanted(("image", "label"), "image")
 WHOLE = Wanted(("image", "label"), "image", pixels=True)

@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from pipelines.engine_failure import in_short
+from pipelines.engines.engine_failure import in_short
 
 TRACE = """Pipeline job failed in state FAILED: java.lang.RuntimeException: Error from SDK harness:
 Traceback (most recent call last):

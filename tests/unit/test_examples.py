@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from schemas.features import Feature, Kind, Schema
 from schemas.presets import preset
 from schemas.records import ImageRef, ImageShape, SerializedExample, StoredImage
-from transforms.functional.examples import build_example, encode_example, read_features
+from transforms.functional.records.examples import build_example, encode_example, read_features
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 FLOAT32 = st.floats(width=32)

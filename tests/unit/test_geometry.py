@@ -11,14 +11,14 @@ from PIL import Image, ImageOps
 from schemas.image_settings import ImageSettings
 from tests.annotations import Case, placement, seen_at
 from tests.images import image
-from transforms.functional.geometry import (
+from transforms.functional.pictures.geometry import (
     geometry_of,
     turned_back_by,
     turned_box,
     turned_point,
     turned_size,
 )
-from transforms.functional.pixels import resized
+from transforms.functional.pictures.pixels import resized
 
 SIDES = st.integers(1, 60)
 ORIENTATIONS = st.integers(1, 8)

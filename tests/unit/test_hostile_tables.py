@@ -18,7 +18,7 @@ from schemas.presets import parse_schema
 from schemas.records import Row
 from schemas.rejects import Reject
 from schemas.tables import TableFile, TablePart, Wanted
-from transforms.functional import bounded_lines, delimited, json_lines, parquet
+from transforms.functional.tables import bounded_lines, delimited, json_lines, parquet
 
 CSV, JSONL, PARQUET = (TableFile(f"t.{name}", name) for name in ("csv", "jsonl", "parquet"))
 LIMIT = 2**20

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.images import jpeg, picture, png
-from transforms.functional.inferred_features import InferredFeature, infer_features
-from transforms.functional.visible_text import visible
+from transforms.functional.records.inferred_features import InferredFeature, infer_features
+from transforms.functional.showing.visible_text import visible
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from schemas.records import Row
 from schemas.rejects import Reason
-from transforms.functional.json_lines import parse_object, read_rows
+from transforms.functional.tables.json_lines import parse_object, read_rows
 
 
 def read(data, columns=None):

@@ -11,7 +11,7 @@ import pytest
 from apache_beam.transforms import core
 from apache_beam.typehints.decorators import get_signature
 
-from pipelines.known_signatures import known_signature
+from pipelines.engines.known_signatures import known_signature
 
 
 class Kind:

@@ -16,8 +16,13 @@ from schemas.presets import preset
 from schemas.records import StoredImage
 from schemas.rejects import Reason, RecordError
 from tests.images import jpeg, png, png_chunk, png_header
-from transforms.functional.geometry import geometry_of
-from transforms.functional.masks import encoded, mask_of_file, mask_of_outlines, read_ids
+from transforms.functional.annotations.masks import (
+    encoded,
+    mask_of_file,
+    mask_of_outlines,
+    read_ids,
+)
+from transforms.functional.pictures.geometry import geometry_of
 
 SIZE = (5, 3)
 

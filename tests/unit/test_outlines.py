@@ -10,7 +10,7 @@ from hypothesis.extra import numpy as arrays
 from pycocotools import mask as coco
 
 from schemas.rejects import Reason, RecordError
-from transforms.functional.outlines import decompressed, drawn
+from transforms.functional.annotations.outlines import decompressed, drawn
 
 MASKS = st.tuples(st.integers(1, 40), st.integers(1, 40)).flatmap(
     lambda shape: arrays.arrays(np.uint8, shape, elements=st.integers(0, 1))

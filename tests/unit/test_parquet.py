@@ -10,7 +10,7 @@ import pytest
 
 from schemas.records import Row
 from schemas.rejects import Reason
-from transforms.functional.parquet import (
+from transforms.functional.tables.parquet import (
     BATCH_ROWS,
     first_rows,
     read_row_group,

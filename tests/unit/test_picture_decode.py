@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from tests.images import image, jpeg, pixels, png, png_16_bit
-from transforms.functional.picture_decode import decode_picture, reshape_raw
+from transforms.functional.pictures.picture_decode import decode_picture, reshape_raw
 
 
 def with_transparency(mode: str, colour: object) -> bytes:

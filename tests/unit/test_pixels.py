@@ -10,8 +10,8 @@ from PIL import Image
 
 from schemas.image_settings import ImageSettings
 from tests.images import image, pixels
-from transforms.functional.geometry import geometry_of, target_size
-from transforms.functional.pixels import (
+from transforms.functional.pictures.geometry import geometry_of, target_size
+from transforms.functional.pictures.pixels import (
     canonical,
     encode,
     in_color,

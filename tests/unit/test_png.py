@@ -12,7 +12,7 @@ from PIL import Image, PngImagePlugin
 
 from schemas.rejects import Reason, RecordError
 from tests.images import image, picture, pixels, png, png_16_bit, png_chunk, png_header
-from transforms.functional.png import SIGNATURE, check_rows, examine, strip_metadata
+from transforms.functional.pictures.png import SIGNATURE, check_rows, examine, strip_metadata
 
 IEND = png_chunk(b"IEND", b"")
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
+from pipelines.engines.watch import watch
 from pipelines.options import beam_options
 from pipelines.progress import Stage, stage_of
-from pipelines.watch import watch
 from transforms.progress import ProgressOptions, Pulse, sum_of, told_in
 
 STAGES = {

@@ -13,7 +13,7 @@ import tensorflow as tf
 from schemas.features import Feature, Schema
 from schemas.plan import ResolvedSchema
 from schemas.records import ImageRef, SerializedExample
-from transforms.functional.record_index import (
+from transforms.functional.records.record_index import (
     BATCH_ROWS,
     RecordIndex,
     arrow_schema,

@@ -8,8 +8,8 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions, PortableOptions
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
+from pipelines.engines.runners import is_in_process, make_runner
 from pipelines.options import beam_options
-from pipelines.runners import is_in_process, make_runner
 from schemas.errors import UsageError
 
 

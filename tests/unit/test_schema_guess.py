@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from schemas.presets import parse_schema
 from schemas.records import Row
-from transforms.functional.schema_guess import Pictures, guess_schema, yaml_of
+from transforms.functional.tables.schema_guess import Pictures, guess_schema, yaml_of
 
 values = st.one_of(
     st.none(),

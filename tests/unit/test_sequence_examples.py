@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from schemas.features import Feature, Kind, Schema
 from schemas.records import BuiltFrame, FramePlace, ImageRef, ImageShape, StoredImage
 from transforms.functional.compare import value_digests
-from transforms.functional.examples import encode_example, read_features, read_first_frame
-from transforms.functional.sequence_examples import (
+from transforms.functional.records.examples import encode_example, read_features, read_first_frame
+from transforms.functional.records.sequence_examples import (
     build_frame,
     build_sequence,
     decode_sequence,

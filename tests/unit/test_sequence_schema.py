@@ -30,7 +30,7 @@ from transforms.functional.binding import (
 )
 from transforms.functional.placement import SplitRanges, split_of
 from transforms.functional.reconcile import keep_books
-from transforms.functional.record_index import RecordIndex, index_mismatch
+from transforms.functional.records.record_index import RecordIndex, index_mismatch
 from transforms.functional.survey import Survey, Surveyor, plan_of
 from transforms.survey_rows import only_torn, two_spans
 

@@ -11,7 +11,7 @@ from schemas.plan import ResolvedSchema
 from schemas.records import BuiltFrame, FramePlace, ImageRef, SerializedExample
 from schemas.rejects import Reason, Reject
 from transforms.functional import sequences
-from transforms.functional.sequence_examples import decode_sequence
+from transforms.functional.records.sequence_examples import decode_sequence
 from transforms.functional.sequences import arranged, assemble, in_order, positions_of, torn
 
 SCHEMA = Schema.model_validate(

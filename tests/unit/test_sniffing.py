@@ -6,7 +6,7 @@ import pytest
 from PIL import features
 
 from tests.images import jpeg, jpeg_header, picture, png, png_16_bit
-from transforms.functional.sniffing import HEAD_BYTES, sniff
+from transforms.functional.sources.sniffing import HEAD_BYTES, sniff
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 
 from schemas.rejects import Reason, RecordError
 from tests.images import image, jpeg, jpeg_header, picture, png, png_16_bit
-from transforms.functional.source_image import SourceImage, examine, sniffed_format
+from transforms.functional.pictures.source_image import SourceImage, examine, sniffed_format
 
 
 def source(format_, channels=3, mode="RGB", **options):

@@ -15,7 +15,7 @@ from schemas.plan import ResolvedSchema
 from schemas.presets import preset, preset_names
 from schemas.tfds_metadata import dataset_info_document, features_document
 from tests.images import pixels, png
-from transforms.functional.examples import encode_example
+from transforms.functional.records.examples import encode_example
 
 PETS = ("cat", "dog")
 

@@ -16,8 +16,8 @@ from schemas.records import Embedded, Items, Row
 from schemas.rejects import Reason
 from schemas.tables import PICTURES, Head, TableFile, TablePart, Wanted
 from tests.images import jpeg, png
-from transforms.functional import tfrecord
-from transforms.functional.framing import masked_crc32c
+from transforms.functional.records.framing import masked_crc32c
+from transforms.functional.sources import tfrecord
 
 PATH = "d/birds-train.tfrecord-00000-of-00002"
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from schemas.errors import UsageError
 from schemas.rejects import Reason, RecordError
-from transforms.functional import voc, yolo
-from transforms.functional.yolo import Classes
+from transforms.functional.annotations import voc, yolo
+from transforms.functional.annotations.yolo import Classes
 
 OBJECT = (
     "<object><name>cat</name><difficult>{difficult}</difficult><truncated>1</truncated>"

@@ -13,7 +13,7 @@ from schemas.records import Aside, Embedded, Items, Location, Row
 from schemas.rejects import Reason, Reject
 from schemas.tables import Head, TableFile, TablePart, Wanted
 from tests.unit.test_tar import of_kind, written
-from transforms.functional import webdataset
+from transforms.functional.sources import webdataset
 
 SURVEY, WHOLE = Wanted(image="image"), Wanted(image="image", pixels=True)
 

@@ -15,7 +15,7 @@ from schemas.layout import is_staged, is_url, is_web
 from schemas.plan import ResolvedSchema
 from schemas.records import FeatureValue, ImageRef, Location, Row, source_of
 from schemas.rejects import Reason, RecordError, Reject
-from transforms.functional.annotations import annotated
+from transforms.functional.annotations.annotated import annotated
 from transforms.functional.confinement import check_address
 from transforms.functional.labels import class_id, label_text
 from transforms.functional.values import (

@@ -18,7 +18,7 @@ from schemas.layout import is_staged
 from schemas.plan import ResolvedSchema
 from schemas.receipt import ImageFault
 from schemas.records import ImageRef
-from transforms.functional.record_index import class_of
+from transforms.functional.records.record_index import class_of
 
 
 def settings_fingerprint(

@@ -16,10 +16,10 @@ from schemas.config import Decode
 from schemas.image_settings import ImageSettings
 from schemas.records import StoredImage
 from schemas.rejects import Reason, RecordError
-from transforms.functional import jpeg, pixels, png
-from transforms.functional.geometry import geometry_of, target_size, turned_size
-from transforms.functional.jpeg_decode import read_coded_data
-from transforms.functional.source_image import SourceImage, examine, opened
+from transforms.functional.pictures import jpeg, pixels, png
+from transforms.functional.pictures.geometry import geometry_of, target_size, turned_size
+from transforms.functional.pictures.jpeg_decode import read_coded_data
+from transforms.functional.pictures.source_image import SourceImage, examine, opened
 
 _MAX_SIDE = 1_000_000  # libpng's limit, and so that of every reader
 _PLAIN_EFFORT = 2**27  # pixels times scans: about a second of work

@@ -17,8 +17,8 @@ from schemas.plan import ResolvedSchema
 from schemas.records import BuiltFrame, FeatureValue, FramePlace, ImageRef, SerializedExample
 from schemas.rejects import Reason, Reject
 from transforms.functional import shard_order
-from transforms.functional.record_index import labels_of
-from transforms.functional.sequence_examples import build_sequence
+from transforms.functional.records.record_index import labels_of
+from transforms.functional.records.sequence_examples import build_sequence
 
 MAX_BYTES = 2**31 - 2**20
 """Of a sequence's frames: a protobuf message holds 2 GiB, with the context and all keys."""

@@ -22,7 +22,6 @@ from schemas.plan import Plan, ResolvedSchema
 from schemas.records import Row
 from schemas.rejects import RecordError
 from transforms.functional.binding import Binding, Identity, broken_identity, identity_of
-from transforms.functional.column_kinds import ColumnKinds
 from transforms.functional.labels import all_names, with_background
 from transforms.functional.placement import (
     Find,
@@ -33,6 +32,7 @@ from transforms.functional.placement import (
     starts_of,
     stays,
 )
+from transforms.functional.tables.column_kinds import ColumnKinds
 from transforms.functional.values import is_missing, items_of, looks_integer, one_of
 
 SAMPLE_ROWS = 200

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions, SetupOptions
 
-from pipelines import submission
+from pipelines.engines import submission
+from pipelines.engines.runners import make_pipeline
 from pipelines.options import config_of
-from pipelines.runners import make_pipeline
 from schemas.config import ConvertConfig
 from schemas.errors import UsageError
 

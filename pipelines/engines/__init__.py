@@ -1,0 +1,1 @@
+"""The engines: which one runs, how a job reaches it, and what it says of itself."""

@@ -1,0 +1,140 @@
+"""Chooses the Beam runner by name, and settles what it needs to know.
+
+Beam's own DirectRunner downloads and uses Prism where it can, and says nothing: here the name means
+what it says, Beam's in-process runner.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+
+import apache_beam as beam
+from apache_beam.options.pipeline_options import (
+    DirectOptions,
+    FlinkRunnerOptions,
+    JobServerOptions,
+    PipelineOptions,
+    PortableOptions,
+    SetupOptions,
+    SparkRunnerOptions,
+    StandardOptions,
+    WorkerOptions,
+)
+from apache_beam.portability.api import beam_provision_api_pb2
+from apache_beam.runners import PipelineRunner, create_runner
+from apache_beam.runners.portability.fn_api_runner import fn_runner
+from apache_beam.runners.portability.portable_runner import JobServiceHandle
+
+from pipelines.engines import (  # noqa: F401 - they register themselves
+    known_signatures,
+    worker_tracebacks,
+    worker_watch,
+)
+from schemas.errors import UsageError
+from schemas.spelling import did_you_mean
+
+_IN_PROCESS = frozenset({"DirectRunner", "FnApiRunner"})
+_WITH_JOB_SERVER = frozenset({"FlinkRunner", "SparkRunner"})
+_KNOWN = ("DirectRunner", "PrismRunner", "FlinkRunner", "SparkRunner", "DataflowRunner")
+_HERE = re.compile(
+    r"(\w+://)?(localhost|127\.[\d.]+|\[::1\])(:\d+)?/?|\[auto\]|\[local\]|local\b.*"
+)
+
+_BEAMS_TIMEOUT = 300
+_NO_TIMEOUT = 10 * 365 * 24 * 3600
+
+
+def runner_name(options: PipelineOptions) -> str:
+    """Returns the runner that the options name."""
+    return options.view_as(StandardOptions).runner or "DirectRunner"
+
+
+def is_in_process(options: PipelineOptions) -> bool:
+    """Returns whether workers are threads of this process: then it can be watched."""
+    if runner_name(options) in _IN_PROCESS:
+        mode: str = options.view_as(DirectOptions).direct_running_mode
+        return mode != "multi_processing"
+    environment: str | None = options.view_as(PortableOptions).environment_type
+    return environment == "LOOPBACK"
+
+
+def make_runner(options: PipelineOptions) -> PipelineRunner:
+    """Returns the runner itself."""
+    if runner_name(options) not in _IN_PROCESS:
+        return create_runner(runner_name(options))
+    encoded = JobServiceHandle.encode_pipeline_options(options.get_all_options())
+    info = beam_provision_api_pb2.ProvisionInfo(pipeline_options=encoded)
+    return fn_runner.FnApiRunner(provision_info=fn_runner.ExtendedProvisionInfo(info))
+
+
+def make_pipeline(options: PipelineOptions) -> beam.Pipeline:
+    """Returns an empty pipeline for the runner that the options name.
+
+    Raises:
+        UsageError: if the runner is none, or refuses the options.
+    """
+    setup = options.view_as(SetupOptions)
+    if setup.save_main_session is None:
+        setup.save_main_session = False  # the code is a package, which workers have installed
+    try:
+        return beam.Pipeline(runner=make_runner(options), options=options)
+    except ValueError as error:
+        raise UsageError(f"--runner={runner_name(options)}: {error}") from error
+
+
+def settle(options: PipelineOptions) -> None:
+    """Fills in what a runner needs and was not given.
+
+    Workers of an engine on this machine are threads of this process; Prism, which ends every job
+    after five minutes otherwise, may take as long as it takes.
+
+    Raises:
+        UsageError: for what the runner would fail with, or wait for, without a clear word.
+    """
+    name, portable = runner_name(options), options.view_as(PortableOptions)
+    _check_name(name)
+    if name == "PrismRunner" and portable.job_server_timeout == _BEAMS_TIMEOUT:
+        portable.job_server_timeout = _NO_TIMEOUT
+    if name in _WITH_JOB_SERVER:
+        _check_java(options, name)
+        _settle_environment(options, name)
+
+
+def _check_name(name: str) -> None:
+    if name in _KNOWN or "." in name:  # or a class of the user's own
+        return
+    try:
+        create_runner(name)
+    except ValueError as error:
+        guess, known = did_you_mean(name, _KNOWN), ", ".join(_KNOWN)
+        raise UsageError(f"--runner={name}: no such runner{guess}; there are: {known}") from error
+
+
+def _check_java(options: PipelineOptions, name: str) -> None:
+    java = options.view_as(JobServerOptions).job_server_java_launcher
+    if not options.view_as(PortableOptions).job_endpoint and shutil.which(java) is None:
+        raise UsageError(
+            f"--runner {name}: needs {java}, which is not on the PATH; install Java 17, or give "
+            "--job_server_java_launcher, or the address of a job server, --job_endpoint"
+        )
+
+
+def _settle_environment(options: PipelineOptions, name: str) -> None:
+    portable = options.view_as(PortableOptions)
+    image = options.view_as(WorkerOptions).sdk_container_image or portable.environment_config
+    if portable.environment_type or image:
+        return
+    if not _HERE.fullmatch(master := _master(options, name)):
+        raise UsageError(
+            f"--runner {name}: {master} is not on this machine; say how its workers run Python "
+            "with recordmill: --environment_type=PROCESS|EXTERNAL|DOCKER with "
+            "--environment_config; see docs/engines.md"
+        )
+    portable.environment_type = "LOOPBACK"
+
+
+def _master(options: PipelineOptions, name: str) -> str:
+    if name == "FlinkRunner":
+        return str(options.view_as(FlinkRunnerOptions).flink_master)
+    return str(options.view_as(SparkRunnerOptions).spark_master_url)

@@ -1,0 +1,250 @@
+"""What an image file is, from its header: told by content, never by its name."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from PIL import (
+    ExifTags,
+    Image,
+    ImageFile,
+    TiffImagePlugin,
+    UnidentifiedImageError,
+)
+
+from schemas.rejects import Reason, RecordError
+from transforms.functional.pictures import jpeg, png
+from transforms.functional.pictures.stated_size import check_stated_size
+from transforms.functional.sources.sniffing import HEAD_BYTES, sniff
+
+Image.MAX_IMAGE_PIXELS = None  # the limit is ours, from the header: a policy, not a warning
+ImageFile.LOAD_TRUNCATED_IMAGES = False  # true would turn most damage into gray pixels
+
+PILLOW_FORMATS = {
+    "jpeg": ("JPEG", "MPO"),
+    "png": ("PNG",),
+    "gif": ("GIF",),
+    "bmp": ("BMP", "DIB"),
+    "webp": ("WEBP",),
+    "tiff": ("TIFF",),
+    "avif": ("AVIF",),
+    "jpeg2000": ("JPEG2000",),
+    "pnm": ("PPM",),
+    "ico": ("ICO",),
+}
+"""What may be decoded, and by which of Pillow's plugins: no other ever, such as Ghostscript's."""
+
+_BITS = {"1": 1, "I": 32, "F": 32, "I;16": 16, "I;16B": 16, "I;16L": 16, "I;16N": 16}
+_JPEG_MODES = {1: "L", 3: "RGB", 4: "CMYK"}
+_UPRIGHT = 1
+_SHOWN_BYTES = 16
+_PHOTOMETRIC, _YCBCR = 262, 6
+
+
+class SourceImage(NamedTuple):
+    """What a file's header says.
+
+    Attributes:
+        format: as sniffed; "mpo" for a JPEG that is followed by others.
+        width: in pixels, before it is turned upright.
+        height: in pixels.
+        channels: once decoded.
+        mode: Pillow's name for the kind of its pixels.
+        bit_depth: of a sample.
+        has_alpha: whether any pixel can be transparent.
+        frames: of an animation, or pages.
+        orientation: EXIF's, 1 to 8; 1 is upright.
+        common: whether every reader takes the file as it is.
+        scans: how many passes over the picture its decoding takes.
+    """
+
+    format: str
+    width: int
+    height: int
+    channels: int
+    mode: str
+    bit_depth: int
+    has_alpha: bool
+    frames: int
+    orientation: int
+    common: bool
+    scans: int = 1
+
+
+def sniffed_format(data: bytes) -> str:
+    """Returns the format of a file that may be decoded.
+
+    Raises:
+        RecordError: empty_file, not_an_image or unsupported_format.
+    """
+    if not data:
+        raise RecordError(Reason.EMPTY_FILE, "the file has no bytes")
+    format_ = sniff(data[:HEAD_BYTES])
+    if format_ is None:
+        raise RecordError(Reason.NOT_AN_IMAGE, f"begins with {data[:_SHOWN_BYTES]!r}")
+    if format_ not in PILLOW_FORMATS:
+        expected = ", ".join(PILLOW_FORMATS)
+        raise RecordError(Reason.UNSUPPORTED_FORMAT, f"{format_}; expected one of {expected}")
+    return format_
+
+
+def examine(data: bytes) -> SourceImage:
+    """Returns what the header of a file says.
+
+    Raises:
+        RecordError: if it says nothing, or nothing that can be.
+    """
+    format_ = sniffed_format(data)
+    readers: dict[str, Callable[[bytes], SourceImage]] = {"jpeg": _jpeg, "png": _png}
+    if format_ in readers:
+        return readers[format_](data)
+    check_stated_size(data, format_)
+    with opened(data, format_) as image:
+        return _from_pillow(image, format_)
+
+
+@contextmanager
+def opened(data: bytes, format_: str) -> Iterator[Image.Image]:
+    """Gives a file as Pillow opens it, and makes whatever goes wrong with it a reject.
+
+    Raises:
+        RecordError: truncated, corrupt or unsupported_feature, or too_many_pixels for want of
+            memory.
+    """
+    try:
+        with Image.open(io.BytesIO(data), formats=PILLOW_FORMATS[format_]) as image:
+            yield image
+    except RecordError:
+        raise
+    except MemoryError as error:
+        raise RecordError(Reason.TOO_MANY_PIXELS, "there is not the memory for it") from error
+    except UnidentifiedImageError as error:
+        raise _damage(_plugin_error(data, format_) or error) from error
+    except Exception as error:
+        raise _damage(error) from error
+
+
+def _plugin_error(data: bytes, format_: str) -> Exception | None:
+    """Returns what a plugin has to say of a file, which `Image.open` keeps to itself."""
+    Image.preinit()
+    for name in PILLOW_FORMATS[format_]:
+        try:
+            Image.OPEN[name][0](io.BytesIO(data), "")
+        except Exception as error:  # noqa: BLE001 - whatever it says of a damaged file
+            return error
+    return None
+
+
+def _damage(error: Exception) -> RecordError:
+    """Returns the reject for what Pillow said of a damaged file."""
+    text = str(error) or type(error).__name__
+    unknown = any(word in text.lower() for word in ("unsupported", "unknown pixel mode"))
+    if isinstance(error, NotImplementedError) or unknown:
+        return RecordError(Reason.UNSUPPORTED_FEATURE, text)
+    if isinstance(error, SyntaxError | UnidentifiedImageError):
+        return RecordError(Reason.CORRUPT, "the header is damaged")
+    cut = isinstance(error, EOFError) or any(
+        word in text.lower() for word in ("truncated", "not enough image data", "unexpected end")
+    )
+    return RecordError(Reason.TRUNCATED if cut else Reason.CORRUPT, text)
+
+
+def _jpeg(data: bytes) -> SourceImage:
+    facts = jpeg.examine(data)
+    if facts.end is None:
+        raise RecordError(Reason.TRUNCATED, "the file ends before its end-of-image marker")
+    if facts.process is None:
+        raise RecordError(Reason.CORRUPT, "has no frame header")
+    if facts.precision != 8 or facts.process not in jpeg.DECODABLE:
+        what = f"JPEG of process SOF{facts.process} with {facts.precision} bits a sample"
+        raise RecordError(Reason.UNSUPPORTED_FEATURE, what)
+    if facts.components not in _JPEG_MODES:
+        raise RecordError(Reason.UNSUPPORTED_FEATURE, f"JPEG of {facts.components} components")
+    return SourceImage(
+        format="mpo" if facts.multi_picture else "jpeg",
+        width=facts.width,
+        height=facts.height,
+        channels=min(facts.components, 3),
+        mode=_JPEG_MODES[facts.components],
+        bit_depth=facts.precision,
+        has_alpha=False,
+        frames=1,
+        orientation=_orientation(facts.exif),
+        common=facts.readable_by_all,
+        scans=facts.scans,
+    )
+
+
+def _png(data: bytes) -> SourceImage:
+    facts = png.examine(data)
+    return SourceImage(
+        format="png",
+        width=facts.width,
+        height=facts.height,
+        channels=facts.channels,
+        mode=facts.mode,
+        bit_depth=facts.depth,
+        has_alpha=facts.has_alpha,
+        frames=facts.frames,
+        orientation=_orientation(facts.exif),
+        common=True,
+    )
+
+
+def _from_pillow(image: Image.Image, format_: str) -> SourceImage:
+    width, height = _stored_size(image)
+    return SourceImage(
+        format=format_,
+        width=width,
+        height=height,
+        channels=len(image.getbands()),
+        mode=image.mode,
+        bit_depth=_BITS.get(image.mode, 8),
+        has_alpha="A" in image.getbands() or "transparency" in image.info,
+        frames=_frames(image),
+        orientation=_valid(image.getexif().get(ExifTags.Base.Orientation)),
+        common=False,
+    )
+
+
+def _stored_size(image: Image.Image) -> tuple[int, int]:
+    """Returns width and height as the file has them; Pillow swaps those of a turned TIFF.
+
+    Raises:
+        RecordError: unsupported_feature, if Pillow would read what is not there.
+    """
+    if not isinstance(image, TiffImagePlugin.TiffImageFile):
+        return image.size
+    if image.tag_v2.get(_PHOTOMETRIC) == _YCBCR and image.info.get("compression") == "raw":
+        raise RecordError(Reason.UNSUPPORTED_FEATURE, "TIFF of YCbCr that is not compressed")
+    turned = image.tag_v2.get(ExifTags.Base.Orientation) in (5, 6, 7, 8)
+    return (image.height, image.width) if turned else image.size
+
+
+def _frames(image: Image.Image) -> int:
+    """Returns how many frames or pages there are; 1 if those beyond the first are damaged."""
+    try:
+        return getattr(image, "n_frames", 1)
+    except MemoryError:
+        raise
+    except Exception:  # noqa: BLE001 - Pillow's parsers raise almost anything; the first is whole
+        return 1
+
+
+def _orientation(block: bytes | None) -> int:
+    """Returns the orientation that an EXIF block tells; 1 if it tells none, or nonsense."""
+    if block is None:
+        return _UPRIGHT
+    exif = Image.Exif()
+    try:
+        exif.load(block)
+        return _valid(exif.get(ExifTags.Base.Orientation))
+    except Exception:  # noqa: BLE001 - Pillow's parser raises almost anything for a damaged block
+        return _UPRIGHT
+
+
+def _valid(orientation: object) -> int:
+    return orientation if isinstance(orientation, int) and 1 <= orientation <= 8 else _UPRIGHT

@@ -1,0 +1,1 @@
+"""Records of TFRecord files: how they are encoded, framed, indexed, and read."""

@@ -1,0 +1,116 @@
+"""What a record holds, as a person wants it: the features of its schema, its picture as pixels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from schemas.errors import UsageError
+from schemas.features import Schema
+from schemas.spelling import did_you_mean
+from transforms.functional.pictures.picture_decode import (
+    CHANNELS,
+    decode_mask,
+    decode_picture,
+    reshape_raw,
+)
+from transforms.functional.pictures.picture_shape import check_raw_size, raw_size
+from transforms.functional.records.examples import decode_example
+from transforms.functional.records.sequence_examples import decode_sequence
+
+
+@dataclass(frozen=True)
+class ExampleReader:
+    """Reads records of a schema.
+
+    Attributes:
+        schema: by which they were written.
+        names: which features to give, or None for all.
+        decode: whether the picture becomes pixels, and its mask class ids.
+        channels: of a decoded picture: 3 for RGB, 1 for gray, 0 for as many as are stored.
+    """
+
+    schema: Schema
+    names: tuple[str, ...] | None = None
+    decode: bool = True
+    channels: int = 3
+
+    def __post_init__(self) -> None:
+        check_choice(self.schema, self.names, self.channels)
+        if self._decodes and self.schema.encoded_image is None:
+            check_raw_size(self.schema)
+
+    def read(self, data: bytes) -> dict[str, Any]:
+        """Returns what a serialized example holds.
+
+        Raises:
+            ValueError: if it does not hold what the schema declares.
+        """
+        if not self._decodes and not self._decodes_mask:
+            return self._features(data, self.names)
+        example = self._features(data, None)
+        if self.schema.sequence is None:
+            self._decode(example)
+        else:
+            self._decode_frames(example)
+        return example if self.names is None else {name: example[name] for name in self.names}
+
+    def _features(self, data: bytes, names: tuple[str, ...] | None) -> dict[str, Any]:
+        if self.schema.sequence is not None:
+            return decode_sequence(data, self.schema, names)
+        return decode_example(data, self.schema.features, names)
+
+    def _decode_frames(self, example: dict[str, Any]) -> None:
+        """Decodes the picture and mask of each frame, in place: each makes a list."""
+        lists = {name: list(example[name]) for name in self.schema.frame_features}
+        frames = [
+            dict(zip(lists, values, strict=True)) for values in zip(*lists.values(), strict=True)
+        ]
+        for frame in frames:
+            self._decode(frame)
+        for name in (self.schema.image_feature, self.schema.mask_feature):
+            if name is not None:
+                example[name] = [frame[name] for frame in frames]
+
+    def _decode(self, example: dict[str, Any]) -> None:
+        """Decodes the picture and mask of an example or frame, in place."""
+        if self._decodes_mask:
+            mask = self.schema.mask_feature or ""
+            example[mask] = decode_mask(example[mask])
+        if self._decodes:
+            example[self.schema.image_feature or ""] = self._picture(example)
+
+    @property
+    def _decodes(self) -> bool:
+        image = self.schema.image_feature
+        return self.decode and image is not None and (self.names is None or image in self.names)
+
+    @property
+    def _decodes_mask(self) -> bool:
+        mask = self.schema.mask_feature
+        return self.decode and mask is not None and (self.names is None or mask in self.names)
+
+    def _picture(self, example: dict[str, Any]) -> Any:
+        data = example[self.schema.image_feature or ""]
+        if self.schema.encoded_image is not None:
+            return decode_picture(data, self.channels)
+        height, width = raw_size(self.schema, example)
+        return reshape_raw(data, height, width, self.channels)
+
+
+def check_choice(schema: Schema, names: Sequence[str] | None, channels: int) -> None:
+    """Refuses features and channels that there are not.
+
+    Raises:
+        UsageError: for the first of them.
+    """
+    for name in names or ():
+        if name not in schema.features:
+            guess = did_you_mean(name, schema.features)
+            raise UsageError(
+                f"there is no feature {name!r}{guess}; there are: {', '.join(schema.features)}"
+            )
+    if channels not in CHANNELS:
+        expected = ", ".join(f"{number} ({what})" for number, what in CHANNELS.items())
+        raise UsageError(f"channels={channels}: expected one of {expected}")

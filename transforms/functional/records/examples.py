@@ -1,0 +1,219 @@
+"""`tf.train.Example`s on the wire, without TensorFlow; their sequences are in `sequence_examples`.
+
+Written by the protobuf library from `schemas/example.proto`, deterministically: map entries are
+sorted by key, so that equal examples are equal bytes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from google.protobuf.message import DecodeError
+
+from schemas.example_pb2 import Example, Feature, SequenceExample
+from schemas.features import Feature as FeatureSpec
+from schemas.features import ImageFact, Kind, Schema
+from schemas.records import (
+    FeatureValue,
+    ImageRef,
+    ImageShape,
+    RowBoxes,
+    SerializedExample,
+    StoredImage,
+)
+from transforms.functional.annotations.boxes import box_values, place_boxes
+from transforms.functional.pictures.geometry import geometry_of
+
+_FIELDS = {Kind.INT64: "int64_list", Kind.FLOAT: "float_list", Kind.BYTES: "bytes_list"}
+_DTYPES = {Kind.INT64: np.int64, Kind.FLOAT: np.float32}
+
+
+def build_example(
+    schema: Schema, ref: ImageRef, image: StoredImage | None, mask: bytes | None = None
+) -> SerializedExample:
+    """Returns the example of a reference and its picture.
+
+    Args:
+        schema: which features it has.
+        ref: their values, but for those that take the picture.
+        image: the picture; None for schemas without one.
+        mask: the PNG of its pixels' classes; None for schemas without one.
+
+    Raises:
+        RecordError: bad_box, if the schema rejects one.
+    """
+    ref, remarks, features = complete(schema, ref, image, mask)
+    data = encode_example(schema.features, features)
+    if image is None:
+        return SerializedExample(ref, data)
+    shape = shape_of(image)
+    return SerializedExample(ref, data, image.sha256, image.treatment, remarks, shape)
+
+
+def complete(
+    schema: Schema, ref: ImageRef, image: StoredImage | None, mask: bytes | None
+) -> tuple[ImageRef, tuple[str, ...], dict[str, FeatureValue]]:
+    """Returns a reference with its boxes placed, what was done to them, and all its values.
+
+    Args:
+        schema: which features there are.
+        ref: their values, but for those that take the picture.
+        image: the picture; None for schemas without one.
+        mask: the PNG of its pixels' classes; None for schemas without one.
+
+    Raises:
+        RecordError: bad_box, if the schema rejects one.
+    """
+    remarks: tuple[str, ...] = ()
+    if ref.boxes is not None and image is not None:
+        ref, remarks = _with_boxes(schema, ref, RowBoxes(*ref.boxes), image)
+    features = {
+        name: _fact(image, feature.image_fact) if image and feature.image_fact else value
+        for (name, feature), value in zip(schema.features.items(), ref.values, strict=True)
+    }
+    if schema.mask_feature is not None:
+        features[schema.mask_feature] = mask
+    return ref, remarks, features
+
+
+def shape_of(image: StoredImage) -> ImageShape:
+    """Returns what is counted of an image."""
+    return ImageShape(image.format, image.width, image.height, image.channels, len(image.data))
+
+
+def _with_boxes(
+    schema: Schema, ref: ImageRef, boxes: RowBoxes, image: StoredImage
+) -> tuple[ImageRef, tuple[str, ...]]:
+    """Returns a reference with what its record holds of boxes, and what was done to some."""
+    geometry = geometry_of(image.source_size, image.orientation, schema.image)
+    placed = place_boxes(boxes, geometry, schema.boxes)
+    values: list[FeatureValue] = [
+        box_values(feature, value, placed) if feature.of_boxes else value
+        for feature, value in zip(schema.features.values(), ref.values, strict=True)
+    ]
+    return ref._replace(values=tuple(values)), placed.remarks
+
+
+def encode_example(specs: Mapping[str, FeatureSpec], values: Mapping[str, FeatureValue]) -> bytes:
+    """Returns the serialized example that holds these values.
+
+    Args:
+        specs: Example key to feature; its kind decides the list.
+        values: Example key to a value, a list of values, or None for the empty list.
+    """
+    example = Example()
+    features = example.features.feature
+    for name, value in values.items():
+        fill(features[name], specs[name].kind, value)
+    return example.SerializeToString(deterministic=True)
+
+
+def read_features(data: bytes) -> dict[str, list[Any]]:
+    """Returns what a serialized example of any schema holds: Example key to values, sorted.
+
+    Of a `tf.train.SequenceExample` a feature's values are those of all frames. An Example is a
+    SequenceExample that has only its context: both have it in their first field.
+
+    Raises:
+        ValueError: if the bytes are neither.
+    """
+    return _features_of(data, None)
+
+
+def read_first_frame(data: bytes) -> dict[str, list[Any]]:
+    """Returns the same of an example; of a sequence, its context and its first frame.
+
+    Raises:
+        ValueError: if the bytes are neither.
+    """
+    return _features_of(data, 1)
+
+
+def _features_of(data: bytes, frames: int | None) -> dict[str, list[Any]]:
+    try:
+        example = SequenceExample.FromString(data)
+    except DecodeError as error:
+        raise ValueError("is no tf.train.Example") from error
+    found = {name: values_of(feature) for name, feature in example.context.feature.items()}
+    for name, listed in example.feature_lists.feature_list.items():
+        found[name] = [value for part in listed.feature[:frames] for value in values_of(part)]
+    return {name: found[name] for name in sorted(found)}
+
+
+def values_of(feature: Feature) -> list[Any]:
+    """Returns the values of a feature of any kind; none if it has no kind."""
+    kind = feature.WhichOneof("kind")
+    return list(getattr(feature, kind).value) if kind else []
+
+
+def fill(feature: Feature, kind: Kind, value: FeatureValue) -> None:
+    """Puts values in their list, in place: assembling messages from parts copies the image."""
+    items: Any = value if isinstance(value, list) else [] if value is None else [value]
+    if kind is Kind.BYTES:
+        feature.bytes_list.SetInParent()
+        feature.bytes_list.value.extend(items)
+    elif kind is Kind.FLOAT:
+        feature.float_list.SetInParent()
+        feature.float_list.value.extend(items)
+    else:
+        feature.int64_list.SetInParent()
+        feature.int64_list.value.extend(items)
+
+
+def _fact(image: StoredImage, fact: ImageFact) -> FeatureValue:
+    if fact is ImageFact.BYTES:
+        return image.data
+    value: str | int = getattr(image, fact.value)
+    return value.encode("ascii") if isinstance(value, str) else value
+
+
+def decode_example(
+    data: bytes, specs: Mapping[str, FeatureSpec], names: Iterable[str] | None = None
+) -> dict[str, Any]:
+    """Returns what a serialized example holds, each feature as its schema declares it.
+
+    One value is an int, a float or bytes; several numbers are an int64 or float32 array of the
+    feature's shape, several texts a list of bytes, or lists of these.
+
+    Args:
+        data: the serialized message.
+        specs: Example key to feature.
+        names: which features, or None for all.
+
+    Raises:
+        ValueError: if the example does not hold what the schema declares.
+    """
+    try:
+        features = Example.FromString(data).features.feature
+    except DecodeError as error:
+        raise ValueError(f"no tf.train.Example: {error}") from error
+    chosen = specs if names is None else names
+    return {name: value_of(name, specs[name], features) for name in chosen}
+
+
+def value_of(name: str, spec: FeatureSpec, features: Mapping[str, Feature]) -> Any:
+    """Returns the value of one feature as its schema declares it.
+
+    Raises:
+        ValueError: if it does not hold what the schema declares.
+    """
+    field = _FIELDS[spec.kind]
+    items: Any = getattr(features[name], field).value if name in features else ()
+    if not spec.optional and not _fills(len(items), spec.shape or ()):
+        expected = " x ".join("any" if n is None else str(n) for n in spec.shape or (1,))
+        raise ValueError(f"{name!r}: {len(items)} values in its {field}; expected {expected}")
+    if spec.shape is None and not spec.optional:
+        return items[0]
+    shape = [-1 if n is None else n for n in spec.shape or ()] or [-1]
+    if spec.kind is not Kind.BYTES:
+        return np.array(items, _DTYPES[spec.kind]).reshape([-1] if spec.optional else shape)
+    return list(items) if len(shape) == 1 else np.array(items, object).reshape(shape).tolist()
+
+
+def _fills(count: int, shape: tuple[int | None, ...]) -> bool:
+    """Returns whether so many values make up a shape."""
+    whole = math.prod(size for size in shape if size is not None)
+    return count % whole == 0 if None in shape else count == whole

@@ -1,0 +1,1 @@
+"""What a person sees of records: pictures with what is on them, and text that cannot deceive."""

@@ -1,0 +1,108 @@
+"""A folder of pictures whose first folders are their classes, at any depth."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Callable, Iterator
+
+from schemas.errors import UsageError
+from schemas.records import Aside, Location, Row
+from schemas.rejects import Reason, Reject
+from schemas.tables import Head, TableFile, TablePart, Wanted
+from transforms.functional.sources.sniffing import HEAD_BYTES, has_picture_suffix, is_picture
+from transforms.functional.sources.tree import Tree, Unlisted, parts_of_names
+
+COLUMNS = ("image", "label", "id")
+
+NO_PICTURE = "files that are no pictures"
+
+
+def look(tree: Tree, file: TableFile) -> Head:
+    """Returns the columns of a folder of pictures.
+
+    Raises:
+        UsageError: if there is no picture in it.
+    """
+    for found in tree.walk():
+        if isinstance(found, Unlisted) or (isinstance(found, str) and _is_row(tree, found)):
+            return Head(COLUMNS, has_rows=True)
+    raise UsageError(
+        f"{file.path}: is a folder without a picture; expected pictures in folders named "
+        "for their classes, or a table"
+    )
+
+
+def parts(tree: Tree, file: TableFile) -> Iterator[TablePart | Reject | Aside]:
+    """Yields the files of a folder, some thousand at a time, and what makes no row."""
+    yield from parts_of_tree(tree, file)
+
+
+def parts_of_tree(
+    tree: Tree, file: TableFile, belongs: Callable[[str], bool] = bool
+) -> Iterator[TablePart | Reject | Aside]:
+    """Yields the files of a tree that belong to a source, and rejects of what cannot be listed."""
+    others: list[Reject | Aside] = []
+
+    def names() -> Iterator[str]:
+        for found in tree.walk():
+            if isinstance(found, str):
+                if belongs(found):
+                    yield found
+            else:
+                others.append(_unlisted(tree, found) if isinstance(found, Unlisted) else found)
+
+    yield from parts_of_names(file, names())
+    yield from others
+
+
+def read(tree: Tree, part: TablePart, wanted: Wanted) -> Iterator[Row | Reject | Aside]:
+    """Yields a row for each picture; of files that are none, only how many they are."""
+    skipped = 0
+    for name in part.names:
+        try:
+            is_row = _is_row(tree, name)
+        except OSError as error:
+            uri = tree.path(name)
+            yield Reject("", uri, uri, Reason.READ_ERROR, str(error.strerror or error))
+            continue
+        if is_row:
+            yield _row(tree, name, wanted)
+        else:
+            skipped += 1
+    if skipped:
+        yield Aside(NO_PICTURE, skipped)
+
+
+def values_of(name: str) -> dict[str, str]:
+    """Returns the columns of a picture, from its name below the folder.
+
+    >>> values_of("cats/tabby/1.b.jpg")
+    {'image': 'cats/tabby/1.b.jpg', 'label': 'cats', 'id': '1.b'}
+    """
+    values = {"image": name, "id": stem_of(name)}
+    if "/" in name:
+        values["label"] = name.partition("/")[0]
+    return {column: values[column] for column in COLUMNS if column in values}
+
+
+def stem_of(name: str) -> str:
+    """Returns a file's name without its folder and its last suffix."""
+    return posixpath.splitext(posixpath.basename(name))[0]
+
+
+def _row(tree: Tree, name: str, wanted: Wanted) -> Row:
+    uri = tree.path(name)
+    return Row(wanted.of(values_of(name)), uri, 0, is_text=True, image=Location(uri))
+
+
+def _is_row(tree: Tree, name: str) -> bool:
+    """Returns whether a file is a picture: its name says so, or else its first bytes do."""
+    if has_picture_suffix(name):
+        return True
+    with tree.open(name) as stream:
+        return is_picture(stream.read(HEAD_BYTES))
+
+
+def _unlisted(tree: Tree, found: Unlisted) -> Reject:
+    source = tree.path(found.name)
+    return Reject("", "", source, Reason.READ_ERROR, found.why)

@@ -1,0 +1,158 @@
+"""TFRecord files of `tf.train.Example`s as a source: each feature a column, the picture a range."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any, BinaryIO
+
+from google.protobuf.message import DecodeError
+from google.protobuf.unknown_fields import UnknownFieldSet
+
+from schemas.errors import UsageError
+from schemas.example_pb2 import Example
+from schemas.records import Embedded, Items, Location, Row
+from schemas.rejects import Reject
+from schemas.tables import PICTURES, Head, TableFile, TablePart, Wanted
+from transforms.functional.records.framing import (
+    FRAME_BYTES,
+    HEADER_BYTES,
+    Frame,
+    FrameError,
+    frames_and_faults,
+)
+from transforms.functional.sources.sniffing import is_picture, sniff
+
+_HEAD_RECORDS = 100
+_SPLIT = re.compile(r"-([A-Za-z]\w*)\.tfrecords?-\d+-of-\d+(?:\.gz)?")
+_MAX_PATH_BYTES = 4096
+
+
+def look(stream: BinaryIO, file: TableFile) -> Head:
+    """Returns the features of the first records.
+
+    Raises:
+        UsageError: if the first record is broken, or no Example.
+    """
+    columns, images, rows = dict[str, None](), set[str](), False
+    for found in islice(_records(stream), _HEAD_RECORDS):
+        try:
+            values = _values(found)
+        except ValueError as error:
+            if rows:
+                break  # told as a reject, once it is read
+            raise UsageError(f"{file.path}: is no TFRecord of Examples: {error}") from error
+        rows = True
+        columns |= dict.fromkeys(values)
+        images |= {name for name, value in values.items() if _is_image(_first(value))}
+    if not rows:
+        return Head((), has_rows=False)
+    columns |= dict.fromkeys(_split_of(file.path))
+    pictures = dict.fromkeys(sorted(images), PICTURES)
+    return Head(tuple(columns), rows, unsupported=pictures, embedded=frozenset(images))
+
+
+def read(stream: BinaryIO, part: TablePart, wanted: Wanted) -> Iterator[Row | Embedded | Reject]:
+    """Yields the row of each record; one that is broken as its reject, with its place."""
+    path = part.file.path
+    for found in _records(stream):
+        try:
+            yield _row(found, part.file, wanted)
+        except ValueError as error:
+            detail = f"the record at byte {found.offset}: {error}"
+            yield Reject.of_malformed_row(path, found.record + 1, detail)
+
+
+def _records(stream: BinaryIO) -> Iterator[Frame | FrameError]:
+    """Yields every record, and in the place of a broken one its error, of gzip too."""
+    record = offset = 0
+    try:
+        for found in frames_and_faults(stream):
+            yield found
+            if isinstance(found, Frame):
+                record, offset = found.record + 1, found.offset + FRAME_BYTES + len(found.data)
+    except (EOFError, OSError, zlib.error) as error:
+        yield FrameError(record, offset, f"the file cannot be read on from here: {error}")
+
+
+def _row(found: Frame | FrameError, file: TableFile, wanted: Wanted) -> Row | Embedded:
+    values = {**_split_of(file.path), **_values(found)}
+    image = _first(values.get(wanted.image)) if wanted.image else None
+    line = found.record + 1
+    if not isinstance(image, bytes) or not isinstance(found, Frame):
+        return Row(wanted.of(_as_text(values)), file.path, line)
+    del values[wanted.image]
+    # Equal bytes are the picture, wherever in the record they stand first.
+    start = found.offset + HEADER_BYTES + found.data.find(image)
+    place = Location(file.path, start, start + len(image))
+    row = Row(wanted.of(_as_text(values)), file.path, line, image=place)
+    return Embedded(row, image) if file.gzipped and wanted.pixels else row
+
+
+def _values(found: Frame | FrameError) -> dict[str, Any]:
+    """Returns the features of a record: lists, and `Items` where there is one value or none.
+
+    Texts are bytes still, those that can be a picture included.
+
+    Raises:
+        ValueError: if it is broken, or holds no Example.
+    """
+    if isinstance(found, FrameError):
+        raise ValueError(str(found))
+    example = Example()
+    try:
+        example.ParseFromString(found.data)
+    except DecodeError as error:
+        raise ValueError(f"holds no tf.train.Example: {error}") from error
+    if len(UnknownFieldSet(example)):
+        raise ValueError("holds no tf.train.Example, but another message: a SequenceExample?")
+    values = {}
+    for name, feature in example.features.feature.items():
+        kind = feature.WhichOneof("kind")
+        items = list(getattr(feature, kind).value) if kind else []
+        values[name] = items if len(items) > 1 else Items(items)
+    return values
+
+
+def _as_text(values: dict[str, Any]) -> dict[str, Any]:
+    """Returns values with their bytes as text where they are text: the encoder reverses it."""
+    return {name: type(items)(map(_decoded, items)) for name, items in values.items()}
+
+
+def _decoded(item: Any) -> Any:
+    if not isinstance(item, bytes):
+        return item
+    try:
+        return item.decode("utf-8")
+    except UnicodeDecodeError:
+        return item
+
+
+def _first(items: Any) -> bytes | None:
+    """Returns the one bytes value of a feature that may be a picture; None for paths and others."""
+    if not isinstance(items, Items) or not items or not isinstance(items[0], bytes):
+        return None
+    return None if _is_path(items[0]) else items[0]
+
+
+def _is_path(data: bytes) -> bool:
+    """Returns whether bytes are a file's path: text, and no picture by its signature."""
+    if not data or len(data) > _MAX_PATH_BYTES or b"\0" in data or sniff(data):
+        return False
+    return isinstance(_decoded(data), str)
+
+
+def _is_image(data: bytes | None) -> bool:
+    return data is not None and is_picture(data[:64])
+
+
+def _split_of(path: str) -> dict[str, Items]:
+    """Returns the split that a file's name tells, in TFDS's way of naming, as a column.
+
+    >>> _split_of("birds/1.0.0/birds-train.tfrecord-00000-of-00002")
+    {'split': ['train']}
+    """
+    match = _SPLIT.search(path)
+    return {"split": Items([match[1]])} if match else {}

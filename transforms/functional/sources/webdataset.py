@@ -1,0 +1,200 @@
+"""WebDataset: a tar file in which the members of one name, up to its first dot, are one sample.
+
+`a/001.jpg`, `a/001.cls` and `a/001.json` stand together and are the sample `a/001`. The picture is
+not copied: it is a range of the tar's bytes. Source of the format:
+https://github.com/webdataset/webdataset#the-webdataset-format.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, BinaryIO
+
+from schemas.errors import UsageError
+from schemas.records import Aside, Embedded, Items, Location, Row
+from schemas.rejects import Reason, Reject
+from schemas.tables import Head, TableFile, TablePart, Wanted
+from transforms.functional.sources.sniffing import PICTURE_SUFFIXES
+from transforms.functional.sources.tar import Member, TarError, members
+from transforms.functional.sources.tree import is_hidden
+from transforms.functional.tables.json_lines import parse_object
+from transforms.functional.values import has_surrogates
+
+OTHER = "members of tar files that are neither pictures nor labels"
+HIDDEN = "hidden members of tar files"
+
+MAX_TEXT_BYTES = 16 * 2**20
+
+_HEAD_SAMPLES = 50
+_NAME = re.compile(r"((?:.*/)?[^./]+)\.([^/]*)", re.DOTALL)
+_LABEL, _TEXT, _JSON = ("cls", "class"), ("txt", "text", "caption"), ("json", "jsn")
+_DAMAGE = (TarError, EOFError, OSError, zlib.error)
+
+
+@dataclass
+class _Sample:
+    """The members of one name.
+
+    Attributes:
+        key: what they have in common, without the dot.
+        picture: the member that is one.
+        data: its bytes, where it has no address.
+        values: column to value, from the other members.
+        fault: what is wrong with it, if anything is.
+        others: members that are neither.
+    """
+
+    key: str
+    picture: Member | None = None
+    data: bytes = b""
+    values: dict[str, Any] = field(default_factory=dict)
+    fault: str = ""
+    others: int = 0
+
+
+def look(stream: BinaryIO, file: TableFile) -> Head:
+    """Returns the columns of the first samples.
+
+    Raises:
+        UsageError: if there is none.
+    """
+    rows = read(stream, TablePart(file), Wanted())
+    first = list(islice((row for row in rows if not isinstance(row, Aside)), _HEAD_SAMPLES))
+    found = [row for row in first if isinstance(row, Row)]
+    if not found:
+        why = f": {first[0].detail}" if first and isinstance(first[0], Reject) else ""
+        raise UsageError(f"{file.path}: has no sample with a picture{why}")
+    columns = dict.fromkeys(column for row in found for column in row.values)
+    return Head(tuple(columns), has_rows=True)
+
+
+def read(
+    stream: BinaryIO, part: TablePart, wanted: Wanted
+) -> Iterator[Row | Embedded | Reject | Aside]:
+    """Yields the row of each sample; what is damaged as rejects, and the rest counted."""
+    path, number, seen = part.file.path, 0, set[str]()
+    for sample in _samples(stream, part.file, wanted):
+        if isinstance(sample, Aside):
+            yield sample
+            continue
+        if sample.picture is None and not sample.values and not sample.fault:
+            yield Aside(OTHER, sample.others)  # such as a README
+            continue
+        number += 1
+        if sample.key in seen:
+            sample.fault = sample.fault or (
+                "its name stood before, with others in between; members of one name have to stand "
+                "together, as tar --sort=name puts them"
+            )
+        seen.add(sample.key)
+        yield _row(sample, path, number, wanted, part.file.gzipped)
+        if sample.others:
+            yield Aside(OTHER, sample.others)
+
+
+def _samples(stream: BinaryIO, file: TableFile, wanted: Wanted) -> Iterator[_Sample | Aside]:
+    """Yields the samples in order; the one in which a tar cannot be read on has a fault."""
+    sample: _Sample | None = None
+    try:
+        for member in members(stream):
+            if member.kind == "folder":
+                continue
+            key, suffix = _parted(member.name)
+            if not key:
+                yield Aside(HIDDEN if _in_hidden(member.name) else OTHER)
+                continue
+            if sample is None or key != sample.key:
+                if sample is not None:
+                    yield sample
+                sample = _Sample(key)
+            _add(sample, member, suffix.lower(), stream, file.gzipped, wanted)
+    except _DAMAGE as error:
+        sample = sample or _Sample("")
+        sample.fault = f"the tar cannot be read on from here: {error}"
+    if sample is not None:
+        yield sample
+
+
+def _parted(name: str) -> tuple[str, str]:
+    """Returns a member's name up to the first dot of its last part, and what follows.
+
+    >>> _parted("v1.0/a.seg.png"), _parted("README"), _parted("a/.b.jpg")
+    (('v1.0/a', 'seg.png'), ('', ''), ('', ''))
+    """
+    match = None if _in_hidden(name) else _NAME.fullmatch(name.removeprefix("./"))
+    return (match[1], match[2]) if match else ("", "")
+
+
+def _in_hidden(name: str) -> bool:
+    return any(is_hidden(part) for part in name.removeprefix("./").split("/"))
+
+
+def _add(
+    sample: _Sample, member: Member, suffix: str, stream: BinaryIO, gzipped: bool, wanted: Wanted
+) -> None:
+    """Adds a member to its sample."""
+    if f".{suffix}" not in PICTURE_SUFFIXES and suffix not in (*_LABEL, *_TEXT, *_JSON):
+        sample.others += 1
+    elif member.kind != "file":
+        sample.fault = f"{_shown(member.name)} is a {member.kind}; expected a file"
+    elif f".{suffix}" in PICTURE_SUFFIXES:
+        if sample.picture is not None:
+            first = _shown(sample.picture.name)
+            sample.fault = f"has two pictures, {first} and {_shown(member.name)}"
+        sample.picture = member
+        if gzipped and wanted.pixels:
+            stream.seek(member.start)
+            sample.data = stream.read(member.size)
+    elif member.size > MAX_TEXT_BYTES:
+        sample.fault = f"{_shown(member.name)} is a text of {member.size} bytes"
+    else:
+        stream.seek(member.start)
+        _add_text(sample, member.name, suffix, stream.read(member.size))
+
+
+def _add_text(sample: _Sample, name: str, suffix: str, data: bytes) -> None:
+    try:
+        if suffix in _JSON:
+            found = parse_object(data)
+        elif suffix in _LABEL:
+            found = {"label": data.decode("utf-8").strip()}
+        else:
+            found = dict.fromkeys(("caption", "text"), Items([data.decode("utf-8").strip()]))
+    except ValueError as error:
+        what = "a JSON object" if suffix in _JSON else "text in UTF-8"
+        sample.fault = f"{_shown(name)} is not {what}: {error}"
+        return
+    if suffix in _JSON:  # a file of its own says it more plainly
+        sample.values = {**found, **sample.values}
+    else:
+        sample.values.update(found)
+
+
+def _row(
+    sample: _Sample, path: str, number: int, wanted: Wanted, gzipped: bool
+) -> Row | Embedded | Reject:
+    member = sample.picture
+    if member is None and not sample.fault:
+        sample.fault = "has labels, but no picture"
+    if has_surrogates(sample.key) or (member and has_surrogates(member.name)):
+        sample.fault = "the name is not text in UTF-8"
+    if sample.fault or member is None:
+        detail = f"sample {_shown(sample.key)}: {sample.fault}"
+        return Reject("", path, f"{path}:{number}", Reason.MALFORMED_ROW, detail)
+    name = member.name.removeprefix("./")
+    own = {"id": posixpath.basename(sample.key), "__key__": sample.key}
+    values = wanted.of({"image": name, **own, **sample.values} | {"image": name})
+    untyped = frozenset({"label"} if isinstance(values.get("label"), str) else ())
+    row = Row(
+        values, path, number, untyped, Location(path, member.start, member.start + member.size)
+    )
+    return Embedded(row, sample.data) if gzipped and wanted.pixels else row
+
+
+def _shown(name: str) -> str:
+    return repr(name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace"))

@@ -1,0 +1,1 @@
+"""Rows of tables: how they are read, which of their columns are taken, how two are joined."""

@@ -1,0 +1,213 @@
+"""Parquet tables: one row group at a time, only the columns that are needed.
+
+Pictures in a column are read some megabytes at a time, however large the row group is.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
+from typing import Any, BinaryIO, TypeVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from schemas.errors import UsageError
+from schemas.records import Embedded, Location, Row
+from schemas.rejects import Reject
+from schemas.tables import Head, TableFile, TablePart, Wanted
+from transforms.functional.tables import embedded
+
+BATCH_ROWS = 4096
+MAX_DAMAGED_ROWS = 1_000_000
+"""Of one row group; a footer may tell of more than there can ever be."""
+
+_Read = TypeVar("_Read", bound="Row | Embedded")
+_BATCH_BYTES = 4 * 2**20
+_BUFFER_BYTES = 2**20
+
+
+def look(stream: BinaryIO, file: TableFile) -> Head:
+    """Returns a table's columns, from its footer.
+
+    Raises:
+        UsageError: if two have one name, or the footer contradicts itself.
+    """
+    table = pq.ParquetFile(stream)
+    schema, footer = table.schema_arrow, table.metadata
+    groups = [footer.row_group(i) for i in range(footer.num_row_groups)]
+    counts = [group.num_rows for group in groups]
+    if sum(counts) != footer.num_rows or min(counts, default=0) < 0:
+        raise UsageError(
+            f"{file.path}: the footer tells of {footer.num_rows:,} rows, its row groups of "
+            f"{sum(counts):,}: the file is damaged"
+        )
+    return Head(
+        distinct(schema.names, file),
+        table.metadata.num_rows > 0,
+        unsupported_columns(schema),
+        embedded.embedded_columns(schema),
+    )
+
+
+def parts(stream: BinaryIO, file: TableFile) -> Iterator[TablePart]:
+    """Yields a table's row groups."""
+    for group, first in enumerate(first_rows(pq.read_metadata(stream))):
+        yield TablePart(file, group, first)
+
+
+def read(stream: BinaryIO, part: TablePart, wanted: Wanted) -> Iterator[Row | Embedded | Reject]:
+    """Yields the rows of a row group."""
+    columns, path, group = wanted.columns, part.file.path, part.row_group or 0
+    table = pq.ParquetFile(
+        stream, page_checksum_verification=True, buffer_size=_BUFFER_BYTES, pre_buffer=False
+    )
+    schema = table.schema_arrow
+    if wanted.image in schema.names and embedded.is_embedded(schema.field(wanted.image).type):
+        yield from _read_pictures(table, part, wanted)
+    else:
+        yield from read_row_group(table, group, part.first, path, columns)
+
+
+def distinct(names: Sequence[str], file: TableFile) -> tuple[str, ...]:
+    """Returns column names, each of which has to stand once.
+
+    Raises:
+        UsageError: if one does not.
+    """
+    if repeated := [name for name, count in Counter(names).items() if count > 1]:
+        raise UsageError(f"{file.path}: has two columns {repeated[0]!r}: rename one")
+    return tuple(names)
+
+
+def first_rows(metadata: Any) -> list[int]:
+    """Returns the number of the first row of each row group, from 1, from a file's metadata."""
+    counts = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
+    return [1 + before for before in accumulate(counts, initial=0)][: len(counts)]
+
+
+def unsupported_columns(schema: pa.Schema) -> dict[str, str]:
+    """Returns the columns whose type makes no feature, with that type."""
+    return {field.name: str(field.type) for field in schema if not _supported(field.type)}
+
+
+def _supported(type_: pa.DataType) -> bool:
+    types = pa.types
+    nesting = (types.is_dictionary, types.is_list, types.is_large_list, types.is_fixed_size_list)
+    if any(nests(type_) for nests in nesting):
+        return _supported(type_.value_type)
+    checks = (
+        types.is_null,
+        types.is_boolean,
+        types.is_integer,
+        types.is_floating,
+        types.is_string,
+        types.is_large_string,
+        types.is_binary,
+        types.is_large_binary,
+    )
+    return any(check(type_) for check in checks)
+
+
+def read_row_group(
+    parquet: pq.ParquetFile, group: int, first: int, file: str, columns: Sequence[str] | None
+) -> Iterator[Row | Reject]:
+    """Yields every row of a row group, in order; what is damaged as rejects, one a row.
+
+    Args:
+        parquet: the open file.
+        group: which row group.
+        first: the number of its first row within the file, from 1.
+        file: what to call the table in sources.
+        columns: the columns to keep, or None for all.
+    """
+    kept = _present(parquet, columns)
+
+    def rows(batch: pa.RecordBatch, line: int) -> Iterator[Row]:
+        for number, values in enumerate(batch.to_pylist(), start=line):
+            yield Row(values, file, number)
+
+    return _read_batches(parquet, group, first, file, kept, BATCH_ROWS, rows)
+
+
+def _read_pictures(
+    parquet: pq.ParquetFile, part: TablePart, wanted: Wanted
+) -> Iterator[Row | Embedded | Reject]:
+    """Yields the rows of a row group with their pictures, or with the mean size of these."""
+    group, path, image = part.row_group or 0, part.file.path, wanted.image
+    mean = _mean_bytes(parquet.metadata.row_group(group))
+    kept = [name for name in _present(parquet, wanted.columns) if name != image]
+    if wanted.pixels:
+        kept.append(image)
+    elif embedded.has_path(parquet.schema_arrow.field(image).type):
+        kept.append(f"{image}.{embedded.PATH}")
+
+    def rows(batch: pa.RecordBatch, line: int) -> Iterator[Row | Embedded]:
+        names = batch.schema.names
+        if image not in names:
+            pictures, paths = None, [None] * batch.num_rows
+        else:
+            column = batch.column(names.index(image))
+            pictures = embedded.bytes_of(column) if wanted.pixels else None
+            paths = embedded.paths_of(column)
+            batch = batch.drop_columns([image])
+        for at, values in enumerate(batch.to_pylist()):
+            values = wanted.of({**values, image: paths[at]})
+            data = pictures[at].as_py() if pictures is not None else None
+            if data is not None:
+                yield Embedded(Row(values, path, line + at), data)
+            else:
+                place = None if wanted.pixels else Location(path, 0, mean)
+                yield Row(values, path, line + at, image=place)
+
+    batch_rows = max(1, min(BATCH_ROWS, _BATCH_BYTES // max(1, mean)))
+    size = batch_rows if wanted.pixels else BATCH_ROWS
+    return _read_batches(parquet, group, part.first, path, kept, size, rows)
+
+
+def _read_batches(
+    parquet: pq.ParquetFile,
+    group: int,
+    first: int,
+    file: str,
+    columns: list[str],
+    batch_rows: int,
+    rows: Callable[[pa.RecordBatch, int], Iterator[_Read]],
+) -> Iterator[_Read | Reject]:
+    """Yields what a function makes of each batch and the number of its first row."""
+    end = first + parquet.metadata.row_group(group).num_rows
+    line, damage = first, "it gives fewer rows than it should"
+    try:
+        for batch in parquet.iter_batches(batch_rows, row_groups=[group], columns=columns):
+            for row in rows(batch, line):
+                yield row
+                line += 1
+    except (pa.ArrowException, OSError, UnicodeDecodeError, MemoryError) as error:
+        damage = str(error) or "it asks for more memory than there is"
+    detail = f"row group {group} cannot be read on from here: {damage}"
+    yield from _damaged_rows(line, end, file, detail)  # it can end without an error, too
+
+
+def _damaged_rows(line: int, end: int, file: str, detail: str) -> Iterator[Reject]:
+    """Yields a reject a row, but of a footer that tells of rows beyond number just one for all."""
+    if end - line > MAX_DAMAGED_ROWS:
+        detail = (
+            f"{detail}; its footer tells of {end - line:,} rows more, which are this one reject"
+        )
+        end = line + 1
+    for damaged in range(line, end):
+        yield Reject.of_malformed_row(file, damaged, detail)
+
+
+def _present(parquet: pq.ParquetFile, columns: Sequence[str] | None) -> list[str]:
+    present: list[str] = parquet.schema_arrow.names
+    return present if columns is None else [name for name in columns if name in present]
+
+
+def _mean_bytes(group: Any) -> int:
+    """Returns the mean size of a row group's rows, which pictures make up.
+
+    Its footer has the size of each column, too, but Arrow aborts the process at one that lies.
+    """
+    return int(max(0, group.total_byte_size) // max(1, group.num_rows))
