@@ -15,6 +15,7 @@ in each stage, and imports take seconds.
 from __future__ import annotations
 
 import argparse
+import logging
 import multiprocessing
 import os
 import signal
@@ -127,7 +128,10 @@ def serve(host: str, port: int) -> None:
 
 
 def work(flags: argparse.Namespace) -> None:
-    """Does what Beam's worker does, with the options that the engine has for it, until it ends."""
+    """Does what Beam's worker does, with the options that the engine has for it; ends the process.
+
+    Python's own end would wait for the children that decode odd pictures, which go with it.
+    """
     channel = grpc.insecure_channel(flags.provision_endpoint)
     answer = beam_provision_api_pb2_grpc.ProvisionServiceStub(channel).GetProvisionInfo(
         beam_provision_api_pb2.GetProvisionInfoRequest(),
@@ -138,7 +142,11 @@ def work(flags: argparse.Namespace) -> None:
     channel.close()
     os.environ.update(worker_environment(flags, answer.info))
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # nobody reads a worker's output
-    import_module(_HARNESS).main([])
+    try:
+        import_module(_HARNESS).main([])
+    finally:
+        logging.shutdown()
+        os._exit(1 if sys.exc_info()[0] else 0)
 
 
 def worker_environment(

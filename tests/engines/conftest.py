@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import csv
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 import pytest
 
-from tests.engines.conversion import convert
-from tests.engines.inputs import KINDS
+from tests.engines.conversion import Conversion, convert
+from tests.engines.inputs import KINDS, rows
+from tests.engines.pause import Pause
 
 
 @dataclass
@@ -35,6 +37,11 @@ class Line:
 Note = Callable[[Line], None]
 """Puts a line into the table."""
 
+Begin = Callable[..., Conversion]
+"""Begins a conversion with some flags."""
+
+_FEW = 300
+_WAITED_FOR = "pictures/00001.jpg"
 _PROPERTY = "line"
 HEADER = ("engine", "Python workers", "input", "seconds", "shuffled B/row", "shards", "books")
 
@@ -59,6 +66,46 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Case]:
         return Case(kind, flags, ended.dataset)
 
     return case
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A table of a few pictures."""
+    folder = tmp_path_factory.mktemp("input")
+    path = folder / "labels.csv"
+    with path.open("w", newline="", encoding="utf-8") as stream:
+        writer = csv.DictWriter(stream, ["image", "label"])
+        writer.writeheader()
+        writer.writerows(rows(folder, _FEW))
+    return path
+
+
+@pytest.fixture(scope="module")
+def expected(table: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the DirectRunner makes of it."""
+    return convert(tmp_path_factory.mktemp("direct") / "out", "--input", str(table)).dataset
+
+
+@pytest.fixture
+def pause(table: Path, expected: Path) -> Iterator[Pause]:
+    """One picture of the table, made to wait for."""
+    made = Pause(table.parent / _WAITED_FOR)
+    yield made
+    made.end()
+
+
+@pytest.fixture
+def begin(tmp_path: Path) -> Iterator[Begin]:
+    """Begins a conversion; it does not outlive the test."""
+    begun: list[Conversion] = []
+
+    def one(*flags: str) -> Conversion:
+        begun.append(Conversion(tmp_path / "out", flags))
+        return begun[-1]
+
+    yield one
+    for conversion in begun:
+        conversion.kill()
 
 
 @pytest.fixture

@@ -68,6 +68,12 @@ class Engine:
         found = {file.stem: int(file.read_text().split()[0]) for file in files}
         return {name: pid for name, pid in found.items() if psutil.pid_exists(pid)}
 
+    def lose(self, name: str) -> psutil.Process:
+        """Forgets a process, so that the next start makes another; returns it: it is the test's."""
+        process = psutil.Process(self.pids()[name])
+        (self.folder / self.name / f"{name}.pid").unlink()
+        return process
+
     def child(self, name: str, text: str) -> psutil.Process:
         """Returns the youngest process below one that has a text in its command line."""
         below = psutil.Process(self.pids()[name]).children(recursive=True)
@@ -107,6 +113,13 @@ def free_ports(number: int = _PORTS) -> int:
         if all(_is_free(port + i) for i in range(number)):
             return port
     raise AssertionError("no free ports")
+
+
+def engine_for(name: str, with_workers: bool, folder: Path, retries: int = 3) -> Engine:
+    """Returns an engine on ports that are free."""
+    port = free_ports()
+    workers = port + 4 if with_workers else None
+    return Engine(name, folder / "engine", port, workers, retries=retries)
 
 
 def _is_free(port: int) -> bool:

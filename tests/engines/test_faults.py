@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,15 +10,10 @@ import psutil
 import pytest
 
 from tests.end_to_end.command import recordmill
-from tests.engines.conversion import Conversion, Ended, assert_the_same, convert
-from tests.engines.engine import Engine, free_ports, running_on_flink
-from tests.engines.inputs import rows
+from tests.engines.conftest import Begin
+from tests.engines.conversion import Ended, assert_the_same, convert
+from tests.engines.engine import Engine, engine_for, running_on_flink
 from tests.engines.pause import Pause
-
-Begin = Callable[..., Conversion]
-
-ROWS = 300
-PICTURE = "pictures/00001.jpg"
 
 
 def kill_task_manager(engine: Engine) -> None:
@@ -45,44 +39,6 @@ FAULTS: dict[str, tuple[str, bool, Callable[[Engine], None]]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("input")
-    path = folder / "labels.csv"
-    with path.open("w", newline="", encoding="utf-8") as stream:
-        writer = csv.DictWriter(stream, ["image", "label"])
-        writer.writeheader()
-        writer.writerows(rows(folder, ROWS))
-    return path
-
-
-@pytest.fixture(scope="module")
-def expected(table: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return convert(tmp_path_factory.mktemp("direct") / "out", "--input", str(table)).dataset
-
-
-@pytest.fixture
-def pause(table: Path, expected: Path) -> Iterator[Pause]:
-    """One picture of the table, made to wait for."""
-    made = Pause(table.parent / PICTURE)
-    yield made
-    made.end()
-
-
-@pytest.fixture
-def begin(tmp_path: Path) -> Iterator[Begin]:
-    """Begins a conversion; it does not outlive the test."""
-    begun: list[Conversion] = []
-
-    def one(*flags: str) -> Conversion:
-        begun.append(Conversion(tmp_path / "out", flags))
-        return begun[-1]
-
-    yield one
-    for conversion in begun:
-        conversion.kill()
-
-
 @pytest.fixture(params=FAULTS)
 def fault(request: pytest.FixtureRequest) -> str:
     name: str = request.param
@@ -96,12 +52,6 @@ def engine(fault: str, tmp_path: Path) -> Iterator[Engine]:
     made = engine_for(name, with_workers, tmp_path)
     yield made
     made.stop()
-
-
-def engine_for(name: str, with_workers: bool, folder: Path, retries: int = 3) -> Engine:
-    port = free_ports()
-    workers = port + 4 if with_workers else None
-    return Engine(name, folder / "engine", port, workers, retries=retries)
 
 
 def test_with_retries_the_dataset_is_the_same(

@@ -1,0 +1,40 @@
+"""A machine that is not heard of for a while, and comes back when its work is another's."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from tests.end_to_end.command import recordmill
+from tests.engines.conftest import Begin
+from tests.engines.conversion import assert_the_same
+from tests.engines.engine import engine_for
+from tests.engines.pause import Pause
+
+SECONDS = 120
+
+
+def test_what_comes_back_late_changes_nothing(
+    pause: Pause, table: Path, expected: Path, begin: Begin, tmp_path: Path
+) -> None:
+    """Its Python worker goes on with a shard that is written anew, at the same time."""
+    engine = engine_for("flink-1.20", with_workers=True, folder=tmp_path)
+    try:
+        conversion = begin("--input", str(table), *engine.start())
+        with pause.until_it_is_read(conversion):
+            worker = engine.child("workers", "forkserver")
+            lost = engine.lose("taskmanager")
+            lost.suspend()
+            engine.start()  # ends when Flink knows of no other task manager than the new one
+            assert worker.is_running()
+            lost.resume()
+        with pause.over():
+            ended = conversion.wait()
+        lost.kill()
+        lost.wait(SECONDS)
+    finally:
+        engine.stop()
+    assert ended.code == 0, ended.told
+    assert_the_same(ended.dataset, expected)
+    assert os.listdir(ended.dataset.parent) == [ended.dataset.name]
+    assert recordmill("verify", ended.dataset).code == 0
