@@ -145,7 +145,7 @@ def growth(samples: Sequence[Sample], run: dict[str, Any]) -> float:
 
 def slowdown(throughput: dict[str, Any]) -> float:
     """Returns the seconds that the last tenth of the records took over those of the first."""
-    counts = throughput["records"]
+    counts = throughput["records"][:-1]  # the last interval is not a whole one
     tenth = sum(counts) / 10
     return _seconds_for(tenth, counts[::-1]) / _seconds_for(tenth, counts)
 
@@ -181,7 +181,7 @@ def wrong_books(manifest: dict[str, Any], images: int) -> list[str]:
 
 def plot(samples: Sequence[Sample], title: str) -> str:
     """Returns memory over time as SVG."""
-    width, height, margin = 800, 300, 60
+    width, height, margin = 800, 300, 84
     start, most = samples[0].seconds, max(s.megabytes for s in samples) * 1.1
     last = samples[-1].seconds - start or 1.0
     line = " ".join(

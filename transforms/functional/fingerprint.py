@@ -64,7 +64,7 @@ class ShardMark:
     @cached_property
     def fingerprint(self) -> str:
         """Hex digest of it."""
-        return self._digest(self.refs)
+        return self._digest(self._rows)
 
     def without(self, faults: Sequence[ImageFault]) -> str:
         """Returns the fingerprint of the same shard, had it never had the rows that were refused.
@@ -74,13 +74,21 @@ class ShardMark:
         if not faults:
             return self.fingerprint
         refused = {fault.place for fault in faults}
-        return self._digest(ref for place, ref in enumerate(self.refs) if place not in refused)
+        return self._digest(row for place, row in enumerate(self._rows) if place not in refused)
 
-    def _digest(self, refs: Iterable[tuple[ImageRef, str]]) -> str:
+    @cached_property
+    def _rows(self) -> list[bytes]:
+        """What decides the bytes of each row, kept: two digests are made of it."""
+        return [self._row(ref, stamp) for ref, stamp in self.refs]
+
+    def _row(self, ref: ImageRef, stamp: str) -> bytes:
+        uri = ref.uri.rpartition("/")[2] if is_staged(ref.uri) else ref.uri
+        of_row = tuple(ref._replace(uri=uri, file="", line=0, split="", group=""))
+        text = repr((of_row, stamp, class_of(ref.values, self.resolved)))
+        return text.encode("utf-8", "backslashreplace")
+
+    def _digest(self, rows: Iterable[bytes]) -> str:
         digest = hashlib.sha256(f"{self.settings}\0{self.split}\0{self.index}\0".encode())
-        for ref, stamp in refs:
-            uri = ref.uri.rpartition("/")[2] if is_staged(ref.uri) else ref.uri
-            of_row = tuple(ref._replace(uri=uri, file="", line=0, split="", group=""))
-            text = repr((of_row, stamp, class_of(ref.values, self.resolved)))
-            digest.update(text.encode("utf-8", "backslashreplace"))
+        for row in rows:
+            digest.update(row)
         return digest.hexdigest()
