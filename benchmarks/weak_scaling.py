@@ -1,54 +1,42 @@
-"""`python -m benchmarks.weak_scaling --photos DIR`: twice the rows on twice the slots.
+"""`python -m benchmarks.weak_scaling --photos DIR`: twice the rows on twice the cores.
 
-With one slot and N rows, then with two and 2 N, on Beam's own runner in processes and on engines
-that run already: `--engine 'flink=--runner=FlinkRunner --flink_master=…'`, the options that
-`deploy/local/engine.sh start ENGINE --workers` prints. Of each time that of a table of one row is
-taken off: what starts up is not what scales. Where one slot takes as long as two, they scale.
+With one core and N rows, then with two and 2 N: a worker uses all cores that it may, so one slot on
+two cores is no smaller than two. On Beam's own runner in processes, and on engines that are started
+and stopped for it: `--engine flink-1.20`. Of each time that of a table of one row is taken off:
+what starts up is not what scales. Where one core takes as long as two, they scale.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.rows import photographs, write_table
 
-SLOTS = (1, 2)
-_DIRECT = "--direct_running_mode=multi_processing"
-
-
-class Engine(NamedTuple):
-    """Where to convert, and how it is told the number of its slots.
-
-    Attributes:
-        name: to be shown.
-        flags: Beam's options.
-        slots: the option that takes the number.
-    """
-
-    name: str
-    flags: tuple[str, ...]
-    slots: str
+CORES = (1, 2)
+_SCRIPT = Path(__file__).parents[1] / "deploy" / "local" / "engine.sh"
 
 
 class Line(NamedTuple):
-    """What was measured with a number of slots, in seconds.
+    """What was measured with a number of cores, in seconds.
 
     Attributes:
-        slots: how many.
+        cores: how many.
         rows: of the table.
         start: with a table of one row.
         whole: with the whole one.
     """
 
-    slots: int
+    cores: int
     rows: int
     start: float
     whole: float
@@ -63,41 +51,60 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Measures, and prints a table; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.weak_scaling", description=__doc__)
     parser.add_argument("--photos", type=Path, required=True, help="JPEG and PNG files")
-    parser.add_argument("--rows", type=int, default=20_000, help="for each slot; default: 20000")
-    parser.add_argument("--engine", action="append", default=[], metavar="NAME=FLAGS", type=_engine)
+    parser.add_argument("--rows", type=int, default=20_000, help="for each core; default: 20000")
+    parser.add_argument("--engine", action="append", default=[], help="as engine.sh has it")
     flags = parser.parse_args(argv)
-    engines = [Engine("DirectRunner", (_DIRECT,), "--direct_num_workers"), *flags.engine]
     photos = photographs(flags.photos)
-    print("| engine | slots | rows | seconds | of them to start | efficiency |")
+    print("| engine | cores | rows | seconds | of them to start | efficiency |")
     print("| --- | ---: | ---: | ---: | ---: | ---: |")
-    for engine in engines:
-        measure(engine, 1, photos, 1)  # whatever is slow but once
-        lines = [measure(engine, slots, photos, flags.rows) for slots in SLOTS]
+    for engine in (None, *flags.engine):
+        lines = [measure(engine, cores, photos, flags.rows) for cores in CORES]
         for line in lines:
             share = lines[0].net / line.net
-            cells = f"{line.slots} | {line.rows:,} | {line.whole:.1f} | {line.start:.1f}"
-            print(f"| {engine.name} | {cells} | {share:.0%} |", flush=True)
+            cells = f"{line.cores} | {line.rows:,} | {line.whole:.1f} | {line.start:.1f}"
+            print(f"| {engine or 'DirectRunner'} | {cells} | {share:.0%} |", flush=True)
     return 0
 
 
-def measure(engine: Engine, slots: int, photos: Sequence[Path], rows: int) -> Line:
-    """Converts a table of one row, and one of some for each slot."""
-    start, whole = (_seconds(engine, slots, photos, count) for count in (1, rows * slots))
-    return Line(slots, rows * slots, start, whole)
+def measure(engine: str | None, cores: int, photos: Sequence[Path], rows: int) -> Line:
+    """Converts a table of one row, and one of some for each core, after one to warm up."""
+    with only(cores), options(engine, cores) as flags:
+        _, start, whole = (_seconds(flags, cores, photos, n) for n in (1, 1, rows * cores))
+    return Line(cores, rows * cores, start, whole)
 
 
-def _engine(text: str) -> Engine:
-    name, _, flags = text.partition("=")
-    return Engine(name, tuple(shlex.split(flags)), "--parallelism")
+@contextmanager
+def only(cores: int) -> Iterator[None]:
+    """Leaves this process and those that it starts a number of cores."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, sorted(before)[:cores])
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
-def _seconds(engine: Engine, slots: int, photos: Sequence[Path], rows: int) -> float:
+@contextmanager
+def options(engine: str | None, slots: int) -> Iterator[list[str]]:
+    """Starts an engine with worker processes, and gives the options to use it by."""
+    if engine is None:
+        yield ["--direct_running_mode=multi_processing", f"--direct_num_workers={slots}"]
+        return
+    environment = {**os.environ, "SLOTS": str(slots), "PYTHON": sys.executable}
+    start = [str(_SCRIPT), "start", engine, "--workers"]
+    told = subprocess.run(start, env=environment, check=True, stdout=subprocess.PIPE, text=True)
+    try:
+        yield shlex.split(told.stdout.splitlines()[-1])
+    finally:
+        subprocess.run([str(_SCRIPT), "stop", engine], env=environment, check=True)
+
+
+def _seconds(flags: Sequence[str], cores: int, photos: Sequence[Path], rows: int) -> float:
     with tempfile.TemporaryDirectory(prefix="recordmill-scaling-") as folder:
         table = write_table(Path(folder, "rows.csv"), photos, rows)
         command = [sys.executable, "-m", "pipelines", "convert", "--no_report"]
         command += ["--input", str(table), "--output", folder, "--name", "scaled"]
-        command += ["--key_column", "id", "--num_shards", str(4 * slots)]
-        command += [*engine.flags, f"{engine.slots}={slots}"]
+        command += ["--key_column", "id", "--num_shards", str(4 * cores), *flags]
         began = time.perf_counter()
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         return time.perf_counter() - began

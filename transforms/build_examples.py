@@ -34,6 +34,9 @@ from transforms.sandbox import run_apart
 _TASK_REFS = 4
 """How many images make one task: handing over each by itself costs a tenth of the throughput."""
 
+_TASKS_AHEAD = 3
+"""Tasks that wait while others are worked on, so that no thread does while results are written."""
+
 _BATCH_REFS = 256
 
 _FETCH_REFS = 96
@@ -134,7 +137,7 @@ def build_all(
     else:
         sources = fetch_all(refs, pools.waiting, seen, fence)
     tasks = in_groups(sources, _TASK_REFS)
-    window = num_threads() + 1
+    window = num_threads() + _TASKS_AHEAD
     built = map_ahead(lambda task: build_each(task, plan, decode), tasks, pools.working, window)
     return chain.from_iterable(built)
 
