@@ -37,7 +37,7 @@ class Measured:
     verify_cpu: float = 0.16e-3
     row_cpu: float = 68e-6
     start_cpu: float = 4.5
-    shuffled_bytes: float = 234
+    shuffled_bytes: float = 280
     image_bytes: float = 110_537
 
 

@@ -39,7 +39,7 @@ def test_the_page_shows_what_the_model_says(name, rows):
     ("field", "shown"),
     [
         ("image_bytes", "110,537 bytes"),
-        ("shuffled_bytes", "| 234 |"),
+        ("shuffled_bytes", "| 280 |"),
         ("write_cpu", "| 1.48 ms |"),
         ("verify_cpu", "| 0.16 ms |"),
         ("row_cpu", "| 0.07 ms |"),
