@@ -21,6 +21,7 @@ import os
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
@@ -142,11 +143,15 @@ def work(flags: argparse.Namespace) -> None:
     channel.close()
     os.environ.update(worker_environment(flags, answer.info))
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # nobody reads a worker's output
+    code = 1
     try:
         import_module(_HARNESS).main([])
+        code = 0
+    except Exception:  # noqa: BLE001 - whatever it was: nobody above hears of it
+        traceback.print_exc()
     finally:
         logging.shutdown()
-        os._exit(1 if sys.exc_info()[0] else 0)
+        os._exit(code)
 
 
 def worker_environment(

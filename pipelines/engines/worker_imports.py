@@ -5,8 +5,7 @@ Nothing here may start a thread, nor open a channel: neither would be there in a
 
 from __future__ import annotations
 
-import apache_beam.runners.worker.sdk_worker_main
-import apache_beam.transforms.combiners  # noqa: F401
+import apache_beam.runners.worker.sdk_worker_main  # noqa: F401
 
 import pipelines.convert  # noqa: F401 - the transforms, and all that they import
 from transforms.tensorflow_reader import tensorflow
