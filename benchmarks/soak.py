@@ -127,7 +127,7 @@ def _resident(process: psutil.Process) -> int:
 def growth(samples: Sequence[Sample], run: dict[str, Any]) -> float:
     """Returns the highest memory of the writing's second half over its first half's.
 
-    What comes before is the start; after it TensorFlow is loaded, to verify.
+    What comes before is the start; after it the shards are verified.
     """
     times = run["throughput"]
     begins = (

@@ -13,8 +13,6 @@ import shtab
 
 from schemas.presets import preset_names
 
-SHELLS = ("bash", "zsh", "fish")
-
 _PRESETS = " ".join(preset_names())
 _SCHEMA = {
     "bash": "_recordmill_schemas",
@@ -46,7 +44,7 @@ def completion_script(parser: argparse.ArgumentParser, shell: str) -> str:
 
     Args:
         parser: of the whole program; its flags are given what shtab asks them for.
-        shell: one of `SHELLS`.
+        shell: one of `flags.SHELLS`.
     """
     for action in _actions(parser):
         if isinstance(action.metavar, str) and action.metavar in _BY_METAVAR:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import apache_beam as beam
@@ -11,7 +12,7 @@ from apache_beam.pvalue import AsDict, AsIter, PCollection
 
 from pipelines.base import open_base
 from pipelines.engines.engine_failure import in_short
-from pipelines.engines.runners import make_pipeline, runner_name
+from pipelines.engines.runners import is_in_process, make_pipeline, runner_name
 from pipelines.engines.submission import is_awaited, tell_job
 from pipelines.input_tables import InputTables, look_at_labels, look_at_tables, with_labels
 from pipelines.interrupt import Interrupt
@@ -26,10 +27,11 @@ from schemas.features import Schema
 from schemas.plan import ResolvedSchema
 from schemas.records import Row
 from schemas.tables import Wanted
+from transforms.auditor import audits_apart
 from transforms.bind_rows import BindRows
 from transforms.compare_contents import CompareContents
 from transforms.drop_repeats import DropRepeats
-from transforms.files import write_bytes
+from transforms.files import is_local, write_bytes
 from transforms.functional.binding import Binding, common_folder
 from transforms.functional.placement import SplitRanges
 from transforms.functional.survey import Surveyor
@@ -238,8 +240,10 @@ def run(job: Conversion, options: PipelineOptions, interrupt: Interrupt) -> RunR
     the caller reports both alike.
     """
     allow_children()
+    here = is_in_process(options) and is_local(job.target.work)
     try:
-        return _run(job, options)
+        with audits_apart() if here else nullcontext():
+            return _run(job, options)
     except RunError as error:
         return _failed(job, _interrupted(job, interrupt) or error)
     except Exception as error:  # noqa: BLE001 - an engine raises what it likes

@@ -23,7 +23,7 @@ from schemas import layout
 from schemas.errors import ProofError, UsageError
 from schemas.example_pb2 import FeatureList
 from schemas.manifest import Manifest, ShardEntry
-from transforms.build_examples import num_threads
+from transforms.cores import num_cores
 from transforms.files import open_binary
 from transforms.functional.compare import (
     Comparison,
@@ -195,7 +195,7 @@ def _read(side: Side, names: Sequence[str], shared: set[tuple[str, str]], spill:
             path = layout.join(side.directory, shard.file)
             raise ProofError(f"{path}: {error}; recordmill verify tells more") from error
 
-    with ThreadPoolExecutor(num_threads()) as executor:
+    with ThreadPoolExecutor(num_cores()) as executor:
         list(executor.map(read, side.shards()))
 
 

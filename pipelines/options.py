@@ -1,19 +1,20 @@
-"""The command line's flags: into one frozen config, and Beam's options."""
+"""What the command line's flags amount to: one frozen config, and Beam's options."""
 
 from __future__ import annotations
 
 import argparse
-import re
 from collections.abc import Sequence
 from decimal import Decimal, InvalidOperation
-from typing import Any, NoReturn, get_args
+from typing import Any
 
 from apache_beam.options.pipeline_options import PipelineOptions
 from pydantic import BaseModel, ValidationError
 
 from pipelines.engines.runners import settle
+from pipelines.flags import add_setting_flags
+from pipelines.parser import Parser
 from schemas.box_settings import BoxSettings
-from schemas.config import ConvertConfig, InputFormat
+from schemas.config import ConvertConfig
 from schemas.errors import UsageError
 from schemas.features import Schema
 from schemas.image_settings import ImageSettings
@@ -23,134 +24,6 @@ from schemas.reject_budget import RejectBudget
 from schemas.spelling import did_you_mean
 from transforms.files import exists, open_binary
 from transforms.functional.labels import is_class_name
-
-_CHOICES = {
-    "input_format": get_args(InputFormat),
-    "compression": ("none", "gzip"),
-    "decode": ("full", "header"),
-    "deduplicate": ("none", "content"),
-    "verify": ("parse", "decode"),
-    "if_exists": ("fail", "skip", "replace"),
-}
-
-_SWITCHES = ("index", "dry_run", "allow_outside_root")
-
-
-_INVALID_CHOICE = re.compile(r".*invalid choice: '([^']*)' \(choose from (.*)\)$")
-_QUOTED = re.compile(r"[\w.+-]+")
-
-
-class Parser(argparse.ArgumentParser):
-    """Raises what argparse would print and exit with."""
-
-    def error(self, message: str) -> NoReturn:
-        """Raises bad usage."""
-        wrong = _INVALID_CHOICE.match(message)
-        guess = did_you_mean(wrong[1], _QUOTED.findall(wrong[2])) if wrong else ""
-        raise UsageError(f"{message}{guess}; see {self.prog} --help")
-
-    def unknown(self, argument: str, flags: Sequence[str] = ()) -> UsageError:
-        """Returns what to say of an argument that is none of this parser's, nor of other flags."""
-        flag = argument.partition("=")[0]
-        if not flag.startswith("-"):
-            return UsageError(
-                f"{argument}: belongs to no flag; quote values with blanks and patterns, and "
-                f"say each table by an --input of its own; see {self.prog} --help"
-            )
-        guess = did_you_mean(flag.replace("-", "_").replace("__", "--", 1), flags or self.flags())
-        return UsageError(f"unknown flag {argument}{guess}; see {self.prog} --help")
-
-    def flags(self) -> list[str]:
-        """Returns all flags of this parser."""
-        return [flag for action in self._actions for flag in action.option_strings]
-
-
-def add_convert_flags(parser: argparse.ArgumentParser) -> None:
-    """Adds the flags of `recordmill convert`; a flag that is not given is not set."""
-    for name, value, text in (
-        ("report", True, "write report.html beside the shards (default)"),
-        ("no_report", False, "write none"),
-    ):
-        parser.add_argument(
-            f"--{name}",
-            dest="report",
-            action="store_const",
-            const=value,
-            help=text,
-            default=argparse.SUPPRESS,
-        )
-    for group, flags in _CONVERT_FLAGS.items():
-        section = parser.add_argument_group(group)
-        for name, (metavar, text) in flags.items():
-            if name in _SWITCHES:
-                section.add_argument(
-                    f"--{name}", action="store_true", help=text, default=argparse.SUPPRESS
-                )
-                continue
-            section.add_argument(
-                f"--{name}",
-                metavar=None if name in _CHOICES else metavar,
-                choices=_CHOICES.get(name),
-                help=text,
-                default=argparse.SUPPRESS,
-                required=name in ("input", "output", "name"),
-                action="append" if name == "input" else "store",
-            )
-
-
-_CONVERT_FLAGS: dict[str, dict[str, tuple[str, str]]] = {
-    "input": {
-        "input": (
-            "PATTERN",
-            "a table, a folder, or a pattern of files; may be given more than once",
-        ),
-        "input_format": ("FORMAT", "default: told by the name and the content"),
-        "schema": ("PRESET|FILE", "default: image_classification"),
-        "image_root": (
-            "DIR",
-            "base of relative image paths, and fence of all; default: the table's folder",
-        ),
-        "allow_outside_root": ("", "let image paths and links lead out of --image_root"),
-        "columns": ("S=T,…", "schema column = table column, where the names differ"),
-        "labels": ("PATTERN", "a second table, joined to the input"),
-        "join_on": ("C", "the column of both that they are joined on"),
-        "key_column": ("C", "the rows' identity; default: the image path as written"),
-        "image": ("K=V,…", "settings of the schema's image block: max_side=512,format=jpeg,…"),
-        "boxes": ("K=V,…", "settings of the boxes block: order=xywh,units=normalized,…"),
-        "masks": ("K=V,…", "settings of the masks block: bit_depth=16,frame=stored,…"),
-        "label_offset": ("0|1", "1 leaves id 0 to the background; default: as the schema says"),
-        "classes": ("FILE", "class names, one a line; default: the names found, sorted"),
-    },
-    "output": {
-        "output": ("DIR", "the dataset goes to DIR/NAME/VERSION"),
-        "name": ("NAME", "letters, digits and _"),
-        "version": ("X.Y.Z", "default: 1.0.0"),
-        "base": ("DIR", "an earlier version: its rows keep their splits, its shards are reused"),
-        "compression": ("C", "default: none; TFDS reads no gzip"),
-        "if_exists": ("WHAT", "what to do with a published dataset; default: fail"),
-        "index": ("", "write idx/ too: offset and length of each record, for DALI and PyTorch"),
-    },
-    "placement": {
-        "splits": ("train=0.9,…", "weights; default: all to train"),
-        "split_column": ("C", "a row's own split wins"),
-        "group_column": ("C", "rows with one value land in one split: patient, video, place"),
-        "num_shards": ("auto|N|S=N,…", "per split; default: auto, by size"),
-        "shard_size": ("SIZE", "of a shard, for auto; default: 128MiB"),
-        "records_per_shard": ("N", "in place of a number or size of shards"),
-        "deduplicate": ("WHAT", "content: of rows with one image keep one; default: none"),
-        "seed": ("N", "another seed, another split and order; default: 0"),
-    },
-    "checks": {
-        "decode": ("HOW", "full reads every coded bit, header only the size; default: full"),
-        "verify": ("HOW", "parse every record, or decode every image, too; default: parse"),
-        "image_timeout": ("SECONDS", "that decoding one image may take; default: 60"),
-        "max_rejects": (
-            "N|P%,…",
-            "more rejects than this fail the run, 10,truncated=5,read_error=1%%; default: 0",
-        ),
-        "dry_run": ("", "tell what would be done, and write nothing"),
-    },
-}
 
 
 def config_of(flags: dict[str, Any]) -> ConvertConfig:
@@ -264,7 +137,7 @@ def beam_options(rest: Sequence[str]) -> PipelineOptions:
     _, unknown = parser.parse_known_args(list(rest))
     if unknown:
         ours = Parser(add_help=False)
-        add_convert_flags(ours)
+        add_setting_flags(ours)
         raise parser.unknown(unknown[0], [*ours.flags(), *parser.flags()])
     options = PipelineOptions(list(rest))
     settle(options)

@@ -16,9 +16,9 @@ from schemas.errors import UsageError
 from schemas.features import Schema
 from schemas.manifest import Manifest, ShardEntry
 from schemas.plan import ResolvedSchema
-from transforms.audit import audit_shard
-from transforms.build_examples import num_threads
+from transforms import auditor
 from transforms.compare_contents import shard_tally
+from transforms.cores import num_cores
 from transforms.files import exists, files_below, open_binary
 from transforms.functional.books import wrong_sums
 from transforms.functional.content import Tally, by_bucket, content_of, merge, merge_contents
@@ -45,7 +45,7 @@ def verify_dataset(directory: str, verify: Verify) -> tuple[Manifest, list[Probl
         for split, entry in manifest.splits.items()
         for index, shard in enumerate(entry.shards)
     }
-    with ThreadPoolExecutor(num_threads()) as executor:
+    with ThreadPoolExecutor(num_cores()) as executor:
         checked = executor.map(
             lambda files: list(_check_shard(files, expected[files], manifest.resolved, verify)),
             expected,
@@ -69,7 +69,7 @@ def verify_files(paths: Sequence[str], schema: Schema, verify: Verify) -> tuple[
     for path in paths:
         folder, _, file = path.rpartition("/")
         try:
-            audit = audit_shard(
+            audit = auditor.audit(
                 ShardFiles(folder or ".", "", 0, file, ""), ResolvedSchema(schema), verify
             )
         except OSError as error:
@@ -203,7 +203,7 @@ def _check_shard(
         if not exists(layout.join(files.directory, name)):
             yield Problem(name, "is missing")
             return
-    audit = audit_shard(files, resolved, verify)
+    audit = auditor.audit(files, resolved, verify)
     if audit.index_sha256 != expected.index_sha256:
         yield Problem(files.records, "is not the file that was published: its sha256 differs")
     if audit.sha256 != expected.sha256:

@@ -44,7 +44,7 @@ ShardCount = Annotated[int, Field(ge=1, le=MAX_SHARDS)]
 class ConvertConfig(BaseModel):
     """Everything that decides the bytes of a dataset, and where it goes.
 
-    Attributes follow the command line's flags; see `pipelines.options` for their meaning.
+    Attributes follow the command line's flags; see `pipelines.flags` for their meaning.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)

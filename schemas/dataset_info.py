@@ -113,6 +113,11 @@ class ShardAudit:
     problems: tuple[Problem, ...] = ()
     frames: int | None = None
 
+    @property
+    def rows(self) -> int:
+        """How many rows its records hold."""
+        return self.records if self.frames is None else self.frames
+
 
 @dataclass(frozen=True)
 class SplitBooks:

@@ -17,10 +17,16 @@ import zlib
 from typing import Any
 
 import numpy as np
-from PIL import ExifTags, Image
+from PIL import ExifTags, Image, ImageCms
 
 _CHANNELS = {"1": 1, "L": 1, "P": 1, "LA": 2, "RGB": 3, "RGBA": 4, "CMYK": 4, "YCbCr": 3}
 _PNG_COLOUR_TYPES = {1: 0, 2: 4, 3: 2, 4: 6}  # of so many channels, none of them a palette
+
+SRGB = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+SWAPPED = (
+    SRGB.replace(b"rXYZ", b"????", 1).replace(b"gXYZ", b"rXYZ", 1).replace(b"????", b"gXYZ", 1)
+)
+"""Red is green in it, and green red."""
 
 
 def pixels(width: int, height: int, seed: int = 0, channels: int = 3) -> np.ndarray:

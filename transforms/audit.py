@@ -15,12 +15,17 @@ from schemas import layout
 from schemas.config import Verify
 from schemas.dataset_info import Problem, ShardAudit
 from schemas.plan import ResolvedSchema
-from transforms.files import open_binary
 from transforms.functional.records.framing import FRAME_BYTES
 from transforms.functional.records.record_index import index_mismatch
 from transforms.locate import first_line, locate_fault, with_key
-from transforms.progress import advance
-from transforms.shard_file import DAMAGED_GZIP, Digests, ShardFiles, digests, local_copy
+from transforms.shard_file import (
+    DAMAGED_GZIP,
+    Digests,
+    ShardFiles,
+    digests,
+    local_copy,
+    open_stored,
+)
 from transforms.tensorflow_reader import (
     BadImageError,
     ParsedBatch,
@@ -96,8 +101,6 @@ def _read(
                 parsed.decode()
             _count(parsed, contents)
             contents.lengths.extend(tf.strings.length(batch).numpy().tolist())
-            frames = parsed.lengths
-            advance("verified", len(batch) if frames is None else sum(frames))
         if of_file.stream == sum(contents.lengths) + FRAME_BYTES * len(contents.lengths):
             return contents, _class_problems(shard.file, contents, resolved)
     except (
@@ -133,7 +136,7 @@ def _audit_index(shard: ShardFiles, contents: _Contents) -> tuple[tuple[str, int
     """Returns digest and checksum of the index of a shard's records, and where it is wrong."""
     if not shard.records:
         return ("", 0), None
-    with open_binary(layout.join(shard.directory, shard.records)) as stream:
+    with open_stored(layout.join(shard.directory, shard.records)) as stream:
         data = stream.read()
     told = hashlib.sha256(data).hexdigest(), google_crc32c.value(data)
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from schemas.image_settings import ImageSettings
 from schemas.plan import Plan
 from schemas.records import BuiltFrame, ImageRef, SerializedExample, StoredImage
 from schemas.rejects import RecordError, Reject
+from transforms.cores import num_cores
 from transforms.fence import OPEN, Fence
 from transforms.files import Stamps, is_local, read_bytes
 from transforms.functional.annotations.masks import mask_of_file, mask_of_outlines
@@ -137,7 +137,7 @@ def build_all(
     else:
         sources = fetch_all(refs, pools.waiting, seen, fence)
     tasks = in_groups(sources, _TASK_REFS)
-    window = num_threads() + _TASKS_AHEAD
+    window = num_cores() + _TASKS_AHEAD
     built = map_ahead(lambda task: build_each(task, plan, decode), tasks, pools.working, window)
     return chain.from_iterable(built)
 
@@ -243,14 +243,9 @@ def given(data: bytes | RecordError | None) -> bytes:
     return data or b""
 
 
-def num_threads() -> int:
-    """Returns how many images to work on at once: one a core."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def new_executor() -> ThreadPoolExecutor:
-    """Returns a process's pool of threads that work."""
-    return ThreadPoolExecutor(num_threads(), thread_name_prefix="build")
+    """Returns a process's pool of threads that work, one a core."""
+    return ThreadPoolExecutor(num_cores(), thread_name_prefix="build")
 
 
 class Pools:

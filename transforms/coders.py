@@ -21,8 +21,8 @@ class ImageRefCoder(coders.Coder):
 
     def decode(self, encoded: bytes) -> ImageRef:
         """Returns the reference that was encoded."""
-        ref = ImageRef._make(self._values.decode(encoded))
-        return ref._replace(file=sys.intern(ref.file))  # one string for all rows of a table
+        key, file, *others = self._values.decode(encoded)
+        return ImageRef(key, sys.intern(file), *others)  # one string for all rows of a table
 
     def is_deterministic(self) -> bool:
         """Returns that references are never keys."""

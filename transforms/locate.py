@@ -12,11 +12,10 @@ from google.protobuf.message import DecodeError
 from schemas import layout
 from schemas.dataset_info import Problem
 from schemas.plan import ResolvedSchema
-from transforms.files import open_binary
 from transforms.functional.records.examples import read_features
 from transforms.functional.records.framing import Frame, FrameError, read_frames
 from transforms.functional.records.sequence_examples import sequence_digest
-from transforms.shard_file import DAMAGED_GZIP, ShardFiles, local_copy, uncompressed
+from transforms.shard_file import DAMAGED_GZIP, ShardFiles, local_copy, open_stored, uncompressed
 from transforms.tensorflow_reader import (
     BadImageError,
     UnevenSequenceError,
@@ -63,7 +62,7 @@ def first_foreign_record(shard: ShardFiles, resolved: ResolvedSchema) -> Problem
     """
     what = "is not the shard that was published: its sha256 differs"
     try:
-        with open_binary(layout.join(shard.directory, shard.records)) as stream:
+        with open_stored(layout.join(shard.directory, shard.records)) as stream:
             index = pq.read_table(stream, columns=["length", "sha256"]).to_pylist()
         with (
             local_copy(layout.join(shard.directory, shard.file)) as path,
@@ -84,7 +83,7 @@ def with_key(problem: Problem, shard: ShardFiles) -> Problem:
     if problem.record is None or not shard.records:
         return problem
     try:
-        with open_binary(layout.join(shard.directory, shard.records)) as stream:
+        with open_stored(layout.join(shard.directory, shard.records)) as stream:
             keys = pq.read_table(stream, columns=["key"])["key"]
         return replace(problem, what=f"{problem.what} (key {keys[problem.record].as_py()!r})")
     except (OSError, *_DAMAGED_INDEX):

@@ -91,7 +91,7 @@ def compression_of(path: str) -> str:
 
 def uncompressed(path: str) -> BinaryIO:
     """Returns the records and their framing."""
-    stream = _stored(path)
+    stream = open_stored(path)
     return cast("BinaryIO", gzip.GzipFile(fileobj=stream)) if compression_of(path) else stream
 
 
@@ -103,12 +103,12 @@ def local_copy(path: str) -> Iterator[str]:
         return
     with tempfile.TemporaryDirectory(prefix="recordmill-") as folder:
         copy = os.path.join(folder, path.rpartition("/")[2])
-        with _stored(path) as source, open(copy, "wb") as target:
+        with open_stored(path) as source, open(copy, "wb") as target:
             shutil.copyfileobj(source, target, _CHUNK_BYTES)
         yield copy
 
 
-def _stored(path: str) -> BinaryIO:
+def open_stored(path: str) -> BinaryIO:
     """Returns a file's bytes, as they are stored."""
     if not is_url(path):
         return open(path, "rb")

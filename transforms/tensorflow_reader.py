@@ -10,13 +10,15 @@ import os
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import accumulate, islice, takewhile
 from typing import Any
 
 from schemas.features import Feature, ImageFact, Kind
 from schemas.plan import ResolvedSchema
-from transforms.shard_file import compression_of, uncompressed
+from transforms.functional.records.framing import FrameError, read_frames
+from transforms.shard_file import DAMAGED_GZIP, compression_of, uncompressed
 
 _IMPORTING = threading.Lock()
 _BATCH_BYTES = 2 * 2**20
@@ -167,10 +169,12 @@ def record_batches(path: str) -> Any:
 
 
 def _batch_size(path: str) -> int:
-    """Returns how many records make a batch, by the length of the first."""
-    with uncompressed(path) as stream:
-        length = int.from_bytes(stream.read(8), "little")
-    return max(1, min(_MAX_BATCH, _BATCH_BYTES // max(1, length)))
+    """Returns how many records make a batch: as many as there are in the first megabytes."""
+    with uncompressed(path) as stream, suppress(FrameError, *DAMAGED_GZIP):  # reading on tells it
+        frames = islice(read_frames(stream), _MAX_BATCH)
+        ends = accumulate(len(frame.data) for frame in frames)
+        return max(1, sum(1 for _ in takewhile(_BATCH_BYTES.__ge__, ends)))
+    return 1
 
 
 class BadImageError(Exception):

@@ -13,13 +13,13 @@ from apache_beam.utils.shared import Shared
 from apache_beam.utils.windowed_value import WindowedValue
 
 from schemas import layout
-from schemas.config import ConvertConfig
+from schemas.config import ConvertConfig, Verify
 from schemas.dataset_info import ShardAudit, ShardInfo
-from schemas.plan import Plan
-from transforms.audit import audit_shard
+from schemas.plan import Plan, ResolvedSchema
+from transforms import auditor
 from transforms.build_examples import new_executor
+from transforms.progress import advance
 from transforms.shard_file import ShardFiles
-from transforms.tensorflow_reader import tensorflow
 
 
 @dataclass(eq=False)
@@ -54,7 +54,7 @@ class _Audit(beam.DoFn):
         self._shared = Shared()
 
     def setup(self) -> None:
-        tensorflow()
+        auditor.prepare()
         self._executor = self._shared.acquire(new_executor)
 
     def start_bundle(self) -> None:
@@ -70,8 +70,14 @@ class _Audit(beam.DoFn):
             file=layout.shard_name(config.name, split, index, count, config.compression),
             records=layout.records_name(split, index, count),
         )
-        self._audits.append(self._executor.submit(audit_shard, files, plan.resolved, config.verify))
+        self._audits.append(self._executor.submit(_audited, files, plan.resolved, config.verify))
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
         for audit in self._audits:
             yield GlobalWindows.windowed_value(audit.result())
+
+
+def _audited(files: ShardFiles, resolved: ResolvedSchema, verify: Verify) -> ShardAudit:
+    found = auditor.audit(files, resolved, verify)
+    advance("verified", found.rows)
+    return found

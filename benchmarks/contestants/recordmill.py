@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import json
 import sys
@@ -30,7 +31,7 @@ def run_command(table: Path, output: Path, *flags: str) -> Outcome:
     }
     words = [word for pair in arguments.items() for word in pair]
     with metered_shuffle() as shuffled, redirect_stdout(io.StringIO()) as printed:
-        exit_code = command_line.main(["convert", *words, "--json", *flags])
+        exit_code = command_line.main(["convert", *words, "--json", *flags], loaded=gc.freeze)
     if exit_code:
         sys.exit(exit_code)
     record = json.loads(printed.getvalue().splitlines()[-1])

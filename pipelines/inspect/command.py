@@ -1,4 +1,4 @@
-"""`recordmill inspect DIR|FILES`: its flags, and what they do."""
+"""What the flags of `recordmill inspect` do."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from rich.console import Console
 from rich.text import Text
 
+from pipelines.flags import RECORDS, TILES
 from pipelines.inspect.record_files import FoundRecord, files_of
 from pipelines.inspect.selection import Source
 from pipelines.inspect.sheet import write_sheet
@@ -22,24 +23,7 @@ from schemas.errors import ProofError, UsageError
 from schemas.features import Feature, Kind, Schema
 from transforms.files import exists
 
-_RECORDS = 5
-_TILES = 24
 _TYPES = {Kind.INT64: int, Kind.FLOAT: float, Kind.BYTES: bytes}
-
-
-def add_inspect_flags(parser: argparse.ArgumentParser) -> None:
-    """Adds the flags of `recordmill inspect`."""
-    parser.add_argument("paths", nargs="+", metavar="DIR|FILE", help="a dataset, or TFRecord files")
-    parser.add_argument(
-        "-n",
-        type=int,
-        metavar="N",
-        help=f"records to show; default: {_RECORDS}, on a sheet {_TILES}",
-    )
-    parser.add_argument("--record", type=int, metavar="N", help="one record in full, from 0")
-    parser.add_argument("--key", metavar="K", help="one record in full, by its key")
-    parser.add_argument("--sheet", metavar="FILE.png", help="draw a contact sheet")
-    parser.add_argument("--schema", metavar="PRESET|FILE", help="what to hold the records against")
 
 
 def inspect(console: Console, flags: argparse.Namespace) -> None:
@@ -92,7 +76,7 @@ def _chosen(
         return [source.numbered(flags.record)], None
     if flags.key is not None:
         return [source.keyed(flags.key)], None
-    default = _TILES if flags.sheet else _RECORDS
+    default = TILES if flags.sheet else RECORDS
     records: list[FoundRecord] = []
     try:
         for record in source.first(default if flags.n is None else flags.n):

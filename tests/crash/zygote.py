@@ -111,11 +111,11 @@ def main() -> None:
     from pipelines.logs import set_up_logs
 
     set_up_logs()
-    import pipelines.command_line
+    import pipelines.commands.convert
+    import pipelines.commands.verify  # noqa: F401 - loaded once for all children
     from transforms.tensorflow_reader import tensorflow
 
     tensorflow()
-    assert pipelines.command_line.main
     for line in sys.stdin:
         order = Order(**json.loads(line))
         child = os.fork()

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipelines.command_line import main
+from transforms.tensorflow_reader import tensorflow
 
 ROOT = Path(__file__).parents[2]
 """The checkout: `python -m pipelines` is run from here."""
@@ -26,6 +27,7 @@ class Ended:
 
 def recordmill(*arguments: object) -> Ended:
     """Runs `recordmill ARGUMENTS` in this process."""
+    tensorflow()  # once, or each run would have a process import it anew
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = main([str(argument) for argument in arguments])

@@ -11,7 +11,7 @@ from fontTools.pens.ttGlyphPen import TTGlyphPen
 from PIL import Image
 
 from schemas.rejects import RecordError
-from tests.images import image, jpeg, picture, png, png_16_bit
+from tests.images import SRGB, SWAPPED, image, jpeg, picture, png, png_16_bit
 from transforms.functional.pictures.salvage import salvage, thumbnail_of_damaged
 from transforms.functional.showing import lettering as module
 from transforms.functional.showing.contact_sheet import TILE_SIDE, Tile, contact_sheet
@@ -82,6 +82,17 @@ def test_a_small_picture_is_drawn_as_it_is(data):
 
 def test_a_large_one_is_shrunk_in_proportion():
     assert draw_record({"image": [jpeg(400, 100)]}, 100).size == (100, 25)
+
+
+@pytest.mark.parametrize(("profile", "drawn"), [(SRGB, (200, 60, 30)), (SWAPPED, (60, 200, 30))])
+def test_a_large_one_has_the_colours_of_its_profile(profile, drawn):
+    stream = io.BytesIO()
+    Image.new("RGB", (640, 480), (200, 60, 30)).save(
+        stream, "JPEG", quality=95, icc_profile=profile
+    )
+    found = np.asarray(draw_record({"image": [stream.getvalue()]}, 100)).astype(int)
+    assert found.shape == (75, 100, 3)
+    assert np.abs(found - drawn).max() <= 4
 
 
 def test_deep_and_transparent_pictures_are_drawn():

@@ -8,11 +8,11 @@ import struct
 import numpy as np
 import pytest
 import tensorflow as tf
-from PIL import Image, ImageCms
+from PIL import Image
 
 from schemas.image_settings import ImageSettings
 from tests.corpus import adobe, bmp_of, lossless_jpeg, on_canvas, png_of, tiff_of
-from tests.images import image, jpeg, picture, pixels, png_chunk
+from tests.images import SRGB, SWAPPED, image, jpeg, picture, pixels, png_chunk
 from transforms.functional.images import transcode
 
 WIDTH, HEIGHT = 40, 30
@@ -357,12 +357,6 @@ def test_clear_pixels_do_not_bleed_into_others_when_resized():
 
 
 # --- colour profiles ----------------------------------------------------------------------------
-
-SRGB = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
-SWAPPED = (
-    SRGB.replace(b"rXYZ", b"????", 1).replace(b"gXYZ", b"rXYZ", 1).replace(b"????", b"gXYZ", 1)
-)
-"""Red is green in it, and green red."""
 
 
 @pytest.mark.parametrize("format_", ["TIFF", "WEBP", "PNG"])

@@ -9,7 +9,9 @@ import yaml
 from apache_beam.options.pipeline_options import FlinkRunnerOptions, PortableOptions
 from apache_beam.utils.subprocess_server import JavaJarServer
 
-from pipelines.options import Parser, add_convert_flags, beam_options, config_of
+from pipelines.flags import add_setting_flags
+from pipelines.options import beam_options, config_of
+from pipelines.parser import Parser
 from schemas.errors import RunError
 
 ROOT = Path(__file__).parents[3]
@@ -27,7 +29,7 @@ def parsed():
     program, command, *arguments = SUBMITTER["command"]
     assert (program, command) == ("recordmill", "convert")
     parser = Parser(allow_abbrev=False)
-    add_convert_flags(parser)
+    add_setting_flags(parser)
     parser.add_argument("--json", action="store_true")
     flags, rest = parser.parse_known_args(arguments)
     values = vars(flags)

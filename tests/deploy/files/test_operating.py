@@ -10,7 +10,9 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from pipelines.options import Parser, add_convert_flags, beam_options, config_of
+from pipelines.flags import add_setting_flags
+from pipelines.options import beam_options, config_of
+from pipelines.parser import Parser
 from pipelines.run_record import RunRecord
 from schemas.config import ConvertConfig
 from schemas.errors import RunError
@@ -26,7 +28,7 @@ def taken(arguments: list[str]) -> ConvertConfig:
     """Returns the settings of a command, whose every flag the program must know."""
     assert arguments[0] == "convert"
     parser = Parser(allow_abbrev=False)
-    add_convert_flags(parser)
+    add_setting_flags(parser)
     parser.add_argument("--json", action="store_true")
     flags, rest = parser.parse_known_args(arguments[1:])
     beam_options(rest)

@@ -100,11 +100,13 @@ def index_lines(table: pa.Table) -> bytes:
 
 def class_of(values: tuple[FeatureValue, ...], resolved: ResolvedSchema) -> Any:
     """Returns the text of a record's first class feature; None for a schema without one."""
-    for (name, feature), value in zip(resolved.schema.features.items(), values, strict=True):
-        if feature.classes:
-            names = [resolved.class_name(name, label) for label in labels_of(value)]
-            return names if feature.shape == () else next(iter(names), None)
-    return None
+    schema = resolved.schema
+    if not schema.named_features:
+        return None
+    name = schema.named_features[0]
+    value = dict(zip(schema.features, values, strict=True))[name]
+    names = [resolved.class_name(name, label) for label in labels_of(value)]
+    return names if schema.features[name].shape == () else next(iter(names), None)
 
 
 def class_of_record(example: SerializedExample, resolved: ResolvedSchema) -> Any:

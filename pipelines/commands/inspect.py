@@ -1,0 +1,18 @@
+"""`recordmill inspect`: shows records."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+from rich.console import Console
+
+from pipelines.inspect.command import inspect
+from transforms.stores.options import use_store_flags
+
+
+def run(flags: argparse.Namespace, rest: Sequence[str]) -> int:
+    """Shows records."""
+    use_store_flags(vars(flags))
+    inspect(Console(), flags)
+    return 0

@@ -1,0 +1,44 @@
+"""How a command starts: at once where it has nothing to load, and quietly when it is given up."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end.command import ROOT
+
+LOADS = [sys.executable, "-X", "importtime", "-m", "pipelines"]
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        ("--version", 0),
+        ("--help", 0),
+        ("convert --help", 0),
+        ("convert --input rows.csv", 2),
+        ("convrt", 2),
+    ],
+)
+def test_what_needs_neither_beam_nor_tensorflow_loads_neither(words: str, code: int) -> None:
+    ended = subprocess.run([*LOADS, *words.split()], capture_output=True, text=True, cwd=ROOT)
+    assert ended.returncode == code, ended.stderr[-500:]
+    loaded = {line.rpartition("|")[2].strip() for line in ended.stderr.splitlines()}
+    assert "pipelines.command_line" in loaded
+    assert not {"apache_beam", "tensorflow", "pipelines.convert"} & loaded
+
+
+@pytest.mark.parametrize("words", ["verify .", "convert --input a.csv --output out --name n"])
+def test_ctrl_c_while_it_loads_is_one_line(words: str, tmp_path: Path) -> None:
+    command = [*LOADS, *words.split()]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=ROOT) as begun:
+        assert begun.stderr is not None
+        lines = iter(begun.stderr)
+        assert any("apache_beam.utils" in line for line in lines)
+        begun.send_signal(signal.SIGINT)
+        said = [line for line in lines if not line.startswith("import time:")]
+    assert (begun.returncode, said) == (130, ["recordmill: interrupted by SIGINT\n"])
