@@ -32,7 +32,7 @@ from transforms.tensorflow_reader import (
     UnevenSequenceError,
     parse_batch,
     record_batches,
-    tensorflow,
+    tensorflow_in_threads,
 )
 
 
@@ -90,7 +90,7 @@ def _read(
     path: str, of_file: Digests, shard: ShardFiles, resolved: ResolvedSchema, decode: bool
 ) -> tuple[_Contents, list[Problem]]:
     """Parses every record; the first that is broken ends the reading, and is located."""
-    tf = tensorflow()
+    tf = tensorflow_in_threads()
     contents = _Contents(classes={name: Counter() for name in resolved.schema.class_features})
     contents.frames = [] if resolved.schema.sequence else None
     why = "TensorFlow ends before the file does"  # it takes some bytes at the end for none

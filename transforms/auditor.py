@@ -25,7 +25,7 @@ from schemas.plan import ResolvedSchema
 from transforms.audit import audit_shard
 from transforms.cores import num_cores
 from transforms.shard_file import ShardFiles
-from transforms.tensorflow_reader import tensorflow
+from transforms.tensorflow_reader import tensorflow, tensorflow_in_threads
 
 _auditors: dict[int, Auditor] = {}
 """By the process that began it: a fork has none."""
@@ -126,7 +126,7 @@ def _told(code: int) -> str:
 def serve(descriptors: list[int]) -> None:
     """Audits what comes through connections, until they are closed at the other end."""
     gc.disable()  # what is imported stays: to look through it, again and again, takes time
-    tensorflow()
+    tensorflow_in_threads()
     gc.freeze()
     gc.enable()
     threads = [threading.Thread(target=_answer, args=(Connection(fd),)) for fd in descriptors]

@@ -21,6 +21,10 @@ from transforms.functional.records.framing import FrameError, read_frames
 from transforms.shard_file import DAMAGED_GZIP, compression_of, uncompressed
 
 _IMPORTING = threading.Lock()
+_USING = threading.Lock()
+_used_in: set[int] = set()
+"""Processes: one that is forked shares no more than the import."""
+
 _BATCH_BYTES = 2 * 2**20
 _BUFFER_BYTES = 2**18
 _MAX_BATCH = 1024
@@ -36,6 +40,32 @@ def tensorflow() -> Any:
             with _no_stderr():
                 importlib.import_module("tensorflow")
     return sys.modules["tensorflow"]
+
+
+def tensorflow_in_threads() -> Any:
+    """Returns TensorFlow, used once.
+
+    What checks a call's arguments lets another thread in, which overwrites them, when it meets a
+    type for the first time (`PythonAPIDispatcher::Dispatch` of TensorFlow 2.21): a crash in some
+    of a hundred runs whose threads begin together.
+    """
+    tf = tensorflow()
+    with _USING:
+        if os.getpid() not in _used_in:
+            _use_once(tf)
+            _used_in.add(os.getpid())
+    return tf
+
+
+def _use_once(tf: Any) -> None:
+    """Gives it every type of argument that it is given below."""
+    for _ in record_batches(os.devnull):
+        pass
+    nothing = tf.constant([b""])
+    tf.strings.length(nothing)
+    spec = {"": tf.io.FixedLenFeature([], tf.int64, 0)}
+    tf.io.parse_example(nothing, spec)
+    tf.io.parse_sequence_example(nothing, None, {"": tf.io.VarLenFeature(tf.string)})
 
 
 @contextmanager

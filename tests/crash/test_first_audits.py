@@ -1,0 +1,54 @@
+"""First audits that begin at once, in threads: TensorFlow alone is not safe for that."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import tensorflow as tf
+
+from tests.beam.direct import example
+from tests.images import png
+
+ROOT = Path(__file__).parents[2]
+PROCESSES = 100
+
+AUDITS = """
+import os, sys, threading
+from tests.beam.direct import RESOLVED
+from transforms.audit import audit_shard
+from transforms.shard_file import ShardFiles
+from transforms.tensorflow_reader import tensorflow
+
+tensorflow()
+sys.setswitchinterval(1e-5)
+begin = threading.Barrier(4)
+
+def audit():
+    begin.wait()
+    audit_shard(ShardFiles(sys.argv[1], "train", 0, "birds", ""), RESOLVED, "decode")
+
+ended = []
+for _ in range(int(sys.argv[2])):
+    child = os.fork()
+    if not child:
+        threads = [threading.Thread(target=audit) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        os._exit(0)
+    ended.append(os.waitpid(child, 0)[1])
+print(ended.count(0))
+"""
+"""Each child has TensorFlow imported, and not yet used."""
+
+
+def test_none_of_many_processes_dies(tmp_path: Path) -> None:
+    """Of those that audit without having used TensorFlow before, some die."""
+    with tf.io.TFRecordWriter(str(tmp_path / "birds")) as writer:
+        writer.write(example("0.png", png()))
+    command = [sys.executable, "-c", AUDITS, str(tmp_path), str(PROCESSES)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
+    assert done.stdout.split() == [str(PROCESSES)]
