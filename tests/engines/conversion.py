@@ -90,9 +90,11 @@ def convert(output: Path, *flags: str) -> Ended:
 
 def assert_the_same(dataset: Path, expected: Path) -> None:
     """Asserts that a dataset is another, to the byte, with no file more."""
-    assert readers.content(dataset) == readers.content(expected)
+    found, wanted = readers.content(dataset), readers.content(expected)
+    different = [name for name in wanted if found.get(name) != wanted[name]]
+    assert not different, different
     names = [{str(path.relative_to(d)) for path in d.rglob("*")} for d in (dataset, expected)]
-    assert names[0] == names[1]
+    assert names[0] == names[1], names[0] ^ names[1]
 
 
 def shard_digest(dataset: Path) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -30,6 +31,9 @@ def kill_executor(engine: Engine) -> None:
 def kill_worker(engine: Engine) -> None:
     engine.child("workers", "forkserver").kill()
 
+
+TRACEBACK = re.compile(r'File ".*(pipelines|transforms|apache_beam)/')
+"""One of the command's; Python itself prints one for a child that dies while it is started."""
 
 FAULTS: dict[str, tuple[str, bool, Callable[[Engine], None]]] = {
     "a task manager of Flink": ("flink-1.20", False, kill_task_manager),
@@ -61,8 +65,7 @@ def test_with_retries_the_dataset_is_the_same(
     with pause.until_it_is_read(conversion):
         assert list(conversion.dataset.parent.rglob("*.tfrecord"))  # written, and not in its place
         FAULTS[fault][2](engine)
-    with pause.over():
-        ended = conversion.wait()
+    ended = conversion.wait()
     assert ended.code == 0, ended.told
     assert_the_same(ended.dataset, expected)
 
@@ -78,8 +81,7 @@ def test_without_retries_nothing_is_published(
         with pause.until_it_is_read(conversion):
             kill_worker(engine)
         assert_not_published(conversion.wait(), "the engine failed: ")
-        with pause.over():
-            again = convert(tmp_path / "out", *flags)
+        again = convert(tmp_path / "out", *flags)
         assert_the_same(again.dataset, expected)
     finally:
         engine.stop()
@@ -103,10 +105,9 @@ def test_a_killed_driver_leaves_nothing_that_is_not_proven(
         conversion = begin("--input", str(table), *engine.start())
         with pause.until_it_is_read(conversion):
             psutil.Process(conversion.pid).kill()
-        with pause.over():
-            end = time.monotonic() + 120
-            while running_on_flink(engine.port) and time.monotonic() < end:
-                time.sleep(0.5)
+        end = time.monotonic() + 120
+        while running_on_flink(engine.port) and time.monotonic() < end:
+            time.sleep(0.5)
         conversion.kill()
     finally:
         engine.stop()
@@ -122,7 +123,7 @@ def assert_not_published(ended: Ended, why: str) -> None:
     """Asserts that a conversion failed, says why in a few words, and published nothing."""
     assert ended.code == 1, ended.told
     assert why in ended.told
-    assert "Traceback" not in ended.told
+    assert not TRACEBACK.search(ended.told), ended.told
     assert not (ended.dataset / "_SUCCESS").exists()
     assert not (ended.dataset / "dataset_info.json").exists()
     assert recordmill("verify", ended.dataset).code == 3

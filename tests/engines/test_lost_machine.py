@@ -28,8 +28,7 @@ def test_what_comes_back_late_changes_nothing(
             engine.start()  # ends when Flink knows of no other task manager than the new one
             assert worker.is_running()
             lost.resume()
-        with pause.over():
-            ended = conversion.wait()
+        ended = conversion.wait()
         lost.kill()
         lost.wait(SECONDS)
     finally:
