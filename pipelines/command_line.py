@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 
+from pipelines.allocators import use_frugal_allocators
 from pipelines.logs import use_log_flags
 from pipelines.parser import COMMANDS, command_parser, program
 from schemas.errors import RunError
@@ -26,6 +27,7 @@ def main(argv: Sequence[str] | None = None, loaded: Callable[[], None] = lambda:
         loaded: is called when all code is loaded.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
+    use_frugal_allocators()
     try:
         parser = program([word for word in arguments if word in COMMANDS][:1])
         flags, rest = parser.parse_known_args(arguments)

@@ -16,7 +16,7 @@ from schemas.errors import UsageError
 from schemas.features import Schema
 from schemas.manifest import Manifest, ShardEntry
 from schemas.plan import ResolvedSchema
-from transforms import auditor
+from transforms import audit_apart
 from transforms.compare_contents import shard_tally
 from transforms.cores import num_cores
 from transforms.files import exists, files_below, open_binary
@@ -69,7 +69,7 @@ def verify_files(paths: Sequence[str], schema: Schema, verify: Verify) -> tuple[
     for path in paths:
         folder, _, file = path.rpartition("/")
         try:
-            audit = auditor.audit(
+            audit = audit_apart.audit(
                 ShardFiles(folder or ".", "", 0, file, ""), ResolvedSchema(schema), verify
             )
         except OSError as error:
@@ -203,7 +203,7 @@ def _check_shard(
         if not exists(layout.join(files.directory, name)):
             yield Problem(name, "is missing")
             return
-    audit = auditor.audit(files, resolved, verify)
+    audit = audit_apart.audit(files, resolved, verify)
     if audit.index_sha256 != expected.index_sha256:
         yield Problem(files.records, "is not the file that was published: its sha256 differs")
     if audit.sha256 != expected.sha256:

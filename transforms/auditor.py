@@ -6,26 +6,27 @@ interpreter's lock with the writing nor, if TensorFlow dies of a file, its end.
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
+from typing import TYPE_CHECKING
 
-from schemas.config import Verify
-from schemas.dataset_info import ShardAudit
 from schemas.errors import RunError
-from schemas.plan import ResolvedSchema
-from transforms.audit import audit_shard
 from transforms.cores import num_cores
-from transforms.shard_file import ShardFiles
-from transforms.tensorflow_reader import tensorflow, tensorflow_in_threads
+
+if TYPE_CHECKING:  # it is begun before anything is loaded
+    from schemas.config import Verify
+    from schemas.dataset_info import ShardAudit
+    from schemas.plan import ResolvedSchema
+    from transforms.shard_file import ShardFiles
+
+_SERVES = "transforms.audit_apart"
 
 _auditors: dict[int, Auditor] = {}
 """By the process that began it: a fork has none."""
@@ -49,20 +50,9 @@ def audits_apart() -> Iterator[None]:
         auditor.end()
 
 
-def prepare() -> None:
-    """Imports TensorFlow, unless another process has done so for this one."""
-    if os.getpid() not in _auditors:
-        tensorflow()
-
-
-def audit(shard: ShardFiles, resolved: ResolvedSchema, verify: Verify) -> ShardAudit:
-    """Returns what `audit_shard` does, here or apart; the arguments and what is raised are its own.
-
-    Raises:
-        RunError: if the process apart has died.
-    """
-    auditor = _auditors.get(os.getpid())
-    return (auditor.audit if auditor else audit_shard)(shard, resolved, verify)
+def begun() -> Auditor | None:
+    """Returns the one that works for this process, if there is one."""
+    return _auditors.get(os.getpid())
 
 
 class Auditor:
@@ -76,7 +66,7 @@ class Auditor:
         """Starts it, with a connection for each audit that may be under way."""
         pairs = [Pipe() for _ in range(at_once)]
         theirs = [there.fileno() for _, there in pairs]
-        code = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import serve; serve"
+        code = f"import sys; sys.path[:] = {sys.path!r}; from {_SERVES} import serve; serve"
         self._process = subprocess.Popen(  # noqa: S603 - this very interpreter
             [sys.executable, "-c", f"{code}({theirs!r})"],
             stdin=subprocess.DEVNULL,
@@ -121,32 +111,3 @@ class Auditor:
 def _told(code: int) -> str:
     """Returns how a process ended, in words."""
     return f"exit code {code}" if code >= 0 else signal.strsignal(-code) or f"signal {-code}"
-
-
-def serve(descriptors: list[int]) -> None:
-    """Audits what comes through connections, until they are closed at the other end."""
-    gc.disable()  # what is imported stays: to look through it, again and again, takes time
-    tensorflow_in_threads()
-    gc.freeze()
-    gc.enable()
-    threads = [threading.Thread(target=_answer, args=(Connection(fd),)) for fd in descriptors]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    os._exit(0)  # nothing here to be put in order
-
-
-def _answer(connection: Connection) -> None:
-    while True:
-        try:
-            asked = connection.recv()
-        except EOFError:
-            return
-        try:
-            answer: ShardAudit | Exception = audit_shard(*asked)
-        except OSError as error:
-            answer = error
-        except Exception as error:  # noqa: BLE001 - it is raised where it was asked; may not pickle
-            answer = RuntimeError(f"{type(error).__name__}: {error}")
-        connection.send(answer)

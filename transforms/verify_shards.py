@@ -16,7 +16,7 @@ from schemas import layout
 from schemas.config import ConvertConfig, Verify
 from schemas.dataset_info import ShardAudit, ShardInfo
 from schemas.plan import Plan, ResolvedSchema
-from transforms import auditor
+from transforms import audit_apart
 from transforms.build_examples import new_executor
 from transforms.progress import advance
 from transforms.shard_file import ShardFiles
@@ -54,7 +54,7 @@ class _Audit(beam.DoFn):
         self._shared = Shared()
 
     def setup(self) -> None:
-        auditor.prepare()
+        audit_apart.prepare()
         self._executor = self._shared.acquire(new_executor)
 
     def start_bundle(self) -> None:
@@ -78,6 +78,6 @@ class _Audit(beam.DoFn):
 
 
 def _audited(files: ShardFiles, resolved: ResolvedSchema, verify: Verify) -> ShardAudit:
-    found = auditor.audit(files, resolved, verify)
+    found = audit_apart.audit(files, resolved, verify)
     advance("verified", found.rows)
     return found

@@ -10,8 +10,8 @@ from contextlib import redirect_stdout
 from pathlib import Path
 
 from benchmarks.contestant import Outcome, main
-from benchmarks.shuffle import metered_shuffle
 from pipelines import command_line
+from pipelines.allocators import use_frugal_allocators
 
 
 def convert(table: Path, output: Path) -> Outcome:
@@ -21,6 +21,9 @@ def convert(table: Path, output: Path) -> Outcome:
 
 def run_command(table: Path, output: Path, *flags: str) -> Outcome:
     """Runs `recordmill convert` as a user does; ends this process if that fails."""
+    use_frugal_allocators()
+    from benchmarks.shuffle import metered_shuffle  # which loads Beam, and Arrow with it
+
     arguments = {
         "--input": str(table),
         "--output": str(output),

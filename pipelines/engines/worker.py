@@ -37,6 +37,8 @@ from apache_beam.portability.api import (
 )
 from google.protobuf import json_format, text_format
 
+from pipelines.allocators import use_frugal_allocators
+
 _HARNESS = "apache_beam.runners.worker.sdk_worker_main"
 _PROVISION_SECONDS = 60
 _STOP_SECONDS = 5
@@ -51,6 +53,7 @@ _CONTRACT = (
 def main(argv: Sequence[str] | None = None) -> int:
     """Serves a pool of workers until it is told to stop, or becomes one worker."""
     flags = _parser().parse_known_args(argv)[0]
+    use_frugal_allocators()
     if flags.pool is None:
         work(flags)
     else:

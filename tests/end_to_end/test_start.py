@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import pytest
 
 from tests.end_to_end.command import ROOT
 
+NAMES = {"ARROW_DEFAULT_MEMORY_POOL", "MALLOC_ARENA_MAX"}
 LOADS = [sys.executable, "-X", "importtime", "-m", "pipelines"]
 
 
@@ -42,3 +44,29 @@ def test_ctrl_c_while_it_loads_is_one_line(words: str, tmp_path: Path) -> None:
         begun.send_signal(signal.SIGINT)
         said = [line for line in lines if not line.startswith("import time:")]
     assert (begun.returncode, said) == (130, ["recordmill: interrupted by SIGINT\n"])
+
+
+RUNS = """
+import os, sys
+from pipelines.command_line import main
+main(sys.argv[1:])
+import pyarrow
+print(pyarrow.default_memory_pool().backend_name, os.environ["MALLOC_ARENA_MAX"])
+"""
+
+
+@pytest.mark.parametrize(
+    ("said", "has"),
+    [
+        ({}, "system 2"),
+        ({"ARROW_DEFAULT_MEMORY_POOL": "mimalloc", "MALLOC_ARENA_MAX": "1"}, "mimalloc 1"),
+    ],
+    ids=["unless told otherwise", "told otherwise"],
+)
+def test_allocators_give_memory_back(said: dict[str, str], has: str, tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("id,label\na,0\nb,1\n")
+    words = f"convert --input {tmp_path}/rows.csv --output {tmp_path}/out --name n --schema tabular"
+    environment = {name: value for name, value in os.environ.items() if name not in NAMES} | said
+    command = [sys.executable, "-c", RUNS, *words.split()]
+    ended = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment)
+    assert ended.stdout.splitlines()[-1] == has, ended.stderr[-500:]
