@@ -1,11 +1,11 @@
-"""Allocators that give memory back: of what a process and its children use when they begin."""
+"""Allocators that give memory back, in this process and its children."""
 
 from __future__ import annotations
 
 import os
 
 _FRUGAL = {
-    "ARROW_DEFAULT_MEMORY_POOL": "system",  # its own keep 50 MB of 100,000 rows' index
+    "ARROW_DEFAULT_MEMORY_POOL": "system",  # its own keeps 50 MB of 100,000 rows' index
     "MALLOC_ARENA_MAX": "2",  # for children: one arena for each of TensorFlow's threads keeps 30
 }
 
