@@ -8,7 +8,7 @@ from schemas.layout import is_web
 
 _URL = re.compile(r"https?://[^\s'\"<>]*[^\s'\"<>:;,.]", re.IGNORECASE)
 _USERINFO = re.compile(r"(?i)^(https?://)[^/?#]*@")
-_QUERY_VALUE = re.compile(r"([?&;][^=&;#]*=)[^&;#]+")
+_QUERY_SEPARATOR = re.compile(r"([&;])")
 _FRAGMENT = re.compile(r"#.*$", re.DOTALL)
 
 
@@ -25,7 +25,13 @@ def masked_url(url: str) -> str:
     address, mark, query = _FRAGMENT.sub("", _USERINFO.sub(r"\1***@", url)).partition("?")
     if mark and "=" not in query:
         return f"{address}?***"
-    return address + _QUERY_VALUE.sub(r"\1***", mark + query)
+    return address + mark + "".join(map(_masked_field, _QUERY_SEPARATOR.split(query)))
+
+
+def _masked_field(field: str) -> str:
+    """Returns a query's `name=value` with its value masked, or a separator as it is."""
+    name, equals, value = field.partition("=")
+    return f"{name}=***" if value else name + equals
 
 
 def masked_source(source: str) -> str:

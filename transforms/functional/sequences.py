@@ -23,7 +23,7 @@ from transforms.functional.records.sequence_examples import build_sequence
 MAX_BYTES = 2**31 - 2**20
 """Of a sequence's frames: a protobuf message holds 2 GiB, with the context and all keys."""
 
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d{1,4})?", re.ASCII | re.IGNORECASE)
+_NUMBER = re.compile(r"[+-]?(\d+(?:\.\d*)?|\.\d+)(e[+-]?\d{1,4})?", re.ASCII | re.IGNORECASE)
 _DIGITS = re.compile(r"(\d+)", re.ASCII)
 
 Position: TypeAlias = Any

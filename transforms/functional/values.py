@@ -21,7 +21,7 @@ FLOAT32_MAX = 3.4028235677973366e38
 
 _INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
 _NUMBER = re.compile(
-    r"[+-]?(?:\d+\.?\d*(?:e[+-]?\d+)?|\.\d+(?:e[+-]?\d+)?|inf(?:inity)?|nan)",
+    r"[+-]?(?:\d+(?:\.\d*)?(?:e[+-]?\d+)?|\.\d+(?:e[+-]?\d+)?|inf(?:inity)?|nan)",
     re.ASCII | re.IGNORECASE,
 )
 _BOOLEANS = {"true": 1, "false": 0}
