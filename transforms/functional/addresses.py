@@ -2,21 +2,43 @@
 
 from __future__ import annotations
 
-from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 
-_NAT64 = IPv6Network("64:ff9b::/96")
-_REFUSED = tuple(
-    ip_network(network)
+# IANA's special-purpose registries, written out: Pythons differ on them.
+_SPECIAL_IPV4 = tuple(
+    IPv4Network(network)
     for network in (
-        "168.63.129.16/32",  # Azure's own services for its virtual machines; looks public
-        "192.0.0.0/24",  # protocols' own, and Oracle's metadata; Pythons differ on it, and on:
-        "192.88.99.0/24",
+        "0.0.0.0/8",
+        "10.0.0.0/8",
         "100.64.0.0/10",
-        "64:ff9b:1::/48",
-        "2001::/23",  # Teredo among them
-        "2002::/16",  # 6to4, given up for good by RFC 7526
+        "127.0.0.0/8",
+        "168.63.129.16/32",  # Azure's own services for its virtual machines; looks public
+        "169.254.0.0/16",
+        "172.16.0.0/12",
+        "192.0.0.0/24",  # protocols' own, and Oracle's metadata
+        "192.0.2.0/24",
+        "192.88.99.0/24",
+        "192.168.0.0/16",
+        "198.18.0.0/15",
+        "198.51.100.0/24",
+        "203.0.113.0/24",
+        "224.0.0.0/4",  # multicast
+        "240.0.0.0/4",  # reserved, and the broadcast address
     )
 )
+_GLOBAL_UNICAST = IPv6Network("2000::/3")
+"""All that is public today; site-local, discard-only and SRv6 addresses are outside of it."""
+
+_SPECIAL_IPV6 = tuple(
+    IPv6Network(network)
+    for network in (
+        "2001::/23",  # Teredo among them
+        "2001:db8::/32",
+        "2002::/16",  # 6to4, given up for good by RFC 7526
+        "3fff::/20",  # documentation, RFC 9637
+    )
+)
+_NAT64 = IPv6Network("64:ff9b::/96")
 
 
 def is_public(text: str) -> bool:
@@ -29,18 +51,16 @@ def is_public(text: str) -> bool:
     [True, False, False, False]
     """
     address = ip_address(text.partition("%")[0])
-    inner = _embedded(address) if isinstance(address, IPv6Address) else None
-    if inner is not None:
-        return is_public(str(inner))
-    if address.is_multicast or address.is_reserved or address.is_unspecified:
-        return False
-    return address.is_global and not any(address in network for network in _REFUSED)
+    if isinstance(address, IPv6Address):
+        address = _embedded(address) or address
+    if isinstance(address, IPv4Address):
+        return not any(address in network for network in _SPECIAL_IPV4)
+    special = any(address in network for network in _SPECIAL_IPV6)
+    return address in _GLOBAL_UNICAST and not special
 
 
 def _embedded(address: IPv6Address) -> IPv4Address | None:
     """Returns the IPv4 address that an IPv6 address stands for: mapped, or by NAT64."""
-    if address.ipv4_mapped:
-        return address.ipv4_mapped
-    if address in _NAT64 or int(address) >> 32 == 0:  # the latter: IPv4-compatible, long obsolete
+    if address in _NAT64:
         return IPv4Address(int(address) & 0xFFFFFFFF)
-    return None
+    return address.ipv4_mapped
