@@ -106,7 +106,7 @@ def _image(row: Row, column: str, image_root: str | None) -> bytes:
     if isinstance(value, bytes):
         return value
     if row.image is not None:
-        return read_bytes(*row.image)
+        return read_bytes(row.image.uri, row.image.start, row.image.stop)
     return read_bytes(resolve_path(str(value), row.file, image_root))
 
 

@@ -33,11 +33,6 @@ def is_url(path: str) -> bool:
     return bool(_URL.match(path))
 
 
-def is_staged(path: str) -> bool:
-    """Returns whether a file is one that a run makes for itself and deletes in the end."""
-    return f"/{STAGING}/" in path
-
-
 def is_web(path: str) -> bool:
     """Returns whether a path is a web address."""
     return path[:8].lower().startswith(("http://", "https://"))

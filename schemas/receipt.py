@@ -11,7 +11,13 @@ from schemas.records import ImageRef
 from schemas.rejects import Reason, Reject
 
 _PASSING = frozenset(
-    {Reason.READ_ERROR, Reason.TIMEOUT, Reason.DECODER_CRASH, Reason.TOO_MANY_PIXELS}
+    {
+        Reason.READ_ERROR,
+        Reason.TIMEOUT,
+        Reason.DECODER_CRASH,
+        Reason.TOO_MANY_PIXELS,
+        Reason.OUTSIDE_ROOT,  # where links lead is in no fingerprint
+    }
 )
 
 

@@ -6,8 +6,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
-from schemas.layout import is_staged
-
 FeatureValue: TypeAlias = int | float | bytes | list[int] | list[float] | list[bytes] | None
 """The value of one feature: None where an image has yet to give it, or for an empty list."""
 
@@ -23,11 +21,13 @@ class Location(NamedTuple):
         uri: the file.
         start: first byte of the image within the file, or None for the whole file.
         stop: the byte after its last.
+        staged: hash of the image's bytes, if the run itself has put them into the file; b"" if not.
     """
 
     uri: str
     start: int | None = None
     stop: int | None = None
+    staged: bytes = b""
 
 
 class Items(list[Any]):
@@ -63,6 +63,11 @@ class Row:
     def source(self) -> str:
         """File and line, as messages write them."""
         return source_of(self.file, self.line)
+
+    @property
+    def own_uri(self) -> str:
+        """Where people find the row's own image; "" if it has none, or the run has staged it."""
+        return self.image.uri if self.image and not self.image.staged else ""
 
 
 class Embedded(NamedTuple):
@@ -152,6 +157,7 @@ class ImageRef(NamedTuple):
         segments: what such a picture is to be drawn from: (class id, outline) of each object in
             the order of drawing; or None.
         frame: the fields of `FramePlace`, or None where a row makes a record by itself.
+        staged: as in `Location`.
     """
 
     key: str
@@ -167,6 +173,7 @@ class ImageRef(NamedTuple):
     mask_uri: str = ""
     segments: list[tuple[int, Any]] | None = None
     frame: tuple[str, str, str, str] | None = None
+    staged: bytes = b""
 
     @property
     def record_key(self) -> str:
@@ -181,7 +188,7 @@ class ImageRef(NamedTuple):
     @property
     def shown_uri(self) -> str:
         """Where people find the image: in the table, if its bytes are only staged at `uri`."""
-        return self.file if is_staged(self.uri) else self.uri
+        return self.file if self.staged else self.uri
 
 
 class StoredImage(NamedTuple):

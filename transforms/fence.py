@@ -10,7 +10,6 @@ import os
 from dataclasses import dataclass
 from functools import lru_cache
 
-from schemas.layout import is_staged
 from schemas.records import ImageRef
 from schemas.rejects import RecordError
 from transforms.files import is_local
@@ -32,7 +31,8 @@ class Fence:
     def refusal(self, ref: ImageRef) -> RecordError | None:
         """Returns why a reference's image or mask is not to be read, or None."""
         try:
-            self.check(ref.uri)
+            if not ref.staged:
+                self.check(ref.uri)
             self.check(ref.mask_uri)
         except RecordError as error:
             return error
@@ -45,7 +45,7 @@ class Fence:
             RecordError: outside_root.
         """
         root = self.root
-        if root is None or not path or is_staged(path):
+        if root is None or not path:
             return
         if not (is_local(path) and is_local(root)):
             check_address(path, root)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import apache_beam as beam
 from apache_beam.pvalue import PCollection, TaggedOutput
 
-from schemas.layout import is_staged
 from schemas.records import Row
 from schemas.rejects import RecordError, Reject
 from transforms import coders  # noqa: F401 - registers how rows are encoded
@@ -71,8 +70,7 @@ def _keyed(row: Row, column: str) -> Iterator[Keyed | TaggedOutput]:
     try:
         yield join_key(row, column), row
     except RecordError as error:
-        uri = row.image.uri if row.image and not is_staged(row.image.uri) else ""
-        yield rejected(Reject("", uri, row.source, error.reason, error.detail))
+        yield rejected(Reject("", row.own_uri, row.source, error.reason, error.detail))
 
 
 def _same(keyed: Keyed) -> Keyed:

@@ -75,7 +75,7 @@ class ReadRows(beam.PTransform):
 def read_part(part: TablePart, wanted: Wanted, staging: str) -> Iterator[Row | Reject | Aside]:
     """Yields the rows of one part of a source, those that cannot be read as rejects."""
     rows = FORMATS[part.file.format].read(part, replace(wanted, pixels=bool(staging)))
-    return staged(rows, staging_file(staging, part))
+    return staged(rows, staging_file(staging))
 
 
 def _parts_tagged(file: TableFile) -> Iterator[TablePart | TaggedOutput]:

@@ -1,4 +1,8 @@
-"""Gives embedded images an address: a staging file that their bytes are put into, once."""
+"""Gives embedded images an address: a staging file that their bytes are put into, once.
+
+The address comes with a hash of the bytes. It says what a reference stands for from the moment they
+were read: when the image is decoded, hours later, its table may be another.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +19,9 @@ from apache_beam.io.filesystems import FileSystems
 from schemas import layout
 from schemas.records import Aside, Embedded, Location, Row
 from schemas.rejects import Reject
-from schemas.tables import TablePart
 from transforms.files import is_local
+
+_HASH_BYTES = 16
 
 
 def staged(
@@ -24,12 +29,11 @@ def staged(
 ) -> Iterator[Row | Reject | Aside]:
     """Yields rows whose images all have addresses; one image in memory, no more.
 
-    The file has its name once the last row was yielded; a part that is read again writes the same
-    bytes under the same name, so that retries do no harm.
+    The file is whole once the last row was yielded.
 
     Args:
         rows: what a reader yields.
-        path: the staging file; not made if no image is embedded.
+        path: a staging file of this attempt's own; not made if no image is embedded.
     """
     blob: _Blob | None = None
     try:
@@ -47,11 +51,12 @@ def staged(
             blob.abandon()
 
 
-def staging_file(directory: str, part: TablePart) -> str:
-    """Returns where the images of one part are staged, the same for each attempt."""
-    name = repr((part.file.path, part.file.format, part.row_group, part.names))
-    digest = hashlib.sha256(name.encode("utf-8", "surrogateescape")).hexdigest()
-    return layout.join(directory, layout.STAGING, f"{digest[:32]}.images")
+def staging_file(directory: str) -> str:
+    """Returns where to stage the images of one part, another file for each attempt to read it.
+
+    A second attempt may find another table than the first, which may still be writing.
+    """
+    return layout.join(directory, layout.STAGING, f"{uuid.uuid4().hex}.images")
 
 
 class _Blob:
@@ -60,10 +65,9 @@ class _Blob:
     def __init__(self, path: str) -> None:
         self._path = path
         self._size = 0
-        self._partial = f"{path}.{uuid.uuid4().hex}.partial" if is_local(path) else path
         if is_local(path):
             os.makedirs(os.path.dirname(path), exist_ok=True)
-            self._stream: BinaryIO = open(self._partial, "wb")  # noqa: SIM115 - closed at the end
+            self._stream: BinaryIO = open(path, "wb")  # noqa: SIM115 - closed at the end
         else:  # an object is there once it is closed, and not before
             mode = CompressionTypes.UNCOMPRESSED
             self._stream = cast("BinaryIO", FileSystems.create(path, compression_type=mode))
@@ -71,14 +75,13 @@ class _Blob:
     def add(self, data: bytes) -> Location:
         start, self._size = self._size, self._size + len(data)
         self._stream.write(data)
-        return Location(self._path, start, self._size)
+        content = hashlib.sha256(data).digest()[:_HASH_BYTES]
+        return Location(self._path, start, self._size, staged=content)
 
     def commit(self) -> None:
         self._stream.close()
-        if self._partial != self._path:
-            os.replace(self._partial, self._path)
 
     def abandon(self) -> None:
-        if self._partial != self._path:
+        if is_local(self._path):
             self._stream.close()
-            os.unlink(self._partial)
+            os.unlink(self._path)

@@ -1,9 +1,11 @@
 """What stands for the content of a file where reading it would cost too much.
 
-Of a file on this machine its size and the times at which its content (mtime) and its entry (ctime)
-were last changed, in nanoseconds: ctime cannot be set, so that a file with a date made to look old
-is seen, too. Of an object its size and its ETag, which come with its bytes. Files of the web and of
-HDFS have none.
+Of a file on this machine its size, its inode and the times at which its content (mtime) and its
+entry (ctime) were last changed, in nanoseconds: ctime cannot be set, so that a file with a date
+made to look old is seen, too, and two files that were written within one tick of a coarse clock
+have inodes of their own. Not its device: that has another number after a restart or in another
+container. Of an object its size and its ETag, which come with its bytes. Files of the web and of
+HDFS have none. Images that a run stages need none: their references have the hash of their bytes.
 """
 
 from __future__ import annotations
@@ -11,60 +13,65 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import chain
 
-from schemas.layout import is_staged
 from schemas.records import ImageRef
+from schemas.rejects import RecordError
+from transforms.fence import Fence
 from transforms.files import ABSENT, Stamps, is_local, stamp
 
 _THREADS = 64
 
 
-def stamps_of(refs: Iterable[ImageRef]) -> list[str] | None:
-    """Returns the stamp of each reference's image; None if one cannot be had.
+def take_stamps(refs: Iterable[ImageRef], fence: Fence, remote: bool) -> Stamps:
+    """Returns the stamps of the files that references are read from; to be taken before they are.
 
-    To be taken before the images are read: one that changes later has another stamp when it is
-    looked at again.
+    A file that changes later has another stamp when it is looked at again.
+
+    Args:
+        refs: the references.
+        fence: what is outside of it is not looked at, and has no stamp.
+        remote: whether stores are asked, at a request a file; otherwise only this machine is.
     """
-    files = [_files_of(ref) for ref in refs]
-    different = list(dict.fromkeys(chain.from_iterable(files)))
-    if all(map(is_local, different)):
-        stamps = list(map(_local_stamp, different))
-    else:
+    files = dict.fromkeys(chain.from_iterable(map(_files_of, refs)))
+    here = [uri for uri in files if is_local(uri)]
+    stamps: Stamps = {uri: _stamp_of(uri, fence) for uri in here}
+    if remote and len(here) < len(files):
+        there = [uri for uri in files if not is_local(uri)]
         with ThreadPoolExecutor(_THREADS) as executor:
-            stamps = list(executor.map(stamp_of, different))
-    known = {uri: stamp for uri, stamp in zip(different, stamps, strict=True) if stamp is not None}
-    if len(known) < len(different):
-        return None
-    return ["\n".join(known[uri] for uri in uris) for uris in files]
+            found = executor.map(partial(_stamp_of, fence=fence), there)
+            stamps.update(zip(there, found, strict=True))
+    return stamps
 
 
-def stamps_seen(refs: Iterable[ImageRef], seen: Stamps) -> list[str] | None:
-    """Returns the stamp of each reference's image, as they were when they were read.
+def stamps_of(refs: Iterable[ImageRef], taken: Stamps) -> list[str] | None:
+    """Returns the stamp of each reference's image and mask; None if one has none.
 
-    None if one was not read, or not from where files have stamps.
+    Args:
+        refs: the references.
+        taken: the stamps of their files.
     """
-    known = dict(seen)
     stamps = []
     for ref in refs:
-        for uri in _files_of(ref):
-            if uri not in known:  # a table with images, say
-                known[uri] = stamp_of(uri) if uri == ref.file or is_local(uri) else None
-        found = [known[uri] for uri in _files_of(ref)]
-        if None in found:
+        found = [stamp for uri in _files_of(ref) if (stamp := taken.get(uri)) is not None]
+        if len(found) < len(_files_of(ref)):
             return None
-        stamps.append("\n".join(map(str, found)))
+        stamps.append("\n".join(found))
     return stamps
 
 
 def _files_of(ref: ImageRef) -> tuple[str, ...]:
-    """Returns what a reference is read from; of images that a run stages, their table."""
-    own = ref.file if is_staged(ref.uri) else ref.uri
-    return (own, ref.mask_uri) if ref.mask_uri else (own,)
+    """Returns the files that a reference is read from, without those that a run stages."""
+    image = () if ref.staged else (ref.uri,)
+    return (*image, ref.mask_uri) if ref.mask_uri else image
 
 
-def stamp_of(uri: str) -> str | None:
-    """Returns what stands for the content of a file; None if that cannot be had."""
+def _stamp_of(uri: str, fence: Fence) -> str | None:
+    try:
+        fence.check(uri)
+    except RecordError:
+        return None  # a link may lead elsewhere next time, and the file stay as it is
     return _local_stamp(uri) if is_local(uri) else stamp(uri)
 
 
@@ -77,4 +84,4 @@ def _local_stamp(path: str) -> str | None:
         return ABSENT
     except (OSError, ValueError):
         return None
-    return f"{state.st_size} {state.st_mtime_ns} {state.st_ctime_ns}"
+    return f"{state.st_size} {state.st_mtime_ns} {state.st_ctime_ns} {state.st_ino}"

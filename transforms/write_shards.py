@@ -40,7 +40,7 @@ from transforms.place_records import Placed, ShardId
 from transforms.progress import advance
 from transforms.shard_sinks import COMPRESSION, Sinks
 from transforms.shard_writer import ShardWriter, WrittenShard
-from transforms.stamps import stamps_of, stamps_seen
+from transforms.stamps import stamps_of, take_stamps
 from transforms.stores.beam import request
 
 
@@ -121,6 +121,7 @@ class _WriteShard(beam.DoFn):
         self._staging = staging
         self._config = config
         self._base = base
+        self._fence = Fence(config.fence)
         self._shared = Shared()
 
     def setup(self) -> None:
@@ -136,27 +137,22 @@ class _WriteShard(beam.DoFn):
         refs, repeated = arranged(placed, plan.resolved)
         for reject in repeated:
             yield rejected(replace(reject, split=shard[0]))
+        # A store is asked only where there is something to hold stamps to: else reading tells them.
+        has_past = self._base is not None or self._staging.has(*shard)
+        stamps = take_stamps(refs, self._fence, remote=has_past)
         mark_by = partial(_mark, settings, shard, refs, plan)
-        mark = mark_by(stamps_of(refs)) if self._may_be_there(shard, refs) else None
-        if mark is None:
-            yield from self._written(shard, refs, mark_by, plan)
-            return
-        receipt = self._staging.find(*shard, mark.fingerprint)
+        mark = mark_by(stamps)
+        receipt = self._staging.find(*shard, mark.fingerprint) if mark else None
         if receipt is not None:
             yield from self._taken(receipt, refs)
-        elif linked := self._linked(mark):
+        elif mark and (linked := self._linked(mark)):
             advance("written", linked.info.rows)
             yield linked
         else:
-            yield from self._written(shard, refs, lambda _: mark, plan)
-
-    def _may_be_there(self, shard: ShardId, refs: list[ImageRef]) -> bool:
-        """Returns whether to take the images' stamps before they are read.
-
-        A store is asked only where there is something to hold them to: else reading tells them.
-        """
-        local = all(is_local(ref.uri) and is_local(ref.mask_uri) for ref in refs)
-        return local or self._base is not None or self._staging.has(*shard)
+            seen = dict(stamps)
+            yield from self._written(
+                shard, refs, seen, lambda: mark if seen == stamps else mark_by(seen), plan
+            )
 
     def _linked(self, mark: ShardMark) -> WrittenShard | None:
         """Returns a shard of the base under another name; None if it is not what is wanted."""
@@ -181,18 +177,25 @@ class _WriteShard(beam.DoFn):
         self,
         shard: ShardId,
         refs: list[ImageRef],
-        mark_by: Callable[[list[str] | None], ShardMark | None],
+        seen: Stamps,
+        mark_of_read: Callable[[], ShardMark | None],
         plan: Plan,
     ) -> Iterator[WrittenShard | TaggedOutput]:
-        """Yields a shard that is written now; with its receipt, if it can be known again."""
+        """Yields a shard that is written now; with its receipt, if it can be known again.
+
+        Args:
+            shard: which one.
+            refs: its references.
+            seen: the stamps of their files; is told those that come with the bytes.
+            mark_of_read: returns what the shard was made from, once all of it was read.
+            plan: settles the schema.
+        """
         writer = ShardWriter(self._sinks, self._staging, plan, *shard)
-        seen: Stamps = {}
-        fence = Fence(self._config.fence)
-        built = build_records(refs, plan, self._config.decode, self._pools, seen, fence)
+        built = build_records(refs, plan, self._config.decode, self._pools, seen, self._fence)
         for reject in writer.write(built):
             yield rejected(reject)
         written = writer.close()
-        mark = mark_by(stamps_seen(refs, seen) if seen else None)
+        mark = mark_of_read()
         if mark is not None:
             info = replace(written.info, fingerprint=mark.without(writer.faults))
             written = written._replace(info=info)
@@ -219,8 +222,9 @@ class _WriteShard(beam.DoFn):
 
 
 def _mark(
-    settings: str, shard: ShardId, refs: list[ImageRef], plan: Plan, stamps: list[str] | None
+    settings: str, shard: ShardId, refs: list[ImageRef], plan: Plan, taken: Stamps
 ) -> ShardMark | None:
+    stamps = stamps_of(refs, taken)
     if stamps is None:
         return None
     return ShardMark(settings, *shard, list(zip(refs, stamps, strict=True)), plan.resolved)

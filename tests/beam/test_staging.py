@@ -1,15 +1,14 @@
-"""Embedded pictures get an address: once, whole, and the same after every retry."""
+"""Embedded images get an address: whole, with a hash of their bytes, never one of another try."""
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import pytest
 
-from schemas.layout import is_staged
 from schemas.records import Aside, Embedded, Location, Row
 from schemas.rejects import Reject
-from schemas.tables import TableFile, TablePart
 from transforms.staging import staged, staging_file
 
 PLAIN = Row({"image": "x.jpg"}, "t.parquet", 3)
@@ -21,13 +20,17 @@ def rows(*pictures: bytes) -> list[Row | Embedded | Reject | Aside]:
     return [*found, PLAIN, REJECT, Aside("x", 2)]
 
 
+def location(path: str, start: int, stop: int, data: bytes) -> Location:
+    return Location(path, start, stop, hashlib.sha256(data).digest()[:16])
+
+
 def test_every_picture_has_its_range_and_the_rest_passes(tmp_path: Path) -> None:
     path = str(tmp_path / "s" / "1.images")
     found = list(staged(iter(rows(b"first", b"", b"third")), path))
     assert found == [
-        Row({}, "t.parquet", 1, image=Location(path, 0, 5)),
-        Row({}, "t.parquet", 2, image=Location(path, 5, 5)),
-        Row({}, "t.parquet", 3, image=Location(path, 5, 10)),
+        Row({}, "t.parquet", 1, image=location(path, 0, 5, b"first")),
+        Row({}, "t.parquet", 2, image=location(path, 5, 5, b"")),
+        Row({}, "t.parquet", 3, image=location(path, 5, 10, b"third")),
         *(PLAIN, REJECT, Aside("x", 2)),
     ]
     assert Path(path).read_bytes() == b"firstthird"
@@ -39,15 +42,16 @@ def test_without_an_embedded_picture_no_file_is_made(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_retry_while_another_attempt_writes_gives_the_same_file(tmp_path: Path) -> None:
-    path = str(tmp_path / "1.images")
-    slow = staged(iter(rows(b"first", b"second")), path)
-    next(slow)
-    fast = list(staged(iter(rows(b"first", b"second")), path))
-    assert Path(path).read_bytes() == b"firstsecond"
-    assert list(slow) == fast[1:]
-    assert Path(path).read_bytes() == b"firstsecond"
-    assert [p.name for p in tmp_path.iterdir()] == ["1.images"]
+def test_an_attempt_that_ends_late_harms_no_other(tmp_path: Path) -> None:
+    """The table was replaced between the two, and both have images of the same lengths."""
+    slow = staged(iter(rows(b"old 1", b"old 2")), staging_file(str(tmp_path)))
+    found = {0: next(slow)}
+    fast = list(staged(iter(rows(b"new 1", b"new 2")), staging_file(str(tmp_path))))
+    found[1] = next(slow)
+    list(slow)
+    read = [Path(row.image.uri).read_bytes()[slice(*row.image[1:3])] for row in fast[:2]]
+    assert read == [b"new 1", b"new 2"]
+    assert all(found[i].image.staged != fast[i].image.staged for i in (0, 1))
 
 
 def test_an_attempt_that_fails_leaves_nothing(tmp_path: Path) -> None:
@@ -61,12 +65,3 @@ def test_an_attempt_that_fails_leaves_nothing(tmp_path: Path) -> None:
     next(abandoned)
     abandoned.close()
     assert list(tmp_path.iterdir()) == []
-
-
-def test_each_part_has_a_file_of_its_own_and_always_the_same() -> None:
-    file, other = TableFile("t.parquet", "parquet"), TableFile("u.parquet", "parquet")
-    parts = [TablePart(file, 0), TablePart(file, 1), TablePart(other, 0), TablePart(file)]
-    files = [staging_file("out/birds/1.0.0", part) for part in parts]
-    assert len(set(files)) == 4
-    assert files == [staging_file("out/birds/1.0.0", part) for part in parts]
-    assert all(is_staged(path) for path in files)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from schemas.config import SPLIT_NAME
 from schemas.features import Feature, Missing, Origin
-from schemas.layout import is_staged, is_url, is_web
+from schemas.layout import is_url, is_web
 from schemas.plan import ResolvedSchema
 from schemas.records import FeatureValue, ImageRef, Location, Row, source_of
 from schemas.rejects import Reason, RecordError, Reject
@@ -89,6 +89,7 @@ class Identity(NamedTuple):
         start: first byte of the image within the file, or None for the whole file.
         stop: the byte after its last.
         sequence: the key of the sequence that it is a frame of, or "".
+        staged: as in `Location`.
     """
 
     key: str
@@ -98,6 +99,7 @@ class Identity(NamedTuple):
     start: int | None = None
     stop: int | None = None
     sequence: str = ""
+    staged: bytes = b""
 
     @property
     def record(self) -> str:
@@ -123,6 +125,7 @@ def bind(row: Row, binding: Binding) -> ImageRef:
         split=identity.split,
         group=identity.group,
         frame=_frame(row, binding, identity.sequence) if identity.sequence else None,
+        staged=identity.staged,
     )
     if not binding.has_annotations:
         return ref
@@ -138,7 +141,8 @@ def identity_of(row: Row, binding: Binding) -> Identity:
     """
     path = _image_path(row, binding)
     image = _image(row, binding, path)
-    _confine(image.uri, binding)
+    if not image.staged:
+        _confine(image.uri, binding)
     return Identity(
         key=_key(row, binding, path),
         uri=image.uri,
@@ -147,6 +151,7 @@ def identity_of(row: Row, binding: Binding) -> Identity:
         start=image.start,
         stop=image.stop,
         sequence=_sequence(row, binding),
+        staged=image.staged,
     )
 
 
@@ -222,11 +227,12 @@ def refuse(row: Row, binding: Binding, error: RecordError) -> Reject:
     key = uri = ""
     try:
         path = _image_path(row, binding)
-        uri = _image(row, binding, path).uri
+        image = _image(row, binding, path)
+        uri = row.file if image.staged else image.uri
         key = _key(row, binding, path)
     except RecordError:
         pass  # the row is too broken to have a path or a key: `error` says so
-    return Reject(key, row.file if is_staged(uri) else uri, row.source, error.reason, error.detail)
+    return Reject(key, uri, row.source, error.reason, error.detail)
 
 
 def resolve_path(path: str, table: str, image_root: str | None) -> str:
@@ -252,7 +258,7 @@ def _mask_place(path: str, table: str, binding: Binding) -> str:
 
 
 def _confine(uri: str, binding: Binding) -> None:
-    if binding.fence is not None and uri and not is_staged(uri):
+    if binding.fence is not None and uri:
         check_address(uri, binding.fence)
 
 

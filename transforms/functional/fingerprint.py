@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from schemas.config import FORMAT_VERSION, ConvertConfig
-from schemas.layout import is_staged
 from schemas.plan import ResolvedSchema
 from schemas.receipt import ImageFault
 from schemas.records import ImageRef
@@ -82,9 +81,10 @@ class ShardMark:
         return [self._row(ref, stamp) for ref, stamp in self.refs]
 
     def _row(self, ref: ImageRef, stamp: str) -> bytes:
-        uri = ref.uri.rpartition("/")[2] if is_staged(ref.uri) else ref.uri
-        of_row = tuple(ref._replace(uri=uri, file="", line=0, split="", group=""))
-        text = repr((of_row, stamp, class_of(ref.values, self.resolved)))
+        of_row = ref._replace(file="", line=0, split="", group="")
+        if ref.staged:  # the same bytes lie elsewhere in each run
+            of_row = of_row._replace(uri="", start=None, stop=None)
+        text = repr((tuple(of_row), stamp, class_of(ref.values, self.resolved)))
         return text.encode("utf-8", "backslashreplace")
 
     def _digest(self, rows: Iterable[bytes]) -> str:

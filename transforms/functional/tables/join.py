@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from schemas.layout import is_staged
 from schemas.records import Items, Row
 from schemas.rejects import Reason, RecordError, Reject
 from transforms.functional.values import one_of, to_bytes
@@ -52,8 +51,11 @@ def joined(row: Row, labels: Sequence[Row]) -> Row:
 def unmatched(row: Row, key: str, column: str, image_column: str) -> Reject:
     """Returns the reject of a row without labels."""
     name = row.values.get(image_column)
-    uri = row.image.uri if row.image and not is_staged(row.image.uri) else ""
     detail = f"the labels have no row whose {column!r} is {key!r}"
     return Reject(
-        name if isinstance(name, str) else "", uri, row.source, Reason.UNMATCHED_JOIN, detail
+        name if isinstance(name, str) else "",
+        row.own_uri,
+        row.source,
+        Reason.UNMATCHED_JOIN,
+        detail,
     )

@@ -1,0 +1,231 @@
+"""Nothing stale: what a finished shard is known by changes whenever its images or masks do."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from schemas.plan import ResolvedSchema
+from schemas.presets import preset
+from schemas.receipt import ImageFault
+from schemas.records import Embedded, ImageRef, Row
+from schemas.rejects import Reason, RecordError
+from transforms import stamps
+from transforms.build_examples import fetch
+from transforms.fence import OPEN, Fence, _real_folder
+from transforms.functional.binding import Binding, bind
+from transforms.functional.fingerprint import ShardMark
+from transforms.staging import staged, staging_file
+from transforms.stamps import stamps_of, take_stamps
+
+RESOLVED = ResolvedSchema(preset("image_classification"), {"label": ("cat", "dog")})
+
+
+def ref(uri: str, **fields: Any) -> ImageRef:
+    return ImageRef("key", "t.csv", 2, uri, None, None, (None, b"key", 0), **fields)
+
+
+def fingerprint(refs: list[ImageRef], fence: Fence = OPEN) -> str | None:
+    """Returns what a shard of these references is known by."""
+    found = stamps_of(refs, take_stamps(refs, fence, remote=True))
+    if found is None:
+        return None
+    return ShardMark(
+        "settings", "train", 0, list(zip(refs, found, strict=True)), RESOLVED
+    ).fingerprint
+
+
+@pytest.mark.parametrize("folder", [".staging", "photos", "a/.staging/b"])
+def test_a_changed_image_is_seen_whatever_its_folder_is_called(folder: str, tmp_path: Path) -> None:
+    path = tmp_path / folder / "1.bmp"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"old")
+    before = fingerprint([ref(str(path))])
+    path.write_bytes(b"newer")
+    assert fingerprint([ref(str(path))]) != before
+
+
+def test_files_of_one_name_in_two_folders_are_two(tmp_path: Path) -> None:
+    absent = [fingerprint([ref(f"{tmp_path}/{name}/.staging/1.bmp")]) for name in "ab"]
+    assert absent[0] != absent[1]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [".staging/link.jpg", "root/.staging/../../outside/1.jpg", "http://h/1.jpg?/.staging/"],
+)
+def test_no_text_in_a_path_leads_out_of_the_image_root(path: str, tmp_path: Path) -> None:
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "1.jpg").write_bytes(b"secret")
+    root = tmp_path / "root"
+    (root / ".staging").mkdir(parents=True)
+    (root / ".staging" / "link.jpg").symlink_to(tmp_path / "outside" / "1.jpg")
+    binding = Binding(RESOLVED, {}, image_root=str(root), fence=str(root))
+    row = Row({"image": path.replace("root/", f"{root}/"), "label": "cat"}, "t.csv", 2)
+    with pytest.raises(RecordError, match="outside of --image_root"):
+        Fence(str(root)).check(bind(row, binding).uri)
+
+
+def test_a_file_that_is_replaced_within_one_tick_of_the_clock_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on kernels whose clock ticks each 4 to 10 ms: size and both times are the same."""
+
+    def coarse(path: str) -> SimpleNamespace:
+        return SimpleNamespace(st_size=3, st_mtime_ns=1, st_ctime_ns=1, st_ino=os.stat(path).st_ino)
+
+    monkeypatch.setattr(stamps, "os", SimpleNamespace(stat=coarse))
+    path, other = tmp_path / "1.bmp", tmp_path / "2.bmp"
+    path.write_bytes(b"old")
+    other.write_bytes(b"new")
+    before = fingerprint([ref(str(path))])
+    os.replace(other, path)
+    assert fingerprint([ref(str(path))]) != before
+
+
+@pytest.mark.parametrize("reason", [Reason.OUTSIDE_ROOT, Reason.READ_ERROR, Reason.TIMEOUT])
+def test_a_reject_that_no_fingerprint_decides_is_not_final(reason: Reason) -> None:
+    assert ImageFault(place=0, reason=reason, detail="").passing
+
+
+class World:
+    """The input of two runs, and what may happen to it at any moment of the first or after it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.ticks = folder, count(10**18)
+        self.root = folder / "root"
+        for name in ("root/.staging", "root/sub", "outside"):
+            (folder / name).mkdir(parents=True)
+        self.images = [
+            self.root / name for name in ("1.bmp", ".staging/2.bmp", "sub/3.bmp", "link.bmp")
+        ]
+        for number, path in enumerate(self.images[:3]):
+            path.write_bytes(b"image %d" % number)
+        self.images[3].symlink_to(self.images[0])
+        (folder / "outside" / "3.bmp").write_bytes(b"image 2")
+        self.mask = self.root / "mask.png"
+        self.mask.write_bytes(b"mask")
+        self.embedded = [b"embedded 0", b"embedded 1"]
+        self.label = 0
+
+    def refs(self) -> list[ImageRef]:
+        """Reads the table, as each run does first."""
+        found = (
+            Embedded(Row({}, "t.parquet", line), data) for line, data in enumerate(self.embedded)
+        )
+        rows = staged(found, staging_file(str(self.folder / "work")))
+        values = (None, b"key", self.label)
+        in_table = [
+            ImageRef("key", row.file, row.line, *row.image[:3], values, staged=row.image.staged)
+            for row in rows
+        ]
+        refs = [ImageRef("key", "t.csv", 2, str(path), None, None, values) for path in self.images]
+        refs[0] = refs[0]._replace(mask_uri=str(self.mask))
+        return in_table + refs
+
+    def rewrite(self, path: Path, data: bytes) -> None:
+        if path.exists():
+            path.write_bytes(data)
+            os.utime(path, ns=(next(self.ticks),) * 2)  # the clock went on
+
+    def replace(self, path: Path, data: bytes) -> None:
+        """Puts a file in the place of another, dated as that was."""
+        if path.exists():
+            state = path.stat()
+            new = path.with_name("new")
+            new.write_bytes(data)
+            os.utime(new, ns=(state.st_atime_ns, state.st_mtime_ns))
+            os.replace(new, path)
+
+    def delete(self, path: Path, _: bytes) -> None:
+        path.unlink(missing_ok=True)
+
+    def turn_the_link(self, path: Path, _: bytes) -> None:
+        if path != self.images[3]:
+            self.images[3].unlink(missing_ok=True)
+            self.images[3].symlink_to(path)
+
+    def lead_out(self, _: Path, data: bytes) -> None:
+        """Moves a folder out of the root, and links to it; or puts it back."""
+        sub, away = self.root / "sub", self.folder / "away"
+        if sub.is_symlink():
+            sub.unlink()
+            shutil.move(away, sub)
+        else:
+            shutil.move(sub, away)
+            sub.symlink_to(away)
+
+    def change_the_table(self, _: Path, data: bytes) -> None:
+        self.embedded = [data, self.embedded[0]]
+
+    def change_a_label(self, _: Path, data: bytes) -> None:
+        self.label = len(data) % 2
+
+
+CHANGES: list[Callable[[World, Path, bytes], None]] = [
+    World.rewrite,
+    World.replace,
+    World.delete,
+    World.turn_the_link,
+    World.lead_out,
+    World.change_the_table,
+    World.change_a_label,
+]
+
+
+def outcome(refs: list[ImageRef], fence: Fence) -> list[Any]:
+    """Returns what a shard of these references holds, told by their values and bytes."""
+    return [(one.values, repr(fetch(one, fence=fence)[1])) for one in refs]
+
+
+def is_kept(refs: list[ImageRef], fence: Fence) -> bool:
+    """Returns whether the shard has a checkpoint: not if one of its rejects may be passing."""
+    files = [fetch(one, fence=fence)[1] for one in refs]
+    found = [part for both in files if both for part in both if isinstance(part, RecordError)]
+    return not any(ImageFault(place=0, reason=e.reason, detail="").passing for e in found)
+
+
+@settings(max_examples=150, deadline=None)
+@given(data=st.data(), fenced=st.booleans())
+def test_after_any_change_a_finished_shard_is_taken_only_if_a_new_one_is_the_same(
+    data: st.DataObject, fenced: bool, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Changes come while the first run is between any two of its steps, and after it."""
+    world = World(tmp_path_factory.mktemp("world"))
+    fence = Fence(str(world.root)) if fenced else OPEN
+    change = st.tuples(
+        st.sampled_from(CHANGES),
+        st.sampled_from([*world.images[:3], world.mask]),
+        st.sampled_from([b"image 0", b"image 9", b"embedded 9", b"longer image"]),
+    )
+
+    def meanwhile() -> None:
+        _real_folder.cache_clear()  # a run has a process of its own
+        for apply, path, new in data.draw(st.lists(change, max_size=2)):
+            apply(world, path, new)
+
+    refs = world.refs()
+    meanwhile()
+    known = fingerprint(refs, fence)
+    meanwhile()
+    written, kept = outcome(refs, fence), is_kept(refs, fence)
+    meanwhile()
+    again = world.refs()
+    if kept and known is not None and fingerprint(again, fence) == known:
+        assert outcome(again, fence) == written
+
+
+def test_an_unchanged_shard_is_taken(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    known = fingerprint(world.refs(), Fence(str(world.root)))
+    assert known is not None
+    assert fingerprint(world.refs(), Fence(str(world.root))) == known
