@@ -26,8 +26,8 @@ from apache_beam.runners import PipelineRunner, create_runner
 from apache_beam.runners.portability.fn_api_runner import fn_runner
 from apache_beam.runners.portability.portable_runner import JobServiceHandle
 
-from pipelines.engines import (  # noqa: F401 - they register themselves
-    known_signatures,
+from pipelines.engines import (  # noqa: F401 - the latter two register themselves
+    beam_patches,
     worker_tracebacks,
     worker_watch,
 )
@@ -74,6 +74,7 @@ def make_pipeline(options: PipelineOptions) -> beam.Pipeline:
     Raises:
         UsageError: if the runner is none, or refuses the options.
     """
+    beam_patches.apply()
     setup = options.view_as(SetupOptions)
     if setup.save_main_session is None:
         setup.save_main_session = False  # the code is a package, which workers have installed

@@ -1,0 +1,133 @@
+"""A signature that is known is the one that Beam would find."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import inspect
+import pickle
+import weakref
+from dataclasses import dataclass
+
+import apache_beam as beam
+import pytest
+from apache_beam.coders import VarIntCoder
+from apache_beam.options.pipeline_options import DebugOptions, DirectOptions, PipelineOptions
+from apache_beam.transforms import core, userstate
+from apache_beam.transforms.userstate import CombiningValueStateSpec
+from apache_beam.typehints.decorators import get_signature
+
+from pipelines.engines import beam_patches
+from pipelines.engines.beam_patches import known_signature, known_specs, known_view
+
+
+class Kind:
+    def method(self, one: int, *, two: str = "b") -> bool:
+        return bool(one and two)
+
+    @classmethod
+    def of_class(cls, one: int) -> None: ...
+
+    @staticmethod
+    def of_none(one: int) -> None: ...
+
+
+def plain(one: int, two: float = 0.5, *rest: int, **more: str) -> str:
+    return str((one, two, rest, more))
+
+
+FUNCTIONS = [
+    plain,
+    Kind.method,
+    Kind().method,
+    Kind.of_class,
+    Kind.of_none,
+    lambda x: x,
+    functools.partial(plain, 1),
+    functools.wraps(plain)(lambda *args: None),
+    Kind,
+    str.upper,
+    "x".upper,
+    dict.get,
+    len,
+]
+
+
+@pytest.mark.parametrize("function", FUNCTIONS, ids=range(len(FUNCTIONS)))
+def test_it_is_the_one_that_beam_finds(function) -> None:
+    found = get_signature(function)
+    assert known_signature(function) == found
+    assert known_signature(function) == found
+
+
+def test_a_bound_and_an_unbound_method_differ() -> None:
+    assert list(known_signature(Kind.method).parameters) == ["self", "one", "two"]
+    assert list(known_signature(Kind().method).parameters) == ["one", "two"]
+
+
+def test_a_function_is_inspected_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    known_signature(plain)
+    monkeypatch.setattr(inspect, "signature", None)
+    assert list(known_signature(plain).parameters) == ["one", "two", "rest", "more"]
+
+
+def test_functions_are_not_kept_alive() -> None:
+    def short_lived() -> None: ...
+
+    known_signature(short_lived)
+    seen = weakref.ref(short_lived)
+    del short_lived
+    gc.collect()
+    assert seen() is None
+
+
+def test_views_share_values_and_are_made_once() -> None:
+    options = PipelineOptions(["--direct_num_workers=3", "--experiments=a"])
+    view = known_view(options, DirectOptions)
+    assert view.direct_num_workers == 3
+    assert known_view(options, DirectOptions) is view
+    view.direct_num_workers = 5
+    assert options.view_as(DirectOptions).direct_num_workers == 5
+    assert known_view(view, DebugOptions).experiments == ["a"]
+
+
+def test_options_that_were_unpickled_have_views_of_their_own() -> None:
+    options = PipelineOptions(["--direct_num_workers=3"])
+    known_view(options, DirectOptions)
+    copy = pickle.loads(pickle.dumps(options))  # noqa: S301 - our own
+    known_view(copy, DirectOptions).direct_num_workers = 7
+    assert known_view(options, DirectOptions).direct_num_workers == 3
+    assert known_view(copy, DirectOptions).direct_num_workers == 7
+
+
+def test_options_that_were_replaced_are_seen() -> None:
+    options = PipelineOptions(["--direct_num_workers=3"])
+    known_view(options, DirectOptions)
+    options._all_options = {"direct_num_workers": 9}
+    assert known_view(options, DirectOptions).direct_num_workers == 9
+
+
+class Stateful(beam.DoFn):
+    SPEC = CombiningValueStateSpec("seen", VarIntCoder(), sum)
+
+    def process(self, element, seen=beam.DoFn.StateParam(SPEC)): ...  # noqa: B008 - as Beam has it
+
+
+@dataclass
+class WithoutHash(beam.DoFn):
+    size: int = 1
+
+
+@pytest.mark.parametrize("dofn", [Stateful(), WithoutHash(), core.CallableWrapperDoFn(plain)])
+def test_specifications_are_those_that_beam_finds(dofn) -> None:
+    found = beam_patches._find_specs(dofn)
+    assert known_specs(dofn) == found
+    assert known_specs(dofn) == found
+    assert bool(found[0]) == isinstance(dofn, Stateful)
+
+
+def test_beam_asks_them() -> None:
+    beam_patches.apply()
+    assert core.get_signature is known_signature
+    assert PipelineOptions.view_as is known_view
+    assert userstate.get_dofn_specs is known_specs
