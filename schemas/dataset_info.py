@@ -138,10 +138,14 @@ class SplitBooks:
     frames: int | None = None
 
     @property
+    def converted(self) -> int:
+        """Rows that the records were made from."""
+        return self.written if self.frames is None else self.frames
+
+    @property
     def balanced(self) -> bool:
         """Whether every row is accounted for."""
-        written = self.written if self.frames is None else self.frames
-        return self.rows == written + self.rejected + self.duplicates
+        return self.rows == self.converted + self.rejected + self.duplicates
 
 
 @dataclass(frozen=True)

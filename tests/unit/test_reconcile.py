@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from schemas.dataset_info import Books, DatasetInfo, Problem, ShardAudit, ShardInfo, SplitBooks
 from schemas.features import Feature, Schema
@@ -99,27 +101,31 @@ NOT_AS_PLANNED = "was not both written and verified exactly as planned"
                     "the survey counted 12 rows, the conversion 11: "
                     "a table changed while it was read; run again",
                 ),
-                "books",
+                "row counts",
             ],
             id="rows gone since the survey",
         ),
-        pytest.param({"unread": 2}, ["books"], id="a row unread without a reject"),
-        pytest.param({"placed": {"train": 9, "test": 3}}, ["books"], id="a row placed and lost"),
+        pytest.param({"unread": 2}, ["row counts"], id="a row unread without a reject"),
         pytest.param(
-            {"placed": {"train": 7, "test": 4}}, ["books"], id="a row in the wrong split's books"
+            {"placed": {"train": 9, "test": 3}}, ["row counts"], id="a row placed and lost"
         ),
-        pytest.param({"placed": {"train": 8}}, ["books"], id="a split without placed rows"),
         pytest.param(
-            {"rejects": {("", "malformed_row"): 2}}, ["books"], id="rejects that are missing"
+            {"placed": {"train": 7, "test": 4}},
+            ["row counts"],
+            id="a row in the wrong split's books",
+        ),
+        pytest.param({"placed": {"train": 8}}, ["row counts"], id="a split without placed rows"),
+        pytest.param(
+            {"rejects": {("", "malformed_row"): 2}}, ["row counts"], id="rejects that are missing"
         ),
         pytest.param(
             {"rejects": {("", "malformed_row"): 2, ("test", "corrupt"): 2}},
-            ["books"],
+            ["row counts"],
             id="rejects of another split",
         ),
         pytest.param(
             {"rejects": {("", "malformed_row"): 3, ("train", "corrupt"): 2}},
-            ["books"],
+            ["row counts"],
             id="a reject too many",
         ),
         pytest.param(
@@ -129,7 +135,7 @@ NOT_AS_PLANNED = "was not both written and verified exactly as planned"
         ),
         pytest.param(
             {"audits": [audit("train", 1, 2), audit("train", 0, 4)]},
-            [Problem("test", f"shard 0 {NOT_AS_PLANNED}"), "books"],
+            [Problem("test", f"shard 0 {NOT_AS_PLANNED}")],
             id="a shard that nobody verified",
         ),
         pytest.param(
@@ -142,7 +148,7 @@ NOT_AS_PLANNED = "was not both written and verified exactly as planned"
         ),
         pytest.param(
             {"audits": [*facts()["audits"], audit("test", 0, 3)]},
-            ["books"],
+            ["row counts"],
             id="a shard verified twice",
         ),
         pytest.param(
@@ -150,7 +156,6 @@ NOT_AS_PLANNED = "was not both written and verified exactly as planned"
             [
                 Problem("d-train.tfrecord-1", "records: wrote 2, re-read 1"),
                 Problem("d-train.tfrecord-1", "payload: wrote 20, re-read 10"),
-                "books",
             ],
             id="a record lost on the way to the disk",
         ),
@@ -158,13 +163,53 @@ NOT_AS_PLANNED = "was not both written and verified exactly as planned"
 )
 def test_every_imbalance_is_found(changes, expected):
     problems = reconcile(**facts(**changes)).problems
-    assert [p.file if p.file == "books" else p for p in problems] == expected
+    assert [p.file if p.file == "row counts" else p for p in problems] == expected
 
 
-def test_problems_of_the_audits_come_first():
-    broken = Problem("d-train.tfrecord-0", "the checksum does not fit", 3, 77)
-    audits = [replace(a, problems=(broken,)) if a.split == "test" else a for a in SHARDS]
-    assert reconcile(**facts(audits=audits)).problems == (broken,)
+BROKEN = Problem("d-train.tfrecord-0", "Invalid PNG data (key 'a.png')", 3, 77)
+
+
+def damaged():
+    """Returns the audits, that of the first shard ending at a damaged record."""
+    ended = {"records": 3, "payload": 30, "crc32c": 5, "classes": {}, "problems": (BROKEN,)}
+    return [replace(a, **ended) if a is SHARDS[1] else a for a in SHARDS]
+
+
+def test_what_follows_from_a_damaged_record_is_left_out():
+    assert reconcile(**facts(audits=damaged())).problems == (BROKEN,)
+
+
+def test_a_damaged_record_hides_no_other_fault():
+    """It comes first; a row that was lost elsewhere and another shard's damage are still found."""
+    other = [replace(a, crc32c=7) if a is SHARDS[0] else a for a in damaged()]
+    problems = reconcile(**facts(audits=other, placed={"train": 8, "test": 4})).problems
+    assert [str(problem) for problem in problems] == [
+        "d-train.tfrecord-0: record 3 at byte 77: Invalid PNG data (key 'a.png')",
+        "d-test.tfrecord-0: crc32c: wrote 100, re-read 7",
+        "row counts: do not match: split 'test': 4 rows placed, 3 converted, 0 rejected, "
+        "0 dropped; split 'train': 8 rows placed, 5 converted, 2 rejected, 0 dropped; "
+        "13 rows read, 12 placed in splits, 2 rejected before",
+    ]
+
+
+@given(
+    rows=st.integers(0, 3),
+    unread=st.integers(0, 3),
+    placed=st.dictionaries(st.sampled_from(["train", "test", "x"]), st.integers(0, 9)),
+    reasons=st.dictionaries(st.sampled_from(["corrupt", "timeout"]), st.integers(1, 9)),
+    read=st.integers(0, 4),
+    broken=st.booleans(),
+)
+def test_row_counts_that_do_not_match_are_stated_in_words(
+    rows, unread, placed, reasons, read, broken
+):
+    audits = [replace(SHARDS[1], records=read, problems=(BROKEN,) if broken else ())]
+    rejects = {("train", reason): count for reason, count in reasons.items()}
+    found = reconcile(PLAN, rows, unread, placed, rejects, facts()["written"], audits)
+    told = [str(problem) for problem in found.problems]
+    assert not any(name in text for text in told for name in ("Books", "(rows", "={", "frames="))
+    assert told or found.books.balanced
+    assert not broken or told[0] == str(BROKEN)
 
 
 @pytest.mark.parametrize(

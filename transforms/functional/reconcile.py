@@ -45,17 +45,23 @@ def reconcile(
     infos = list(written)
     shards = tuple(sorted(audits, key=lambda audit: (audit.split, audit.index)))
     books = keep_books(rows + unread, placed, rejects, shards, dropped)
-    problems = (
+    problems = [
         *(problem for shard in shards for problem in shard.problems),
         *_shard_differences(plan, infos, shards),
-        *_imbalances(plan, rows, books),
-    )
+    ]
+    # Of a damaged shard not all records are counted: what the writers counted decides whether
+    # rows are missing beside that.
+    by_writers = keep_books(rows + unread, placed, rejects, infos, dropped)
+    explained = bool(problems) and by_writers.balanced
+    problems += _changed_table(plan, rows)
+    if not (books.balanced or explained):
+        problems.append(Problem("row counts", mismatch(books)))
     return DatasetInfo(
         plan=plan,
         books=books,
         shards=shards,
         images=_treatments(infos),
-        problems=problems,
+        problems=tuple(problems),
         reused=sum(info.reused for info in infos),
         linked=sum(info.linked for info in infos),
         treatments={(info.split, info.index): info.images for info in infos},
@@ -84,7 +90,7 @@ def keep_books(
     rows_read: int,
     placed: Mapping[str, int],
     rejects: Mapping[tuple[str, str], int],
-    shards: Iterable[ShardAudit],
+    shards: Iterable[ShardAudit | ShardInfo],
     dropped: Mapping[str, int] = MappingProxyType({}),
 ) -> Books:
     """Returns where all rows went; records, and frames, count as written when re-read."""
@@ -122,7 +128,8 @@ def _shard_differences(
     for split, index in sorted(planned ^ audited.keys() | planned ^ infos.keys()):
         yield Problem(split, f"shard {index} was not both written and verified exactly as planned")
     for place in sorted(infos.keys() & audited.keys()):
-        yield from compare_shard(infos[place], audited[place])
+        if not audited[place].problems:  # else its other counts follow from those
+            yield from compare_shard(infos[place], audited[place])
 
 
 def compare_shard(info: ShardInfo, audit: ShardAudit) -> Iterator[Problem]:
@@ -138,9 +145,25 @@ def compare_shard(info: ShardInfo, audit: ShardAudit) -> Iterator[Problem]:
         yield Problem(audit.file, "the classes of its records are not those that were written")
 
 
-def _imbalances(plan: Plan, rows: int, books: Books) -> Iterator[Problem]:
+def _changed_table(plan: Plan, rows: int) -> Iterator[Problem]:
     if plan.rows != rows:
         what = f"the survey counted {plan.rows} rows, the conversion {rows}"
         yield Problem("input", f"{what}: a table changed while it was read; run again")
-    if not books.balanced:
-        yield Problem("books", f"rows do not add up: {books}")
+
+
+def mismatch(books: Books) -> str:
+    """Returns which row counts do not match, in words."""
+    placed = sum(split.rows for split in books.splits.values())
+    reasons = sum(books.reasons.values())
+    found = [
+        f"split {name!r}: {split.rows} rows placed, {split.converted} converted, "
+        f"{split.rejected} rejected, {split.duplicates} dropped"
+        for name, split in books.splits.items()
+        if not split.balanced
+    ]
+    if books.rows_read != placed + books.unplaced:
+        before = f"{books.unplaced} rejected before"
+        found.append(f"{books.rows_read} rows read, {placed} placed in splits, {before}")
+    if books.rejected != reasons:
+        found.append(f"{books.rejected} rows rejected, {reasons} of them with a reason")
+    return f"do not match: {'; '.join(found)}"
