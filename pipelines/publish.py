@@ -71,25 +71,29 @@ def check(info: DatasetInfo, config: ConvertConfig, target: Target) -> None:
 
     Raises:
         ProofError: if a shard is not what was written, or the books do not balance.
-        RejectBudgetExceeded: if too many rows were rejected.
+        RejectBudgetExceeded: if too many rows were rejected, or no record is left.
         UsageError: if there was no row at all.
     """
     if info.problems:
         shown = "\n  ".join(str(problem) for problem in info.problems[:_SHOWN_PROBLEMS])
         more = len(info.problems) - _SHOWN_PROBLEMS
         tail = f"\n  and {more} more" if more > 0 else ""
-        raise ProofError(f"not published, because the proof failed:\n  {shown}{tail}")
+        raise ProofError(f"not published, because verification failed:\n  {shown}{tail}")
     books = info.books
     if not books.rows_read:
         raise UsageError(f"not published: the input has no rows: {', '.join(config.inputs)}")
-    if over := config.max_rejects.exceeded(books.reasons, books.rows_read):
+    over = config.max_rejects.exceeded(books.reasons, books.rows_read)
+    if over or not books.written:
         reasons = ", ".join(f"{count} {reason}" for reason, count in books.reasons.items())
         shown = f", {layout.REPORT} beside it shows them" if config.report else ""
+        why = f"--max_rejects allows {config.max_rejects.told(over)}"
+        remedy = "mend them, or raise --max_rejects"
+        if not books.written:
+            why, remedy = "no record is left, whatever --max_rejects allows", "fix them"
         raise RejectBudgetExceeded(
             f"not published: {books.rejected} of {books.rows_read} rows were rejected ({reasons}), "
-            f"--max_rejects allows {config.max_rejects.told(over)}; each is in "
-            f"{layout.join(target.left, layout.REJECTS)} with its reason{shown}: "
-            "mend them, or raise --max_rejects"
+            f"{why}; each is in {layout.join(target.left, layout.REJECTS)} with its reason{shown}: "
+            f"{remedy}"
         )
 
 

@@ -130,6 +130,11 @@ def test_the_mark_is_written_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 REFUSED = {
     "a problem": (replace(INFO, problems=(Problem("shard", "broken", 7, 99),)), "shard", 3),
     "the budget": (INFO, "--max_rejects", 4),
+    "no record left": (
+        replace(INFO, books=Books(2, 2, {}, {"wrong_type": 2})),
+        "2 of 2 rows were rejected (2 wrong_type), no record is left, whatever --max_rejects",
+        4,
+    ),
     "no rows": (replace(INFO, books=Books(0, 0, {}, {})), "no rows", 2),
 }
 
@@ -139,7 +144,8 @@ def test_what_speaks_against_it_is_told_in_run_json_and_the_report(
     case: str, tmp_path: Path
 ) -> None:
     info, told, code = REFUSED[case]
-    run_publish(info, config(), tmp_path, "failed")
+    settings = config(max_rejects=RejectBudget.parse("100%" if case == "no record left" else "0"))
+    run_publish(info, settings, tmp_path, "failed")
     assert {path.name for path in tmp_path.iterdir()} == {"run.json", "report.html"}
     assert told in html.unescape((tmp_path / "report.html").read_text())
     run = json.loads((tmp_path / "run.json").read_bytes())

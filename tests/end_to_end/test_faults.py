@@ -272,13 +272,14 @@ def test_lines_that_are_no_json_objects_are_rejects_with_their_line(tmp_path: Pa
     ]
 
 
-def test_when_every_row_is_a_reject_the_books_still_balance(tmp_path: Path) -> None:
+def test_when_every_row_is_a_reject_nothing_is_published(tmp_path: Path) -> None:
     table = tmp_path / "labels.csv"
     table.write_text("image,label\nnowhere/1.jpg,cat\nnowhere/2.jpg,dog\n")
-    ended = convert(table, tmp_path / "out", "--max_rejects", "100%")
-    assert ended.code == 0, ended.err
+    ended = convert(table, tmp_path / "out", "--max_rejects", "100%", "--no_report")
+    assert ended.code == 4
+    assert "2 of 2 rows were rejected (2 read_error), no record is left" in ended.err
     dataset = tmp_path / "out" / "birds" / "1.0.0"
-    assert readers.records(dataset, "train") == []
+    assert not (dataset / "_SUCCESS").exists()
     assert readers.reject_reasons(dataset) == [
         ("nowhere/1.jpg", "labels.csv:2", "read_error"),
         ("nowhere/2.jpg", "labels.csv:3", "read_error"),
