@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 
 from pipelines.published import published_manifest
 from schemas import layout
@@ -35,6 +34,7 @@ from transforms.functional.compare import (
     rows_of,
     value_digests,
 )
+from transforms.functional.one_thread_parquet import open_parquet, read_batches, read_table
 from transforms.functional.records.examples import values_of as values_of_feature
 from transforms.functional.records.framing import HEADER_BYTES, FrameError, read_frames
 from transforms.shard_file import DAMAGED_GZIP, uncompressed
@@ -89,7 +89,7 @@ class Side:
 
     def _index(self, spot: Spot, column: str) -> Any:
         with open_binary(layout.join(self.directory, self.shard(spot).index_file)) as stream:
-            return pq.read_table(stream, columns=[column])[column][spot.row].as_py()
+            return read_table(stream.read(), [column])[column][spot.row].as_py()
 
 
 @dataclass(frozen=True)
@@ -208,7 +208,7 @@ def _rows(
         uncompressed(layout.join(side.directory, shard.file)) as stream,
     ):
         frames, row = read_frames(stream), 0
-        for batch in pq.ParquetFile(index).iter_batches(_BATCH_ROWS, columns=["key"]):
+        for batch in read_batches(open_parquet(index), _BATCH_ROWS, ["key"]):
             keys = batch.column("key").to_pylist()
             values = None
             if names:

@@ -16,13 +16,13 @@ from typing import Any, overload
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from pipelines.published import published_manifest, read_file
 from schemas import layout
 from schemas.dataset_info import Problem
 from schemas.errors import ProofError, UsageError
 from schemas.manifest import Manifest, ShardEntry
+from transforms.functional.one_thread_parquet import read_table
 from transforms.functional.records.example_reader import ExampleReader
 from transforms.functional.records.framing import FRAME_BYTES, HEADER_BYTES, FrameError, read_frames
 from transforms.functional.split_spec import parse_split, shard_parts
@@ -228,7 +228,7 @@ def _read_index(path: str, columns: list[str]) -> pa.Table:
     data = read_file(path)
     if data is None:
         raise ProofError(f"{path}: is missing; recordmill verify tells what else is")
-    return pq.read_table(io.BytesIO(data), columns=columns)
+    return read_table(data, columns)
 
 
 def _read_range(path: str, start: int, size: int, sha256: str) -> bytes:

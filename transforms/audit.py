@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-import io
 from collections import Counter
 from dataclasses import dataclass, field
 
 import google_crc32c
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from schemas import layout
 from schemas.config import Verify
 from schemas.dataset_info import Problem, ShardAudit
 from schemas.plan import ResolvedSchema
+from transforms.functional.one_thread_parquet import read_table
 from transforms.functional.records.framing import FRAME_BYTES
 from transforms.functional.records.record_index import index_mismatch
 from transforms.locate import first_line, locate_fault, with_key
@@ -140,7 +139,7 @@ def _audit_index(shard: ShardFiles, contents: _Contents) -> tuple[tuple[str, int
         data = stream.read()
     told = hashlib.sha256(data).hexdigest(), google_crc32c.value(data)
     try:
-        table = pq.read_table(io.BytesIO(data))
+        table = read_table(data)
         lengths, frames = contents.lengths, contents.frames
         return told, index_mismatch(table, shard.split, shard.index, lengths, frames)
     except (pa.ArrowException, OSError, ValueError, KeyError) as error:

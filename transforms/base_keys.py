@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow.parquet as pq
 
 from schemas import layout
 from schemas.base import Base
 from transforms.files import open_binary
+from transforms.functional.one_thread_parquet import read_table
 from transforms.functional.placement import Find, Home
 
 _DIGEST_BYTES = 16
@@ -71,7 +71,7 @@ def _read(base: Base) -> _Keys:
     for split, entry in base.manifest.splits.items():
         for index, shard in enumerate(entry.shards):
             with open_binary(layout.join(base.directory, shard.index_file)) as stream:
-                keys = pq.read_table(stream, columns=["key"])["key"].to_pylist()
+                keys = read_table(stream.read(), ["key"])["key"].to_pylist()
             digests.append(b"".join(map(_digest, keys)))
             shards.append(np.full(len(keys), len(homes), dtype=np.uint32))
             homes.append((split, index))

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import apache_beam as beam
-import pyarrow.parquet as pq
 from apache_beam.pvalue import AsSingleton, PCollection
 
 from schemas import layout
@@ -24,6 +23,7 @@ from transforms.functional.content import (
     num_buckets,
     tally_of,
 )
+from transforms.functional.one_thread_parquet import read_table
 
 
 @dataclass(eq=False)
@@ -58,7 +58,7 @@ class CompareContents(beam.PTransform):
 def shard_tally(path: str, split: str) -> Tally:
     """Returns the tally of a shard, from the index of its records."""
     with open_binary(path) as stream:
-        table = pq.read_table(stream, columns=["key", "sha256", "class"])
+        table = read_table(stream.read(), ["key", "sha256", "class"])
     keys, digests, labels = (table[name].to_pylist() for name in ("key", "sha256", "class"))
     return tally_of(
         split,

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import apache_beam as beam
-import pyarrow.parquet as pq
 from apache_beam.pvalue import PCollection
 
 from schemas import layout
 from schemas.dataset_info import ShardAudit
 from transforms.files import open_binary, write_bytes
+from transforms.functional.one_thread_parquet import read_table
 from transforms.functional.records.record_index import index_lines
 
 
@@ -39,7 +39,7 @@ def write_index(audit: ShardAudit, directory: str) -> Iterator[tuple[str, str]]:
     if audit.problems:
         return
     with open_binary(layout.join(directory, audit.index_file)) as stream:
-        data = index_lines(pq.read_table(stream, columns=["offset", "length"]))
+        data = index_lines(read_table(stream.read(), ["offset", "length"]))
     name = layout.index_name(audit.file)
     write_bytes(layout.join(directory, name), data)
     yield name, hashlib.sha256(data).hexdigest()

@@ -6,12 +6,12 @@ import hashlib
 from dataclasses import replace
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from google.protobuf.message import DecodeError
 
 from schemas import layout
 from schemas.dataset_info import Problem
 from schemas.plan import ResolvedSchema
+from transforms.functional.one_thread_parquet import read_table
 from transforms.functional.records.examples import read_features
 from transforms.functional.records.framing import Frame, FrameError, read_frames
 from transforms.functional.records.sequence_examples import sequence_digest
@@ -63,7 +63,7 @@ def first_foreign_record(shard: ShardFiles, resolved: ResolvedSchema) -> Problem
     what = "is not the shard that was published: its sha256 differs"
     try:
         with open_stored(layout.join(shard.directory, shard.records)) as stream:
-            index = pq.read_table(stream, columns=["length", "sha256"]).to_pylist()
+            index = read_table(stream.read(), ["length", "sha256"]).to_pylist()
         with (
             local_copy(layout.join(shard.directory, shard.file)) as path,
             uncompressed(path) as frames,
@@ -84,7 +84,7 @@ def with_key(problem: Problem, shard: ShardFiles) -> Problem:
         return problem
     try:
         with open_stored(layout.join(shard.directory, shard.records)) as stream:
-            keys = pq.read_table(stream, columns=["key"])["key"]
+            keys = read_table(stream.read(), ["key"])["key"]
         return replace(problem, what=f"{problem.what} (key {keys[problem.record].as_py()!r})")
     except (OSError, *_DAMAGED_INDEX):
         return problem  # the index is a problem of its own, and told as such

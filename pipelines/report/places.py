@@ -8,11 +8,13 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from schemas import layout
 from schemas.manifest import Manifest, ShardEntry
 from transforms.files import open_binary
+from transforms.functional.one_thread_parquet import open_parquet, read_batches
+
+_BATCH_ROWS = 65_536
 
 MAX_INDEXES = 256
 """Indexes that a search for rare classes may read in one split."""
@@ -69,7 +71,7 @@ class Dataset:
     def batches(self, shard: ShardEntry, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yields some columns of a shard's index."""
         with open_binary(layout.join(self.directory, shard.index_file)) as stream:
-            yield from pq.ParquetFile(stream).iter_batches(columns=list(columns))
+            yield from read_batches(open_parquet(stream), _BATCH_ROWS, columns)
 
     def places(self, shard: ShardEntry, classes: Collection[str] = ()) -> Iterator[Place]:
         """Yields the places of a shard's records, in order; only of these classes, if any."""

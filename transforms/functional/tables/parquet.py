@@ -17,6 +17,7 @@ from schemas.errors import UsageError
 from schemas.records import Embedded, Location, Row
 from schemas.rejects import Reject
 from schemas.tables import Head, TableFile, TablePart, Wanted
+from transforms.functional.one_thread_parquet import open_parquet, read_batches
 from transforms.functional.tables import embedded
 
 BATCH_ROWS = 4096
@@ -25,7 +26,6 @@ MAX_DAMAGED_ROWS = 1_000_000
 
 _Read = TypeVar("_Read", bound="Row | Embedded")
 _BATCH_BYTES = 4 * 2**20
-_BUFFER_BYTES = 2**20
 
 
 def look(stream: BinaryIO, file: TableFile) -> Head:
@@ -34,7 +34,7 @@ def look(stream: BinaryIO, file: TableFile) -> Head:
     Raises:
         UsageError: if two have one name, or the footer contradicts itself.
     """
-    table = pq.ParquetFile(stream)
+    table = open_parquet(stream)
     schema, footer = table.schema_arrow, table.metadata
     groups = [footer.row_group(i) for i in range(footer.num_row_groups)]
     counts = [group.num_rows for group in groups]
@@ -53,16 +53,14 @@ def look(stream: BinaryIO, file: TableFile) -> Head:
 
 def parts(stream: BinaryIO, file: TableFile) -> Iterator[TablePart]:
     """Yields a table's row groups."""
-    for group, first in enumerate(first_rows(pq.read_metadata(stream))):
+    for group, first in enumerate(first_rows(open_parquet(stream).metadata)):
         yield TablePart(file, group, first)
 
 
 def read(stream: BinaryIO, part: TablePart, wanted: Wanted) -> Iterator[Row | Embedded | Reject]:
     """Yields the rows of a row group."""
     columns, path, group = wanted.columns, part.file.path, part.row_group or 0
-    table = pq.ParquetFile(
-        stream, page_checksum_verification=True, buffer_size=_BUFFER_BYTES, pre_buffer=False
-    )
+    table = open_parquet(stream)
     schema = table.schema_arrow
     if wanted.image in schema.names and embedded.is_embedded(schema.field(wanted.image).type):
         yield from _read_pictures(table, part, wanted)
@@ -179,7 +177,7 @@ def _read_batches(
     end = first + parquet.metadata.row_group(group).num_rows
     line, damage = first, "it gives fewer rows than it should"
     try:
-        for batch in parquet.iter_batches(batch_rows, row_groups=[group], columns=columns):
+        for batch in read_batches(parquet, batch_rows, columns, [group]):
             for row in rows(batch, line):
                 yield row
                 line += 1

@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import ast
+import io
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from transforms.functional.one_thread_parquet import open_parquet, read_batches, read_table
+
+ROOT = Path(__file__).parents[2]
+ALLOWED = {
+    "transforms/functional/one_thread_parquet.py": {"pq.ParquetFile"},
+    "transforms/functional/records/record_index.py": {"pq.ParquetWriter", "pa.PythonFile"},
+    "transforms/functional/tables/arrow.py": {
+        "pa.PythonFile",
+        "pa.memory_map",
+    },  # IPC is read by its caller
+}
+"""Which modules open files with Arrow, and how."""
+
+OPENING = {
+    "ParquetFile",
+    "ParquetWriter",
+    "PythonFile",
+    "read_metadata",
+    "read_table",
+    "dataset",
+    "memory_map",
+}
+
+
+def test_no_other_module_opens_a_file_with_arrow() -> None:
+    found = {}
+    for package in ("pipelines", "schemas", "transforms"):
+        for path in (ROOT / package).rglob("*.py"):
+            uses = {
+                ast.unparse(node.func)
+                for node in ast.walk(ast.parse(path.read_text()))
+                if isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Attribute)
+                and node.func.attr in OPENING
+            }
+            if uses:
+                found[str(path.relative_to(ROOT))] = uses
+    assert found == ALLOWED
+
+
+@pytest.fixture
+def data() -> bytes:
+    stream = io.BytesIO()
+    table = pa.table({"key": ["a", "b", "c"], "n": [1, 2, 3], "x": [0.5, 1.5, 2.5]})
+    pq.write_table(table, stream, row_group_size=2)
+    return stream.getvalue()
+
+
+def test_a_table_has_the_columns_asked_for_in_that_order(data: bytes) -> None:
+    assert read_table(data, ["n", "key"]).to_pydict() == {"n": [1, 2, 3], "key": ["a", "b", "c"]}
+    assert read_table(data).column_names == ["key", "n", "x"]
+    with pytest.raises(KeyError):
+        read_table(data, ["other"])
+
+
+def test_batches_are_those_of_the_row_groups_asked_for(data: bytes) -> None:
+    def rows(*arguments: object) -> list[list[dict[str, object]]]:
+        batches = read_batches(open_parquet(io.BytesIO(data)), *arguments)  # type: ignore[arg-type]
+        return [batch.to_pylist() for batch in batches]
+
+    assert rows(9, ["key"], [1]) == [[{"key": "c"}]]
+    assert [len(batch) for batch in rows(1)] == [1, 1, 1]
+
+
+def test_no_thread_of_arrow_is_started(data: bytes) -> None:
+    """Arrow's pools start threads when they have something to do, and keep them."""
+
+    def threads() -> int:
+        return len(list(Path("/proc/self/task").iterdir()))
+
+    before = threads()
+    for _ in range(20):
+        read_table(data)
+        list(read_batches(open_parquet(io.BytesIO(data)), 1))
+    assert threads() == before
