@@ -13,9 +13,9 @@ from importlib import import_module
 from pipelines.allocators import use_frugal_allocators
 from pipelines.logs import use_log_flags
 from pipelines.parser import COMMANDS, command_parser, program
+from pipelines.printing import tell, warn
 from schemas.errors import RunError
 from schemas.layout import is_url
-from schemas.masking import masked
 from transforms.auditor import audits_apart
 
 
@@ -42,11 +42,11 @@ def main(argv: Sequence[str] | None = None, loaded: Callable[[], None] = lambda:
             return code
     except RunError as error:
         if "--verbose" in arguments:
-            print(masked("".join(traceback.format_exception(error))), end="", file=sys.stderr)
-        print(f"recordmill: {masked(str(error))}", file=sys.stderr)
+            tell("".join(traceback.format_exception(error)).rstrip("\n"))
+        warn(str(error))
         return error.exit_code
     except KeyboardInterrupt:
-        print("recordmill: interrupted by SIGINT", file=sys.stderr)
+        warn("interrupted by SIGINT")
         return 128 + signal.SIGINT
 
 

@@ -6,39 +6,32 @@ import hashlib
 from collections.abc import Iterable
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
 from pipelines.diff import Difference, Side, values_of
+from pipelines.terminal import Terminal
 from transforms.functional.compare import Pair, Spot
 
 _SHOWN_TEXT = 60
 
 
-def show_diff(console: Console, difference: Difference) -> None:
+def show_diff(terminal: Terminal, difference: Difference) -> None:
     """Prints how many records are the same, and examples of those that are not."""
     found = difference.found
     for name, side in (("left", difference.left), ("right", difference.right)):
         records = side.manifest.input.records
-        console.print(
-            f"{name:5}  {side.directory} ({records:,} records)", highlight=False, soft_wrap=True
-        )
-    table = Table(box=None, show_header=False)
-    for justify in ("left", "right", "left"):
-        table.add_column(justify=justify)
+        terminal.line(f"{name:5}  {side.directory} ({records:,} records)")
     document = as_json(difference)
     details = _details(document)
-    for what, count in (
+    counts = (
         ("same", found.same),
         ("different", found.different),
         ("moved", found.moved.total()),
         ("only left", found.only_left.total()),
         ("only right", found.only_right.total()),
-    ):
-        table.add_row(what, f"{count:,}", details.get(what, ""))
-    console.print(table, highlight=False)
-    for line in (*difference.notes, *_example_lines(difference, document["examples"])):
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+    )
+    rows = [(what, f"{count:,}", details.get(what, "")) for what, count in counts]
+    terminal.table(("", "", ""), rows, right=(1,), show_header=False)
+    terminal.lines(difference.notes)
+    terminal.lines(_example_lines(difference, document["examples"]))
 
 
 def as_json(difference: Difference) -> dict[str, Any]:
@@ -99,7 +92,7 @@ def _counted(counts: Iterable[tuple[str, int]]) -> str:
 def _example_lines(difference: Difference, found: dict[str, Any]) -> list[str]:
     lines = []
     for what, examples in found.items():
-        lines += [f"\n{what.replace('_', ' ')}:"] if examples else []
+        lines += ["", f"{what.replace('_', ' ')}:"] if examples else []
         for example in examples:
             lines.append(f"  {_where(example)}")
             changes = example.get("features", {}).items()

@@ -6,9 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
+from pipelines.terminal import Terminal
 from schemas.config import ConvertConfig
 from schemas.forecast import Forecast, ShardForecast
 from schemas.layout import is_url
@@ -22,20 +20,18 @@ _START_SECONDS = 5.0
 _SHOWN_CLASSES = 5
 
 
-def show_forecast(console: Console, forecast: Forecast, config: ConvertConfig) -> None:
+def show_forecast(terminal: Terminal, forecast: Forecast, config: ConvertConfig) -> None:
     """Prints what would be written where, what would be rejected, and what it would take."""
     document = as_json(forecast, config)
-    table = Table("split", "records", "shards", "MiB", "MiB a shard", box=None)
-    for column in table.columns[1:]:
-        column.justify = "right"
+    heads = ("split", "records", "shards", "MiB", "MiB a shard")
+    rows = []
     for name, split in document["splits"].items():
         sizes = [size / 2**20 for size in split["shard_bytes"]]
         spread = f"{min(sizes):,.1f} to {max(sizes):,.1f}" if len(sizes) > 1 else f"{sizes[0]:,.1f}"
         counts = (f"{split['records']:,}", f"{split['shards']:,}", f"{sum(sizes):,.1f}")
-        table.add_row(name, *counts, spread)
-    console.print(table)
-    for line in _lines(document, forecast):
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+        rows.append((name, *counts, spread))
+    terminal.table(heads, rows, right=range(1, len(heads)))
+    terminal.lines(_lines(document, forecast))
 
 
 def as_json(forecast: Forecast, config: ConvertConfig) -> dict[str, Any]:

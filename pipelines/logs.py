@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import logging
 import re
+import sys
 import threading
+import traceback
 from datetime import datetime, timezone
+from types import TracebackType
 
-from schemas.masking import masked
+from pipelines.printing import printable, printable_json, printable_line, tell
 
 _NOISE = (
     "apitools not found",  # Beam says so at import wherever its extra [gcp] is missing
@@ -23,10 +26,12 @@ _HUNG_UP = frozenset({"StatusCode.CANCELLED", "StatusCode.UNAVAILABLE"})
 
 def set_up_logs() -> None:
     """Logs warnings to standard error. Called before Beam is imported, which logs as it loads."""
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    logging.basicConfig(level=logging.WARNING)
     for handler in logging.getLogger().handlers:
         handler.addFilter(is_worth_telling)
+    use_log_flags(verbose=False, as_json=False)
     threading.excepthook = _tell_of_thread
+    sys.excepthook = _tell_of_error
 
 
 def leave_logs_to_the_runner() -> None:
@@ -62,8 +67,18 @@ def _is_hang_up(error: BaseException | None) -> bool:
 
 
 def _tell_of_thread(failure: threading.ExceptHookArgs) -> None:
-    if not _is_hang_up(failure.exc_value):
-        threading.__excepthook__(failure)
+    if _is_hang_up(failure.exc_value) or failure.exc_type is SystemExit:
+        return
+    name = failure.thread.name if failure.thread else "?"
+    told = traceback.format_exception(failure.exc_type, failure.exc_value, failure.exc_traceback)
+    tell(f"Exception in thread {name}:\n{''.join(told)}")
+
+
+def _tell_of_error(
+    kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
+    """Prints what ends the process, as Python itself would, but printable."""
+    tell("".join(traceback.format_exception(kind, error, trace)))
 
 
 def use_log_flags(verbose: bool, as_json: bool) -> None:
@@ -88,9 +103,9 @@ class _Line(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         if self._verbose:
-            return super().format(record)
+            return printable(super().format(record))
         text = f"{record.levelname} {record.name}: {record.getMessage()}{_in_short(record)}"
-        return masked(text).replace("\r", "\\r").replace("\n", "\\n")
+        return printable_line(text.replace("\r", "\\r").replace("\n", "\\n"))
 
 
 class _Json(logging.Formatter):
@@ -107,12 +122,12 @@ class _Json(logging.Formatter):
             ),
             "level": record.levelname,
             "logger": record.name,
-            "message": masked(record.getMessage()),
+            "message": record.getMessage(),
         }
         if record.exc_info and record.exc_info[1] is not None:
             in_full = self.formatException(record.exc_info)
-            event["error"] = masked(in_full if self._verbose else repr(record.exc_info[1]))
-        return json.dumps(event, ensure_ascii=False)
+            event["error"] = in_full if self._verbose else repr(record.exc_info[1])
+        return printable_json(json.dumps(event, ensure_ascii=False))
 
 
 def _in_short(record: logging.LogRecord) -> str:

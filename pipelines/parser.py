@@ -34,7 +34,7 @@ class Parser(argparse.ArgumentParser):
                 f"say each table by an --input of its own; see {self.prog} --help"
             )
         guess = did_you_mean(flag.replace("-", "_").replace("__", "--", 1), flags or self.flags())
-        return UsageError(f"unknown flag {argument}{guess}; see {self.prog} --help")
+        return UsageError(f"unknown flag {flag}{guess}; see {self.prog} --help")
 
     def flags(self) -> list[str]:
         """Returns all flags of this parser."""

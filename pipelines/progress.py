@@ -57,13 +57,13 @@ def _of(name: str, done: int, total: int) -> Stage:
 
 
 @contextmanager
-def progress(console: Console, look: Watch) -> Iterator[None]:
-    """Shows progress while the body runs.
+def progress(look: Watch) -> Iterator[None]:
+    """Shows progress on standard error while the body runs.
 
     Args:
-        console: where to.
-        look: tells how far the workers are.
+        look: returns how far the workers are.
     """
+    console = Console(stderr=True)
     done = threading.Event()
     show = _show_bar if console.is_terminal else _show_lines
     thread = threading.Thread(target=show, args=(console, look, done), daemon=True)

@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
-from rich.console import Console
-from rich.measure import Measurement
-from rich.table import Table
-
+from pipelines.terminal import Terminal
 from schemas.box_settings import BoxSettings
 from schemas.features import NO_COLUMN, Feature, Kind, Missing, Origin, Schema, Source
 
-_WIDEST = 500
 _DTYPES = {Kind.INT64: "tf.int64", Kind.FLOAT: "tf.float32", Kind.BYTES: "tf.string"}
 
 
-def show_schema(console: Console, schema: Schema) -> None:
+def show_schema(terminal: Terminal, schema: Schema) -> None:
     """Prints a schema's sheet."""
-    console.print(f"[bold]{schema.name}[/bold]  {schema.description}\n")
+    terminal.heading(schema.name, f" {schema.description}")
+    terminal.line()
     if schema.every_column:
-        console.print("Every column of the table is a feature, by its type.")
+        terminal.line("Every column of the table is a feature, by its type.")
         return
-    table = Table("feature", "kind", "shape", "from", "missing", box=None)
-    for column in table.columns:
-        column.no_wrap = True
-    for name, feature in schema.features.items():
-        table.add_row(name, *describe(feature))
-    whole = Measurement.get(console, console.options.update(max_width=_WIDEST), table).maximum
-    console.width = max(console.width, whole)  # keys are told whole, on narrow terminals, too
-    console.print(table)
-    console.print(f"\nColumns: {', '.join(columns_of(schema)) or 'none'}\n")
-    console.print(parse_code(schema), highlight=False, markup=False, soft_wrap=True)
+    heads = ("feature", "kind", "shape", "from", "missing")
+    rows = [(name, *describe(feature)) for name, feature in schema.features.items()]
+    terminal.table(heads, rows, whole=True)
+    terminal.lines(("", f"Columns: {', '.join(columns_of(schema)) or 'none'}", ""))
+    terminal.lines(parse_code(schema).split("\n"))
 
 
 def describe(feature: Feature) -> tuple[str, str, str, str]:

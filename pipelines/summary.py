@@ -4,40 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich.console import Console
-from rich.table import Table
-
 from pipelines.run_record import RunRecord
+from pipelines.terminal import Terminal
 from schemas.content import Conflicts, Content, Leak
 from schemas.manifest import BaseEntry, Manifest
 
 _SHOWN_PAIRS = 2
 
 
-def show_summary(console: Console, record: RunRecord, manifest: Manifest, directory: str) -> None:
+def show_summary(terminal: Terminal, record: RunRecord, manifest: Manifest, directory: str) -> None:
     """Prints where every row went, split by split."""
     frames = ("frames",) if manifest.input.frames is not None else ()
-    table = Table("split", "rows", *frames, "records", "rejected", "shards", "MiB", box=None)
-    for column in table.columns[1:]:
-        column.justify = "right"
+    heads = ("split", "rows", *frames, "records", "rejected", "shards", "MiB")
+    rows = []
     for name, split in manifest.splits.items():
         size = sum(shard.bytes for shard in split.shards) / 2**20
         written = (split.records,) if split.frames is None else (split.frames, split.records)
         counts = (split.rows, *written, split.rejected, len(split.shards))
-        table.add_row(name, *(f"{count:,}" for count in counts), f"{size:,.1f}")
+        rows.append((name, *(f"{count:,}" for count in counts), f"{size:,.1f}"))
     if manifest.input.unplaced:
         unplaced = f"{manifest.input.unplaced:,}"
-        table.add_row("(no split)", unplaced, *("0" for _ in frames), "0", unplaced, "", "")
-    console.print(table)
-    for line in notes(manifest):
-        console.print(line, highlight=False, soft_wrap=True)
+        rows.append(("(no split)", unplaced, *("0" for _ in frames), "0", unplaced, "", ""))
+    terminal.table(heads, rows, right=range(1, len(heads)))
+    terminal.lines(notes(manifest))
     if manifest.base:
-        console.print(_base_note(manifest.base, record), highlight=False, soft_wrap=True)
+        terminal.line(_base_note(manifest.base, record))
     if record.shards_reused:
         what = f"{record.shards_reused:,} of {record.shards:,} shards"
-        console.print(f"resumed: {what} were finished by an earlier run", highlight=False)
+        terminal.line(f"resumed: {what} were finished by an earlier run")
     rate = f"{record.records:,} records in {record.seconds:,.1f} s"
-    console.print(f"proven and published: {directory} ({rate})", highlight=False, soft_wrap=True)
+    terminal.line(f"proven and published: {directory} ({rate})")
 
 
 def notes(manifest: Manifest) -> list[str]:

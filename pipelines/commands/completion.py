@@ -7,9 +7,10 @@ from collections.abc import Sequence
 
 from pipelines.completion import completion_script
 from pipelines.parser import program
+from pipelines.printing import say
 
 
 def run(flags: argparse.Namespace, rest: Sequence[str]) -> int:
     """Prints the script that completes commands and flags in a shell."""
-    print(completion_script(program(), flags.shell))
+    say(completion_script(program(), flags.shell))
     return 0

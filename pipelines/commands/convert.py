@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Sequence
-
-from rich.console import Console
 
 from pipelines import convert, dry_run, dry_run_sheet
 from pipelines.engines.submission import check_submission
 from pipelines.engines.watch import watch
 from pipelines.interrupt import Interrupt, heed_signals
 from pipelines.options import beam_options, config_of
+from pipelines.printing import say, say_json, warn
 from pipelines.progress import progress
 from pipelines.summary import show_summary
+from pipelines.terminal import Terminal
 from pipelines.verify import read_manifest
 from schemas.errors import RunError
-from schemas.masking import masked
 from transforms.progress import PULSE
 from transforms.stores.options import use_options
 
@@ -44,35 +42,34 @@ def _converted(flags: argparse.Namespace, rest: Sequence[str], interrupt: Interr
     job = convert.prepare(config, options, ("recordmill", *flags.typed), is_dry)
     if job is None:
         text = f"{config.directory}: is published already; left as it is (--if_exists skip)"
-        print(
-            json.dumps({"state": "skipped", "exit_code": 0, "message": text})
-            if flags.json
-            else text
-        )
+        if flags.json:
+            say_json(json.dumps({"state": "skipped", "exit_code": 0, "message": text}))
+        else:
+            say(text)
         return 0
     if is_dry:
         return _dry_run(job, flags.json)
-    with watch(job.target.progress, options) as look, progress(Console(stderr=True), look):
+    with watch(job.target.progress, options) as look, progress(look):
         record = convert.run(job, options, interrupt)
     if flags.json:
-        print(record.model_dump_json())
+        say_json(record.model_dump_json())
     for warning in record.warnings:
-        print(f"recordmill: warning: {warning}", file=sys.stderr)
+        warn(f"warning: {warning}")
     if record.exit_code or record.state == "submitted":
-        print(f"recordmill: {masked(record.message)}", file=sys.stderr)
+        warn(record.message)
     elif not flags.json:
         manifest = read_manifest(config.directory)
-        show_summary(Console(), record, manifest, config.directory)
+        show_summary(Terminal(), record, manifest, config.directory)
     return record.exit_code
 
 
 def _dry_run(job: convert.Conversion, as_line: bool) -> int:
     PULSE.reset()
-    with progress(Console(stderr=True), lambda: PULSE):
+    with progress(lambda: PULSE):
         forecast = dry_run.dry_run(job)
     if as_line:
-        print(json.dumps(dry_run_sheet.as_json(forecast, job.config), ensure_ascii=False))
+        say_json(json.dumps(dry_run_sheet.as_json(forecast, job.config), ensure_ascii=False))
     else:
-        dry_run_sheet.show_forecast(Console(), forecast, job.config)
+        dry_run_sheet.show_forecast(Terminal(), forecast, job.config)
     dry_run.check(forecast, job.config)
     return 0

@@ -6,10 +6,10 @@ import argparse
 import json
 from collections.abc import Sequence
 
-from rich.console import Console
-
 from pipelines.diff import diff
 from pipelines.diff_sheet import as_json, show_diff
+from pipelines.printing import say_json
+from pipelines.terminal import Terminal
 from schemas.errors import ProofError
 from transforms.stores.options import use_store_flags
 
@@ -19,7 +19,7 @@ def run(flags: argparse.Namespace, rest: Sequence[str]) -> int:
     use_store_flags(vars(flags))
     difference = diff(flags.left, flags.right, max(0, flags.n))
     if flags.json:
-        print(json.dumps(as_json(difference), ensure_ascii=False))
+        say_json(json.dumps(as_json(difference), ensure_ascii=False))
     else:
-        show_diff(Console(), difference)
+        show_diff(Terminal(), difference)
     return 0 if difference.is_none else ProofError.exit_code

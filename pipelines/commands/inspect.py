@@ -5,14 +5,13 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from rich.console import Console
-
 from pipelines.inspect.command import inspect
+from pipelines.terminal import Terminal
 from transforms.stores.options import use_store_flags
 
 
 def run(flags: argparse.Namespace, rest: Sequence[str]) -> int:
     """Shows records."""
     use_store_flags(vars(flags))
-    inspect(Console(), flags)
+    inspect(Terminal(), flags)
     return 0

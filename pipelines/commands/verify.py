@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Sequence
 
 from pipelines.options import load_schema
+from pipelines.printing import say
 from pipelines.verify import verify_dataset, verify_files
 from schemas.config import Verify
 from schemas.dataset_info import Problem
@@ -28,5 +29,5 @@ def run(flags: argparse.Namespace, rest: Sequence[str]) -> int:
     if problems:
         shown = "\n  ".join(str(problem) for problem in problems)
         raise ProofError(f"{' '.join(flags.paths)}: not proven:\n  {shown}")
-    print(f"proven: {records:,} records in {' '.join(flags.paths)}")
+    say(f"proven: {records:,} records in {' '.join(flags.paths)}")
     return 0

@@ -6,7 +6,6 @@ Dataflow goes on without the process that submitted a job; all other engines end
 from __future__ import annotations
 
 import importlib.util
-import sys
 from collections.abc import Iterator
 
 from apache_beam.options.pipeline_options import (
@@ -17,6 +16,7 @@ from apache_beam.options.pipeline_options import (
 from apache_beam.runners.runner import PipelineResult
 
 from pipelines.engines.runners import runner_name
+from pipelines.printing import tell
 from schemas.config import ConvertConfig
 from schemas.errors import UsageError
 from transforms.files import is_local
@@ -72,7 +72,7 @@ def tell_job(result: PipelineResult, options: PipelineOptions) -> None:
         return
     given = options.view_as(GoogleCloudOptions)
     page = f"dataflow/jobs/{given.region}/{result.job_id()}?project={given.project}"
-    print(f"submitted: https://console.cloud.google.com/{page}", file=sys.stderr)
+    tell(f"submitted: https://console.cloud.google.com/{page}")
 
 
 def _has_client() -> bool:

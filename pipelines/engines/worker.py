@@ -38,6 +38,7 @@ from apache_beam.portability.api import (
 from google.protobuf import json_format, text_format
 
 from pipelines.allocators import use_frugal_allocators
+from pipelines.printing import tell
 
 _HARNESS = "apache_beam.runners.worker.sdk_worker_main"
 _PROVISION_SECONDS = 60
@@ -125,7 +126,7 @@ def serve(host: str, port: int) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: told.set())
     server.start()
-    print(f"recordmill-worker: serves workers at {host}:{port}", file=sys.stderr, flush=True)
+    tell(f"recordmill-worker: serves workers at {host}:{port}")
     told.wait()
     server.stop(_STOP_SECONDS).wait()
     pool.end()
@@ -151,7 +152,7 @@ def work(flags: argparse.Namespace) -> None:
         import_module(_HARNESS).main([])
         code = 0
     except Exception:  # noqa: BLE001 - whatever it was: nobody above hears of it
-        traceback.print_exc()
+        tell(traceback.format_exc())
     finally:
         logging.shutdown()
         os._exit(code)

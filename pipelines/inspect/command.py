@@ -7,9 +7,6 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from rich.console import Console
-from rich.text import Text
-
 from pipelines.flags import RECORDS, TILES
 from pipelines.inspect.record_files import FoundRecord, files_of
 from pipelines.inspect.selection import Source
@@ -17,6 +14,7 @@ from pipelines.inspect.sheet import write_sheet
 from pipelines.inspect.tables import ClassNames, show_features, show_records, show_whole
 from pipelines.options import load_schema
 from pipelines.report.places import Dataset
+from pipelines.terminal import Terminal
 from pipelines.verify import read_manifest
 from schemas import layout
 from schemas.errors import ProofError, UsageError
@@ -26,7 +24,7 @@ from transforms.files import exists
 _TYPES = {Kind.INT64: int, Kind.FLOAT: float, Kind.BYTES: bytes}
 
 
-def inspect(console: Console, flags: argparse.Namespace) -> None:
+def inspect(terminal: Terminal, flags: argparse.Namespace) -> None:
     """Shows what the flags ask for.
 
     Raises:
@@ -42,11 +40,11 @@ def inspect(console: Console, flags: argparse.Namespace) -> None:
     records, damage = _chosen(source, flags)
     if flags.sheet and records:
         write_sheet(flags.sheet, records, names)
-        console.print(Text(f"drew {flags.sheet}: {len(records)} records"), soft_wrap=True)
+        terminal.line(f"drew {flags.sheet}: {len(records)} records")
     elif records or not damage:
-        _show(console, source, records, names, whole=_one(flags))
+        _show(terminal, source, records, names, whole=_one(flags))
     if schema:
-        _show_differences(console, records, schema)
+        _show_differences(terminal, records, schema)
     if damage:
         raise damage
 
@@ -87,21 +85,21 @@ def _chosen(
 
 
 def _show(
-    console: Console,
+    terminal: Terminal,
     source: Source,
     records: Sequence[FoundRecord],
     names: ClassNames,
     whole: bool,
 ) -> None:
     if whole:
-        show_whole(console, records[0], names)
+        show_whole(terminal, records[0], names)
         return
-    console.print(Text(_headline(source, records)), soft_wrap=True)
+    terminal.line(_headline(source, records))
     if records:
-        console.print()
-        show_features(console, records)
-        console.print()
-        show_records(console, records, names)
+        terminal.line()
+        show_features(terminal, records)
+        terminal.line()
+        show_records(terminal, records, names)
 
 
 def _headline(source: Source, records: Sequence[FoundRecord]) -> str:
@@ -114,12 +112,12 @@ def _headline(source: Source, records: Sequence[FoundRecord]) -> str:
     return f"{about}, schema {manifest.dataset_schema.name}"
 
 
-def _show_differences(console: Console, records: Sequence[FoundRecord], schema: Schema) -> None:
+def _show_differences(terminal: Terminal, records: Sequence[FoundRecord], schema: Schema) -> None:
     found = Counter(text for record in records for text in differences(record, schema))
     for text, count in found.items():
-        console.print(Text(f"{text}: in {count} of {len(records)} records"), soft_wrap=True)
+        terminal.line(f"{text}: in {count} of {len(records)} records")
     if not found:
-        console.print(Text(f"all {len(records)} records fit schema {schema.name}"), soft_wrap=True)
+        terminal.line(f"all {len(records)} records fit schema {schema.name}")
 
 
 def differences(record: FoundRecord, schema: Schema) -> Iterator[str]:

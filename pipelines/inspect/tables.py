@@ -7,17 +7,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from pipelines.inspect.record_files import FoundRecord
 from pipelines.report.charts import size_text
+from pipelines.terminal import Terminal
 from schemas.rejects import RecordError
 from transforms.functional.pictures.source_image import examine
 from transforms.functional.records.inferred_features import bytes_kind, infer_features
 from transforms.functional.showing.drawing import is_picture, raw_shape
-from transforms.functional.showing.visible_text import text_of, visible
+from transforms.functional.showing.visible_text import text_of
 
 ClassNames = Mapping[str, Sequence[str]]
 """Feature to the names of its class ids."""
@@ -28,31 +26,30 @@ _COLUMN_WIDTH = 18
 _HEX_BYTES = 32
 
 
-def show_features(console: Console, records: Sequence[FoundRecord]) -> None:
+def show_features(terminal: Terminal, records: Sequence[FoundRecord]) -> None:
     """Prints which features the records have."""
-    table = Table("feature", "kind", "values", "holds", box=None, pad_edge=False)
+    rows = []
     for feature in infer_features([r.features for r in records if r.features is not None]):
         low, high = feature.lengths
         lengths = str(low) if low == high else f"{low} to {high}"
-        table.add_row(*_plain(feature.name, feature.kind, lengths, feature.holds))
-    console.print(table)
+        rows.append((feature.name, feature.kind, lengths, feature.holds))
+    terminal.table(("feature", "kind", "values", "holds"), rows, pad_edge=False)
 
 
-def show_records(console: Console, records: Sequence[FoundRecord], names: ClassNames) -> None:
+def show_records(terminal: Terminal, records: Sequence[FoundRecord], names: ClassNames) -> None:
     """Prints a row a record, as many of its features as the terminal has room for."""
     keyed = any(record.key for record in records)
     features = sorted({name for record in records for name in record.features or {}})
-    room = max(1, (console.width - 6 - 2 * _COLUMN_WIDTH * keyed) // _COLUMN_WIDTH)
+    room = max(1, (terminal.width - 6 - 2 * _COLUMN_WIDTH * keyed) // _COLUMN_WIDTH)
     shown = features[:room]
-    heads = ("#", *(("split", "key") if keyed else ()), *map(visible, shown))
-    table = Table(*heads, box=None, pad_edge=False)
+    heads = ("#", *(("split", "key") if keyed else ()), *shown)
+    rows = []
     for record in records:
-        about = (record.split, visible(record.key)) if keyed else ()
-        table.add_row(*_plain(str(record.number), *about, *_cells(record, shown, names)))
-    console.print(table)
+        about = (record.split, record.key) if keyed else ()
+        rows.append((str(record.number), *about, *_cells(record, shown, names)))
+    terminal.table(heads, rows, pad_edge=False)
     if left_out := features[room:]:
-        text = f"and {len(left_out)} more: {', '.join(map(visible, left_out))}; see --record N"
-        console.print(Text(text), soft_wrap=True)
+        terminal.line(f"and {len(left_out)} more: {', '.join(left_out)}; see --record N")
 
 
 def _cells(record: FoundRecord, names: Sequence[str], classes: ClassNames) -> list[str]:
@@ -77,7 +74,7 @@ def short(value: Any, classes: Sequence[str] = ()) -> str:
     ('1 dog', '0.1', '…')
     """
     if isinstance(value, int):
-        return f"{value} {visible(classes[value])}" if 0 <= value < len(classes) else str(value)
+        return f"{value} {classes[value]}" if 0 <= value < len(classes) else str(value)
     if isinstance(value, float):
         return f"{value:.6g}"
     if is_picture(value):
@@ -85,7 +82,7 @@ def short(value: Any, classes: Sequence[str] = ()) -> str:
     text = text_of(value)
     if text is None:
         return f"{len(value):,} bytes"
-    return visible(text if len(text) <= _CELL_CHARACTERS else text[: _CELL_CHARACTERS - 1] + "…")
+    return text if len(text) <= _CELL_CHARACTERS else text[: _CELL_CHARACTERS - 1] + "…"
 
 
 def picture_in_words(value: bytes) -> str:
@@ -97,20 +94,19 @@ def picture_in_words(value: bytes) -> str:
     return f"{source.format.upper()} {source.width}×{source.height} {size_text(len(value))}"
 
 
-def show_whole(console: Console, record: FoundRecord, names: ClassNames) -> None:
+def show_whole(terminal: Terminal, record: FoundRecord, names: ClassNames) -> None:
     """Prints one record, every value of every feature."""
     about = f"{record.file}: record {record.number} at byte {record.offset:,}"
-    console.print(Text(f"{about}, {len(record.data):,} bytes"), soft_wrap=True)
+    terminal.line(f"{about}, {len(record.data):,} bytes")
     if record.key:
-        console.print(Text(f"key {visible(record.key)}, split {record.split}"), soft_wrap=True)
+        terminal.line(f"key {record.key}, split {record.split}")
     if record.features is None:
-        console.print(Text(f"no tf.train.Example: {_hex(record.data)}"), soft_wrap=True)
+        terminal.line(f"no tf.train.Example: {_hex(record.data)}")
         return
     for name, values in record.features.items():
-        heading = f"\n{visible(name)}"
-        console.print(Text(heading, style="bold"), Text(_kind(values)), soft_wrap=True)
-        for value in values:
-            console.print(Text(f"  {_whole(value, names.get(name, ()))}"), soft_wrap=True)
+        terminal.line()
+        terminal.heading(name, _kind(values))
+        terminal.lines(f"  {_whole(value, names.get(name, ()))}" for value in values)
 
 
 def _kind(values: Sequence[Any]) -> str:
@@ -126,7 +122,7 @@ def _whole(value: Any, classes: Sequence[str]) -> str:
         return short(value, classes) if isinstance(value, int) else str(np.float32(value))
     text = None if is_picture(value) else text_of(value)
     if text is not None:
-        return visible(text)
+        return text
     what = picture_in_words(value) if is_picture(value) else bytes_kind(value)
     return (
         f"{what}, {len(value):,} bytes, sha256 {hashlib.sha256(value).hexdigest()}: {_hex(value)}"
@@ -135,8 +131,3 @@ def _whole(value: Any, classes: Sequence[str]) -> str:
 
 def _hex(value: bytes) -> str:
     return value[:_HEX_BYTES].hex(" ") + (" …" if len(value) > _HEX_BYTES else "")
-
-
-def _plain(*cells: str) -> list[Text]:
-    """Returns cells that rich takes for no markup."""
-    return [Text(cell) for cell in cells]

@@ -16,7 +16,12 @@ def visible(text: str) -> str:
     """
     if text.isascii() and text.isprintable():
         return text
-    return "".join(escaped(c) if unicodedata.category(c) in _HIDDEN else c for c in text)
+    return "".join(escaped(c) if is_hidden(c) else c for c in text)
+
+
+def is_hidden(character: str) -> bool:
+    """Returns whether a character cannot be seen, or does more than show."""
+    return unicodedata.category(character) in _HIDDEN
 
 
 def escaped(character: str) -> str:
