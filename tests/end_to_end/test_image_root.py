@@ -154,11 +154,11 @@ def test_yolo_files_are_held_to_it(place: Path) -> None:
 
 
 def test_masks_are_held_to_it(place: Path) -> None:
-    (place / "mask.png").write_bytes(png(32, 24, 1, "L"))
+    (place / "mask.png").write_bytes(png(16, 12, 1, "L"))
     (place.parent / "secret/mask.png").write_bytes(png(32, 24, 1, "L"))
     (place / "link.png").symlink_to(place.parent / "secret/mask.png")
     masks = ["../secret/mask.png", "link.png", "s3://nowhere/mask.png"]
-    rows = [{"image": "cat/good.jpg", "mask": mask, "id": mask} for mask in masks]
+    rows = [{"image": "cat/good.jpg", "mask": mask, "id": mask} for mask in [*masks, "mask.png"]]
     (place.parent / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     flags = ("--schema", "segmentation", "--key_column", "id", "--image_root", place)
     dataset = published(
