@@ -15,6 +15,7 @@ import os
 import re
 import shutil
 import tempfile
+import uuid
 from collections.abc import Iterator
 from typing import BinaryIO, TypeAlias, cast
 
@@ -115,10 +116,15 @@ def write_bytes(path: str, data: bytes) -> None:
         put(path, data)
         return
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-    partial = f"{path}.partial"
-    with open(partial, "wb") as stream:
-        stream.write(data)
-    os.replace(partial, path)
+    partial = f"{path}.{uuid.uuid4().hex}.partial"  # an attempt that ends late may write it, too
+    try:
+        with open(partial, "wb") as stream:
+            stream.write(data)
+        os.replace(partial, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(partial)
+        raise
 
 
 def copy(sources: list[str], targets: list[str]) -> None:

@@ -1,0 +1,44 @@
+"""Files on this machine are written whole or not at all, whoever else writes them."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from transforms import files
+from transforms.files import write_bytes
+
+
+def test_two_attempts_that_write_one_file_together_both_succeed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, replace = tmp_path / "train-00000.json", os.replace
+
+    def replace_late(source: str, target: str) -> None:
+        monkeypatch.setattr(files.os, "replace", replace)
+        write_bytes(str(path), b"the other attempt")
+        replace(source, target)
+
+    monkeypatch.setattr(files.os, "replace", replace_late)
+    write_bytes(str(path), b"this attempt")
+    assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == {path.name: b"this attempt"}
+
+
+@pytest.mark.parametrize("before", [None, b"before"])
+def test_a_write_that_fails_leaves_what_was_there(
+    before: bytes | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "run.json"
+    if before:
+        path.write_bytes(before)
+
+    def refuse(source: str, target: str) -> None:
+        raise OSError(errno.EACCES, os.strerror(errno.EACCES), target)
+
+    monkeypatch.setattr(files.os, "replace", refuse)
+    with pytest.raises(PermissionError):
+        write_bytes(str(path), b"after")
+    assert [p.read_bytes() for p in tmp_path.iterdir()] == ([before] if before else [])
