@@ -13,6 +13,7 @@ from schemas.config import ConvertConfig
 from schemas.errors import ProofError, UsageError
 from schemas.features import Schema
 from schemas.manifest import Manifest
+from transforms.base_keys import finder
 from transforms.functional.labels import with_background
 
 
@@ -20,7 +21,7 @@ def open_base(config: ConvertConfig) -> Base | None:
     """Returns the dataset that `--base` names; None if it names none.
 
     Raises:
-        UsageError: if none is published there, or the other flags do not go with it.
+        UsageError: if none is published there, it is damaged, or the other flags do not go with it.
     """
     if config.base is None:
         return None
@@ -35,12 +36,14 @@ def open_base(config: ConvertConfig) -> Base | None:
     _check_groups(config, manifest)
     _check_classes(config, manifest)
     record = read_record(directory)
-    return Base(
+    base = Base(
         directory=directory,
         seal=hashlib.sha256(read_file(layout.join(directory, layout.MANIFEST)) or b"").hexdigest(),
         manifest=manifest,
         fingerprints=record.fingerprints if record else {},
     )
+    finder(base)  # reads its keys: here, a damaged base is a message, and not an engine's failure
+    return base
 
 
 def _check_sequences(config: ConvertConfig, manifest: Manifest) -> None:
@@ -60,9 +63,14 @@ def _check_sequences(config: ConvertConfig, manifest: Manifest) -> None:
 
 def _check_groups(config: ConvertConfig, manifest: Manifest) -> None:
     """Refuses what would part the new rows of a group from its old ones."""
+    asked, column = config.model_dump(mode="json"), manifest.config["group_column"]
+    if config.group_column is None and column is not None:
+        raise UsageError(
+            f"--base was made with --group_column {column}, and this run has none: new rows would "
+            f"not join their group, but could be in another split; give --group_column {column}"
+        )
     if config.group_column is None:
         return
-    asked = config.model_dump(mode="json")
     for name in ("group_column", "splits", "seed"):
         if asked[name] != manifest.config[name]:
             raise UsageError(

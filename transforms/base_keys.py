@@ -1,24 +1,30 @@
 """Finds the rows of a base: which shard of it holds a key.
 
-Each process reads the keys of the base's records once, and keeps 20 bytes of each.
+Each process reads the keys of the base's records once, and keeps 20 bytes of each. They decide
+where rows go: an index is used only if it is the one that the base's manifest lists.
 """
 
 from __future__ import annotations
 
 import hashlib
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
 from schemas import layout
 from schemas.base import Base
+from schemas.errors import UsageError
+from schemas.manifest import ShardEntry
 from transforms.files import open_binary
 from transforms.functional.one_thread_parquet import read_table
 from transforms.functional.placement import Find, Home
 
 _DIGEST_BYTES = 16
+_THREADS = 16
 
 _reading = threading.Lock()
 _known: dict[str, _Keys] = {}
@@ -52,7 +58,11 @@ class _Keys:
 
 
 def finder(base: Base | None) -> Find:
-    """Returns what finds a key's shard in a base; nothing is found where there is no base."""
+    """Returns what finds a key's shard in a base; nothing is found where there is no base.
+
+    Raises:
+        UsageError: if an index of the base is missing, or is not the published one.
+    """
     if base is None:
         return _nowhere
     with _reading:
@@ -67,18 +77,36 @@ def _nowhere(key: str) -> Home | None:
 
 
 def _read(base: Base) -> _Keys:
-    homes, digests, shards = list[Home](), list[bytes](), list[npt.NDArray[np.uint32]]()
-    for split, entry in base.manifest.splits.items():
-        for index, shard in enumerate(entry.shards):
-            with open_binary(layout.join(base.directory, shard.index_file)) as stream:
-                keys = read_table(stream.read(), ["key"])["key"].to_pylist()
-            digests.append(b"".join(map(_digest, keys)))
-            shards.append(np.full(len(keys), len(homes), dtype=np.uint32))
-            homes.append((split, index))
+    shards = {
+        (split, index): shard
+        for split, entry in base.manifest.splits.items()
+        for index, shard in enumerate(entry.shards)
+    }
+    with ThreadPoolExecutor(_THREADS) as executor:
+        digests = list(executor.map(partial(_digests_of, base.directory), shards.values()))
     words = np.frombuffer(b"".join(digests), dtype=">u8").astype(np.uint64).reshape(-1, 2)
     order = np.lexsort((words[:, 1], words[:, 0]))
-    numbers = np.concatenate(shards) if shards else np.empty(0, dtype=np.uint32)
-    return _Keys(words[order, 0], words[order, 1], numbers[order], tuple(homes))
+    counts = [len(digest) // _DIGEST_BYTES for digest in digests]
+    numbers = np.repeat(np.arange(len(shards), dtype=np.uint32), counts)
+    return _Keys(words[order, 0], words[order, 1], numbers[order], tuple(shards))
+
+
+def _digests_of(directory: str, shard: ShardEntry) -> bytes:
+    """Returns the digests of the keys of a shard's records, one after the other."""
+    path = layout.join(directory, shard.index_file)
+    remedy = "restore the dataset from a copy, choose another --base, or leave --base out"
+    try:
+        with open_binary(path) as stream:
+            data = stream.read()
+    except OSError as error:
+        raise UsageError(f"--base {path}: {error.strerror or error}; {remedy}") from error
+    if hashlib.sha256(data).hexdigest() != shard.index_sha256:
+        raise UsageError(
+            f"--base {path}: is not the file that {layout.MANIFEST} lists, its sha256 differs: "
+            f"nobody knows which rows the base has; {remedy}"
+        )
+    keys = read_table(data, ["key"])["key"].to_pylist()
+    return b"".join(map(_digest, keys))
 
 
 def _digest(key: str) -> bytes:

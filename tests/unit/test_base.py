@@ -1,0 +1,114 @@
+"""A base is used as it was published, and with what decides where its rows are, or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipelines.base import open_base
+from pipelines.published import seal_of
+from schemas import layout
+from schemas.config import ConvertConfig
+from schemas.dataset_info import Books, DatasetInfo, ShardAudit
+from schemas.errors import UsageError
+from schemas.manifest import manifest_of
+from schemas.plan import Plan, ResolvedSchema
+from schemas.presets import preset
+from transforms import base_keys
+from transforms.base_keys import finder
+
+KEYS = {("test", 0): ["a", "b"], ("train", 0): [], ("train", 1): ["c"]}
+SCHEMA = preset("image_classification")
+
+
+@pytest.fixture(autouse=True)
+def _new_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(base_keys, "_known", {})
+
+
+def config(folder: Path, **options: object) -> ConvertConfig:
+    return ConvertConfig(
+        inputs=("t.csv",), output=str(folder), name="birds", schema=SCHEMA, **options
+    )
+
+
+def published(folder: Path, **options: object) -> Path:
+    """Writes what of a dataset decides the places of its rows."""
+    asked = config(folder, **options)
+    dataset = Path(asked.directory)
+    (dataset / "records").mkdir(parents=True)
+    shards = []
+    for (split, index), keys in KEYS.items():
+        name = layout.records_name(split, index, 2)
+        pq.write_table(pa.table({"key": pa.array(keys, pa.string())}), dataset / name)
+        digest = hashlib.sha256((dataset / name).read_bytes()).hexdigest()
+        shards.append(
+            ShardAudit(split, index, f"{split}-{index}", 0, 0, 0, "", 0, name, digest, 0, {})
+        )
+    plan = Plan(ResolvedSchema(SCHEMA), {"test": 1, "train": 2}, 0)
+    info = DatasetInfo(plan, Books(0, 0, {}, {}), tuple(shards), images={}, problems=())
+    manifest = manifest_of(info, asked, {}).model_dump_json().encode()
+    (dataset / layout.MANIFEST).write_bytes(manifest)
+    (dataset / layout.SUCCESS).write_bytes(seal_of(manifest))
+    return dataset
+
+
+def test_each_key_is_found_where_its_index_has_it(tmp_path: Path) -> None:
+    base = open_base(config(tmp_path, version="1.1.0", base=str(published(tmp_path))))
+    found = {key: finder(base)(key) for key in "abcd"}
+    assert found == {"a": ("test", 0), "b": ("test", 0), "c": ("train", 1), "d": None}
+
+
+def other_keys(path: Path) -> None:
+    pq.write_table(pa.table({"key": ["d", "e"]}), path)
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-9])
+
+
+def folder_in_place(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+@pytest.mark.parametrize("damage", [other_keys, cut, Path.unlink, folder_in_place])
+def test_an_index_that_is_not_as_published_ends_the_run_before_it_begins(
+    damage: Callable[[Path], None], tmp_path: Path
+) -> None:
+    dataset = published(tmp_path)
+    damaged = dataset / layout.records_name("test", 0, 2)
+    damage(damaged)
+    with pytest.raises(UsageError, match="leave --base out") as caught:
+        open_base(config(tmp_path, version="1.1.0", base=str(dataset)))
+    assert str(damaged) in str(caught.value)
+
+
+GROUPED = {"group_column": "patient", "splits": {"train": "0.5", "test": "0.5"}}
+
+
+@pytest.mark.parametrize(
+    ("of_base", "of_run", "remedy"),
+    [
+        (GROUPED, {}, "give --group_column patient"),
+        (GROUPED, {**GROUPED, "group_column": "site"}, "give the same --group_column"),
+        (GROUPED, {**GROUPED, "seed": 1}, "give the same --seed"),
+        ({}, GROUPED, "give the same --group_column"),
+        (GROUPED, GROUPED, None),
+        ({}, {}, None),
+    ],
+)
+def test_new_rows_of_a_group_can_join_its_old_ones(
+    of_base: dict[str, object], of_run: dict[str, object], remedy: str | None, tmp_path: Path
+) -> None:
+    asked = config(tmp_path, version="1.1.0", base=str(published(tmp_path, **of_base)), **of_run)
+    if remedy is None:
+        assert open_base(asked) is not None
+    else:
+        with pytest.raises(UsageError, match=remedy):
+            open_base(asked)
