@@ -70,7 +70,7 @@ def add_setting_flags(parser: argparse.ArgumentParser) -> None:
 
 _OTHER_FLAGS = (
     "Web addresses: --allow_private_hosts --http_connections=16 --http_timeout=30 "
-    "--http_max_bytes=268435456. "
+    "--max_image_bytes=268435456. "
     "All other flags are Beam's own: --runner=FlinkRunner --s3_endpoint_url=…"
 )
 

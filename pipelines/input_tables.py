@@ -19,6 +19,7 @@ from schemas.tables import Head, TableFile
 from transforms.files import exists, expand, is_local, open_binary
 from transforms.formats import FORMATS
 from transforms.functional.tables.arrow import FEATHER_1_SIGNATURE, FILE_SIGNATURE
+from transforms.stores.local import NotRegularError
 
 _SUFFIXES = {
     "csv": "csv",
@@ -75,6 +76,8 @@ def look_at_tables(config: ConvertConfig) -> InputTables:
     Raises:
         UsageError: if there is none, or a file cannot be read as what it should be.
     """
+    if config.image_root is not None and os.path.isfile(config.image_root):
+        raise UsageError(f"--image_root {config.image_root}: is a file; expected a folder")
     tables = _look_at_all("--input", config.inputs, config.input_format)
     known = [file for file in tables.files if file.format in _WITH_PICTURES]
     if config.image_root is not None and known:
@@ -141,6 +144,9 @@ def _look_at(flag: str, path: str, input_format: str) -> tuple[TableFile, Head]:
         return file, FORMATS[file.format].look(file)
     except UsageError as error:
         raise UsageError(f"{flag} {error}") from error
+    except NotRegularError as error:  # as <(...) is in a shell
+        remedy = "since tables are read more than once. Write it to a file first."
+        raise UsageError(f"{flag} {path}: {error}, {remedy}") from error
     except (OSError, EOFError, ValueError, MemoryError, zlib.error, pa.ArrowException) as error:
         why = str(error) or "it asks for more memory than there is"  # as a damaged length does
         raise UsageError(f"{flag} {path}: cannot be read as a table: {why}") from error

@@ -19,7 +19,7 @@ from schemas.errors import UsageError
 from schemas.features import Schema
 from schemas.image_settings import ImageSettings
 from schemas.mask_settings import MaskSettings
-from schemas.presets import parse_schema, preset
+from schemas.presets import MAX_CHARACTERS, parse_schema, preset, preset_names
 from schemas.reject_budget import RejectBudget
 from schemas.spelling import did_you_mean
 from transforms.files import exists, open_binary
@@ -52,6 +52,8 @@ def config_of(flags: dict[str, Any]) -> ConvertConfig:
     except ValidationError as error:
         raise UsageError(_describe(error)) from error
 
+
+_MAX_CLASSES_BYTES = 64 * 2**20
 
 _BLOCKS: dict[str, type[BaseModel]] = {
     "image": ImageSettings,
@@ -152,8 +154,20 @@ def load_schema(name: str) -> Schema:
     """
     if not exists(name) or "." not in name:
         return preset(name)
-    with open_binary(name) as stream:
-        return parse_schema(stream.read().decode("utf-8", "replace"), name)
+    try:
+        with open_binary(name) as stream:
+            text = stream.read(4 * MAX_CHARACTERS + 1).decode("utf-8", "replace")
+    except (OSError, ValueError) as error:
+        expected = f"expected a YAML file or one of: {', '.join(preset_names())}"
+        raise UsageError(f"--schema {name}: {_why(error)}; {expected}") from error
+    return parse_schema(text, name)
+
+
+def _why(error: Exception) -> str:
+    """Returns why a file that a flag names cannot be read."""
+    if isinstance(error, IsADirectoryError):
+        return "is a folder"
+    return str(getattr(error, "strerror", None) or error)
 
 
 def _read(name: str, text: str, read: Any) -> Any:
@@ -194,8 +208,18 @@ def _num_shards(text: str) -> Any:
 def _class_names(path: str) -> tuple[str, ...]:
     if not exists(path):
         raise ValueError("no such file; expected class names, one a line")
-    with open_binary(path) as stream:
-        lines = stream.read().decode("utf-8-sig").splitlines()
+    try:
+        with open_binary(path) as stream:
+            data = stream.read(_MAX_CLASSES_BYTES + 1)
+    except OSError as error:
+        raise ValueError(f"{_why(error)}; expected a file of class names, one a line") from error
+    if len(data) > _MAX_CLASSES_BYTES:
+        raise ValueError(f"is larger than {_MAX_CLASSES_BYTES:,} bytes; expected class names")
+    try:
+        lines = data.decode("utf-8-sig").splitlines()
+    except UnicodeDecodeError as error:
+        what = f"byte {error.start} is not text in UTF-8"
+        raise ValueError(f"{what}; expected class names, one a line") from error
     while lines and not lines[-1]:
         lines.pop()
     for number, line in enumerate(lines, start=1):

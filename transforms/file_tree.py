@@ -12,9 +12,11 @@ from schemas.layout import join
 from schemas.records import Aside
 from transforms.files import exists, is_local, names_below, open_binary
 from transforms.functional.sources.tree import Unlisted, is_hidden
+from transforms.stores.local import is_special
 
 HIDDEN = "hidden files and folders"
 LOOPS = "links to a folder that they are in"
+SPECIAL = "FIFOs, sockets and devices"
 
 _UPWARDS = re.compile(r"/[^/]+/\.\./")
 _Folder = tuple[int, int]
@@ -80,7 +82,11 @@ def _found(entry: os.DirEntry[str], name: str) -> str | Unlisted | Aside | None:
         return Aside(HIDDEN)
     if readable(entry.name) != entry.name:
         return Unlisted(readable(name), "the name is not text in UTF-8: rename it")
-    return None if entry.is_dir() else name
+    if entry.is_file():
+        return name
+    if entry.is_dir():
+        return None
+    return Aside(SPECIAL) if is_special(entry.path) else name  # a broken link is a reject
 
 
 def _walk_store(root: str) -> Iterator[str | Aside]:

@@ -27,6 +27,9 @@ from schemas.masking import masked, masked_url
 from schemas.rejects import Reason, RecordError
 from schemas.tables import TableFile
 from transforms.stores import beam, hdfs, objects, web
+from transforms.stores.local import open_regular, read_regular
+from transforms.stores.options import max_image_bytes
+from transforms.stores.too_large import TooLargeError
 
 _SPOOLED_BYTES = 16 * 2**20
 _PATTERN = re.compile(r"[*?\[]")
@@ -48,11 +51,11 @@ def open_binary(path: str) -> BinaryIO:
     """Returns a file's bytes, as they are stored; they can be sought in.
 
     Raises:
-        OSError: if it cannot be opened.
+        OSError: if it cannot be opened; NotRegularError for a FIFO, a socket or a device.
         ValueError: if the path is none, or its file system's extra is not installed.
     """
     if is_local(path):
-        return open(path, "rb")
+        return open_regular(path)
     if is_web(path):
         return _downloaded(path)
     if hdfs.is_hdfs(path):
@@ -84,20 +87,23 @@ def read_bytes(
         seen: is told the stamp of an object, which comes with its bytes.
 
     Raises:
-        RecordError: read_error, if they cannot be had.
+        RecordError: read_error, if they cannot be had, or are more than `--max_image_bytes`.
     """
     try:
+        limit = max_image_bytes()
         if is_local(uri):
-            return _read_stream(open(uri, "rb"), start, stop)
+            return read_regular(uri, start, stop, limit)
         if is_web(uri):
             return web.get(uri, start, stop)
         if hdfs.is_hdfs(uri):
-            return hdfs.get(uri, start, stop)
+            return hdfs.get(uri, start, stop, limit)
         if where := objects.parse(uri):
-            data, stamp = objects.get_stamped(where, start, stop)
+            data, stamp = objects.get_stamped(where, start, stop, limit)
             _note(seen, uri, stamp)
             return data
-        return beam.request(lambda: _read_stream(_open_by_beam(uri), start, stop))
+        return beam.request(lambda: _read_stream(_open_by_beam(uri), start, stop, limit))
+    except MemoryError as error:
+        raise RecordError(Reason.READ_ERROR, f"{masked_url(uri)}: no memory for it") from error
     except (OSError, ValueError) as error:
         what = (
             error.strerror if isinstance(error, OSError) and error.strerror else masked(str(error))
@@ -279,12 +285,14 @@ def _open_by_beam(path: str) -> BinaryIO:
     return cast("BinaryIO", raw)
 
 
-def _read_stream(stream: BinaryIO, start: int | None, stop: int | None) -> bytes:
+def _read_stream(stream: BinaryIO, start: int | None, stop: int | None, limit: int) -> bytes:
     with stream:
-        if start is None or stop is None:
-            return stream.read()
-        stream.seek(start)
-        return stream.read(stop - start)
+        stream.seek(start or 0)
+        most = limit + 1 if stop is None else min(limit + 1, stop - (start or 0))
+        data = stream.read(most)
+    if len(data) > limit:
+        raise TooLargeError(limit)
+    return data
 
 
 def _downloaded(url: str) -> BinaryIO:

@@ -16,6 +16,7 @@ from typing import BinaryIO, cast
 import google_crc32c
 
 from schemas.layout import is_url
+from transforms.stores.local import open_regular
 
 DAMAGED_GZIP = (OSError, EOFError, zlib.error)
 """What reading a gzip stream raises that is cut short or damaged."""
@@ -62,7 +63,7 @@ class Digests:
 def digests(path: str) -> Digests:
     """Returns what can be said of a file's bytes, in one pass where it is not compressed."""
     digest, size, crc = hashlib.sha256(), 0, 0
-    with open(path, "rb") as stream:
+    with open_stored(path) as stream:
         while chunk := stream.read(_CHUNK_BYTES):
             digest.update(chunk)
             crc = google_crc32c.extend(crc, chunk)
@@ -111,7 +112,7 @@ def local_copy(path: str) -> Iterator[str]:
 def open_stored(path: str) -> BinaryIO:
     """Returns a file's bytes, as they are stored."""
     if not is_url(path):
-        return open(path, "rb")
+        return open_regular(path)
     from transforms.files import open_binary  # loads Beam, which readers of local files need not
 
     return open_binary(path)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -59,8 +60,9 @@ def tensorflow_in_threads() -> Any:
 
 def _use_once(tf: Any) -> None:
     """Gives it every type of argument that it is given below."""
-    for _ in record_batches(os.devnull):
-        pass
+    with tempfile.NamedTemporaryFile(prefix="recordmill-") as empty:
+        for _ in record_batches(empty.name):
+            pass
     nothing = tf.constant([b""])
     tf.strings.length(nothing)
     spec = {"": tf.io.FixedLenFeature([], tf.int64, 0)}

@@ -118,9 +118,9 @@ def test_a_login_goes_to_its_own_host_and_into_no_message(site: Site) -> None:
 
 
 def test_more_than_is_allowed_is_not_read(site: Site) -> None:
-    use_options(PipelineOptions([ALLOW, "--http_max_bytes=1000000"]))
+    use_options(PipelineOptions([ALLOW, "--max_image_bytes=1000000"]))
     said = refusal(f"{site.url}/unbounded")
-    assert said.endswith("is larger than 1,000,000 bytes; --http_max_bytes allows no more")
+    assert said.endswith("is larger than 1,000,000 bytes; --max_image_bytes allows no more")
     use_options(PipelineOptions([ALLOW, f"--http_max_bytes={len(BODY)}"]))
     assert files.read_bytes(f"{site.url}/whole") == BODY
 

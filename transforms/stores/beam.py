@@ -13,6 +13,7 @@ from apache_beam.io.filesystems import FileSystems
 from transforms.stores.options import current_options
 from transforms.stores.persistence import TransientError, is_transient_status, persist
 from transforms.stores.shared_s3 import share_clients
+from transforms.stores.too_large import TooLargeError
 
 T = TypeVar("T")
 
@@ -89,6 +90,8 @@ def request(call: Callable[[], T]) -> T:
     def attempt() -> T:
         try:
             return call()
+        except TooLargeError:
+            raise
         except Exception as error:  # each store's client raises what it likes
             raise in_words(error) from error
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import posixpath
 import threading
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, BinaryIO, TypeVar
@@ -16,11 +17,18 @@ from apache_beam.io.filesystems import FileSystems
 
 from transforms.stores.beam import request
 from transforms.stores.options import current_options
+from transforms.stores.persistence import TransientError
 from transforms.stores.range_file import open_ranges
+from transforms.stores.too_large import TooLargeError
 
 T = TypeVar("T")
 
 _SCHEME = "hdfs://"
+_TIMEOUTS = (10.0, 30.0)
+"""Seconds to connect, and without a byte."""
+
+_MAX_SECONDS = 600.0
+_CHUNK_BYTES = 2**20
 
 
 def is_hdfs(uri: str) -> bool:
@@ -28,11 +36,14 @@ def is_hdfs(uri: str) -> bool:
     return uri.startswith(_SCHEME)
 
 
-def get(uri: str, start: int | None = None, stop: int | None = None) -> bytes:
+def get(
+    uri: str, start: int | None = None, stop: int | None = None, limit: int | None = None
+) -> bytes:
     """Returns a file's bytes, or those from `start` to before `stop`, opened once.
 
     Raises:
-        OSError: if they cannot be had; FileNotFoundError if there is no such file.
+        OSError: if they cannot be had; FileNotFoundError if there is no such file; TooLargeError
+            if they are more than `limit`.
     """
     if start is None or stop is None:
         offset, length = 0, None
@@ -43,8 +54,7 @@ def get(uri: str, start: int | None = None, stop: int | None = None) -> bytes:
 
     def read(client: Any, path: str) -> bytes:
         with client.read(path, offset=offset, length=length) as reader:
-            data: bytes = reader.read()
-        return data
+            return _read(reader, limit)
 
     return _request(uri, read)
 
@@ -128,6 +138,24 @@ def open_file(uri: str) -> BinaryIO:
     return open_ranges(int(found["length"]), lambda start, stop: get(uri, start, stop))
 
 
+def _read(reader: Any, limit: int | None) -> bytes:
+    """Returns all that a reader gives, some megabytes at a time.
+
+    Raises:
+        TransientError: after `_MAX_SECONDS`, however little comes at a time.
+        TooLargeError: above `limit` bytes.
+    """
+    parts, size, deadline = [], 0, time.monotonic() + _MAX_SECONDS
+    while part := reader.read(_CHUNK_BYTES):
+        parts.append(part)
+        size += len(part)
+        if limit is not None and size > limit:
+            raise TooLargeError(limit)
+        if time.monotonic() > deadline:
+            raise TransientError(f"takes more than {_MAX_SECONDS:.0f} s")
+    return b"".join(parts)
+
+
 def _status(client: Any, path: str) -> Any:
     return client.status(path, strict=False)
 
@@ -157,6 +185,7 @@ class _Clients:
         options = current_options()
         if getattr(self._local, "options", None) is not options:
             self._local.system = FileSystems.get_filesystem(uri)
+            self._local.system._hdfs_client._timeout = _TIMEOUTS  # Beam sets none
             self._local.options = options
         system = self._local.system
         return system._hdfs_client, system._parse_url(uri)[1]

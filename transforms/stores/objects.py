@@ -19,6 +19,7 @@ from transforms.stores.client import MANY_PAGES, ONCE
 from transforms.stores.options import current_options
 from transforms.stores.persistence import TransientError, is_transient_status, persist
 from transforms.stores.range_file import open_ranges
+from transforms.stores.too_large import TooLargeError
 
 T = TypeVar("T")
 
@@ -76,19 +77,20 @@ def get(path: ObjectPath, start: int | None = None, stop: int | None = None) -> 
 
 
 def get_stamped(
-    path: ObjectPath, start: int | None = None, stop: int | None = None
+    path: ObjectPath, start: int | None = None, stop: int | None = None, limit: int | None = None
 ) -> tuple[bytes, str]:
     """Returns the same, and the stamp of the object that they are of, with one request.
 
     Raises:
-        OSError: if they cannot be had, in words; FileNotFoundError if there is no such object.
+        OSError: if they cannot be had, in words; FileNotFoundError if there is no such object;
+            TooLargeError if they are more than `limit`, before any of them is read.
     """
     if start is None or stop is None:
-        return _request(path, lambda store: _content(obstore.get(store, path.key)))
+        return _request(path, lambda store: _content(obstore.get(store, path.key), limit))
     if stop <= start:
         return b"", stamp(path)
     part: Any = {"range": (start, stop)}
-    return _request(path, lambda store: _content(obstore.get(store, path.key, options=part)))
+    return _request(path, lambda store: _content(obstore.get(store, path.key, options=part), limit))
 
 
 def stamp(path: ObjectPath) -> str:
@@ -155,7 +157,10 @@ def open_object(path: ObjectPath) -> BinaryIO:
     return open_ranges(size(path), lambda start, stop: get(path, start, stop))
 
 
-def _content(result: Any) -> tuple[bytes, str]:
+def _content(result: Any, limit: int | None) -> tuple[bytes, str]:
+    first, end = result.range
+    if limit is not None and end - first > limit:
+        raise TooLargeError(limit)
     return result.bytes().to_bytes(), _stamp(result.meta)
 
 
@@ -170,6 +175,8 @@ def _request(path: ObjectPath, request: Callable[[Any], T]) -> T:
     def attempt() -> T:
         try:
             return request(store)
+        except TooLargeError:
+            raise
         except (obstore.exceptions.BaseError, OSError) as error:
             raise _in_words(error, path) from error
 

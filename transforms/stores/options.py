@@ -21,7 +21,7 @@ from apache_beam.options.value_provider import RuntimeValueProvider
 
 
 class WebOptions(PipelineOptions):
-    """How images and tables are had from `http://` and `https://`."""
+    """How images are read; and tables, from `http://` and `https://`."""
 
     @classmethod
     def _add_argparse_args(cls, parser: argparse.ArgumentParser) -> None:
@@ -44,10 +44,11 @@ class WebOptions(PipelineOptions):
             help="seconds without any byte after which another attempt is made; default: 30",
         )
         parser.add_argument(
-            "--http_max_bytes",
+            "--max_image_bytes",
+            "--http_max_bytes",  # as it was called when it was of the web alone
             type=_positive,
             default=256 * 2**20,
-            help="images above so many bytes are not read; default: 268435456",
+            help="images above so many bytes are rejects, wherever they are; default: 268435456",
         )
 
 
@@ -90,3 +91,24 @@ def current_options() -> PipelineOptions:
         FileSystems.set_options(PipelineOptions([]))  # Beam's own file systems refuse to do without
     options = FileSystems._pipeline_options or RuntimeValueProvider.runtime_options
     return options if isinstance(options, PipelineOptions) else PipelineOptions([])
+
+
+class _ImageLimit:
+    """How many bytes an image may have, by the options of this process.
+
+    Remembered for the options that were asked last: Beam takes long to look one up.
+    """
+
+    def __init__(self) -> None:
+        self._known: tuple[PipelineOptions | None, int] = (None, 0)
+
+    def __call__(self) -> int:
+        options = current_options()
+        known, limit = self._known
+        if known is not options:
+            limit = options.view_as(WebOptions).max_image_bytes
+            self._known = (options, limit)
+        return limit
+
+
+max_image_bytes = _ImageLimit()

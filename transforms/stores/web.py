@@ -35,6 +35,7 @@ from schemas.layout import is_web
 from transforms.functional.addresses import is_public
 from transforms.stores.options import WebOptions, current_options
 from transforms.stores.persistence import TransientError, is_transient_status, persist
+from transforms.stores.too_large import TooLargeError
 
 _MAX_REDIRECTS = 5
 _MAX_SECONDS = 300.0
@@ -53,7 +54,7 @@ class WebSettings(NamedTuple):
     allow_private_hosts: bool
     http_connections: int
     http_timeout: int
-    http_max_bytes: int
+    max_image_bytes: int
 
 
 def get(url: str, start: int | None = None, stop: int | None = None) -> bytes:
@@ -65,7 +66,7 @@ def get(url: str, start: int | None = None, stop: int | None = None) -> bytes:
     web = _WEB_CLIENTS.current()
 
     def attempt() -> bytes:
-        limit = web.settings.http_max_bytes
+        limit = web.settings.max_image_bytes
         return b"".join(web.chunks(url, start, stop, limit))
 
     return persist(attempt)
@@ -241,7 +242,7 @@ def _body(
         seen += len(chunk)
         if limit is not None and seen > limit:
             response.close()
-            raise OSError(f"is larger than {limit:,} bytes; --http_max_bytes allows no more")
+            raise TooLargeError(limit)
         if time.monotonic() > deadline:
             response.close()
             raise TransientError(f"takes more than {_MAX_SECONDS:.0f} s")
