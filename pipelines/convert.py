@@ -30,6 +30,7 @@ from schemas.tables import Wanted
 from transforms.auditor import audits_apart
 from transforms.bind_rows import BindRows
 from transforms.compare_contents import CompareContents
+from transforms.compare_groups import CompareGroups
 from transforms.drop_repeats import DropRepeats
 from transforms.files import is_local, write_bytes
 from transforms.functional.binding import Binding, common_folder
@@ -99,6 +100,7 @@ def build(root: beam.Pipeline, job: Conversion) -> PCollection[str]:
     unique = placement.placed | "DropRepeats" >> DropRepeats(
         config, work, surveyed.plan, base, staged=job.stages_images
     )
+    group_leaks = unique.placed | "CompareGroups" >> CompareGroups(can_part_groups(config))
     written = unique.placed | "WriteShards" >> WriteShards(
         config, job.target.staging, surveyed.plan, base
     )
@@ -122,6 +124,7 @@ def build(root: beam.Pipeline, job: Conversion) -> PCollection[str]:
         asides=read.asides,
         placed=placement.rows,
         repeats=unique.repeats,
+        group_leaks=group_leaks,
         rejects=rejects,
         written=written.good,
         contents=[content, unique.content] | "AllContents" >> beam.Flatten(),
@@ -154,6 +157,11 @@ def can_part_keys(config: ConvertConfig) -> bool:
     Their own split or group can part them, and of rows with one image all but one are dropped.
     """
     return bool(config.split_column or config.group_column) or config.deduplicate == "content"
+
+
+def can_part_groups(config: ConvertConfig) -> bool:
+    """Returns whether rows of one group may be in different splits: those of a base stay."""
+    return config.group_column is not None and bool(config.split_column or config.base)
 
 
 def prepare(

@@ -15,6 +15,7 @@ from platform import python_version
 from pydantic import BaseModel, Field, ValidationError
 
 from schemas import layout
+from schemas.content import GroupLeaks
 from schemas.dataset_info import DatasetInfo
 from schemas.errors import RunError
 from schemas.masking import masked
@@ -91,6 +92,7 @@ class RunRecord(BaseModel):
         shards_reused: those taken from an earlier run that did not publish.
         shards_linked: those of the base, under another name.
         fingerprints: shard file to what decided its bytes, for those who take it as a base.
+        group_leaks: which groups are in more than one split.
         records_per_second: over the whole run, start-up and verification included.
         versions: of Python and of the packages that decide bytes.
         command: what was typed, secrets left out; none if it was no command.
@@ -114,6 +116,7 @@ class RunRecord(BaseModel):
     shards_reused: int
     shards_linked: int = 0
     fingerprints: dict[str, str] = {}
+    group_leaks: GroupLeaks = GroupLeaks()
     records_per_second: float
     versions: dict[str, str]
     command: tuple[str, ...] = ()
@@ -170,6 +173,7 @@ def finished(
         shards_reused=info.reused if info else 0,
         shards_linked=info.linked if info else 0,
         fingerprints=dict(info.fingerprints) if info else {},
+        group_leaks=info.group_leaks if info else GroupLeaks(),
         records_per_second=round(records / seconds, 1) if seconds else 0.0,
         versions=_versions(),
         command=context.command,

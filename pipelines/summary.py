@@ -43,7 +43,7 @@ def notes(manifest: Manifest) -> list[str]:
     if manifest.input.duplicates:
         lines.append(f"dropped: {manifest.input.duplicates:,} rows with the image of another row")
     lines += [f"passed over: {count:,} {what}" for what, count in manifest.input.asides.items()]
-    return lines + content_notes(manifest.content) + oddities(manifest)
+    return lines + group_notes(manifest) + content_notes(manifest.content) + oddities(manifest)
 
 
 def oddities(manifest: Manifest) -> list[str]:
@@ -68,6 +68,23 @@ def _base_note(base: BaseEntry, record: RunRecord) -> str:
         f"{base.shards_unchanged:,} of {record.shards:,} shards are unchanged "
         f"({record.shards_linked:,} not even read)"
     )
+
+
+def group_notes(manifest: Manifest) -> list[str]:
+    """Returns which groups are in more than one split, though `--group_column` was given."""
+    leaks = manifest.group_leaks
+    if leaks is None:
+        return []
+    column = manifest.config["group_column"]
+    verb = "is" if leaks.groups == 1 else "are"
+    shown = ", ".join(f"{group} in {' and '.join(splits)}" for group, splits in leaks.examples)
+    more = ", …" if leaks.groups > len(leaks.examples) else ""
+    return [
+        f"warning: {_count(leaks.groups, 'group')} of {column!r} {verb} in more than one split "
+        f"({shown}{more})",
+        "      (a row's own split, and that of its key in --base, go before its group's: give all "
+        "rows of a group the same)",
+    ]
 
 
 def content_notes(content: Content) -> list[str]:

@@ -32,6 +32,20 @@ class Leak(BaseModel):
     examples: tuple[Pair, ...] = ()
 
 
+class GroupLeaks(BaseModel):
+    """Groups (`--group_column`) whose rows are in more than one split.
+
+    Attributes:
+        groups: how many.
+        examples: some of them, each with its splits.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    groups: int = 0
+    examples: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+
 class Conflicts(BaseModel):
     """Images that have more than one label.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from schemas.content import NO_CONTENT, Content
+from schemas.content import NO_CONTENT, Content, GroupLeaks
 from schemas.image_tally import ImageTally
 from schemas.plan import Plan
 from schemas.timeline import Timeline
@@ -203,6 +203,7 @@ class DatasetInfo:
         images: how many images got which treatment.
         problems: why it must not be published, if anything speaks against it.
         content: which images are repeated.
+        group_leaks: which groups are in more than one split.
         asides: what the sources hold that makes no row, to how many.
         shapes: what the images look like.
         timeline: how many records were written when.
@@ -218,6 +219,7 @@ class DatasetInfo:
     images: Mapping[str, int]
     problems: tuple[Problem, ...]
     content: Content = NO_CONTENT
+    group_leaks: GroupLeaks = field(default_factory=GroupLeaks)
     asides: Mapping[str, int] = field(default_factory=dict)
     shapes: ImageTally = field(default_factory=ImageTally)
     timeline: Timeline = field(default_factory=Timeline, compare=False)

@@ -15,7 +15,7 @@ from pydantic import (
 )
 
 from schemas.config import FORMAT_VERSION, ConvertConfig
-from schemas.content import Content
+from schemas.content import Content, GroupLeaks
 from schemas.dataset_info import ClassCounts, DatasetInfo, ShardAudit, SplitBooks
 from schemas.features import Schema
 from schemas.masking import masked_url
@@ -132,6 +132,7 @@ class Manifest(BaseModel):
         input: where all rows went.
         images: how many images got which treatment.
         content: which images are repeated, within splits and across them.
+        group_leaks: which groups are in more than one split; not written if none is.
         splits: where each split's rows went, and its shards.
         sidecars: the other files' digests.
         lines: rejects and dropped rows to the digest of their lines, in any order; none where an
@@ -151,10 +152,18 @@ class Manifest(BaseModel):
     input: InputEntry
     images: dict[str, int]
     content: Content
+    group_leaks: GroupLeaks | None = None
     splits: dict[str, SplitEntry]
     sidecars: dict[str, str]
     lines: dict[str, str] = {}
     base: BaseEntry | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_no_leaks(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        document: dict[str, Any] = handler(self)
+        if self.group_leaks is None:
+            document.pop("group_leaks", None)
+        return document
 
     @property
     def resolved(self) -> ResolvedSchema:
@@ -191,6 +200,7 @@ def manifest_of(
         ),
         images=dict(info.images),
         content=info.content,
+        group_leaks=info.group_leaks if info.group_leaks.groups else None,
         splits={split: _split_entry(info, split) for split in info.plan.shards},
         sidecars=dict(sidecars),
         lines=dict(lines),

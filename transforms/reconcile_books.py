@@ -9,7 +9,7 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.pvalue import AsDict, AsIter, AsSingleton, PCollection
 
-from schemas.content import Content, Repeat
+from schemas.content import Content, GroupLeaks, Repeat
 from schemas.dataset_info import DatasetInfo, ShardAudit, ShardInfo
 from schemas.plan import Plan
 from schemas.records import Row
@@ -32,6 +32,7 @@ class ReconcileBooks(beam.PTransform):
         written: the shards as their writers know them.
         contents: which images are repeated, in one or several parts.
         repeats: rows that were dropped for their image.
+        group_leaks: which groups are in more than one split, once.
     """
 
     plan: PCollection[Plan]
@@ -43,6 +44,7 @@ class ReconcileBooks(beam.PTransform):
     written: PCollection[ShardInfo]
     contents: PCollection[Content]
     repeats: PCollection[Repeat]
+    group_leaks: PCollection[GroupLeaks]
 
     def expand(self, audits: PCollection[ShardAudit]) -> PCollection[DatasetInfo]:
         """Adds the counting; only sums leave the workers."""
@@ -62,6 +64,7 @@ class ReconcileBooks(beam.PTransform):
         return once | "Reconcile" >> beam.Map(
             _reconcile,
             AsIter(self.contents),
+            AsSingleton(self.group_leaks),
             AsSingleton(self.plan),
             AsSingleton(rows),
             AsSingleton(unread),
@@ -84,5 +87,8 @@ def split_of_repeat(repeat: Repeat) -> str:
     return repeat.split
 
 
-def _reconcile(_: None, contents: Iterable[Content], *counts: Any) -> DatasetInfo:
-    return replace(reconcile(*counts), content=merge_contents(contents))
+def _reconcile(
+    _: None, contents: Iterable[Content], group_leaks: GroupLeaks, *counts: Any
+) -> DatasetInfo:
+    content = merge_contents(contents)
+    return replace(reconcile(*counts), content=content, group_leaks=group_leaks)

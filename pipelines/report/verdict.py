@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pipelines.report.classes import ClassTable
-from pipelines.summary import oddities
+from pipelines.summary import group_notes, oddities
 from schemas.content import Content
 from schemas.manifest import Manifest
 
@@ -40,6 +40,7 @@ def findings(
     """Returns all findings, the gravest first."""
     found = [
         *(Finding("bad", text, "verdict") for text in problems),
+        *_of_groups(manifest),
         *_of_content(manifest.content),
         *_of_rows(manifest),
         *(finding for table in tables for finding in _of_classes(table)),
@@ -77,6 +78,11 @@ def _of_classes(table: ClassTable) -> Iterator[Finding]:
         ratio = f"{counts[0]:,} to {counts[-1]:,}"
         text = f"Classes of {table.feature} are uneven: from the largest to the smallest {ratio}."
         yield Finding("note", text, "splits")
+
+
+def _of_groups(manifest: Manifest) -> Iterator[Finding]:
+    for note in group_notes(manifest)[:1]:
+        yield Finding("warn", f"{note.removeprefix('warning: ')}: a leak.", "splits")
 
 
 def _of_content(content: Content) -> Iterator[Finding]:

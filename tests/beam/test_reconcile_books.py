@@ -8,7 +8,7 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.testing.util import assert_that, equal_to
 
-from schemas.content import Content, Repeat
+from schemas.content import Content, GroupLeaks, Repeat
 from schemas.dataset_info import Books, DatasetInfo, Problem, ShardAudit, ShardInfo, SplitBooks
 from schemas.records import Row
 from schemas.rejects import Reason, Reject
@@ -63,6 +63,7 @@ def case(**changes: Any) -> dict[str, Any]:
         "audits": [audit("test", 0, 1), audit("train", 1, 1), audit("train", 0, 2)],
         "contents": [Content(images=3), Content(images=1, duplicates={"train": 1})],
         "repeats": [],
+        "group_leaks": [GroupLeaks()],
         **changes,
     }
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -9,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.end_to_end import readers
-from tests.end_to_end.command import published
+from tests.end_to_end.command import convert, published, recordmill
 from tests.end_to_end.tables import write_table
 
 NUMBER = 600
@@ -120,12 +122,30 @@ def test_a_rows_own_split_wins_and_the_weights_place_the_others(
     assert readers.splits(dataset) == expected
 
 
-def test_a_split_column_alone_makes_the_splits_that_it_names(table: Path, tmp_path: Path) -> None:
-    dataset = published(table, tmp_path, *TABULAR, "--split_column", "own")
+def test_a_split_column_alone_makes_the_splits_that_it_names_and_groups_that_leak_are_reported(
+    table: Path, tmp_path: Path
+) -> None:
+    ended = convert(table, tmp_path, *TABULAR, "--split_column", "own", "--group_column", "patient")
+    assert ended.code == 0, ended.err
+    dataset = tmp_path / "birds" / "1.0.0"
     assert readers.splits(dataset) == {
         "train": {r["id"] for r in ROWS if r["own"] in ("train", "")},
         "test": {r["id"] for r in ROWS if r["own"] == "test"},
     }
+    patients = [
+        {r["patient"] for r in ROWS if (r["own"] == "test") is is_test} for is_test in (True, False)
+    ]
+    both = sorted(set.intersection(*patients))
+    leaks = {
+        "groups": len(both),
+        "examples": [[patient, ["test", "train"]] for patient in both[:5]],
+    }
+    for name in ("manifest.json", "run.json"):
+        assert json.loads((dataset / name).read_bytes())["group_leaks"] == leaks
+    warning = f"{len(both)} groups of 'patient' are in more than one split (patient 0 in test and"
+    assert f"warning: {warning}" in ended.out
+    assert warning in html.unescape((dataset / "report.html").read_text())
+    assert recordmill("verify", dataset).code == 0
 
 
 def test_a_group_is_never_parted(table: Path, tmp_path: Path) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from pydantic import ValidationError
 
 from schemas.config import FORMAT_VERSION, ConvertConfig
-from schemas.content import Conflicts, Content, Leak
+from schemas.content import Conflicts, Content, GroupLeaks, Leak
 from schemas.dataset_info import Books, DatasetInfo, ShardAudit, SplitBooks
 from schemas.features import Feature, Schema
 from schemas.manifest import Manifest, manifest_of
@@ -158,6 +159,14 @@ def test_it_comes_back_from_its_text():
     assert again == manifest
     assert again.resolved == RESOLVED
     assert again.model_dump_json(indent=2) == manifest.model_dump_json(indent=2)
+
+
+def test_groups_that_leak_are_written_if_there_are_any():
+    leaks = GroupLeaks(groups=7, examples=(("p1", ("test", "train")),))
+    manifest = manifest_of(replace(INFO, group_leaks=leaks), CONFIG, SIDECARS)
+    document = json.loads(manifest.model_dump_json())
+    assert document["group_leaks"] == {"groups": 7, "examples": [["p1", ["test", "train"]]]}
+    assert Manifest.model_validate_json(manifest.model_dump_json()).group_leaks == leaks
 
 
 @pytest.mark.parametrize("name", [name for name in preset_names() if preset(name).features])

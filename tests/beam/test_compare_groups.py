@@ -1,0 +1,68 @@
+"""CompareGroups: each group with rows in more than one split, and no other."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import apache_beam as beam
+from apache_beam.testing.util import assert_that, equal_to
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.convert import can_part_groups
+from schemas.content import GroupLeaks
+from tests.beam.direct import config, direct_pipeline, ref
+from transforms.compare_groups import CompareGroups
+from transforms.functional.group_leaks import leaks_of, merge_group_leaks, splits_of
+from transforms.place_records import Placed
+
+ROWS = [
+    *[("p1", "train"), ("p2", "test"), ("p1", "test"), ("p3", "train"), ("p3", "train")],
+    *[("p4", "test"), ("p4", "train"), ("p4", "extra"), ("", "train"), ("", "test")],
+]
+LEAKS = GroupLeaks(
+    groups=2, examples=(("p1", ("test", "train")), ("p4", ("extra", "test", "train")))
+)
+
+
+def placed(rows: list[tuple[str, str]]) -> list[Placed]:
+    return [
+        ((split, 0), (bytes([i]), ref(f"{i}.jpg", i)._replace(group=group)))
+        for i, (group, split) in enumerate(rows)
+    ]
+
+
+def test_groups_in_more_than_one_split_are_found() -> None:
+    with direct_pipeline() as p:
+        rows = p | beam.Create(placed(ROWS))
+        assert_that(rows | "Parted" >> CompareGroups(True), equal_to([LEAKS]), label="Found")
+        unparted = rows | "Unparted" >> CompareGroups(False)
+        assert_that(unparted, equal_to([GroupLeaks()]), label="NotLooked")
+
+
+@given(
+    rows=st.lists(st.tuples(st.sampled_from("abcdefgh"), st.sampled_from("xyz")), max_size=40),
+    parts=st.integers(1, 4),
+)
+def test_however_the_rows_are_spread_the_leaks_are_those_of_a_plain_search(
+    rows: list[tuple[str, str]], parts: int
+) -> None:
+    spread: dict[str, list[tuple[str, ...]]] = defaultdict(list)
+    for i in range(parts):
+        for group in {group for group, _ in rows[i::parts]}:
+            spread[group].append(splits_of((s,) for g, s in rows[i::parts] if g == group))
+    found = [leak for g, splits in spread.items() for leak in leaks_of(g, splits_of(splits))]
+    merged = merge_group_leaks([merge_group_leaks(found[:2]), merge_group_leaks(found[2:])])
+    plain = {g: sorted({s for other, s in rows if other == g}) for g, _ in rows}
+    torn = sorted((g, tuple(splits)) for g, splits in plain.items() if len(splits) > 1)
+    assert merged == GroupLeaks(groups=len(torn), examples=tuple(torn[:5]))
+
+
+def test_groups_are_compared_where_something_else_decides_splits() -> None:
+    asked = [
+        {"group_column": "patient", "split_column": "split"},
+        {"group_column": "patient", "base": "out/birds/1.0.0"},
+        {"group_column": "patient"},
+        {"split_column": "split"},
+    ]
+    assert [can_part_groups(config(**options)) for options in asked] == [True, True, False, False]
