@@ -45,7 +45,17 @@ def sniff(head: bytes) -> str | None:
         return "pnm"
     if head.startswith((b"ftypmif1", b"ftypmsf1"), 4) and _is_compatible(head, b"avif"):
         return "avif"
+    if _is_bare_bitmap(head):
+        return "bmp"
     return next((f for at, magic, f in _SIGNATURES if head.startswith(magic, at)), None)
+
+
+def _is_bare_bitmap(head: bytes) -> bool:
+    """Returns whether a file is a Windows bitmap without its file header, a `.dib`."""
+    at = 8 if head.startswith(b"\x0c\0\0\0") else 12
+    planes, bits = (int.from_bytes(head[i : i + 2], "little") for i in (at, at + 2))
+    known = int.from_bytes(head[:4], "little") in _BMP_HEADERS
+    return known and planes == 1 and bits in _BMP_BITS
 
 
 def _is_compatible(head: bytes, brand: bytes) -> bool:
@@ -67,6 +77,7 @@ PICTURE_SUFFIXES = frozenset(
 
 _NO_PICTURES = (None, "eps", "pdf", "psd")
 _BMP_HEADERS = (12, 16, 40, 52, 56, 64, 108, 124)
+_BMP_BITS = (1, 4, 8, 16, 24, 32)
 
 
 def has_picture_suffix(name: str) -> bool:
@@ -85,7 +96,7 @@ def is_picture(head: bytes) -> bool:
     Stricter than `sniff` where two letters make a signature: a text can begin with them.
     """
     found = sniff(head)
-    if found == "bmp":
+    if found == "bmp" and head.startswith(b"BM"):
         return int.from_bytes(head[14:18], "little") in _BMP_HEADERS
     if found == "pnm":
         return head[3:].lstrip()[:1].isdigit() or head[3:4] == b"#"
