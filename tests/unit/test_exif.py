@@ -1,0 +1,103 @@
+"""The orientation that an EXIF block states: as Pillow finds it, in time that its length bounds."""
+
+from __future__ import annotations
+
+import struct
+import warnings
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import ExifTags, Image
+
+from transforms.functional.pictures.exif import number_of_tags, orientation_of
+
+ORIENTATION = ExifTags.Base.Orientation
+
+
+def block(tags, order="<", prefix=b"Exif\0\0", start=8, after=b""):
+    """Returns an EXIF block of (tag, kind, number of values, four bytes)."""
+    mark = b"II*\0" if order == "<" else b"MM\0*"
+    entries = b"".join(struct.pack(order + "HHL4s", *tag) for tag in tags)
+    head = mark + struct.pack(order + "L", start) + bytes(start - 8)
+    return prefix + head + struct.pack(order + "H", len(tags)) + entries + bytes(4) + after
+
+
+def by_pillow(data):
+    exif = Image.Exif()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            exif.load(data)
+            found = exif.get(ORIENTATION)
+        except Exception:  # noqa: BLE001 - Pillow's parser raises almost anything
+            return 1
+    return found if isinstance(found, int) and 1 <= found <= 8 else 1
+
+
+@pytest.mark.parametrize("order", "<>")
+@pytest.mark.parametrize("prefix", [b"", b"Exif\0\0", b"Exif\0\0Exif\0\0"])
+@pytest.mark.parametrize(("kind", "code"), [(3, "H"), (4, "L"), (8, "h"), (9, "l")])
+def test_every_kind_of_integer_is_read(order, prefix, kind, code):
+    value = struct.pack(order + code, 6).ljust(4, b"\0")
+    data = block([(1, 3, 1, b"\2\2\2\2"), (ORIENTATION, kind, 1, value)], order, prefix)
+    assert orientation_of(data) == by_pillow(data) == 6
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(b"", id="nothing"),
+        pytest.param(b"Exif\0\0", id="a prefix"),
+        pytest.param(b"Exif\0\0II*\0", id="no directory"),
+        pytest.param(block([])[:-6], id="an empty directory, cut"),
+        pytest.param(block([(ORIENTATION, 3, 1, b"\6\0\0\0")])[:-8], id="cut within the tag"),
+        pytest.param(block([(ORIENTATION, 3, 1, b"\x09\0\0\0")]), id="9"),
+        pytest.param(block([(ORIENTATION, 3, 1, bytes(4))]), id="0"),
+        pytest.param(block([(ORIENTATION, 3, 0, b"\6\0\0\0")]), id="no value"),
+        pytest.param(block([(ORIENTATION, 2, 1, b"6\0\0\0")]), id="text"),
+        pytest.param(block([(ORIENTATION, 5, 1, b"\6\0\0\0")]), id="a fraction"),
+        pytest.param(block([(ORIENTATION, 9, 1, b"\xff" * 4)]), id="-1"),
+        pytest.param(block([(ORIENTATION, 3, 9, b"\xff" * 4)]), id="values beyond the end"),
+    ],
+)
+def test_nonsense_is_upright(data):
+    assert orientation_of(data) == by_pillow(data) == 1
+    assert orientation_of(None) == 1
+
+
+def test_the_first_of_several_values_counts_and_the_last_of_several_tags():
+    values = block([(ORIENTATION, 3, 3, struct.pack("<L", 26))], after=struct.pack("<3H", 6, 3, 3))
+    assert orientation_of(values) == by_pillow(values) == 6
+    tags = block([(ORIENTATION, 3, 1, b"\6\0\0\0"), (ORIENTATION, 3, 1, b"\3\0\0\0")])
+    assert orientation_of(tags) == by_pillow(tags) == 3
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([ORIENTATION, 0x10F, 0x112, 0x8769]),
+            st.sampled_from([2, 3, 4, 8, 9]),
+            st.integers(0, 5),
+            st.one_of(
+                st.sampled_from([b"\6\0\0\0", b"\0\6\0\0", b"\0\0\0\6", b"\x1a\0\0\0"]),
+                st.binary(min_size=4, max_size=4),
+            ),
+        ),
+        max_size=4,
+    ),
+    st.sampled_from("<>"),
+    st.binary(max_size=40),
+    st.integers(0, 40),
+)
+def test_as_pillow_finds_it(tags, order, after, cut):
+    data = block(tags, order, after=after)
+    data = data[: max(14, len(data) - cut)]
+    assert orientation_of(data) == by_pillow(data)
+
+
+def test_tags_that_all_refer_to_everything_are_only_counted():
+    size = 12 * 60_000
+    data = block([(0x10F, 1, size, struct.pack("<L", 0))] * 60_000)
+    assert number_of_tags(data) == 60_000
+    assert orientation_of(data) == 1
