@@ -338,6 +338,19 @@ def _jpegs() -> Iterator[Specimen]:
         # An arithmetic decoder takes any bytes: each of them is the code of some picture.
         made = coded[:2] + tables + coded[2:-2] + b"\x12\x34\x56" * 40 + b"\xff\xd9"
         yield Specimen(f"JPEG arithmetic of {channels}", made, "png", format="jpeg")
+    for name, segment in {
+        "an empty JFIF": jpeg_segment(0xE0, b"JFIF\0"),
+        "an MPF of nothing": jpeg_segment(0xE2, b"MPF\0II*\0\x08" + bytes(9)),
+        "an MPF of a number alone": jpeg_segment(
+            0xE2, b"MPF\0II*\0\x08\0\0\0\1\0\x01\xb0\4\0\1\0\0\0\2" + bytes(7)
+        ),
+    }.items():
+        made = plain[:2] + segment + plain[20:]  # in place of the JFIF that it has
+        family, outcome = ("mpo", "kept") if b"MPF" in segment else ("jpeg", "png")
+        yield Specimen(f"JPEG with {name}", made, outcome, format=family)
+    frame = plain.index(b"\xff\xc0")
+    made = patched(patched(plain, frame + 11, b"\x31"), frame + 14, b"\x21")
+    yield Specimen("JPEG of colour sampled at two thirds", made, "corrupt")
     mpo = _frames("MPO", 3)
     yield Specimen("MPO", mpo, "jpeg", format="mpo")
     yield Specimen("MPO whose second is cut", mpo[:-300], "jpeg", format="mpo")
@@ -418,9 +431,14 @@ def _pngs() -> Iterator[Specimen]:
         "a gamma of nothing": png_chunk(b"gAMA", bytes(4)),
         "a header twice as ancillary": png_chunk(b"iHDR", bytes(13)),
     }.items():
-        yield kept(f"with {name}", png_of(drawn, 2, before=chunk))
+        # Pillow stops at some of them, TensorFlow at none.
+        unread = {b"iCCP": "corrupt"}.get(chunk[4:8], "png")
+        outcome = unread if "64 MB" in name or "CRC" in name else "kept"
+        made = png_of(drawn, 2, before=chunk)
+        yield Specimen(f"PNG with {name}", made, outcome, format="png")
         if b"text" in chunk:
-            yield kept(f"with {name} at its end", png_of(drawn, 2, after=chunk))
+            made = png_of(drawn, 2, after=chunk)
+            yield Specimen(f"PNG with {name} at its end", made, outcome, format="png")
         turned = png(WIDTH, HEIGHT, exif_orientation=6)  # so that it is encoded anew
         data = turned[:33] + chunk + turned[33:]
         outcome = "corrupt" if b"iCCP" in chunk else "png"
@@ -459,6 +477,7 @@ def _damaged_pngs() -> Iterator[Specimen]:
     }.items():
         outcome = "not_an_image" if name == "line ends turned" else "corrupt"
         yield Specimen(f"PNG with {name}", data, outcome)
+    yield from _pngs_that_readers_disagree_on()
     yield Specimen("PNG without IEND", whole[:-12], "truncated")
     yield Specimen("PNG without data", png_header(WIDTH, HEIGHT) + IEND, "truncated")
     short = png_of(samples_of(2, 8)[:20], 2)
@@ -470,6 +489,42 @@ def _damaged_pngs() -> Iterator[Specimen]:
     for side in ((0, HEIGHT), (WIDTH, 0), (2**31 - 1, 1), (2**32 - 1, 2**32 - 1)):
         made = png_header(*side) + png_chunk(b"IDAT", b"") + IEND
         yield Specimen(f"PNG of {side}", made, "invalid_dimensions")
+
+
+def _pngs_that_readers_disagree_on() -> Iterator[Specimen]:
+    drawn = samples_of(2, 8)
+    plain = png_of(drawn, 2)
+    start, half = plain.index(b"IDAT") - 4, len(plain) // 2
+    stream = plain[start + 8 : -16]
+    parts = [png_chunk(b"IDAT", stream[:half]), png_chunk(b"IDAT", stream[half:])]
+    apart = plain[:start] + parts[0] + png_chunk(b"gAMA", bytes(4)) + parts[1] + IEND
+    yield Specimen("PNG whose image data is interrupted", apart, "corrupt")
+    for name, chunk, outcome in (
+        ("a text of an unknown compression", png_chunk(b"zTXt", b"key\0\x09text"), "png"),
+        ("a profile of an unknown compression", png_chunk(b"iCCP", b"key\0\x09text"), "png"),
+        ("a gamma of one byte", png_chunk(b"gAMA", b"\0"), "png"),
+        ("a wrong CRC in its transparency", flipped(png_chunk(b"tRNS", bytes(6)), -1), "png"),
+        ("a transparency of one byte", png_chunk(b"tRNS", b"\0"), "png"),
+        ("an empty palette", png_chunk(b"PLTE", b""), "png"),
+        ("two palettes", png_chunk(b"PLTE", bytes(6)) * 2, "corrupt"),
+        ("two headers", plain[8:33], "corrupt"),
+        ("the colours of PQ", png_chunk(b"cICP", b"\x09\x10\0\1"), "unsupported_feature"),
+        ("the colours of sRGB", png_chunk(b"cICP", b"\1\x0d\0\1"), "kept"),
+    ):
+        yield Specimen(f"PNG with {name}", png_of(drawn, 2, before=chunk), outcome, format="png")
+    palette = png_chunk(b"PLTE", bytes(768))
+    clear = png_chunk(b"tRNS", b"\0")
+    colours = samples_of(3, 8)
+    for name, data in {
+        "before its palette": png_of(colours, 3, before=clear + palette),
+        "after its data": png_of(colours, 3, before=palette, after=clear),
+        "of no entries": png_of(colours, 3, before=palette + png_chunk(b"tRNS", b"")),
+    }.items():
+        yield Specimen(f"PNG with a transparency {name}", data, "png", format="png")
+    rows = b"".join(b"\0" + row.tobytes() for row in drawn[:10].astype(np.uint8)) * 3
+    far = b"\x18\x19" + zlib.compress(rows)[2:]  # it states a window of 512 bytes, and uses 1,210
+    made = png_header(WIDTH, HEIGHT) + png_chunk(b"IDAT", far) + IEND
+    yield Specimen("PNG that states too small a window", made, "corrupt")
 
 
 def _resealed(whole: bytes, at: int, flip: bool) -> bytes:
@@ -529,12 +584,19 @@ def _bmps() -> Iterator[Specimen]:
             )
     drawn = random.integers(0, 256, (HEIGHT, WIDTH, 2))
     masks = struct.pack("<III", 0xF800, 0x7E0, 0x1F)
-    yield made("of 565 bits", bmp_of(drawn, 16, compression=3, masks=masks))
+    data = bmp_of(drawn, 16, compression=3, masks=masks)
+    yield made("of 565 bits", data)
     palette = bytes(range(256)) * 4
     body = b"".join(bytes([WIDTH, row, 0, 0]) for row in range(HEIGHT)) + b"\0\1"
     rle = bmp_of(drawn, 8, palette=palette, compression=1, body=body)
     yield made("RLE of 8 bits", rle)
     yield made("RLE of 4 bits", bmp_of(drawn, 4, palette=palette[:64], compression=2, body=body))
+    for mode in ("1", "L", "P", "RGB"):
+        yield made(f"without its file header, {mode}", _drawn("DIB", mode))
+    yield made("without its file header, of 565 bits", data[14:])
+    core = struct.pack("<IHHHH", 12, WIDTH, HEIGHT, 1, 24) + bytes(3 * WIDTH * HEIGHT)
+    yield made("without its file header, of OS/2", core)
+    yield Specimen("BMP without its file header, cut", _drawn("DIB")[:-30], "truncated")
     whole = _drawn("BMP")
     yield made("with trailing junk", whole + b"junk" * 9)
     yield Specimen("BMP of 7 bits", patched(whole, 28, b"\7\0"), REFUSED)

@@ -23,7 +23,7 @@ from schemas.rejects import RecordError, Reject
 from transforms.cores import num_cores
 from transforms.fence import OPEN, Fence
 from transforms.files import Stamps, is_local, read_bytes
-from transforms.functional.annotations.masks import mask_of_file, mask_of_outlines
+from transforms.functional.annotations.masks import is_plain, mask_of_file, mask_of_outlines
 from transforms.functional.images import keep, plain_source, transcode
 from transforms.functional.read_ahead import Budget, fetch_ahead, in_groups, map_ahead
 from transforms.functional.records.examples import build_example
@@ -211,8 +211,9 @@ def read_image(
     """
     data = given(files.image) if files else read_bytes(ref.uri, ref.start, ref.stop)
     source = plain_source(data, settings)
-    if source is not None:
-        return keep(data, source, settings, decode)
+    kept = keep(data, source, settings, decode) if source else None
+    if kept is not None:
+        return kept
     return run_apart(transcode, data, settings, decode, timeout=settings.timeout)
 
 
@@ -226,7 +227,10 @@ def read_mask(ref: ImageRef, files: Files | None, image: StoredImage, schema: Sc
         return mask_of_outlines(ref.segments, image, schema)
     try:
         data = given(files.mask) if files else read_bytes(ref.mask_uri)
-        return mask_of_file(data, image, schema)
+        image = image._replace(data=b"")  # its size is enough
+        if is_plain(data):
+            return mask_of_file(data, image, schema)
+        return run_apart(mask_of_file, data, image, schema, timeout=schema.image.timeout)
     except RecordError as error:
         detail = error.detail.removeprefix(f"{ref.mask_uri}: ")
         raise RecordError(error.reason, f"mask {ref.mask_uri}: {detail}") from error

@@ -55,7 +55,22 @@ def two(format_):
     ],
 )
 def test_examine(data, expected):
-    assert examine(data) == expected
+    assert examine(data)._replace(work=0) == expected
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        pytest.param(jpeg(40, 30), 40 * 30, id="a scan"),
+        pytest.param(jpeg(40, 30, progressive=True), 40 * 30 * 10, id="ten scans"),
+        pytest.param(jpeg_header(40, 30, process=2), 40 * 30 * 3, id="coefficients in memory"),
+        pytest.param(png(40, 30), (40 * 3 + 1) * 30 // 2, id="rows"),
+        pytest.param(png_16_bit(40, 30, channels=4), (40 * 8 + 1) * 30 // 2, id="deep rows"),
+        pytest.param(picture("BMP", 40, 30), 0, id="unknown"),
+    ],
+)
+def test_work_counts_scans_and_memory(data, expected):
+    assert examine(data).work == expected
 
 
 def reason(data):

@@ -1,9 +1,10 @@
 """What happens to an image on its way into a record.
 
 JPEG (8 bits, baseline or progressive, one or three components) and PNG that already are as the
-settings want them pass through byte for byte, once every coded bit of them was read; all else that
-decodes is encoded anew. Only these two may reach a record: TensorFlow 2.21 misreads, refuses, or
-even dies of, some files of every other format.
+settings want them pass through byte for byte, once every coded bit of them was read, and if both
+TensorFlow and Pillow's `Image.open` read them; all else that decodes is encoded again. Only these
+two may reach a record: TensorFlow 2.21 misreads, refuses, or even dies of, some files of every
+other format.
 """
 
 from __future__ import annotations
@@ -17,12 +18,20 @@ from schemas.image_settings import ImageSettings
 from schemas.records import StoredImage
 from schemas.rejects import Reason, RecordError
 from transforms.functional.pictures import jpeg, pixels, png
+from transforms.functional.pictures.effort import MAX_FILE_BYTES, MAX_WORK, TooMuchEffortError
 from transforms.functional.pictures.geometry import geometry_of, target_size, turned_size
 from transforms.functional.pictures.jpeg_decode import read_coded_data
-from transforms.functional.pictures.source_image import SourceImage, examine, opened
+from transforms.functional.pictures.source_image import (
+    SourceImage,
+    examine,
+    loads,
+    opened,
+    opened_by_default,
+)
 
 _MAX_SIDE = 1_000_000  # libpng's limit, and so that of every reader
-_PLAIN_EFFORT = 2**27  # pixels times scans: about a second of work
+_MOST_PIXELS = 2**29 - 1  # TensorFlow's limit
+_REDUCED = {"png": png.only_the_picture, "jpeg": jpeg.only_the_picture}
 _CHANNELS = {"L": 1, "I;16": 1, "LA": 2, "RGB": 3, "RGBA": 4}
 
 
@@ -41,7 +50,10 @@ def transcode(data: bytes, settings: ImageSettings, decode: Decode = "full") -> 
     source = examine(data)
     check_limits(source, settings)
     if passes_through(source, settings):
-        return keep(data, source, settings, decode)
+        kept = keep(data, source, settings, decode)
+        if kept is not None:
+            return kept
+        source = source._replace(common=False)
     if settings.unsupported == "reject":
         raise RecordError(Reason.UNSUPPORTED_FORMAT, _why_not(source, settings))
     return _encoded_anew(data, source, settings)
@@ -50,18 +62,22 @@ def transcode(data: bytes, settings: ImageSettings, decode: Decode = "full") -> 
 def plain_source(data: bytes, settings: ImageSettings) -> SourceImage | None:
     """Returns what the header says of an image that is to be kept and is harmless; None otherwise.
 
-    Harmless ones take little time and memory, and only well-trodden code. All others are for a
-    process of their own: what decodes them can crash, or take for ever.
+    Harmless ones take little time and memory, by their pixels, bytes and parts, and only
+    well-trodden code. All others are for a process of their own: what decodes them can crash, or
+    take for ever.
 
     Raises:
         RecordError: if the header is damaged, or beyond the limits.
     """
-    if not data.startswith((jpeg.SIGNATURE, png.SIGNATURE)):
+    known = data.startswith((jpeg.SIGNATURE, png.SIGNATURE))
+    if not known or len(data) > MAX_FILE_BYTES:
         return None
-    source = examine(data)
+    try:
+        source = examine(data, bounded=True)
+    except TooMuchEffortError:
+        return None
     check_limits(source, settings)
-    effort = source.width * source.height * source.scans
-    return source if passes_through(source, settings) and effort <= _PLAIN_EFFORT else None
+    return source if passes_through(source, settings) and source.work <= MAX_WORK else None
 
 
 def check_limits(source: SourceImage, settings: ImageSettings) -> None:
@@ -73,6 +89,9 @@ def check_limits(source: SourceImage, settings: ImageSettings) -> None:
     width, height = source.width, source.height
     if not 1 <= width <= _MAX_SIDE or not 1 <= height <= _MAX_SIDE:
         raise RecordError(Reason.INVALID_DIMENSIONS, f"{width} x {height} pixels")
+    if width * height > _MOST_PIXELS:
+        detail = f"{width} x {height} pixels; TensorFlow reads up to {_MOST_PIXELS}"
+        raise RecordError(Reason.TOO_MANY_PIXELS, detail)
     if width * height > settings.max_pixels:
         detail = f"{width} x {height} pixels; the limit is {settings.max_pixels} (max_pixels)"
         raise RecordError(Reason.TOO_MANY_PIXELS, detail)
@@ -123,25 +142,31 @@ def _why_not(source: SourceImage, settings: ImageSettings) -> str:
     return f"{source.format}: would have to be made {', '.join(changes)}"
 
 
-def keep(data: bytes, source: SourceImage, settings: ImageSettings, decode: Decode) -> StoredImage:
-    """Returns a file that passes through as it is, but for what stands in it beside the picture.
+def keep(
+    data: bytes, source: SourceImage, settings: ImageSettings, decode: Decode
+) -> StoredImage | None:
+    """Returns a file that passes through as it is, except for its metadata; None if Pillow balks.
 
     Raises:
-        RecordError: truncated or corrupt.
+        RecordError: truncated or corrupt; too_many_pixels for want of memory.
     """
     if source.format == "mpo":
         data = data[: jpeg.examine(data).end]
     if settings.strip_metadata:
         data = (png if source.format == "png" else jpeg).strip_metadata(data)
-    if decode == "full":
-        _read_every_bit(data, source)
+    try:
+        if not _is_read_by_pillow(data, source, decode):
+            return None
+    except MemoryError as error:
+        raise RecordError(Reason.TOO_MANY_PIXELS, "there is not the memory for it") from error
     size = (source.width, source.height)
     return _stored(data, _family(source), size, source.channels, source, "")
 
 
 def _encoded_anew(data: bytes, source: SourceImage, settings: ImageSettings) -> StoredImage:
     """Returns a picture decoded, changed as the settings ask, and encoded."""
-    data = png.only_the_picture(data) if source.format == "png" else data
+    if _family(source) in _REDUCED:
+        data = _REDUCED[_family(source)](data)
     with opened(data, _family(source)) as image:
         image.load()
         picture = _turned(pixels.canonical(image, source.bit_depth), source, settings)
@@ -196,13 +221,21 @@ def _stored(
     )
 
 
-def _read_every_bit(data: bytes, source: SourceImage) -> None:
-    """Reads an image as far as it takes to see that none of its coded data is damaged.
+def _is_read_by_pillow(data: bytes, source: SourceImage, decode: Decode) -> bool:
+    """Returns whether Pillow's default open takes a file, and reads it as far as is asked for.
 
     Raises:
-        RecordError: truncated or corrupt.
+        RecordError: truncated or corrupt, if any of its coded data is damaged.
     """
-    if source.format == "png":
-        png.check_rows(data, png.examine(data))
-    else:
-        read_coded_data(data, source.width, source.height)
+    image = opened_by_default(data, _family(source))
+    if image is None or image.size != (source.width, source.height):
+        return False
+    with image:
+        if decode == "header":
+            return True
+        if source.format != "png":
+            read_coded_data(image, data)
+            return True
+        facts = png.examine(data)
+        png.check_rows(data, facts)
+        return facts.ends_with_pixels or loads(image)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -17,6 +17,7 @@ from PIL import (
 
 from schemas.rejects import Reason, RecordError
 from transforms.functional.pictures import jpeg, png
+from transforms.functional.pictures.exif import UPRIGHT, orientation_of
 from transforms.functional.pictures.stated_size import check_stated_size
 from transforms.functional.sources.sniffing import HEAD_BYTES, sniff
 
@@ -24,7 +25,7 @@ Image.MAX_IMAGE_PIXELS = None  # the limit is ours, from the header: a policy, n
 ImageFile.LOAD_TRUNCATED_IMAGES = False  # true would turn most damage into gray pixels
 
 PILLOW_FORMATS = {
-    "jpeg": ("JPEG", "MPO"),
+    "jpeg": ("JPEG",),
     "png": ("PNG",),
     "gif": ("GIF",),
     "bmp": ("BMP", "DIB"),
@@ -39,7 +40,6 @@ PILLOW_FORMATS = {
 
 _BITS = {"1": 1, "I": 32, "F": 32, "I;16": 16, "I;16B": 16, "I;16L": 16, "I;16N": 16}
 _JPEG_MODES = {1: "L", 3: "RGB", 4: "CMYK"}
-_UPRIGHT = 1
 _SHOWN_BYTES = 16
 _PHOTOMETRIC, _YCBCR = 262, 6
 
@@ -58,7 +58,7 @@ class SourceImage(NamedTuple):
         frames: of an animation, or pages.
         orientation: EXIF's, 1 to 8; 1 is upright.
         common: whether every reader takes the file as it is.
-        scans: how many passes over the picture its decoding takes.
+        work: to decode it, in pixels of a scan or in two bytes of memory; 0 if nobody knows.
     """
 
     format: str
@@ -71,7 +71,7 @@ class SourceImage(NamedTuple):
     frames: int
     orientation: int
     common: bool
-    scans: int = 1
+    work: int = 0
 
 
 def sniffed_format(data: bytes) -> str:
@@ -91,19 +91,56 @@ def sniffed_format(data: bytes) -> str:
     return format_
 
 
-def examine(data: bytes) -> SourceImage:
+def examine(data: bytes, bounded: bool = False) -> SourceImage:
     """Returns what the header of a file says.
 
+    Args:
+        data: the file.
+        bounded: whether to stop where a JPEG or PNG has more metadata than this process has time
+            for.
+
     Raises:
+        TooMuchEffortError: if it has more.
         RecordError: if it says nothing, or nothing that can be.
     """
     format_ = sniffed_format(data)
-    readers: dict[str, Callable[[bytes], SourceImage]] = {"jpeg": _jpeg, "png": _png}
-    if format_ in readers:
-        return readers[format_](data)
+    if format_ == "jpeg":
+        return _jpeg(jpeg.examine(data, bounded))
+    if format_ == "png":
+        return _png(png.examine(data, bounded))
     check_stated_size(data, format_)
     with opened(data, format_) as image:
         return _from_pillow(image, format_)
+
+
+def opened_by_default(data: bytes, format_: str) -> ImageFile.ImageFile | None:
+    """Returns a file as `Image.open` opens it for everybody; None if it does not.
+
+    Args:
+        data: the file, of which TensorFlow would make something.
+        format_: "jpeg" or "png".
+    """
+    try:
+        return Image.open(io.BytesIO(data), formats=PILLOW_FORMATS[format_])
+    except MemoryError:
+        raise
+    except Exception:  # noqa: BLE001 - whatever it is, who opens the file is stopped by it
+        return None
+
+
+def loads(image: Image.Image) -> bool:
+    """Returns whether Pillow loads an opened image, with all that its file holds after the pixels.
+
+    Raises:
+        MemoryError: if it takes too much.
+    """
+    try:
+        image.load()
+    except MemoryError:
+        raise
+    except Exception:  # noqa: BLE001 - whatever it is, who loads the file is stopped by it
+        return False
+    return True
 
 
 @contextmanager
@@ -114,23 +151,52 @@ def opened(data: bytes, format_: str) -> Iterator[Image.Image]:
         RecordError: truncated, corrupt or unsupported_feature, or too_many_pixels for want of
             memory.
     """
-    try:
-        with Image.open(io.BytesIO(data), formats=PILLOW_FORMATS[format_]) as image:
+    plugins = _plugins(format_)
+    with damage_rejected():
+        try:
+            image = Image.open(io.BytesIO(data), formats=plugins)
+        except UnidentifiedImageError as error:
+            raise _plugin_error(data, plugins) or error from error
+        with image:
             yield image
+
+
+@contextmanager
+def damage_rejected() -> Iterator[None]:
+    """Makes whatever Pillow raises for a file a reject.
+
+    Raises:
+        RecordError: truncated, corrupt or unsupported_feature, or too_many_pixels for want of
+            memory.
+    """
+    try:
+        yield
     except RecordError:
         raise
     except MemoryError as error:
         raise RecordError(Reason.TOO_MANY_PIXELS, "there is not the memory for it") from error
-    except UnidentifiedImageError as error:
-        raise _damage(_plugin_error(data, format_) or error) from error
-    except Exception as error:
+    except Exception as error:  # Pillow's parsers raise almost anything for a damaged file
         raise _damage(error) from error
 
 
-def _plugin_error(data: bytes, format_: str) -> Exception | None:
-    """Returns what a plugin has to say of a file, which `Image.open` keeps to itself."""
+def _plugins(format_: str) -> tuple[str, ...]:
+    """Returns those of Pillow's plugins for a format that it was built with.
+
+    Raises:
+        RecordError: unsupported_feature, if there is none.
+    """
+    names = PILLOW_FORMATS[format_]
     Image.preinit()
-    for name in PILLOW_FORMATS[format_]:
+    if not Image.OPEN.keys() >= set(names):
+        Image.init()
+    if found := tuple(name for name in names if name in Image.OPEN):
+        return found
+    raise RecordError(Reason.UNSUPPORTED_FEATURE, f"{format_}; this Pillow was built without it")
+
+
+def _plugin_error(data: bytes, plugins: tuple[str, ...]) -> Exception | None:
+    """Returns what a plugin has to say of a file, which `Image.open` keeps to itself."""
+    for name in plugins:
         try:
             Image.OPEN[name][0](io.BytesIO(data), "")
         except Exception as error:  # noqa: BLE001 - whatever it says of a damaged file
@@ -140,20 +206,27 @@ def _plugin_error(data: bytes, format_: str) -> Exception | None:
 
 def _damage(error: Exception) -> RecordError:
     """Returns the reject for what Pillow said of a damaged file."""
-    text = str(error) or type(error).__name__
+    text = str(error)
     unknown = any(word in text.lower() for word in ("unsupported", "unknown pixel mode"))
     if isinstance(error, NotImplementedError) or unknown:
-        return RecordError(Reason.UNSUPPORTED_FEATURE, text)
+        return RecordError(Reason.UNSUPPORTED_FEATURE, _sentence(error))
     if isinstance(error, SyntaxError | UnidentifiedImageError):
         return RecordError(Reason.CORRUPT, "the header is damaged")
     cut = isinstance(error, EOFError) or any(
         word in text.lower() for word in ("truncated", "not enough image data", "unexpected end")
     )
-    return RecordError(Reason.TRUNCATED if cut else Reason.CORRUPT, text)
+    return RecordError(Reason.TRUNCATED if cut else Reason.CORRUPT, _sentence(error))
 
 
-def _jpeg(data: bytes) -> SourceImage:
-    facts = jpeg.examine(data)
+def _sentence(error: Exception) -> str:
+    """Returns an error in words: a `KeyError` has no more to say than the key that is missing."""
+    text = str(error)
+    if isinstance(error, OSError | ValueError | NotImplementedError) and " " in text:
+        return text
+    return f"Pillow cannot decode it: {type(error).__name__}" + (f": {text}" if text else "")
+
+
+def _jpeg(facts: jpeg.JpegFacts) -> SourceImage:
     if facts.end is None:
         raise RecordError(Reason.TRUNCATED, "the file ends before its end-of-image marker")
     if facts.process is None:
@@ -172,14 +245,19 @@ def _jpeg(data: bytes) -> SourceImage:
         bit_depth=facts.precision,
         has_alpha=False,
         frames=1,
-        orientation=_orientation(facts.exif),
+        orientation=orientation_of(facts.exif),
         common=facts.readable_by_all,
-        scans=facts.scans,
+        work=_work_of_jpeg(facts),
     )
 
 
-def _png(data: bytes) -> SourceImage:
-    facts = png.examine(data)
+def _work_of_jpeg(facts: jpeg.JpegFacts) -> int:
+    pixels = facts.width * facts.height
+    kept = 0 if facts.decoded_in_one_pass else facts.components
+    return pixels * max(facts.scans, kept)
+
+
+def _png(facts: png.PngFacts) -> SourceImage:
     return SourceImage(
         format="png",
         width=facts.width,
@@ -189,8 +267,9 @@ def _png(data: bytes) -> SourceImage:
         bit_depth=facts.depth,
         has_alpha=facts.has_alpha,
         frames=facts.frames,
-        orientation=_orientation(facts.exif),
-        common=True,
+        orientation=orientation_of(facts.exif),
+        common=facts.readable_by_all,
+        work=facts.work,
     )
 
 
@@ -234,17 +313,5 @@ def _frames(image: Image.Image) -> int:
         return 1
 
 
-def _orientation(block: bytes | None) -> int:
-    """Returns the orientation that an EXIF block tells; 1 if it tells none, or nonsense."""
-    if block is None:
-        return _UPRIGHT
-    exif = Image.Exif()
-    try:
-        exif.load(block)
-        return _valid(exif.get(ExifTags.Base.Orientation))
-    except Exception:  # noqa: BLE001 - Pillow's parser raises almost anything for a damaged block
-        return _UPRIGHT
-
-
 def _valid(orientation: object) -> int:
-    return orientation if isinstance(orientation, int) and 1 <= orientation <= 8 else _UPRIGHT
+    return orientation if isinstance(orientation, int) and 1 <= orientation <= 8 else UPRIGHT

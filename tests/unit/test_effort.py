@@ -1,0 +1,169 @@
+"""What an image costs in the run's own process: bounded by bytes and parts, not only by pixels."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+
+import pytest
+
+from schemas.image_settings import ImageSettings
+from schemas.rejects import Reason, RecordError
+from tests.corpus import png_of, samples_of
+from tests.images import (
+    image,
+    jpeg,
+    jpeg_header,
+    jpeg_segment,
+    picture,
+    png,
+    png_chunk,
+    png_header,
+)
+from transforms.functional.annotations.masks import is_plain
+from transforms.functional.images import plain_source, transcode
+from transforms.functional.pictures import effort
+from transforms.functional.pictures import jpeg as jpeg_parser
+from transforms.functional.pictures import png as png_parser
+
+SETTINGS = ImageSettings()
+IEND = png_chunk(b"IEND", b"")
+
+
+def before_pixels(data, segments):
+    return data[:2] + segments + data[2:]
+
+
+def tags(number):
+    """Returns a TIFF structure of so many tags that all refer to the whole of it."""
+    entries = struct.pack("<HHLL", 1, 1, 12 * number, 0) * number
+    return b"II*\0" + struct.pack("<LH", 8, number) + entries + bytes(4)
+
+
+def exif(number):
+    return jpeg_segment(0xE1, b"Exif\0\0" + tags(number))
+
+
+IN_THIS_PROCESS = {
+    "JPEG": jpeg(),
+    "progressive JPEG": jpeg(progressive=True),
+    "JPEG with EXIF": before_pixels(jpeg(), exif(100)),
+    "JPEG with 1,000 segments": before_pixels(jpeg(), jpeg_segment(0xFE, b"") * 1000),
+    "JPEG with a long profile": jpeg(icc_profile=b"x" * 3_000_000),
+    "MPO": picture("MPO", save_all=True, append_images=[image(16, 12, 1)]),
+    "PNG": png(),
+    "PNG of 10,000 pieces": png_header(1, 1, colour_type=0)
+    + png_chunk(b"IDAT", b"") * 10_000
+    + png_chunk(b"IDAT", zlib.compress(bytes(2)))
+    + IEND,
+}
+IN_ANOTHER = {
+    "GIF": picture("GIF"),
+    "JPEG with 1,100 segments": before_pixels(jpeg(), jpeg_segment(0xFE, b"") * 1100),
+    "JPEG of 1,100 scans": jpeg()[:-2]
+    + jpeg_segment(0xDA, b"\x01\x01\0\0?\0") * 1100
+    + b"\xff\xd9",
+    "JPEG with EXIF of 5,000 tags": before_pixels(jpeg(), exif(5000)),
+    "JPEG with EXIF twice": before_pixels(jpeg(), exif(9) * 2),
+    "JPEG with an MPF of 5,000 tags": before_pixels(
+        jpeg(), jpeg_segment(0xE2, b"MPF\0" + tags(5000))
+    ),
+    "JPEG with 5 MB of metadata": before_pixels(jpeg(), jpeg_segment(0xED, bytes(60_000)) * 84),
+    "JPEG of 100 million progressive pixels": jpeg_header(10_000, 10_000, process=2),
+    "PNG with 200 empty chunks": png_of(samples_of(0, 8), 0, before=png_chunk(b"abCd", b"") * 200),
+    "PNG with 200 at its end": png_of(samples_of(0, 8), 0, after=png_chunk(b"abCd", b"") * 200),
+    "PNG of 20,000 pieces": png_header(1, 1) + png_chunk(b"IDAT", b"") * 20_000 + IEND,
+    "PNG of 100 million pixels": png_header(10_000, 10_000) + png_chunk(b"IDAT", b"") + IEND,
+    "PNG of 80 million deep pixels": png_header(10_000, 8_000, bit_depth=16)
+    + png_chunk(b"IDAT", b"")
+    + IEND,
+}
+
+
+@pytest.mark.parametrize("name", IN_THIS_PROCESS)
+def test_common_images_stay_in_this_process(name):
+    assert plain_source(IN_THIS_PROCESS[name], SETTINGS)
+
+
+@pytest.mark.parametrize("name", IN_ANOTHER)
+def test_what_may_take_long_is_for_another(name):
+    assert plain_source(IN_ANOTHER[name], SETTINGS) is None
+
+
+def test_long_files_are_for_another(monkeypatch):
+    data = jpeg()
+    monkeypatch.setattr("transforms.functional.images.MAX_FILE_BYTES", len(data))
+    assert plain_source(data, SETTINGS)
+    assert plain_source(data + b"\0", SETTINGS) is None
+
+
+def test_the_same_holds_for_masks(monkeypatch):
+    assert is_plain(png(mode="L"))
+    assert is_plain(jpeg())  # which is rejected by its first bytes
+    assert not is_plain(IN_ANOTHER["PNG with 200 empty chunks"])
+    assert not is_plain(IN_ANOTHER["PNG of 80 million deep pixels"])
+    monkeypatch.setattr("transforms.functional.annotations.masks.MAX_FILE_BYTES", 99)
+    assert not is_plain(png(mode="L"))
+
+
+@pytest.mark.parametrize(
+    ("parser", "parts", "data", "most"),
+    [
+        (jpeg_parser, "segments", IN_ANOTHER["JPEG with 1,100 segments"], effort.MAX_SEGMENTS),
+        (png_parser, "_chunks", IN_ANOTHER["PNG with 200 at its end"], effort.MAX_OTHER_CHUNKS),
+        (png_parser, "_chunks", IN_ANOTHER["PNG of 20,000 pieces"], effort.MAX_CHUNKS),
+    ],
+    ids=["segments", "chunks", "pieces"],
+)
+def test_no_part_beyond_the_limit_is_looked_at(monkeypatch, parser, parts, data, most):
+    seen, original = [], getattr(parser, parts)
+
+    def counted(data):
+        for part in original(data):
+            seen.append(part)
+            yield part
+
+    monkeypatch.setattr(parser, parts, counted)
+    with pytest.raises(effort.TooMuchEffortError):
+        parser.examine(data, bounded=True)
+    assert len(seen) <= most + 2
+
+
+@pytest.mark.parametrize("pieces", [1, 1000])
+def test_nothing_is_inflated_after_the_last_row(monkeypatch, pieces):
+    stream = zlib.compress(bytes(2) + bytes(64 << 20))
+    size = -(-len(stream) // pieces)
+    cut = [stream[i : i + size] for i in range(0, len(stream), size)]
+    chunks = b"".join(png_chunk(b"IDAT", piece) for piece in cut)
+    inflated, feed = [], png_parser.RowChecker.feed
+    monkeypatch.setattr(
+        png_parser.RowChecker,
+        "feed",
+        lambda self, made: (inflated.append(len(made)), feed(self, made)),
+    )
+    data = png_header(1, 1, colour_type=0) + chunks + IEND
+    assert transcode(data, SETTINGS).data == data
+    assert sum(inflated) <= 2 * 2**20
+
+
+def test_checksums_after_the_last_row_count():
+    stream = zlib.compress(bytes(2))
+    for changed, reason in (
+        (stream[:-1] + bytes([stream[-1] ^ 1]), Reason.CORRUPT),
+        (stream[:-1], Reason.TRUNCATED),
+        (stream[:-4], Reason.TRUNCATED),
+    ):
+        data = png_header(1, 1, colour_type=0) + png_chunk(b"IDAT", changed) + IEND
+        with pytest.raises(RecordError) as raised:
+            transcode(data, SETTINGS)
+        assert raised.value.reason is reason
+
+
+def test_memory_that_is_not_there_is_a_reject(monkeypatch):
+    def out_of_memory(*_):
+        raise MemoryError
+
+    monkeypatch.setattr("transforms.functional.images.read_coded_data", out_of_memory)
+    with pytest.raises(RecordError) as raised:
+        transcode(jpeg(), SETTINGS)
+    assert raised.value.reason is Reason.TOO_MANY_PIXELS
