@@ -5,11 +5,21 @@ import gc
 import os
 import sys
 
-from pipelines.logs import set_up_logs
-
 
 def main() -> int:
-    """Runs the command line, quietly from its first import on."""
+    """Runs the command line, quietly from its first import on.
+
+    Each module is imported when what it needs is set up: signals first.
+    """
+    from pipelines.early_exit import exit_on_signals
+
+    exit_on_signals()
+    from pipelines.standard_streams import ignore_output_errors, open_closed_streams
+
+    open_closed_streams()
+    ignore_output_errors()
+    from pipelines.logs import set_up_logs
+
     set_up_logs()
     gc.disable()  # what is imported stays: to look through it, again and again, takes 0.4 s
     ended: list[int] = []

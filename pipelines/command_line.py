@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import argparse
-import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
+from types import ModuleType
 
 from pipelines.allocators import use_frugal_allocators
+from pipelines.interrupt import heed_signals
 from pipelines.logs import use_log_flags
 from pipelines.parser import COMMANDS, command_parser, program
+<<<<<<< Updated upstream
 from pipelines.printing import tell, warn
+=======
+from pipelines.standard_streams import lost_output
+>>>>>>> Stashed changes
 from schemas.errors import RunError
 from schemas.layout import is_url
 from transforms.auditor import audits_apart
@@ -38,16 +43,36 @@ def main(argv: Sequence[str] | None = None, loaded: Callable[[], None] = lambda:
         with _auditor(flags, rest):
             command = import_module(f"pipelines.commands.{flags.command}")
             loaded()
-            code: int = command.run(flags, rest)
-            return code
+            return _run(command, flags, rest)
     except RunError as error:
         if "--verbose" in arguments:
             tell("".join(traceback.format_exception(error)).rstrip("\n"))
         warn(str(error))
         return error.exit_code
+<<<<<<< Updated upstream
     except KeyboardInterrupt:
         warn("interrupted by SIGINT")
         return 128 + signal.SIGINT
+=======
+
+
+def _run(command: ModuleType, flags: argparse.Namespace, rest: Sequence[str]) -> int:
+    """Runs a command; a signal ends it, until its work is done."""
+    with heed_signals() as interrupt:
+        flags.interrupt = interrupt
+        try:
+            code: int = command.run(flags, rest)
+            if lost := lost_output():
+                if interrupt.code is None:
+                    raise RunError(lost)
+                print(f"recordmill: warning: {lost}", file=sys.stderr)
+            interrupt.code = code
+        except (KeyboardInterrupt, Exception):  # an engine may raise anything after a signal
+            if (interrupted := interrupt.error()) is None:
+                raise
+            raise interrupted from None
+    return code
+>>>>>>> Stashed changes
 
 
 def _auditor(flags: argparse.Namespace, rest: Sequence[str]) -> AbstractContextManager[None]:

@@ -16,6 +16,7 @@ from pipelines.engines.runners import is_in_process, make_pipeline, runner_name
 from pipelines.engines.submission import is_awaited, tell_job
 from pipelines.input_tables import InputTables, look_at_labels, look_at_tables, with_labels
 from pipelines.interrupt import Interrupt
+from pipelines.last_word import giving_up
 from pipelines.lock import Lock
 from pipelines.publish import publish
 from pipelines.run_record import RunContext, RunRecord, finished, read_record, submitted
@@ -292,6 +293,11 @@ def _interrupted(job: Conversion, interrupt: Interrupt) -> Interrupted | None:
 
 def _failed(job: Conversion, error: RunError) -> RunRecord:
     """Returns the record of a run that failed; one that had published by then has not."""
+    with giving_up(job.context.run_id):
+        return _record_of_failure(job, error)
+
+
+def _record_of_failure(job: Conversion, error: RunError) -> RunRecord:
     if job.target.is_published and job.context.is_of(job.target.final):
         job.target.clear()
         return read_record(job.target.final) or finished(job.context, None, error)

@@ -37,6 +37,7 @@ def set_up_logs() -> None:
 def leave_logs_to_the_runner() -> None:
     """Prints nothing in a worker process: what it logs goes to the process that started it."""
     logging.getLogger().addHandler(logging.NullHandler())
+    sys.excepthook = _tell_of_main_thread
 
 
 def is_worth_telling(record: logging.LogRecord) -> bool:
@@ -79,6 +80,13 @@ def _tell_of_error(
 ) -> None:
     """Prints what ends the process, as Python itself would, but printable."""
     tell("".join(traceback.format_exception(kind, error, trace)))
+
+
+def _tell_of_main_thread(
+    kind: type[BaseException], error: BaseException, traceback: TracebackType | None
+) -> None:
+    if not _is_hang_up(error):
+        sys.__excepthook__(kind, error, traceback)
 
 
 def use_log_flags(verbose: bool, as_json: bool) -> None:

@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from pipelines.last_word import committing
 from pipelines.published import seal_of
 from pipelines.report.places import Dataset
 from pipelines.report.write_report import Facts, write_report
@@ -154,8 +155,9 @@ def _commit(
     record = finished(context, info, None, warnings)
     _write(target.work, {**files, layout.MANIFEST: manifest, layout.RUN: record.to_json(), **last})
     target.tidy()
-    _write(target.work, {layout.SUCCESS: seal_of(manifest)})
-    target.promote([shard.file for shard in info.shards])
+    with committing(context.run_id):
+        _write(target.work, {layout.SUCCESS: seal_of(manifest)})
+        target.promote([shard.file for shard in info.shards])
     return record.state
 
 

@@ -34,6 +34,7 @@ def audit(shard: ShardFiles, resolved: ResolvedSchema, verify: Verify) -> ShardA
 
 def serve(descriptors: list[int]) -> None:
     """Audits what comes through connections, until they are closed at the other end."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     gc.disable()  # what is imported stays: to look through it, again and again, takes time
     tensorflow_in_threads()
     gc.freeze()
@@ -46,11 +47,17 @@ def serve(descriptors: list[int]) -> None:
     os._exit(0)  # nothing here to be put in order
 
 
+def _end_with_parent() -> None:
+    """Ends this process with the one that holds the other end of its standard input."""
+    os.read(0, 1)
+    os._exit(0)
+
+
 def _answer(connection: Connection) -> None:
     while True:
         try:
             asked = connection.recv()
-        except EOFError:
+        except (EOFError, OSError):  # the other end is closed, or was while it had more to say
             return
         try:
             answer: ShardAudit | Exception = audit_shard(*asked)
@@ -58,4 +65,7 @@ def _answer(connection: Connection) -> None:
             answer = error
         except Exception as error:  # noqa: BLE001 - it is raised where it was asked; may not pickle
             answer = RuntimeError(f"{type(error).__name__}: {error}")
-        connection.send(answer)
+        try:
+            connection.send(answer)
+        except OSError:
+            return

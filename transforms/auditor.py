@@ -69,7 +69,7 @@ class Auditor:
         code = f"import sys; sys.path[:] = {sys.path!r}; from {_SERVES} import serve; serve"
         self._process = subprocess.Popen(  # noqa: S603 - this very interpreter
             [sys.executable, "-c", f"{code}({theirs!r})"],
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,  # nothing is written: it is closed when this process ends
             stdout=subprocess.DEVNULL,
             pass_fds=theirs,
             start_new_session=True,  # Ctrl-C, which a terminal sends to all, is for this one
@@ -105,7 +105,7 @@ class Auditor:
     def end(self) -> None:
         """Ends it, whatever it does."""
         self._process.kill()
-        self._process.wait()
+        self._process.communicate()  # waits, and closes the pipe
 
 
 def _told(code: int) -> str:

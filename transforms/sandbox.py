@@ -11,13 +11,16 @@ import multiprocessing
 import os
 import resource
 import signal
+import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from concurrent.futures import wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from functools import partial
+from multiprocessing import resource_tracker
 from typing import Any, TypeVar
 
 from pebble import ProcessExpired, ProcessFuture, ProcessPool
@@ -75,7 +78,8 @@ def _call(function: Callable[..., T], arguments: tuple[Any, ...], timeout: float
     pool = _pool()
     try:
         try:
-            future = pool.schedule(function, args=arguments, timeout=timeout)
+            with _interrupts_blocked():
+                future = pool.schedule(function, args=arguments, timeout=timeout)
         except RuntimeError as error:  # it is not running any more
             raise BrokenProcessPool(str(error)) from error
         return _outcome(pool, future, timeout)
@@ -131,6 +135,7 @@ def _pool() -> ProcessPool:
         if _stopped.is_set():
             raise BrokenProcessPool("the run is ending")
         if os.getpid() not in _pools:
+            _start_quiet_tracker()
             _pools[os.getpid()] = ProcessPool(
                 max_workers=_children,
                 initializer=_set_up_child,
@@ -139,10 +144,32 @@ def _pool() -> ProcessPool:
         return _pools[os.getpid()]
 
 
-def _set_up_child() -> None:
-    """Bounds the memory of a child, so that a bomb ends as a MemoryError there.
+def _start_quiet_tracker() -> None:
+    """Starts what deletes the semaphores of a pool whose process is killed, and does not say so.
 
-    Ctrl-C, which a terminal sends to all, is for the parent to answer.
+    `multiprocessing` starts it with the first semaphore, and with the warning options of then.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    sys.warnoptions.append("ignore:resource_tracker")
+    try:
+        resource_tracker.ensure_running()
+    finally:
+        sys.warnoptions.remove("ignore:resource_tracker")
+
+
+@contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    """Blocks Ctrl-C, which a terminal sends to all, in threads and children that are started here.
+
+    It is for the main thread of the parent to answer; a child would print a traceback, from its
+    first import on.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _set_up_child() -> None:
+    """Bounds the memory of a child, so that a bomb ends as a MemoryError there."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))

@@ -9,30 +9,25 @@ from collections.abc import Sequence
 from pipelines import convert, dry_run, dry_run_sheet
 from pipelines.engines.submission import check_submission
 from pipelines.engines.watch import watch
-from pipelines.interrupt import Interrupt, heed_signals
 from pipelines.options import beam_options, config_of
 from pipelines.printing import say, say_json, warn
 from pipelines.progress import progress
 from pipelines.summary import show_summary
 from pipelines.terminal import Terminal
 from pipelines.verify import read_manifest
+<<<<<<< Updated upstream
 from schemas.errors import RunError
+=======
+from schemas.masking import masked
+>>>>>>> Stashed changes
 from transforms.progress import PULSE
 from transforms.stores.options import use_options
 
-_NO_SETTINGS = ("command", "json", "dry_run", "typed", "verbose", "log_format")
+_NO_SETTINGS = ("command", "json", "dry_run", "typed", "verbose", "log_format", "interrupt")
 
 
 def run(flags: argparse.Namespace, rest: Sequence[str]) -> int:
     """Makes a dataset."""
-    with heed_signals() as interrupt:
-        try:
-            return _converted(flags, rest, interrupt)
-        except KeyboardInterrupt:
-            raise interrupt.error() or RunError("interrupted") from None
-
-
-def _converted(flags: argparse.Namespace, rest: Sequence[str], interrupt: Interrupt) -> int:
     values = {k: v for k, v in vars(flags).items() if k not in _NO_SETTINGS}
     is_dry = "dry_run" in flags
     options = beam_options(rest)
@@ -49,8 +44,14 @@ def _converted(flags: argparse.Namespace, rest: Sequence[str], interrupt: Interr
         return 0
     if is_dry:
         return _dry_run(job, flags.json)
+<<<<<<< Updated upstream
     with watch(job.target.progress, options) as look, progress(look):
         record = convert.run(job, options, interrupt)
+=======
+    with watch(job.target.progress, options) as look, progress(Console(stderr=True), look):
+        record = convert.run(job, options, flags.interrupt)
+        flags.interrupt.code = record.exit_code
+>>>>>>> Stashed changes
     if flags.json:
         say_json(record.model_dump_json())
     for warning in record.warnings:

@@ -5,6 +5,7 @@ Beam itself waits for ever for the answers of a dead worker.
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 import threading
@@ -17,7 +18,10 @@ from apache_beam.runners.portability.local_job_service import SubprocessSdkWorke
 
 from pipelines.engines.engine_failure import dead_worker
 
+_END_SECONDS = 1
+
 _QUIET = (
+    "from pipelines.engines.worker_end import end_with_parent; end_with_parent({parent}); "
     "from pipelines.logs import leave_logs_to_the_runner as quiet; quiet(); "
     "import sys, pipelines.engines.worker_tracebacks; "
     "from apache_beam.runners.worker.sdk_worker_main import main; main(sys.argv)"
@@ -30,12 +34,20 @@ class WatchedWorkerHandler(worker_handlers.SubprocessSdkWorkerHandler):
 
     def start_worker(self) -> None:
         """Starts the process, and the thread that waits for its end."""
-        command = shlex.join([sys.executable, "-c", _QUIET]).encode()
+        code = _QUIET.format(parent=os.getpid())
+        command = f"exec {shlex.join([sys.executable, '-c', code])}".encode()
         self.worker = SubprocessSdkWorker(
             command, self.control_address, self.provision_info, self.worker_id
         )
-        self.worker_thread = threading.Thread(name="run_worker", target=self._run)
+        self.worker_thread = threading.Thread(name="run_worker", target=self._run, daemon=True)
         self.worker_thread.start()
+
+    def stop_worker(self) -> None:
+        """Waits for the end of the process, but not for one that never heard of this runner.
+
+        It connects too late if the run is interrupted as it starts. It ends with this process.
+        """
+        self.worker_thread.join(_END_SECONDS)
 
     def _run(self) -> None:
         try:
