@@ -14,11 +14,8 @@ from pipelines.allocators import use_frugal_allocators
 from pipelines.interrupt import heed_signals
 from pipelines.logs import use_log_flags
 from pipelines.parser import COMMANDS, command_parser, program
-<<<<<<< Updated upstream
 from pipelines.printing import tell, warn
-=======
 from pipelines.standard_streams import lost_output
->>>>>>> Stashed changes
 from schemas.errors import RunError
 from schemas.layout import is_url
 from transforms.auditor import audits_apart
@@ -49,11 +46,6 @@ def main(argv: Sequence[str] | None = None, loaded: Callable[[], None] = lambda:
             tell("".join(traceback.format_exception(error)).rstrip("\n"))
         warn(str(error))
         return error.exit_code
-<<<<<<< Updated upstream
-    except KeyboardInterrupt:
-        warn("interrupted by SIGINT")
-        return 128 + signal.SIGINT
-=======
 
 
 def _run(command: ModuleType, flags: argparse.Namespace, rest: Sequence[str]) -> int:
@@ -65,14 +57,13 @@ def _run(command: ModuleType, flags: argparse.Namespace, rest: Sequence[str]) ->
             if lost := lost_output():
                 if interrupt.code is None:
                     raise RunError(lost)
-                print(f"recordmill: warning: {lost}", file=sys.stderr)
+                warn(f"warning: {lost}")
             interrupt.code = code
         except (KeyboardInterrupt, Exception):  # an engine may raise anything after a signal
             if (interrupted := interrupt.error()) is None:
                 raise
             raise interrupted from None
     return code
->>>>>>> Stashed changes
 
 
 def _auditor(flags: argparse.Namespace, rest: Sequence[str]) -> AbstractContextManager[None]:

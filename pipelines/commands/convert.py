@@ -15,11 +15,6 @@ from pipelines.progress import progress
 from pipelines.summary import show_summary
 from pipelines.terminal import Terminal
 from pipelines.verify import read_manifest
-<<<<<<< Updated upstream
-from schemas.errors import RunError
-=======
-from schemas.masking import masked
->>>>>>> Stashed changes
 from transforms.progress import PULSE
 from transforms.stores.options import use_options
 
@@ -44,14 +39,9 @@ def run(flags: argparse.Namespace, rest: Sequence[str]) -> int:
         return 0
     if is_dry:
         return _dry_run(job, flags.json)
-<<<<<<< Updated upstream
     with watch(job.target.progress, options) as look, progress(look):
-        record = convert.run(job, options, interrupt)
-=======
-    with watch(job.target.progress, options) as look, progress(Console(stderr=True), look):
         record = convert.run(job, options, flags.interrupt)
         flags.interrupt.code = record.exit_code
->>>>>>> Stashed changes
     if flags.json:
         say_json(record.model_dump_json())
     for warning in record.warnings:
