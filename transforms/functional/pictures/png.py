@@ -25,6 +25,7 @@ _PALETTE = 3
 _MAX_FILTER = 4
 _PIECE_BYTES = 2**20
 _INPUT_BYTES = 2**16
+_BEYOND_BYTES = 2**14
 _LARGEST_WINDOW = 2**15
 _CRITICAL = frozenset({b"IHDR", b"PLTE", b"IDAT", b"IEND"})
 _END = b"\0\0\0\0IEND\xaeB`\x82"
@@ -249,19 +250,22 @@ def check_rows(data: bytes, facts: PngFacts) -> None:
 
 
 def _inflate(data: bytes, rows: RowChecker, by_row: bool) -> bool:
-    """Inflates image data; returns whether it has all rows, and a checksum or more data after them.
+    """Inflates image data; returns whether it has all rows, and its end or more data after them.
 
-    What comes after the last row is inflated only as far as libpng does: up to its first byte.
+    libpng looks for the end of the data up to 1 KiB after the last row, and stops if the file ends
+    before; more than is needed to be as strict is not inflated.
     """
     inflate = zlib.decompressobj(0)  # with a window as large as the data states, as libpng
+    beyond = 0
     for piece in _image_data(data):
         pending: bytes | memoryview = piece
         while True:
             after_rows = not rows.missing
-            limit = 1 if after_rows else rows.rest_of_row if by_row else _PIECE_BYTES
-            made = inflate.decompress(pending, limit)
+            limit = rows.rest_of_row if by_row and rows.missing else _PIECE_BYTES
+            made = inflate.decompress(pending, _BEYOND_BYTES if after_rows else limit)
             rows.feed(made)
-            if inflate.eof or (after_rows and made):
+            beyond += len(made) if after_rows else 0
+            if inflate.eof or beyond >= _BEYOND_BYTES:
                 return not rows.missing
             pending = inflate.unconsumed_tail
             if not made and not pending:
