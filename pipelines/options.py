@@ -19,8 +19,9 @@ from schemas.errors import UsageError
 from schemas.features import Schema
 from schemas.image_settings import ImageSettings
 from schemas.mask_settings import MaskSettings
-from schemas.presets import MAX_CHARACTERS, parse_schema, preset, preset_names
+from schemas.presets import parse_schema, preset, preset_names
 from schemas.reject_budget import RejectBudget
+from schemas.safe_yaml import MAX_LENGTH
 from schemas.spelling import did_you_mean
 from transforms.files import exists, open_binary
 from transforms.functional.labels import is_class_name
@@ -156,7 +157,7 @@ def load_schema(name: str) -> Schema:
         return preset(name)
     try:
         with open_binary(name) as stream:
-            text = stream.read(4 * MAX_CHARACTERS + 1).decode("utf-8", "replace")
+            text = stream.read(4 * MAX_LENGTH + 1).decode("utf-8", "replace")
     except (OSError, ValueError) as error:
         expected = f"expected a YAML file or one of: {', '.join(preset_names())}"
         raise UsageError(f"--schema {name}: {_why(error)}; {expected}") from error

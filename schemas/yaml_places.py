@@ -58,9 +58,10 @@ def repeated_key(node: yaml.Node | None) -> tuple[str, str] | None:
     if isinstance(node, yaml.MappingNode):
         seen: set[str] = set()
         for key, value in node.value:
-            if key.value in seen and isinstance(key, yaml.ScalarNode):
-                return _written(key.start_mark), key.value
-            seen.add(str(key.value))
+            if isinstance(key, yaml.ScalarNode):
+                if key.value in seen:
+                    return _written(key.start_mark), key.value
+                seen.add(key.value)
             children.append(value)
     elif isinstance(node, yaml.SequenceNode):
         children = node.value

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from importlib import resources
 
-import yaml
 from pydantic import ValidationError
 
 from schemas.errors import UsageError
 from schemas.features import Schema
+from schemas.safe_yaml import load_yaml
 from schemas.spelling import did_you_mean
-from schemas.yaml_places import check_size, first_problem, problem_of, repeated_key, shortened
-
-MAX_CHARACTERS = 2**20
-"""Of a schema file; those of a thousand features have a tenth."""
+from schemas.yaml_places import first_problem, shortened
 
 
 def preset_names() -> list[str]:
@@ -48,25 +45,11 @@ def parse_schema(text: str, where: str) -> Schema:
     Raises:
         UsageError: if the text is no YAML, or no schema.
     """
-    if len(text) > MAX_CHARACTERS:
-        raise UsageError(f"{where}: has {len(text):,} characters; a schema has some thousand")
-    try:
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
-        check_size(node)
-        document = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        place, problem = problem_of(error)
-        raise UsageError(f"{where}{place}: not a YAML file: {problem}") from error
-    except (ValueError, TypeError, RecursionError) as error:  # a 13th month, or nested too deeply
-        why = "nested too deeply" if isinstance(error, RecursionError) else error
-        raise UsageError(f"{where}: not a YAML file that can be read: {why}") from error
+    node, document = load_yaml(text, where)
     if node is None or not isinstance(document, dict):
         raise UsageError(
             f"{where}: expected a mapping with the key 'features', got {shortened(document)}"
         )
-    if repeated := repeated_key(node):
-        place, key = repeated
-        raise UsageError(f"{where}{place}: the key {key!r} stands twice; only one can be meant")
     try:
         return Schema.model_validate(document)
     except ValidationError as error:

@@ -141,7 +141,9 @@ def test_a_yaml_file_tells_the_classes(data, expected):
     assert yolo.parse_yaml(data, "data.yaml") == expected
 
 
-@pytest.mark.parametrize("data", [b"", b"train: x", b"names: 3", b"names: [[1]]", b"a: [", b"[1]"])
+@pytest.mark.parametrize(
+    "data", [b"", b"train: x", b"names: 3", b"names: [[1]]", b"a: [", b"[1]", b"names: [a, no]"]
+)
 def test_a_yaml_file_without_names_is_refused(data):
-    with pytest.raises(UsageError, match=r"data\.yaml: "):
+    with pytest.raises(UsageError, match=r"^data\.yaml(:\d+:\d+)?: "):
         yolo.parse_yaml(data, "data.yaml")

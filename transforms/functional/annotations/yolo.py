@@ -11,11 +11,10 @@ import posixpath
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-import yaml
-
 from schemas.errors import UsageError
 from schemas.records import Aside, Location, Row
 from schemas.rejects import Reason, RecordError, Reject
+from schemas.safe_yaml import load_yaml
 from schemas.tables import Head, TableFile, TablePart, Wanted
 from transforms.functional.annotations.annotation_columns import (
     CORNERS,
@@ -27,6 +26,7 @@ from transforms.functional.annotations.annotation_columns import (
 from transforms.functional.sources.class_folder import NO_PICTURE, parts_of_tree, stem_of
 from transforms.functional.sources.sniffing import has_picture_suffix
 from transforms.functional.sources.tree import Tree
+from transforms.functional.values import shown
 
 UNMATCHED = "label files without a picture"
 UNLABELLED = "pictures without a label file, taken as without objects"
@@ -104,19 +104,21 @@ def parse_yaml(data: bytes, where: str) -> Classes:
     """Returns what a data.yaml says.
 
     Raises:
-        UsageError: if it has no names.
+        UsageError: if it is not YAML, or has no names.
     """
-    try:
-        document = yaml.safe_load(data)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise UsageError(f"{where}: is no YAML file: {error}") from error
+    _, document = load_yaml(data, where)
     names = document.get("names") if isinstance(document, dict) else None
     if isinstance(names, list):
         names = dict(enumerate(names))
     if not isinstance(names, dict) or not names:
         raise UsageError(f"{where}: has no 'names'; expected a list, or ids with their names")
-    if not all(isinstance(id_, int) and isinstance(names[id_], str | int) for id_ in names):
-        raise UsageError(f"{where}: 'names' has something else than ids and names")
+    for id_, name in names.items():
+        if isinstance(id_, bool) or not isinstance(id_, int):
+            raise UsageError(f"{where}: 'names': expected integers as ids, got {shown(id_)}")
+        if isinstance(name, bool) or not isinstance(name, str | int):  # YAML takes a no for false
+            raise UsageError(
+                f"{where}: 'names': {id_}: expected a name, got {shown(name)}; put it into quotes"
+            )
     return Classes({id_: str(name) for id_, name in names.items()}, "kpt_shape" in document)
 
 
@@ -186,7 +188,10 @@ def _is_label(name: str) -> bool:
 
 def _content(tree: Tree, name: str) -> bytes:
     with tree.open(name) as stream:
-        return stream.read(_MAX_BYTES)
+        data = stream.read(_MAX_BYTES + 1)
+    if len(data) > _MAX_BYTES:
+        raise OSError(f"{tree.path(name)}: has more than {_MAX_BYTES:,} bytes")
+    return data
 
 
 def _name(field: str, line: int, classes: Classes) -> str:
