@@ -27,9 +27,9 @@ from schemas.masking import masked, masked_url
 from schemas.rejects import Reason, RecordError
 from schemas.tables import TableFile
 from transforms.stores import beam, hdfs, objects, web
+from transforms.stores.limits import TooLargeError
 from transforms.stores.local import open_regular, read_regular
 from transforms.stores.options import max_image_bytes
-from transforms.stores.too_large import TooLargeError
 
 _SPOOLED_BYTES = 16 * 2**20
 _PATTERN = re.compile(r"[*?\[]")

@@ -177,7 +177,7 @@ def test_neither_a_redirect_nor_a_name_that_changes_leads_inside(
 
 def test_what_is_no_address_is_a_reject(site: Site) -> None:
     for broken in ("http://[bad/x", "http://host:port/x", "http:///x"):
-        assert "no web address" in refusal(broken)
+        assert "is not a valid web address" in refusal(broken)
 
 
 def test_nothing_is_written_to_the_web(site: Site, gallery: Path) -> None:

@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
+from transforms.stores.limits import TooLargeError, TooSlowError
 from transforms.stores.options import current_options
 from transforms.stores.persistence import TransientError, is_transient_status, persist
 from transforms.stores.shared_s3 import share_clients
-from transforms.stores.too_large import TooLargeError
 
 T = TypeVar("T")
 
@@ -90,7 +90,7 @@ def request(call: Callable[[], T]) -> T:
     def attempt() -> T:
         try:
             return call()
-        except TooLargeError:
+        except (TooLargeError, TooSlowError):
             raise
         except Exception as error:  # each store's client raises what it likes
             raise in_words(error) from error

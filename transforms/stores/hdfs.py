@@ -16,10 +16,9 @@ from typing import Any, BinaryIO, TypeVar
 from apache_beam.io.filesystems import FileSystems
 
 from transforms.stores.beam import request
+from transforms.stores.limits import TooLargeError, TooSlowError
 from transforms.stores.options import current_options
-from transforms.stores.persistence import TransientError
 from transforms.stores.range_file import open_ranges
-from transforms.stores.too_large import TooLargeError
 
 T = TypeVar("T")
 
@@ -142,7 +141,7 @@ def _read(reader: Any, limit: int | None) -> bytes:
     """Returns all that a reader gives, some megabytes at a time.
 
     Raises:
-        TransientError: after `_MAX_SECONDS`, however little comes at a time.
+        TooSlowError: after `_MAX_SECONDS`, however little comes at a time.
         TooLargeError: above `limit` bytes.
     """
     parts, size, deadline = [], 0, time.monotonic() + _MAX_SECONDS
@@ -152,7 +151,7 @@ def _read(reader: Any, limit: int | None) -> bytes:
         if limit is not None and size > limit:
             raise TooLargeError(limit)
         if time.monotonic() > deadline:
-            raise TransientError(f"takes more than {_MAX_SECONDS:.0f} s")
+            raise TooSlowError(_MAX_SECONDS)
     return b"".join(parts)
 
 

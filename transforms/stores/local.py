@@ -11,7 +11,7 @@ import os
 import stat
 from typing import BinaryIO
 
-from transforms.stores.too_large import TooLargeError
+from transforms.stores.limits import TooLargeError
 
 _KINDS = {
     stat.S_IFIFO: "a FIFO",

@@ -16,10 +16,10 @@ import obstore
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from transforms.stores.client import MANY_PAGES, ONCE
+from transforms.stores.limits import TooLargeError
 from transforms.stores.options import current_options
 from transforms.stores.persistence import TransientError, is_transient_status, persist
 from transforms.stores.range_file import open_ranges
-from transforms.stores.too_large import TooLargeError
 
 T = TypeVar("T")
 
@@ -30,6 +30,9 @@ _TIMED_OUT = re.compile(r"kind: Timeout")
 _DEEPEST = re.compile(r'(?:message|error): "([^"]+)"')
 _CODE = re.compile(r"<Code>(\w+)</Code>")
 _TRANSIENT_CODES = ("RequestTimeout", "InternalError", "SlowDown", "OperationAborted")
+_MAX_SECONDS = 600.0
+"""After which no other attempt is made; one may take as long, see `client_options`."""
+
 _NO_BUCKET = ("NoSuchBucket", "ContainerNotFound")
 
 
@@ -180,7 +183,7 @@ def _request(path: ObjectPath, request: Callable[[Any], T]) -> T:
         except (obstore.exceptions.BaseError, OSError) as error:
             raise _in_words(error, path) from error
 
-    return persist(attempt)
+    return persist(attempt, _MAX_SECONDS)
 
 
 def _in_words(error: Exception, path: ObjectPath) -> OSError:

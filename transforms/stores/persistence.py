@@ -6,6 +6,8 @@ AWS Architecture Blog, 2015.
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable
 from typing import NoReturn, TypeVar
 
@@ -16,6 +18,8 @@ from tenacity import (
     stop_after_attempt,
     wait_random_exponential,
 )
+
+from transforms.stores.limits import TooSlowError
 
 T = TypeVar("T")
 
@@ -48,13 +52,28 @@ def is_transient_status(status: int) -> bool:
     return status in (408, 425, 429) or (status >= 500 and status != 501)
 
 
-def persist(request: Callable[[], T]) -> T:
+def persist(request: Callable[[], T], seconds: float = math.inf) -> T:
     """Returns what a request brings, made again as long as it raises TransientError.
+
+    Args:
+        request: makes one attempt.
+        seconds: after which no other is made, nor where its host asks to wait until then.
 
     Raises:
         OSError: what the last attempt met, with how often and for how long it was tried.
+        TooSlowError: what the last attempt in time met.
     """
-    return _attempts(request)
+    deadline = time.monotonic() + seconds
+
+    def attempt() -> T:
+        try:
+            return request()
+        except TransientError as error:
+            if time.monotonic() + error.wait >= deadline:
+                raise TooSlowError(seconds, error) from error
+            raise
+
+    return _attempts(attempt)
 
 
 def _wait(state: RetryCallState) -> float:

@@ -7,16 +7,19 @@ resolves otherwise the next time leads to a private host.
 
 from __future__ import annotations
 
+import http.client
+import io
+import math
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from email.utils import mktime_tz, parsedate_tz
 from functools import cached_property
 from importlib import metadata
-from typing import BinaryIO, NamedTuple
-from urllib.parse import unquote, urljoin, urlsplit
+from typing import Any, BinaryIO, NamedTuple
+from urllib.parse import unquote, urljoin
 
 import urllib3
 from urllib3.connection import HTTPConnection, HTTPSConnection
@@ -33,19 +36,68 @@ from urllib3.util import Timeout, make_headers
 
 from schemas.layout import is_web
 from transforms.functional.addresses import is_public
+from transforms.functional.web_address import WebAddress, parse_web_address
+from transforms.stores.limits import TooLargeError
 from transforms.stores.options import WebOptions, current_options
 from transforms.stores.persistence import TransientError, is_transient_status, persist
-from transforms.stores.too_large import TooLargeError
 
 _MAX_REDIRECTS = 5
 _MAX_SECONDS = 300.0
+"""All attempts to read an image, with all redirects and waits."""
+
+_MAX_TABLE_SECONDS = 3600.0
+_MAX_TABLE_BYTES = 64 * 2**30
+_OTHER_BYTES = 2**20
+"""Beside a body: headers, redirects, and what frames it in chunks, which may be as much again."""
+
+_SHORT_DIGITS = 5
+_SHORT_SECONDS = 1.0
+"""A body of no use is read if it has so many digits of bytes, and no longer than this."""
+
 _CONNECT_SECONDS = 10.0
 _CHUNK_BYTES = 2**18
 _HOSTS = 64
 
 
-class _PrivateHost(Exception):
-    """A name that leads inside. No OSError: urllib3 would take it for a failed connection."""
+class _Stop(Exception):
+    """What ends a read for good. No OSError: urllib3 would take it for a failed connection."""
+
+
+class _Read(threading.local):
+    """The read that a thread is in, and what is left of it.
+
+    Looked at whenever a connection waits for its host, so that nothing that it sends, and no
+    slowness, lasts longer: neither headers nor redirects nor the framing of a body.
+
+    Attributes:
+        deadline: when it ends, by the monotonic clock.
+        bytes_left: what may still come.
+        only_public: whether hosts must be at public addresses.
+    """
+
+    deadline = math.inf
+    bytes_left: float = math.inf
+    only_public = True
+
+    def seconds_left(self, most: float) -> float:
+        """Returns how long to wait for a host, at most `most`.
+
+        Raises:
+            TimeoutError: if the time is over.
+        """
+        left = self.deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("timed out")
+        return min(most, left)
+
+    def count(self, size: int) -> None:
+        """Counts bytes that came."""
+        self.bytes_left -= size
+        if self.bytes_left < 0:
+            raise _Stop("sends more bytes than a file of the allowed size has")
+
+
+_READ = _Read()
 
 
 class WebSettings(NamedTuple):
@@ -64,29 +116,31 @@ def get(url: str, start: int | None = None, stop: int | None = None) -> bytes:
         OSError: if it cannot be had, in words; FileNotFoundError if there is nothing.
     """
     web = _WEB_CLIENTS.current()
+    deadline = time.monotonic() + _MAX_SECONDS
 
     def attempt() -> bytes:
         limit = web.settings.max_image_bytes
-        return b"".join(web.chunks(url, start, stop, limit))
+        return b"".join(web.chunks(url, start, stop, limit, deadline))
 
-    return persist(attempt)
+    return persist(attempt, _MAX_SECONDS)
 
 
 def download(url: str, target: BinaryIO) -> None:
-    """Writes all that is at a web address to a file, however large.
+    """Writes all that is at a web address to a file: a table, which may be larger than an image.
 
     Raises:
         OSError: if it cannot be had, in words; FileNotFoundError if there is nothing.
     """
     web = _WEB_CLIENTS.current()
+    deadline = time.monotonic() + _MAX_TABLE_SECONDS
 
     def attempt() -> None:
         target.seek(0)
         target.truncate()
-        for chunk in web.chunks(url, None, None, None):
+        for chunk in web.chunks(url, None, None, None, deadline):
             target.write(chunk)
 
-    persist(attempt)
+    persist(attempt, _MAX_TABLE_SECONDS)
 
 
 def exists(url: str) -> bool:
@@ -109,7 +163,8 @@ def size(url: str) -> int | None:
         OSError: if there is no answer; FileNotFoundError if there is nothing.
     """
     web = _WEB_CLIENTS.current()
-    return persist(lambda: web.length(url))
+    deadline = time.monotonic() + _MAX_SECONDS
+    return persist(lambda: web.length(url, deadline), _MAX_SECONDS)
 
 
 class Web:
@@ -131,12 +186,11 @@ class Web:
             timeout=Timeout(connect=_CONNECT_SECONDS, read=self.settings.http_timeout),
             retries=False,
         )
-        if not self.settings.allow_private_hosts:
-            pools.pool_classes_by_scheme = {"http": _PublicPool, "https": _PublicTLSPool}
+        pools.pool_classes_by_scheme = {"http": _Pool, "https": _TLSPool}
         return pools
 
     def chunks(
-        self, url: str, start: int | None, stop: int | None, limit: int | None
+        self, url: str, start: int | None, stop: int | None, limit: int | None, deadline: float
     ) -> Iterator[bytes]:
         """Yields the bytes of one attempt, redirects followed.
 
@@ -145,13 +199,13 @@ class Web:
             OSError: if none will.
         """
         with _told():
-            response = self._open(url, start, stop)
+            response = self._open(url, start, stop, limit, deadline)
             try:
                 yield from _body(response, start or 0, stop, limit)
             finally:
                 response.release_conn()
 
-    def length(self, url: str) -> int | None:
+    def length(self, url: str, deadline: float) -> int | None:
         """Returns how many bytes are at a web address, or None where its host does not say.
 
         Raises:
@@ -159,66 +213,90 @@ class Web:
             OSError: if none will.
         """
         with _told():
-            response = self._open(url, None, None)
+            response = self._open(url, None, None, None, deadline)
             response.close()  # by GET, not HEAD: many hosts answer the latter with an error
+            response.release_conn()
             length = response.headers.get("Content-Length", "")
             return int(length) if length.isdecimal() else None
 
-    def _open(self, url: str, start: int | None, stop: int | None) -> urllib3.BaseHTTPResponse:
+    def _open(
+        self, url: str, start: int | None, stop: int | None, limit: int | None, deadline: float
+    ) -> urllib3.BaseHTTPResponse:
         """Returns the answer that a web address leads to."""
+        _READ.deadline = deadline
+        _READ.bytes_left = 2 * (limit or _MAX_TABLE_BYTES) + _OTHER_BYTES
+        _READ.only_public = not self.settings.allow_private_hosts
+        address = parse_web_address(url)
         for _ in range(_MAX_REDIRECTS + 1):
-            headers = _headers(url, start, stop)
-            response = self._pools.request(
-                "GET",
-                _without_userinfo(url),
-                headers=headers,
-                redirect=False,
-                preload_content=False,
-            )
+            response = self._answer(address, start, stop)
             location = response.get_redirect_location()
             if not location:
-                _check_status(response)
+                if response.status not in (200, 206):
+                    _discard(response)
+                    raise _refusal(response)
                 return response
-            response.drain_conn()
-            url = urljoin(url, location)
-            if not is_web(url):
-                raise OSError(f"redirected to {url.partition(':')[0]}:, which is not followed")
+            _discard(response)
+            to = urljoin(str(address), location)
+            if not is_web(to):
+                raise OSError(f"redirected to {to.partition(':')[0]}:, which is not followed")
+            found = parse_web_address(to)
+            same = found.origin == address.origin and found.login is None
+            address = found._replace(login=address.login) if same else found
         raise OSError(f"redirected more than {_MAX_REDIRECTS} times")
 
+    def _answer(
+        self, address: WebAddress, start: int | None, stop: int | None
+    ) -> urllib3.BaseHTTPResponse:
+        """Returns the answer of a host, its body not yet read."""
+        pool = self._pools.connection_from_host(address.host, address.port, address.scheme)
+        return pool.urlopen(
+            "GET",
+            address.target,
+            headers=_headers(address, start, stop),
+            redirect=False,
+            preload_content=False,
+            pool_timeout=math.ceil(_READ.seconds_left(_MAX_TABLE_SECONDS)),
+        )
 
-def _headers(url: str, start: int | None, stop: int | None) -> dict[str, str]:
+
+def _headers(address: WebAddress, start: int | None, stop: int | None) -> dict[str, str]:
     headers = {
         "User-Agent": f"recordmill/{metadata.version('recordmill')}",
         "Accept-Encoding": "identity",
     }
     if start is not None and stop is not None:
         headers["Range"] = f"bytes={start}-{stop - 1}"
-    parts = urlsplit(url)
-    if parts.username is not None:
-        login = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-        headers |= make_headers(basic_auth=login)
+    if address.login is not None:
+        user, _, password = address.login.partition(":")
+        headers |= make_headers(basic_auth=f"{unquote(user)}:{unquote(password)}")
     return headers
 
 
-def _without_userinfo(url: str) -> str:
-    parts = urlsplit(url)
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+def _discard(response: urllib3.BaseHTTPResponse) -> None:
+    """Gives back a connection whose body is of no use; closed, unless little of it is left."""
+    length = response.headers.get("Content-Length", "")
+    if length.isdecimal() and len(length) < _SHORT_DIGITS:
+        deadline = _READ.deadline
+        _READ.deadline = min(deadline, time.monotonic() + _SHORT_SECONDS)
+        response.drain_conn()
+        _READ.deadline = deadline
+    else:
+        response.close()
+    response.release_conn()
 
 
-def _check_status(response: urllib3.BaseHTTPResponse) -> None:
+def _refusal(response: urllib3.BaseHTTPResponse) -> OSError:
+    """Returns what an answer without a file says."""
     status, answer = response.status, f"{response.status} {response.reason or ''}".rstrip()
-    if status in (200, 206):
-        return
-    response.drain_conn()
     if status in (404, 410):
-        raise FileNotFoundError(f"no such file ({answer})")
+        return FileNotFoundError(f"no such file ({answer})")
     if status in (401, 403, 407):
         advice = "check that the address may be read, and that its signature has not expired"
-        raise PermissionError(f"access denied ({answer}); {advice}")
+        return PermissionError(f"access denied ({answer}); {advice}")
     if is_transient_status(status):
         wait = _seconds(response.headers.get("Retry-After"))
-        raise TransientError(f"the host answers {answer}", wait)
-    raise OSError(f"the host answers {answer}")
+        return TransientError(f"the host answers {answer}", wait)
+    return OSError(f"the host answers {answer}")
 
 
 def _seconds(retry_after: str | None) -> float:
@@ -237,15 +315,12 @@ def _body(
     """Yields a response's bytes, those before `start` left out where the host knows no ranges."""
     skip = start if response.status == 200 else 0
     left = None if stop is None else stop - start
-    seen, deadline = 0, time.monotonic() + _MAX_SECONDS
+    seen = 0
     for chunk in response.stream(_CHUNK_BYTES):
         seen += len(chunk)
         if limit is not None and seen > limit:
             response.close()
             raise TooLargeError(limit)
-        if time.monotonic() > deadline:
-            response.close()
-            raise TransientError(f"takes more than {_MAX_SECONDS:.0f} s")
         part = chunk[skip:] if left is None else chunk[skip : skip + left]
         skip = max(0, skip - len(chunk))
         left = None if left is None else left - len(part)
@@ -260,17 +335,19 @@ def _told() -> Iterator[None]:
     """Raises what urllib3 does as an OSError in words."""
     try:
         yield
-    except _PrivateHost as error:
+    except _Stop as error:
         raise OSError(str(error)) from error
     except HTTPError as error:
         raise _in_words(error) from error
+    except TimeoutError as error:
+        raise TransientError("timed out") from error
     except ValueError as error:  # what cannot be parsed
-        raise OSError(f"is no web address: {error}") from error
+        raise OSError(f"is not a valid web address: {error}") from error
 
 
 def _in_words(error: HTTPError) -> OSError:
     if isinstance(error, LocationValueError):
-        return OSError("is no web address")
+        return OSError("is not a valid web address")
     if isinstance(error, SSLError):
         return OSError(f"the host's certificate is not accepted: {error}")
     if isinstance(error, NameResolutionError):
@@ -290,15 +367,48 @@ def _first_word(error: HTTPError) -> str:
     return str(getattr(cause, "strerror", None) or cause).partition(":")[0]
 
 
-class _PublicConnection(HTTPConnection):
-    """Connects to public addresses only."""
+class _Response(http.client.HTTPResponse):
+    """An answer that is read within the limits of the read that asks for it."""
+
+    def __init__(self, sock: socket.socket, *arguments: Any, **options: Any) -> None:
+        super().__init__(sock, *arguments, **options)
+        self.fp = io.BufferedReader(_Limited(self.fp.detach(), sock))
+
+
+class _Limited(io.RawIOBase):
+    """What comes from a socket, as long as the read that a thread is in may last."""
+
+    def __init__(self, raw: io.RawIOBase, sock: socket.socket) -> None:
+        self._raw, self._sock = raw, sock
+        self._idle = sock.gettimeout() or math.inf
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        self._sock.settimeout(_READ.seconds_left(self._idle))
+        size: int | None = self._raw.readinto(buffer)
+        _READ.count(size or 0)
+        return size
+
+    def close(self) -> None:
+        super().close()
+        self._raw.close()
+
+
+class _Connection(HTTPConnection):
+    """Connects to allowed addresses only."""
+
+    response_class = _Response
 
     def _new_conn(self) -> socket.socket:
         return _connected(self, super()._new_conn)
 
 
-class _PublicTLSConnection(HTTPSConnection):
-    """Connects to public addresses only."""
+class _TLSConnection(HTTPSConnection):
+    """Connects to allowed addresses only."""
+
+    response_class = _Response
 
     def _new_conn(self) -> socket.socket:
         return _connected(self, super()._new_conn)
@@ -309,31 +419,35 @@ def _connected(to: HTTPConnection, connect: Callable[[], socket.socket]) -> sock
     name = to._dns_host
     try:
         found = socket.getaddrinfo(name, to.port, type=socket.SOCK_STREAM)
-    except socket.gaierror as error:
-        raise NameResolutionError(to.host, to, error) from error
+    except (socket.gaierror, UnicodeError) as error:
+        raise NameResolutionError(to.host, to, error) from error  # type: ignore[arg-type]
     addresses = [str(sockaddr[0]) for *_, sockaddr in found]
-    if private := [address for address in addresses if not is_public(address)]:
-        raise _PrivateHost(
+    private = [address for address in addresses if not is_public(address)]
+    if private and _READ.only_public:
+        raise _Stop(
             f"{to.host} is at {private[0]}, which is no public address; "
             "--allow_private_hosts reads from such, too"
         )
     try:
-        for address in addresses[:-1]:
+        for number, address in enumerate(addresses, start=1):
             to._dns_host = address
-            with suppress(NewConnectionError, ConnectTimeoutError):
+            to.timeout = _READ.seconds_left(_CONNECT_SECONDS)  # of the TLS handshake, too
+            try:
                 return connect()
-        to._dns_host = addresses[-1]
-        return connect()
+            except (NewConnectionError, ConnectTimeoutError):
+                if number == len(addresses):
+                    raise
     finally:
         to._dns_host = name  # which the certificate is held to
+    raise AssertionError("a name that resolves has an address")
 
 
-class _PublicPool(urllib3.HTTPConnectionPool):
-    ConnectionCls = _PublicConnection
+class _Pool(urllib3.HTTPConnectionPool):
+    ConnectionCls = _Connection
 
 
-class _PublicTLSPool(urllib3.HTTPSConnectionPool):
-    ConnectionCls = _PublicTLSConnection
+class _TLSPool(urllib3.HTTPSConnectionPool):
+    ConnectionCls = _TLSConnection
 
 
 class _Clients:

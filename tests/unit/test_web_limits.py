@@ -1,0 +1,197 @@
+"""Whatever a web host sends, and however slowly: a read of it ends in time, and with an error."""
+
+from __future__ import annotations
+
+import io
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from itertools import chain, repeat
+
+import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from transforms.stores import web
+from transforms.stores.limits import TooLargeError, TooSlowError
+from transforms.stores.options import use_options
+
+SECONDS = 0.3
+"""Of the deadline that is injected."""
+
+LIMIT = 1_000_000
+OK = b"HTTP/1.1 200 OK\r\n"
+CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
+
+pytestmark = pytest.mark.timeout(30)  # a hang fails soon
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Reads from this machine, with a short deadline."""
+    monkeypatch.setattr(web, "_MAX_SECONDS", SECONDS)
+    monkeypatch.setattr(web, "_MAX_TABLE_SECONDS", SECONDS)
+    monkeypatch.setattr(web, "_MAX_TABLE_BYTES", LIMIT)
+    use_options(PipelineOptions(["--allow_private_hosts", f"--max_image_bytes={LIMIT}"]))
+    yield
+    use_options(PipelineOptions([]))
+
+
+class Host:
+    """A host that answers each connection with the same bytes, and counts what it could send."""
+
+    def __init__(self, script: Callable[[], Iterator[bytes]], pause: float) -> None:
+        self.script, self.pause, self.sent = script, pause, 0
+        self.ended = threading.Event()
+        self.listening = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self.listening.getsockname()[1]}/1.jpg"
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = self.listening.accept()
+                threading.Thread(target=self._answer, args=(connection,), daemon=True).start()
+
+    def _answer(self, connection: socket.socket) -> None:
+        with connection, suppress(OSError):
+            connection.recv(65536)
+            for part in self.script():
+                connection.sendall(part)
+                self.sent += len(part)
+                if self.ended.wait(self.pause):
+                    return
+            self.ended.wait(20)
+
+
+@contextmanager
+def host(script: Callable[[], Iterator[bytes]], pause: float = 0.0) -> Iterator[Host]:
+    """Gives a host of this machine that sends parts, with a pause after each."""
+    playing = Host(script, pause)
+    try:
+        yield playing
+    finally:
+        playing.ended.set()
+        playing.listening.close()
+
+
+def drip(*parts: bytes) -> Callable[[], Iterator[bytes]]:
+    """Sends what is given whole, and then one byte after another without end."""
+    return lambda: chain(parts, repeat(b"x"))
+
+
+SLOW = {
+    "nothing at all": lambda: iter(()),
+    "a status line": drip(b"HTTP/1.1 200 "),
+    "headers": drip(OK + b"X-A: "),
+    "a body": drip(OK + b"Content-Length: 500000\r\n\r\n"),
+    "a body without a length": drip(OK + b"\r\n"),
+    "a chunk": drip(CHUNKED + b"8000\r\n"),
+    "the size of a chunk": lambda: chain([CHUNKED], repeat(b"0")),
+    "trailers": drip(CHUNKED + b"1\r\nx\r\n0\r\nX-A: "),
+    "continues": lambda: repeat(b"HTTP/1.1 100 Continue\r\n\r\n"),
+}
+
+
+@pytest.mark.parametrize("what", SLOW)
+def test_what_comes_byte_by_byte_ends_with_the_deadline(what: str) -> None:
+    with host(SLOW[what], pause=0.02) as slow:
+        for read in (web.get, web.size, lambda url: web.download(url, io.BytesIO())):
+            began = time.monotonic()
+            with suppress(TooSlowError):
+                read(slow.url)
+                assert read is web.size  # which needs no body
+            assert time.monotonic() - began < 10 * SECONDS
+
+
+def test_a_late_read_says_so_and_is_not_made_again() -> None:
+    with host(SLOW["a body"], pause=0.02) as slow, pytest.raises(TooSlowError) as caught:
+        web.get(slow.url)
+    assert str(caught.value) == "timed out; not read within 0.3 s"
+
+
+@pytest.mark.parametrize("status", [404, 503, 302])
+def test_a_body_that_nobody_needs_is_not_waited_for(status: int) -> None:
+    head = b"HTTP/1.1 %d No\r\nLocation: /2.jpg\r\nRetry-After: 9\r\n" % status
+    for headers in (b"\r\n", b"Content-Length: 90\r\n\r\n"):
+        with host(drip(head + headers), pause=0.02) as slow:
+            began = time.monotonic()
+            with pytest.raises(OSError, match=r"404|503|timed out|redirected"):
+                web.get(slow.url)
+            assert time.monotonic() - began < 10 * SECONDS
+
+
+LARGE = {
+    "a body": (OK + b"\r\n", b"x" * 65536),
+    "a body of a length": (OK + b"Content-Length: 999999999999\r\n\r\n", b"x" * 65536),
+    "chunks": (CHUNKED, b"10000\r\n" + b"x" * 65536 + b"\r\n"),
+    "the size of a chunk": (CHUNKED, b"0" * 65536),
+    "trailers": (CHUNKED + b"0\r\n", b"X-A: x\r\n" * 8192),
+    "continues": (b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 2048),
+    "the body of a 404": (b"HTTP/1.1 404 No\r\n\r\n", b"x" * 65536),
+    "the body of a redirect": (b"HTTP/1.1 302 No\r\nLocation: /2\r\n\r\n", b"x" * 65536),
+}
+
+
+@pytest.mark.parametrize("what", LARGE)
+def test_an_answer_without_end_is_read_no_further_than_the_limit(
+    what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(web, "_MAX_SECONDS", 2.0)
+    first, rest = LARGE[what]
+    with host(lambda: chain([first], repeat(rest))) as endless:
+        with pytest.raises(
+            OSError, match=r"larger than|more bytes than|size line|timed out|404|redirected"
+        ):
+            web.get(endless.url)
+        endless.ended.set()
+        assert endless.sent < 40 * LIMIT  # what the system's own buffers took included
+
+
+def test_a_table_has_a_limit_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(web, "_MAX_TABLE_SECONDS", 20.0)
+    script = lambda: chain([OK + b"\r\n"], repeat(b"x" * 65536))  # noqa: E731
+    with host(script) as endless, pytest.raises(OSError, match="sends more bytes"):
+        web.download(endless.url, io.BytesIO())
+
+
+def test_a_handshake_that_is_not_answered_ends_with_the_deadline() -> None:
+    with host(lambda: iter(())) as silent, pytest.raises(TooSlowError):
+        web.get(silent.url.replace("http:", "https:"))
+
+
+def test_each_of_many_addresses_is_tried_within_the_deadline(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waits: list[float] = []
+
+    def silent(_: object, timeout: float, **__: object) -> socket.socket:
+        waits.append(timeout)
+        time.sleep(min(timeout, 0.1))
+        raise TimeoutError
+
+    found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("8.8.8.8", 80))] * 100
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+    monkeypatch.setattr("urllib3.util.connection.create_connection", silent)
+    with pytest.raises(TooSlowError):
+        web.get("http://many.example/1.jpg")
+    assert 2 <= len(waits) <= 6
+    assert max(waits) <= SECONDS
+
+
+def test_a_host_that_asks_to_wait_beyond_the_deadline_is_not_waited_for() -> None:
+    answer = b"HTTP/1.1 429 Later\r\nRetry-After: 60\r\nContent-Length: 0\r\n\r\n"
+    with host(lambda: iter([answer])) as busy, pytest.raises(TooSlowError) as caught:
+        web.get(busy.url)
+    assert str(caught.value) == "the host answers 429 Later; not read within 0.3 s"
+
+
+def test_an_image_within_the_limits_is_read_and_its_connection_used_again() -> None:
+    body = bytes(LIMIT)
+    answer = OK + b"Content-Length: %d\r\n\r\n" % LIMIT + body
+    with host(lambda: iter([answer])) as quick:
+        assert web.get(quick.url) == body
+    more = OK + b"Content-Length: %d\r\n\r\n" % (LIMIT + 1) + body + b"x"
+    with host(lambda: iter([more])) as quick, pytest.raises(TooLargeError):
+        web.get(quick.url)
