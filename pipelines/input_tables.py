@@ -14,11 +14,13 @@ import pyarrow as pa
 from schemas import layout
 from schemas.config import ConvertConfig
 from schemas.errors import UsageError
+from schemas.masking import masked_url
 from schemas.spelling import did_you_mean
 from schemas.tables import Head, TableFile
 from transforms.files import exists, expand, is_local, open_binary
 from transforms.formats import FORMATS
 from transforms.functional.tables.arrow import FEATHER_1_SIGNATURE, FILE_SIGNATURE
+from transforms.functional.web_address import parse_web_address
 from transforms.stores.local import NotRegularError
 
 _SUFFIXES = {
@@ -76,8 +78,8 @@ def look_at_tables(config: ConvertConfig) -> InputTables:
     Raises:
         UsageError: if there is none, or a file cannot be read as what it should be.
     """
-    if config.image_root is not None and os.path.isfile(config.image_root):
-        raise UsageError(f"--image_root {config.image_root}: is a file; expected a folder")
+    if config.image_root is not None:
+        _check_root(config.image_root)
     tables = _look_at_all("--input", config.inputs, config.input_format)
     known = [file for file in tables.files if file.format in _WITH_PICTURES]
     if config.image_root is not None and known:
@@ -86,6 +88,17 @@ def look_at_tables(config: ConvertConfig) -> InputTables:
             "in itself; drop the flag"
         )
     return tables
+
+
+def _check_root(root: str) -> None:
+    if os.path.isfile(root):
+        raise UsageError(f"--image_root {root}: is a file; expected a folder")
+    try:
+        if layout.is_web(root):
+            parse_web_address(root)
+    except ValueError as error:
+        shown = masked_url(root)
+        raise UsageError(f"--image_root {shown}: is not a valid web address, {error}") from error
 
 
 def look_at_labels(config: ConvertConfig) -> InputTables | None:

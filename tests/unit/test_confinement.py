@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import os
+import posixpath
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
+from urllib3.connection import HTTPConnection
 
+from schemas.layout import is_web
+from schemas.masking import masked_url
 from schemas.records import ImageRef
 from schemas.rejects import RecordError
 from transforms.fence import Fence, real_path
 from transforms.functional.confinement import check_address, normalized
+from transforms.functional.web_address import parse_web_address
+from transforms.stores import web
 
 ROOT = "s3://bucket/photos"
 WEB = "https://host/photos/"
@@ -56,8 +66,25 @@ def place_in(refusal: RecordError) -> str:
         ("https://host/photos/%2E%2e/1.jpg", WEB, "https://host/1.jpg"),
         ("https://host/photos/..%2f1.jpg", WEB, "https://host/1.jpg"),
         ("https://host/photos/..\\1.jpg", WEB, "https://host/1.jpg"),
-        ("https://host\\@evil/photos/1.jpg", WEB, "https://host/@evil/photos/1.jpg"),
-        ("https://host@evil/photos/1.jpg", WEB, "https://***@evil/photos/1.jpg"),
+        ("https://host/photos/a%2F1.jpg", WEB, ""),
+        ("https://host/photos/100%25 of..them.jpg", WEB, ""),
+        ("https://host/photos%2F1.jpg", WEB, "https://host/photos/1.jpg"),
+        ("https://host//photos/1.jpg", WEB, "https://host/photos/1.jpg"),
+        ("https://host/photos/..;a=b/1.jpg", WEB, "https://host/photos/..;a=b/1.jpg"),
+        ("https://host/photos/%252e%252E/1.jpg", WEB, "https://host/photos/%2e%2E/1.jpg"),
+        ("https://host/photos/%2e%2e%00/1.jpg", WEB, "https://host/photos/..\0/1.jpg"),
+        ("https://host/photos/%25252525252e/1.jpg", WEB, "https://host/photos/%252525252e/1.jpg"),
+        ("https://host:443/photos/1.jpg", WEB, ""),
+        ("https://me:pw@host/photos/1.jpg?a#b", WEB, ""),
+        ("https://host@evil/photos/1.jpg", WEB, "https://evil/photos/1.jpg"),
+        ("https://host./photos/1.jpg", WEB, "https://host./photos/1.jpg"),
+        ("https://[::1%25a]/photos/1.jpg", "https://[::1]/photos", "https://[::1%a]/photos/1.jpg"),
+        ("hdfs://photos/a/1.jpg", "hdfs://photos", ""),
+        ("hdfs://photos/../etc/1.jpg", "hdfs://photos", "hdfs://photos/etc/1.jpg"),
+        ("hdfs://photos/../etc/1\n/../../a", "hdfs://photos", "hdfs://photos/a"),
+        ("azfs://me/box/../box2/1.jpg", "azfs://me/box", "azfs://me/box2/1.jpg"),
+        ("s3://bucket/x/../photos/1.jpg", ROOT, "s3://bucket/photos/1.jpg"),  # keys have no ..
+        ("S3://bucket/photos/1.jpg", ROOT, "s3://bucket/photos/1.jpg"),
         ("https://host.evil/photos/1.jpg", WEB, "https://host.evil/photos/1.jpg"),
         ("https://host:444/photos/1.jpg", WEB, "https://host:444/photos/1.jpg"),
     ],
@@ -70,14 +97,115 @@ def test_two_paths_on_this_machine_are_left_to_it() -> None:
     assert leads("/etc/passwd", "photos") == ""
 
 
-@given(st.lists(st.sampled_from(["a", "..", ".", "", "photos", "%2e%2e", "\\"]), max_size=8))
-def test_whatever_passes_lies_below(parts: list[str]) -> None:
-    for root in (ROOT, WEB):
-        uri = "/".join([root.rstrip("/"), *parts, "x.jpg"])
-        place = normalized(uri)
-        assert not {"..", "."} & set(place.split("/"))
-        assert normalized(place) == place
-        assert (leads(uri, root) == "") == place.startswith(root.rstrip("/") + "/")
+@pytest.mark.parametrize(
+    ("uri", "why"),
+    [
+        ("https://host\\@evil/photos/1.jpg", "it has a backslash before its path"),
+        ("https://host\\photos\\x@evil/photos/1.jpg", "it has a backslash before its path"),
+        ("https://host/photos/.\t./1.jpg", "it has control characters"),
+        ("https://host/photos/.\n./1.jpg", "it has control characters"),
+        ("https://host/photos/\x85/1.jpg", "it has control characters"),
+        ("https://host:x/photos/1.jpg", "its host or its port is not valid"),
+        ("https://host:99999/photos/1.jpg", "its host or its port is not valid"),
+        ("https://ho\u017ft/photos/1.jpg", "its host or its port is not valid"),
+        ("https://host\u3002/photos/1.jpg", "its host or its port is not valid"),
+        ("https:///photos/1.jpg", "it has no host"),
+        ("https://host/photos/" + 8192 * "a", "it has more than 8,192 characters"),
+    ],
+)
+def test_what_programs_may_read_in_two_ways_is_outside(uri: str, why: str) -> None:
+    with pytest.raises(ValueError, match=f"^{why}$"):
+        parse_web_address(uri)
+    assert leads(uri, WEB) == f"{masked_url(uri)[:200]!r}, which is not a valid web address: {why}"
+
+
+PIECES = (
+    *("a", "..", ".", "/", "//", "photos", "%2e%2e", "%2E.", "%252e", "%2f", "%5c", "\\", "@", ";"),
+    *(
+        "host",
+        "evil",
+        ":",
+        "80",
+        ":80",
+        ":081",
+        "?",
+        "#",
+        "\t",
+        "\n",
+        "\r",
+        "\0",
+        "\x85",
+        " ",
+        "%00",
+    ),
+    *("\u3002", "\uff0e", "\u212a", "\u017f", "\uff0f", "[", "]", "[::1]", "%25", "%", "127.0.0.1"),
+    *("http:", "http://", "https://", "HOST", "me:pw@", "\ud800", "\xad"),
+)
+STARTS = ("http://host/photos/", "http://host", "http://", "HTTP://host/photos", "")
+
+
+@pytest.fixture(scope="module")
+def asked() -> Iterator[Callable[[str], list[tuple[str, int, str]]]]:
+    """Has a web address fetched; returns the host, port and target of each request made."""
+    made: list[tuple[str, int, str]] = []
+
+    def request(self: HTTPConnection, method: str, target: str, **_: object) -> None:
+        made.append((self.host, self.port, target))
+        raise PermissionError("no host is asked")
+
+    def ask(url: str) -> list[tuple[str, int, str]]:
+        made.clear()
+        with suppress(OSError):
+            list(client.chunks(url, None, None, None, time.monotonic() + 60))
+        return list(made)
+
+    client = web.Web(web.WebSettings(True, 1, 1, 1000))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(HTTPConnection, "request", request)
+        yield ask
+
+
+@given(st.sampled_from(STARTS), st.lists(st.sampled_from(PIECES) | st.text(max_size=2), max_size=8))
+@example("http://host", ["\\", "photos", "\\", "x", "@", "evil", "/photos/"])
+@example("http://host/photos/", [".", "\t", ".", "/", "secret"])
+def test_what_passes_is_asked_of_the_roots_host_and_below_it(
+    asked: Callable[[str], list[tuple[str, int, str]]], start: str, pieces: list[str]
+) -> None:
+    uri = start + "".join(pieces)
+    if leads_out(uri, "http://host/photos"):
+        return
+    ((host, port, target),) = asked(uri)
+    assert (host, port) == ("host", 80)
+    path = target.partition("?")[0]
+    for _ in range(5):  # whatever a server decodes
+        assert path.startswith("/photos/")
+        assert posixpath.normpath(path.replace("\\", "/")).startswith("/photos")
+        path = unquote(path)
+
+
+def leads_out(uri: str, root: str) -> bool:
+    if not is_web(uri):  # a path, which is not fetched
+        return True
+    try:
+        check_address(uri, root)
+    except RecordError:
+        return True
+    return False
+
+
+@given(st.lists(st.sampled_from(["a", "..", ".", "", "photos", "\n"]), max_size=8))
+@pytest.mark.parametrize("root", [ROOT, "hdfs://photos", "azfs://me/box", "gs://bucket/a/b"])
+def test_a_key_that_passes_is_below_as_text_and_as_path(root: str, parts: list[str]) -> None:
+    uri = "/".join([root, *parts, "x.jpg"])
+    if leads(uri, root) != "":
+        return
+    assert uri.startswith(f"{root}/")
+    whole = uri.partition(":/")[2].partition("\n")[0]  # HDFS takes all as one path
+    assert posixpath.normpath(whole).startswith(root.partition(":/")[2] + "/")
+
+
+def test_a_path_is_shown_as_where_it_leads() -> None:
+    assert normalized("s3://bucket/a/../..//./b/") == "s3://bucket/b"
 
 
 def ref(uri: object, mask: object = "") -> ImageRef:

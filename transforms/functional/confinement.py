@@ -7,30 +7,46 @@ Where a path on this machine leads, links included, only the machine can tell: s
 from __future__ import annotations
 
 import posixpath
+import re
 from urllib.parse import unquote
 
 from schemas.layout import is_url, is_web
 from schemas.masking import masked_url
 from schemas.rejects import Reason, RecordError
+from transforms.functional.web_address import (
+    WebAddress,
+    has_control_characters,
+    parse_web_address,
+)
 
 REMEDY = "put the file there, or say --allow_outside_root"
+
+_SEPARATORS = re.compile(r"[/\\]")
+_DOTS = re.compile(r"\.{1,2}[\x00-\x20]*(?:;.*)?", re.DOTALL)
+"""What some server takes for `.` or `..`: they drop parameters, and characters that end texts."""
+
+_MOST_DECODINGS = 4
+_SHOWN_CHARACTERS = 200
 
 
 def check_address(uri: str, root: str) -> None:
     """Refuses an address that is not below a root; two paths on this machine pass here.
 
-    `.` and `..` are taken as file systems take them, on the web also where they are written with
-    %2e. Neither stores nor servers are asked.
+    What passes is below it as it is sent and however a server may decode it. Neither stores nor
+    servers are asked.
 
     Raises:
         RecordError: outside_root.
     """
     if not (is_url(uri) or is_url(root)):
         return
-    place = normalized(uri)
-    if is_url(uri) and is_below(place, normalized(root)):
-        return
-    raise outside(masked_url(place), masked_url(root))
+    if is_web(uri):
+        address = _parsed(uri, root)
+        place, inside = _shown(address), is_web(root) and _is_in_web(address, _parsed(root, root))
+    else:
+        place, inside = masked_url(normalized(uri)), is_url(uri) and _is_in_store(uri, root)
+    if not inside:
+        raise outside(place, masked_url(root))
 
 
 def outside(place: str, root: str) -> RecordError:
@@ -54,16 +70,57 @@ def normalized(address: str) -> str:
 
     >>> normalized("s3://bucket/photos/../../secret/./1.jpg")
     's3://bucket/secret/1.jpg'
-    >>> normalized("HTTPS://Host/photos/%2e%2e/secret?size=a/../b")
-    'https://host/secret'
     """
     if not is_url(address):
         return posixpath.normpath(address)
     scheme, _, rest = address.partition("://")
-    if is_web(address):
-        rest = rest.partition("#")[0].partition("?")[0].replace("\\", "/")
     host, _, path = rest.partition("/")
-    if is_web(address):
-        host, path = host.lower(), unquote(path).replace("\\", "/")
     path = posixpath.normpath("/" + path.lstrip("/"))
     return f"{scheme.lower()}://{host}{path.rstrip('/')}"
+
+
+def _parsed(uri: str, root: str) -> WebAddress:
+    try:
+        return parse_web_address(uri)
+    except ValueError as error:
+        place = (
+            f"{masked_url(uri)[:_SHOWN_CHARACTERS]!r}, which is not a valid web address: {error}"
+        )
+        raise outside(place, masked_url(root)) from error
+
+
+def _shown(address: WebAddress) -> str:
+    path = posixpath.normpath(_SEPARATORS.sub("/", "/" + unquote(address.path).lstrip("/")))
+    return str(address._replace(path=path.rstrip("/"), query=None))
+
+
+def _is_in_web(address: WebAddress, root: WebAddress) -> bool:
+    """Returns whether an address is below another, part by part and as it is sent."""
+    parts = [unquote(part) for part in address.path.split("/")]
+    above = [unquote(part) for part in root.path.rstrip("/").split("/")]
+    below = parts[: len(above)] == above and any(parts[len(above) :])
+    return address.origin == root.origin and below and not _has_hidden_dots(address.path)
+
+
+def _has_hidden_dots(path: str) -> bool:
+    """Returns whether a path has a `.` or `..` left, as only encoded ones are, and parameters."""
+    for _ in range(_MOST_DECODINGS):
+        if any(_DOTS.fullmatch(part) for part in _SEPARATORS.split(path)):
+            return True
+        decoded = unquote(path)
+        if decoded == path:
+            return False
+        path = decoded
+    return True  # encoded so often that it is to hide something
+
+
+def _is_in_store(uri: str, root: str) -> bool:
+    """Returns whether an object is below a root: as a key, which has no `..`, and as a path."""
+    parts = uri.partition("://")[2].split("/")
+    depth = 0  # below the host, which for HDFS is the first folder, or may be
+    for part in parts[1:]:
+        depth += {"..": -1, ".": 0, "": 0}.get(part, 1)
+        if depth < 0:
+            return False
+    as_key = is_below(uri, root) and not has_control_characters(uri)
+    return as_key and is_below(normalized(uri), normalized(root))
