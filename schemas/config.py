@@ -16,7 +16,10 @@ from schemas.reject_budget import RejectBudget
 FORMAT_VERSION = 1
 """Changes whenever the same input and options would give other bytes."""
 
-SPLIT_NAME = re.compile(r"[A-Za-z]\w*")
+SPLIT_NAME = re.compile(r"[A-Za-z]\w{0,49}")
+"""It is part of file names, which have 255 bytes; a letter can take four."""
+
+SPLIT_NAME_RULE = "up to 50 letters, digits and _, beginning with a letter"
 
 MAX_SHARDS = 99_999
 """What five digits in a file name can count."""
@@ -85,7 +88,7 @@ class ConvertConfig(BaseModel):
         if splits is None:
             return None
         if bad := [name for name in splits if not SPLIT_NAME.fullmatch(name)]:
-            raise ValueError(f"{bad[0]!r} cannot name a split; expected letters, digits and _")
+            raise ValueError(f"{bad[0]!r} cannot name a split; expected {SPLIT_NAME_RULE}")
         if any(weight < 0 for weight in splits.values()) or sum(splits.values()) <= 0:
             raise ValueError("split weights must not be negative, and one must be above 0")
         return splits

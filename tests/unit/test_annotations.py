@@ -208,7 +208,10 @@ def test_outlines_come_with_their_classes():
     }
     names = ("background", *PETS)
     ref = bound(schema, values, classes=names)
-    assert (ref.mask_uri, ref.segments) == ("", [(2, runs), (1, [[0, 0, 1, 1, 1, 0]])])
+    assert (ref.mask_uri, ref.segments) == (
+        "",
+        [(2, {**runs, "counts": b"04"}), (1, [[0, 0, 1, 1, 1, 0]])],
+    )
     as_text = {
         "image": "a.jpg",
         "segmentation": '[{"size": [2, 2], "counts": "04"}, [[0, 0, 1, 1, 1, 0]]]',

@@ -350,3 +350,12 @@ def test_a_reject_tells_as_much_as_can_be_told(row, options, key, uri):
 )
 def test_paths(path, table, root, expected):
     assert resolve_path(path, table, root) == expected
+
+
+def test_a_split_whose_name_no_file_can_have_is_a_reject():
+    bound = binding(preset("image_classification"), {"label": ("cat",)}, split_column="part")
+    row = {"image": "a.jpg", "label": "cat"}
+    assert bind(text_row(**row, part="s" * 50), bound).split == "s" * 50
+    with pytest.raises(RecordError, match="expected up to 50 letters, digits and _") as raised:
+        bind(text_row(**row, part="s" * 51), bound)
+    assert raised.value.reason is Reason.UNKNOWN_SPLIT

@@ -97,7 +97,10 @@ def test_every_annotation_is_with_its_picture_whatever_the_order(images, shuffle
     found = read(dict(parts))
     rows = [f for f in found if isinstance(f, Row)]
     expected = [[float(n["id"]) for n in notes if n["image_id"] == i] for i in range(8)]
-    assert [row.values["xmin"] for row in rows] == expected
+    if images and not any(expected):
+        assert rows == []  # see below
+    else:
+        assert [row.values["xmin"] for row in rows] == expected
     lost = sum(f.number for f in found if isinstance(f, Aside))
     assert lost == sum(image >= 8 for image in images)
 
@@ -130,6 +133,77 @@ def test_entries_that_are_none_and_ids_that_stand_twice_are_told():
     ]
 
 
+@pytest.mark.parametrize(
+    ("images", "annotations", "told"),
+    [
+        ([picture(1), picture(2)], [annotation(1, "1"), annotation(2, "2")], "image_id '1' is not"),
+        ([picture("1"), picture("2")], [annotation(1, 1), annotation(2, 2)], "image_id 1 is not"),
+        ([picture(1), picture(2)], [annotation(1, 98), annotation(2, 99)], "none of the file's"),
+    ],
+)
+def test_annotations_that_fit_no_image_leave_no_image_without_its_boxes(images, annotations, told):
+    found = [f for f in read(document(images, annotations)) if not isinstance(f, Aside)]
+    found.sort(key=lambda reject: reject.source)
+    assert [(f.source, f.reason) for f in found] == [
+        (f"d/c.json:{number}", Reason.MALFORMED_ROW) for number in (1, 2)
+    ]
+    assert told in found[0].detail
+
+
+def test_an_image_whose_annotation_has_its_id_in_another_type_is_a_reject():
+    notes = [annotation(1, 1), annotation(2, "2"), annotation(3, 3), annotation(4, "3")]
+    row, *rejects = read(document([picture(i) for i in (1, 2, 3)], notes))
+    assert row.values["image"] == "1.jpg"
+    assert sorted(reject.detail for reject in rejects) == [
+        f"annotation {number}: image_id '{id_}' is not the id {id_}: one is text; write both as "
+        "numbers"
+        for number, id_ in ((2, 2), (4, 3))
+    ]
+
+
+def test_ids_that_are_one_text_are_two_images_if_both_are_there():
+    notes = [annotation(1, 1, bbox=[1, 1, 1, 1]), annotation(2, "1", bbox=[2, 2, 2, 2])]
+    rows = read(document([picture(1), picture("1", file_name="b.jpg")], notes))
+    assert [row.values["xmin"] for row in rows] == [[1.0], [2.0]]
+
+
+def test_categories_of_one_id_are_no_label():
+    categories = [*CATEGORIES, {"id": 1, "name": "dog"}]
+    notes = [annotation(1, 5), annotation(2, 6, category_id=7)]
+    row, reject = read(document([picture(5), picture(6)], notes, categories))
+    assert row.values["labels"] == ["Übermut"]
+    assert (reject.reason, reject.detail) == (
+        Reason.UNKNOWN_LABEL,
+        "annotation 1: category_id 1 is the id of several categories: 'cat', 'dog'; "
+        "give each an id of its own",
+    )
+
+
+@pytest.mark.parametrize(
+    ("entry", "told"),
+    [
+        (b'{"image_id": 5, "category_id": 1, "category_id": 7, "bbox": [1, 1, 1, 1]}', "'catego"),
+        (b'{"image_id": 5, "segmentation": {"counts": "a", "counts": "b"}}', "'counts' occurs"),
+        (b'{"image_id": 5, "x": ' + b"[" * 2000 + b"]" * 2000 + b"}", "nested too deeply"),
+        (b'{"image_id": 5, "x": ' + b'{"y":' * 64 + b"1" + b"}" * 64 + b"}", "nested too deeply"),
+    ],
+)
+def test_a_bad_annotation_costs_its_image_and_no_other(entry, told):
+    whole = document([picture(5), picture(6)], ["HERE", annotation(2, 6)])
+    found = read(json.dumps(whole).encode().replace(b'"HERE"', entry))
+    assert [f.values["image"] for f in found if isinstance(f, Row)] == ["6.jpg"]
+    (reject,) = (f for f in found if isinstance(f, Reject))
+    assert (reject.source, reject.reason) == ("d/c.json:1", Reason.MALFORMED_ROW)
+    assert reject.detail.startswith("annotation 1: ")
+    assert told in reject.detail
+
+
+def test_what_is_nested_deeply_beside_the_images_is_no_matter():
+    deep = b'{"info": ' + b"[" * 100_000 + b"]" * 100_000 + b', "images": [{"id": 5, "file_name": '
+    (row,) = read(deep + b'"5.jpg"}]}')
+    assert row.values["image"] == "5.jpg"
+
+
 def test_damaged_json_gives_no_row_at_all():
     data = json.dumps(document([picture(i) for i in range(9)], [annotation(1, 5)])).encode()
     for cut in range(0, len(data) - 1, 7):
@@ -154,6 +228,9 @@ def test_the_head_tells_the_columns():
         (b"[1, 2]", "it has no 'images'"),
         (b'{"image": "1.jpg"}\n{"image": "2.jpg"}\n', "no JSON document"),
         (b"image,label", "no JSON document"),
+        (b'{"images": [{"id": 5}], "images": []}', "the name 'images' stands twice"),
+        (document([picture(5)], {"1": annotation(1, 5)}), "'annotations': expected a list"),
+        (document([picture(5)], [], {"1": "cat"}), "'categories': expected a list of objects, got"),
         (document([picture(5)], [{"image_id": 5, "segments_info": []}]), "panoptic"),
     ],
 )

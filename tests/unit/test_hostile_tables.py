@@ -145,11 +145,14 @@ def test_zero_bytes_are_refused_at_the_head_and_a_value_below_it() -> None:
     assert found == [(1, "a\0")]  # a file of that name cannot be: read_error
 
 
+@pytest.mark.parametrize("depth", [64, 500, 1_000_000])
 @pytest.mark.parametrize("opening", [b"[", b'{"a":'])
-def test_json_that_is_nested_a_million_deep_is_one_reject(opening: bytes) -> None:
-    data = b'{"image":' + opening * 1_000_000 + b"\n" + b'{"image": "b"}\n'
+def test_json_that_is_nested_too_deeply_is_one_reject(opening: bytes, depth: int) -> None:
+    closing = b"]" if opening == b"[" else b"}"
+    data = b'{"image":' + opening * depth + b"1" + closing * depth + b"}\n" + b'{"image": "b"}\n'
     found = told(json_lines.read(stream(data), TablePart(JSONL), Wanted()))
-    assert found == [(1, "malformed_row: no JSON object: nested too deeply"), (2, "b")]
+    assert found[0][1].startswith("malformed_row: no JSON object: nested too deeply: more than 64")
+    assert found[1:] == [(2, "b")]
 
 
 def test_a_number_of_a_million_digits_is_one_reject() -> None:

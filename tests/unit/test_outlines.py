@@ -10,11 +10,20 @@ from hypothesis.extra import numpy as arrays
 from pycocotools import mask as coco
 
 from schemas.rejects import Reason, RecordError
-from transforms.functional.annotations.outlines import decompressed, drawn
+from transforms.functional.annotations import outlines
+from transforms.functional.annotations.outlines import checked_outlines, decompressed
+from transforms.functional.annotations.outlines import drawn as drawn_checked
 
 MASKS = st.tuples(st.integers(1, 40), st.integers(1, 40)).flatmap(
     lambda shape: arrays.arrays(np.uint8, shape, elements=st.integers(0, 1))
 )
+
+
+def drawn(segments, size):
+    """Returns what is drawn of outlines as rows have them."""
+    ids = [id_ for id_, _ in segments]
+    checked = checked_outlines(outline for _, outline in segments)
+    return drawn_checked(list(zip(ids, checked, strict=True)), size)
 
 
 def uncompressed(mask):
@@ -84,6 +93,14 @@ def test_later_objects_lie_over_earlier_ones():
         pytest.param([[0, 0, 1, 1, 2, float("nan")]], Reason.WRONG_TYPE, id="NaN"),
         pytest.param([[0, 0, 1, 1, 2, 1e12]], Reason.WRONG_TYPE, id="far away"),
         pytest.param([0, 0, 1, 1, 2, 2], Reason.WRONG_TYPE, id="a polygon, no list of them"),
+        pytest.param([[0, 0, 1, 1, 2, 10**400]], Reason.WRONG_TYPE, id="beyond floats"),
+        pytest.param({"size": [1, 4], "counts": 5}, Reason.WRONG_TYPE, id="one count"),
+        pytest.param({"size": [1, 4], "counts": [True] * 4}, Reason.WRONG_TYPE, id="booleans"),
+        pytest.param({"size": [1, 4], "counts": [10**400]}, Reason.WRONG_TYPE, id="too long"),
+        pytest.param({"size": [1, 4], "counts": "\ud800"}, Reason.WRONG_TYPE, id="a surrogate"),
+        pytest.param(
+            {"size": [True, 4], "counts": [4]}, Reason.WRONG_TYPE, id="a size of booleans"
+        ),
         pytest.param([], Reason.WRONG_TYPE, id="no polygon"),
         pytest.param("[[0,0,1]]", Reason.WRONG_TYPE, id="a text"),
         pytest.param(None, Reason.WRONG_TYPE, id="nothing"),
@@ -95,3 +112,18 @@ def test_what_is_no_outline(outline, reason):
         drawn([(1, whole), (1, outline)], (4, 1))
     assert raised.value.reason is reason
     assert raised.value.detail.startswith("outline 1: ")
+
+
+def test_a_polygon_that_coco_would_need_all_memory_for_is_a_reject():
+    zigzag = [[0, 0, 20_000, 20_000] * 1_000]
+    with pytest.raises(RecordError, match=r"outline 0: .* 6,710,886 pixels of edges") as raised:
+        drawn([(1, zigzag)], (10_000, 10_000))
+    assert raised.value.reason is Reason.TOO_MANY_PIXELS
+
+
+def test_objects_that_cover_an_image_too_often_are_a_reject(monkeypatch):
+    monkeypatch.setattr(outlines, "MAX_DRAWN_PIXELS", 20)
+    whole = {"size": [1, 4], "counts": [0, 4]}
+    assert drawn([(1, whole)] * 5, (4, 1)).tolist() == [[1, 1, 1, 1]]
+    with pytest.raises(RecordError, match="outline 5: the objects have more than 20 pixels in all"):
+        drawn([(1, whole)] * 6, (4, 1))

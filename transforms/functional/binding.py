@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, NamedTuple, TypeAlias
 
-from schemas.config import SPLIT_NAME
+from schemas.config import SPLIT_NAME, SPLIT_NAME_RULE
 from schemas.features import Feature, Missing, Origin
 from schemas.layout import is_url, is_web
 from schemas.plan import ResolvedSchema
@@ -27,6 +27,7 @@ from transforms.functional.values import (
     items_of,
     one_of,
     row_lengths,
+    shown,
     to_bytes,
 )
 
@@ -310,7 +311,9 @@ def _text(row: Row, column: str, numbers: bool = False) -> str:
     if numbers and isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     if not isinstance(value, str):
-        raise RecordError(Reason.WRONG_TYPE, f"column {column!r}: expected text, got {value!r}")
+        raise RecordError(
+            Reason.WRONG_TYPE, f"column {column!r}: expected text, got {shown(value)}"
+        )
     to_bytes(value, is_text=True)
     return value
 
@@ -329,14 +332,14 @@ def _own_split(row: Row, binding: Binding) -> str:
     if value is None or value == "":
         return ""
     if not isinstance(value, str) or not SPLIT_NAME.fullmatch(value):
-        raise _unknown_split(binding, value, "letters, digits and _")
+        raise _unknown_split(binding, value, SPLIT_NAME_RULE)
     if binding.splits is not None and value not in binding.splits:
         raise _unknown_split(binding, value, "one of " + ", ".join(sorted(binding.splits)))
     return value
 
 
 def _unknown_split(binding: Binding, value: Any, expected: str) -> RecordError:
-    detail = f"column {binding.split_column!r}: expected {expected}, got {value!r}"
+    detail = f"column {binding.split_column!r}: expected {expected}, got {shown(value)}"
     return RecordError(Reason.UNKNOWN_SPLIT, detail)
 
 

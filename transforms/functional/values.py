@@ -5,7 +5,6 @@ Nothing is guessed: 1.5 is no int64, a bool is an int64, and 0, "" and False are
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import struct
@@ -15,6 +14,7 @@ from typing import Any, TypeAlias
 from schemas.features import Feature, Kind, Origin
 from schemas.records import Items
 from schemas.rejects import Reason, RecordError
+from transforms.functional.bounded_json import parse_json
 
 FLOAT32_MAX = 3.4028235677973366e38
 """Above this, half a step beyond the largest float32, a number is rounded to infinity."""
@@ -24,6 +24,7 @@ _NUMBER = re.compile(
     r"[+-]?(?:\d+(?:\.\d*)?(?:e[+-]?\d+)?|\.\d+(?:e[+-]?\d+)?|inf(?:inity)?|nan)",
     re.ASCII | re.IGNORECASE,
 )
+_SHOWN = 80
 _BOOLEANS = {"true": 1, "false": 0}
 
 
@@ -131,8 +132,8 @@ def one_of(value: Any) -> Any:
     if not isinstance(value, Items):
         return value
     if any(item != value[0] for item in value):
-        shown = ", ".join(dict.fromkeys(_shown(item) for item in value))
-        raise RecordError(Reason.WRONG_TYPE, f"expected one value, got several: {shown}")
+        several = ", ".join(dict.fromkeys(shown(item) for item in value))
+        raise RecordError(Reason.WRONG_TYPE, f"expected one value, got several: {several}")
     return value[0] if value else None
 
 
@@ -238,15 +239,17 @@ def _items_of_text(text: str, feature: Feature) -> list[Any]:
     if not text.startswith("["):
         return text.split(feature.separator)
     try:
-        items = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        items = parse_json(text)
+    except ValueError as error:
         raise _wrong_type(text, "a JSON array") from error
     return list(items)
 
 
 def _wrong_type(value: Any, expected: str) -> RecordError:
-    return RecordError(Reason.WRONG_TYPE, f"expected {expected}, got {_shown(value)}")
+    return RecordError(Reason.WRONG_TYPE, f"expected {expected}, got {shown(value)}")
 
 
-def _shown(value: Any) -> str:
-    return repr(value) if len(repr(value)) <= 80 else repr(value)[:80] + "…"
+def shown(value: Any) -> str:
+    """Returns a value as messages show it: its beginning, if it is long."""
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

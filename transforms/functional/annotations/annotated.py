@@ -10,8 +10,9 @@ from schemas.plan import ResolvedSchema
 from schemas.records import ImageRef, Row
 from schemas.rejects import Reason, RecordError
 from transforms.functional.annotations.box_columns import boxes_of
+from transforms.functional.annotations.outlines import Outline, checked_outlines
 from transforms.functional.labels import class_id
-from transforms.functional.values import items_of, one_of, to_bytes
+from transforms.functional.values import items_of, one_of, shown, to_bytes
 
 
 def annotated(
@@ -65,14 +66,15 @@ def _mask_uri(row: Row, column: str, resolve: Callable[[str], str]) -> str:
     if value is None or value == "":
         raise RecordError(Reason.MISSING_VALUE, f"column {column!r}: empty; expected a mask's path")
     if not isinstance(value, str):
-        raise RecordError(Reason.WRONG_TYPE, f"column {column!r}: expected a path, got {value!r}")
+        detail = f"column {column!r}: expected a path, got {shown(value)}"
+        raise RecordError(Reason.WRONG_TYPE, detail)
     to_bytes(value, is_text=True)
     return resolve(value)
 
 
 def _segments(
     row: Row, mask: Feature, resolved: ResolvedSchema, columns: Mapping[str, str]
-) -> list[tuple[int, Any]]:
+) -> list[tuple[int, Outline]]:
     """Returns class id and outline of each object."""
     name = resolved.schema.mask_feature or ""
     ids = resolved.class_ids.get(name)
@@ -88,7 +90,10 @@ def _segments(
         classes = [class_id(label, is_text, ids, mask.label_offset) for label in labels]
     except RecordError as error:
         raise RecordError(error.reason, f"column {labels_column!r}: {error.detail}") from None
-    return list(zip(classes, outlines, strict=True))
+    try:
+        return list(zip(classes, checked_outlines(outlines), strict=True))
+    except RecordError as error:
+        raise RecordError(error.reason, f"column {outlines_column!r}: {error.detail}") from None
 
 
 def _items(row: Row, column: str) -> list[Any]:

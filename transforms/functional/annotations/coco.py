@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import IO, Any, BinaryIO
+from typing import IO, Any, BinaryIO, NamedTuple, TypeAlias
 
 import ijson
 
@@ -29,7 +29,15 @@ from transforms.functional.annotations.annotation_columns import (
     corners,
     number_of,
 )
-from transforms.functional.values import has_surrogates
+from transforms.functional.bounded_json import (
+    MAX_DEPTH,
+    BoundedNesting,
+    JsonObject,
+    check_depth,
+    outline_of,
+    repeated_name,
+)
+from transforms.functional.values import has_surrogates, shown
 
 UNMATCHED = "annotations without a picture"
 
@@ -37,7 +45,12 @@ _OF_PICTURES = ("image", "id", "height", "width")
 _OF_OBJECTS = (*CORNERS, "box_units", "labels", "is_crowd", "area", "segmentation")
 _SPOOLS = 64
 _SPOOL_BYTES = 2**18
-_DAMAGE = (ijson.JSONError, EOFError, OSError, zlib.error, UnicodeError)
+_LEVELS_ABOVE = 3
+"""Of the document: it is an object, with a list, with objects. One more shows what is too deep."""
+
+_DAMAGE = (ijson.JSONError, EOFError, OSError, zlib.error, ValueError)
+
+_Categories: TypeAlias = "dict[str, set[str | None]]"
 
 
 def look(stream: BinaryIO, file: TableFile) -> Head:
@@ -47,10 +60,15 @@ def look(stream: BinaryIO, file: TableFile) -> Head:
         UsageError: if the file is no COCO, or of its panoptic kind.
     """
     try:
+        outline = outline_of(stream)
         pictures = list(islice(_items(stream, "images"), 1))
         first: Any = next(_items(stream, "annotations"), None)
     except _DAMAGE as error:
         raise UsageError(f"{file.path}: is no JSON document: {_said(error)}") from error
+    for name in ("images", "annotations", "categories"):
+        if isinstance(outline, dict) and not isinstance(outline.get(name, []), list):
+            found = type(outline[name]).__name__
+            raise UsageError(f"{file.path}: {name!r}: expected a list of objects, got {found}")
     if not pictures:
         raise UsageError(
             f"{file.path}: is no COCO file, it has no 'images'; for one JSON object a line "
@@ -79,9 +97,10 @@ def read(stream: BinaryIO, part: TablePart, wanted: Wanted) -> Iterator[Row | Re
                 for _ in range(_SPOOLS)
             ]
             yield from _spool(stream, path, spools, wanted)
+            fault = _fault_of_all(spools)
             for spool in spools:
                 for found in _pictures(spool):
-                    yield from _rows(found, path, categories, wanted)
+                    yield from _rows(found, path, categories, wanted, fault)
     except _DAMAGE as error:
         detail = f"the JSON document cannot be read: {_said(error)}"
         yield Reject("", "", path, Reason.MALFORMED_ROW, detail)
@@ -92,84 +111,168 @@ def _said(error: Exception) -> str:
     return str(error).partition("\n")[0].strip()
 
 
-@dataclass
-class _Picture:
-    """What was found for one image id.
+class _Entry(NamedTuple):
+    """An object of `images` or `annotations`.
 
     Attributes:
-        entries: (number, the entry in `images`); more than one if the id stands twice.
-        annotations: (number, the entry in `annotations`).
+        number: its number there, from 1.
+        id: of its picture.
+        fault: why it cannot be used, or "".
+        values: what it says.
     """
 
-    entries: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
-    annotations: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
+    number: int
+    id: int | str
+    fault: str
+    values: dict[str, Any]
+
+
+@dataclass
+class _Picture:
+    """What was found for the image ids that are one text, such as 5 and "5".
+
+    Attributes:
+        entries: of `images`; more than one if the id stands twice.
+        annotations: of `annotations`.
+    """
+
+    entries: list[_Entry] = field(default_factory=list)
+    annotations: list[_Entry] = field(default_factory=list)
 
 
 def _items(stream: BinaryIO, name: str) -> Iterator[Any]:
     stream.seek(0)
-    return iter(ijson.items(stream, f"{name}.item", use_float=True))
+    bounded = BoundedNesting(stream, MAX_DEPTH + _LEVELS_ABOVE)
+    return iter(ijson.items(bounded, f"{name}.item", use_float=True, map_type=JsonObject))
 
 
-def _categories(stream: BinaryIO) -> dict[str, str]:
-    """Returns category id, as JSON, to name."""
-    return {
-        json.dumps(entry.get("id")): entry["name"]
-        for entry in _items(stream, "categories")
-        if isinstance(entry, dict) and isinstance(entry.get("name"), str)
-    }
+def _categories(stream: BinaryIO) -> _Categories:
+    """Returns category id, as JSON, to its names: one, if all is well; None for two in one."""
+    found: _Categories = {}
+    for entry in _items(stream, "categories"):
+        if isinstance(entry, dict) and isinstance(name := entry.get("name"), str):
+            names = found.setdefault(json.dumps(entry.get("id")), set())
+            names.add(name if repeated_name(entry) is None else None)
+    return found
 
 
 def _spool(stream: BinaryIO, path: str, spools: list[Any], wanted: Wanted) -> Iterator[Reject]:
-    """Puts every picture and annotation into the spool of its picture's id."""
+    """Puts every picture and annotation into the spool of its picture's id, pictures first."""
     for kind, id_name in (("images", "id"), ("annotations", "image_id")):
         for number, entry in enumerate(_items(stream, kind), start=1):
-            if not isinstance(entry, dict) or not isinstance(entry.get(id_name), int | str):
+            id_ = entry.get(id_name) if isinstance(entry, dict) else None
+            if isinstance(id_, bool) or not isinstance(id_, int | str):
                 detail = f"{kind}, number {number}: expected an object with {id_name!r}"
                 yield Reject("", "", path, Reason.MALFORMED_ROW, detail)
                 continue
+            fault = _fault_of(entry)
             if wanted.columns is not None and "segmentation" not in wanted.columns:
                 entry.pop("segmentation", None)
-            key = json.dumps(entry[id_name])
-            spool = spools[zlib.crc32(key.encode()) % len(spools)]
-            spool.write(json.dumps([key, kind, number, entry]) + "\n")
+            group = json.dumps(str(id_))
+            spool = spools[zlib.crc32(group.encode()) % len(spools)]
+            values = {} if fault else entry
+            spool.write(f"{group}\t{kind}\t{json.dumps([number, id_, fault, values])}\n")
+
+
+def _fault_of(entry: dict[str, Any]) -> str:
+    try:
+        check_depth(entry)
+    except ValueError as error:
+        return str(error)
+    name = repeated_name(entry)
+    return "" if name is None else f"the name {shown(name)} occurs twice in one object"
+
+
+def _fault_of_all(spools: list[Any]) -> str:
+    """Returns why no picture can be used: there are annotations, and none is of any; or ""."""
+    annotations = False
+    for spool in spools:
+        spool.seek(0)
+        groups = set[str]()
+        for line in spool:
+            group, kind, _ = line.split("\t", 2)
+            if kind == "images":
+                groups.add(group)
+            elif group in groups:
+                return ""
+            else:
+                annotations = True
+    if not annotations:
+        return ""
+    return (
+        "none of the file's annotations has an image_id that is the id of one of its images; "
+        "take images and annotations from the same file"
+    )
 
 
 def _pictures(spool: IO[str]) -> Iterator[_Picture]:
     spool.seek(0)
     found: dict[str, _Picture] = {}
     for line in spool:
-        key, kind, number, entry = json.loads(line)
-        picture = found.setdefault(key, _Picture())
-        (picture.entries if kind == "images" else picture.annotations).append((number, entry))
+        group, kind, entry = line.split("\t", 2)
+        picture = found.setdefault(group, _Picture())
+        known = picture.entries if kind == "images" else picture.annotations
+        known.append(_Entry(*json.loads(entry)))
     return iter(found.values())
 
 
 def _rows(
-    found: _Picture, path: str, categories: dict[str, str], wanted: Wanted
+    found: _Picture, path: str, categories: _Categories, wanted: Wanted, fault: str
 ) -> Iterator[Row | Reject | Aside]:
     if not found.entries:
         yield Aside(UNMATCHED, len(found.annotations))
         return
-    (line, entry), *others = found.entries
-    try:
-        yield Row(wanted.of(_values(entry, found.annotations, categories)), path, line)
-    except RecordError as error:
-        yield Reject("", "", f"{path}:{line}", error.reason, error.detail)
-    for number, _ in others:
-        detail = f"the image id {entry['id']!r} stands in number {line}, too"
-        yield Reject.of_malformed_row(path, number, detail)
+    first: dict[int | str, _Entry] = {}
+    for entry in found.entries:
+        if entry.id in first:
+            detail = f"the image id {entry.id!r} stands in number {first[entry.id].number}, too"
+            yield Reject.of_malformed_row(path, entry.number, detail)
+        else:
+            first[entry.id] = entry
+    others = [annotation for annotation in found.annotations if annotation.id not in first]
+    for entry in first.values():
+        annotations = [a for a in found.annotations if a.id == entry.id]
+        try:
+            _check(entry, annotations, others, fault)
+            values = _values(entry.values, annotations, categories)
+            yield Row(wanted.of(values), path, entry.number)
+        except RecordError as error:
+            yield Reject("", "", f"{path}:{entry.number}", error.reason, error.detail)
+
+
+def _check(entry: _Entry, annotations: list[_Entry], others: list[_Entry], fault: str) -> None:
+    """Rejects a picture that would be published with less than the file says of it.
+
+    Args:
+        entry: the picture.
+        annotations: those of it.
+        others: those whose image id is the same in another type.
+        fault: why no picture of the file can be used, or "".
+
+    Raises:
+        RecordError: malformed_row.
+    """
+    faults = [f"annotation {a.number}: {a.fault}" for a in annotations if a.fault]
+    if entry.fault or faults:
+        raise RecordError(Reason.MALFORMED_ROW, entry.fault or faults[0])
+    if others:
+        detail = (
+            f"annotation {others[0].number}: image_id {shown(others[0].id)} is not the id "
+            f"{shown(entry.id)}: one is text; write both as numbers"
+        )
+        raise RecordError(Reason.MALFORMED_ROW, detail)
+    if fault:
+        raise RecordError(Reason.MALFORMED_ROW, fault)
 
 
 def _values(
-    entry: dict[str, Any],
-    annotations: list[tuple[int, dict[str, Any]]],
-    categories: dict[str, str],
+    entry: dict[str, Any], annotations: list[_Entry], categories: _Categories
 ) -> dict[str, Any]:
     name = entry.get("file_name")
     if not isinstance(name, str) or not name or has_surrogates(name):
-        raise RecordError(Reason.MALFORMED_ROW, f"file_name: expected text, got {name!r}")
-    objects = [(number, a) for number, a in annotations if "bbox" in a or "category_id" in a]
-    captions = [a["caption"] for _, a in annotations if "caption" in a]
+        raise RecordError(Reason.MALFORMED_ROW, f"file_name: expected text, got {shown(name)}")
+    found = [(a.number, a.values) for a in annotations]
+    objects = [(number, a) for number, a in found if "bbox" in a or "category_id" in a]
     values = {
         "image": name,
         "id": str(entry["id"]),
@@ -178,7 +281,7 @@ def _values(
         **corners([_box(number, a) for number, a in objects], PIXEL),
         "labels": [_name(number, a, categories) for number, a in objects],
         "is_crowd": [a.get("iscrowd", 0) for _, a in objects],
-        "caption": captions,
+        "caption": [a["caption"] for _, a in found if "caption" in a],
     }
     for column in ("area", "segmentation"):
         if all(column in a for _, a in objects):
@@ -190,16 +293,22 @@ def _box(number: int, annotation: dict[str, Any]) -> Box:
     """Returns the box of an annotation, which is written as x, y, width and height."""
     box = annotation.get("bbox")
     if not isinstance(box, list) or len(box) != 4:
-        detail = f"annotation {number}: bbox: expected four numbers, got {repr(box)[:80]}"
+        detail = f"annotation {number}: bbox: expected four numbers, got {shown(box)}"
         raise RecordError(Reason.BAD_BOX, detail)
     x, y, width, height = (number_of(value, f"annotation {number}: bbox") for value in box)
     return Box(x, y, x + width, y + height)
 
 
-def _name(number: int, annotation: dict[str, Any], categories: dict[str, str]) -> str:
+def _name(number: int, annotation: dict[str, Any], categories: _Categories) -> str:
     category = annotation.get("category_id")
-    name = categories.get(json.dumps(category))
-    if name is None:
-        detail = f"annotation {number}: category_id {category!r} is none of the categories"
-        raise RecordError(Reason.UNKNOWN_LABEL, detail)
-    return name
+    names = categories.get(json.dumps(category), set())
+    if len(names) == 1 and (name := next(iter(names))) is not None:
+        return name
+    detail = f"annotation {number}: category_id {shown(category)} is none of the categories"
+    if names:
+        told = ", ".join(sorted(shown(name) for name in names if name is not None))
+        detail = (
+            f"annotation {number}: category_id {shown(category)} is the id of several categories"
+            f"{': ' * bool(told)}{told}; give each an id of its own"
+        )
+    raise RecordError(Reason.UNKNOWN_LABEL, detail)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 from collections.abc import Callable
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -14,7 +13,7 @@ from schemas.features import Schema
 from schemas.mask_settings import MaskSettings
 from schemas.records import StoredImage
 from schemas.rejects import Reason, RecordError
-from transforms.functional.annotations.outlines import drawn
+from transforms.functional.annotations.outlines import Outline, drawn
 from transforms.functional.pictures import png
 from transforms.functional.pictures.effort import MAX_FILE_BYTES, MAX_WORK, TooMuchEffortError
 from transforms.functional.pictures.geometry import Geometry, Size, geometry_of, turned_back_by
@@ -53,7 +52,9 @@ def mask_of_file(data: bytes, image: StoredImage, schema: Schema) -> bytes:
     return encoded(ids, geometry, schema.masks)
 
 
-def mask_of_outlines(segments: list[tuple[int, Any]], image: StoredImage, schema: Schema) -> bytes:
+def mask_of_outlines(
+    segments: list[tuple[int, Outline]], image: StoredImage, schema: Schema
+) -> bytes:
     """Returns the mask that objects' outlines make, as a PNG that fits the stored picture.
 
     Args:

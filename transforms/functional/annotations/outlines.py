@@ -7,20 +7,88 @@ Source: cocoapi, common/maskApi.c; polygons are filled by that code itself.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import accumulate
+from typing import Any, TypeAlias
 
 import numpy as np
 from pycocotools import mask as coco
 
 from schemas.rejects import Reason, RecordError
 from transforms.functional.pictures.geometry import Size
+from transforms.functional.values import shown, to_number
 
 _BITS, _MORE, _SIGN, _FIRST = 5, 0x20, 0x10, 48
 _MAX_BITS = 60
+_POINTS_A_PIXEL = 5
+"""COCO's code holds that many points of a polygon's edge for each pixel of its length."""
+
+MAX_EDGE_POINTS = 2**25
+"""Of all polygons of an image: COCO's code needs 16 bytes for each, and is lost without them."""
+
+MAX_DRAWN_PIXELS = 2**33
+"""Of all objects of an image, those that others are drawn over included: some seconds of work."""
+
+Outline: TypeAlias = "list[list[float]] | dict[str, Any]"
+"""Polygons, each a flat list of x and y; or run lengths: {size: [height, width], counts}, where
+counts are bytes if they are compressed, or else integers."""
 
 
-def drawn(segments: list[tuple[int, Any]], size: Size) -> np.ndarray:
+def checked_outlines(values: Iterable[Any]) -> list[Outline]:
+    """Returns objects' outlines as a row has them, in values that can cross a shuffle.
+
+    Raises:
+        RecordError: wrong_type, if one is not an outline.
+    """
+    outlines = []
+    for i, value in enumerate(values):
+        try:
+            outlines.append(_checked(value))
+        except RecordError as error:
+            raise RecordError(error.reason, f"outline {i}: {error.detail}") from None
+    return outlines
+
+
+def _checked(value: Any) -> Outline:
+    if isinstance(value, Mapping):
+        return {"size": _size_of(value), "counts": _counts_of(value)}
+    if not isinstance(value, list | tuple) or not value:
+        raise _no_outline(value)
+    return [_polygon(polygon) for polygon in value]
+
+
+def _polygon(value: Any) -> list[float]:
+    if not isinstance(value, list | tuple) or len(value) < 6 or len(value) % 2:
+        raise _no_outline(value)
+    polygon = [to_number(number, is_text=False) for number in value]
+    if not all(map(math.isfinite, polygon)):
+        raise _no_outline(value)
+    return polygon
+
+
+def _size_of(outline: Mapping[str, Any]) -> list[int]:
+    size = outline.get("size")
+    if not isinstance(size, list | tuple) or not all(map(_is_count, size)):
+        raise _no_outline(outline)
+    return list(size)
+
+
+def _counts_of(outline: Mapping[str, Any]) -> bytes | list[int]:
+    counts = outline.get("counts")
+    if isinstance(counts, str):
+        return counts.encode("ascii", "replace")
+    if isinstance(counts, bytes):
+        return counts
+    if not isinstance(counts, list | tuple) or not all(map(_is_count, counts)):
+        raise _no_outline(outline)
+    return list(counts)
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
+
+
+def drawn(segments: list[tuple[int, Outline]], size: Size) -> np.ndarray:
     """Returns the class of each pixel, the later objects over the earlier: uint16, (height, width).
 
     Args:
@@ -28,63 +96,63 @@ def drawn(segments: list[tuple[int, Any]], size: Size) -> np.ndarray:
         size: width and height of the picture that the outlines were drawn on.
 
     Raises:
-        RecordError: wrong_type, for what is no outline; invalid_dimensions, for run lengths of
-            another size.
+        RecordError: wrong_type, for points far from the picture, or run lengths that do not fill
+            it; invalid_dimensions, for run lengths of another size; too_many_pixels, for outlines
+            that are too much work.
     """
     width, height = size
     by_columns = np.zeros(width * height, np.uint16)
+    edge_points = pixels = 0
     for i, (class_id, outline) in enumerate(segments):
         try:
-            by_columns[_inside(outline, size)] = class_id
+            edge_points += _check_place(outline, size)
+            if edge_points > MAX_EDGE_POINTS:
+                raise _too_much_work(f"{MAX_EDGE_POINTS // _POINTS_A_PIXEL:,} pixels of edges")
+            for start, stop in _spans(outline, size):
+                by_columns[start:stop] = class_id
+                pixels += stop - start
+            if pixels > MAX_DRAWN_PIXELS:
+                raise _too_much_work(f"{MAX_DRAWN_PIXELS:,} pixels")
         except RecordError as error:
             raise RecordError(error.reason, f"outline {i}: {error.detail}") from None
     drawn_: np.ndarray = by_columns.reshape(width, height).T
     return drawn_
 
 
-def _inside(outline: Any, size: Size) -> np.ndarray:
-    """Returns which pixels an outline encloses, column by column: bool."""
-    if isinstance(outline, Mapping):
-        return _of_runs(_run_lengths(outline, size), size)
-    return _of_polygons(outline, size)
+def _check_place(outline: Outline, size: Size) -> int:
+    """Returns how many points of edges COCO's code makes of an outline.
+
+    Raises:
+        RecordError: wrong_type, for a point so far away that it does not survive it.
+    """
+    if isinstance(outline, dict):
+        return 0
+    far, pixels = 2 * max(size), 0.0
+    for polygon in outline:
+        corners = np.array(polygon).reshape(-1, 2)
+        if (away := np.abs(corners) > far).any():
+            detail = f"{corners[away][0]} is no place on a picture of {size[0]} x {size[1]} pixels"
+            raise RecordError(Reason.WRONG_TYPE, detail)
+        pixels += float(np.abs(corners - np.roll(corners, 1, axis=0)).max(axis=1).sum())
+    return int(pixels * _POINTS_A_PIXEL)
 
 
-def _of_polygons(polygons: Any, size: Size) -> np.ndarray:
-    """Returns the union of polygons, each a flat list of x and y."""
-    inside = np.zeros(size[0] * size[1], bool)
-    for polygon in _checked(polygons, size):
+def _spans(outline: Outline, size: Size) -> Iterator[tuple[int, int]]:
+    """Yields where the pixels begin and end that an outline encloses, column after column."""
+    if isinstance(outline, dict):
+        yield from _of_runs(_run_lengths(outline, size), size)
+        return
+    for polygon in outline:
         (found,) = coco.frPyObjects([polygon], size[1], size[0])
-        inside |= _of_runs(decompressed(found["counts"]), size)
-    return inside
-
-
-def _checked(polygons: Any, size: Size) -> list[list[float]]:
-    """Refuses what the native code would not survive, or take for a box."""
-    far = 2 * max(size)
-    if not isinstance(polygons, list | tuple) or not polygons:
-        raise _no_outline(polygons)
-    for polygon in polygons:
-        if not isinstance(polygon, list | tuple) or len(polygon) < 6 or len(polygon) % 2:
-            raise _no_outline(polygon)
-        for number in polygon:
-            if isinstance(number, bool) or not isinstance(number, int | float):
-                raise _no_outline(polygon)
-            if not math.isfinite(number) or not -far <= number <= far:
-                detail = f"{number} is no place on a picture of {size[0]} x {size[1]} pixels"
-                raise RecordError(Reason.WRONG_TYPE, detail)
-    return [[float(number) for number in polygon] for polygon in polygons]
+        yield from _of_runs(decompressed(found["counts"]), size)
 
 
 def _run_lengths(outline: Mapping[str, Any], size: Size) -> list[int]:
-    stated, counts = outline.get("size"), outline.get("counts")
-    if not isinstance(stated, list | tuple) or counts is None:
-        raise _no_outline(outline)
-    if list(stated) != [size[1], size[0]]:
-        detail = f"run lengths of height and width {list(stated)}; the picture is {size[::-1]}"
+    stated, counts = outline["size"], outline["counts"]
+    if stated != [size[1], size[0]]:
+        detail = f"run lengths of height and width {stated}; the picture is {size[::-1]}"
         raise RecordError(Reason.INVALID_DIMENSIONS, detail)
-    if isinstance(counts, str):
-        counts = counts.encode("ascii", "replace")
-    return decompressed(counts) if isinstance(counts, bytes) else list(counts)
+    return decompressed(counts) if isinstance(counts, bytes) else counts
 
 
 def decompressed(counts: bytes) -> list[int]:
@@ -113,20 +181,23 @@ def decompressed(counts: bytes) -> list[int]:
     return runs
 
 
-def _of_runs(runs: list[Any], size: Size) -> np.ndarray:
-    """Returns the pixels of run lengths, which have to fill the picture.
+def _of_runs(runs: list[int], size: Size) -> Iterator[tuple[int, int]]:
+    """Yields where every second run begins and ends; all together have to fill the picture.
 
     Raises:
         RecordError: wrong_type, if they do not.
     """
     pixels = size[0] * size[1]
-    whole = all(isinstance(run, int) and 0 <= run <= pixels for run in runs)
-    if not whole or sum(runs) != pixels:
+    if not all(0 <= run <= pixels for run in runs) or sum(runs) != pixels:
         raise RecordError(Reason.WRONG_TYPE, f"run lengths that do not add up to {pixels} pixels")
-    return np.repeat(np.arange(len(runs)) % 2 == 1, runs)
+    ends = list(accumulate(runs))
+    yield from zip(ends[::2], ends[1::2], strict=False)  # the last run may be of the background
+
+
+def _too_much_work(what: str) -> RecordError:
+    return RecordError(Reason.TOO_MANY_PIXELS, f"the objects have more than {what} in all")
 
 
 def _no_outline(value: Any) -> RecordError:
-    shown = repr(value) if len(repr(value)) <= 80 else repr(value)[:80] + "…"
-    detail = f"expected polygons [[x, y, …], …] or {{size, counts}}, got {shown}"
+    detail = f"expected polygons [[x, y, …], …] or {{size, counts}}, got {shown(value)}"
     return RecordError(Reason.WRONG_TYPE, detail)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import math
 import zlib
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any, BinaryIO
@@ -14,6 +11,7 @@ from schemas.errors import UsageError
 from schemas.records import Row
 from schemas.rejects import Reject
 from schemas.tables import Head, TableFile, TablePart, Wanted
+from transforms.functional.bounded_json import parse_json
 from transforms.functional.tables.bounded_lines import LongLine, bounded_lines
 from transforms.functional.tables.delimited import refuse_binary
 
@@ -65,12 +63,9 @@ def parse_object(text: bytes) -> dict[str, Any]:
     """Returns the object that one line holds.
 
     Raises:
-        ValueError: if it holds something else, or names a column twice.
+        ValueError: if it holds something else; see `parse_json`.
     """
-    try:
-        value = json.loads(text.decode("utf-8"), object_pairs_hook=_unique, parse_float=_finite)
-    except RecursionError as error:
-        raise ValueError("nested too deeply") from error
+    value = parse_json(text.decode("utf-8"))
     if not isinstance(value, dict):
         raise ValueError(f"expected an object {{…}}, got {type(value).__name__}")
     return value
@@ -84,19 +79,3 @@ def _row(text: bytes, file: str, line: int, columns: Sequence[str] | None) -> Ro
     if columns is not None:
         values = {name: values[name] for name in columns if name in values}
     return Row(values, file, line)
-
-
-def _finite(text: str) -> float:
-    value = float(text)
-    if math.isinf(value):
-        raise ValueError(f"{text} is beyond the range of floats")
-    return value
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    values = dict(pairs)
-    if len(values) < len(pairs):
-        counts = Counter(name for name, _ in pairs)
-        repeated = next(name for name, count in counts.items() if count > 1)
-        raise ValueError(f"the name {repeated!r} stands twice")
-    return values
