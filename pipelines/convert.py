@@ -198,7 +198,7 @@ def prepare(
     binding = binding_of(config, schema, [file.path for file in tables.files])
     surveyor = Surveyor(config, schema, binding, SplitRanges.from_weights(config.weights), base)
     context = RunContext.begin(runner_name(options), command)
-    chosen = choose_target(config, dry_run)
+    chosen = choose_target(config, context, dry_run)
     return Conversion(config, tables, labels, surveyor, context, *chosen) if chosen else None
 
 
@@ -277,7 +277,7 @@ def _run(job: Conversion, options: PipelineOptions) -> RunRecord:
         result.cancel()
         raise
     for directory in (job.target.final, job.target.work):
-        if (record := read_record(directory)) and record.run_id == job.context.run_id:
+        if job.context.is_of(directory) and (record := read_record(directory)):
             return record
     raise RunError(f"{job.target.work}: the engine ended without a word; see its own log")
 
@@ -303,8 +303,8 @@ def _record_of_failure(job: Conversion, error: RunError) -> RunRecord:
         return read_record(job.target.final) or finished(job.context, None, error)
     record = finished(job.context, None, error)
     try:
+        write_bytes(layout.join(job.target.work, layout.RUN), record.to_json())
         job.target.lay_down()
-        write_bytes(layout.join(job.target.left, layout.RUN), record.to_json())
     except OSError as unwritable:
         message = f"{record.message}; and run.json cannot be written: {unwritable}"
         return record.model_copy(update={"message": message})

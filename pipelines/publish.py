@@ -58,10 +58,10 @@ def publish(
         warnings = report(info, config, target, finished(context, info, refusal))
         record = finished(context, info, refusal, warnings)
         target.tidy()
+        write_bytes(layout.join(target.work, layout.RUN), record.to_json())
         target.lay_down()
-        write_bytes(layout.join(target.left, layout.RUN), record.to_json())
         return record.state
-    if context.is_of(target.final):
+    if target.is_published and context.is_of(target.final):
         target.clear()  # it was published, but the engine does not know, and tries again
         return PUBLISHED
     return _commit(info, config, target, context, indexes, base)
@@ -73,7 +73,7 @@ def check(info: DatasetInfo, config: ConvertConfig, target: Target) -> None:
     Raises:
         ProofError: if a shard is not what was written, or the books do not balance.
         RejectBudgetExceeded: if too many rows were rejected, or no record is left.
-        UsageError: if there was no row at all.
+        UsageError: if there was no row at all, or foreign files lie where the dataset belongs.
     """
     if info.problems:
         shown = "\n  ".join(str(problem) for problem in info.problems[:_SHOWN_PROBLEMS])
@@ -96,6 +96,8 @@ def check(info: DatasetInfo, config: ConvertConfig, target: Target) -> None:
             f"{why}; each is in {layout.join(target.left, layout.REJECTS)} with its reason{shown}: "
             f"{remedy}"
         )
+    if target.work != target.final:
+        target.check_final()  # again: somebody may have put files there meanwhile
 
 
 def report(
@@ -153,7 +155,8 @@ def _commit(
     manifest = document.model_dump_json(indent=2).encode() + b"\n"
     warnings = report(info, config, target, finished(context, info, None))
     record = finished(context, info, None, warnings)
-    _write(target.work, {**files, layout.MANIFEST: manifest, layout.RUN: record.to_json(), **last})
+    # The manifest first: what a run has left that was killed from here on is known by it.
+    _write(target.work, {layout.MANIFEST: manifest, **files, layout.RUN: record.to_json(), **last})
     target.tidy()
     with committing(context.run_id):
         _write(target.work, {layout.SUCCESS: seal_of(manifest)})

@@ -5,7 +5,9 @@ Beam is loaded only for object stores, so that a reader's workers start fast.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import os
 from collections.abc import Callable
 
 from pydantic import ValidationError
@@ -61,6 +63,32 @@ def sealed_manifest(directory: str, read: Read) -> tuple[Manifest, bool]:
         what = f"is no manifest that this version reads: at {place}: {first['msg']}"
         raise ProofError(f"{path}: {what}; convert anew") from error
     return manifest, mark == seal_of(data)
+
+
+def find_manifest(directory: str) -> tuple[Manifest | None, bool]:
+    """Returns the manifest in a folder, if there is one, and whether a commit mark seals it.
+
+    One that is sealed and not read here is of another version of this program.
+    """
+    data = read_file(layout.join(directory, layout.MANIFEST))
+    if data is None:
+        return None, False
+    sealed = read_file(layout.join(directory, layout.SUCCESS)) == seal_of(data)
+    with contextlib.suppress(ValidationError):
+        return Manifest.model_validate_json(data), sealed
+    return None, sealed
+
+
+def in_place(directory: str) -> str:
+    """Returns where a dataset is found: its folder, or where a killed run has put it aside.
+
+    Where two folders cannot be exchanged, a run that replaces a dataset renames the old one first.
+    """
+    if layout.is_url(directory) or os.path.lexists(directory):
+        return directory
+    parent, version = os.path.split(os.path.abspath(directory))
+    aside = layout.replaced_folder(layout.run_folder(parent, version))
+    return aside if os.path.isdir(aside) else directory
 
 
 def seal_of(manifest: bytes) -> bytes:

@@ -26,6 +26,7 @@ _SECRET = re.compile(r"secret|passw|token|credential|connection_string|access_ke
 _PACKAGES = ("recordmill", "apache-beam", "tensorflow", "Pillow", "pyarrow", "protobuf")
 
 PUBLISHED = "published"
+RUNNING = "running"
 
 
 @dataclass(frozen=True)
@@ -47,9 +48,9 @@ class RunContext:
     folder: str = ""
 
     def is_of(self, directory: str) -> bool:
-        """Returns whether the run.json in a folder is this run's."""
+        """Returns whether the run.json in a folder tells how this run ended."""
         record = read_record(directory)
-        return record is not None and record.run_id == self.run_id
+        return record is not None and record.run_id == self.run_id and record.state != RUNNING
 
     @classmethod
     def begin(cls, runner: str, command: Sequence[str] = ()) -> RunContext:
@@ -78,7 +79,7 @@ class RunRecord(BaseModel):
     Attributes:
         run_id: tells this run from all others.
         state: "published", "failed", "interrupted", or for a job that nobody waited for,
-            "submitted".
+            "submitted"; in an object store "running" until the run ends, and if it is killed.
         exit_code: as the command ends.
         message: why it failed, or where a submitted job will tell its end; "" if published.
         runner: the Beam runner.
@@ -194,6 +195,13 @@ def submitted(context: RunContext, path: str) -> RunRecord:
     return finished(context, None, None).model_copy(
         update={"state": "submitted", "message": message}
     )
+
+
+def running(context: RunContext) -> RunRecord:
+    """Returns the record of a run that has just begun: it marks the folder as its own."""
+    message = "the run has not ended: it is at work, or was killed"
+    update = {"state": RUNNING, "exit_code": 1, "message": message}
+    return finished(context, None, None).model_copy(update=update)
 
 
 def throughput_of(timeline: Timeline, started: float) -> Throughput:

@@ -4,7 +4,8 @@ On this machine a dataset is written in a folder of the run's own, and gets its 
 whole: all at once. Object stores rename nothing: there it is written in its place, and the commit
 mark, last, makes it a dataset.
 
-    DIR/NAME/VERSION            the dataset; without its commit mark, what a failed run has left
+    DIR/NAME/VERSION            the dataset; without its commit mark, what a failed run has left,
+                                with a run.json by which the next one knows that it is ours
     DIR/NAME/.VERSION.lock      held while a run is at work
     DIR/NAME/.VERSION.run/      of the run at work, or of the last one if it did not publish
         dataset/                what it writes
@@ -12,32 +13,53 @@ mark, last, makes it a dataset.
         published/              the same, once the dataset goes to its place
         replaced/               the old dataset, where two folders cannot be exchanged at once
         progress/               how far the workers of other processes are
+
+Only files that a run has written are deleted (`schemas.ownership`), in folders that a run has
+marked as its own: by a run.json, or by a manifest.json.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import fnmatch
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from pipelines.exchange import exchange
 from pipelines.lock import Lock, lock
+from pipelines.published import find_manifest
+from pipelines.run_record import RunContext, read_record, running
 from schemas import layout
 from schemas.config import ConvertConfig
 from schemas.errors import DatasetExists, UsageError
-from transforms.files import copy, delete, exists, files_below, is_local
+from schemas.ownership import (
+    Owned,
+    first_foreign,
+    is_temporary,
+    owned_in_leftover,
+    owned_in_progress,
+    owned_in_published,
+    owned_in_run,
+    owned_in_staging,
+)
+from transforms.files import (
+    all_files_below,
+    copy,
+    delete,
+    delete_files,
+    exists,
+    is_local,
+    write_bytes,
+)
 from transforms.finished_shards import Staging
 
-_TEMPORARY = "beam-temp-"
-_SUBFOLDERS = (layout.RECORDS, layout.REJECTS, layout.DROPPED)
 _DATASET = "dataset"
 _STAGING = "staging"
 _PUBLISHED = "published"
-_REPLACED = "replaced"
 _PROGRESS = "progress"
+_FOREIGN = "which no run of recordmill has written"
+_MARKERS = (layout.RUN, layout.MANIFEST)
 
 
 @dataclass(frozen=True)
@@ -76,11 +98,8 @@ class Target:
         return self.work if self.is_published else self.final
 
     def tidy(self) -> None:
-        """Deletes staged images, and the temporary folders that retried work has left."""
-        for folder in (self.work, *(layout.join(self.work, n) for n in _SUBFOLDERS)):
-            for entry in sorted(_entries(folder)):
-                if entry == layout.STAGING or entry.startswith(_TEMPORARY):
-                    delete(layout.join(folder, entry))
+        """Deletes staged images, and the temporary files that retried work has left."""
+        discard(self.work, is_temporary)
 
     def promote(self, shards: Sequence[str]) -> None:
         """Puts a finished dataset, which has these shards, in its place, and clears up."""
@@ -89,12 +108,12 @@ class Target:
             os.rename(self._staging, self._published)
             self._put_in_place()
         elif self.work != self.final:
-            _copy_over(self.work, self.final, shards)
+            self._copy_over(shards)
         self.clear()
 
     def clear(self) -> None:
-        """Deletes what only the run needed."""
-        delete(self.run)
+        """Deletes what only the run needed, and the dataset that it has replaced."""
+        discard(self.run, self._owned_in_run())
 
     def lay_down(self) -> None:
         """Leaves what a failed run has written where people look for it: never as a dataset."""
@@ -105,21 +124,22 @@ class Target:
             with contextlib.suppress(OSError):  # there is something: then it stays where it is
                 os.rename(self.work, self.final)
 
-    def take_up(self) -> None:
+    def take_up(self, context: RunContext) -> None:
         """Takes up what an earlier run has left: its finished shards stay, all else is deleted."""
         if is_local(self.final):
-            self._recover()
+            self.recover()
             os.makedirs(self.run, exist_ok=True)
             if self.left == self.final and os.path.isdir(self.final):
                 if os.path.isdir(self.work):
-                    delete(self.final)
+                    discard(self.final, self.owned(self.final))
                 else:
                     os.rename(self.final, self.work)
         elif self.work == self.final:
-            delete(self._dataset)
+            write_bytes(layout.join(self.final, layout.RUN), running(context).to_json())
+            discard(self._dataset, self.owned(self._dataset))
         self.staging.reclaim()
-        for entry in sorted(_entries(self.work)):
-            delete(layout.join(self.work, entry))
+        marker = (layout.RUN,) if self.work == self.final else ()
+        discard(self.work, self.owned(self.work), keep=marker)
 
     def sweep(self) -> None:
         """Deletes what a run has left that was killed when its dataset was in its place already.
@@ -128,6 +148,70 @@ class Target:
         """
         if not exists(self._staging) or exists(layout.join(self.work, layout.SUCCESS)):
             self.clear()
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether a run has marked the folder of the dataset, or nothing is there."""
+        return _is_marked(self.final) or not all_files_below(self.final)
+
+    @property
+    def is_half_replaced(self) -> bool:
+        """Whether a run was killed between two renames, and the old dataset waits to go back."""
+        return (
+            is_local(self.final)
+            and os.path.isdir(self._replaced)
+            and not os.path.lexists(self.final)
+        )
+
+    def recover(self) -> None:
+        """Undoes what a run was at that was killed while it put a dataset in its place."""
+        if self.is_half_replaced:
+            os.rename(self._replaced, self.final)
+        if os.path.isdir(self._published) and not os.path.isdir(self._staging):
+            os.rename(self._published, self._staging)
+        discard(self._replaced, self.owned(self._replaced))
+        discard(self._published, owned_in_staging)
+
+    def check_final(self) -> None:
+        """Passes a place for the dataset where only a run's own files would be replaced.
+
+        Raises:
+            UsageError: naming the first file that no run has written.
+        """
+        names = all_files_below(self.final)
+        foreign = first_foreign(names, self.owned(self.final))
+        if names and not _is_marked(self.final):
+            what = "and neither run.json nor manifest.json of recordmill: no run has written it"
+            _refuse_foreign(self.final, foreign or names[0], what)
+        if foreign:
+            _refuse_foreign(self.final, foreign, _FOREIGN)
+
+    def check_run(self) -> None:
+        """Passes a folder of an earlier run that holds only what a run writes.
+
+        Raises:
+            UsageError: naming the first file that no run has written.
+        """
+        if foreign := first_foreign(all_files_below(self.run), self._owned_in_run()):
+            _refuse_foreign(self.run, foreign, _FOREIGN)
+
+    def owned(self, directory: str) -> Owned:
+        """Returns which files of a folder, a dataset or what a run has left of one, are ours."""
+        manifest, sealed = find_manifest(directory)
+        if manifest and sealed:
+            return owned_in_published(manifest)
+        return owned_in_leftover(self.final.rstrip("/").split("/")[-2], manifest)
+
+    def _owned_in_run(self) -> Owned:
+        return owned_in_run(
+            {
+                _DATASET: self.owned(self._dataset),
+                layout.REPLACED: self.owned(self._replaced),
+                _STAGING: owned_in_staging,
+                _PUBLISHED: owned_in_staging,
+                _PROGRESS: owned_in_progress,
+            }
+        )
 
     @property
     def _dataset(self) -> str:
@@ -143,7 +227,7 @@ class Target:
 
     @property
     def _replaced(self) -> str:
-        return layout.join(self.run, _REPLACED)
+        return layout.replaced_folder(self.run)
 
     def _put_in_place(self) -> None:
         if not os.path.isdir(self.final):
@@ -152,17 +236,43 @@ class Target:
             os.rename(self.final, self._replaced)
             os.rename(self.work, self.final)
 
-    def _recover(self) -> None:
-        """Undoes what a run was at that was killed while it put a dataset in its place."""
-        if os.path.isdir(self._replaced) and not os.path.isdir(self.final):
-            os.rename(self._replaced, self.final)
-        if os.path.isdir(self._published) and not os.path.isdir(self._staging):
-            os.rename(self._published, self._staging)
-        for folder in (self._replaced, self._published):
-            delete(folder)
+    def _copy_over(self, shards: Sequence[str]) -> None:
+        """Does the same in an object store, where a dataset without its mark is none.
+
+        The copy is whole before anything of the old one is deleted. So whoever does this anew,
+        because a worker died over it, finds all shards in the first place, or all files in the
+        second. The run.json goes first, so that the folder is marked as ours all the time.
+        """
+        work, final = self.work, self.final
+        files = all_files_below(work)
+        if set(shards) <= set(files):
+            owned = self.owned(final)
+            delete(layout.join(final, layout.SUCCESS))
+            _copy(work, final, [layout.RUN])
+            discard(final, owned, keep=(layout.RUN,))
+            others = [name for name in files if name not in (layout.RUN, layout.SUCCESS)]
+            _copy(work, final, others)
+            _copy(work, final, [layout.SUCCESS])
+        discard(work, self.owned(work))
 
 
-def choose_target(config: ConvertConfig, dry_run: bool = False) -> tuple[Target, Lock] | None:
+def discard(directory: str, owned: Owned, keep: Collection[str] = ()) -> None:
+    """Deletes the files of a folder that are owned; those that mark it as ours at last.
+
+    Args:
+        directory: the folder.
+        owned: which of its files a run has written; no other is deleted.
+        keep: names that stay.
+    """
+    names = [name for name in all_files_below(directory) if owned(name) and name not in keep]
+    markers = [name for name in names if name.rpartition("/")[2] in _MARKERS]
+    delete_files(directory, [name for name in names if name not in markers])
+    delete_files(directory, markers)
+
+
+def choose_target(
+    config: ConvertConfig, context: RunContext, dry_run: bool = False
+) -> tuple[Target, Lock] | None:
     """Returns where to write, locked; None if the dataset is there and is to be left (`skip`).
 
     What a run that did not finish has left is deleted, but for its finished shards; in a dry run
@@ -174,19 +284,29 @@ def choose_target(config: ConvertConfig, dry_run: bool = False) -> tuple[Target,
     """
     _check_directory(config.directory, dry_run)
     try:
-        return _choose(config, _target(config), dry_run)
+        return _choose(config, _target(config), context, dry_run)
     except OSError as error:
         raise UsageError(f"--output: {config.directory} cannot be used: {error}") from error
 
 
-def _choose(config: ConvertConfig, target: Target, dry_run: bool) -> tuple[Target, Lock] | None:
-    if target.is_published and config.if_exists != "replace":
+def _choose(
+    config: ConvertConfig, target: Target, context: RunContext, dry_run: bool
+) -> tuple[Target, Lock] | None:
+    if target.is_half_replaced and not dry_run:
+        held = _lock(target)
+        try:
+            target.recover()
+        finally:
+            held.release()
+    if target.is_published and not target.is_ours:
+        target.check_final()
+    if (target.is_published or target.is_half_replaced) and config.if_exists != "replace":
         if not dry_run:
             _sweep(target)
         _refuse(config)
         return None
-    for folder in {target.left, target.work}:
-        _check_ours(folder, config.name)
+    target.check_final()
+    target.check_run()
     if dry_run:
         return target, Lock(_lock_path(target), None)
     held = _lock(target)
@@ -195,7 +315,9 @@ def _choose(config: ConvertConfig, target: Target, dry_run: bool) -> tuple[Targe
             _refuse(config)
             held.release()
             return None
-        target.take_up()
+        target.check_final()  # again, now that no other run is at work
+        target.check_run()
+        target.take_up(context)
     except BaseException:
         held.release()
         raise
@@ -204,7 +326,7 @@ def _choose(config: ConvertConfig, target: Target, dry_run: bool) -> tuple[Targe
 
 def _target(config: ConvertConfig) -> Target:
     final = config.directory
-    run = layout.join(config.output, config.name, f".{config.version}.run")
+    run = layout.run_folder(layout.join(config.output, config.name), config.version)
     work = layout.join(run, _DATASET)
     if not is_local(final) and not exists(layout.join(final, layout.SUCCESS)):
         work = final
@@ -284,51 +406,18 @@ def _check_folder(directory: str) -> None:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), directory)
 
 
-def _check_ours(directory: str, name: str) -> None:
-    """Refuses a folder with what no run has left: nothing else is ever deleted."""
-    if exists(layout.join(directory, layout.SUCCESS)):
-        return
-    if foreign := sorted(entry for entry in _entries(directory) if not _ours(entry, name)):
-        raise UsageError(
-            f"{directory}: holds {foreign[0]!r}, which is no part of a dataset; "
-            "choose another --output, --name or --version, or move it away"
-        )
+def _is_marked(directory: str) -> bool:
+    """Returns whether a run has marked a folder as its own."""
+    manifest, sealed = find_manifest(directory)
+    return manifest is not None or sealed or read_record(directory) is not None
 
 
-def _entries(directory: str) -> set[str]:
-    """Returns the names at the top of a folder; none if there is no such folder."""
-    if is_local(directory):
-        return set(os.listdir(directory)) if os.path.isdir(directory) else set()
-    return {name.partition("/")[0] for name in files_below(directory, "**")}
-
-
-def _ours(entry: str, name: str) -> bool:
-    patterns = (
-        f"{name}-*.tfrecord-*",
-        f"{_TEMPORARY}*",
-        "*.labels.txt",
-        "*.partial",
-        *layout.SIDECARS,
-        layout.RECORDS,
-        layout.REJECTS,
-        layout.DROPPED,
-        layout.INDEXES,
-        layout.STAGING,
+def _refuse_foreign(directory: str, name: str, what: str) -> None:
+    raise UsageError(
+        f"{directory}: holds {name!r}, {what}; "
+        "choose another --output, --name or --version, or move it away"
     )
-    return any(fnmatch.fnmatchcase(entry, pattern) for pattern in patterns)
 
 
-def _copy_over(work: str, final: str, shards: Sequence[str]) -> None:
-    """Does the same in an object store, where a dataset without its mark is none.
-
-    The copy is whole before anything of it is deleted. So whoever does this anew, because a worker
-    died over it, finds all shards in the first place, or all files in the second.
-    """
-    files = files_below(work, "**")
-    if set(shards) <= set(files):
-        delete(layout.join(final, layout.SUCCESS))
-        delete(final)
-        files.remove(layout.SUCCESS)
-        for batch in (files, [layout.SUCCESS]):
-            copy([layout.join(work, n) for n in batch], [layout.join(final, n) for n in batch])
-    delete(work)
+def _copy(source: str, target: str, names: Sequence[str]) -> None:
+    copy([layout.join(source, name) for name in names], [layout.join(target, n) for n in names])

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from pipelines.published import read_file, sealed_manifest
+from pipelines.published import in_place, read_file, sealed_manifest
 from schemas import layout
 from schemas.config import Verify
 from schemas.dataset_info import Problem, ShardAudit
@@ -39,6 +39,7 @@ def verify_dataset(directory: str, verify: Verify) -> tuple[Manifest, list[Probl
     Raises:
         ProofError: if no dataset is published there, or its manifest cannot be read.
     """
+    directory = in_place(directory)
     manifest, seal_problems = _sealed_manifest(directory)
     expected: dict[ShardFiles, ShardEntry] = {
         ShardFiles(directory, split, index, shard.file, shard.index_file): shard

@@ -25,6 +25,9 @@ SIDECARS = (FEATURES, DATASET_INFO, SCHEMA, MANIFEST, RUN, REPORT, SUCCESS)
 """The files beside the shards whose names are fixed."""
 
 
+REPLACED = "replaced"
+"""In a run's folder: the old dataset, where two folders cannot be exchanged at once."""
+
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
@@ -45,6 +48,20 @@ def join(folder: str, *names: str) -> str:
     's3://bucket/out/birds/1.0.0'
     """
     return "/".join([folder.rstrip("/"), *names])
+
+
+def run_folder(parent: str, version: str) -> str:
+    """Returns the folder that a run has to itself, beside that of the dataset.
+
+    >>> run_folder("out/birds", "1.0.0")
+    'out/birds/.1.0.0.run'
+    """
+    return join(parent, f".{version}.run")
+
+
+def replaced_folder(run: str) -> str:
+    """Returns where in a run's folder the dataset is that it replaces, for a moment."""
+    return join(run, REPLACED)
 
 
 def shard_stem(name: str, split: str) -> str:
@@ -69,6 +86,15 @@ def shard_name(name: str, split: str, index: int, count: int, compression: str =
 def records_name(split: str, index: int, count: int) -> str:
     """Returns the path of the index of one shard's records, below the dataset's folder."""
     return f"{RECORDS}/records-{split}-{index:05d}-of-{count:05d}.parquet"
+
+
+def lines_name(folder: str) -> str:
+    """Returns the path of the file of rejects or dropped rows, below the dataset's folder.
+
+    >>> lines_name("rejects")
+    'rejects/rejects-00000-of-00001.jsonl'
+    """
+    return f"{folder}/{folder}-00000-of-00001.jsonl"
 
 
 def index_name(shard: str) -> str:

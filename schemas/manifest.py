@@ -14,6 +14,7 @@ from pydantic import (
     model_serializer,
 )
 
+from schemas import layout
 from schemas.config import FORMAT_VERSION, ConvertConfig
 from schemas.content import Content, GroupLeaks
 from schemas.dataset_info import ClassCounts, DatasetInfo, ShardAudit, SplitBooks
@@ -164,6 +165,20 @@ class Manifest(BaseModel):
         if self.group_leaks is None:
             document.pop("group_leaks", None)
         return document
+
+    @property
+    def files(self) -> frozenset[str]:
+        """Every file of the dataset, below its folder: nothing else belongs there."""
+        shards = [shard for split in self.splits.values() for shard in split.shards]
+        return frozenset(
+            {
+                *(shard.file for shard in shards),
+                *(shard.index_file for shard in shards),
+                *self.sidecars,
+                *map(layout.lines_name, layout.LINES),
+                *(layout.SUCCESS, layout.MANIFEST, layout.RUN, layout.REPORT),
+            }
+        )
 
     @property
     def resolved(self) -> ResolvedSchema:

@@ -176,6 +176,50 @@ def files_below(directory: str, pattern: str) -> list[str]:
     return sorted(name for name in names_below(root) if matches(name))
 
 
+def all_files_below(directory: str) -> list[str]:
+    """Returns all that is below a folder and no folder itself, sorted; names as below it.
+
+    Hidden files, links and special files included; links are not followed.
+
+    Raises:
+        OSError: if they cannot be listed.
+    """
+    if not is_local(directory):
+        return sorted(names_below(directory.rstrip("/") + "/"))
+    found = []
+    waiting = [""]
+    while waiting:
+        folder = waiting.pop()
+        with contextlib.suppress(FileNotFoundError), os.scandir(f"{directory}/{folder}") as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(f"{folder}{entry.name}/")
+                else:
+                    found.append(f"{folder}{entry.name}")
+    return sorted(found)
+
+
+def delete_files(directory: str, names: list[str]) -> None:
+    """Deletes some files below a folder, one after the other, and folders that get empty by it.
+
+    Raises:
+        OSError: if one cannot be deleted.
+    """
+    paths = [f"{directory.rstrip('/')}/{name}" for name in names]
+    if not is_local(directory) and not hdfs.is_hdfs(directory):
+        beam.delete(paths)
+        return
+    for path in paths:
+        delete(path)
+    if hdfs.is_hdfs(directory):
+        if not any(hdfs.names_below(directory)):
+            hdfs.delete(directory)
+        return
+    for folder, *_ in os.walk(directory, topdown=False):
+        with contextlib.suppress(OSError):  # it is not empty
+            os.rmdir(folder)
+
+
 def expand(pattern: str) -> list[str]:
     """Returns the files that a path or a pattern names, sorted; a file's own name is no pattern.
 

@@ -294,7 +294,8 @@ def test_masks_that_do_not_fit_are_rejects_with_their_reason(tmp_path: Path) -> 
     (tmp_path / "colours.png").write_bytes(png(6, 4, 1))
     (tmp_path / "lossy.jpg").write_bytes(jpeg(6, 4, 1, "L"))
     names = ("turned.png", "colours.png", "lossy.jpg", "not there.png")
-    rows = [{"id": name, "image": "a.jpg", "mask": name} for name in names]
+    (tmp_path / "good.png").write_bytes(png(6, 4, 1, "L"))
+    rows = [{"id": name, "image": "a.jpg", "mask": name} for name in (*names, "good.png")]
     table = write_table(tmp_path / "t.csv", rows)
     flags = ("--schema", "segmentation", "--key_column", "id", "--max_rejects", "10")
     dataset = published(table, tmp_path / "out", *flags)

@@ -1,0 +1,412 @@
+"""Whatever foreign file lies where a dataset belongs: no run deletes, replaces or hides it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines import target as target_module
+from pipelines.lock import Lock
+from pipelines.published import in_place, seal_of
+from pipelines.run_record import RunContext, finished, running
+from pipelines.target import choose_target, discard
+from schemas.config import ConvertConfig
+from schemas.dataset_info import Books, DatasetInfo, ShardAudit, SplitBooks
+from schemas.errors import DatasetExists, RunError, UsageError
+from schemas.manifest import manifest_of
+from schemas.ownership import owned_in_leftover
+from schemas.plan import Plan, ResolvedSchema
+from schemas.presets import preset
+
+CONTEXT = RunContext("run", 0.0, "DirectRunner")
+SHARD = "birds-train.tfrecord-00000-of-00001"
+INDEX = "records/records-train-00000-of-00001.parquet"
+RECEIPT = "staging/receipts/train-00000.json"
+TFDS = (
+    *("dataset_info.json", "features.json", "label.labels.txt"),
+    *("birds-train.tfrecord-00000-of-00001", "birds-test.tfrecord-00000-of-00001"),
+)
+HADOOP = ("_SUCCESS", "part-00000.parquet", "._SUCCESS.crc")
+
+
+def config(output: Path, if_exists: str = "fail") -> ConvertConfig:
+    schema = preset("image_classification")
+    return ConvertConfig(
+        inputs=("t.csv",), output=str(output), name="birds", schema=schema, if_exists=if_exists
+    )
+
+
+def manifest(output: Path) -> bytes:
+    """Returns the manifest of a dataset of one shard, with a file of class names."""
+    audit = ShardAudit("train", 0, SHARD, 1, 9, 25, "aa", 1, INDEX, "bb", 2, {})
+    resolved = ResolvedSchema(preset("image_classification"), {"label": ("cat",)})
+    books = Books(1, 0, {"train": SplitBooks(1, 1)}, {})
+    info = DatasetInfo(Plan(resolved, {"train": 1}, 1), books, (audit,), {}, ())
+    sidecars = {"label.labels.txt": "cc", f"idx/{SHARD}.idx": "dd", "dataset_info.json": "ee"}
+    return manifest_of(info, config(output), sidecars).model_dump_json().encode()
+
+
+def write(folder: Path, name: str, data: bytes = b"precious") -> None:
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_bytes(data)
+
+
+def put_dataset(output: Path, folder: Path) -> None:
+    data = manifest(output)
+    for name in (SHARD, INDEX, "label.labels.txt", f"idx/{SHARD}.idx", "dataset_info.json"):
+        write(folder, name, b"ours")
+    write(folder, "rejects/rejects-00000-of-00001.jsonl", b"")
+    write(folder, "report.html", b"ours")
+    write(folder, "run.json", finished(CONTEXT, None, None).to_json())
+    write(folder, "manifest.json", data)
+    write(folder, "_SUCCESS", seal_of(data))
+
+
+def put_leftover(folder: Path) -> None:
+    for name in (SHARD, INDEX, "rejects/rejects-00000-of-00001.jsonl", "report.html"):
+        write(folder, name, b"ours")
+    write(folder, "rejects/beam-temp-rejects-" + "a" * 32 + "/b1f5", b"ours")
+    write(folder, "run.json", finished(CONTEXT, None, None).to_json())
+
+
+def put_run(folder: Path) -> None:
+    write(folder, RECEIPT, b"{}")
+    write(folder, "staging/shards-train/00000-" + "1" * 8 + "-1111-1111-1111-" + "1" * 12, b"ours")
+    write(folder, "dataset/.staging/" + "b" * 32 + ".images", b"ours")
+    write(folder, f"dataset/{INDEX}", b"ours")
+    write(folder, "progress/" + "1" * 8 + "-1111-1111-1111-" + "1" * 12 + ".json", b"{}")
+
+
+def everything(folder: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+@contextmanager
+def output_with(state: str) -> Iterator[tuple[Path, Path, Path]]:
+    """Gives an output folder in which a run was before; the dataset's and the run's folder."""
+    with tempfile.TemporaryDirectory() as folder:
+        output = Path(folder)
+        final, run = output / "birds/1.0.0", output / "birds/.1.0.0.run"
+        if "published" in state:
+            put_dataset(output, final)
+        if "leftover" in state:
+            put_leftover(final)
+        if "killed" in state:
+            put_run(run)
+        if "replaced" in state:
+            put_dataset(output, run / "replaced")
+        yield output, final, run
+
+
+NAMES = st.one_of(
+    st.sampled_from(
+        (
+            *("NOTES.md", "checkpoints/best.ckpt", ".DS_Store", "metadata.json", "cat.labels.txt"),
+            *("records/mine.parquet", "records/s/x.parquet", "rejects/more.jsonl", "idx/a.idx"),
+            *("dropped/notes.txt", ".staging/mine.png", "beam-temp-mine/x", f"{SHARD}.bak"),
+            *(".birds-train.tfrecord-00000-of-00001", "other-train.tfrecord-00000-of-00001"),
+            *("_SUCCESS.txt", "rejects/rejects-00001-of-00002.jsonl", "run.json/x", "run.json.old"),
+        )
+    ),
+    st.lists(
+        st.text("abc. -_%[*é", min_size=1, max_size=5).filter(lambda n: n.strip(".")),
+        min_size=1,
+        max_size=3,
+    ).map("/".join),
+)
+
+
+@given(
+    state=st.sampled_from(
+        ["", "published", "leftover", "killed", "published killed", "leftover killed"]
+    ),
+    names=st.sets(NAMES, max_size=3),
+    in_run=st.booleans(),
+    if_exists=st.sampled_from(["fail", "skip", "replace"]),
+)
+@settings(max_examples=60, deadline=None)
+def test_a_foreign_file_is_a_refusal_and_stays(
+    state: str, names: set[str], in_run: bool, if_exists: str
+) -> None:
+    with output_with(state) as (output, final, run):
+        for name in names:
+            try:
+                write((run / "dataset") if in_run else final, name)
+            except (OSError, ValueError):
+                return  # a folder is there, or a file where a folder has to be
+        before = everything(output)
+        foreign = [name for name, data in before.items() if data == b"precious"]
+        refusal: RunError | None = None
+        chosen = None
+        try:
+            chosen = choose_target(config(output, if_exists), CONTEXT)
+        except RunError as error:
+            refusal = error
+        if refusal is not None:
+            assert everything(output) == before or not foreign
+            assert refusal.exit_code == (2 if foreign and "holds" in str(refusal) else 5)
+            return
+        if chosen is None:
+            assert (if_exists, "published" in state) == ("skip", True)
+            assert {name: everything(output).get(name) for name in foreign} == dict.fromkeys(
+                foreign, b"precious"
+            )
+            return
+        assert not foreign
+        chosen[1].release()
+
+
+@given(
+    state=st.sampled_from(["", "published", "leftover", "killed"]), name=NAMES, last=st.booleans()
+)
+@settings(max_examples=30, deadline=None)
+def test_a_foreign_file_that_comes_meanwhile_is_not_lost(state: str, name: str, last: bool) -> None:
+    """Before the swap it is a refusal; after the last check it outlives the swap."""
+    with output_with(state) as (output, final, _):
+        chosen = choose_target(config(output, "replace"), CONTEXT)
+        assert chosen is not None
+        target, held = chosen
+        put_dataset(output, Path(target.work))
+        try:
+            write(final, name)
+        except (OSError, ValueError):
+            held.release()
+            return
+        try:
+            if not last:
+                with pytest.raises(UsageError):
+                    target.check_final()
+            target.promote([SHARD])
+        finally:
+            held.release()
+        assert b"precious" in everything(output).values()
+
+
+@pytest.mark.parametrize("files", [TFDS, HADOOP, ("run.json",), ("manifest.json",), ("x",)])
+@pytest.mark.parametrize("if_exists", ["fail", "skip", "replace"])
+@pytest.mark.parametrize("killed", [False, True], ids=["", "beside a killed run"])
+def test_a_folder_that_no_run_has_marked_is_left_alone(
+    files: tuple[str, ...], if_exists: str, killed: bool, tmp_path: Path
+) -> None:
+    if killed:
+        put_run(tmp_path / "birds/.1.0.0.run")
+    for name in files:
+        write(tmp_path / "birds/1.0.0", name)
+    before = everything(tmp_path)
+    with pytest.raises(UsageError, match=r"1\.0\.0: holds '[^']+', and neither run.json"):
+        choose_target(config(tmp_path, if_exists), CONTEXT)
+    assert everything(tmp_path) == before
+
+
+@pytest.mark.parametrize("kind", ["a link", "a link to a folder", "a FIFO", "a hidden folder"])
+def test_foreign_things_that_are_no_files_are_a_refusal(kind: str, tmp_path: Path) -> None:
+    final = tmp_path / "birds/1.0.0"
+    put_dataset(tmp_path, final)
+    write(tmp_path / "elsewhere", "x")
+    if kind == "a FIFO":
+        os.mkfifo(final / "odd")
+    elif kind == "a hidden folder":
+        write(final, ".odd/x")
+    else:
+        (final / "odd").symlink_to("nowhere" if kind == "a link" else tmp_path / "elsewhere")
+    with pytest.raises(UsageError, match="odd"):
+        choose_target(config(tmp_path, "replace"), CONTEXT)
+    assert (tmp_path / "elsewhere/x").read_bytes() == b"precious"
+
+
+def test_what_a_killed_run_of_the_first_release_has_left_is_taken_up(tmp_path: Path) -> None:
+    """It had no marker but the name of its folder."""
+    put_run(tmp_path / "birds/.1.0.0.run")
+    write(tmp_path / "birds/.1.0.0.run/dataset", f"{SHARD}.partial", b"ours")
+    chosen = choose_target(config(tmp_path), CONTEXT)
+    assert chosen is not None
+    chosen[1].release()
+    assert not (tmp_path / "birds/.1.0.0.run/dataset").exists()
+
+
+def test_a_damaged_dataset_of_ours_can_be_replaced(tmp_path: Path) -> None:
+    final = tmp_path / "birds/1.0.0"
+    put_dataset(tmp_path, final)
+    document = json.loads((final / "manifest.json").read_bytes())
+    document["version"] = "6.6.6"
+    (final / "manifest.json").write_text(json.dumps(document))
+    (final / "run.json").unlink()
+    chosen = choose_target(config(tmp_path, "replace"), CONTEXT)
+    assert chosen is not None
+    chosen[1].release()
+
+
+# Where two folders cannot be exchanged: NFS, macOS.
+
+
+def half_replaced(output: Path) -> Path:
+    """Kills a replacement between its two renames."""
+    final, run = output / "birds/1.0.0", output / "birds/.1.0.0.run"
+    put_dataset(output, run / "replaced")
+    put_dataset(output, run / "dataset")
+    write(run / "replaced", "rejects/rejects-00000-of-00001.jsonl", b"old\n")
+    (run / "published").mkdir()
+    return final
+
+
+def test_a_half_replaced_dataset_goes_back_before_anything_is_asked(tmp_path: Path) -> None:
+    final = half_replaced(tmp_path)
+    with pytest.raises(DatasetExists):
+        choose_target(config(tmp_path), CONTEXT)
+    assert (final / "rejects/rejects-00000-of-00001.jsonl").read_bytes() == b"old\n"
+    shutil.rmtree(tmp_path / "birds")
+    final = half_replaced(tmp_path)
+    assert choose_target(config(tmp_path, "skip"), CONTEXT) is None
+    assert (final / "_SUCCESS").exists()
+
+
+def test_a_half_replaced_dataset_is_found_by_readers_and_not_touched_by_a_dry_run(
+    tmp_path: Path,
+) -> None:
+    final = half_replaced(tmp_path)
+    before = everything(tmp_path)
+    assert in_place(str(final)) == str(tmp_path / "birds/.1.0.0.run/replaced")
+    with pytest.raises(DatasetExists):
+        choose_target(config(tmp_path), CONTEXT, dry_run=True)
+    assert everything(tmp_path) == before
+
+
+# A crash at any step of a deletion leaves what the next run knows as its own.
+
+
+class Struck(BaseException):
+    """The process ends here."""
+
+
+@pytest.mark.parametrize("state", ["published", "leftover killed"])
+@pytest.mark.parametrize("exchange", [True, False])
+def test_a_crash_at_any_deletion_leaves_what_is_known_as_ours(
+    state: str, exchange: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(target_module, "lock", lambda path, _: Lock(path, None))
+    if not exchange:
+        monkeypatch.setattr(target_module, "exchange", lambda *_: False)
+    for steps in range(60):
+        with output_with(state) as (output, final, _):
+            countdown = iter(range(steps))
+            with pytest.MonkeyPatch.context() as patch, suppress(Struck):
+                for name in ("rename", "unlink", "rmdir", "replace"):
+                    patch.setattr(os, name, struck_after(countdown, getattr(os, name)))
+                replace_dataset(output)
+            done = next(countdown, None) is not None
+            replace_dataset(output)
+            assert [p.name for p in (output / "birds").iterdir()] == ["1.0.0"]
+            assert (final / "_SUCCESS").exists()
+        if done:
+            return
+    pytest.fail("60 steps are not all")
+
+
+def struck_after(countdown: Iterator[int], call: Callable[..., object]) -> Callable[..., object]:
+    def step(*args: object, **kwargs: object) -> object:
+        if next(countdown, None) is None:
+            raise Struck
+        return call(*args, **kwargs)
+
+    return step
+
+
+def replace_dataset(output: Path) -> None:
+    chosen = choose_target(config(output, "replace"), CONTEXT)
+    assert chosen is not None
+    target, held = chosen
+    put_dataset(output, Path(target.work))
+    target.promote([SHARD])
+    held.release()
+
+
+def test_the_marker_of_a_folder_is_deleted_last(tmp_path: Path) -> None:
+    put_leftover(tmp_path)
+    order: list[str] = []
+    with pytest.MonkeyPatch.context() as patch:
+        unlink = os.unlink
+        patch.setattr(os, "unlink", lambda path: (order.append(Path(path).name), unlink(path)))
+        discard(str(tmp_path), owned_in_leftover("birds"))
+    assert order[-1] == "run.json"
+    assert not tmp_path.exists()
+
+
+def test_what_is_being_run_is_marked_and_is_no_end(tmp_path: Path) -> None:
+    write(tmp_path, "run.json", running(CONTEXT).to_json())
+    record = json.loads((tmp_path / "run.json").read_bytes())
+    assert (record["state"], record["exit_code"]) == ("running", 1)
+    assert not CONTEXT.is_of(str(tmp_path))
+    write(tmp_path, "run.json", finished(CONTEXT, None, None).to_json())
+    assert CONTEXT.is_of(str(tmp_path))
+
+
+# In object stores nothing is renamed: files are written in place, and replaced by copies.
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Takes folders of this machine for an object store's."""
+
+    def copy(sources: list[str], targets: list[str]) -> None:
+        for source, target in zip(sources, targets, strict=True):
+            write(Path(target).parent, Path(target).name, Path(source).read_bytes())
+
+    monkeypatch.setattr(target_module, "is_local", lambda _: False)
+    monkeypatch.setattr(target_module, "copy", copy)
+
+
+@pytest.mark.usefixtures("store")
+def test_a_run_in_a_store_marks_its_folder_before_it_writes_or_deletes(tmp_path: Path) -> None:
+    put_leftover(tmp_path / "birds/1.0.0")
+    chosen = choose_target(config(tmp_path), CONTEXT)
+    assert chosen is not None
+    assert chosen[0].work == chosen[0].final == str(tmp_path / "birds/1.0.0")
+    ((name, data),) = everything(tmp_path).items()
+    assert (name, json.loads(data)["state"]) == ("birds/1.0.0/run.json", "running")
+
+
+@pytest.mark.usefixtures("store")
+@pytest.mark.parametrize("files", [TFDS, HADOOP])
+@pytest.mark.parametrize("if_exists", ["fail", "skip", "replace"])
+def test_a_foreign_folder_in_a_store_is_left_alone(
+    files: tuple[str, ...], if_exists: str, tmp_path: Path
+) -> None:
+    for name in files:
+        write(tmp_path / "birds/1.0.0", name)
+    before = everything(tmp_path)
+    with pytest.raises(UsageError, match="no run has written it"):
+        choose_target(config(tmp_path, if_exists), CONTEXT)
+    assert everything(tmp_path) == before
+
+
+@pytest.mark.usefixtures("store")
+@pytest.mark.parametrize("state", ["published", "leftover killed"])
+def test_a_crash_at_any_step_in_a_store_leaves_what_is_known_as_ours(state: str) -> None:
+    for steps in range(60):
+        with output_with(state) as (output, final, run):
+            countdown = iter(range(steps))
+            with pytest.MonkeyPatch.context() as patch, suppress(Struck):
+                patch.setattr(os, "replace", struck_after(countdown, os.replace))
+                patch.setattr(os, "unlink", struck_after(countdown, os.unlink))
+                patch.setattr(target_module, "copy", struck_after(countdown, target_module.copy))
+                replace_dataset(output)
+            done = next(countdown, None) is not None
+            replace_dataset(output)
+            assert (final / "_SUCCESS").exists()
+            assert not everything(run)
+        if done:
+            return
+    pytest.fail("60 steps are not all")
