@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 
 from schemas import image_tally, timeline
@@ -44,24 +45,15 @@ def reconcile(
     """
     infos = list(written)
     shards = tuple(sorted(audits, key=lambda audit: (audit.split, audit.index)))
-    books = keep_books(rows + unread, placed, rejects, shards, dropped)
-    problems = [
-        *(problem for shard in shards for problem in shard.problems),
-        *_shard_differences(plan, infos, shards),
-    ]
-    # Of a damaged shard not all records are counted: what the writers counted decides whether
-    # rows are missing beside that.
-    by_writers = keep_books(rows + unread, placed, rejects, infos, dropped)
-    explained = bool(problems) and by_writers.balanced
-    problems += _changed_table(plan, rows)
-    if not (books.balanced or explained):
-        problems.append(Problem("row counts", mismatch(books)))
+    count = partial(keep_books, rows + unread, placed, rejects, dropped=dropped)
+    books = count(shards)
+    problems = _problems(plan, rows, infos, shards, books, count(infos))
     return DatasetInfo(
         plan=plan,
         books=books,
         shards=shards,
         images=_treatments(infos),
-        problems=tuple(problems),
+        problems=problems,
         reused=sum(info.reused for info in infos),
         linked=sum(info.linked for info in infos),
         treatments={(info.split, info.index): info.images for info in infos},
@@ -70,6 +62,28 @@ def reconcile(
         shapes=image_tally.sum_of(info.shapes for info in infos),
         timeline=timeline.sum_of(info.timeline for info in infos),
     )
+
+
+def _problems(
+    plan: Plan,
+    rows: int,
+    infos: list[ShardInfo],
+    shards: Sequence[ShardAudit],
+    books: Books,
+    by_writers: Books,
+) -> tuple[Problem, ...]:
+    """Returns all problems, damaged records first, and none that only follows from another.
+
+    Of a damaged shard not all records are counted: what its writer counted decides whether rows
+    are missing beside that.
+    """
+    damage = [
+        *(problem for shard in shards for problem in shard.problems),
+        *_shard_differences(plan, infos, shards),
+    ]
+    explained = bool(damage) and by_writers.balanced
+    unmatched = [] if books.balanced or explained else [Problem("row counts", mismatch(books))]
+    return *damage, *_changed_table(plan, rows), *unmatched
 
 
 def _fingerprints(infos: Iterable[ShardInfo], shards: Iterable[ShardAudit]) -> dict[str, str]:
