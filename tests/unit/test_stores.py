@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import io
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from itertools import repeat
+from types import SimpleNamespace
+
+import obstore
+import obstore.store
 import pytest
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from transforms.stores import beam, persistence
+from transforms.stores import beam, hdfs, objects, persistence
 from transforms.stores.azure import connection
+from transforms.stores.limits import TooLargeError, TooSlowError
 from transforms.stores.objects import ObjectPath, parse
 from transforms.stores.options import WebOptions, current_options, use_store_flags
 from transforms.stores.persistence import TransientError, is_transient_status, persist
@@ -145,3 +154,83 @@ def test_options_travel_to_workers_as_beams_do() -> None:
     sent = PipelineOptions(["--allow_private_hosts", "--http_connections=5"]).get_all_options()
     there = PipelineOptions.from_dictionary(sent).view_as(WebOptions)
     assert (there.allow_private_hosts, there.http_connections) == (True, 5)
+
+
+def test_a_bucket_whose_client_takes_long_holds_up_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[str] = []
+    first, go_on = threading.Event(), threading.Event()
+
+    def make(path: ObjectPath, *_: object) -> str:
+        made.append(path.bucket)
+        if path.bucket == "slow":
+            first.set()
+            go_on.wait(10)
+        return path.bucket
+
+    monkeypatch.setattr(objects, "_make", make)
+    stores = objects._Stores()
+    slow, quick = (ObjectPath("s3", "", name, "k") for name in ("slow", "quick"))
+    with ThreadPoolExecutor(2) as executor:
+        waiting = [executor.submit(stores.of, slow) for _ in range(2)]
+        assert first.wait(10)
+        assert stores.of(quick) == "quick"
+        go_on.set()
+        assert [future.result() for future in waiting] == ["slow", "slow"]
+    assert made == ["slow", "quick"]
+
+
+def test_an_object_above_the_limit_is_refused_before_it_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = obstore.store.MemoryStore()
+    obstore.put(store, "k", bytes(1000))
+    monkeypatch.setattr(objects._STORES, "of", lambda *_: store)
+    path = ObjectPath("s3", "", "b", "k")
+    assert objects.get_stamped(path, limit=1000)[0] == bytes(1000)
+    assert objects.get_stamped(path, 1, 11, limit=10)[0] == bytes(10)
+    for span in ((), (0, 1000)):
+        with pytest.raises(TooLargeError):
+            objects.get_stamped(path, *span, limit=999)
+
+
+def test_a_file_of_hdfs_has_a_limit_and_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert hdfs._read(io.BytesIO(bytes(1000)), 1000) == bytes(1000)
+    assert hdfs._read(io.BytesIO(bytes(1000)), None) == bytes(1000)
+    with pytest.raises(TooLargeError):
+        hdfs._read(io.BytesIO(bytes(1000)), 999)
+    monkeypatch.setattr(hdfs, "_MAX_SECONDS", 0.05)
+    with pytest.raises(TooSlowError, match=r"^not read within 0\.05 s$"):
+        hdfs._read(Endless(), None)
+
+
+class Endless:
+    """A file that comes byte by byte."""
+
+    def read(self, _: int) -> bytes:
+        return b"x"
+
+
+@pytest.mark.parametrize("error", [TooLargeError(1), TooSlowError(1)])
+def test_what_is_too_large_or_too_late_is_not_read_again(error: OSError) -> None:
+    attempts = iter(repeat(error, 1))
+
+    def fails() -> None:
+        raise next(attempts)
+
+    with pytest.raises(type(error)):
+        beam.request(fails)
+
+
+def test_no_attempt_begins_after_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(persistence._attempts, "sleep", lambda _: None)
+    now = iter([0.0, 100.0, 200.0, 301.0])
+    clock = SimpleNamespace(monotonic=lambda: next(now))
+    monkeypatch.setattr(persistence, "time", clock)
+
+    def fails() -> None:
+        raise TransientError("503")
+
+    with pytest.raises(TooSlowError, match=r"^503; not read within 300 s$"):
+        persist(fails, 300)

@@ -226,13 +226,30 @@ def _cause(text: str) -> str:
     return f"{what}: {deepest[-1]}" if deepest and deepest[-1] not in what else what
 
 
+class _Store:
+    """The client of one bucket; made by the first thread that needs it, which others wait for.
+
+    Making one may ask S3 for the bucket's region.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._client: Any = None
+
+    def client(self, make: Callable[[], Any]) -> Any:
+        with self._lock:
+            if self._client is None:
+                self._client = make()
+            return self._client
+
+
 class _Stores:
     """The clients of this process, one for each bucket, made anew when the options change."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._options: PipelineOptions | None = None
-        self._stores: dict[tuple[str, str, str, bool], Any] = {}
+        self._stores: dict[tuple[str, str, str, bool], _Store] = {}
 
     def of(self, path: ObjectPath, retries: bool = False) -> Any:
         options = current_options()
@@ -240,9 +257,8 @@ class _Stores:
             if options is not self._options:
                 self._options, self._stores = options, {}
             name = (path.scheme, path.account, path.bucket, retries)
-            if name not in self._stores:
-                self._stores[name] = _make(path, options, MANY_PAGES if retries else ONCE)
-            return self._stores[name]
+            store = self._stores.setdefault(name, _Store())
+        return store.client(lambda: _make(path, options, MANY_PAGES if retries else ONCE))
 
 
 def _make(path: ObjectPath, options: PipelineOptions, retries: Any) -> Any:
