@@ -20,9 +20,11 @@ from pipelines.engines.runners import make_runner
 from schemas.config import ConvertConfig
 from schemas.errors import RejectBudgetExceeded, RunError, UsageError
 from schemas.forecast import Forecast, RejectSum, ShardForecast, Trial
+from schemas.masking import masked_source
 from schemas.plan import Plan
 from schemas.records import ImageRef
-from schemas.rejects import Reject
+from schemas.reject_budget import lost_rows_message
+from schemas.rejects import Reason, Reject
 from transforms.bind_rows import BindRows
 from transforms.build_examples import Pools, build_all
 from transforms.fence import Fence
@@ -61,11 +63,15 @@ def check(forecast: Forecast, config: ConvertConfig) -> None:
 
     Raises:
         UsageError: if there is no row at all.
-        RejectBudgetExceeded: if too many rows would be rejected.
+        RejectBudgetExceeded: if too many rows would be rejected, or rows are lost.
     """
     if not forecast.rows:
         raise UsageError(f"the input has no rows: {', '.join(config.inputs)}")
     if over := config.max_rejects.exceeded(forecast.reasons, forecast.rows):
+        if Reason.LOST_ROWS.value in over:
+            found = forecast.rejects[Reason.LOST_ROWS.value].examples
+            lost = lost_rows_message((masked_source(r.source), r.detail) for r in found)
+            raise RejectBudgetExceeded(f"would not be published: {lost}")
         raise RejectBudgetExceeded(
             f"would not be published: at least {forecast.rejected:,} of {forecast.rows:,} rows "
             f"would be rejected, --max_rejects allows {config.max_rejects.told(over)}: "

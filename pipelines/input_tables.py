@@ -190,7 +190,7 @@ def _file(path: str, input_format: str) -> TableFile:
         raise UsageError(f"{path}: the name tells no format; say --input_format csv, …")
     if FORMATS[found].is_folder:
         raise UsageError(f"{path}: is a file; format {found} is a folder's")
-    if not head and found != "tfrecord":  # a shard may well have no record
+    if not head and (found != "tfrecord" or path.endswith(".gz")):  # a shard may have no record
         raise UsageError(f"{path}: the file is empty; expected a table: write it anew")
     return TableFile(path, found, head.startswith(_GZIP))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from pipelines.last_word import committing
@@ -23,8 +23,10 @@ from schemas.config import ConvertConfig
 from schemas.dataset_info import DatasetInfo
 from schemas.errors import ProofError, RejectBudgetExceeded, RunError, UsageError
 from schemas.manifest import manifest_of
+from schemas.reject_budget import lost_rows_message
+from schemas.rejects import Reason
 from transforms.files import write_bytes
-from transforms.write_lines import line_digest
+from transforms.write_lines import line_digest, lines_of
 
 _SHOWN_PROBLEMS = 5
 
@@ -72,7 +74,7 @@ def check(info: DatasetInfo, config: ConvertConfig, target: Target) -> None:
 
     Raises:
         ProofError: if a shard is not what was written, or the books do not balance.
-        RejectBudgetExceeded: if too many rows were rejected, or no record is left.
+        RejectBudgetExceeded: if too many rows were rejected, rows are lost, or no record is left.
         UsageError: if there was no row at all, or foreign files lie where the dataset belongs.
     """
     if info.problems:
@@ -84,6 +86,8 @@ def check(info: DatasetInfo, config: ConvertConfig, target: Target) -> None:
     if not books.rows_read:
         raise UsageError(f"not published: the input has no rows: {', '.join(config.inputs)}")
     over = config.max_rejects.exceeded(books.reasons, books.rows_read)
+    if Reason.LOST_ROWS.value in over:
+        raise RejectBudgetExceeded(f"not published: {lost_rows_message(_lost(target.work))}")
     if over or not books.written:
         reasons = ", ".join(f"{count} {reason}" for reason, count in books.reasons.items())
         shown = f", {layout.REPORT} beside it shows them" if config.report else ""
@@ -98,6 +102,13 @@ def check(info: DatasetInfo, config: ConvertConfig, target: Target) -> None:
         )
     if target.work != target.final:
         target.check_final()  # again: somebody may have put files there meanwhile
+
+
+def _lost(directory: str) -> Iterator[tuple[str, str]]:
+    for line in lines_of(directory, layout.REJECTS):
+        reject = json.loads(line)
+        if reject["reason"] == Reason.LOST_ROWS.value:
+            yield reject["source"], reject["detail"]
 
 
 def report(

@@ -11,9 +11,11 @@ from pipelines.input_tables import InputTables, look_at_tables
 from schemas.config import ConvertConfig
 from schemas.errors import UsageError
 from schemas.features import Origin, Schema
+from schemas.masking import masked_source
 from schemas.presets import preset, preset_names
 from schemas.records import Row
-from schemas.rejects import RecordError
+from schemas.reject_budget import lost_rows_message
+from schemas.rejects import Reason, RecordError, Reject
 from schemas.tables import TablePart, Wanted
 from transforms.files import read_bytes
 from transforms.formats import FORMATS
@@ -74,7 +76,12 @@ def _rows(tables: InputTables) -> Iterator[Row]:
         source = FORMATS[file.format]
         for part in source.parts(file):
             if isinstance(part, TablePart):
-                yield from (row for row in source.read(part, wanted) if isinstance(row, Row))
+                for found in source.read(part, wanted):
+                    if isinstance(found, Row):
+                        yield found
+                    elif isinstance(found, Reject) and found.reason is Reason.LOST_ROWS:
+                        lost = lost_rows_message([(masked_source(found.source), found.detail)])
+                        raise UsageError(f"--infer: {lost}")
 
 
 def _within(rows: Iterator[Row], size: int) -> Iterator[Row]:

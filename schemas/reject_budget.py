@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from schemas.rejects import Reason
 from schemas.spelling import did_you_mean
+
+_SHOWN_LOST = 3
 
 
 class RejectLimit(BaseModel):
@@ -43,7 +45,8 @@ class RejectLimit(BaseModel):
 class RejectBudget(BaseModel):
     """A limit for all rejects, and others for those of single reasons.
 
-    Where only reasons have limits, no row may be rejected for any other.
+    Where only reasons have limits, no row may be rejected for any other. No limit allows rows to be
+    lost whose number is not known, and these do not count in any other limit.
 
     Attributes:
         total: of all rejects; None if only reasons have limits.
@@ -53,6 +56,8 @@ class RejectBudget(BaseModel):
     ()
     >>> RejectBudget.parse("10,truncated=2").exceeded({"truncated": 5}, rows=100)
     ('truncated',)
+    >>> RejectBudget.parse("100%").exceeded({"lost_rows": 1}, rows=100)
+    ('lost_rows',)
     """
 
     model_config = ConfigDict(frozen=True)
@@ -89,12 +94,15 @@ class RejectBudget(BaseModel):
             rows: how many rows there are.
         """
         limits = {reason.value: limit for reason, limit in self.reasons.items()}
-        over = set[str]()
-        for name, count in rejects.items():
+        counted = {name: count for name, count in rejects.items() if name != Reason.LOST_ROWS.value}
+        lost = sum(rejects.values()) - sum(counted.values())
+        rows -= lost  # what stands for an unknown number of rows is none itself
+        over = {Reason.LOST_ROWS.value} if lost else set[str]()
+        for name, count in counted.items():
             limit = limits.get(name, RejectLimit() if self.total is None else None)
             if limit is not None and not limit.allows(count, rows):
                 over.add(name)
-        everything = sum(rejects.values())
+        everything = sum(counted.values())
         all_over = self.total is not None and not self.total.allows(everything, rows)
         return (*(["all rejects"] if all_over else []), *sorted(over))
 
@@ -107,8 +115,27 @@ class RejectBudget(BaseModel):
         return ",".join([*([] if self.total is None else [str(self.total)]), *named])
 
 
+def lost_rows_message(lost: Iterable[tuple[str, str]]) -> str:
+    """Returns what is wrong with input of which an unknown number of rows is lost.
+
+    Args:
+        lost: the source and the detail of each such reject.
+    """
+    ordered = sorted(lost)
+    shown = "\n  ".join(f"{source}: {detail}" for source, detail in ordered[:_SHOWN_LOST])
+    more = len(ordered) - _SHOWN_LOST
+    tail = f"\n  and {more:,} more" if more > 0 else ""
+    return (
+        f"rows of the input are lost:\n  {shown}{tail}\n"
+        "how many cannot be known, so no --max_rejects allows it: "
+        "replace the file by a whole copy, or fix it there"
+    )
+
+
 def _reason(name: str) -> Reason:
-    known = [reason.value for reason in Reason]
+    if name == Reason.LOST_ROWS.value:
+        raise ValueError(f"{name} has no limit: how many rows are lost is not known")
+    known = [reason.value for reason in Reason if reason is not Reason.LOST_ROWS]
     if name not in known:
         guess = did_you_mean(name, known)
         raise ValueError(f"{name!r} is no reason{guess}; there are: {', '.join(known)}")

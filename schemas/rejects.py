@@ -26,6 +26,9 @@ class Reason(str, Enum):
     TIMEOUT = "timeout"
     DECODER_CRASH = "decoder_crash"
 
+    LOST_ROWS = "lost_rows"
+    """Nobody knows how many: stands for all rows behind a damage, and is beyond any budget."""
+
     MALFORMED_ROW = "malformed_row"
     MISSING_VALUE = "missing_value"
     WRONG_TYPE = "wrong_type"
@@ -82,6 +85,11 @@ class Reject:
     def of_malformed_row(cls, file: str, line: int, detail: str) -> Reject:
         """Returns the reject of a row that is too broken to have a key."""
         return cls("", "", source_of(file, line), Reason.MALFORMED_ROW, detail)
+
+    @classmethod
+    def of_lost_rows(cls, file: str, line: int, detail: str) -> Reject:
+        """Returns the reject that stands for a number of rows which cannot be known."""
+        return cls("", "", source_of(file, line), Reason.LOST_ROWS, detail)
 
     def to_json(self) -> str:
         """Returns one line of rejects/rejects-*.jsonl, without what a web address keeps secret."""

@@ -39,6 +39,7 @@ MEANINGS = {
     Reason.ANIMATED: "An animation; the schema asks for still pictures.",
     Reason.TIMEOUT: "Decoding took longer than it may.",
     Reason.DECODER_CRASH: "The decoder crashed; it ran in a process apart.",
+    Reason.LOST_ROWS: "Rows that cannot be read or counted: the file is damaged or cut from here.",
     Reason.MALFORMED_ROW: "The row cannot be read as a row of its table.",
     Reason.MISSING_VALUE: "A value that the schema requires is missing.",
     Reason.WRONG_TYPE: "A value is not of the kind that the schema says.",
@@ -60,6 +61,7 @@ _PIXELLESS = {
     Reason.TOO_MANY_PIXELS,
     Reason.TIMEOUT,
     Reason.DECODER_CRASH,
+    Reason.LOST_ROWS,
     Reason.MALFORMED_ROW,
     Reason.OUTSIDE_ROOT,
 }
@@ -186,7 +188,7 @@ def _rows(sources: Iterable[str]) -> dict[str, str]:
     lines: dict[str, set[int]] = {}
     for source in sources:
         file, _, line = source.rpartition(":")
-        if file and line.isdigit():
+        if file and line.isascii() and line.isdigit():
             lines.setdefault(file, set()).add(int(line))
     return {
         f"{file}:{number}": text

@@ -20,6 +20,7 @@ from pipelines.target import Target
 from schemas.config import ConvertConfig
 from schemas.dataset_info import Books, DatasetInfo, Problem, ShardAudit, SplitBooks
 from schemas.reject_budget import RejectBudget
+from schemas.rejects import Reason, Reject
 from tests.beam.direct import config, direct_pipeline, plan
 
 AUDIT = ShardAudit(
@@ -111,6 +112,25 @@ def test_a_proven_dataset_gets_its_sidecars_and_its_mark(repeat: int, tmp_path: 
     info = json.loads((tmp_path / "dataset_info.json").read_bytes())
     (split,) = info["splits"]
     assert (split["name"], split["shardLengths"], split["numBytes"]) == ("train", ["3"], "300")
+
+
+def test_lost_rows_are_beyond_any_budget_and_named(tmp_path: Path) -> None:
+    rejects = [
+        Reject("", "", "d/t.csv:2", Reason.WRONG_TYPE, "x"),
+        Reject.of_lost_rows("d/t.csv.gz", 7, "the file ends"),
+    ]
+    (tmp_path / "rejects").mkdir()
+    lines = "".join(f"{reject.to_json()}\n" for reject in rejects)
+    (tmp_path / "rejects/rejects-00000-of-00001.jsonl").write_text(lines)
+    books = Books(5, 2, BOOKS.splits, {"lost_rows": 1, "wrong_type": 1})
+    settings = config(max_rejects=RejectBudget.parse("100%"), report=False)
+    run_publish(replace(INFO, books=books), settings, tmp_path, "failed")
+    record = json.loads((tmp_path / "run.json").read_bytes())
+    assert record["exit_code"] == 4
+    assert record["message"].startswith(
+        "not published: rows of the input are lost:\n"
+        "  d/t.csv.gz:7: the file ends\nhow many cannot be known"
+    )
 
 
 def test_the_mark_is_written_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -208,7 +208,7 @@ def test_damaged_json_gives_no_row_at_all():
     data = json.dumps(document([picture(i) for i in range(9)], [annotation(1, 5)])).encode()
     for cut in range(0, len(data) - 1, 7):
         (reject,) = read(data[:cut])
-        assert (reject.source, reject.reason) == ("d/c.json", Reason.MALFORMED_ROW)
+        assert (reject.source, reject.reason) == ("d/c.json", Reason.LOST_ROWS)
 
 
 def test_the_head_tells_the_columns():

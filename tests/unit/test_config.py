@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from schemas.config import ConvertConfig
 from schemas.presets import preset
-from schemas.reject_budget import RejectBudget, RejectLimit
+from schemas.reject_budget import RejectBudget, RejectLimit, lost_rows_message
 
 REQUIRED = {
     "inputs": ("t.csv",),
@@ -284,9 +284,29 @@ def test_each_reason_may_have_a_limit_of_its_own(text, over):
     assert RejectBudget.parse(str(budget)) == budget
 
 
+@pytest.mark.parametrize("text", ["100%", "1000", "truncated=9", "5,truncated=5"])
+def test_no_budget_allows_lost_rows_and_they_count_in_no_other_limit(text):
+    budget = RejectBudget.parse(text)
+    assert budget.exceeded({"lost_rows": 1}, 10) == ("lost_rows",)
+    assert budget.exceeded({"truncated": 5, "lost_rows": 7}, 100) == ("lost_rows",)
+    assert RejectBudget.parse("50%").exceeded({"truncated": 5, "lost_rows": 2}, 12) == (
+        "lost_rows",
+    )
+
+
+def test_what_a_message_shows_of_lost_rows():
+    places = [(f"t.csv:{i}", "cut") for i in (5, 3, 1, 2)]
+    assert lost_rows_message(places) == (
+        "rows of the input are lost:\n  t.csv:1: cut\n  t.csv:2: cut\n  t.csv:3: cut\n"
+        "  and 1 more\nhow many cannot be known, so no --max_rejects allows it: "
+        "replace the file by a whole copy, or fix it there"
+    )
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
+        ("lost_rows=1", "lost_rows has no limit: how many rows are lost is not known"),
         ("1,2", "two limits for all rejects, 1 and 2"),
         ("truncated=1,truncated=2", "names truncated twice"),
         ("truncatd=1", r"'truncatd' is no reason \(did you mean 'truncated'"),

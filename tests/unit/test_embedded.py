@@ -145,7 +145,7 @@ def test_every_cut_of_an_arrow_file_is_told(tmp_path, form):
         path.write_bytes(whole[:cut])
         *rows, last = in_arrow(path, WHOLE)
         assert [row_of(f).values for f in rows] == complete[: len(rows)]
-        assert (last.source, last.reason) == (f"{path}:{len(rows) + 1}", Reason.MALFORMED_ROW)
+        assert (last.source, last.reason) == (f"{path}:{len(rows) + 1}", Reason.LOST_ROWS)
         assert "cannot be read on from here" in last.detail
 
 

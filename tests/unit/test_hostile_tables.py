@@ -16,7 +16,7 @@ import pytest
 from schemas.errors import UsageError
 from schemas.presets import parse_schema
 from schemas.records import Row
-from schemas.rejects import Reject
+from schemas.rejects import Reason, Reject
 from schemas.tables import TableFile, TablePart, Wanted
 from transforms.functional.tables import bounded_lines, delimited, json_lines, parquet
 
@@ -194,7 +194,8 @@ def test_a_footer_that_tells_of_more_rows_than_can_be_ends_soon(tmp_path: Path) 
         return
     assert len(found) <= 4
     assert isinstance(found[-1], Reject)
-    assert "rows more, which are this one reject" in found[-1].detail
+    assert found[-1].reason is Reason.LOST_ROWS
+    assert "too many to be told one by one" in found[-1].detail
 
 
 def assert_is_message(text: str) -> None:

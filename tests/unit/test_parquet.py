@@ -10,8 +10,8 @@ import pytest
 
 from schemas.records import Row
 from schemas.rejects import Reason
+from transforms.functional.tables.batches import BATCH_ROWS
 from transforms.functional.tables.parquet import (
-    BATCH_ROWS,
     first_rows,
     read_row_group,
     unsupported_columns,

@@ -17,8 +17,9 @@ def test_the_list_of_reasons_is_closed():
         "corrupt too_many_pixels invalid_dimensions animated timeout decoder_crash"
     )
     rows = (
-        "malformed_row missing_value wrong_type unknown_label unknown_split duplicate_key bad_box "
-        "unmatched_join outside_root duplicate_order context_differs sequence_broken"
+        "lost_rows malformed_row missing_value wrong_type unknown_label unknown_split "
+        "duplicate_key bad_box unmatched_join outside_root duplicate_order context_differs "
+        "sequence_broken"
     )
     assert {reason.value for reason in Reason} == {*images.split(), *rows.split()}
 

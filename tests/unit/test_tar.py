@@ -91,7 +91,7 @@ def test_the_kinds_of_members(kind, expected):
 def test_a_file_whose_notes_say_that_it_is_sparse():
     info = tarfile.TarInfo("GNUSparseFile.0/a.jpg")
     info.pax_headers = {"GNU.sparse.major": "1", "GNU.sparse.name": "a.jpg"}
-    data = info.tobuf(tarfile.PAX_FORMAT)
+    data = info.tobuf(tarfile.PAX_FORMAT) + bytes(2 * BLOCK_BYTES)
     assert [(m.name, m.kind) for m in read(data)] == [("a.jpg", "sparse file")]
 
 
@@ -100,8 +100,15 @@ def test_joined_archives_are_read_to_their_end():
     assert content(one + two) == [("a.jpg", b"1"), ("b.jpg", b"2")]
 
 
-def test_an_archive_without_its_closing_zeros_is_whole():
-    assert content(written([("a.jpg", b"1" * 512)])[: 2 * BLOCK_BYTES]) == [("a.jpg", b"1" * 512)]
+@pytest.mark.parametrize("zeros", [0, 1, BLOCK_BYTES])
+def test_an_archive_without_its_closing_zeros_may_be_cut(zeros):
+    data = written([("a.jpg", b"1" * 512)])[: 2 * BLOCK_BYTES + zeros]
+    if zeros:
+        assert content(data) == [("a.jpg", b"1" * 512)]
+    else:
+        assert until_damage(data) == [Member("a.jpg", "file", BLOCK_BYTES, 512)]
+        with pytest.raises(TarError, match="at byte 1024: the file ends without the zeros"):
+            read(data)
 
 
 def test_every_cut_is_an_error_or_between_two_members():

@@ -136,7 +136,7 @@ def test_a_damaged_length_ends_the_file(at):
     size = len(RECORD) + 16
     data[size + at] ^= 1
     first, second = read(bytes(data))
-    assert (first.line, second.source) == (1, f"{PATH}:2")
+    assert (first.line, second.source, second.reason) == (1, f"{PATH}:2", Reason.LOST_ROWS)
     assert f"the record at byte {size}: the checksum of the record's length" in second.detail
 
 
@@ -144,9 +144,10 @@ def test_every_cut_is_a_reject_or_between_two_records():
     data, size = framed(RECORD, RECORD), len(RECORD) + 16
     for cut in range(len(data)):
         found = read(data[:cut])
-        assert [isinstance(f, Row) for f in found] == [True] * (cut // size) + [False] * bool(
-            cut % size
-        )
+        lost = [Reason.LOST_ROWS] * bool(cut % size)
+        assert [None if isinstance(f, Row) else f.reason for f in found] == [None] * (
+            cut // size
+        ) + lost
 
 
 @pytest.mark.parametrize(
@@ -194,5 +195,5 @@ def test_a_cut_gzip_stream_is_told_after_what_came_before():
     *rows, last = tfrecord.read(stream, part, Wanted())
     assert [row.values["x"] for row in rows] == [[i] for i in range(len(rows))]
     assert 0 < len(rows) < 9
-    assert last.source == f"x.tfrecord.gz:{len(rows) + 1}"
+    assert (last.source, last.reason) == (f"x.tfrecord.gz:{len(rows) + 1}", Reason.LOST_ROWS)
     assert "cannot be read on from here" in last.detail

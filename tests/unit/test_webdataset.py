@@ -159,7 +159,7 @@ def test_a_cut_tar_gives_the_samples_before_and_one_reject(gzipped):
     for wanted in (WHOLE, SURVEY):
         first, second = read(data[: 512 * 7], wanted, gzipped)
         assert (first.row if isinstance(first, Embedded) else first).values["image"] == "a.jpg"
-        assert second.source == "d/x.tar:2"
+        assert (second.source, second.reason) == ("d/x.tar:2", Reason.LOST_ROWS)
         assert "the tar cannot be read on from here: at byte 3072: the file ends" in second.detail
 
 
@@ -169,6 +169,7 @@ def test_a_cut_gzip_stream_is_told():
     raw = io.BufferedReader(gzip.GzipFile(fileobj=io.BytesIO(data[:200])))
     (reject,) = webdataset.read(raw, part, WHOLE)
     assert "cannot be read on from here" in reject.detail
+    assert reject.reason is Reason.LOST_ROWS
 
 
 def test_the_head_tells_the_columns_of_the_first_samples():

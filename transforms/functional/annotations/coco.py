@@ -87,7 +87,7 @@ def look(stream: BinaryIO, file: TableFile) -> Head:
 
 
 def read(stream: BinaryIO, part: TablePart, wanted: Wanted) -> Iterator[Row | Reject | Aside]:
-    """Yields a row for each picture; of damaged JSON nothing but its reject."""
+    """Yields a row for each picture; of damaged JSON its reject for all."""
     path = part.file.path
     try:
         categories = _categories(stream)
@@ -102,8 +102,8 @@ def read(stream: BinaryIO, part: TablePart, wanted: Wanted) -> Iterator[Row | Re
                 for found in _pictures(spool):
                     yield from _rows(found, path, categories, wanted, fault)
     except _DAMAGE as error:
-        detail = f"the JSON document cannot be read: {_said(error)}"
-        yield Reject("", "", path, Reason.MALFORMED_ROW, detail)
+        detail = f"the JSON document cannot be read on: {_said(error)}"
+        yield Reject("", "", path, Reason.LOST_ROWS, detail)
 
 
 def _said(error: Exception) -> str:

@@ -19,6 +19,8 @@ FRAME_BYTES = HEADER_BYTES + FOOTER_BYTES
 MAX_RECORD_BYTES = 2**31 - 1
 """TensorFlow parses no message above 2 GiB: a greater length is damage, and not worth reading."""
 
+_CHUNK_BYTES = 16 * 2**20
+
 
 class FrameError(Exception):
     """A record is broken.
@@ -26,12 +28,14 @@ class FrameError(Exception):
     Attributes:
         record: its number, from 0.
         offset: the byte at which it begins.
+        ends: whether the records after it cannot be found.
     """
 
-    def __init__(self, record: int, offset: int, what: str) -> None:
+    def __init__(self, record: int, offset: int, what: str, ends: bool = True) -> None:
         super().__init__(what)
         self.record = record
         self.offset = offset
+        self.ends = ends
 
 
 @dataclass(frozen=True)
@@ -76,7 +80,7 @@ def frames_and_faults(stream: BinaryIO) -> Iterator[Frame | FrameError]:
     while header := stream.read(HEADER_BYTES):
         try:
             length = _length(header)
-            data, footer = stream.read(length), stream.read(FOOTER_BYTES)
+            data, footer = _read(stream, length), stream.read(FOOTER_BYTES)
             if len(data) < length or len(footer) < FOOTER_BYTES:
                 raise ValueError(f"the file ends within the record of {length} bytes")
         except ValueError as error:
@@ -86,9 +90,20 @@ def frames_and_faults(stream: BinaryIO) -> Iterator[Frame | FrameError]:
             yield Frame(record, offset, data)
         else:
             what = "the checksum of the record's data does not fit"
-            yield FrameError(record, offset, what)
+            yield FrameError(record, offset, what, ends=False)
         record += 1
         offset += length + FRAME_BYTES
+
+
+def _read(stream: BinaryIO, size: int) -> bytes:
+    """Returns so many bytes, or what there is of them, in memory for no more than that."""
+    if size <= _CHUNK_BYTES:
+        return stream.read(size)
+    pieces, left = list[bytes](), size
+    while left and (piece := stream.read(min(left, _CHUNK_BYTES))):
+        pieces.append(piece)
+        left -= len(piece)
+    return b"".join(pieces)
 
 
 def _length(header: bytes) -> int:

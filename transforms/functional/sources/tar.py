@@ -66,11 +66,14 @@ def members(stream: BinaryIO) -> Iterator[Member]:
     A member whose data is cut short is yielded, too: the error comes after it.
 
     Raises:
-        TarError: at the first header that is damaged, and where the file ends too early.
+        TarError: at the first header that is damaged, and where the file ends too early, which
+            between two members only the missing zeros of its end show.
     """
     position, everywhere = 0, dict[str, str]()
     notes: dict[str, str] = {}
+    closed = False
     while header := _header(stream, position):
+        closed = isinstance(header, int)
         if isinstance(header, int):  # blocks of zeros: the end, or between two joined archives
             position = header
             continue
@@ -84,6 +87,8 @@ def members(stream: BinaryIO) -> Iterator[Member]:
         yield _member(header, {**everywhere, **notes}, start, size)
         notes = {}
         _check_end(stream, start + size, start)
+    if not closed:
+        raise TarError(position, "the file ends without the zeros that close a tar")
 
 
 def _header(stream: BinaryIO, position: int) -> tarfile.TarInfo | int | None:

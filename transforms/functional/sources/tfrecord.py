@@ -55,14 +55,21 @@ def look(stream: BinaryIO, file: TableFile) -> Head:
 
 
 def read(stream: BinaryIO, part: TablePart, wanted: Wanted) -> Iterator[Row | Embedded | Reject]:
-    """Yields the row of each record; one that is broken as its reject, with its place."""
+    """Yields the row of each record; one that is broken as its reject, with its place.
+
+    Where the next record cannot be found, the rest of the file is lost.
+    """
     path = part.file.path
     for found in _records(stream):
         try:
             yield _row(found, part.file, wanted)
         except ValueError as error:
             detail = f"the record at byte {found.offset}: {error}"
-            yield Reject.of_malformed_row(path, found.record + 1, detail)
+            if isinstance(found, FrameError) and found.ends:
+                detail = f"{detail}; the records after it cannot be found"
+                yield Reject.of_lost_rows(path, found.record + 1, detail)
+            else:
+                yield Reject.of_malformed_row(path, found.record + 1, detail)
 
 
 def _records(stream: BinaryIO) -> Iterator[Frame | FrameError]:

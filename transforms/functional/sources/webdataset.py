@@ -46,6 +46,7 @@ class _Sample:
         data: its bytes, where it has no address.
         values: column to value, from the other members.
         fault: what is wrong with it, if anything is.
+        last: whether the tar cannot be read on within it.
         others: members that are neither.
     """
 
@@ -54,6 +55,7 @@ class _Sample:
     data: bytes = b""
     values: dict[str, Any] = field(default_factory=dict)
     fault: str = ""
+    last: bool = False
     others: int = 0
 
 
@@ -116,6 +118,7 @@ def _samples(stream: BinaryIO, file: TableFile, wanted: Wanted) -> Iterator[_Sam
     except _DAMAGE as error:
         sample = sample or _Sample("")
         sample.fault = f"the tar cannot be read on from here: {error}"
+        sample.last = True
     if sample is not None:
         yield sample
 
@@ -185,7 +188,8 @@ def _row(
         sample.fault = "the name is not text in UTF-8"
     if sample.fault or member is None:
         detail = f"sample {_shown(sample.key)}: {sample.fault}"
-        return Reject("", path, f"{path}:{number}", Reason.MALFORMED_ROW, detail)
+        reason = Reason.LOST_ROWS if sample.last else Reason.MALFORMED_ROW
+        return Reject("", path, f"{path}:{number}", reason, detail)
     name = member.name.removeprefix("./")
     own = {"id": posixpath.basename(sample.key), "__key__": sample.key}
     values = wanted.of({"image": name, **own, **sample.values} | {"image": name})

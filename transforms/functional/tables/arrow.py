@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 import pyarrow as pa
 
@@ -18,10 +18,15 @@ from schemas.records import Embedded, Location, Row
 from schemas.rejects import Reject
 from schemas.tables import Head, TableFile, TablePart, Wanted
 from transforms.functional.tables import embedded
-from transforms.functional.tables.parquet import BATCH_ROWS, distinct, unsupported_columns
+from transforms.functional.tables.batches import BATCH_ROWS, rows_of
+from transforms.functional.tables.parquet import distinct, unsupported_columns
 
 FILE_SIGNATURE = b"ARROW1"
 FEATHER_1_SIGNATURE = b"FEA1"
+
+_MAGIC_BYTES = 8
+_CONTINUATION = b"\xff" * 4
+_END_OF_STREAM = _CONTINUATION + bytes(4)
 
 _DAMAGE = (pa.ArrowException, EOFError, OSError, UnicodeDecodeError, MemoryError)
 """Memory: a damaged length asks for any amount of it."""
@@ -35,9 +40,9 @@ def look(stream: BinaryIO, file: TableFile) -> Head:
     """
     if stream.peek(4)[:4] == FEATHER_1_SIGNATURE:  # type: ignore[attr-defined]
         raise UsageError(f"{file.path}: is of Feather's version 1; write it anew as version 2")
-    with _opened(stream, file) as (reader, _):
-        schema = reader.schema
-        has_rows = any(batch.num_rows for batch in _batches(reader))
+    with _opened(stream, file) as table:
+        schema = table.reader.schema
+        has_rows = any(batch.num_rows for batch in _batches(table.reader))
     return Head(
         distinct(schema.names, file),
         has_rows,
@@ -47,26 +52,40 @@ def look(stream: BinaryIO, file: TableFile) -> Head:
 
 
 def read(stream: BinaryIO, part: TablePart, wanted: Wanted) -> Iterator[Row | Embedded | Reject]:
-    """Yields every row, in order; from where a file is damaged one reject."""
+    """Yields every row, in order; from where a file is damaged, that the others are lost."""
     line = 1
     try:
-        with _opened(stream, part.file) as (reader, whole):
-            for batch in _batches(reader):
+        with _opened(stream, part.file) as table:
+            for batch in _batches(table.reader):
                 batch.validate(full=True)
                 for start in range(0, batch.num_rows, BATCH_ROWS):
-                    for row in _rows(batch.slice(start, BATCH_ROWS), line, part, wanted, whole):
+                    some = batch.slice(start, BATCH_ROWS)
+                    for row in _rows(some, line, part, wanted, table.whole):
                         yield row
                         line += 1
+            _check_end(table)
     except _DAMAGE as error:
         detail = f"the table cannot be read on from here: {error}"
-        yield Reject.of_malformed_row(part.file.path, line, detail)
+        yield Reject.of_lost_rows(part.file.path, line, detail)
+
+
+class _Table(NamedTuple):
+    """An open table.
+
+    Attributes:
+        reader: of its batches.
+        source: what they are read from.
+        whole: the whole file as memory, if it lies on this machine.
+    """
+
+    reader: pa.RecordBatchReader | pa.RecordBatchFileReader
+    source: pa.NativeFile
+    whole: pa.Buffer | None
 
 
 @contextmanager
-def _opened(
-    stream: BinaryIO, file: TableFile
-) -> Iterator[tuple[pa.RecordBatchReader | pa.RecordBatchFileReader, pa.Buffer | None]]:
-    """Opens a table; yields its reader, and the whole file as memory if it lies on this machine."""
+def _opened(stream: BinaryIO, file: TableFile) -> Iterator[_Table]:
+    """Opens a table."""
     is_file = stream.peek(6)[:6] == FILE_SIGNATURE  # type: ignore[attr-defined]
     mapped = isinstance(getattr(stream, "raw", None), io.FileIO)
     source = pa.memory_map(file.path) if mapped else pa.PythonFile(stream, "r")
@@ -74,12 +93,50 @@ def _opened(
     with source:
         whole = source.read_buffer(source.size()) if mapped else None
         source.seek(0)
-        yield open_reader(source), whole
+        yield _Table(open_reader(source), source, whole)
+
+
+def _check_end(table: _Table) -> None:
+    """Sees that the batches that were read are all that the file has.
+
+    Arrow takes a stream that ends between two batches for a whole one, and believes a footer that
+    names fewer batches than there are. What precedes it is a stream, too.
+
+    Raises:
+        EOFError: if there may be more.
+    """
+    reader, source = table.reader, table.source
+    if not isinstance(reader, pa.RecordBatchFileReader):
+        end = source.tell()
+        source.seek(0)
+        modern = source.read(4) == _CONTINUATION
+        source.seek(max(0, end - len(_END_OF_STREAM)))
+        if modern and source.read(len(_END_OF_STREAM)) != _END_OF_STREAM:
+            raise EOFError("the stream ends without its end-of-stream marker")
+        source.seek(end)
+        if source.read(1):
+            raise EOFError(f"the file goes on after the end of its stream, at byte {end}")
+    elif table.whole is not None and _batches_before_footer(table.whole) > len(_numbers(reader)):
+        raise EOFError("the file holds more batches than its footer names")
+
+
+def _batches_before_footer(whole: pa.Buffer) -> int:
+    """Returns how many batches a file has up to its end-of-stream marker, or to what is damaged."""
+    count = 0
+    messages = pa.ipc.MessageReader.open_stream(pa.BufferReader(whole[_MAGIC_BYTES:]))
+    with suppress(*_DAMAGE):  # what the footer names is read, and its damage found, without this
+        for message in messages:
+            count += message.type == "record batch"
+    return count
+
+
+def _numbers(reader: pa.RecordBatchFileReader) -> range:
+    return range(reader.num_record_batches)
 
 
 def _batches(reader: pa.RecordBatchReader | pa.RecordBatchFileReader) -> Iterator[pa.RecordBatch]:
     if isinstance(reader, pa.RecordBatchFileReader):
-        return (reader.get_batch(i) for i in range(reader.num_record_batches))
+        return (reader.get_batch(i) for i in _numbers(reader))
     return iter(reader)
 
 
@@ -89,15 +146,15 @@ def _rows(
     path, names, image = part.file.path, batch.schema.names, wanted.image
     if image not in names or not embedded.is_embedded(batch.schema.field(image).type):
         kept = names if wanted.columns is None else [n for n in wanted.columns if n in names]
-        for number, values in enumerate(batch.select(kept).to_pylist(), start=line):
+        for number, values in enumerate(rows_of(batch.select(kept)), start=line):
             yield Row(values, path, number)
         return
     column = batch.column(names.index(image))
     pictures, paths = embedded.bytes_of(column), embedded.paths_of(column)
     kept = [n for n in names if n != image and (wanted.columns is None or n in wanted.columns)]
-    others = batch.select(kept).to_pylist() if kept else [{}] * batch.num_rows
-    for at, span in enumerate(embedded.spans_of(pictures)):
-        row = Row(wanted.of({**others[at], image: paths[at]}), path, line + at)
+    spans = embedded.spans_of(pictures)
+    for at, (span, others) in enumerate(zip(spans, rows_of(batch.select(kept)), strict=True)):
+        row = Row(wanted.of({**others, image: paths[at]}), path, line + at)
         place = _place(span, path, whole) if span is not None else None
         if span is None or place is not None:
             yield replace(row, image=place)

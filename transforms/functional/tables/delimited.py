@@ -1,7 +1,9 @@
 """CSV and TSV tables, as people really write them: one row at a time, from bytes.
 
 The text is decoded with surrogate escapes, so that bytes that are no UTF-8 spoil their own row and
-no other. Quotes are strict: a guess at what a stray quote meant would lose rows in silence.
+no other. Quotes are strict: a guess at what a stray quote meant would lose rows in silence. A
+malformed row within one line is one row: the next line begins another. One that spans lines has
+taken in others, and how many nobody knows: these rows are lost.
 """
 
 from __future__ import annotations
@@ -72,15 +74,6 @@ def refuse_binary(stream: BinaryIO, file: TableFile) -> None:
         )
 
 
-def read_header(stream: BinaryIO, delimiter: str) -> list[str]:
-    """Returns the column names of a table: the fields of its first row; [] if it has none.
-
-    Raises:
-        ValueError: if the first row is no row of text.
-    """
-    return _header(_reader(stream, delimiter)[0])
-
-
 def _header(reader: Any) -> list[str]:
     try:
         header: list[str] = next(reader, [])
@@ -96,6 +89,8 @@ def read_rows(
 ) -> Iterator[Row | Reject]:
     """Yields every row below the header, in order; one that cannot be read as its reject.
 
+    Where rows are lost whose number is not known, a reject of `lost_rows` says so.
+
     Args:
         stream: the table's bytes, not compressed.
         delimiter: what parts the fields.
@@ -106,7 +101,7 @@ def read_rows(
         reader, lines = _reader(stream, delimiter)
         header: list[str] = next(reader, [])
     except (csv.Error, *UNREADABLE) as error:
-        yield Reject.of_malformed_row(file, 1, f"the table cannot be read: {error}")
+        yield Reject.of_lost_rows(file, 1, f"the table cannot be read: {error}")
         return
     places = {name: i for i, name in reversed(list(enumerate(header)))}
     names = header if columns is None else columns
@@ -116,16 +111,17 @@ def read_rows(
         try:
             fields = next(reader, None)
         except csv.Error as error:
-            yield Reject.of_malformed_row(file, line, _explain(error))
+            yield _unread(error, file, line, lines.number)
             continue
         except UNREADABLE as error:
-            yield Reject.of_malformed_row(
-                file, line, f"the table cannot be read on from here: {error}"
-            )
+            detail = f"the table cannot be read on from here: {error}"
+            yield Reject.of_lost_rows(file, line, detail)
             return
         if fields is None:
             return
-        if fields:  # a blank line is no row
+        if lines.number > line and len(fields) != len(header):
+            yield _swallowed(f"{len(fields)} fields, not {len(header)}", file, line, lines.number)
+        elif fields:  # a blank line is no row
             yield _row(fields, header, wanted, file, line)
 
 
@@ -160,10 +156,22 @@ def _row(
     return Row(values, file, line, is_text=True)
 
 
-def _explain(error: csv.Error) -> str:
-    """Returns what the csv module says, with the remedy."""
+def _unread(error: csv.Error, file: str, line: int, last: int) -> Reject:
+    """Returns the reject of a row that the csv module cannot read, which spans some lines."""
     if "unexpected end" in str(error):
-        return "the quote that opens here is never closed: the rest of the table is lost in it"
+        detail = "the quote that opens here is never closed: the rest of the table is lost in it"
+        return Reject.of_lost_rows(file, line, f"{detail}; close it")
+    if last > line:
+        return _swallowed(str(error), file, line, last)
     if "longer than" in str(error) or "field larger" in str(error):
-        return str(error)
-    return f"{error}; write a quote within a field as two quotes"
+        return Reject.of_malformed_row(file, line, str(error))
+    return Reject.of_malformed_row(file, line, f"{error}; write a quote within a field as two")
+
+
+def _swallowed(what: str, file: str, line: int, last: int) -> Reject:
+    """Returns the reject of rows that are lost in a quoted field, up to some line at least."""
+    detail = (
+        f"a quote that opens here goes on to line {last} and leaves no row ({what}): the rows "
+        "between are lost in it; close it, and write a quote within a field as two"
+    )
+    return Reject.of_lost_rows(file, line, detail)

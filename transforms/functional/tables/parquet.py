@@ -19,13 +19,15 @@ from schemas.rejects import Reject
 from schemas.tables import Head, TableFile, TablePart, Wanted
 from transforms.functional.one_thread_parquet import open_parquet, read_batches
 from transforms.functional.tables import embedded
+from transforms.functional.tables.batches import BATCH_BYTES, BATCH_ROWS, joined_batches, rows_of
 
-BATCH_ROWS = 4096
-MAX_DAMAGED_ROWS = 1_000_000
-"""Of one row group; a footer may tell of more than there can ever be."""
+MAX_DAMAGED_ROWS = 10_000_000
+"""Of one row group, to be told one by one; a footer may tell of more than there can ever be."""
 
 _Read = TypeVar("_Read", bound="Row | Embedded")
-_BATCH_BYTES = 4 * 2**20
+_FEW_ROWS = 16
+"""How many rows Arrow decodes at once where a few bytes of a file may be large values of each: it
+repeats them in memory. That costs some µs a row more than thousands at once."""
 
 
 def look(stream: BinaryIO, file: TableFile) -> Head:
@@ -123,10 +125,10 @@ def read_row_group(
     kept = _present(parquet, columns)
 
     def rows(batch: pa.RecordBatch, line: int) -> Iterator[Row]:
-        for number, values in enumerate(batch.to_pylist(), start=line):
+        for number, values in enumerate(rows_of(batch), start=line):
             yield Row(values, file, number)
 
-    return _read_batches(parquet, group, first, file, kept, BATCH_ROWS, rows)
+    return _read_batches(parquet, group, first, file, kept, rows)
 
 
 def _read_pictures(
@@ -150,7 +152,7 @@ def _read_pictures(
             pictures = embedded.bytes_of(column) if wanted.pixels else None
             paths = embedded.paths_of(column)
             batch = batch.drop_columns([image])
-        for at, values in enumerate(batch.to_pylist()):
+        for at, values in enumerate(rows_of(batch)):
             values = wanted.of({**values, image: paths[at]})
             data = pictures[at].as_py() if pictures is not None else None
             if data is not None:
@@ -159,9 +161,8 @@ def _read_pictures(
                 place = None if wanted.pixels else Location(path, 0, mean)
                 yield Row(values, path, line + at, image=place)
 
-    batch_rows = max(1, min(BATCH_ROWS, _BATCH_BYTES // max(1, mean)))
-    size = batch_rows if wanted.pixels else BATCH_ROWS
-    return _read_batches(parquet, group, part.first, path, kept, size, rows)
+    most = max(1, BATCH_BYTES // max(1, mean)) if wanted.pixels else BATCH_ROWS
+    return _read_batches(parquet, group, part.first, path, kept, rows, most)
 
 
 def _read_batches(
@@ -170,14 +171,16 @@ def _read_batches(
     first: int,
     file: str,
     columns: list[str],
-    batch_rows: int,
     rows: Callable[[pa.RecordBatch, int], Iterator[_Read]],
+    most: int = BATCH_ROWS,
 ) -> Iterator[_Read | Reject]:
     """Yields what a function makes of each batch and the number of its first row."""
     end = first + parquet.metadata.row_group(group).num_rows
     line, damage = first, "it gives fewer rows than it should"
+    batch_rows = min(most, _rows_at_once(parquet.schema_arrow, columns))
     try:
-        for batch in read_batches(parquet, batch_rows, columns, [group]):
+        batches = read_batches(parquet, batch_rows, columns, [group])
+        for batch in joined_batches(batches):
             for row in rows(batch, line):
                 yield row
                 line += 1
@@ -187,13 +190,19 @@ def _read_batches(
     yield from _damaged_rows(line, end, file, detail)  # it can end without an error, too
 
 
+def _rows_at_once(schema: pa.Schema, columns: Sequence[str]) -> int:
+    """Returns how many rows to decode at once: many only of values whose size their type tells."""
+    types = [schema.field(column.partition(".")[0]).type for column in columns]
+    kinds = (pa.types.is_primitive, pa.types.is_null, pa.types.is_dictionary)
+    return BATCH_ROWS if all(any(kind(t) for kind in kinds) for t in types) else _FEW_ROWS
+
+
 def _damaged_rows(line: int, end: int, file: str, detail: str) -> Iterator[Reject]:
-    """Yields a reject a row, but of a footer that tells of rows beyond number just one for all."""
+    """Yields a reject a row, as many as the footer tells; beyond number, that they are lost."""
     if end - line > MAX_DAMAGED_ROWS:
-        detail = (
-            f"{detail}; its footer tells of {end - line:,} rows more, which are this one reject"
-        )
-        end = line + 1
+        told = f"its footer tells of {end - line:,} rows more, too many to be told one by one"
+        yield Reject.of_lost_rows(file, line, f"{detail}; {told}")
+        return
     for damaged in range(line, end):
         yield Reject.of_malformed_row(file, damaged, detail)
 

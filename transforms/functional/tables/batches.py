@@ -1,0 +1,77 @@
+"""Rows of Arrow's batches as plain values: some at a time, however large the values are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+BATCH_ROWS = 4096
+BATCH_BYTES = 4 * 2**20
+
+
+def rows_of(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
+    """Yields each row, column name to value; what is in memory at once is some MiB, or one row.
+
+    A dictionary's values are made once for all rows that name them: a few bytes of a file may name
+    a large one in each.
+    """
+    names = batch.schema.names
+    if not names:
+        yield from ({} for _ in range(batch.num_rows))
+        return
+    size = sum(map(_size, batch.columns))
+    step = max(1, min(BATCH_ROWS, batch.num_rows * BATCH_BYTES // max(1, size)))
+    for start in range(0, batch.num_rows, step):
+        columns = [_values(column) for column in batch.slice(start, step).columns]
+        for values in zip(*columns, strict=True):
+            yield dict(zip(names, values, strict=True))
+
+
+def joined_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yields the same rows in batches of some MiB or thousands of rows; a larger one as it is.
+
+    What was read before an error is yielded before it is raised.
+    """
+    waiting, rows, size = list[pa.RecordBatch](), 0, 0
+    try:
+        for batch in batches:
+            waiting.append(batch)
+            rows, size = rows + batch.num_rows, size + batch.get_total_buffer_size()
+            if rows >= BATCH_ROWS or size >= BATCH_BYTES:
+                yield from _joined(waiting)
+                waiting, rows, size = [], 0, 0
+    except Exception:  # whatever it is: the caller handles it, after the rows before it
+        yield from _joined(waiting)
+        raise
+    yield from _joined(waiting)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    if len(batches) < 2:
+        return batches
+    whole: list[pa.RecordBatch] = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return whole
+
+
+def _size(column: pa.Array) -> int:
+    """Returns how many bytes a column's values take, or more."""
+    type_ = column.type
+    if pa.types.is_dictionary(type_):
+        return int(column.indices.nbytes)
+    if pa.types.is_list(type_) or pa.types.is_large_list(type_):
+        items = column.flatten()
+        if pa.types.is_dictionary(items.type):  # any item may be the largest
+            return len(items) * int(items.dictionary.nbytes)
+    return int(column.nbytes)
+
+
+def _values(column: pa.Array) -> list[Any]:
+    if not pa.types.is_dictionary(column.type):
+        return list(column.to_pylist())
+    indices = column.indices.to_pylist()
+    used = sorted({index for index in indices if index is not None})
+    values = column.dictionary.take(pa.array(used, pa.int64())).to_pylist()
+    found = dict(zip(used, values, strict=True))
+    return [found.get(index) for index in indices]
