@@ -7,6 +7,7 @@ publishes.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -30,7 +31,7 @@ from transforms.shard_file import digests, local_copy
 
 _RECEIPTS = "receipts"
 _THREADS = 16
-_PACKAGES = ("recordmill", "Pillow", "pyarrow", "protobuf", "numpy")
+_PACKAGES = ("recordmill", "Pillow", "pyarrow", "protobuf", "numpy", "pycocotools")
 
 
 @dataclass(frozen=True)
@@ -155,4 +156,5 @@ class Staging:
 
 def versions() -> dict[str, str]:
     """Returns the versions of the packages that make the bytes of shards."""
-    return {package: metadata.version(package) for package in _PACKAGES}
+    packages = {package: metadata.version(package) for package in _PACKAGES}
+    return {**packages, "zlib": zlib.ZLIB_RUNTIME_VERSION}  # Python's own: --compression gzip
