@@ -35,12 +35,15 @@ def open_base(config: ConvertConfig) -> Base | None:
     _check_sequences(config, manifest)
     _check_groups(config, manifest)
     _check_classes(config, manifest)
+    seal = hashlib.sha256(read_file(layout.join(directory, layout.MANIFEST)) or b"").hexdigest()
     record = read_record(directory)
+    # It is not sealed: one that was left by another version of the dataset knows other shards.
+    is_its_own = record is not None and record.manifest_sha256 == seal
     base = Base(
         directory=directory,
-        seal=hashlib.sha256(read_file(layout.join(directory, layout.MANIFEST)) or b"").hexdigest(),
+        seal=seal,
         manifest=manifest,
-        fingerprints=record.fingerprints if record else {},
+        fingerprints=record.fingerprints if record and is_its_own else {},
     )
     finder(base)  # reads its keys: here, a damaged base is a message, and not an engine's failure
     return base

@@ -165,7 +165,8 @@ def _commit(
     document = manifest_of(info, config, digests, of_base, lines)
     manifest = document.model_dump_json(indent=2).encode() + b"\n"
     warnings = report(info, config, target, finished(context, info, None))
-    record = finished(context, info, None, warnings)
+    seal = hashlib.sha256(manifest).hexdigest()
+    record = finished(context, info, None, warnings).model_copy(update={"manifest_sha256": seal})
     # The manifest first: what a run has left that was killed from here on is known by it.
     _write(target.work, {layout.MANIFEST: manifest, **files, layout.RUN: record.to_json(), **last})
     target.tidy()

@@ -92,6 +92,7 @@ class RunRecord(BaseModel):
         shards: written, or taken from an earlier run.
         shards_reused: those taken from an earlier run that did not publish.
         shards_linked: those of the base, under another name.
+        manifest_sha256: of the manifest that was published with it; "" if none was.
         fingerprints: shard file to what decided its bytes, for those who take it as a base.
         group_leaks: which groups are in more than one split.
         records_per_second: over the whole run, start-up and verification included.
@@ -116,6 +117,7 @@ class RunRecord(BaseModel):
     shards: int
     shards_reused: int
     shards_linked: int = 0
+    manifest_sha256: str = ""
     fingerprints: dict[str, str] = {}
     group_leaks: GroupLeaks = GroupLeaks()
     records_per_second: float

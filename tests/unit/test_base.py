@@ -12,6 +12,7 @@ import pytest
 
 from pipelines.base import open_base
 from pipelines.published import seal_of
+from pipelines.run_record import RunContext, finished
 from schemas import layout
 from schemas.config import ConvertConfig
 from schemas.dataset_info import Books, DatasetInfo, ShardAudit
@@ -87,6 +88,20 @@ def test_an_index_that_is_not_as_published_ends_the_run_before_it_begins(
     with pytest.raises(UsageError, match="leave --base out") as caught:
         open_base(config(tmp_path, version="1.1.0", base=str(dataset)))
     assert str(damaged) in str(caught.value)
+
+
+def test_fingerprints_are_those_of_the_run_that_published_the_manifest(tmp_path: Path) -> None:
+    """A run.json of another version, say from a backup, does not tell what the shards are."""
+    dataset = published(tmp_path)
+    seal = hashlib.sha256((dataset / layout.MANIFEST).read_bytes()).hexdigest()
+    known = {"train-1": "fingerprint"}
+    for own, expected in ((seal, known), ("another", {}), ("", {})):
+        record = finished(RunContext("id", 0.0, "DirectRunner"), None, None)
+        update = {"fingerprints": known, "manifest_sha256": own}
+        (dataset / layout.RUN).write_bytes(record.model_copy(update=update).to_json())
+        base = open_base(config(tmp_path, version="1.1.0", base=str(dataset)))
+        assert base is not None
+        assert base.fingerprints == expected
 
 
 GROUPED = {"group_column": "patient", "splits": {"train": "0.5", "test": "0.5"}}

@@ -19,7 +19,7 @@ from schemas.presets import preset
 from schemas.receipt import ImageFault
 from schemas.records import Embedded, ImageRef, Row
 from schemas.rejects import Reason, RecordError
-from transforms import stamps
+from transforms import files, stamps
 from transforms.build_examples import fetch
 from transforms.fence import OPEN, Fence, _real_folder
 from transforms.functional.binding import Binding, bind
@@ -95,6 +95,34 @@ def test_a_file_that_is_replaced_within_one_tick_of_the_clock_is_seen(
 @pytest.mark.parametrize("reason", [Reason.OUTSIDE_ROOT, Reason.READ_ERROR, Reason.TIMEOUT])
 def test_a_reject_that_no_fingerprint_decides_is_not_final(reason: Reason) -> None:
     assert ImageFault(place=0, reason=reason, detail="").passing
+
+
+@pytest.mark.parametrize("changed", ["nothing", "mask", "image", "both"])
+def test_of_an_image_in_a_store_with_a_mask_here_each_has_the_tag_of_what_was_read(
+    changed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The mask may change while the run waits for the store, the object between two requests."""
+    tags, mask = {"now": "v1"}, tmp_path / "mask.png"
+    mask.write_bytes(b"mask")
+
+    def get(*_: object) -> tuple[bytes, str]:
+        if changed in ("mask", "both"):
+            mask.write_bytes(b"another mask")
+        return b"image", tags["now"]
+
+    monkeypatch.setattr(files.objects, "get_stamped", get)
+    monkeypatch.setattr(files.objects, "stamp", lambda _: tags["now"])
+    refs = [ref("s3://bucket/1.jpg", mask_uri=str(mask))]
+    first = take_stamps(refs, OPEN, remote=False)
+    seen = dict(first)
+    fetch(refs[0], seen)
+    again = take_stamps(refs, OPEN, remote=True)
+    assert (stamps_of(refs, first), stamps_of(refs, seen) is None) == (None, False)
+    assert (stamps_of(refs, seen) == stamps_of(refs, again)) is (changed in ("nothing", "image"))
+    if changed in ("image", "both"):
+        tags["now"] = "v2"
+        fetch(refs[0], again)
+        assert stamps_of(refs, again) is None  # nobody knows which of the two was read
 
 
 class World:
