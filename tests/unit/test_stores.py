@@ -18,7 +18,7 @@ from transforms.stores import beam, hdfs, objects, persistence
 from transforms.stores.azure import connection
 from transforms.stores.limits import TooLargeError, TooSlowError
 from transforms.stores.objects import ObjectPath, parse
-from transforms.stores.options import WebOptions, current_options, use_store_flags
+from transforms.stores.options import WebOptions, current_options, use_options, use_store_flags
 from transforms.stores.persistence import TransientError, is_transient_status, persist
 from transforms.stores.web import _seconds
 
@@ -170,6 +170,7 @@ def test_a_bucket_whose_client_takes_long_holds_up_no_other(
         return path.bucket
 
     monkeypatch.setattr(objects, "_make", make)
+    use_options(PipelineOptions([]))  # or each thread begins with options of its own
     stores = objects._Stores()
     slow, quick = (ObjectPath("s3", "", name, "k") for name in ("slow", "quick"))
     with ThreadPoolExecutor(2) as executor:
