@@ -12,7 +12,8 @@ from apache_beam.pvalue import AsDict, AsIter, PCollection
 
 from pipelines.base import open_base
 from pipelines.engines.engine_failure import in_short
-from pipelines.engines.runners import is_in_process, make_pipeline, runner_name
+from pipelines.engines.fast_start import fast_start
+from pipelines.engines.runners import is_in_process, make_pipeline, runner_name, runs_directly
 from pipelines.engines.submission import is_awaited, tell_job
 from pipelines.input_tables import InputTables, look_at_labels, look_at_tables, with_labels
 from pipelines.interrupt import Interrupt
@@ -265,9 +266,10 @@ def run(job: Conversion, options: PipelineOptions, interrupt: Interrupt) -> RunR
 
 
 def _run(job: Conversion, options: PipelineOptions) -> RunRecord:
-    pipeline = make_pipeline(options)
-    build(pipeline, job)
-    result = pipeline.run()
+    with fast_start() if runs_directly(options) else nullcontext():
+        pipeline = make_pipeline(options)
+        build(pipeline, job)
+        result = pipeline.run()
     tell_job(result, options)
     if not is_awaited(options):
         return submitted(job.context, layout.join(job.target.final, layout.RUN))

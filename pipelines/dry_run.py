@@ -16,6 +16,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.pvalue import AsDict, AsIter, AsSingleton
 
 from pipelines.convert import Conversion, can_part_keys, read_rows
+from pipelines.engines.fast_start import fast_start
 from pipelines.engines.runners import make_runner
 from schemas.config import ConvertConfig
 from schemas.errors import RejectBudgetExceeded, RunError, UsageError
@@ -48,9 +49,10 @@ def dry_run(job: Conversion) -> Forecast:
     run = uuid.uuid4().hex
     options = PipelineOptions([])
     try:
-        pipeline = beam.Pipeline(runner=make_runner(options), options=options)
-        _build(pipeline, job, run)
-        pipeline.run().wait_until_finish()
+        with fast_start():
+            pipeline = beam.Pipeline(runner=make_runner(options), options=options)
+            _build(pipeline, job, run)
+            pipeline.run().wait_until_finish()
     except RunError:
         raise
     except Exception as error:  # an engine raises what it likes

@@ -59,6 +59,11 @@ def is_in_process(options: PipelineOptions) -> bool:
     return environment == "LOOPBACK"
 
 
+def runs_directly(options: PipelineOptions) -> bool:
+    """Returns whether Beam's own runner does everything in this process."""
+    return runner_name(options) in _IN_PROCESS and is_in_process(options)
+
+
 def make_runner(options: PipelineOptions) -> PipelineRunner:
     """Returns the runner itself."""
     if runner_name(options) not in _IN_PROCESS:
