@@ -1,19 +1,30 @@
-"""Audits shards here or in the process apart, and what that process does."""
+"""Audits shards, and decodes images, here or in the process apart, and what that process does."""
 
 from __future__ import annotations
 
 import gc
 import os
 import threading
+from collections.abc import Callable
 from multiprocessing.connection import Connection
+from typing import Any
 
 from schemas.config import Verify
 from schemas.dataset_info import ShardAudit
+from schemas.features import ImageFact, Schema
 from schemas.plan import ResolvedSchema
+from schemas.records import StoredImage
+from schemas.rejects import Reason, RecordError
 from transforms.audit import audit_shard
 from transforms.auditor import begun
+from transforms.locate import first_line
 from transforms.shard_file import ShardFiles
-from transforms.tensorflow_reader import tensorflow, tensorflow_in_threads
+from transforms.tensorflow_reader import (
+    BadImageError,
+    check_image,
+    tensorflow,
+    tensorflow_in_threads,
+)
 
 
 def prepare() -> None:
@@ -30,6 +41,56 @@ def audit(shard: ShardFiles, resolved: ResolvedSchema, verify: Verify) -> ShardA
     """
     auditor = begun()
     return (auditor.audit if auditor else audit_shard)(shard, resolved, verify)
+
+
+def check_decodes(image: StoredImage, mask: bytes | None, schema: Schema) -> None:
+    """Has TensorFlow decode an image, and its mask, before they are written.
+
+    Args:
+        image: as the record is to hold it.
+        mask: likewise, if it has one.
+        schema: says how masks are stored, and whether images are encoded at all.
+
+    Raises:
+        RecordError: corrupt, if TensorFlow does not decode it, or not to the size and channels that
+            the record states.
+        RunError: if the process apart has died.
+    """
+    if schema.encoded_image is None:
+        return
+    stated = {
+        ImageFact.HEIGHT: image.height,
+        ImageFact.WIDTH: image.width,
+        ImageFact.CHANNELS: image.channels,
+    }
+    auditor = begun()
+    find = auditor.decode_fault if auditor else decode_fault
+    if fault := find(image.data, stated, mask, schema.masks.bit_depth):
+        raise RecordError(Reason.CORRUPT, f"TensorFlow cannot decode it: {fault}")
+
+
+def decode_fault(
+    image: bytes, stated: dict[ImageFact, int], mask: bytes | None, bit_depth: int
+) -> str | None:
+    """Returns why TensorFlow does not decode an image to what its record states; None if it does.
+
+    Args:
+        image: the encoded bytes.
+        stated: the size and channels that they are to have.
+        mask: the encoded mask, if there is one.
+        bit_depth: of a mask's ids.
+    """
+    tf = tensorflow_in_threads()
+    try:
+        check_image(
+            tf.constant(image), stated, None if mask is None else tf.constant(mask), bit_depth
+        )
+    except (tf.errors.OpError, BadImageError) as error:
+        return first_line(error)
+    return None
+
+
+_SERVICES: dict[str, Callable[..., Any]] = {"audit": audit_shard, "decode_fault": decode_fault}
 
 
 def serve(descriptors: list[int]) -> None:
@@ -56,11 +117,11 @@ def _end_with_parent() -> None:
 def _answer(connection: Connection) -> None:
     while True:
         try:
-            asked = connection.recv()
+            service, arguments = connection.recv()
         except (EOFError, OSError):  # the other end is closed, or was while it had more to say
             return
         try:
-            answer: ShardAudit | Exception = audit_shard(*asked)
+            answer = _SERVICES[service](*arguments)
         except OSError as error:
             answer = error
         except Exception as error:  # noqa: BLE001 - it is raised where it was asked; may not pickle

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from schemas.errors import RunError
 from transforms.cores import num_cores
@@ -86,21 +86,34 @@ class Auditor:
         Raises:
             RunError: if it has died.
         """
+        what = f"{shard.file}: the process that re-reads it with TensorFlow"
+        found: ShardAudit = self._answer(what, "audit", shard, resolved, verify)
+        return found
+
+    def decode_fault(self, *arguments: Any) -> str | None:
+        """Returns what `audit_apart.decode_fault` does; the arguments are its own.
+
+        Raises:
+            RunError: if the process has died.
+        """
+        what = "the process that decodes images with TensorFlow"
+        fault: str | None = self._answer(what, "decode_fault", *arguments)
+        return fault
+
+    def _answer(self, what: str, service: str, *arguments: Any) -> Any:
         connection = self._free.get()
         try:
-            connection.send((shard, resolved, verify))
+            connection.send((service, arguments))
             answer = connection.recv()
         except (EOFError, OSError) as error:
             self._process.kill()  # else a thread that died alone would be waited for
             code = self._process.wait()
-            what = "the process that re-reads it with TensorFlow has died"
-            raise RunError(f"{shard.file}: {what}: {_told(code)}") from error
+            raise RunError(f"{what} has died: {_told(code)}") from error
         finally:
             self._free.put(connection)
         if isinstance(answer, Exception):
             raise answer
-        found: ShardAudit = answer
-        return found
+        return answer
 
     def end(self) -> None:
         """Ends it, whatever it does."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -19,7 +19,7 @@ from schemas.features import Schema
 from schemas.image_settings import ImageSettings
 from schemas.plan import Plan
 from schemas.records import BuiltFrame, ImageRef, SerializedExample, StoredImage
-from schemas.rejects import RecordError, Reject
+from schemas.rejects import Reason, RecordError, Reject
 from transforms.cores import num_cores
 from transforms.fence import OPEN, Fence
 from transforms.files import Stamps, is_local, read_bytes
@@ -60,6 +60,9 @@ class Files(NamedTuple):
 
 Built: TypeAlias = "SerializedExample | BuiltFrame | Reject"
 """What becomes of a reference: an example, the frame of a sequence, or a reject."""
+
+Check: TypeAlias = Callable[[StoredImage, "bytes | None", Schema], None]
+"""Raises a RecordError for an image, and its mask, that are not to be stored."""
 
 Source: TypeAlias = tuple[ImageRef, Files | None]
 """A reference with its files; None where they have yet to be read."""
@@ -118,6 +121,7 @@ def build_all(
     pools: Pools,
     seen: Stamps | None = None,
     fence: Fence = OPEN,
+    check: Check | None = None,
 ) -> Iterator[Built]:
     """Yields the example, frame or reject of each reference, in order, worked ahead on by threads.
 
@@ -128,6 +132,7 @@ def build_all(
         pools: the threads.
         seen: is told the stamps of the objects that were read.
         fence: keeps them from reading what is outside of it.
+        check: is called with every image that is to be stored, and may reject it.
     """
     if not plan.resolved.schema.has_image:  # nothing to wait for
         return (build_one(ref, plan, decode) for ref in refs)
@@ -138,7 +143,8 @@ def build_all(
         sources = fetch_all(refs, pools.waiting, seen, fence)
     tasks = in_groups(sources, _TASK_REFS)
     window = num_cores() + _TASKS_AHEAD
-    built = map_ahead(lambda task: build_each(task, plan, decode), tasks, pools.working, window)
+    build = partial(build_each, plan=plan, decode=decode, check=check)
+    built = map_ahead(build, tasks, pools.working, window)
     return chain.from_iterable(built)
 
 
@@ -181,21 +187,34 @@ def _bytes_of(source: Source) -> int:
     return sum(len(data) for data in source[1] or () if isinstance(data, bytes))
 
 
-def build_each(sources: Iterable[Source], plan: Plan, decode: Decode) -> list[Built]:
+def build_each(
+    sources: Iterable[Source], plan: Plan, decode: Decode, check: Check | None = None
+) -> list[Built]:
     """Returns the example, frame or reject of each reference."""
-    return [build_one(ref, plan, decode, files) for ref, files in sources]
+    return [build_one(ref, plan, decode, files, check) for ref, files in sources]
 
 
-def build_one(ref: ImageRef, plan: Plan, decode: Decode, files: Files | None = None) -> Built:
+def build_one(
+    ref: ImageRef,
+    plan: Plan,
+    decode: Decode,
+    files: Files | None = None,
+    check: Check | None = None,
+) -> Built:
     """Returns the example or frame of a reference, or its reject."""
     schema = plan.resolved.schema
     try:
         image = read_image(ref, files, schema.image, decode) if schema.has_image else None
         mask = read_mask(ref, files, image, schema) if image and schema.mask_feature else None
+        if image and check:
+            check(image, mask, schema)
         build = build_example if schema.sequence is None else build_frame
         return build(schema, ref, image, mask)
     except RecordError as error:
         return Reject(ref.key, ref.shown_uri, ref.source, error.reason, error.detail)
+    except MemoryError:
+        reason, detail = Reason.TOO_MANY_PIXELS, "there is not the memory for it"
+        return Reject(ref.key, ref.shown_uri, ref.source, reason, detail)
 
 
 def read_image(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import replace
 
 import pyarrow as pa
@@ -25,6 +26,10 @@ from transforms.tensorflow_reader import (
 
 _DAMAGED_INDEX = (pa.ArrowException, ValueError, LookupError)
 """What reading an index raises that is no Parquet, lacks a column or a row, or holds no text."""
+
+
+_WHERE = re.compile(r"^\{\{[^}]*\}\} ?| ?\[Op:\w+\](?: name:.*)?$")
+"""What TensorFlow adds to a message about its own graph: no user of ours has ever drawn it."""
 
 
 def locate_fault(path: str, file: str, resolved: ResolvedSchema, decode: bool) -> Problem | None:
@@ -92,7 +97,8 @@ def with_key(problem: Problem, shard: ShardFiles) -> Problem:
 
 def first_line(error: Exception) -> str:
     """Returns the first line of what an error says."""
-    return str(getattr(error, "message", error)).strip().partition("\n")[0]
+    line = str(getattr(error, "message", error)).strip().partition("\n")[0]
+    return _WHERE.sub("", line)
 
 
 def _fits(frame: Frame, entry: dict[str, object], resolved: ResolvedSchema) -> bool:

@@ -223,21 +223,38 @@ def decode_images(parsed: dict[str, Any], resolved: ResolvedSchema) -> None:
     name = resolved.schema.encoded_image
     if name is None:
         return
-    tf = tensorflow()
     masks = parsed.get(resolved.schema.mask_feature or "")
     facts = {f.image_fact: key for key, f in resolved.schema.features.items() if f.image_fact}
     stated = [(fact, parsed[facts[fact]].numpy()) for fact in _SHAPE if fact in facts]
     for i, data in enumerate(parsed[name]):
-        tf.io.decode_jpeg(data, channels=3)  # which many readers call, also for PNG
-        found = dict(
-            zip(_SHAPE, tf.io.decode_image(data, expand_animations=False).shape, strict=True)
-        )
-        for fact, values in stated:
-            if values[i] != found[fact]:
-                what = f"{fact.value} of {found[fact]}, recorded {values[i]}"
-                raise BadImageError(f"the image decodes to a {what}")
-        if masks is not None:
-            _decode_mask(masks[i], found, resolved.schema.masks.bit_depth)
+        mask = None if masks is None else masks[i]
+        sizes = {fact: int(values[i]) for fact, values in stated}
+        check_image(data, sizes, mask, resolved.schema.masks.bit_depth)
+
+
+def check_image(data: Any, stated: dict[ImageFact, int], mask: Any, bit_depth: int) -> None:
+    """Decodes an image, and its mask, as readers do.
+
+    Args:
+        data: a tensor of the encoded bytes.
+        stated: what its record says of its shape.
+        mask: a tensor of the encoded mask; None if there is none.
+        bit_depth: of a mask's ids.
+
+    Raises:
+        tf.errors.OpError: if TensorFlow cannot.
+        BadImageError: if it has another shape than the record says.
+    """
+    tf = tensorflow()
+    tf.io.decode_jpeg(data, channels=3)  # which many readers call, also for PNG
+    decoded = tf.io.decode_image(data, expand_animations=False)
+    found = dict(zip(_SHAPE, decoded.shape, strict=True))
+    for fact, value in stated.items():
+        if value != found[fact]:
+            what = f"{fact.value} of {found[fact]}, recorded {value}"
+            raise BadImageError(f"the image decodes to a {what}")
+    if mask is not None:
+        _decode_mask(mask, found, bit_depth)
 
 
 def _decode_mask(data: Any, image: dict[ImageFact, int], bit_depth: int) -> None:

@@ -21,13 +21,14 @@ from apache_beam.utils.shared import Shared
 
 from schemas import layout
 from schemas.base import Base
-from schemas.config import ConvertConfig, Decode
+from schemas.config import ConvertConfig
 from schemas.dataset_info import ShardInfo
 from schemas.plan import Plan
 from schemas.receipt import ImageFault, Receipt
 from schemas.records import ImageRef, SerializedExample
 from schemas.rejects import Reject
 from schemas.timeline import Timeline
+from transforms.audit_apart import check_decodes
 from transforms.base_shards import link_shard
 from transforms.build_examples import Pools, build_all
 from transforms.fence import Fence
@@ -95,10 +96,16 @@ class WriteShards(beam.io.WriteToTFRecord):
 
 
 def build_records(
-    refs: Sequence[ImageRef], plan: Plan, decode: Decode, pools: Pools, seen: Stamps, fence: Fence
+    refs: Sequence[ImageRef],
+    plan: Plan,
+    config: ConvertConfig,
+    pools: Pools,
+    seen: Stamps,
+    fence: Fence,
 ) -> Iterator[SerializedExample | Reject]:
     """Yields a shard's records and rejects, worked ahead on; of sequences, one is in memory."""
-    built: Iterator[Any] = build_all(refs, plan, decode, pools, seen, fence)
+    check = check_decodes if config.verify == "decode" else None
+    built: Iterator[Any] = build_all(refs, plan, config.decode, pools, seen, fence, check)
     schema = plan.resolved.schema
     return built if schema.sequence is None else assemble(built, refs, schema)
 
@@ -191,7 +198,7 @@ class _WriteShard(beam.DoFn):
             plan: settles the schema.
         """
         writer = ShardWriter(self._sinks, self._staging, plan, *shard)
-        built = build_records(refs, plan, self._config.decode, self._pools, seen, self._fence)
+        built = build_records(refs, plan, self._config, self._pools, seen, self._fence)
         for reject in writer.write(built):
             yield rejected(reject)
         written = writer.close()

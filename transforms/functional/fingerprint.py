@@ -37,6 +37,10 @@ def settings_fingerprint(
         "compression": config.compression,
         "decode": config.decode,
     }
+    if (
+        config.verify == "decode"
+    ):  # a run without it may have stored what TensorFlow does not decode
+        document["verify"] = config.verify
     if config.fence is not None:  # a run without it may have read what lies outside
         document["fence"] = config.fence
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()

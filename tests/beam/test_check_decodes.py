@@ -1,0 +1,102 @@
+"""`--verify decode`: what TensorFlow cannot decode is a reject before its shard is written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from schemas.config import ConvertConfig
+from schemas.features import ImageFact, Schema
+from schemas.image_settings import ImageSettings
+from schemas.records import SerializedExample, StoredImage
+from schemas.rejects import Reason, Reject
+from tests.beam.direct import RESOLVED, SCHEMA, config, plan, ref
+from tests.images import jpeg, png, png_chunk, png_header
+from transforms.audit_apart import check_decodes, decode_fault
+from transforms.auditor import Auditor
+from transforms.build_examples import Pools, build_one
+from transforms.fence import OPEN
+from transforms.functional.fingerprint import settings_fingerprint
+from transforms.functional.images import transcode
+from transforms.write_shards import build_records
+
+DAMAGED = png_header(16, 12) + png_chunk(b"IDAT", b"no zlib") + png_chunk(b"IEND", b"")
+"""Its header is whole: `--decode header` stores it as it is."""
+
+STATED = {ImageFact.HEIGHT: 12, ImageFact.WIDTH: 16, ImageFact.CHANNELS: 3}
+
+
+@pytest.fixture(params=["here", "in the process apart"])
+def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Where TensorFlow decodes."""
+    if request.param == "here":
+        yield request.param
+        return
+    started = Auditor(1)
+    monkeypatch.setattr("transforms.audit_apart.begun", lambda: started)
+    yield request.param
+    started.end()
+
+
+def built(folder: Path, settings: ConvertConfig) -> list[Any]:
+    """Returns what becomes of a good image and a damaged one."""
+    for name, data in (("good.png", png()), ("bad.png", DAMAGED)):
+        (folder / name).write_bytes(data)
+    refs = [ref("good.png", 2, folder), ref("bad.png", 3, folder)]
+    return list(build_records(refs, plan(train=1), settings, Pools(), {}, OPEN))
+
+
+def test_what_tensorflow_cannot_decode_is_a_reject(tmp_path: Path, place: str) -> None:
+    good, bad = built(tmp_path, config(decode="header", verify="decode"))
+    assert isinstance(good, SerializedExample)
+    assert isinstance(bad, Reject)
+    assert (bad.key, bad.reason) == ("bad.png", Reason.CORRUPT)
+    why = f"Invalid PNG data, size {len(DAMAGED)}"
+    assert bad.detail == f"TensorFlow cannot decode it: {why}"
+
+
+def test_nobody_asks_tensorflow_unless_told_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("transforms.write_shards.check_decodes", None)
+    found = built(tmp_path, config(decode="header"))
+    assert [type(each) for each in found] == [SerializedExample] * 2
+
+
+@pytest.mark.parametrize("fact", STATED)
+def test_the_record_has_to_state_what_tensorflow_finds(fact: ImageFact) -> None:
+    assert decode_fault(png(), STATED, None, 8) is None
+    assert decode_fault(jpeg(), STATED, None, 8) is None
+    assert fact.value in str(decode_fault(png(), {**STATED, fact: 4}, None, 8))
+
+
+def test_masks_are_decoded_too() -> None:
+    assert decode_fault(png(), STATED, png(mode="L"), 8) is None
+    assert "mask" in str(decode_fault(png(), STATED, png(8, 8, mode="L"), 8))
+    assert decode_fault(png(), STATED, b"no mask", 8)
+
+
+def test_raw_pixels_are_nothing_to_decode() -> None:
+    raw = SCHEMA.model_copy(update={"image": ImageSettings(format="raw")})
+    check_decodes(transcode(png(), raw.image), None, raw)
+
+
+def test_shards_that_were_not_checked_are_not_taken_for_those_that_were() -> None:
+    checked, unchecked = config(verify="decode"), config()
+    assert settings_fingerprint(checked, RESOLVED, {}) != settings_fingerprint(
+        unchecked, RESOLVED, {}
+    )
+
+
+def test_memory_that_is_not_there_is_a_reject(tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_bytes(png())
+
+    def check(_image: StoredImage, _mask: bytes | None, _schema: Schema) -> None:
+        raise MemoryError
+
+    found = build_one(ref("a.png", 2, tmp_path), plan(train=1), "full", check=check)
+    assert isinstance(found, Reject)
+    assert found.reason is Reason.TOO_MANY_PIXELS
