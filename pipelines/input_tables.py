@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import zlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -112,7 +113,7 @@ def look_at_labels(config: ConvertConfig) -> InputTables | None:
 
 def _look_at_all(flag: str, patterns: Sequence[str], input_format: str) -> InputTables:
     paths = [path for pattern in patterns for path in _expand(flag, pattern)]
-    if repeated := {path for path in paths if paths.count(path) > 1}:
+    if repeated := [path for path, count in Counter(paths).items() if count > 1]:
         raise UsageError(f"{flag} names {min(repeated)} twice; each row would be read twice")
     with ThreadPoolExecutor(_THREADS) as executor:
         looked = list(executor.map(lambda path: _look_at(flag, path, input_format), paths))

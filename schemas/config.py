@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections import Counter
 from decimal import Decimal
 from typing import Annotated, Literal
 
@@ -95,8 +96,8 @@ class ConvertConfig(BaseModel):
 
     @model_validator(mode="after")
     def _check_classes(self) -> ConvertConfig:
-        classes = self.classes or ()
-        if repeated := {name for name in classes if classes.count(name) > 1}:
+        counts = Counter(self.classes or ())
+        if repeated := [name for name, count in counts.items() if count > 1]:
             raise ValueError(f"--classes names {min(repeated)!r} twice; each name is one class")
         return self
 

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from schemas.features import Schema
+
+_NUMERAL = re.compile(r"0|-?[1-9]\d*", re.ASCII)
+
+
+class ClassIds(dict[str, int]):
+    """Class name to id."""
+
+    @cached_property
+    def has_numerals(self) -> bool:
+        """Whether a class name looks like an integer: where one does, an integer is a name."""
+        return any(_NUMERAL.fullmatch(name) and len(name) <= 20 for name in self)
 
 
 @dataclass(frozen=True)
@@ -22,10 +34,10 @@ class ResolvedSchema:
     classes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @cached_property
-    def class_ids(self) -> dict[str, dict[str, int]]:
+    def class_ids(self) -> dict[str, ClassIds]:
         """Feature to class name to id."""
         return {
-            feature: {name: i for i, name in enumerate(names)}
+            feature: ClassIds((name, i) for i, name in enumerate(names))
             for feature, names in self.classes.items()
             if names
         }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
@@ -18,6 +19,10 @@ HIDDEN = "hidden files and folders"
 LOOPS = "links to a folder that they are in"
 SPECIAL = "FIFOs, sockets and devices"
 
+MAX_PATHS = 64
+"""How many paths, through links, a folder is read by."""
+
+_TOO_MANY_PATHS = f"links make over {MAX_PATHS} paths to this folder: remove some of them"
 _UPWARDS = re.compile(r"/[^/]+/\.\./")
 _Folder = tuple[int, int]
 """A device, and a folder's number on it."""
@@ -52,8 +57,13 @@ class FileTree:
 
 
 def _walk_here(root: str) -> Iterator[str | Unlisted | Aside]:
-    """Yields what is below a folder; links are followed, but never in a circle."""
+    """Yields what is below a folder; links are followed, but never in a circle.
+
+    A folder that several links lead to is read for each of them, up to a limit: 16 levels of two
+    links each would make 65,536 paths of one file.
+    """
     waiting: list[tuple[str, tuple[_Folder, ...]]] = [("", ())]
+    paths = Counter[_Folder]()
     while waiting:
         folder, above = waiting.pop()
         path = join(root, folder) if folder else root
@@ -63,6 +73,11 @@ def _walk_here(root: str) -> Iterator[str | Unlisted | Aside]:
             if here in above:
                 yield Aside(LOOPS)
                 continue
+            paths[here] += 1
+            if paths[here] > MAX_PATHS:
+                yield Unlisted(readable(folder), _TOO_MANY_PATHS)
+                continue
+            below: list[str] = []
             with os.scandir(path) as entries:
                 for entry in entries:
                     name = f"{folder}/{entry.name}" if folder else entry.name
@@ -70,7 +85,9 @@ def _walk_here(root: str) -> Iterator[str | Unlisted | Aside]:
                     if found is not None:
                         yield found
                     else:
-                        waiting.append((name, (*above, here)))
+                        below.append(name)
+            # Sorted, so that every run reads the same paths of a folder that has too many.
+            waiting.extend((name, (*above, here)) for name in sorted(below, reverse=True))
         except OSError as error:
             why = f"the folder cannot be listed: {error.strerror or error}"
             yield Unlisted(readable(folder), why)

@@ -89,6 +89,33 @@ def test_links_are_followed_but_not_in_circles(tmp_path: Path) -> None:
     assert [f for f in found if isinstance(f, Aside)] == [Aside(LOOPS), Aside(LOOPS)]
 
 
+def test_links_that_double_at_every_level_make_no_more_paths_than_there_may_be(
+    tmp_path: Path,
+) -> None:
+    put(tmp_path / "0", "x.jpg")
+    for level in range(1, 17):
+        (tmp_path / f"{level}").mkdir()
+        for name in "ab":
+            (tmp_path / f"{level}" / name).symlink_to(tmp_path / f"{level - 1}")
+    found = list(FileTree(str(tmp_path / "16")).walk())
+    paths = [name for name in found if isinstance(name, str)]
+    others = [name for name in found if isinstance(name, Unlisted)]
+    assert (len(paths), len(set(paths)), min(paths)) == (64, 64, "a/" * 16 + "x.jpg")
+    assert len(paths) + len(others) < 64 * 17
+    assert {other.why for other in others} == {
+        "links make over 64 paths to this folder: remove some of them"
+    }
+    assert list(FileTree(str(tmp_path / "16")).walk()) == found
+
+
+def test_a_folder_that_several_links_lead_to_is_read_for_each(tmp_path: Path) -> None:
+    put(tmp_path / "all", "1.jpg")
+    for fold in range(64):
+        (tmp_path / f"root/{fold}").mkdir(parents=True)
+        (tmp_path / f"root/{fold}/cat").symlink_to(tmp_path / "all")
+    assert walked(tmp_path / "root") == sorted(f"{fold}/cat/1.jpg" for fold in range(64))
+
+
 def test_hidden_ones_are_counted_and_not_entered(tmp_path: Path) -> None:
     put(tmp_path, ".git/1.jpg", ".2.jpg", "a/.DS_Store", "__MACOSX/3.jpg", "a/4.jpg")
     found = list(FileTree(str(tmp_path)).walk())

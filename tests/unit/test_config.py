@@ -329,3 +329,10 @@ def test_a_budget_is_written_as_it_is_read(amount):
 def test_an_index_into_a_gzip_stream_is_refused():
     with pytest.raises(ValidationError, match="nobody can seek in a gzip stream"):
         config(index=True, compression="gzip")
+
+
+def test_a_hundred_thousand_classes_are_checked_in_one_pass():
+    names = tuple(f"class {i}" for i in range(100_000))
+    assert config(classes=names).classes == names
+    with pytest.raises(ValidationError, match="'class 7' twice"):
+        config(classes=(*names, "class 7"))

@@ -6,8 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from schemas.plan import ClassIds
 from schemas.rejects import Reason, RecordError
-from transforms.functional.labels import class_id, is_class_name, label_text, sorted_names
+from transforms.functional.labels import (
+    all_names,
+    class_id,
+    is_class_name,
+    label_text,
+    sorted_names,
+)
 
 TEXT, TYPED = True, False
 PETS = {"cat": 0, "dog": 1, "owl": 2}
@@ -66,7 +73,7 @@ def outcome(function, *arguments):
     ],
 )
 def test_class_id(value, is_text, ids, expected):
-    assert outcome(class_id, value, is_text, ids) == expected
+    assert outcome(class_id, value, is_text, ids and ClassIds(ids)) == expected
 
 
 @pytest.mark.parametrize(
@@ -119,7 +126,7 @@ def test_every_class_name_comes_back_from_a_labels_file_as_tfds_reads_it(labels)
 @given(st.lists(st.one_of(st.text(max_size=3), st.integers(-30, 30)), min_size=1))
 def test_every_found_label_that_can_be_one_belongs_to_its_own_class(labels):
     names = sorted_names(labels)
-    ids = {name: i for i, name in enumerate(names)} or None
+    ids = ClassIds((name, i) for i, name in enumerate(names)) or None
     for label in labels:
         if names and is_class_name(str(label)):
             assert names[class_id(label, TYPED, ids)] == str(label)
@@ -145,3 +152,21 @@ def test_every_found_label_that_can_be_one_belongs_to_its_own_class(labels):
 )
 def test_is_class_name(text, expected):
     assert is_class_name(text) is expected
+
+
+def test_class_names_are_looked_through_once_not_for_every_label():
+    class Counted(ClassIds):
+        looks = 0
+
+        def __iter__(self):
+            Counted.looks += 1
+            return super().__iter__()
+
+    ids = Counted((f"class {i}", i) for i in range(100))
+    assert [class_id(i, TYPED, ids) for i in range(100)] == list(range(100))
+    assert Counted.looks == 1
+
+
+def test_a_hundred_thousand_names_are_added_to_as_many():
+    names = [f"class {i:06}" for i in range(200_000)]
+    assert all_names(names[50_000:], names[:100_000]) == tuple(names)  # hours, if each is sought

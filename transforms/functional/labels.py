@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from schemas.errors import UsageError
+from schemas.plan import ClassIds
 from schemas.rejects import Reason, RecordError
-from transforms.functional.values import has_surrogates, looks_integer, to_bytes, to_int64
+from transforms.functional.values import has_surrogates, looks_integer, shown, to_bytes, to_int64
 
 BACKGROUND = "background"
 """The name of id 0, where labels are offset to leave it free."""
 
 
-def class_id(value: Any, is_text: bool, ids: Mapping[str, int] | None, offset: int = 0) -> int:
+def class_id(value: Any, is_text: bool, ids: ClassIds | None, offset: int = 0) -> int:
     """Returns the id of a label.
 
     Args:
@@ -30,14 +31,14 @@ def class_id(value: Any, is_text: bool, ids: Mapping[str, int] | None, offset: i
     name = str(int(value)) if isinstance(value, int) else value
     if isinstance(name, str) and name in ids:
         return ids[name]
-    if looks_integer(value, is_text) and _ids_are_plain(ids):
+    if looks_integer(value, is_text) and not ids.has_numerals:
         return _known_id(int(value), len(ids) - offset) + offset
     if not isinstance(value, str | int):
-        raise RecordError(Reason.WRONG_TYPE, f"expected a class name or id, got {value!r}")
+        raise RecordError(Reason.WRONG_TYPE, f"expected a class name or id, got {shown(value)}")
     if isinstance(value, str) and not is_class_name(value):
-        detail = f"{value!r} is no class name: white space around it, or several lines"
+        detail = f"{shown(value)} is no class name: white space around it, or several lines"
         raise RecordError(Reason.UNKNOWN_LABEL, detail)
-    raise RecordError(Reason.UNKNOWN_LABEL, f"{value!r} is none of the {len(ids)} classes")
+    raise RecordError(Reason.UNKNOWN_LABEL, f"{shown(value)} is none of the {len(ids)} classes")
 
 
 def label_text(value: Any, is_text: bool) -> bytes:
@@ -95,7 +96,7 @@ def all_names(labels: Iterable[str | int], known: Sequence[str] | None) -> tuple
             f"--base: its labels are integers, and {names[0]!r} is a name; "
             "begin a dataset of its own, or name the classes by their numbers"
         )
-    return (*known, *(name for name in names if name not in set(known)))
+    return tuple(dict.fromkeys((*known, *names)))
 
 
 def is_class_name(text: str) -> bool:
@@ -114,8 +115,3 @@ def _known_id(number: int, count: int) -> int:
     if not 0 <= number < count:
         raise RecordError(Reason.UNKNOWN_LABEL, f"id {number} is not within 0 to {count - 1}")
     return number
-
-
-def _ids_are_plain(ids: Mapping[str, int]) -> bool:
-    """Returns whether a number can only be an id: where a name looks like one, names win."""
-    return not any(looks_integer(name, True) for name in ids)

@@ -19,7 +19,7 @@ from schemas.rejects import Reject
 from schemas.tables import Head, TableFile, TablePart, Wanted
 from transforms.functional.tables import embedded
 from transforms.functional.tables.batches import BATCH_ROWS, rows_of
-from transforms.functional.tables.parquet import distinct, unsupported_columns
+from transforms.functional.tables.parquet import distinct, present, unsupported_columns
 
 FILE_SIGNATURE = b"ARROW1"
 FEATHER_1_SIGNATURE = b"FEA1"
@@ -145,13 +145,13 @@ def _rows(
 ) -> Iterator[Row | Embedded]:
     path, names, image = part.file.path, batch.schema.names, wanted.image
     if image not in names or not embedded.is_embedded(batch.schema.field(image).type):
-        kept = names if wanted.columns is None else [n for n in wanted.columns if n in names]
+        kept = present(names, wanted.columns)
         for number, values in enumerate(rows_of(batch.select(kept)), start=line):
             yield Row(values, path, number)
         return
     column = batch.column(names.index(image))
     pictures, paths = embedded.bytes_of(column), embedded.paths_of(column)
-    kept = [n for n in names if n != image and (wanted.columns is None or n in wanted.columns)]
+    kept = [name for name in present(names, wanted.columns) if name != image]
     spans = embedded.spans_of(pictures)
     for at, (span, others) in enumerate(zip(spans, rows_of(batch.select(kept)), strict=True)):
         row = Row(wanted.of({**others, image: paths[at]}), path, line + at)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 
 from schemas.box_settings import BoxSettings
 from schemas.config import ConvertConfig
@@ -13,7 +13,7 @@ from schemas.tables import PICTURES
 
 
 def settle_sources(
-    schema: Schema, present: Sequence[str], config: ConvertConfig, where: str = "the table"
+    schema: Schema, present: Collection[str], config: ConvertConfig, where: str = "the table"
 ) -> Schema:
     """Returns the schema with one source a feature: the first that the table has.
 
@@ -26,6 +26,7 @@ def settle_sources(
     Raises:
         UsageError: if a column is not there, and no feature could do without it.
     """
+    present = dict.fromkeys(present)  # there can be 100,000: each feature asks for its own
     features = {
         name: _settled(name, feature, present, config, where)
         for name, feature in schema.features.items()
@@ -85,8 +86,9 @@ def check_types(
     Raises:
         UsageError: if one of them is needed.
     """
+    needed = unsupported.keys() if columns is None else unsupported.keys() & set(columns)
     for name, type_ in unsupported.items():
-        if name == pictures or (columns is not None and name not in columns):
+        if name == pictures or name not in needed:
             continue
         if type_ == PICTURES:
             raise UsageError(
@@ -100,7 +102,7 @@ def check_types(
 
 
 def _settled(
-    name: str, feature: Feature, present: Sequence[str], config: ConvertConfig, where: str
+    name: str, feature: Feature, present: Collection[str], config: ConvertConfig, where: str
 ) -> Feature:
     for source in feature.sources:
         if source.origin in NO_COLUMN or config.column(source.name) in present:
@@ -114,7 +116,7 @@ def _settled(
 
 
 def _settled_boxes(
-    schema: Schema, present: Sequence[str], config: ConvertConfig, where: str
+    schema: Schema, present: Collection[str], config: ConvertConfig, where: str
 ) -> BoxSettings:
     """Returns the box settings with one way to write boxes: the four columns, if they are there."""
     boxes = schema.boxes
@@ -139,7 +141,7 @@ def _settled_boxes(
 
 
 def _check_mask_labels(
-    schema: Schema, present: Sequence[str], config: ConvertConfig, where: str
+    schema: Schema, present: Collection[str], config: ConvertConfig, where: str
 ) -> None:
     if not any(f.source.origin is Origin.SEGMENTATION for f in schema.features.values()):
         return
@@ -150,7 +152,7 @@ def _check_mask_labels(
 
 
 def _check_sequence(
-    schema: Schema, present: Sequence[str], config: ConvertConfig, where: str
+    schema: Schema, present: Collection[str], config: ConvertConfig, where: str
 ) -> None:
     """Refuses a table that does not tell sequences, or flags that would tear them."""
     for name in _sequence_columns(schema):
@@ -178,7 +180,7 @@ def _annotation_columns(schema: Schema) -> tuple[str, ...]:
     return (*boxes, schema.masks.labels) if drawn else boxes
 
 
-def _not_there(column: str, present: Sequence[str], where: str) -> str:
+def _not_there(column: str, present: Collection[str], where: str) -> str:
     guess = did_you_mean(column, present)
     return f"{where} has no column {column!r}{guess}; it has: {', '.join(present) or 'none'}"
 

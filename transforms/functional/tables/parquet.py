@@ -122,7 +122,7 @@ def read_row_group(
         file: what to call the table in sources.
         columns: the columns to keep, or None for all.
     """
-    kept = _present(parquet, columns)
+    kept = present(parquet.schema_arrow.names, columns)
 
     def rows(batch: pa.RecordBatch, line: int) -> Iterator[Row]:
         for number, values in enumerate(rows_of(batch), start=line):
@@ -137,7 +137,7 @@ def _read_pictures(
     """Yields the rows of a row group with their pictures, or with the mean size of these."""
     group, path, image = part.row_group or 0, part.file.path, wanted.image
     mean = _mean_bytes(parquet.metadata.row_group(group))
-    kept = [name for name in _present(parquet, wanted.columns) if name != image]
+    kept = [name for name in present(parquet.schema_arrow.names, wanted.columns) if name != image]
     if wanted.pixels:
         kept.append(image)
     elif embedded.has_path(parquet.schema_arrow.field(image).type):
@@ -207,9 +207,10 @@ def _damaged_rows(line: int, end: int, file: str, detail: str) -> Iterator[Rejec
         yield Reject.of_malformed_row(file, damaged, detail)
 
 
-def _present(parquet: pq.ParquetFile, columns: Sequence[str] | None) -> list[str]:
-    present: list[str] = parquet.schema_arrow.names
-    return present if columns is None else [name for name in columns if name in present]
+def present(names: list[str], columns: Sequence[str] | None) -> list[str]:
+    """Returns which of some columns a table has; all that it has for None."""
+    known = set(names)
+    return names if columns is None else [name for name in columns if name in known]
 
 
 def _mean_bytes(group: Any) -> int:
