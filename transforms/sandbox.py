@@ -26,6 +26,7 @@ from typing import Any, TypeVar
 from pebble import ProcessExpired, ProcessFuture, ProcessPool
 
 from schemas.rejects import Reason, RecordError
+from transforms.cores import num_cores
 
 T = TypeVar("T")
 
@@ -35,7 +36,7 @@ MEMORY_BYTES = 2 * 2**30
 _START_SECONDS = 60
 """Within them a child begins, however busy the machine."""
 
-_children = os.cpu_count() or 1
+_children = num_cores()
 _slots = threading.BoundedSemaphore(_children)
 _stopped = threading.Event()
 _lock = threading.Lock()
