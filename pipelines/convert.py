@@ -35,7 +35,7 @@ from transforms.compare_contents import CompareContents
 from transforms.compare_groups import CompareGroups
 from transforms.drop_repeats import DropRepeats
 from transforms.files import is_local, write_bytes
-from transforms.functional.binding import Binding, common_folder
+from transforms.functional.binding import Binding, common_folder, table_names
 from transforms.functional.placement import SplitRanges
 from transforms.functional.survey import Surveyor
 from transforms.functional.tables.column_choice import (
@@ -240,6 +240,7 @@ def binding_of(config: ConvertConfig, schema: Schema, files: Sequence[str] = ())
         group_column=config.group_column,
         splits=frozenset(config.splits) if config.splits is not None else None,
         key_root=common_folder(files),
+        table_names=table_names(files),
     )
 
 

@@ -186,7 +186,7 @@ def _folder(path: str, input_format: str) -> TableFile:
 def _file(path: str, input_format: str) -> TableFile:
     with open_binary(path) as stream:
         head = stream.read(_HEAD_BYTES)
-    found = _format_of(path, head) if input_format == "auto" else input_format
+    found = format_of(path, head) if input_format == "auto" else input_format
     if found is None:
         raise UsageError(f"{path}: the name tells no format; say --input_format csv, …")
     if FORMATS[found].is_folder:
@@ -196,7 +196,7 @@ def _file(path: str, input_format: str) -> TableFile:
     return TableFile(path, found, head.startswith(_GZIP))
 
 
-def _format_of(path: str, head: bytes) -> str | None:
+def format_of(path: str, head: bytes) -> str | None:
     """Returns the format that a file's first bytes tell, or else its name."""
     for signature, found in _SIGNATURES.items():
         if head.startswith(signature):

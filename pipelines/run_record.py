@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import re
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from importlib import metadata
@@ -18,11 +17,10 @@ from schemas import layout
 from schemas.content import GroupLeaks
 from schemas.dataset_info import DatasetInfo
 from schemas.errors import RunError
-from schemas.masking import masked
+from schemas.masking import masked, masked_command
 from schemas.timeline import Timeline
 from transforms.files import open_binary
 
-_SECRET = re.compile(r"secret|passw|token|credential|connection_string|access_key", re.IGNORECASE)
 _PACKAGES = ("recordmill", "apache-beam", "tensorflow", "Pillow", "pyarrow", "protobuf")
 
 PUBLISHED = "published"
@@ -55,7 +53,7 @@ class RunContext:
     @classmethod
     def begin(cls, runner: str, command: Sequence[str] = ()) -> RunContext:
         """Returns the context of a run that begins now."""
-        shown = tuple(map(masked, without_secrets(command)))
+        shown = tuple(masked_command(command))
         return cls(uuid.uuid4().hex, time.time(), runner, shown, os.getcwd() if shown else "")
 
 
@@ -182,7 +180,7 @@ def finished(
         command=context.command,
         folder=context.folder,
         throughput=throughput_of(info.timeline if info else Timeline(), context.started),
-        warnings=tuple(warnings),
+        warnings=tuple(map(masked, warnings)),
     )
 
 
@@ -216,23 +214,6 @@ def throughput_of(timeline: Timeline, started: float) -> Throughput:
         interval=timeline.seconds,
         records=tuple(timeline.counts.get(index, 0) for index in range(first, last + 1)),
     )
-
-
-def without_secrets(command: Sequence[str]) -> Iterator[str]:
-    """Yields the parts of a command, "***" in place of passwords, keys and tokens.
-
-    >>> list(without_secrets(["--s3_secret_access_key=abc", "--token", "t", "--key_column=id"]))
-    ['--s3_secret_access_key=***', '--token', '***', '--key_column=id']
-    """
-    hide_next = False
-    for part in command:
-        flag, equals, _ = part.partition("=")
-        secret = flag.startswith("--") and bool(_SECRET.search(flag))
-        if hide_next and not part.startswith("--"):
-            yield "***"
-        else:
-            yield f"{flag}=***" if secret and equals else part
-        hide_next = secret and not equals
 
 
 def _versions() -> dict[str, str]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 
 from pydantic import BaseModel, ConfigDict
+
+from schemas.masking import masked_json, masked_source
 
 EXAMPLES = 5
 """How many keys or pairs of keys are shown of what may be millions."""
@@ -111,8 +112,8 @@ class Repeat:
 
     def to_json(self) -> str:
         """Returns one line of dropped/dropped-*.jsonl."""
-        line = {"key": self.key, "uri": self.uri, "source": self.source, "repeats": self.kept}
+        source = masked_source(self.source)
+        line = {"key": self.key, "uri": self.uri, "source": source, "repeats": self.kept}
         if self.label:
             line |= {"label": self.label, "label_of_repeated": self.kept_label}
-        text = json.dumps(line, ensure_ascii=False)
-        return text.encode("utf-8", "backslashreplace").decode("utf-8")  # names that are no UTF-8
+        return masked_json(line)

@@ -19,7 +19,7 @@ from schemas.config import FORMAT_VERSION, ConvertConfig
 from schemas.content import Content, GroupLeaks
 from schemas.dataset_info import ClassCounts, DatasetInfo, ShardAudit, SplitBooks
 from schemas.features import Schema
-from schemas.masking import masked_url
+from schemas.masking import masked_values
 from schemas.plan import ResolvedSchema
 
 _RUN_ONLY = {"output", "if_exists", "report"}
@@ -200,7 +200,7 @@ def manifest_of(
         name=config.name,
         version=config.version,
         fingerprint=config.fingerprint,
-        config=_masked(config.model_dump(mode="json", exclude=_RUN_ONLY)),
+        config=masked_values(config.model_dump(mode="json", exclude=_RUN_ONLY)),
         dataset_schema=info.plan.resolved.schema,
         classes=dict(info.plan.resolved.classes),
         input=InputEntry(
@@ -221,14 +221,6 @@ def manifest_of(
         lines=dict(lines),
         base=base,
     )
-
-
-def _masked(options: dict[str, Any]) -> dict[str, Any]:
-    """Returns options without what a web address among them keeps secret."""
-    paths: dict[str, Any] = {"inputs": [masked_url(path) for path in options["inputs"]]}
-    if options.get("image_root"):
-        paths["image_root"] = masked_url(options["image_root"])
-    return {**options, **paths}
 
 
 def _split_entry(info: DatasetInfo, split: str) -> SplitEntry:

@@ -90,5 +90,4 @@ class Receipt(BaseModel):
         """Yields the rejects of the shard, with the places that its rows have in today's table."""
         for fault in self.faults:
             ref = refs[fault.place]
-            split = self.info.split
-            yield Reject(ref.key, ref.shown_uri, ref.source, fault.reason, fault.detail, split)
+            yield Reject.of(ref, fault.reason, fault.detail, self.info.split)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
-from schemas.masking import masked_source, masked_url
-from schemas.records import source_of
+from schemas.masking import masked, masked_json, masked_source
+from schemas.records import ImageRef, source_of
 
 
 class Reason(str, Enum):
@@ -53,9 +53,9 @@ class RecordError(Exception):
     """
 
     def __init__(self, reason: Reason, detail: str) -> None:
-        super().__init__(f"{reason.value}: {detail}")
         self.reason = reason
-        self.detail = detail
+        self.detail = masked(detail)  # wherever it goes: rejects, receipts, messages
+        super().__init__(f"{reason.value}: {self.detail}")
 
     def __reduce__(self) -> tuple[type[RecordError], tuple[Reason, str]]:
         return type(self), (self.reason, self.detail)
@@ -72,6 +72,8 @@ class Reject:
         reason: one of the closed list.
         detail: what was got and what was expected, in words.
         split: the split the row had been placed in, or "" if it never was. Not written out.
+        start: first byte of the image within the file, or None for the whole file.
+        stop: the byte after its last.
     """
 
     key: str
@@ -80,6 +82,14 @@ class Reject:
     reason: Reason
     detail: str
     split: str = ""
+    start: int | None = None
+    stop: int | None = None
+
+    @classmethod
+    def of(cls, ref: ImageRef, reason: Reason, detail: str, split: str = "") -> Reject:
+        """Returns the reject of a row that is known by its reference."""
+        start, stop = (None, None) if ref.staged else (ref.start, ref.stop)
+        return cls(ref.key, ref.shown_uri, ref.source, reason, detail, split, start, stop)
 
     @classmethod
     def of_malformed_row(cls, file: str, line: int, detail: str) -> Reject:
@@ -93,14 +103,13 @@ class Reject:
 
     def to_json(self) -> str:
         """Returns one line of rejects/rejects-*.jsonl, without what a web address keeps secret."""
-        line = json.dumps(
-            {
-                "key": masked_url(self.key),
-                "uri": masked_url(self.uri),
-                "source": masked_source(self.source),
-                "reason": self.reason.value,
-                "detail": self.detail,
-            },
-            ensure_ascii=False,
-        )
-        return line.encode("utf-8", "backslashreplace").decode("utf-8")  # names that are no UTF-8
+        line: dict[str, Any] = {
+            "key": self.key,
+            "uri": self.uri,
+            "source": masked_source(self.source),
+            "reason": self.reason.value,
+            "detail": self.detail,
+        }
+        if self.start is not None and self.stop is not None:
+            line |= {"start": self.start, "stop": self.stop}
+        return masked_json(line)

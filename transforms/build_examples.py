@@ -17,6 +17,7 @@ from schemas.config import Decode
 from schemas.errors import UsageError
 from schemas.features import Schema
 from schemas.image_settings import ImageSettings
+from schemas.masking import masked_url
 from schemas.plan import Plan
 from schemas.records import BuiltFrame, ImageRef, SerializedExample, StoredImage
 from schemas.rejects import Reason, RecordError, Reject
@@ -211,10 +212,9 @@ def build_one(
         build = build_example if schema.sequence is None else build_frame
         return build(schema, ref, image, mask)
     except RecordError as error:
-        return Reject(ref.key, ref.shown_uri, ref.source, error.reason, error.detail)
+        return Reject.of(ref, error.reason, error.detail)
     except MemoryError:
-        reason, detail = Reason.TOO_MANY_PIXELS, "there is not the memory for it"
-        return Reject(ref.key, ref.shown_uri, ref.source, reason, detail)
+        return Reject.of(ref, Reason.TOO_MANY_PIXELS, "there is not the memory for it")
 
 
 def read_image(
@@ -251,8 +251,10 @@ def read_mask(ref: ImageRef, files: Files | None, image: StoredImage, schema: Sc
             return mask_of_file(data, image, schema)
         return run_apart(mask_of_file, data, image, schema, timeout=schema.image.timeout)
     except RecordError as error:
-        detail = error.detail.removeprefix(f"{ref.mask_uri}: ")
-        raise RecordError(error.reason, f"mask {ref.mask_uri}: {detail}") from error
+        uri = masked_url(ref.mask_uri)
+        raise RecordError(
+            error.reason, f"mask {uri}: {error.detail.removeprefix(f'{uri}: ')}"
+        ) from error
 
 
 def given(data: bytes | RecordError | None) -> bytes:

@@ -91,7 +91,7 @@ def _all_digests(dataset: Dataset, part: float) -> np.ndarray:
     return np.sort(np.concatenate(found))
 
 
-_FACT = np.dtype([("digest", np.uint64), ("split", np.uint8), ("label", np.uint32)])
+_FACT = np.dtype([("digest", np.uint64), ("split", np.uint32), ("label", np.uint32)])
 
 
 def _facts(dataset: Dataset, repeated: np.ndarray) -> np.ndarray:

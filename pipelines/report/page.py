@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 import shlex
 from collections.abc import Sequence
 from typing import Any
@@ -15,7 +16,10 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from pipelines.report.charts import number_text, size_text
+from schemas.masking import masked
 from transforms.functional.showing.visible_text import visible
+
+_SPECIAL, _BACKSLASH = r"[\\']", r"\\\g<0>"
 
 
 def render(content: dict[str, Any]) -> bytes:
@@ -24,6 +28,7 @@ def render(content: dict[str, Any]) -> bytes:
         loader=PackageLoader("pipelines.report"),
         autoescape=True,
         undefined=StrictUndefined,
+        finalize=_masked,
         trim_blocks=True,
         lstrip_blocks=True,
     )
@@ -40,6 +45,11 @@ def render(content: dict[str, Any]) -> bytes:
     template = environment.get_template("report.html")
     page = template.render(style=style, style_digest=digest, **content)
     return page.encode("utf-8", "backslashreplace")
+
+
+def _masked(value: Any) -> Any:
+    """Returns what a page shows of a value: of a text, all that is no secret."""
+    return masked(value) if type(value) is str and not value.startswith("data:") else value
 
 
 def percent(part: float, whole: float) -> str:
@@ -59,9 +69,20 @@ def percent(part: float, whole: float) -> str:
 def command_text(parts: Sequence[str]) -> str:
     """Returns a command as a shell takes it, a flag a line."""
     lines: list[str] = []
-    for part in map(shlex.quote, parts):
+    for part in map(quoted, parts):
         if part.startswith("-") or not lines:
             lines.append(part)
         else:
             lines[-1] += f" {part}"
     return " \\\n    ".join(lines)
+
+
+def quoted(word: str) -> str:
+    r"""Returns a word as bash takes it, with nothing in it that cannot be seen.
+
+    >>> print(quoted("a b"), quoted("it's\u202e"))
+    'a b' $'it\'s\u202e'
+    """
+    if visible(word) == word:
+        return shlex.quote(word)
+    return f"$'{visible(re.sub(_SPECIAL, _BACKSLASH, word))}'"

@@ -10,8 +10,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, BinaryIO, cast
 
+from pipelines.input_tables import format_of
 from pipelines.report.gallery import NO_THUMBNAIL, THUMBNAIL_SIDE, Budget, Thumbnail
 from schemas import layout
+from schemas.masking import is_masked
 from schemas.rejects import Reason, RecordError
 from transforms.fence import OPEN, Fence
 from transforms.files import files_below, open_binary, read_bytes
@@ -25,6 +27,12 @@ MAX_TABLE_BYTES = 256 * 2**20
 _MAX_IMAGE_BYTES = 32 * 2**20
 _SECONDS = 10.0
 _ROW_BYTES = 400
+_PIECE_BYTES = 2**16
+"""Of a line, in memory at one time: a line of a gzipped table may well have gigabytes."""
+
+_HEAD_BYTES = 64
+_TEXT = ("csv", "tsv", "jsonl")
+_JSON = ("coco", "jsonl")
 
 MEANINGS = {
     Reason.READ_ERROR: "The file could not be read: it is missing, or not to be opened.",
@@ -106,7 +114,11 @@ class RejectGroup:
 
 
 def reject_groups(
-    directory: str, counts: dict[str, int], budget: Budget, fence: Fence = OPEN
+    directory: str,
+    counts: dict[str, int],
+    budget: Budget,
+    fence: Fence = OPEN,
+    input_format: str = "auto",
 ) -> list[RejectGroup]:
     """Returns the rejects of a run by reason, the most frequent first.
 
@@ -115,9 +127,11 @@ def reject_groups(
         counts: reason to number, as the books have it.
         budget: of the page's pictures.
         fence: what no picture is read outside of.
+        input_format: of the sources whose names do not say it.
     """
     chosen = _choose(read_rejects(directory))
-    rows = _rows([reject["source"] for rejects in chosen.values() for reject in rejects])
+    sources = [reject["source"] for rejects in chosen.values() for reject in rejects]
+    rows = _rows(sources, input_format)
     ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     return [
         RejectGroup(
@@ -130,7 +144,7 @@ def reject_groups(
     ]
 
 
-def read_rejects(directory: str) -> Iterator[dict[str, str]]:
+def read_rejects(directory: str) -> Iterator[dict[str, Any]]:
     """Yields every reject, one at a time."""
     for name in files_below(directory, f"{layout.REJECTS}/rejects-*.jsonl"):
         with open_binary(layout.join(directory, name)) as stream:
@@ -138,9 +152,9 @@ def read_rejects(directory: str) -> Iterator[dict[str, str]]:
                 yield json.loads(line)
 
 
-def _choose(rejects: Iterable[dict[str, str]]) -> dict[str, list[dict[str, str]]]:
+def _choose(rejects: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
     """Returns some of each reason, the same in every run: their order in the file is by chance."""
-    kept: dict[str, list[tuple[int, int, dict[str, str]]]] = {}
+    kept: dict[str, list[tuple[int, int, dict[str, Any]]]] = {}
     for number, reject in enumerate(rejects):  # a number, so that equals are not compared further
         rank = -int.from_bytes(_digest(reject)[:8], "big")  # a heap's first is its smallest
         heap = kept.setdefault(reject["reason"], [])
@@ -155,13 +169,13 @@ def _choose(rejects: Iterable[dict[str, str]]) -> dict[str, list[dict[str, str]]
     }
 
 
-def _digest(reject: dict[str, str]) -> bytes:
+def _digest(reject: dict[str, Any]) -> bytes:
     text = "\0".join(reject[name] for name in ("key", "source", "detail"))
     return hashlib.sha256(text.encode("utf-8", "backslashreplace")).digest()
 
 
 def _shown(
-    reject: dict[str, str], rows: dict[str, str], budget: Budget, fence: Fence
+    reject: dict[str, Any], rows: dict[str, str], budget: Budget, fence: Fence
 ) -> ShownReject:
     shown = ShownReject(reject["key"], reject["uri"], reject["source"], reject["detail"])
     if thumbnail := _thumbnail(reject, fence):
@@ -169,13 +183,14 @@ def _shown(
     return replace(shown, row=rows.get(reject["source"], ""))
 
 
-def _thumbnail(reject: dict[str, str], fence: Fence) -> Thumbnail | None:
-    """Returns what can be decoded of a refused row's picture, if anything."""
-    if not reject["uri"] or Reason(reject["reason"]) in _PIXELLESS:
+def _thumbnail(reject: dict[str, Any], fence: Fence) -> Thumbnail | None:
+    """Returns what can be decoded of a rejected row's image, if anything."""
+    if not _has_image(reject) or Reason(reject["reason"]) in _PIXELLESS:
         return None
+    start, stop = reject.get("start", 0), reject.get("stop", _MAX_IMAGE_BYTES)
     try:
         fence.check(reject["uri"])
-        data = read_bytes(reject["uri"], 0, _MAX_IMAGE_BYTES)
+        data = read_bytes(reject["uri"], start, min(stop, start + _MAX_IMAGE_BYTES))
         return Thumbnail.of(
             *run_apart(thumbnail_of_damaged, data, THUMBNAIL_SIDE, timeout=_SECONDS)
         )
@@ -183,40 +198,58 @@ def _thumbnail(reject: dict[str, str], fence: Fence) -> Thumbnail | None:
         return None
 
 
-def _rows(sources: Iterable[str]) -> dict[str, str]:
+def _has_image(reject: dict[str, Any]) -> bool:
+    """Returns whether the image can be had: not where its address is masked, or it was staged."""
+    uri = reject["uri"]
+    embedded = "start" not in reject and reject["source"].rpartition(":")[0] == uri
+    return bool(uri) and not embedded and not is_masked(uri)
+
+
+def _rows(sources: Iterable[str], input_format: str) -> dict[str, str]:
     """Returns the lines of text tables that these rows begin at."""
     lines: dict[str, set[int]] = {}
     for source in sources:
         file, _, line = source.rpartition(":")
-        if file and line.isascii() and line.isdigit():
+        if file and line.isascii() and line.isdigit() and not is_masked(file):
             lines.setdefault(file, set()).add(int(line))
     return {
         f"{file}:{number}": text
         for file, wanted in lines.items()
-        for number, text in _lines(file, wanted)
+        for number, text in _lines(file, wanted, input_format)
     }
 
 
-def _lines(file: str, wanted: set[int]) -> Iterator[tuple[int, str]]:
-    """Yields some lines of a table; none of one that is no text, or no longer there."""
+def _lines(file: str, wanted: set[int], input_format: str) -> Iterator[tuple[int, str]]:
+    """Yields some lines of a table; none of one that is not text, or no longer there."""
     try:
         with open_binary(file) as stream:
-            head = stream.peek(4)[:4] if hasattr(stream, "peek") else b""
-            if head == b"PAR1":
+            head = stream.peek(_HEAD_BYTES)[:_HEAD_BYTES] if hasattr(stream, "peek") else b""
+            if not _is_text(file, head, input_format):
                 return
             zipped = head[:2] == b"\x1f\x8b"
             text: Any = gzip.GzipFile(fileobj=stream) if zipped else stream
-            yield from _numbered(cast("BinaryIO", text), wanted)
+            yield from numbered_lines(cast("BinaryIO", text), wanted)
     except (OSError, EOFError, ValueError):
         return
 
 
-def _numbered(stream: BinaryIO, wanted: set[int]) -> Iterator[tuple[int, str]]:
-    read = 0
-    for number, line in enumerate(stream, start=1):
-        if number in wanted:
-            text = line[:_ROW_BYTES].decode("utf-8", "backslashreplace").rstrip("\r\n")
-            yield number, text + "…" if len(line) > _ROW_BYTES else text
-        read += len(line)
-        if number >= max(wanted) or read > MAX_TABLE_BYTES:
+def _is_text(file: str, head: bytes, input_format: str) -> bool:
+    """Returns whether a source has lines, by its own name or signature, or by what was said."""
+    found = format_of(file, head)
+    if found is None or (found in _JSON and input_format in _JSON):  # .json may be JSON Lines
+        found = input_format
+    return found in _TEXT
+
+
+def numbered_lines(stream: BinaryIO, wanted: set[int]) -> Iterator[tuple[int, str]]:
+    """Yields the beginnings of some lines by their numbers, from 1; never holds a whole line."""
+    number, read, begins = 0, 0, True
+    while piece := stream.readline(_PIECE_BYTES):
+        number += begins
+        if begins and number in wanted:
+            text = piece[:_ROW_BYTES].decode("utf-8", "backslashreplace").rstrip("\r\n")
+            yield number, text + "…" if len(piece) > _ROW_BYTES else text
+        read += len(piece)
+        begins = piece.endswith(b"\n")
+        if (begins and number >= max(wanted)) or read > MAX_TABLE_BYTES:
             return

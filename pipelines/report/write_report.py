@@ -90,7 +90,8 @@ def content_of(facts: Facts, parts: _Parts) -> dict[str, Any]:
     dataset, manifest = facts.dataset, facts.manifest
     budget = Budget(PICTURE_BYTES)
     directory, reasons = dataset.directory, manifest.input.reasons
-    rejects = parts.draw("rejects", reject_groups, directory, reasons, budget, _fence_of(manifest))
+    source = (_fence_of(manifest), manifest.config.get("input_format", "auto"))
+    rejects = parts.draw("rejects", reject_groups, directory, reasons, budget, *source)
     groups = parts.draw("duplicates", find_duplicates, dataset)
     tables = class_tables(manifest)
     problems = tuple(str(problem) for problem in facts.problems)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.masking import masked, masked_source, masked_url
+from schemas.masking import masked, masked_command, masked_source, masked_url
 from schemas.rejects import Reason, Reject
 
 URLS = {
@@ -20,7 +20,7 @@ URLS = {
     "HTTPS://host/a?sig=a%2Fb#part": "HTTPS://host/a?sig=***",
     "http://host/a?secret": "http://host/a?***",
     "http://host/a?": "http://host/a?***",
-    "http://host/a?=b&c=?d=e;f=&g": "http://host/a?=***&c=***;f=&g",
+    "http://host/a?=b&c=?d=e;f=&g": "http://host/a?=***&c=***;f=&***",
     "http://host/me@home?x=a@b": "http://host/me@home?x=***",
     "s3://bucket/a?b=c": "s3://bucket/a?b=c",  # a key like any other
     "/photos/a?b=c@d.jpg": "/photos/a?b=c@d.jpg",
@@ -51,6 +51,50 @@ def test_an_address_of_any_length_is_masked_in_linear_time(start: str, part: str
 def test_a_text_is_masked_wherever_an_address_stands_in_it() -> None:
     text = "a http://u:p@h/x and (https://h/y?k=v) and s3://b/k?x=1"
     assert masked(text) == "a http://***@h/x and (https://h/y?k=*** and s3://b/k?x=1"
+
+
+@given(st.sampled_from([*URLS, *URLS.values(), "GET http://u:p@h/x?y=z: 503", "a ?sig=b&c"]))
+def test_what_is_masked_stays_as_it_is(text: str) -> None:
+    once = masked(text)
+    assert masked(once) == once
+    assert masked_source(f"{once}:17") == masked(f"{once}:17")
+
+
+SECRETS = {
+    "s3://me:hush@bucket/a": "s3://***@bucket/a",
+    "hdfs://user@host/a": "hdfs://user@host/a",
+    "abfss://container@account/a": "abfss://container@account/a",
+    "https://h/a b.jpg?sig=hush&sv=1": "https://h/a b.jpg?sig=***&sv=1",
+    "az://c/b?se=1&sig=hu%2Fsh": "az://c/b?se=1&sig=***",
+    "x.csv?X-Amz-Security-Token=hush": "x.csv?X-Amz-Security-Token=***",
+    "see?page=2": "see?page=2",
+}
+
+
+@pytest.mark.parametrize("text", SECRETS)
+def test_credentials_are_masked_wherever_they_are_in_a_text(text: str) -> None:
+    assert masked(f"cannot read {text} again") == f"cannot read {SECRETS[text]} again"
+
+
+COMMANDS = [
+    ["--s3_secret_access_key", "hush"],
+    ["--s3_secret_access_key=hush"],
+    ["--azure_connection_string=AccountKey=hush;x=y"],
+    ["--environment_variables=AWS_SECRET_ACCESS_KEY=hush,A=b"],
+    ["--sig=hush"],
+    ["--input", "https://h/a b.csv?x=hush"],
+    ["--input=https://h/a b.csv?x=hush"],
+    ["--flink_master=http://me:hush@h:81"],
+    ["--base", "https://hush@h/d"],
+]
+
+
+@pytest.mark.parametrize("flags", COMMANDS)
+def test_no_secret_of_a_command_is_left(flags: list[str]) -> None:
+    shown = list(masked_command(["convert", *flags, "--key_column", "id"]))
+    assert "hush" not in " ".join(shown)
+    assert shown[0] == "convert"
+    assert shown[-2:] == ["--key_column", "id"]
 
 
 def test_a_source_keeps_its_line() -> None:

@@ -19,10 +19,11 @@ from pipelines.report.duplicates import find_duplicates
 from pipelines.report.page import command_text, render
 from pipelines.report.places import Dataset, sample
 from pipelines.report.rejects import MEANINGS
-from pipelines.run_record import RunContext, throughput_of, without_secrets
+from pipelines.run_record import RunContext, throughput_of
 from schemas.content import Content, Leak
 from schemas.image_tally import edge_of
 from schemas.manifest import InputEntry, Manifest, ShardEntry, SplitEntry
+from schemas.masking import masked_command
 from schemas.presets import preset
 from schemas.rejects import Reason
 from schemas.timeline import Timeline
@@ -216,7 +217,7 @@ def test_every_reason_has_a_meaning():
 def test_secrets_stay_out_of_a_command():
     typed = ["convert", "--s3_secret_access_key", "hush", "--azure_connection_string=hush"]
     typed += ["--key_column", "id", "--token=hush", "--s3_access_key_id=hush"]
-    assert "hush" not in " ".join(without_secrets(typed))
+    assert "hush" not in " ".join(masked_command(typed))
     assert RunContext.begin("x", typed).command[4:6] == ("--key_column", "id")
     assert RunContext.begin("x").folder == ""
 

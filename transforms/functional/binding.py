@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 import posixpath
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, NamedTuple, TypeAlias
 
 from schemas.config import SPLIT_NAME, SPLIT_NAME_RULE
 from schemas.features import Feature, Missing, Origin
 from schemas.layout import is_url, is_web
+from schemas.masking import bare_url
 from schemas.plan import ResolvedSchema
 from schemas.records import FeatureValue, ImageRef, Location, Row, source_of
 from schemas.rejects import Reason, RecordError, Reject
@@ -49,6 +51,7 @@ class Binding:
         splits: the splits there are, or None if those found make the list.
         key_root: what of a table's path is left out where file and line make the key; None for all
             but its name.
+        table_names: what keys call the tables whose bare address is that of an earlier one, too.
         fence: what no address may be outside of, or None.
     """
 
@@ -60,6 +63,7 @@ class Binding:
     group_column: str | None = None
     splits: frozenset[str] | None = None
     key_root: str | None = None
+    table_names: Mapping[str, str] = field(default_factory=dict)
     fence: str | None = None
 
     def table_column(self, schema_column: str) -> str:
@@ -225,15 +229,16 @@ def _frame(row: Row, binding: Binding, sequence: str) -> tuple[str, str, str, st
 
 def refuse(row: Row, binding: Binding, error: RecordError) -> Reject:
     """Returns the reject of a row that cannot be bound, with as much of it as can be told."""
-    key = uri = ""
+    key, image = "", Location("")
     try:
         path = _image_path(row, binding)
         image = _image(row, binding, path)
-        uri = row.file if image.staged else image.uri
+        image = Location(row.file) if image.staged else image
         key = _key(row, binding, path)
     except RecordError:
         pass  # the row is too broken to have a path or a key: `error` says so
-    return Reject(key, uri, row.source, error.reason, error.detail)
+    found = (error.reason, error.detail)
+    return Reject(key, image.uri, row.source, *found, start=image.start, stop=image.stop)
 
 
 def resolve_path(path: str, table: str, image_root: str | None) -> str:
@@ -274,8 +279,26 @@ def common_folder(files: Sequence[str]) -> str:
     >>> common_folder(["data/a/part.csv", "data/b/part.csv"])
     'data/'
     """
-    prefix = posixpath.commonprefix(list(files))
+    prefix = posixpath.commonprefix(list(map(bare_url, files)))
     return prefix[: prefix.rfind("/") + 1]
+
+
+def table_names(files: Sequence[str]) -> dict[str, str]:
+    """Returns what keys call tables that differ only in what an address may keep secret.
+
+    A key is part of the dataset, so that no signature may be in it, nor a digest of one.
+
+    >>> table_names(["https://host/a.csv?token=b", "https://host/a.csv?token=c", "a.csv"])
+    {'https://host/a.csv?token=c': 'https://host/a.csv;2'}
+    """
+    seen = Counter[str]()
+    names = {}
+    for file in files:
+        bare = bare_url(file)
+        seen[bare] += 1
+        if seen[bare] > 1:
+            names[file] = f"{bare};{seen[bare]}"
+    return names
 
 
 def _image_path(row: Row, binding: Binding) -> str:
@@ -299,8 +322,8 @@ def _key(row: Row, binding: Binding, path: str) -> str:
         return _text(row, binding.key_column, numbers=True)
     if path:
         return path
-    root = binding.key_root
-    name = posixpath.basename(row.file) if root is None else row.file.removeprefix(root)
+    file, root = binding.table_names.get(row.file) or bare_url(row.file), binding.key_root
+    name = posixpath.basename(file) if root is None else file.removeprefix(root)
     return source_of(name, row.line)
 
 

@@ -214,4 +214,4 @@ def torn(ref: ImageRef, why: str) -> Reject:
 def reject_of(ref: ImageRef, reason: Reason, detail: str) -> Reject:
     """Returns the reject of a frame; its detail begins with its sequence."""
     named = f"sequence {ref.record_key!r}: {detail}"
-    return Reject(ref.key, ref.shown_uri, ref.source, reason, named)
+    return Reject.of(ref, reason, named)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from schemas.masking import masked_source
 from schemas.records import ImageRef, source_of
 from schemas.rejects import Reason, Reject
 
@@ -25,5 +26,6 @@ def in_order(placed: Iterable[tuple[bytes, ImageRef]]) -> tuple[list[ImageRef], 
 
 def duplicate_of(ref: ImageRef, file: str, line: int) -> Reject:
     """Returns the reject of a row whose key stands in an earlier one."""
-    detail = f"the key stands in {source_of(file, line)}, too; only the first row counts"
-    return Reject(ref.key, ref.shown_uri, ref.source, Reason.DUPLICATE_KEY, detail)
+    first = masked_source(source_of(file, line))
+    detail = f"the key stands in {first}, too; only the first row counts"
+    return Reject.of(ref, Reason.DUPLICATE_KEY, detail)
