@@ -23,7 +23,7 @@ from pipelines.inspect.tables import show_features, show_records, show_whole
 from pipelines.printing import printable, printable_json, printable_line
 from pipelines.schema_sheet import show_schema
 from pipelines.terminal import Terminal
-from schemas.content import Conflicts, Content, Leak
+from schemas.content import Conflicts, Content, GroupLeaks, Leak
 from schemas.features import Schema
 from schemas.forecast import Forecast, RejectSum, ShardForecast, Trial
 from schemas.manifest import BaseEntry
@@ -99,6 +99,7 @@ def manifest_with(text: str) -> Any:
         classes={text: ("1", text)},
         content=content,
         base=base,
+        group_leaks=GroupLeaks(groups=1, examples=((text, (text, text)),)),
         name=text,
         version=text,
     )
