@@ -95,7 +95,7 @@ def manifest_with(text: str) -> Any:
             frames=None, unplaced=1, reasons={text: 1}, duplicates=1, asides={text: 1}, records=1
         ),
         splits={text: split},
-        config={"splits": {text: 1}},
+        config={"splits": {text: 1}, "group_column": text},
         classes={text: ("1", text)},
         content=content,
         base=base,
