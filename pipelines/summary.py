@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from pipelines.run_record import RunRecord
@@ -10,6 +11,7 @@ from schemas.content import Conflicts, Content, Leak
 from schemas.manifest import BaseEntry, Manifest
 
 _SHOWN_PAIRS = 2
+_NUMBER = re.compile(r"[+-]?\d+(?:\.\d*)?", re.ASCII)
 
 
 def show_summary(terminal: Terminal, record: RunRecord, manifest: Manifest, directory: str) -> None:
@@ -52,13 +54,27 @@ def oddities(manifest: Manifest) -> list[str]:
     empty = [name for name in asked if float(asked[name]) > 0 and name not in manifest.splits]
     lines = [f"note: no row fell into split {name!r}; it was not written" for name in empty]
     for feature, names in manifest.classes.items():
-        numbers = sum(name.lstrip("-").isdigit() for name in names)
-        if numbers and numbers < len(names):
-            lines.append(
-                f"note: {numbers:,} of the {len(names):,} class names of {feature!r} are numbers; "
-                "if labels are ids, mend the others, or give --classes"
-            )
+        if not manifest.config.get("classes"):
+            lines += number_notes(feature, names)
     return lines
+
+
+def number_notes(feature: str, names: Sequence[str]) -> list[str]:
+    """Returns a note on class names from a table that look like numbers: their ids may be others.
+
+    >>> number_notes("label", ("cat", "dog"))
+    []
+    """
+    numbers = {name for name in names if _NUMBER.fullmatch(name)}
+    if not numbers:
+        return []
+    other = [(name, id_) for id_, name in enumerate(names) if name in numbers and name != str(id_)]
+    ids = f", and the id of {other[0][0]!r} is {other[0][1]}" if other else ""
+    share = f"{len(numbers):,} of the {len(names):,}"
+    return [
+        f"note: {share} class names of {feature!r} are numbers{ids}; if labels are ids, write all "
+        "of them as plain integers (7, not 07, nor text), or give --classes"
+    ]
 
 
 def _base_note(base: BaseEntry, record: RunRecord) -> str:

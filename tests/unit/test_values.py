@@ -369,3 +369,11 @@ def test_looks_number(text, expected):
 )
 def test_looks_boolean(text, expected):
     assert looks_boolean(text) is expected
+
+
+@pytest.mark.parametrize("text", ["[1e400]", "[-1e400, 1]", "[[0.5, 1e309]]"])
+def test_a_number_in_a_list_is_held_to_the_range_of_floats_as_a_single_one_is(text):
+    feature = Feature.model_validate({"kind": "float", "from": "column:x", "shape": []})
+    with pytest.raises(RecordError) as rejected:
+        items_of(text, feature, TEXT)
+    assert rejected.value.reason is Reason.WRONG_TYPE

@@ -1,0 +1,39 @@
+"""What the summary says of class names that look like numbers."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipelines.summary import number_notes, oddities
+from schemas.manifest import Manifest
+from transforms.functional.labels import sorted_names
+
+TAIL = "; if labels are ids, write all of them as plain integers (7, not 07, nor text), or give"
+
+
+@pytest.mark.parametrize(
+    ("labels", "said"),
+    [
+        ([0, 1, 2, "07"], "4 of the 4 class names of 'x' are numbers, and the id of '07' is 1"),
+        ([5, 7, "5"], "2 of the 2 class names of 'x' are numbers, and the id of '5' is 0"),
+        ([3, "cat"], "1 of the 2 class names of 'x' are numbers, and the id of '3' is 0"),
+        (["-1", "+2", "1.0"], "3 of the 3 class names of 'x' are numbers, and the id of '+2' is 0"),
+        (["0", "1"], "2 of the 2 class names of 'x' are numbers"),
+    ],
+    ids=str,
+)
+def test_names_that_are_numbers_are_noted(labels: list[str | int], said: str) -> None:
+    assert number_notes("x", sorted_names(labels)) == [f"note: {said}{TAIL} --classes"]
+
+
+@pytest.mark.parametrize("labels", [[0, 7], ["cat", "n02123"], ["1 cat", "²"]], ids=str)
+def test_other_names_are_not(labels: list[str | int]) -> None:
+    assert number_notes("x", sorted_names(labels)) == []
+
+
+@pytest.mark.parametrize(("classes", "notes"), [(None, 1), (["0", "1"], 0)])
+def test_names_from_a_file_are_meant(classes: list[str] | None, notes: int) -> None:
+    manifest = Manifest.model_construct(
+        config={"classes": classes}, classes={"x": ("0", "1")}, splits={}
+    )
+    assert len(oddities(manifest)) == notes
