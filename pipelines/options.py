@@ -18,6 +18,7 @@ from schemas.config import ConvertConfig
 from schemas.errors import UsageError
 from schemas.features import Schema
 from schemas.image_settings import ImageSettings
+from schemas.integers import is_integer, parse_integer
 from schemas.mask_settings import MaskSettings
 from schemas.presets import parse_schema, preset, preset_names
 from schemas.reject_budget import RejectBudget
@@ -40,6 +41,8 @@ def config_of(flags: dict[str, Any]) -> ConvertConfig:
         "columns": _pairs,
         "splits": _weights,
         "num_shards": _num_shards,
+        "records_per_shard": parse_integer,
+        "seed": parse_integer,
         "max_rejects": RejectBudget.parse,
         "classes": _class_names,
     }
@@ -114,7 +117,7 @@ def _settled_schema(values: dict[str, Any]) -> Schema:
     for block in _BLOCKS:
         if block in values:
             pairs = _read(block, values.pop(block), _pairs)
-            overrides[block] = {k: int(v) if v.isdigit() else v for k, v in pairs.items()}
+            overrides[block] = {k: int(v) if is_integer(v) else v for k, v in pairs.items()}
     if "image_timeout" in values:
         overrides["image"]["timeout"] = values.pop("image_timeout")
     for block, settings in overrides.items():
@@ -201,7 +204,9 @@ def _num_shards(text: str) -> Any:
     if text == "auto":
         return text
     try:
-        return int(text) if "=" not in text else {s: int(n) for s, n in _pairs(text).items()}
+        if "=" not in text:
+            return parse_integer(text)
+        return {split: parse_integer(number) for split, number in _pairs(text).items()}
     except ValueError as error:
         raise ValueError("expected auto, a number, or train=16,test=2") from error
 

@@ -57,7 +57,7 @@ class ConvertConfig(BaseModel):
     input_format: InputFormat = "auto"
     output: str = Field(min_length=1)
     name: str = Field(pattern=r"^[A-Za-z]\w*$")
-    version: str = Field(default="1.0.0", pattern=r"^\d+\.\d+\.\d+$")
+    version: str = Field(default="1.0.0", pattern=r"^[0-9]+\.[0-9]+\.[0-9]+$")
     dataset_schema: Schema = Field(alias="schema")
     image_root: str | None = None
     allow_outside_root: bool = False

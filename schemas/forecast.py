@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from schemas.integers import is_integer
 from schemas.plan import Plan
 from schemas.records import ImageRef
 from schemas.rejects import Reject
@@ -122,4 +123,4 @@ class Forecast:
 
 def _place(reject: Reject) -> tuple[str, int, str]:
     file, _, line = reject.source.rpartition(":")
-    return file, int(line) if line.isdigit() else 0, reject.detail
+    return file, int(line) if is_integer(line) else 0, reject.detail

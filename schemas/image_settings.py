@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 _RESIZE = re.compile(
-    r"(\d+)x(\d+)(?: (fit|pad|crop|exact))?(?: (nearest|bilinear|bicubic|lanczos))?"
+    r"([0-9]+)x([0-9]+)(?: (fit|pad|crop|exact))?(?: (nearest|bilinear|bicubic|lanczos))?"
 )
 _ALPHA = re.compile(r"keep|drop|composite #([0-9a-fA-F]{6})")
 MAX_SIDE = 65_500

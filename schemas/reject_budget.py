@@ -29,7 +29,7 @@ class RejectLimit(BaseModel):
         Raises:
             ValueError: if the text stands for none.
         """
-        match = re.fullmatch(r"(\d+)|(\d+(?:\.\d+)?)%", text.strip())
+        match = re.fullmatch(r"([0-9]+)|([0-9]+(?:\.[0-9]+)?)%", text.strip())
         if not match or (match[2] and Decimal(match[2]) > 100):
             raise ValueError(f"expected a number of rows or a percentage like 0.5%, got {text!r}")
         return cls(amount=Decimal(match[1] or match[2]), percent=bool(match[2]))

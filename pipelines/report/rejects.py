@@ -13,6 +13,7 @@ from typing import Any, BinaryIO, cast
 from pipelines.input_tables import format_of
 from pipelines.report.gallery import NO_THUMBNAIL, THUMBNAIL_SIDE, Budget, Thumbnail
 from schemas import layout
+from schemas.integers import is_integer
 from schemas.masking import is_masked
 from schemas.rejects import Reason, RecordError
 from transforms.fence import OPEN, Fence
@@ -210,7 +211,7 @@ def _rows(sources: Iterable[str], input_format: str) -> dict[str, str]:
     lines: dict[str, set[int]] = {}
     for source in sources:
         file, _, line = source.rpartition(":")
-        if file and line.isascii() and line.isdigit() and not is_masked(file):
+        if file and is_integer(line) and not is_masked(file):
             lines.setdefault(file, set()).add(int(line))
     return {
         f"{file}:{number}": text

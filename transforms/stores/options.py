@@ -19,6 +19,8 @@ from apache_beam.options.pipeline_options import (
 )
 from apache_beam.options.value_provider import RuntimeValueProvider
 
+from schemas.integers import is_integer
+
 
 class WebOptions(PipelineOptions):
     """How images are read; and tables, from `http://` and `https://`."""
@@ -57,7 +59,7 @@ STORE_OPTIONS = (S3Options, AzureOptions, HadoopFileSystemOptions, WebOptions)
 
 
 def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
+    if not is_integer(text) or int(text) < 1:
         raise argparse.ArgumentTypeError(f"expected a number above 0, got {text!r}")
     return int(text)
 
