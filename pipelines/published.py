@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from schemas import layout
 from schemas.errors import ProofError
 from schemas.manifest import Manifest
+from transforms.shard_file import open_stored
 
 Read = Callable[[str], bytes | None]
 """Returns a file's bytes, or None if there is no such file."""
@@ -45,14 +46,14 @@ def sealed_manifest(directory: str, read: Read) -> tuple[Manifest, bool]:
     Raises:
         ProofError: if no dataset is published there, or it has no manifest.
     """
-    mark = read(layout.join(directory, layout.SUCCESS))
+    mark = _readable(layout.join(directory, layout.SUCCESS), read)
     if mark is None:
         raise ProofError(
             f"{directory}: no published dataset, it has no {layout.SUCCESS}; "
             "expected DIR/NAME/VERSION of one that recordmill convert has published"
         )
     path = layout.join(directory, layout.MANIFEST)
-    data = read(path)
+    data = _readable(path, read)
     if data is None:
         raise ProofError(f"{path}: is missing; convert anew, or restore it from a copy")
     try:
@@ -63,6 +64,14 @@ def sealed_manifest(directory: str, read: Read) -> tuple[Manifest, bool]:
         what = f"is no manifest that this version reads: at {place}: {first['msg']}"
         raise ProofError(f"{path}: {what}; convert anew") from error
     return manifest, mark == seal_of(data)
+
+
+def _readable(path: str, read: Read) -> bytes | None:
+    try:
+        return read(path)
+    except OSError as error:
+        what = error.strerror or error
+        raise ProofError(f"{path}: cannot be read: {what}; restore it from a copy") from error
 
 
 def find_manifest(directory: str) -> tuple[Manifest | None, bool]:
@@ -106,7 +115,7 @@ def read_file(path: str) -> bytes | None:
         with open_binary(path) as stream:
             return stream.read()
     try:
-        with open(path, "rb") as stream:
+        with open_stored(path) as stream:
             return stream.read()
     except (FileNotFoundError, NotADirectoryError):
         return None

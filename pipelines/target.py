@@ -58,7 +58,6 @@ _DATASET = "dataset"
 _STAGING = "staging"
 _PUBLISHED = "published"
 _PROGRESS = "progress"
-_FOREIGN = "which no run of recordmill has written"
 _MARKERS = (layout.RUN, layout.MANIFEST)
 
 
@@ -180,11 +179,12 @@ class Target:
         """
         names = all_files_below(self.final)
         foreign = first_foreign(names, self.owned(self.final))
-        if names and not _is_marked(self.final):
-            what = "and neither run.json nor manifest.json of recordmill: no run has written it"
-            _refuse_foreign(self.final, foreign or names[0], what)
         if foreign:
-            _refuse_foreign(self.final, foreign, _FOREIGN)
+            _refuse_foreign(self.final, foreign)
+        if names and not _is_marked(self.final):
+            _refuse_foreign(
+                self.final, names[0], "was not written by recordmill: no run.json says so"
+            )
 
     def check_run(self) -> None:
         """Passes a folder of an earlier run that holds only what a run writes.
@@ -193,7 +193,7 @@ class Target:
             UsageError: naming the first file that no run has written.
         """
         if foreign := first_foreign(all_files_below(self.run), self._owned_in_run()):
-            _refuse_foreign(self.run, foreign, _FOREIGN)
+            _refuse_foreign(self.run, foreign)
 
     def owned(self, directory: str) -> Owned:
         """Returns which files of a folder, a dataset or what a run has left of one, are ours."""
@@ -412,9 +412,9 @@ def _is_marked(directory: str) -> bool:
     return manifest is not None or sealed or read_record(directory) is not None
 
 
-def _refuse_foreign(directory: str, name: str, what: str) -> None:
+def _refuse_foreign(directory: str, name: str, what: str = "is no part of a dataset") -> None:
     raise UsageError(
-        f"{directory}: holds {name!r}, {what}; "
+        f"{directory}: holds {name!r}, which {what}; "
         "choose another --output, --name or --version, or move it away"
     )
 

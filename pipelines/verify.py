@@ -19,14 +19,16 @@ from schemas.plan import ResolvedSchema
 from transforms import audit_apart
 from transforms.compare_contents import shard_tally
 from transforms.cores import num_cores
-from transforms.files import exists, files_below, open_binary
+from transforms.files import all_files_below
 from transforms.functional.books import wrong_sums
 from transforms.functional.content import Tally, by_bucket, content_of, merge, merge_contents
 from transforms.locate import first_foreign_record
-from transforms.shard_file import ShardFiles
+from transforms.shard_file import ShardFiles, open_stored
 from transforms.write_lines import line_digest, lines_of
 
 _PASS_RECORDS = 2**20
+_NOT_LINES = (ValueError, LookupError, TypeError, RecursionError)
+"""What lines raise that are not those of a run."""
 
 
 def verify_dataset(directory: str, verify: Verify) -> tuple[Manifest, list[Problem]]:
@@ -53,11 +55,11 @@ def verify_dataset(directory: str, verify: Verify) -> tuple[Manifest, list[Probl
         )
         shard_problems = [problem for problems in checked for problem in problems]
     return manifest, [
-        *seal_problems,
+        *shard_problems,  # first, as they name records
         *_check_sidecars(directory, manifest),
-        *_check_strays(directory, manifest),
-        *_check_books(directory, manifest),
-        *shard_problems,
+        *_check_lines(directory, manifest),
+        *_check_foreign(directory, manifest),
+        *(seal_problems or [Problem(layout.MANIFEST, what) for what in wrong_sums(manifest)]),
         *([] if shard_problems else _check_content(directory, manifest)),
     ]
 
@@ -98,46 +100,54 @@ def _sealed_manifest(directory: str) -> tuple[Manifest, list[Problem]]:
 
 def _check_sidecars(directory: str, manifest: Manifest) -> Iterator[Problem]:
     for name, digest in manifest.sidecars.items():
-        path = layout.join(directory, name)
-        if not exists(path):
-            yield Problem(name, "is missing")
-            continue
         try:
-            content = _content(path)
-        except OSError as error:  # a manifest that was changed may name a folder
-            yield Problem(name, f"cannot be read: {error.strerror or error}")
+            with open_stored(layout.join(directory, name)) as stream:
+                content = stream.read()
+        except OSError as error:
+            yield _unreadable(name, error)
             continue
         if hashlib.sha256(content).hexdigest() != digest:
             yield Problem(name, "is not the file that was published: its sha256 differs")
 
 
-def _check_strays(directory: str, manifest: Manifest) -> Iterator[Problem]:
-    """Yields files that a reader's pattern would take for shards, or for their indexes."""
-    shards = [shard for entry in manifest.splits.values() for shard in entry.shards]
-    known = {shard.file for shard in shards} | {shard.index_file for shard in shards}
-    known |= manifest.sidecars.keys()
-    folders = (layout.RECORDS, layout.INDEXES)
-    for pattern in (f"{manifest.name}-*.tfrecord*", *(f"{folder}/*" for folder in folders)):
-        for name in files_below(directory, pattern):
-            if name not in known:
-                yield Problem(name, "is no part of this dataset, but readers would find it")
+def _check_foreign(directory: str, manifest: Manifest) -> Iterator[Problem]:
+    """Yields the files that are not part of the dataset: some reader may find each of them."""
+    try:
+        names = all_files_below(directory)
+    except OSError as error:
+        yield _unreadable(directory, error)
+        return
+    known = manifest.files
+    for name in names:
+        if name not in known:
+            yield Problem(name, "is no part of this dataset; delete it, or move it away")
 
 
-def _check_books(directory: str, manifest: Manifest) -> Iterator[Problem]:
-    for what in wrong_sums(manifest):
-        yield Problem(layout.MANIFEST, what)
-    yield from _check_rejects(directory, manifest)
-    yield from _check_dropped(directory, manifest)
-    for folder, digest in manifest.lines.items():
-        if line_digest(directory, folder) != digest:
-            yield Problem(folder, "does not hold the lines that were published")
+def _unreadable(name: str, error: OSError) -> Problem:
+    if isinstance(error, FileNotFoundError):
+        return Problem(name, "is missing")
+    return Problem(name, f"cannot be read: {error.strerror or error}")
+
+
+def _check_lines(directory: str, manifest: Manifest) -> Iterator[Problem]:
+    """Yields what is wrong with rejects and dropped rows: their counts, else their digest."""
+    checks = {layout.REJECTS: _check_rejects, layout.DROPPED: _check_dropped}
+    for folder, check in checks.items():
+        try:
+            problems = list(check(directory, manifest))
+            digest = manifest.lines.get(folder)
+            if digest and not problems and line_digest(directory, folder) != digest:
+                problems = [Problem(folder, "does not hold the lines that were published")]
+        except OSError as error:
+            problems = [_unreadable(folder, error)]
+        yield from problems
 
 
 def _check_rejects(directory: str, manifest: Manifest) -> Iterator[Problem]:
     books = manifest.input
     try:
         reasons = Counter(reject["reason"] for reject in read_rejects(directory))
-    except (ValueError, LookupError, TypeError) as error:
+    except _NOT_LINES as error:
         yield Problem(layout.REJECTS, f"holds a line that is no reject: {error}")
         return
     if dict(reasons) != books.reasons or reasons.total() != books.rejected:
@@ -154,7 +164,7 @@ def _check_dropped(directory: str, manifest: Manifest) -> Iterator[Problem]:
             if "label" in row:
                 conflicts += 1
                 images.add(row["repeats"])
-    except (ValueError, LookupError, TypeError) as error:
+    except _NOT_LINES as error:
         yield Problem(layout.DROPPED, f"holds a line that is no dropped row: {error}")
         return
     told = manifest.content.dropped_conflicts
@@ -173,7 +183,8 @@ def _check_content(directory: str, manifest: Manifest) -> Iterator[Problem]:
     shards = [
         (s, shard.index_file) for s, entry in manifest.splits.items() for shard in entry.shards
     ]
-    passes = 1 + manifest.input.records // _PASS_RECORDS
+    records = sum(s.records for entry in manifest.splits.values() for s in entry.shards)
+    passes = 1 + records // _PASS_RECORDS
     contents = []
     for number in range(passes):  # so that memory is bounded, however many images there are
         total: Tally = {}
@@ -201,10 +212,16 @@ def _check_shard(
     files: ShardFiles, expected: ShardEntry, resolved: ResolvedSchema, verify: Verify
 ) -> Iterator[Problem]:
     for name in (files.file, files.records):
-        if not exists(layout.join(files.directory, name)):
-            yield Problem(name, "is missing")
+        try:
+            open_stored(layout.join(files.directory, name)).close()
+        except OSError as error:
+            yield _unreadable(name, error)
             return
-    audit = audit_apart.audit(files, resolved, verify)
+    try:
+        audit = audit_apart.audit(files, resolved, verify)
+    except OSError as error:  # it can be opened, and not be read
+        yield _unreadable(files.file, error)
+        return
     if audit.index_sha256 != expected.index_sha256:
         yield Problem(files.records, "is not the file that was published: its sha256 differs")
     if audit.sha256 != expected.sha256:
@@ -226,8 +243,3 @@ def _other_counts(audit: ShardAudit, expected: ShardEntry) -> Iterator[Problem]:
     )
     if found != published:
         yield Problem(layout.MANIFEST, f"tells other counts of {audit.file} than the file itself")
-
-
-def _content(path: str) -> bytes:
-    with open_binary(path) as stream:
-        return stream.read()

@@ -41,6 +41,16 @@ def is_web(path: str) -> bool:
     return path[:8].lower().startswith(("http://", "https://"))
 
 
+def is_below(name: str) -> bool:
+    """Returns whether a name, joined to a folder, is that of something below it.
+
+    >>> [is_below(name) for name in ("records/a", "../a", "/a", "s3://b/a", "a//b", "")]
+    [True, False, False, False, False, False]
+    """
+    parts = re.split(r"[/\\]", name)
+    return not is_url(name) and "\0" not in name and not {"", ".", ".."} & set(parts)
+
+
 def join(folder: str, *names: str) -> str:
     """Returns the path of something below a folder, local or in an object store.
 

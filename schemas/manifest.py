@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -25,6 +26,17 @@ from schemas.plan import ResolvedSchema
 _RUN_ONLY = {"output", "if_exists", "report"}
 
 
+def _below(name: str) -> str:
+    if not layout.is_below(name):
+        raise ValueError(f"{name!r} is not a name below the dataset's folder")
+    return name
+
+
+Count = Annotated[int, Field(ge=0, lt=2**63)]
+File = Annotated[str, AfterValidator(_below)]
+"""Named as below the dataset's folder; never outside of it, whoever wrote the manifest."""
+
+
 class _Counted(BaseModel):
     """Records that were counted.
 
@@ -34,7 +46,7 @@ class _Counted(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    frames: int | None = None
+    frames: Count | None = None
 
     @model_serializer(mode="wrap")
     def _without_no_frames(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -49,16 +61,16 @@ class ShardEntry(_Counted):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    file: str
-    records: int
-    bytes: int
-    payload: int
+    file: File
+    records: Count
+    bytes: Count
+    payload: Count
     sha256: str
-    crc32c: int
-    index_file: str
+    crc32c: Count
+    index_file: File
     index_sha256: str
-    classes: dict[str, dict[int, int]]
-    images: dict[str, int]
+    classes: dict[str, dict[int, Count]]
+    images: dict[str, Count]
 
 
 class SplitEntry(_Counted):
@@ -66,10 +78,10 @@ class SplitEntry(_Counted):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    rows: int
-    records: int
-    rejected: int
-    duplicates: int
+    rows: Count
+    records: Count
+    rejected: Count
+    duplicates: Count
     shards: tuple[ShardEntry, ...]
 
     @property
@@ -83,13 +95,13 @@ class InputEntry(_Counted):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    rows: int
-    records: int
-    rejected: int
-    duplicates: int
-    unplaced: int
-    reasons: dict[str, int]
-    asides: dict[str, int] = Field(default_factory=dict)
+    rows: Count
+    records: Count
+    rejected: Count
+    duplicates: Count
+    unplaced: Count
+    reasons: dict[str, Count]
+    asides: dict[str, Count] = Field(default_factory=dict)
 
     @property
     def written(self) -> int:
@@ -113,10 +125,10 @@ class BaseEntry(BaseModel):
 
     version: str
     manifest_sha256: str
-    kept: dict[str, int]
-    new: dict[str, int]
-    gone: dict[str, int]
-    shards_unchanged: int
+    kept: dict[str, Count]
+    new: dict[str, Count]
+    gone: dict[str, Count]
+    shards_unchanged: Count
 
 
 class Manifest(BaseModel):
@@ -151,11 +163,11 @@ class Manifest(BaseModel):
     dataset_schema: Schema
     classes: dict[str, tuple[str, ...]]
     input: InputEntry
-    images: dict[str, int]
+    images: dict[str, Count]
     content: Content
     group_leaks: GroupLeaks | None = None
     splits: dict[str, SplitEntry]
-    sidecars: dict[str, str]
+    sidecars: dict[File, str]
     lines: dict[str, str] = {}
     base: BaseEntry | None = None
 

@@ -1,0 +1,188 @@
+"""A manifest of whoever: it is read or rejected with a message, and names nothing outside."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from pipelines import verify
+from pipelines.published import seal_of, sealed_manifest
+from pipelines.verify import verify_dataset
+from schemas.dataset_info import Problem, ShardAudit
+from schemas.errors import ProofError
+from schemas.manifest import Manifest
+from tests.unit.test_ownership import INDEX, SHARD, manifest, put_dataset
+from transforms.functional.books import wrong_sums
+
+DOCUMENT = json.loads(manifest(Path("out")))
+OUTSIDE = (
+    "../x",
+    "/etc/passwd",
+    "a/../../x",
+    "s3://b/k",
+    "http://h/x",
+    "file:///x",
+    "",
+    ".",
+    "a//b",
+)
+ABSURD = st.one_of(
+    st.sampled_from([10**30, -1, 2**63, 1e308, None, True, "", "9" * 5000, *OUTSIDE]),
+    st.recursive(
+        st.none() | st.text(max_size=3),
+        lambda v: st.lists(v) | st.dictionaries(st.text(max_size=3), v),
+    ),
+)
+
+
+def paths(value: Any, place: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Returns every place in a document."""
+    items = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
+    return [place, *(p for key, below in items for p in paths(below, (*place, key)))]
+
+
+def changed(document: Any, place: tuple[Any, ...], value: Any) -> Any:
+    if not place:
+        return value
+    copy = dict(document) if isinstance(document, dict) else list(document)
+    copy[place[0]] = changed(copy[place[0]], place[1:], value)
+    return copy
+
+
+@given(place=st.sampled_from(paths(DOCUMENT)), value=ABSURD)
+@settings(max_examples=400, deadline=None)
+@example(("splits", "train", "shards", 0, "file"), "../x")
+@example(("splits", "train", "shards", 0, "index_file"), "/etc/passwd")
+@example(("input", "records"), 10**30)
+def test_a_changed_manifest_is_read_or_rejected(place: tuple[Any, ...], value: Any) -> None:
+    data = json.dumps(changed(DOCUMENT, place, value)).encode()
+    answers = {"d/manifest.json": data, "d/_SUCCESS": seal_of(data)}
+    try:
+        found, sealed = sealed_manifest("d", answers.get)
+    except ProofError as error:
+        assert str(error).startswith("d/manifest.json: is ")  # noqa: PT017
+        return
+    assert sealed
+    list(wrong_sums(found))
+    assert not {*OUTSIDE} & found.files
+    assert found.resolved.schema == found.dataset_schema
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+@pytest.mark.parametrize("field", ["file", "index_file", "sidecars"])
+def test_no_manifest_names_a_file_outside_of_its_dataset(field: str, name: str) -> None:
+    if field == "sidecars":
+        document = changed(DOCUMENT, ("sidecars",), {name: "aa"})
+    else:
+        document = changed(DOCUMENT, ("splits", "train", "shards", 0, field), name)
+    with pytest.raises(ValidationError, match="is not a name below the dataset's folder"):
+        Manifest.model_validate_json(json.dumps(document))
+
+
+def test_nesting_without_end_is_a_message() -> None:
+    for deep in ("[" * 10**6, '{"config": ' * 10**5):
+        with pytest.raises(ProofError, match="is no manifest that this version reads"):
+            sealed_manifest("d", lambda path, deep=deep: deep.encode())  # type: ignore[misc]
+
+
+# Foreign, missing and special files beside a good manifest.
+
+
+AUDIT = ShardAudit("train", 0, SHARD, 1, 9, 25, "aa", 1, INDEX, "bb", 2, {})
+
+
+@pytest.fixture
+def dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A dataset whose shard is as its manifest says, if it can be opened."""
+    monkeypatch.setattr(verify.audit_apart, "audit", lambda *_: AUDIT)
+    monkeypatch.setattr(verify, "shard_tally", lambda *_: {})
+    put_dataset(tmp_path, tmp_path / "1.0.0")
+    return tmp_path / "1.0.0"
+
+
+def told(dataset: Path) -> dict[str, str]:
+    """Returns file to what is wrong with it."""
+    return {problem.file: problem.what for problem in verify_dataset(str(dataset), "parse")[1]}
+
+
+FOREIGN = (
+    *("t2-train.tfrecord-00000-of-00001", "birds-train.tfrecord-00001-of-00002", f".{SHARD}"),
+    *("records/s/x.parquet", f"{INDEX}.bak", "cat.labels.txt", "metadata.json", ".DS_Store"),
+    *("rejects/more.jsonl", "rejects/rejects-00001-of-00002.jsonl", "a/b/c/d", "x.partial"),
+)
+
+
+def test_every_foreign_file_is_reported(dataset: Path) -> None:
+    before = told(dataset)
+    for name in FOREIGN:
+        (dataset / name).parent.mkdir(parents=True, exist_ok=True)
+        (dataset / name).write_bytes(b"")
+    (dataset / "dangling").symlink_to("nowhere")
+    found = told(dataset)
+    assert found.keys() - before.keys() == {*FOREIGN, "dangling"}
+    assert all("is no part of this dataset" in found[name] for name in FOREIGN)
+    assert "run.json" not in found
+    assert "report.html" not in found
+
+
+SEALS = ("manifest.json", "_SUCCESS")
+FILES = (
+    *(SHARD, INDEX, "label.labels.txt", f"idx/{SHARD}.idx", "dataset_info.json"),
+    *("rejects/rejects-00000-of-00001.jsonl", *SEALS),
+)
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("kind", ["folder", "full folder", "FIFO", "dangling link", "unreadable"])
+def test_a_file_that_is_none_is_reported(dataset: Path, name: str, kind: str) -> None:
+    path = dataset / name
+    path.unlink()
+    if kind == "FIFO":
+        os.mkfifo(path)
+    elif kind == "dangling link":
+        path.symlink_to("nowhere")
+    elif kind == "unreadable":
+        path.symlink_to(path.name)  # as for root: nothing can follow it
+    else:
+        path.mkdir()
+        if kind == "full folder":
+            (path / "x").write_bytes(b"")
+    if name in SEALS:
+        with pytest.raises(ProofError, match=rf"{name}.*(cannot be read|is missing)|no {name}"):
+            verify_dataset(str(dataset), "parse")
+        return
+    found = told(dataset)
+    assert name in found or name.startswith("rejects/")
+    if name.startswith("rejects/"):
+        assert found["rejects"] == "does not hold the lines that were published"
+    else:
+        assert found[name].startswith(("is missing", "cannot be read: "))
+
+
+def test_a_line_of_rejects_nested_without_end_is_reported(dataset: Path) -> None:
+    (dataset / "rejects/rejects-00000-of-00001.jsonl").write_text("[" * 10**6)
+    assert "a line that is no reject" in told(dataset)["rejects"]
+
+
+def test_damaged_records_are_named_first(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    damage = Problem(SHARD, "Invalid PNG data (key 'a.png')", 0, 0)
+    audit = replace(AUDIT, sha256="ff", problems=(damage,))
+    monkeypatch.setattr(verify.audit_apart, "audit", lambda *_: audit)
+    (dataset / "NOTES.md").write_bytes(b"")
+    (dataset / "_SUCCESS").write_bytes(b"")
+    files = [problem.file for problem in verify_dataset(str(dataset), "parse")[1]]
+    assert (files[0], files[-1]) == (SHARD, "manifest.json")
