@@ -150,11 +150,12 @@ def test_a_failed_run_leaves_no_staged_picture(tmp_path: Path) -> None:
 
 
 def test_what_a_killed_run_has_staged_is_deleted_by_the_next(tmp_path: Path) -> None:
-    staging = tmp_path / "out/birds/1.0.0/.staging"
+    staging = tmp_path / "out/birds/.1.0.0.run/dataset/.staging"
     staging.mkdir(parents=True)
-    (staging / "x.images.partial").write_bytes(b"left")
+    (staging / f"{'0a' * 16}.images").write_bytes(b"left")
     dataset = published(_written("parquet bytes", tmp_path, shots(3)), tmp_path / "out")
-    assert not staging.exists()
+    assert [path.name for path in (tmp_path / "out/birds").iterdir()] == ["1.0.0"]
+    assert not (dataset / ".staging").exists()
     assert recordmill("verify", dataset).code == 0
 
 
