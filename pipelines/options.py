@@ -156,22 +156,29 @@ def load_schema(name: str) -> Schema:
     Raises:
         UsageError: if there is neither.
     """
-    if not exists(name) or "." not in name:
-        return preset(name)
     try:
-        with open_binary(name) as stream:
-            text = stream.read(4 * MAX_LENGTH + 1).decode("utf-8", "replace")
-    except (OSError, ValueError) as error:
+        data = _bytes_of(name, 4 * MAX_LENGTH) if "." in name else None
+    except ValueError as error:
         expected = f"expected a YAML file or one of: {', '.join(preset_names())}"
-        raise UsageError(f"--schema {name}: {_why(error)}; {expected}") from error
-    return parse_schema(text, name)
+        raise UsageError(f"--schema {name}: {error}; {expected}") from error
+    return preset(name) if data is None else parse_schema(data.decode("utf-8", "replace"), name)
 
 
-def _why(error: Exception) -> str:
-    """Returns why a file that a flag names cannot be read."""
-    if isinstance(error, IsADirectoryError):
-        return "is a folder"
-    return str(getattr(error, "strerror", None) or error)
+def _bytes_of(path: str, most: int) -> bytes | None:
+    """Returns a file that a flag names, or one byte more than allowed; None if there is none.
+
+    Raises:
+        ValueError: if it cannot be read.
+    """
+    try:
+        if not exists(path):
+            return None
+        with open_binary(path) as stream:
+            return stream.read(most + 1)
+    except IsADirectoryError as error:
+        raise ValueError("is a folder") from error
+    except OSError as error:
+        raise ValueError(error.strerror or error) from error
 
 
 def _read(name: str, text: str, read: Any) -> Any:
@@ -212,13 +219,12 @@ def _num_shards(text: str) -> Any:
 
 
 def _class_names(path: str) -> tuple[str, ...]:
-    if not exists(path):
-        raise ValueError("no such file; expected class names, one a line")
     try:
-        with open_binary(path) as stream:
-            data = stream.read(_MAX_CLASSES_BYTES + 1)
-    except OSError as error:
-        raise ValueError(f"{_why(error)}; expected a file of class names, one a line") from error
+        data = _bytes_of(path, _MAX_CLASSES_BYTES)
+    except ValueError as error:
+        raise ValueError(f"{error}; expected a file of class names, one a line") from error
+    if data is None:
+        raise ValueError("no such file; expected class names, one a line")
     if len(data) > _MAX_CLASSES_BYTES:
         raise ValueError(f"is larger than {_MAX_CLASSES_BYTES:,} bytes; expected class names")
     try:

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from pipelines.flags import RECORDS, TILES
-from pipelines.inspect.record_files import FoundRecord, files_of
+from pipelines.inspect.record_files import FoundRecord, files_of, is_there
 from pipelines.inspect.selection import Source
 from pipelines.inspect.sheet import write_sheet
 from pipelines.inspect.tables import ClassNames, show_features, show_records, show_whole
@@ -19,7 +19,6 @@ from pipelines.verify import read_manifest
 from schemas import layout
 from schemas.errors import ProofError, UsageError
 from schemas.features import Feature, Kind, Schema
-from transforms.files import exists
 
 _TYPES = {Kind.INT64: int, Kind.FLOAT: float, Kind.BYTES: bytes}
 
@@ -55,7 +54,7 @@ def source_of(paths: Sequence[str]) -> Source:
     Raises:
         UsageError: if there is nothing.
     """
-    if len(paths) == 1 and exists(layout.join(paths[0], layout.SUCCESS)):
+    if len(paths) == 1 and is_there(layout.join(paths[0], layout.SUCCESS)):
         dataset = Dataset(paths[0].rstrip("/"), read_manifest(paths[0]))
         files = (layout.join(dataset.directory, shard.file) for shard in dataset.shards())
         return Source(tuple(files), dataset)

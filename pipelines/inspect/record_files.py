@@ -59,8 +59,20 @@ def files_of(paths: Sequence[str]) -> list[str]:
     return [file for path in paths for file in _files_of(path)]
 
 
+def is_there(path: str) -> bool:
+    """Returns whether there is a file or folder at a path.
+
+    Raises:
+        UsageError: if that cannot be found out.
+    """
+    try:
+        return exists(path)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error}") from error
+
+
 def _files_of(path: str) -> list[str]:
-    if not exists(path):
+    if not is_there(path):
         raise UsageError(f"{path}: no such file or folder; expected TFRecord files, or a dataset")
     below = _below(path)
     if below is None:

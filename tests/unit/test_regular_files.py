@@ -11,6 +11,7 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from pipelines.input_tables import look_at_labels, look_at_tables
+from pipelines.inspect.record_files import files_of
 from pipelines.options import config_of, load_schema
 from schemas.config import ConvertConfig
 from schemas.errors import UsageError
@@ -171,3 +172,26 @@ def test_an_image_root_that_is_a_file_is_a_usage_error(tmp_path: Path) -> None:
     changed = config().model_copy(update={"image_root": f"{tmp_path}/x"})
     with pytest.raises(UsageError, match=r"^--image_root .*/x: is a file; expected a folder$"):
         look_at_tables(changed)
+
+
+UNREACHABLE = "http://127.0.0.1:1/a.b"
+"""An address that is not fetched: it is of this machine."""
+
+
+READERS: dict[str, Callable[[str], object]] = {
+    "--schema": load_schema,
+    "--classes": lambda path: config(classes=path),
+    "inspect": lambda path: files_of([path]),
+    "--input": lambda path: look_at_tables(config().model_copy(update={"inputs": (path,)})),
+    "--labels": lambda path: look_at_labels(config().model_copy(update={"labels": path})),
+}
+
+
+@pytest.mark.parametrize("flag", READERS)
+def test_a_path_that_cannot_be_reached_is_a_usage_error(flag: str) -> None:
+    use_options(PipelineOptions([]))
+    with pytest.raises(
+        UsageError, match=r"is at 127\.0\.0\.1, which is no public address"
+    ) as caught:
+        READERS[flag](UNREACHABLE)
+    assert UNREACHABLE in str(caught.value)

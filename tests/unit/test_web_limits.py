@@ -31,6 +31,7 @@ pytestmark = pytest.mark.timeout(30)  # a hang fails soon
 def soon(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Reads from this machine, with a short deadline."""
     monkeypatch.setattr(web, "_MAX_SECONDS", SECONDS)
+    monkeypatch.setattr(web, "_MAX_SIZE_SECONDS", SECONDS)
     monkeypatch.setattr(web, "_MAX_TABLE_SECONDS", SECONDS)
     monkeypatch.setattr(web, "_MAX_TABLE_BYTES", LIMIT)
     use_options(PipelineOptions(["--allow_private_hosts", f"--max_image_bytes={LIMIT}"]))

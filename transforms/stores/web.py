@@ -45,6 +45,7 @@ _MAX_REDIRECTS = 5
 _MAX_SECONDS = 300.0
 """All attempts to read an image, with all redirects and waits."""
 
+_MAX_SIZE_SECONDS = 60.0
 _MAX_TABLE_SECONDS = 3600.0
 _MAX_TABLE_BYTES = 64 * 2**30
 _OTHER_BYTES = 2**20
@@ -163,8 +164,8 @@ def size(url: str) -> int | None:
         OSError: if there is no answer; FileNotFoundError if there is nothing.
     """
     web = _WEB_CLIENTS.current()
-    deadline = time.monotonic() + _MAX_SECONDS
-    return persist(lambda: web.length(url, deadline), _MAX_SECONDS)
+    deadline = time.monotonic() + _MAX_SIZE_SECONDS
+    return persist(lambda: web.length(url, deadline), _MAX_SIZE_SECONDS)
 
 
 class Web:
