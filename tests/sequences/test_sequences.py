@@ -432,7 +432,7 @@ def test_clips_stay_where_a_base_has_them_and_whole_shards_are_taken(
     for each in more:
         draw(folder, each["clip"], each["at"])
     grown = write(folder / "grown.csv", [*more, *rows])
-    flags = (*FLAGS, "--version", "1.1.0", "--base", dataset, "--seed", "5")
+    flags = (*FLAGS, "--version", "1.1.0", "--base", dataset, "--seed", "5", "--verify", "decode")
     ended = convert(grown, tmp_path, *flags)
     assert ended.code == 0, ended.err
     made = tmp_path / "birds" / "1.1.0"

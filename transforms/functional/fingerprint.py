@@ -37,9 +37,7 @@ def settings_fingerprint(
         "compression": config.compression,
         "decode": config.decode,
     }
-    if (
-        config.verify == "decode"
-    ):  # a run without it may have stored what TensorFlow does not decode
+    if config.verify == "decode":  # others may have stored what TensorFlow does not decode
         document["verify"] = config.verify
     if config.fence is not None:  # a run without it may have read what lies outside
         document["fence"] = config.fence
