@@ -66,6 +66,7 @@ def test_all_speak_of_one_version_of_flink_and_of_beam():
     _, options = parsed()
     version = options.view_as(FlinkRunnerOptions).flink_version
     assert version in FlinkRunnerOptions.PUBLISHED_FLINK_VERSIONS
+    assert version == "1.20"  # on which the tests of tests/engines run
     assert FLINK["spec"]["flinkVersion"] == f"v{version.replace('.', '_')}"
     assert FLINK["spec"]["image"].startswith(f"flink:{version}-")
     wanted = JavaJarServer.path_to_beam_jar(f"runners:flink:{version}:job-server:shadowJar")
