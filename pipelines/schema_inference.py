@@ -44,7 +44,7 @@ def infer_schema(table: str, image_root: str | None = None, input_format: str = 
         input_format: as in `recordmill convert`.
 
     Raises:
-        UsageError: if it is no table, or has no rows.
+        UsageError: if it is no table, has no rows, or no column that a feature can hold.
     """
     config = _config(table, image_root, input_format)
     tables = look_at_tables(config)
@@ -53,6 +53,9 @@ def infer_schema(table: str, image_root: str | None = None, input_format: str = 
         raise UsageError(f"--infer {table}: has no rows to look at")
     columns = [name for name in tables.columns if name not in tables.unsupported]
     guess = guess_schema(columns, rows)
+    if guess.left_out and not guess.columns:
+        told = ", ".join(f"{name} holds {what}" for name, what in guess.left_out.items())
+        raise UsageError(f"--infer {table}: no column holds what a feature can: {told}")
     pictures = _pictures(guess, rows, image_root)
     return yaml_of(guess, schema_name(table), _heading(table, guess, config, tables), pictures)
 
@@ -123,6 +126,7 @@ def _heading(table: str, guess: Guess, config: ConvertConfig, tables: InputTable
         lines += ["", "The table fits these presets as it is:"]
         lines += [f"  {_command(name, table, guess)}" for name in fitting]
     lines += [f"Left out: {name}, of type {type_}." for name, type_ in tables.unsupported.items()]
+    lines += [f"Left out: {name}: it holds {what}." for name, what in guess.left_out.items()]
     return [*lines, ""]
 
 

@@ -12,6 +12,7 @@ from schemas.presets import parse_schema
 from schemas.records import Row
 from transforms.functional.tables.schema_guess import Pictures, guess_schema, yaml_of
 
+names = st.text(min_size=1, max_size=8)
 values = st.one_of(
     st.none(),
     st.text(max_size=8),
@@ -20,11 +21,17 @@ values = st.one_of(
     st.booleans(),
     st.lists(st.integers(-9, 9), max_size=3),
     st.lists(st.text(max_size=3), max_size=3),
+    st.lists(st.lists(st.integers(-9, 9) | st.none(), max_size=2), max_size=2),
+    st.recursive(
+        st.integers(0, 9) | st.text(max_size=2),
+        lambda inner: st.lists(inner, max_size=2) | st.dictionaries(names, inner, max_size=2),
+        max_leaves=5,
+    ),
 )
 texts = st.one_of(
-    st.text(max_size=8), st.sampled_from(["1", "0.5", "a|b", "[1, 2]", "x.jpg", "train"])
+    st.text(max_size=8),
+    st.sampled_from(["1", "0.5", "a|b", "[1, 2]", "[[1, 2]]", '[{"a": 1}]', "x.jpg"]),
 )
-names = st.text(min_size=1, max_size=8)
 
 
 def rows_of(columns, cells, is_text):
@@ -45,6 +52,10 @@ def tables(draw):
 def test_whatever_the_table_the_guess_is_a_schema(table, name, heading):
     columns, rows = table
     guess = guess_schema(columns, rows)
+    assert {*guess.columns, *guess.left_out} == set(columns)
+    if not guess.columns:
+        return
+    columns = guess.columns
     text = yaml_of(guess, name, [heading], Pictures())
     features = parse_schema(text, "guessed.yaml").features
     taken = {column for column in columns if column not in (guess.image, guess.split)}
@@ -127,3 +138,37 @@ def test_pictures_that_cannot_be_opened_are_told():
     assert str(Pictures(3)) == "none of the first 3 can be opened: check --image_root"
     found = Pictures(4, Counter(png=1, jpeg=2), [(4, 3), (9, 9), (1, 2)])
     assert str(found) == "2 jpeg, 1 png, 1x2 to 9x9; 1 cannot be opened"
+
+
+BOXES = [[[1.5, 2, 3, 4]], [[5, 6, 7, 8], [1, 2, 3, 4]], []]
+
+
+@pytest.mark.parametrize(
+    ("cells", "is_text", "line"),
+    [
+        (BOXES, False, '  x: {kind: float, from: "column:x", shape: [null, 4]}  # as in 2'),
+        (list(map(str, BOXES)), True, '  x: {kind: float, from: "column:x", shape: [null, 4]}'),
+        ([[[[1], [2]]]], False, '  x: {kind: int64, from: "column:x", shape: [null, 2, 1]}'),
+        ([[["a"]], None], False, "shape: [null, 1], missing: empty}"),
+    ],
+)
+def test_lists_of_lists_have_the_shape_that_all_of_them_have(cells, is_text, line):
+    guess, lines = guessed(["x"], [(cell,) for cell in cells], is_text)
+    assert guess.left_out == {}
+    assert line in next(found for found in lines if found.startswith("  x:"))
+
+
+@pytest.mark.parametrize(
+    ("cells", "what"),
+    [
+        ([[[1, 2]], [[3]]], "lists of lists of different lengths: see flat:"),
+        ([{"a": 1}, None], "objects"),
+        ([[[{"a": 1}]]], "objects"),
+        ([[[1, [2]]]], "lists and single values side by side"),
+        ([[[]]], "lists of lists of different lengths"),
+    ],
+)
+def test_what_no_feature_can_hold_is_left_out_and_told(cells, what):
+    guess = guess_schema(["n", "x"], rows_of(["n", "x"], [(1, cell) for cell in cells], False))
+    assert guess.columns == ("n",)
+    assert guess.left_out["x"].startswith(what)

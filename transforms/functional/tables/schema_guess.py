@@ -12,6 +12,7 @@ from typing import Any
 
 from schemas.features import Feature, Kind, Missing
 from schemas.records import Row
+from transforms.functional.bounded_json import parse_json
 from transforms.functional.sources.sniffing import HEAD_BYTES, sniff
 from transforms.functional.tables.column_kinds import ColumnKinds
 
@@ -64,6 +65,8 @@ class Guess:
         label: the column of the classes, or None.
         split: the column of the rows' own splits, or None.
         key: a column whose values are all different, or None.
+        values: column to how often each of its values, or of the items of its lists, was seen.
+        left_out: columns that no feature can hold, with what they hold.
     """
 
     columns: tuple[str, ...]
@@ -74,6 +77,7 @@ class Guess:
     split: str | None
     key: str | None
     values: Mapping[str, Counter[Any]]
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def roles(self) -> dict[str, str]:
@@ -85,17 +89,24 @@ class Guess:
 
 def guess_schema(columns: Sequence[str], rows: Sequence[Row]) -> Guess:
     """Returns what the columns of a table seem to be."""
-    kinds, values = ColumnKinds(), {column: Counter[Any]() for column in columns}
     lists = {column for column in columns if _is_list(column, rows)}
+    shapes = {c: _shape([_cell(row, c, lists) for row in rows]) for c in columns}
+    left_out = {column: shape for column, shape in shapes.items() if isinstance(shape, str)}
+    columns = [column for column in columns if column not in left_out]
+    kinds, values = ColumnKinds(), {column: Counter[Any]() for column in columns}
     for row in rows:
-        cells = {column: row.values.get(column) for column in columns}
-        items = {c: _items(v) if c in lists else v for c, v in cells.items()}
+        items = {column: _cell(row, column, lists) for column in columns}
+        items = {
+            c: list(_leaves(v)) if shapes[c] and v is not None else v for c, v in items.items()
+        }
         kinds.add(items, row.is_text)
         for column, value in items.items():
             seen = value if isinstance(value, list) else [value]
             values[column].update(v for v in seen if v is not None and v != "")
     features = {
-        name: _sized(feature, [row.values.get(name) for row in rows])
+        name: feature.model_copy(update={"shape": shapes[name]})
+        if shapes[name]
+        else _sized(feature, [row.values.get(name) for row in rows])
         for name, feature in kinds.features(len(rows)).items()
     }
     image = _best(columns, lambda c: _share(values[c], _is_image))
@@ -104,7 +115,7 @@ def guess_schema(columns: Sequence[str], rows: Sequence[Row]) -> Guess:
     others = [c for c in columns if c not in (image, split)]
     key = next((c for c in others if c not in lists and _is_key(c, values[c], len(rows))), None)
     label = _label_of([c for c in others if c != key], values, features, len(rows))
-    return Guess(tuple(columns), len(rows), features, image, label, split, key, values)
+    return Guess(tuple(columns), len(rows), features, image, label, split, key, values, left_out)
 
 
 def yaml_of(guess: Guess, name: str, heading: Sequence[str], pictures: Pictures) -> str:
@@ -140,10 +151,10 @@ def _line(column: str, guess: Guess, taken: set[str]) -> str:
     if column == guess.label:
         settings[0] = "kind: int64"
     if feature.shape is not None:
-        settings.append(f"shape: {list(feature.shape)}")
+        settings.append(f"shape: {json.dumps(feature.shape)}")
     if column == guess.label:
         settings.append("classes: true")
-    if feature.missing is Missing.EMPTY and feature.shape is None:
+    if feature.missing is Missing.EMPTY and feature.shape != ():
         settings.append("missing: empty")
     told = _printable("; ".join(_remarks(column, guess)))
     line = f"{_quoted(name)}: {{{', '.join(settings)}}}{'  # ' if told else ''}{told}"
@@ -208,6 +219,56 @@ def _sized(feature: Feature, values: Sequence[Any]) -> Feature:
     return feature.model_copy(update={"shape": fixed})
 
 
+def _cell(row: Row, column: str, lists: set[str]) -> Any:
+    value = row.values.get(column)
+    return _items(value) if column in lists else value
+
+
+def _shape(values: Sequence[Any]) -> tuple[int | None, ...] | str | None:
+    """Returns the shape of lists within lists: any number of lists of one shape.
+
+    None for columns that hold no such lists; in words, what values are that no feature holds.
+    """
+    rows = [value for value in values if isinstance(value, list)]
+    if any(isinstance(value, dict) for value in values) or any(map(_has_objects, rows)):
+        return "objects"
+    if not any(isinstance(item, list) for row in rows for item in row):
+        return None
+    try:
+        inner = {_sizes(item) for row in rows for item in row}
+    except ValueError:
+        return "lists and single values side by side"
+    if len(inner) > 1 or 0 in (sizes := next(iter(inner))):
+        return "lists of lists of different lengths: see flat: and row_lengths: in docs/tasks.md"
+    return (None, *sizes)
+
+
+def _sizes(value: Any) -> tuple[int, ...]:
+    """Returns how many items lists within lists have on each level.
+
+    Raises:
+        ValueError: if a list has items of several shapes.
+    """
+    if not isinstance(value, list):
+        return ()
+    inner = {_sizes(item) for item in value} or {()}
+    if len(inner) > 1:
+        raise ValueError("items of several shapes")
+    return (len(value), *inner.pop())
+
+
+def _has_objects(value: Any) -> bool:
+    return isinstance(value, dict) or (isinstance(value, list) and any(map(_has_objects, value)))
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    if isinstance(value, list):
+        for item in value:
+            yield from _leaves(item)
+    elif value is not None:
+        yield value
+
+
 def _share(values: Counter[Any], test: Any) -> float:
     """Returns how many of all values pass a test, as a part of one."""
     return sum(n for value, n in values.items() if test(value)) / max(1, values.total())
@@ -244,10 +305,16 @@ def _items(value: Any) -> Any:
     if not value.lstrip().startswith("["):
         return value.split("|") if value else []
     try:
-        found = json.loads(value)
-    except (ValueError, RecursionError):
+        found = parse_json(value)
+    except ValueError:
         return value
-    return [str(item) for item in found] if isinstance(found, list) else value
+    return _as_texts(found) if isinstance(found, list) else value
+
+
+def _as_texts(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_as_texts(item) for item in value]
+    return value if isinstance(value, dict) else str(value)
 
 
 def _quoted(text: str) -> str:
