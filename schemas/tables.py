@@ -52,12 +52,14 @@ class Wanted:
         pixels: whether the bytes of embedded images are to be read; otherwise only their sizes,
             or near enough, for the survey.
         image_root: base of relative image paths, or None for the source's own.
+        max_image_bytes: the largest image that is taken out of a compressed source.
     """
 
     columns: tuple[str, ...] | None = None
     image: str = ""
     pixels: bool = False
     image_root: str | None = None
+    max_image_bytes: int = 256 * 2**20
 
     def of(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Returns a row's values without those of columns that nobody asked for."""

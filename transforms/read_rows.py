@@ -16,6 +16,7 @@ from transforms.formats import FORMATS
 from transforms.outcome import REJECTS, rejected
 from transforms.progress import advance
 from transforms.staging import staged, staging_file
+from transforms.stores.options import max_image_bytes
 
 _ASIDES = "asides"
 
@@ -74,7 +75,8 @@ class ReadRows(beam.PTransform):
 
 def read_part(part: TablePart, wanted: Wanted, staging: str) -> Iterator[Row | Reject | Aside]:
     """Yields the rows of one part of a source, those that cannot be read as rejects."""
-    rows = FORMATS[part.file.format].read(part, replace(wanted, pixels=bool(staging)))
+    wanted = replace(wanted, pixels=bool(staging), max_image_bytes=max_image_bytes())
+    rows = FORMATS[part.file.format].read(part, wanted)
     return staged(rows, staging_file(staging))
 
 

@@ -18,7 +18,9 @@ from schemas.presets import parse_schema
 from schemas.records import Row
 from schemas.rejects import Reason, Reject
 from schemas.tables import TableFile, TablePart, Wanted
-from transforms.functional.tables import bounded_lines, delimited, json_lines, parquet
+from transforms.functional.records.framing import masked_crc32c
+from transforms.functional.sources import tfrecord
+from transforms.functional.tables import arrow, bounded_lines, delimited, json_lines, parquet
 
 CSV, JSONL, PARQUET = (TableFile(f"t.{name}", name) for name in ("csv", "jsonl", "parquet"))
 LIMIT = 2**20
@@ -196,6 +198,42 @@ def test_a_footer_that_tells_of_more_rows_than_can_be_ends_soon(tmp_path: Path) 
     assert isinstance(found[-1], Reject)
     assert found[-1].reason is Reason.LOST_ROWS
     assert "too many to be told one by one" in found[-1].detail
+
+
+def peak_of(rows: Iterator[object]) -> int:
+    """Returns the most bytes that Arrow holds, and Python beside it, while rows are read."""
+    before, most = pa.total_allocated_bytes(), 0
+    tracemalloc.start()
+    for _ in rows:
+        most = max(most, pa.total_allocated_bytes() - before)
+    most += tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return most
+
+
+@pytest.mark.parametrize("wanted", [Wanted(), Wanted(("image",), "image", pixels=True)], ids=str)
+@pytest.mark.parametrize("type_", [pa.string(), pa.binary()], ids=str)
+def test_a_large_value_that_many_rows_name_costs_no_memory_for_each(
+    type_: pa.DataType, wanted: Wanted, tmp_path: Path
+) -> None:
+    values, count = pa.array([b"x" * LIMIT], pa.binary()).cast(type_), 512
+    column = pa.DictionaryArray.from_arrays(pa.array([0] * count, pa.int32()), values)
+    path = tmp_path / "t.parquet"
+    pq.write_table(pa.table({"image": column}), path, store_schema=False)  # read as plain values
+    with path.open("rb") as file:
+        assert peak_of(parquet.read(file, TablePart(PARQUET, 0), wanted)) < 96 * LIMIT
+    with pa.ipc.new_file(tmp_path / "t.arrow", pa.schema([("image", column.type)])) as writer:
+        writer.write_table(pa.table({"image": column}))
+    source = TablePart(TableFile(str(tmp_path / "t.arrow"), "arrow"))
+    with Path(source.file.path).open("rb") as file:
+        assert peak_of(arrow.read(file, source, wanted)) < 96 * LIMIT
+
+
+def test_a_record_that_claims_two_gib_takes_what_is_there() -> None:
+    length = (2**31 - 1).to_bytes(8, "little")
+    header = length + masked_crc32c(length).to_bytes(4, "little")
+    found = tfrecord.read(stream(header + b"x"), TablePart(TableFile("t", "tfrecord")), Wanted())
+    assert peak_of(found) < 64 * LIMIT
 
 
 def assert_is_message(text: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import tarfile
+from dataclasses import replace
 
 import pytest
 
@@ -161,6 +162,22 @@ def test_a_cut_tar_gives_the_samples_before_and_one_reject(gzipped):
         assert (first.row if isinstance(first, Embedded) else first).values["image"] == "a.jpg"
         assert (second.source, second.reason) == ("d/x.tar:2", Reason.LOST_ROWS)
         assert "the tar cannot be read on from here: at byte 3072: the file ends" in second.detail
+
+
+def test_no_image_of_a_compressed_tar_is_read_that_is_above_the_limit():
+    data = written([("a.jpg", b"1" * 600), ("b.jpg", b"2" * 601)])
+    found = read(data, replace(WHOLE, max_image_bytes=600), gzipped=True)
+    assert [type(row) for row in found] == [Embedded, Row]
+    assert found[1].image.stop - found[1].image.start == 601  # reading it is what rejects it
+
+
+def test_a_member_that_claims_more_than_there_can_be_takes_no_memory():
+    data = bytearray(written([("a.jpg", b"1"), ("b.jpg", b"2")]))
+    info = tarfile.TarInfo("a.jpg")
+    info.size = 64 * 2**30
+    data[:512] = info.tobuf(tarfile.GNU_FORMAT)
+    (reject,) = read(bytes(data), WHOLE, gzipped=True)
+    assert reject.reason is Reason.LOST_ROWS
 
 
 def test_a_cut_gzip_stream_is_told():

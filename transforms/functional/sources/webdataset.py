@@ -150,7 +150,7 @@ def _add(
             first = _shown(sample.picture.name)
             sample.fault = f"has two pictures, {first} and {_shown(member.name)}"
         sample.picture = member
-        if gzipped and wanted.pixels:
+        if gzipped and wanted.pixels and member.size <= wanted.max_image_bytes:
             stream.seek(member.start)
             sample.data = stream.read(member.size)
     elif member.size > MAX_TEXT_BYTES:
@@ -197,7 +197,9 @@ def _row(
     row = Row(
         values, path, number, untyped, Location(path, member.start, member.start + member.size)
     )
-    return Embedded(row, sample.data) if gzipped and wanted.pixels else row
+    if not gzipped or not wanted.pixels or member.size > wanted.max_image_bytes:
+        return row  # a larger image is rejected where images are read
+    return Embedded(row, sample.data)
 
 
 def _shown(name: str) -> str:
