@@ -18,7 +18,13 @@ from transforms.stores import beam, hdfs, objects, persistence
 from transforms.stores.azure import connection
 from transforms.stores.limits import TooLargeError, TooSlowError
 from transforms.stores.objects import ObjectPath, parse
-from transforms.stores.options import WebOptions, current_options, use_options, use_store_flags
+from transforms.stores.options import (
+    WebOptions,
+    current_options,
+    max_image_bytes,
+    use_options,
+    use_store_flags,
+)
 from transforms.stores.persistence import TransientError, is_transient_status, persist
 from transforms.stores.web import _seconds
 
@@ -148,6 +154,14 @@ def test_flags_of_commands_without_a_pipeline_reach_this_process(
     use_store_flags({"paths": ["x"], "allow_private_hosts": True, "http_connections": 3})
     web = current_options().view_as(WebOptions)
     assert (web.allow_private_hosts, web.http_connections, web.http_timeout) == (True, 3, 30)
+
+
+@pytest.mark.parametrize("flag", ["--max_image_bytes", "--http_max_bytes"])
+def test_the_limit_of_an_image_has_two_names(flag: str) -> None:
+    use_options(PipelineOptions([f"{flag}=7"]))
+    assert max_image_bytes() == 7
+    use_options(PipelineOptions([]))
+    assert max_image_bytes() == 256 * 2**20
 
 
 def test_options_travel_to_workers_as_beams_do() -> None:
