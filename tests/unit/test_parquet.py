@@ -10,6 +10,7 @@ import pytest
 
 from schemas.records import Row
 from schemas.rejects import Reason
+from transforms.functional.tables import parquet
 from transforms.functional.tables.batches import BATCH_ROWS
 from transforms.functional.tables.parquet import (
     first_rows,
@@ -246,3 +247,16 @@ def test_a_column_of_text_that_is_no_utf_8_gives_rejects():
         2, pa.py_buffer(b"\0\0\0\0\1\0\0\0\2\0\0\0"), pa.py_buffer(b"a\xff")
     )
     assert read(written(pa.table({"c": column}))) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("most", "reasons"), [(GROUP, ["malformed_row"] * GROUP), (9, ["lost_rows"])]
+)
+def test_damaged_rows_are_told_one_by_one_up_to_a_number(most, reasons, monkeypatch):
+    monkeypatch.setattr(parquet, "MAX_DAMAGED_ROWS", most)
+    data = bytearray(written(DAMAGED_TABLE, row_group_size=GROUP, write_page_checksum=True))
+    data[bytes_of_group(bytes(data), 1)[-1]] ^= 1
+    file = pq.ParquetFile(io.BytesIO(bytes(data)), page_checksum_verification=True)
+    rejects = list(read_row_group(file, 1, GROUP + 1, "t.parquet", None))
+    assert [reject.reason.value for reject in rejects] == reasons
+    assert rejects[0].source == f"t.parquet:{GROUP + 1}"
