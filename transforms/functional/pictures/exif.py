@@ -43,8 +43,9 @@ def orientation_of(block: bytes | None) -> int:
     Args:
         block: the block, with or without `Exif` before it; None if the file has none.
     """
-    tiff = _tiff_of(block or b"")
-    found = UPRIGHT
+    if block is None:
+        return UPRIGHT
+    found, tiff = UPRIGHT, _tiff_of(block)
     for tag in _tags(tiff):
         if tag.name == _ORIENTATION:
             kind = _INTEGERS.get(tag.kind)

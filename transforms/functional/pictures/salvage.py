@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import io
-
 from PIL import Image, ImageFile
 
 from schemas.image_settings import MAX_PIXELS
 from schemas.rejects import Reason, RecordError
 from transforms.functional.pictures.pixels import canonical
-from transforms.functional.pictures.source_image import PILLOW_FORMATS, sniffed_format
+from transforms.functional.pictures.source_image import opened, sniffed_format
 from transforms.functional.showing.drawing import shrunk, to_jpeg
 
 _QUALITY = 70
@@ -36,15 +34,11 @@ def salvage(data: bytes, side: int) -> Image.Image:
     format_ = sniffed_format(data)
     ImageFile.LOAD_TRUNCATED_IMAGES = True
     try:
-        with Image.open(io.BytesIO(data), formats=PILLOW_FORMATS[format_]) as image:
+        with opened(data, format_) as image:
             if image.width * image.height > MAX_PIXELS:
                 raise RecordError(Reason.TOO_MANY_PIXELS, "are too many to show")
             image.draft(None, (2 * side, 2 * side))
             image.load()
             return shrunk(canonical(image), side)
-    except RecordError:
-        raise
-    except Exception as error:  # Pillow raises almost anything for a damaged file
-        raise RecordError(Reason.CORRUPT, str(error) or type(error).__name__) from error
     finally:
         ImageFile.LOAD_TRUNCATED_IMAGES = False
