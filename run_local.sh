@@ -11,11 +11,12 @@
 #   ./run_local.sh proof [--mutations N]   damage a dataset in 10,000 ways; verify finds each
 #   ./run_local.sh fuzz [FLAGS…]      fuzz every reader, 5,000 runs each; -runs=100000 for more
 #   ./run_local.sh engines [ARGS…]     start each real engine, run the tests on it, stop it
+#   ./run_local.sh torch [ARGS…]       read a dataset with PyTorch; needs Python 3.10, downloads 0.8 GB
 #   ./run_local.sh docs                build the documentation into site/html/; fails at a broken link
 #   ./run_local.sh convert|verify|… …  run recordmill with these arguments
 #
-# Nothing outside this folder is changed; `deploy` keeps what it downloads in RECORDMILL_CACHE, by
-# default ~/.cache/recordmill. PYTHON=… chooses the Python to set up with.
+# Nothing outside this folder is changed; `deploy` and `torch` keep what they download in
+# RECORDMILL_CACHE, by default ~/.cache/recordmill. PYTHON=… chooses the Python to set up with.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -191,6 +192,15 @@ fuzz)
     ;;
 proof)
     run_pytest "[test]" -s tests/proof "${@:2}"
+    ;;
+torch)
+    set_up ""
+    cd "$here"
+    "$bin/python" examples/draw_sample.py sample
+    "$bin/recordmill" convert --input sample/labels.csv --output out --name torch --no_report \
+        --splits train=0.7,validation=0.15,test=0.15 --max_rejects 10 --if_exists replace
+    exec tests/torch/run out/torch/1.0.0 "${RECORDMILL_CACHE:-$HOME/.cache/recordmill}/torch" \
+        "${@:2}"
     ;;
 docs)
     set_up "[docs]"
