@@ -42,8 +42,9 @@ def recordmill_process(*arguments: object, cwd: Path = ROOT) -> Ended:
 
 
 def convert(table: object, output: Path, *flags: object, name: str = "birds") -> Ended:
-    """Runs `recordmill convert` on one table."""
-    return recordmill("convert", "--input", table, "--output", output, "--name", name, *flags)
+    """Runs `recordmill convert` on one table; without a report, unless `--report` is a flag."""
+    target = ("--input", table, "--output", output, "--name", name)
+    return recordmill("convert", *target, "--no_report", *flags)
 
 
 def published(table: object, output: Path, *flags: object, name: str = "birds") -> Path:

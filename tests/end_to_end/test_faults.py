@@ -126,22 +126,33 @@ def _written(dataset: Path) -> dict[str, tuple[str, bytes]]:
     return written
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def _good_records(folder: Path) -> dict[str, tuple[str, bytes]]:
+    """Returns what `_written` gives if all good rows are written, and nothing else."""
+    return {file: (label, (folder / file).read_bytes()) for file, label, *_ in GOOD}
+
+
+def _counts(dataset: Path) -> tuple[int, ...]:
+    """Returns the rows, records, rejects and duplicates of a dataset."""
+    counts = json.loads((dataset / "manifest.json").read_bytes())["input"]
+    return tuple(counts[name] for name in ("rows", "records", "rejected", "duplicates"))
+
+
+@pytest.mark.parametrize(
+    "fault", [fault for fault in FAULTS if fault.flags], ids=lambda fault: fault.name
+)
 def test_within_the_budget_the_fault_is_one_reject_and_the_rest_is_published(
     fault: Fault, lay: Callable[[Fault], tuple[Path, tuple[str, ...]]], tmp_path: Path
 ) -> None:
+    """The faults that need no flags share one run below."""
     table, flags = lay(fault)
     ended = convert(table, tmp_path / "out", *flags, "--max_rejects", "1")
     assert ended.code == 0, ended.err
     dataset = tmp_path / "out" / "birds" / "1.0.0"
     assert readers.reject_reasons(dataset) == [(fault.key, f"labels.csv:{LINE}", fault.reason)]
     assert readers.rejects(dataset)[0]["uri"] == (str(tmp_path / fault.key) if fault.key else "")
-    assert _written(dataset) == {
-        file: (label, (tmp_path / file).read_bytes()) for file, label, *_ in GOOD
-    }
+    assert _written(dataset) == _good_records(tmp_path)
+    assert _counts(dataset) == (4, 3, 1, 0)
     manifest = json.loads((dataset / "manifest.json").read_bytes())
-    counts = {"rows": 4, "records": 3, "rejected": 1, "duplicates": 0}
-    assert {name: manifest["input"][name] for name in counts} == counts
     assert manifest["input"]["reasons"] == {fault.reason: 1}
 
 
@@ -231,6 +242,13 @@ def test_the_budget_counts_exactly(
     assert {reason: reasons.count(reason) for reason in reasons} == ALL_REASONS
     assert (dataset / "_SUCCESS").exists() == (code == 0)
     assert (dataset / "dataset_info.json").exists() == (code == 0)
+    for reject in readers.rejects(dataset):
+        assert reject["uri"] == (str(tmp_path / reject["key"]) if reject["key"] else "")
+    if code == 0:
+        assert _written(dataset) == _good_records(tmp_path)
+        assert _counts(dataset) == (16, 3, 13, 0)
+        manifest = json.loads((dataset / "manifest.json").read_bytes())
+        assert manifest["input"]["reasons"] == ALL_REASONS
 
 
 def test_a_wrong_type_is_a_reject_and_never_another_number(tmp_path: Path) -> None:

@@ -125,7 +125,9 @@ def test_a_rows_own_split_wins_and_the_weights_place_the_others(
 def test_a_split_column_alone_makes_the_splits_that_it_names_and_groups_that_leak_are_reported(
     table: Path, tmp_path: Path
 ) -> None:
-    ended = convert(table, tmp_path, *TABULAR, "--split_column", "own", "--group_column", "patient")
+    ended = convert(
+        table, tmp_path, *TABULAR, "--report", "--split_column", "own", "--group_column", "patient"
+    )
     assert ended.code == 0, ended.err
     dataset = tmp_path / "birds" / "1.0.0"
     assert readers.splits(dataset) == {

@@ -58,7 +58,7 @@ def table(folder: Path, pictures: list[Picture]) -> Path:
 def test_every_sample_is_the_picture_of_its_record(
     flags: tuple[str, ...], table: Path, pictures: list[Picture], tmp_path: Path
 ) -> None:
-    dataset = published(table, tmp_path / "out", *SPLITS, *flags)
+    dataset = published(table, tmp_path / "out", "--report", *SPLITS, *flags)
     page = Page(dataset / "report.html")
     split_of = {key: split for split, keys in readers.splits(dataset).items() for key in keys}
     by_alt = {f"{p.path}, {p.label}, {split_of[p.path]}": p for p in pictures}
@@ -107,7 +107,9 @@ def test_a_run_over_its_budget_has_a_report_of_its_rejects_and_no_mark(tmp_path:
 def test_a_table_of_numbers_gets_their_ranges(tmp_path: Path) -> None:
     rows = [{"id": f"r{i}", "x": i / 4 - 9, "name": "<i>&" if i % 2 else ""} for i in range(100)]
     table = write_table(tmp_path / "table.csv", rows)
-    dataset = published(table, tmp_path / "out", "--schema", "tabular", "--key_column", "id")
+    dataset = published(
+        table, tmp_path / "out", "--report", "--schema", "tabular", "--key_column", "id"
+    )
     raw = (dataset / "report.html").read_text(encoding="utf-8")
     page = Page(dataset / "report.html")
     assert 'aria-label="x: from -9 to 15.75; most' in raw
@@ -119,7 +121,7 @@ def test_a_table_of_numbers_gets_their_ranges(tmp_path: Path) -> None:
 
 def test_the_command_that_made_it_is_told_without_secrets(table: Path, tmp_path: Path) -> None:
     flags = ("--s3_secret_access_key=hush", "--s3_access_key_id", "hush", "--seed", "5")
-    dataset = published(table, tmp_path / "out", *flags)
+    dataset = published(table, tmp_path / "out", "--report", *flags)
     run, page = (dataset / "run.json").read_text(), (dataset / "report.html").read_text()
     assert "hush" not in run + page
     command = json.loads(run)["command"]
@@ -148,7 +150,7 @@ def test_it_stays_small_whatever_the_number_of_rows_classes_and_shards(tmp_path:
         "  x: {kind: int64, from: 'column:x'}\n"
     )
     flags = ("--schema", schema, "--key_column", "id", "--num_shards", "9", *SPLITS)
-    dataset = published(table, tmp_path / "out", *flags)
+    dataset = published(table, tmp_path / "out", "--report", *flags)
     assert (dataset / "report.html").stat().st_size < 200_000
     text = Page(dataset / "report.html").text
     assert "The 100 most frequent and the 100 rarest of 3,000 classes" in text
@@ -159,7 +161,7 @@ def test_a_report_that_cannot_be_drawn_is_a_warning(
     table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pipelines.report.write_report.render", lambda content: 1 // 0)
-    ended = convert(table, tmp_path / "out")
+    ended = convert(table, tmp_path / "out", "--report")
     dataset = tmp_path / "out" / "birds" / "1.0.0"
     assert ended.code == 0
     assert "warning: report.html: the page could not be drawn: ZeroDivisionError" in ended.err

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.engines.conversion import Conversion, convert
+from tests.engines.conversion import Conversion, Ended, convert
 from tests.engines.inputs import KINDS, rows
 from tests.engines.pause import Pause
 
@@ -48,11 +48,16 @@ HEADER = ("engine", "Python workers", "input", "seconds", "shuffled B/row", "sha
 
 @dataclass(frozen=True)
 class Case:
-    """An input and what the DirectRunner made of it."""
+    """An input and what the DirectRunner made of it, in one thread of the command."""
 
     kind: str
     flags: tuple[str, ...]
-    expected: Path
+    ended: Ended
+
+    @property
+    def expected(self) -> Path:
+        """The dataset."""
+        return self.ended.dataset
 
 
 @pytest.fixture(scope="session")
@@ -62,8 +67,7 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Case]:
     @lru_cache
     def case(kind: str) -> Case:
         flags = KINDS[kind](tmp_path_factory.mktemp(kind))
-        ended = convert(tmp_path_factory.mktemp(f"{kind}-direct") / "out", *flags)
-        return Case(kind, flags, ended.dataset)
+        return Case(kind, flags, convert(tmp_path_factory.mktemp(f"{kind}-direct") / "out", *flags))
 
     return case
 

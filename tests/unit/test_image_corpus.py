@@ -134,7 +134,7 @@ def mutations(draw):
 
 
 @settings(
-    max_examples=1_500, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
+    max_examples=500, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
 )
 @given(mutations())
 def test_whatever_is_changed_it_is_a_reject_or_readable(data):

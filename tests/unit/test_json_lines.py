@@ -126,7 +126,7 @@ VALUE = st.recursive(
     st.lists(st.dictionaries(st.text(st.characters(codec="utf-8"), max_size=5), VALUE), max_size=5),
     st.booleans(),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_what_json_writes_comes_back_exactly(rows, ascii_only):
     lines = [json.dumps(row, ensure_ascii=ascii_only) for row in rows]
     data = "".join(f"{line}\n" for line in lines).encode()
