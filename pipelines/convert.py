@@ -145,11 +145,13 @@ def read_rows(
     wanted, on = wanted_of(job.surveyor.schema, job.config), job.config.join_on
     read = root | "ReadTables" >> ReadRows(job.tables.files, wanted, staging)
     if job.labels and on:
-        labels = root | "ReadLabels" >> ReadRows(job.labels.files, Wanted(wanted.columns))
+        labels = root | "ReadLabels" >> ReadRows(
+            job.labels.files, Wanted(wanted.columns), counted=False
+        )
         joined = read | "JoinLabels" >> JoinLabels(labels, on, wanted.image)
         return joined, joined.good
     # Read twice: a second look costs less than to hold all rows between two stages.
-    survey = root | "SurveyTables" >> ReadRows(job.tables.files, wanted)
+    survey = root | "SurveyTables" >> ReadRows(job.tables.files, wanted, counted=False)
     return read, survey.good
 
 

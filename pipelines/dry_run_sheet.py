@@ -14,7 +14,8 @@ from schemas.rejects import Reject
 
 _BASE_BYTES = 900 * 10**6
 _ROW_BYTES = 1_100
-"""What a run takes, and what DirectRunner holds of each row in its one shuffle: both measured."""
+"""What a run takes, and what DirectRunner holds of each row in its one shuffle: as measured on
+one machine of two cores, and so typical at best."""
 
 _START_SECONDS = 5.0
 _SHOWN_CLASSES = 5
@@ -95,7 +96,7 @@ def _lines(document: dict[str, Any], forecast: Forecast) -> Iterator[str]:
     requests, megabytes = document["requests"], document["memory_bytes"] / 10**6
     told = document["seconds"]
     time = "" if told is None else f"{told:,.0f} s and "
-    yield f"about {time}{megabytes:,.0f} MB of memory on this machine with DirectRunner"
+    yield f"about {time}{megabytes:,.0f} MB of memory with DirectRunner, as on a typical machine"
     if any(requests.values()):
         yield f"object stores: {requests['get']:,} GETs, {requests['put']:,} PUTs"
     yield f"dry run: nothing was written; a run would write {document['directory']}"

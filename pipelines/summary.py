@@ -12,6 +12,8 @@ from schemas.manifest import BaseEntry, Manifest
 
 _SHOWN_PAIRS = 2
 _NUMBER = re.compile(r"[+-]?\d+(?:\.\d*)?", re.ASCII)
+SHOWN_LEAKS = 10
+"""Of the pairs of splits that share images: of 300 splits there are 44,850."""
 
 
 def show_summary(terminal: Terminal, record: RunRecord, manifest: Manifest, directory: str) -> None:
@@ -105,7 +107,9 @@ def group_notes(manifest: Manifest) -> list[str]:
 
 def content_notes(content: Content) -> list[str]:
     """Returns what a person should know of images that stand more than once."""
-    lines = [_leak_note(leak) for leak in content.leaks]
+    lines = [_leak_note(leak) for leak in content.leaks[:SHOWN_LEAKS]]
+    if (hidden := len(content.leaks) - SHOWN_LEAKS) > 0:
+        lines.append(f"warning: {_count(hidden, 'more pair')} of splits share images")
     if content.conflicts.images:
         lines.append(f"warning: {_conflict_note(content.conflicts)}: which label is right?")
     if content.dropped_conflicts.images:

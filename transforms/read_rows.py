@@ -44,11 +44,14 @@ class ReadRows(beam.PTransform):
         wanted: which columns to keep, and which of them has the images.
         staging: the folder below which embedded images are put to get an address; "" for a survey,
             which needs but their sizes.
+        counted: whether progress counts the rows: not where the same or other tables are read
+            beside it.
     """
 
     files: tuple[TableFile, ...]
     wanted: Wanted
     staging: str = ""
+    counted: bool = True
 
     def expand(self, root: beam.Pipeline) -> ReadOutcome:
         """Adds the reading; one part of a table is one unit of work."""
@@ -62,7 +65,7 @@ class ReadRows(beam.PTransform):
             listed.parts
             | "SpreadParts" >> beam.Reshuffle()  # row groups of one file on many workers
             | "ReadParts"
-            >> beam.FlatMap(_read_tagged, self.wanted, self.staging).with_outputs(
+            >> beam.FlatMap(_read_tagged, self.wanted, self.staging, self.counted).with_outputs(
                 REJECTS, _ASIDES, main="rows"
             )
         )
@@ -85,9 +88,12 @@ def _parts_tagged(file: TableFile) -> Iterator[TablePart | TaggedOutput]:
         yield part if isinstance(part, TablePart) else _tagged(part)
 
 
-def _read_tagged(part: TablePart, wanted: Wanted, staging: str) -> Iterator[Row | TaggedOutput]:
+def _read_tagged(
+    part: TablePart, wanted: Wanted, staging: str, counted: bool
+) -> Iterator[Row | TaggedOutput]:
     for row in read_part(part, wanted, staging):
-        advance("read")
+        if counted:
+            advance("read")
         yield row if isinstance(row, Row) else _tagged(row)
 
 

@@ -16,6 +16,7 @@ from transforms.functional.showing.contact_sheet import TILE_SIDE, Tile, contact
 from transforms.functional.showing.drawing import draw_record, fault_of, image_key
 from transforms.functional.showing.overlays import BOX_LABEL_KEY
 from transforms.functional.showing.visible_text import text_of
+from transforms.sandbox import run_apart
 
 _LABELS = (
     "image/class/text",
@@ -29,6 +30,8 @@ _LABELS = (
 )
 _KEYS = ("image/filename", "image/source_id", "filename", "id", "image/key/sha256")
 _SHOWN_LABELS = 4
+_SECONDS = 10.0
+"""For one image: whose it is, nobody knows, and it is decoded in a separate process."""
 
 
 def write_sheet(path: str, records: Sequence[FoundRecord], names: ClassNames) -> None:
@@ -52,7 +55,8 @@ def tile_of(record: FoundRecord, names: ClassNames) -> Tile:
     features = _shown(record)
     title, key = label_of(features, names), record.key or _key_of(features, record.number)
     try:
-        picture = draw_record(features, TILE_SIDE, names.get(BOX_LABEL_KEY, ()))
+        classes = tuple(names.get(BOX_LABEL_KEY, ()))
+        picture = run_apart(draw_record, features, TILE_SIDE, classes, timeout=_SECONDS)
     except (RecordError, ValueError) as error:
         return Tile(None, title, key, fault_of(error))
     return Tile(picture, title, key)

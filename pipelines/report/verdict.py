@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pipelines.report.classes import ClassTable
-from pipelines.summary import group_notes, oddities
+from pipelines.summary import SHOWN_LEAKS, group_notes, oddities
 from schemas.content import Content
 from schemas.manifest import Manifest
 
@@ -86,9 +86,12 @@ def _of_groups(manifest: Manifest) -> Iterator[Finding]:
 
 
 def _of_content(content: Content) -> Iterator[Finding]:
-    for leak in content.leaks:
+    for leak in content.leaks[:SHOWN_LEAKS]:
         one, other = leak.splits
         text = f"{_count(leak.images, 'image')} in both {one} and {other}: a leak."
+        yield Finding("warn", text, "leaks")
+    if len(content.leaks) > SHOWN_LEAKS:
+        text = f"{_count(len(content.leaks) - SHOWN_LEAKS, 'more pair')} of splits share images."
         yield Finding("warn", text, "leaks")
     if n := content.conflicts.images:
         yield Finding("warn", f"{_count(n, 'image')} with different labels.", "leaks")

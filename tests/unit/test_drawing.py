@@ -10,7 +10,9 @@ from fontTools.fontBuilder import FontBuilder
 from fontTools.pens.ttGlyphPen import TTGlyphPen
 from PIL import Image
 
-from schemas.rejects import RecordError
+from pipelines.inspect.record_files import FoundRecord
+from pipelines.inspect.sheet import tile_of
+from schemas.rejects import Reason, RecordError
 from tests.images import SRGB, SWAPPED, image, jpeg, picture, png, png_16_bit
 from transforms.functional.pictures.salvage import salvage, thumbnail_of_damaged
 from transforms.functional.showing import lettering as module
@@ -207,3 +209,14 @@ def test_what_is_left_of_a_damaged_picture_is_shown():
     assert Image.open(io.BytesIO(data)).size == size == (100, 75)
     with pytest.raises(RecordError):
         salvage(b"\xff\xd8\xff", 100)
+
+
+def test_an_image_that_takes_its_decoder_along_costs_its_tile(monkeypatch):
+    def expired(function, *_, timeout):
+        assert (function, timeout) == (draw_record, 10.0)
+        raise RecordError(Reason.DECODER_CRASH, "the decoder crashed")
+
+    monkeypatch.setattr("pipelines.inspect.sheet.run_apart", expired)
+    record = FoundRecord("x.tfrecord", 0, 0, b"", {"image": [jpeg(8, 8)]}, "k")
+    monkeypatch.setattr("pipelines.inspect.sheet.read_first_frame", lambda _: record.features)
+    assert tile_of(record, {}) == Tile(None, "", "k", "the decoder crashed")

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import io
+import os
+import subprocess
+import tracemalloc
 from collections import Counter, defaultdict
 from pathlib import Path
 
@@ -13,20 +17,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.report import duplicates as module
+from pipelines.report import rejects as rejects_module
 from pipelines.report.charts import of_bins, of_values, size_text
 from pipelines.report.classes import class_tables
 from pipelines.report.duplicates import find_duplicates
-from pipelines.report.page import command_text, render
+from pipelines.report.gallery import Budget
+from pipelines.report.page import command_text, quoted, render
 from pipelines.report.places import Dataset, sample
-from pipelines.report.rejects import MEANINGS
+from pipelines.report.rejects import MEANINGS, numbered_lines, reject_groups
 from pipelines.run_record import RunContext, throughput_of
+from pipelines.summary import content_notes
 from schemas.content import Content, Leak
 from schemas.image_tally import edge_of
 from schemas.manifest import InputEntry, Manifest, ShardEntry, SplitEntry
 from schemas.masking import masked_command
 from schemas.presets import preset
-from schemas.rejects import Reason
+from schemas.records import ImageRef
+from schemas.rejects import Reason, Reject
 from schemas.timeline import Timeline
+from tests.images import jpeg
+from transforms.functional.showing.visible_text import visible
 
 CLASSES = ("cat", "dog", "cow")
 
@@ -208,6 +218,122 @@ def test_every_value_is_in_a_bar(values):
 )
 def test_sizes_are_written_in_the_unit_that_fits(count, text):
     assert size_text(count) == text
+
+
+def rejects_in(folder: Path, *rejects: Reject, input_format: str = "auto"):
+    """Returns what a report shows of some rejects."""
+    (folder / "rejects").mkdir()
+    lines = "".join(f"{reject.to_json()}\n" for reject in rejects)
+    (folder / "rejects/rejects-00000.jsonl").write_text(lines)
+    counts = Counter(reject.reason.value for reject in rejects)
+    groups = reject_groups(str(folder), counts, Budget(10**6), input_format=input_format)
+    return [shown for group in groups for shown in group.shown]
+
+
+def test_a_rejected_image_within_a_file_is_the_one_that_is_shown(tmp_path):
+    images = [jpeg(40 + 8 * i, 30) for i in range(3)]
+    (tmp_path / "a.tar").write_bytes(b"".join(images))
+    start = len(images[0])
+    ref = ImageRef(
+        "k", str(tmp_path / "a.tar"), 2, str(tmp_path / "a.tar"), start, start + len(images[1]), ()
+    )
+    (shown,) = rejects_in(tmp_path, Reject.of(ref, Reason.CORRUPT, "damaged"))
+    assert (shown.thumbnail.width, shown.thumbnail.height) == (48, 30)
+    assert shown.row == ""
+
+
+def test_no_bytes_of_a_source_that_is_not_text_are_shown_as_a_row(tmp_path):
+    signatures = {
+        "a.tar": b"x",
+        "b.tfrecord": b"x",
+        "c.arrow": b"ARROW1",
+        "d.json": b"{",
+        "e": b"x",
+    }
+    rejects = []
+    for name, data in signatures.items():
+        (tmp_path / name).write_bytes(data + b" first\nsecond\n")
+        rejects.append(Reject("", "", f"{tmp_path / name}:1", Reason.MALFORMED_ROW, "damaged"))
+    assert {shown.row for shown in rejects_in(tmp_path, *rejects, input_format="tar")} == {""}
+
+
+@pytest.mark.parametrize(("name", "said"), [("a.csv", "auto"), ("a", "csv"), ("a.json", "jsonl")])
+def test_a_line_of_a_text_table_is_shown_as_it_is(tmp_path, name, said):
+    (tmp_path / name).write_text("first\nsecond\n")
+    reject = Reject("", "", f"{tmp_path / name}:2", Reason.MALFORMED_ROW, "damaged")
+    (shown,) = rejects_in(tmp_path, reject, input_format=said)
+    assert shown.row == "second"
+
+
+def test_no_masked_address_is_requested(tmp_path, monkeypatch):
+    def requested(*_):
+        raise AssertionError
+
+    monkeypatch.setattr(rejects_module, "read_bytes", requested)
+    monkeypatch.setattr(rejects_module, "_lines", requested)
+    address = "https://host/a.jpg?id=7"
+    reject = Reject("k", address, "https://host/t.csv?id=8:3", Reason.CORRUPT, "damaged")
+    (shown,) = rejects_in(tmp_path, reject)
+    assert (shown.row, shown.thumbnail.url) == ("", "")
+
+
+class _Endless(io.RawIOBase):
+    """A line without end, which counts what is asked of it."""
+
+    most = 0
+
+    def readable(self):
+        return True
+
+    def readinto(self, buffer):
+        self.most = max(self.most, len(buffer))
+        buffer[:] = b"x" * len(buffer)
+        return len(buffer)
+
+
+def test_of_an_endless_line_the_beginning_is_read(monkeypatch):
+    monkeypatch.setattr(rejects_module, "MAX_TABLE_BYTES", 10**6)
+    stream = io.BufferedReader(_Endless())
+    tracemalloc.start()
+    ((number, text),) = numbered_lines(stream, {1})
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert (number, text) == (1, "x" * 400 + "…")
+    assert peak < 10**6
+
+
+@given(st.lists(st.text("ab\n", max_size=5)), st.sets(st.integers(1, 9), min_size=1))
+def test_lines_are_numbered_as_by_a_plain_reader(lines, wanted):
+    data = "\n".join(lines).encode()
+    expected = {n: t for n, t in enumerate(data.decode().split("\n"), 1) if n in wanted}
+    found = dict(numbered_lines(io.BytesIO(data), wanted))
+    assert found == {n: t for n, t in expected.items() if n in found}
+    assert found.keys() >= {n for n, t in expected.items() if t}
+
+
+def test_duplicates_are_found_in_more_than_255_splits(tmp_path):
+    splits = {f"s{i:03d}": [[(0, 1)]] for i in range(300)}
+    (group,) = find_duplicates(dataset(tmp_path, splits))
+    assert (group.records, group.crossing) == (300, True)
+
+
+def test_of_many_leaking_pairs_some_are_told_and_the_others_counted():
+    leak = Leak(splits=("a", "b"), images=1, records=2)
+    lines = content_notes(Content(leaks=(leak,) * 44_850))
+    assert len(lines) == 12
+    assert lines[10] == "warning: 44,840 more pairs of splits share images"
+
+
+HOSTILE_WORDS = ("a b", "it's \u202e\\x", "a\nb", "\x1b]0;t\x07", "é", "")
+
+
+@pytest.mark.parametrize("word", HOSTILE_WORDS)
+def test_a_word_of_a_command_means_the_same_when_it_is_pasted(word):
+    command = ["bash", "-c", f"printf %s {quoted(word)}"]
+    environment = {"LC_ALL": "C.UTF-8", "PATH": os.environ["PATH"]}
+    pasted = subprocess.run(command, capture_output=True, check=True, env=environment).stdout
+    assert pasted.decode() == word
+    assert visible(quoted(word)) == quoted(word)
 
 
 def test_every_reason_has_a_meaning():
