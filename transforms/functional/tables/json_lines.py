@@ -25,7 +25,7 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _HEAD_ROWS = 1000
 _MAX_JOINED = 1000
 _DECODER = json.JSONDecoder()
-_JOINT = re.compile(r"\s*[^\s{]?\s*(?=\{)")
+_JOINT = re.compile(r"\s*(?:[^\s{]\s*)?(?=\{)")
 """What lies between two objects of one line: at most one character, which was a line break."""
 
 
