@@ -135,6 +135,7 @@ def test_no_file_is_touched(good: Path, folder: Path, tmp_path: Path) -> None:
     unfinished = tmp_path / "birds" / "2.0.0"
     (unfinished / "records").mkdir(parents=True)
     (unfinished / "birds-train.tfrecord-00000-of-00001").write_bytes(b"cut")
+    (unfinished / "run.json").write_bytes((there / "run.json").read_bytes())
     before = tree(tmp_path), tree(folder)
 
     assert convert(good, tmp_path, "--dry_run").code == 5

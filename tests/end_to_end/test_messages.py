@@ -204,7 +204,7 @@ CLASSES = {
     "twice.txt": (b"cat\ndog\ncat\n", "'cat' twice"),
     "gap.txt": (b"cat\n\ndog\n", "line 2"),
     "spaces.txt": (b"cat \ndog\n", "line 1"),
-    "latin1.txt": ("käse\n".encode("latin-1"), "utf-8"),
+    "latin1.txt": ("käse\n".encode("latin-1"), "UTF-8"),
 }
 
 

@@ -309,7 +309,7 @@ def test_the_books_balance_by_frames():
 
 def test_frames_stand_in_the_manifest_of_sequences_alone():
     shard = {
-        **dict.fromkeys(("file", "sha256", "index_file", "index_sha256"), ""),
+        **dict.fromkeys(("file", "sha256", "index_file", "index_sha256"), "name"),
         **dict.fromkeys(("records", "bytes", "payload", "crc32c"), 2),
         "classes": {},
         "images": {},
