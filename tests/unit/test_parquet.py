@@ -155,6 +155,11 @@ def test_a_column_whose_name_begins_with_anothers_is_not_kept_with_it():
     assert read(written(pa.table({"a": [1], "a.b": [2]})), ("a",)) == [(1, {"a": 1})]
 
 
+def test_a_columns_name_may_hold_dots():
+    table = pa.table({"a.b": [1], ".": ["x"], "a": ["y"], "c.": [b"z"]})
+    assert read(written(table)) == [(1, {"a.b": 1, ".": "x", "a": "y", "c.": b"z"})]
+
+
 def test_unsupported_columns_are_named_with_their_type():
     schema = pa.schema(
         [

@@ -192,7 +192,9 @@ def _read_batches(
 
 def _rows_at_once(schema: pa.Schema, columns: Sequence[str]) -> int:
     """Returns how many rows to decode at once: many only of values whose size their type tells."""
-    types = [schema.field(column.partition(".")[0]).type for column in columns]
+    names = set(schema.names)  # a column's name may hold dots; those of structs have one more
+    roots = (name if name in names else name.rpartition(".")[0] for name in columns)
+    types = [schema.field(root).type for root in roots]
     kinds = (pa.types.is_primitive, pa.types.is_null, pa.types.is_dictionary)
     return BATCH_ROWS if all(any(kind(t) for kind in kinds) for t in types) else _FEW_ROWS
 
