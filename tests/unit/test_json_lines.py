@@ -101,6 +101,11 @@ def test_the_twice_named_column_is_named():
         parse_object(b'{"a": 1, "b": 2, "a": 3}')
 
 
+def test_a_name_that_no_utf_8_can_write_is_one_reject():
+    with pytest.raises(ValueError, match=r"^the name '\\ud800' holds a lone surrogate$"):
+        parse_object(b'{"a": 1, "\\ud800": 2}')
+
+
 def test_what_stands_in_place_of_an_object_is_named():
     with pytest.raises(ValueError, match=r"^expected an object \{…\}, got list$"):
         parse_object(b"[]")

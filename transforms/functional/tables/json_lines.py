@@ -20,6 +20,7 @@ from schemas.tables import Head, TableFile, TablePart, Wanted
 from transforms.functional.bounded_json import parse_json
 from transforms.functional.tables.bounded_lines import LongLine, bounded_lines
 from transforms.functional.tables.delimited import refuse_binary
+from transforms.functional.values import has_surrogates, shown
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _HEAD_ROWS = 1000
@@ -74,11 +75,13 @@ def parse_object(text: bytes) -> dict[str, Any]:
     """Returns the object that one line holds.
 
     Raises:
-        ValueError: if it holds something else; see `parse_json`.
+        ValueError: if it holds something else, see `parse_json`, or a name that is no column's.
     """
     value = parse_json(text.decode("utf-8"))
     if not isinstance(value, dict):
         raise ValueError(f"expected an object {{…}}, got {type(value).__name__}")
+    if bad := [name for name in value if has_surrogates(name)]:
+        raise ValueError(f"the name {shown(bad[0])} holds a lone surrogate")
     return value
 
 
