@@ -53,9 +53,10 @@ def infer_schema(table: str, image_root: str | None = None, input_format: str = 
         raise UsageError(f"--infer {table}: has no rows to look at")
     columns = [name for name in tables.columns if name not in tables.unsupported]
     guess = guess_schema(columns, rows)
-    if guess.left_out and not guess.columns:
-        told = ", ".join(f"{name} holds {what}" for name, what in guess.left_out.items())
-        raise UsageError(f"--infer {table}: no column holds what a feature can: {told}")
+    if not guess.columns:
+        told = [f"{name} holds {what}" for name, what in guess.left_out.items()]
+        why = f"no column holds what a feature can: {', '.join(told)}" if told else "has no columns"
+        raise UsageError(f"--infer {table}: {why}")
     pictures = _pictures(guess, rows, image_root)
     return yaml_of(guess, schema_name(table), _heading(table, guess, config, tables), pictures)
 

@@ -67,6 +67,13 @@ def test_it_tells_where_it_has_looked(pictures: list[Picture], folder: Path) -> 
     assert "none of the first 3 can be opened: check --image_root" in ended.out
 
 
+def test_a_table_without_columns_is_a_message(tmp_path: Path) -> None:
+    table = tmp_path / "empty.jsonl"
+    table.write_text("{}\n{}\n")
+    ended = recordmill("schema", "--infer", table)
+    assert (ended.code, ended.err) == (2, f"recordmill: --infer {table}: has no columns\n")
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.config import ConvertConfig
+from schemas.errors import UsageError
 from schemas.features import Feature, Schema
 from schemas.plan import Plan, ResolvedSchema
 from schemas.presets import preset
@@ -106,6 +107,12 @@ def test_given_classes_win_over_those_found():
     asked = surveyor(CLASSIFICATION, classes=("dog", "cat"))
     rows = text_rows({"image": "a", "label": "owl"})
     assert plan_of(survey_of(rows, asked), asked, {}).resolved.classes == {"label": ("dog", "cat")}
+
+
+def test_rows_without_a_column_are_a_message():
+    asked = surveyor(preset("tabular"))
+    with pytest.raises(UsageError, match=r"^--input t\.csv: has rows, but no columns; add one$"):
+        plan_of(survey_of([Row({}, "/d/t.jsonl", 1)], asked), asked, {})
 
 
 def test_every_column_becomes_a_feature():

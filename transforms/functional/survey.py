@@ -16,7 +16,7 @@ from typing import Any
 
 from schemas.base import Base
 from schemas.config import MAX_SHARDS, ConvertConfig
-from schemas.errors import RunError
+from schemas.errors import RunError, UsageError
 from schemas.features import Feature, Schema
 from schemas.plan import Plan, ResolvedSchema
 from schemas.records import Row
@@ -165,6 +165,8 @@ def plan_of(survey: Survey, surveyor: Surveyor, image_sizes: Mapping[str, int]) 
     """
     config, schema = surveyor.config, surveyor.schema
     features = {**survey.columns.features(survey.rows), **schema.features}
+    if not features and survey.rows:
+        raise UsageError(f"--input {config.inputs[0]}: has rows, but no columns; add one")
     resolved = schema.model_copy(update={"features": features})
     known = surveyor.base.manifest.classes if surveyor.base else {}
     classes = {
