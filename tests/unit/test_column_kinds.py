@@ -79,6 +79,8 @@ def test_untyped_text(values, expected):
         pytest.param([[1], [2.5]], feature(FLOAT, ()), id="lists of floats and integers"),
         pytest.param([["a"], None], feature(BYTES, (), Missing.EMPTY), id="lists and null"),
         pytest.param([[], []], feature(BYTES, ()), id="empty lists alone"),
+        # One null would make text of all other rows' numbers, which no text feature takes.
+        pytest.param([[1.5, None], [2.5]], feature(FLOAT, ()), id="null within a list"),
     ],
 )
 def test_typed_values(values, expected):

@@ -49,7 +49,7 @@ class ColumnKinds:
             self.filled[column] += 1
             if isinstance(value, list):
                 self.lists.add(column)
-                sorts.update(_sort(item, untyped) for item in value)
+                sorts.update(_sort(item, untyped) for item in value if item is not None)
             else:
                 sorts.add(_sort(value, untyped))
 
