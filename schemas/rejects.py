@@ -44,6 +44,14 @@ class Reason(str, Enum):
     SEQUENCE_BROKEN = "sequence_broken"
 
 
+MAX_DETAIL = 1000
+"""Characters; details show values, which may have millions."""
+
+
+def _bounded(detail: str) -> str:
+    return detail if len(detail) <= MAX_DETAIL else f"{detail[: MAX_DETAIL - 1]}…"
+
+
 class RecordError(Exception):
     """One record cannot become an example. Raised by pure functions, made a `Reject` at the edge.
 
@@ -54,7 +62,7 @@ class RecordError(Exception):
 
     def __init__(self, reason: Reason, detail: str) -> None:
         self.reason = reason
-        self.detail = masked(detail)  # wherever it goes: rejects, receipts, messages
+        self.detail = _bounded(masked(detail))  # wherever it goes: rejects, receipts, messages
         super().__init__(f"{reason.value}: {self.detail}")
 
     def __reduce__(self) -> tuple[type[RecordError], tuple[Reason, str]]:
@@ -84,6 +92,10 @@ class Reject:
     split: str = ""
     start: int | None = None
     stop: int | None = None
+
+    def __post_init__(self) -> None:
+        """Masks and bounds the detail."""
+        object.__setattr__(self, "detail", _bounded(masked(self.detail)))
 
     @classmethod
     def of(cls, ref: ImageRef, reason: Reason, detail: str, split: str = "") -> Reject:

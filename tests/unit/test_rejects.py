@@ -8,7 +8,7 @@ import pickle
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.rejects import Reason, RecordError, Reject
+from schemas.rejects import MAX_DETAIL, Reason, RecordError, Reject
 
 
 def test_the_list_of_reasons_is_closed():
@@ -22,6 +22,13 @@ def test_the_list_of_reasons_is_closed():
         "sequence_broken"
     )
     assert {reason.value for reason in Reason} == {*images.split(), *rows.split()}
+
+
+def test_a_detail_is_as_long_as_a_reader_can_bear():
+    short, long = "x" * MAX_DETAIL, "x" * (MAX_DETAIL + 1)
+    for detail, expected in ((short, short), (long, f"{short[1:]}…")):
+        assert RecordError(Reason.WRONG_TYPE, detail).detail == expected
+        assert Reject("", "", "", Reason.WRONG_TYPE, detail).detail == expected
 
 
 def test_an_error_crosses_processes_whole():
