@@ -17,7 +17,7 @@ from apache_beam.pvalue import AsDict, AsIter, AsSingleton
 
 from pipelines.convert import Conversion, can_part_keys, read_rows
 from pipelines.engines.fast_start import fast_start
-from pipelines.engines.runners import make_runner
+from pipelines.engines.runners import in_process, make_pipeline
 from schemas.config import ConvertConfig
 from schemas.errors import RejectBudgetExceeded, RunError, UsageError
 from schemas.forecast import Forecast, RejectSum, ShardForecast, Trial
@@ -40,17 +40,20 @@ _found: dict[str, Forecast] = {}
 """What the graph's last step leaves for the caller; one process runs both."""
 
 
-def dry_run(job: Conversion) -> Forecast:
+def dry_run(job: Conversion, options: PipelineOptions) -> Forecast:
     """Returns what a conversion would do; nothing is written anywhere.
+
+    Args:
+        job: the conversion.
+        options: Beam's own; the runner that they name is not used.
 
     Raises:
         RunError: if it cannot come to its end.
     """
     run = uuid.uuid4().hex
-    options = PipelineOptions([])
     try:
         with fast_start():
-            pipeline = beam.Pipeline(runner=make_runner(options), options=options)
+            pipeline = make_pipeline(in_process(options))
             _build(pipeline, job, run)
             pipeline.run().wait_until_finish()
     except RunError:

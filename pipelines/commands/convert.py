@@ -6,6 +6,8 @@ import argparse
 import json
 from collections.abc import Sequence
 
+from apache_beam.options.pipeline_options import PipelineOptions
+
 from pipelines import convert, dry_run, dry_run_sheet
 from pipelines.engines.submission import check_submission
 from pipelines.engines.watch import watch
@@ -38,7 +40,7 @@ def run(flags: argparse.Namespace, rest: Sequence[str]) -> int:
             say(text)
         return 0
     if is_dry:
-        return _dry_run(job, flags.json)
+        return _dry_run(job, options, flags.json)
     with watch(job.target.progress, options) as look, progress(look):
         record = convert.run(job, options, flags.interrupt)
         flags.interrupt.code = record.exit_code
@@ -54,10 +56,10 @@ def run(flags: argparse.Namespace, rest: Sequence[str]) -> int:
     return record.exit_code
 
 
-def _dry_run(job: convert.Conversion, as_line: bool) -> int:
+def _dry_run(job: convert.Conversion, options: PipelineOptions, as_line: bool) -> int:
     PULSE.reset()
     with progress(lambda: PULSE):
-        forecast = dry_run.dry_run(job)
+        forecast = dry_run.dry_run(job, options)
     if as_line:
         say_json(json.dumps(dry_run_sheet.as_json(forecast, job.config), ensure_ascii=False))
     else:

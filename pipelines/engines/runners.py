@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from copy import deepcopy
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import (
@@ -62,6 +63,15 @@ def is_in_process(options: PipelineOptions) -> bool:
 def runs_directly(options: PipelineOptions) -> bool:
     """Returns whether Beam's own runner does everything in this process."""
     return runner_name(options) in _IN_PROCESS and is_in_process(options)
+
+
+def in_process(options: PipelineOptions) -> PipelineOptions:
+    """Returns options for Beam's own runner in this process, the same otherwise."""
+    own = deepcopy(options)
+    own.view_as(StandardOptions).runner = "DirectRunner"
+    direct = own.view_as(DirectOptions)
+    direct.direct_running_mode, direct.direct_num_workers = "in_memory", 1
+    return own
 
 
 def make_runner(options: PipelineOptions) -> PipelineRunner:

@@ -7,6 +7,7 @@ import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
@@ -59,6 +60,15 @@ def test_pictures_and_their_table_from_the_web_give_the_same_dataset(
     assert len(images) == PICTURES + 3
     assert site.most_at_once <= 16
     assert site.connections <= 40  # kept open, and used again
+
+
+def test_a_dry_run_reads_from_private_hosts_where_the_run_may(site: Site, tmp_path: Path) -> None:
+    table = tmp_path / "one.csv"
+    table.write_text(f"image,label\n{site.url}/files/images/0/{quote('a #000 ü.png')},x\n")
+    command = ["convert", "--input", table, "--output", tmp_path, "--name", "x", "--dry_run"]
+    ended = recordmill(*command, ALLOW)
+    assert (ended.code, ended.err) == (0, "")
+    assert recordmill(*command).code == 4
 
 
 def test_a_range_is_asked_for_and_cut_out_where_the_host_knows_none(site: Site) -> None:

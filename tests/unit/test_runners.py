@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from apache_beam.options.pipeline_options import PipelineOptions, PortableOptions
+from apache_beam.options.pipeline_options import PipelineOptions, PortableOptions, S3Options
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
-from pipelines.engines.runners import is_in_process, make_runner
+from pipelines.engines.runners import in_process, is_in_process, make_runner, runs_directly
 from pipelines.options import beam_options
 from schemas.errors import UsageError
+from transforms.stores.options import WebOptions
 
 
 @pytest.fixture(autouse=True)
@@ -36,6 +37,18 @@ def test_the_direct_runner_is_beams_in_process_one(flags: tuple[str, ...]) -> No
 def test_worker_processes_cannot_be_watched() -> None:
     options = beam_options(["--direct_running_mode=multi_processing", "--direct_num_workers=2"])
     assert not is_in_process(options)
+
+
+def test_a_dry_run_stays_in_this_process_and_keeps_how_stores_are_reached() -> None:
+    store = ["--allow_private_hosts", "--s3_access_key_id=a"]
+    for runner in ("--runner=PrismRunner", "--direct_running_mode=multi_processing"):
+        options = beam_options([runner, "--direct_num_workers=3", *store])
+        before = options.get_all_options()
+        own = in_process(options)
+        assert runs_directly(own)
+        assert own.view_as(WebOptions).allow_private_hosts
+        assert own.view_as(S3Options).s3_access_key_id == "a"
+        assert options.get_all_options() == before
 
 
 @pytest.mark.parametrize(
