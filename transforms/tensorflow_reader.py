@@ -10,8 +10,7 @@ import os
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import accumulate, islice, takewhile
 from typing import Any
@@ -19,6 +18,7 @@ from typing import Any
 from schemas.features import Feature, ImageFact, Kind
 from schemas.plan import ResolvedSchema
 from transforms.functional.records.framing import FrameError, read_frames
+from transforms.native_log import without_native_notes
 from transforms.shard_file import DAMAGED_GZIP, compression_of, uncompressed
 
 _IMPORTING = threading.Lock()
@@ -38,7 +38,7 @@ def tensorflow() -> Any:
         if "tensorflow" not in sys.modules:
             os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
             os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
-            with _no_stderr():
+            with without_native_notes():
                 importlib.import_module("tensorflow")
     return sys.modules["tensorflow"]
 
@@ -68,19 +68,6 @@ def _use_once(tf: Any) -> None:
     spec = {"": tf.io.FixedLenFeature([], tf.int64, 0)}
     tf.io.parse_example(nothing, spec)
     tf.io.parse_sequence_example(nothing, None, {"": tf.io.VarLenFeature(tf.string)})
-
-
-@contextmanager
-def _no_stderr() -> Iterator[None]:
-    """Drops what native code prints: at its import TensorFlow 2.21 heeds no log level."""
-    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    try:
-        os.dup2(nowhere, 2)
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(nowhere)
 
 
 def parse_spec(resolved: ResolvedSchema) -> dict[str, Any]:
