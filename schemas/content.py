@@ -11,6 +11,9 @@ from schemas.masking import masked_json, masked_source
 EXAMPLES = 5
 """How many keys or pairs of keys are shown of what may be millions."""
 
+PAIRED_SPLITS = 32
+"""An image in more splits than these is counted in pairs with the first of its splits only."""
+
 Pair = tuple[str, str]
 """The keys of two records, or rows, with one image."""
 
@@ -20,7 +23,8 @@ class Leak(BaseModel):
 
     Attributes:
         splits: the two, sorted.
-        images: how many images stand in both.
+        images: how many images are in both; one that is in more than `PAIRED_SPLITS` splits is
+            counted with the first of them only.
         records: how many records of the two hold them.
         examples: for each of some images the smallest key in the one split and in the other.
     """

@@ -9,7 +9,7 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.content import EXAMPLES, Conflicts, Content, Leak, Repeat
+from schemas.content import EXAMPLES, PAIRED_SPLITS, Conflicts, Content, Leak, Repeat
 from transforms.functional.content import (
     by_bucket,
     content_of,
@@ -114,3 +114,18 @@ def test_a_dropped_row_counts_as_a_conflict_only_if_its_label_differs():
     for row in (repeat("d", "dog"), repeat("b", ""), repeat("c", "owl")):
         told = with_repeat(told, row)
     assert told == Conflicts(images=1, records=2, examples=(("a", "c"),))
+
+
+def leaks_of_one_image(splits: int) -> tuple[Leak, ...]:
+    names = [f"s{number:03d}" for number in range(splits)]
+    tally = tally_of(names[0], [("0", sha256(0), "")])
+    for number, name in enumerate(names[1:], 1):
+        merge(tally, tally_of(name, [(str(number), sha256(0), "")]))
+    return content_of(tally).leaks
+
+
+def test_pairs_of_splits_grow_no_faster_than_records() -> None:
+    assert len(leaks_of_one_image(PAIRED_SPLITS)) == PAIRED_SPLITS * (PAIRED_SPLITS - 1) // 2
+    leaks = leaks_of_one_image(300)
+    assert [leak.splits for leak in leaks] == [("s000", f"s{n:03d}") for n in range(1, 300)]
+    assert {(leak.images, leak.records) for leak in leaks} == {(1, 2)}

@@ -8,11 +8,11 @@ occurs.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations
 from typing import TypeAlias
 
-from schemas.content import EXAMPLES, Conflicts, Content, Leak, Pair, Repeat
+from schemas.content import EXAMPLES, PAIRED_SPLITS, Conflicts, Content, Leak, Pair, Repeat
 
 DIGEST_BYTES = 16
 """Of a sha256: two different images agree in these by chance in one of 2^128 cases."""
@@ -101,7 +101,7 @@ def content_of(tally: Tally) -> Content:
             continue
         splits = _by_split(seen)
         duplicates.update({s: count - 1 for s, (count, _) in splits.items() if count > 1})
-        for one, two in combinations(sorted(splits), 2):
+        for one, two in _pairs_of(sorted(splits)):
             (count, key), (other_count, other_key) = splits[one], splits[two]
             found = count + other_count, (key, other_key)
             leaks.setdefault((one, two), []).append(found)
@@ -112,6 +112,13 @@ def content_of(tally: Tally) -> Content:
         leaks=tuple(_leak(splits, found) for splits, found in sorted(leaks.items())),
         conflicts=_conflicts(conflicts),
     )
+
+
+def _pairs_of(splits: Sequence[str]) -> Iterable[tuple[str, str]]:
+    """Returns which pairs of the splits of one image are counted: no more than 16 a record."""
+    if len(splits) > PAIRED_SPLITS:
+        return ((splits[0], other) for other in splits[1:])
+    return combinations(splits, 2)
 
 
 def _by_split(seen: Iterable[Seen]) -> dict[str, tuple[int, str]]:
