@@ -1,4 +1,7 @@
-"""The process that audits shards for another: the same verdicts, and an end of its own."""
+"""The process that audits shards for another: the same verdicts, and an end of its own.
+
+Commands have one: tests/end_to_end/test_tables.py.
+"""
 
 from __future__ import annotations
 
@@ -33,13 +36,6 @@ from transforms.auditor import Auditor
 auditor = Auditor(1)
 print(auditor.pid, flush=True)
 sys.stdin.read()
-"""
-
-RUNS = """
-import sys
-from pipelines.command_line import main
-code = main(sys.argv[1:])
-print(code, "tensorflow" in sys.modules)
 """
 
 
@@ -111,19 +107,6 @@ def test_it_ends_with_the_process_that_began_it(end: signal.Signals) -> None:
         started = psutil.Process(int(began.stdout.readline()))
         began.send_signal(end)
     started.wait(ENDS_SECONDS)
-
-
-def test_commands_on_this_machine_have_one(tmp_path: Path) -> None:
-    (tmp_path / "rows.csv").write_text("id,label\na,0\nb,1\n")
-    flags = f"--input {tmp_path}/rows.csv --output {tmp_path}/out --name n --schema tabular"
-    assert _last_line("convert", *flags.split()) == "0 False"
-    assert _last_line("verify", f"{tmp_path}/out/n/1.0.0") == "0 False"
-
-
-def _last_line(*words: str) -> str:
-    command = [sys.executable, "-c", RUNS, *words]
-    ended = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
-    return ended.stdout.splitlines()[-1]
 
 
 def test_none_is_begun_where_tensorflow_is() -> None:

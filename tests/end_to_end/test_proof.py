@@ -15,7 +15,7 @@ import tensorflow as tf
 from pipelines.verify import verify_dataset
 from schemas.dataset_info import Problem
 from tests.end_to_end import readers
-from tests.end_to_end.command import ROOT, published, recordmill, recordmill_process
+from tests.end_to_end.command import ROOT, published, recordmill
 from tests.end_to_end.gallery import Picture
 from tests.end_to_end.readers import Frame
 from tests.end_to_end.tables import write_table
@@ -55,9 +55,9 @@ def dataset(made: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A dataset of one shard of some 150 bytes."""
+    """A dataset of one shard of some 80 bytes."""
     folder = tmp_path_factory.mktemp("tiny")
-    table = write_table(folder / "t.csv", [{"n": i, "x": "y" * i} for i in range(4)])
+    table = write_table(folder / "t.csv", [{"n": i, "x": "y" * i} for i in range(2)])
     return published(table, folder / "out", "--schema", "tabular")
 
 
@@ -96,13 +96,7 @@ def test_what_was_published_is_proven(made: Path) -> None:
 def test_several_datasets_are_proven_at_once_and_decoded(made: Path, tiny: Path) -> None:
     ended = recordmill("verify", "--decode", made, f"{tiny}/")
     assert (ended.code, ended.err) == (0, "")
-    assert "16 records" in ended.out
-
-
-def test_a_fresh_process_proves_a_dataset_of_several_shards(made: Path) -> None:
-    """TensorFlow is imported by whichever thread is first; all others have to wait for it."""
-    ended = recordmill_process("verify", made)
-    assert (ended.code, ended.err) == (0, "")
+    assert "14 records" in ended.out
 
 
 def test_a_relative_path_is_proven_alike(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,7 +117,7 @@ def test_every_single_byte_of_a_shard_is_proven(tiny: Path, tmp_path: Path) -> N
     (shard,) = readers.shards(copy, "train")
     whole = shard.read_bytes()
     frames = readers.frames(whole)
-    assert len(frames) == 4
+    assert len(frames) == 2
     for byte in range(len(whole)):
         flip(shard, byte, byte % 8)
         found = [(p.file, p.record, p.offset) for p in problems(copy)]

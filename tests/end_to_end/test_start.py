@@ -63,10 +63,9 @@ print(pyarrow.default_memory_pool().backend_name, os.environ["MALLOC_ARENA_MAX"]
     ],
     ids=["unless told otherwise", "told otherwise"],
 )
-def test_allocators_give_memory_back(said: dict[str, str], has: str, tmp_path: Path) -> None:
-    (tmp_path / "rows.csv").write_text("id,label\na,0\nb,1\n")
-    words = f"convert --input {tmp_path}/rows.csv --output {tmp_path}/out --name n --schema tabular"
+def test_allocators_give_memory_back(said: dict[str, str], has: str) -> None:
+    """Every command begins by choosing them."""
     environment = {name: value for name, value in os.environ.items() if name not in NAMES} | said
-    command = [sys.executable, "-c", RUNS, *words.split()]
+    command = [sys.executable, "-c", RUNS, "schema", "tabular"]
     ended = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment)
     assert ended.stdout.splitlines()[-1] == has, ended.stderr[-500:]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
+import shutil
 import signal
 import subprocess
 import sys
-import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,24 +17,42 @@ from tests.end_to_end.command import ROOT, convert, published, recordmill
 from tests.end_to_end.tables import write_table
 
 TABULAR = ("--schema", "tabular", "--key_column", "id")
+SHARDS = ("--num_shards", "2")
 
 
-@pytest.fixture
-def table(tmp_path: Path) -> Path:
-    return write_table(tmp_path / "table.csv", [{"id": i, "x": f"old {i}"} for i in range(20)])
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("tables")
 
 
-@pytest.fixture
-def changed(tmp_path: Path) -> Path:
-    return write_table(tmp_path / "changed.csv", [{"id": i, "x": f"new {i}"} for i in range(9)])
+@pytest.fixture(scope="module")
+def table(folder: Path) -> Path:
+    return write_table(folder / "table.csv", [{"id": i, "x": f"old {i}"} for i in range(20)])
 
 
-@pytest.fixture
-def broken(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def changed(folder: Path) -> Path:
+    return write_table(folder / "changed.csv", [{"id": i, "x": f"new {i}"} for i in range(9)])
+
+
+@pytest.fixture(scope="module")
+def broken(folder: Path) -> Path:
     """A table with a reject: its run fails."""
-    table = tmp_path / "broken.csv"
+    table = folder / "broken.csv"
     table.write_text("id,x\n1,a\n2,b\n3,c,d\n")
     return table
+
+
+@pytest.fixture(scope="module")
+def old(table: Path, folder: Path) -> Path:
+    """What a run without any past makes of the table."""
+    return published(table, folder / "old", *TABULAR, *SHARDS)
+
+
+@pytest.fixture(scope="module")
+def new(changed: Path, folder: Path) -> Path:
+    """What a run without any past makes of the changed table."""
+    return published(changed, folder / "new", *TABULAR, *SHARDS)
 
 
 def everything(folder: Path) -> dict[str, bytes]:
@@ -51,11 +69,36 @@ def values(dataset: Path) -> set[bytes]:
     return {example["x"][0] for example in readers.examples(dataset, "train")}
 
 
+BESIDE = {
+    "readme.md": "mine",
+    "birds/2.0.0/birds-train.tfrecord-00000-of-00001": "another version",
+    "birds/notes.txt": "mine, too",
+    "birds2/1.0.0/_SUCCESS": "another dataset",
+}
+
+
+@pytest.fixture
+def output(tmp_path: Path) -> Iterator[Path]:
+    """A folder with files of others beside the target; they have to stay, and nothing else."""
+    output = tmp_path / "out"
+    for name, text in BESIDE.items():
+        (output / name).parent.mkdir(parents=True, exist_ok=True)
+        (output / name).write_text(text)
+    yield output
+    assert {name: (output / name).read_text() for name in BESIDE} == BESIDE
+    assert {str(path.relative_to(output)) for path in output.glob("*/*")} == {
+        "birds/1.0.0",
+        "birds/2.0.0",
+        "birds/notes.txt",
+        "birds2/1.0.0",
+    }
+
+
 def test_a_published_dataset_is_kept_by_fail_and_skip_and_beside_another_version(
-    table: Path, changed: Path, tmp_path: Path
+    old: Path, changed: Path, tmp_path: Path
 ) -> None:
     output = tmp_path / "out"
-    published(table, output, *TABULAR)
+    shutil.copytree(old.parents[1], output)
     before = everything(output)
     ended = convert(changed, output, *TABULAR)
     assert ended.code == 5
@@ -71,72 +114,63 @@ def test_a_published_dataset_is_kept_by_fail_and_skip_and_beside_another_version
     assert {name: everything(output)[name] for name in before} == before
 
 
-def test_replace_puts_the_new_dataset_in_place_of_the_old(
-    table: Path, changed: Path, tmp_path: Path
+def test_a_replacement_that_fails_leaves_the_old_dataset_and_one_that_succeeds_takes_its_place(
+    old: Path, broken: Path, changed: Path, new: Path, output: Path
 ) -> None:
-    output = tmp_path / "out"
-    dataset = published(table, output, *TABULAR, "--num_shards", "3")
-    assert values(dataset) == {b"old %d" % i for i in range(20)}
-    flags = (*TABULAR, "--if_exists", "replace", "--num_shards", "2")
-    assert published(changed, output, *flags) == dataset
-    assert values(dataset) == {b"new %d" % i for i in range(9)}
-    fresh = published(changed, tmp_path / "fresh", *flags)
-    assert readers.content(dataset).keys() == readers.content(fresh).keys()
-    assert readers.shard_bytes(dataset) == readers.shard_bytes(fresh)
-    assert [path.name for path in (output / "birds").iterdir()] == ["1.0.0"]
-    assert recordmill("verify", dataset).code == 0
-
-
-def test_a_replacement_that_fails_leaves_the_old_dataset_as_it_was(
-    table: Path, broken: Path, changed: Path, tmp_path: Path
-) -> None:
-    output = tmp_path / "out"
-    dataset = published(table, output, *TABULAR)
+    dataset = Path(shutil.copytree(old, output / "birds" / "1.0.0"))
     before = everything(dataset)
+    assert values(dataset) == {b"old %d" % i for i in range(20)}
     ended = convert(broken, output, *TABULAR, "--if_exists", "replace")
     assert ended.code == 4
     assert everything(dataset) == before
     assert recordmill("verify", dataset).code == 0
-    published(changed, output, *TABULAR, "--if_exists", "replace")
+    assert published(changed, output, *TABULAR, *SHARDS, "--if_exists", "replace") == dataset
     assert values(dataset) == {b"new %d" % i for i in range(9)}
-    assert [path.name for path in (output / "birds").iterdir()] == ["1.0.0"]
+    assert readers.content(dataset) == readers.content(new)
 
 
 def test_the_next_run_cleans_what_a_failed_one_left(
-    table: Path, broken: Path, tmp_path: Path
+    table: Path, old: Path, broken: Path, output: Path
 ) -> None:
-    output = tmp_path / "out"
     ended = convert(broken, output, *TABULAR, "--num_shards", "5")
     assert ended.code == 4
     left = {path.name for path in (output / "birds" / "1.0.0").glob("*.tfrecord-*")}
     assert left == {f"birds-train.tfrecord-{i:05d}-of-00005" for i in range(5)}
-    dataset = published(table, output, *TABULAR, "--num_shards", "2")
-    fresh = published(table, tmp_path / "fresh", *TABULAR, "--num_shards", "2")
-    assert readers.content(dataset) == readers.content(fresh)
+    dataset = published(table, output, *TABULAR, *SHARDS)
+    assert readers.content(dataset) == readers.content(old)
 
 
-def test_a_killed_run_leaves_no_dataset_and_the_next_one_cleans_up(tmp_path: Path) -> None:
-    rows = [{"id": i, "x": "x" * 50} for i in range(15_000)]
-    table, output = write_table(tmp_path / "large.csv", rows), tmp_path / "out"
-    target = ("--input", table, "--output", output, "--name", "birds", *TABULAR)
-    command = [sys.executable, "-m", "pipelines", "convert", "--no_report", *map(str, target)]
-    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL)
-    dataset = output / "birds" / "1.0.0"
-    deadline = time.monotonic() + 120
-    run = output / "birds" / ".1.0.0.run"
-    while not any(run.glob("staging/shards-train/*")):
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
+KILLED = """
+import os, signal, sys
+from pipelines.command_line import main
+
+opened = []
+
+def strike(event, arguments):
+    if event == "open" and "/staging/shards-train/" in str(arguments[0]):
+        opened.append(arguments[0])
+        if len(opened) == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+sys.addaudithook(strike)
+main(sys.argv[1:])
+"""
+
+
+def test_a_killed_run_leaves_no_dataset_and_the_next_one_cleans_up(
+    table: Path, old: Path, tmp_path: Path
+) -> None:
+    target = ("--input", table, "--output", tmp_path, "--name", "birds", *TABULAR)
+    flags = ("--num_shards", "5", "--no_report")
+    command = [sys.executable, "-c", KILLED, "convert", *map(str, (*target, *flags))]
+    assert subprocess.run(command, cwd=ROOT).returncode == -signal.SIGKILL
+    dataset, run = tmp_path / "birds" / "1.0.0", tmp_path / "birds" / ".1.0.0.run"
+    assert any(run.glob("staging/shards-train/*"))
     assert not dataset.exists()
-    small = write_table(tmp_path / "small.csv", rows[:10])
-    published(small, output, *TABULAR)
-    fresh = published(small, tmp_path / "fresh", *TABULAR)
-    assert readers.content(dataset) == readers.content(fresh)
-    assert {path.name for path in dataset.iterdir()} == {path.name for path in fresh.iterdir()}
-    assert [path.name for path in (output / "birds").iterdir()] == ["1.0.0"]
+    published(table, tmp_path, *TABULAR, *SHARDS)
+    assert readers.content(dataset) == readers.content(old)
+    assert {path.name for path in dataset.iterdir()} == {path.name for path in old.iterdir()}
+    assert [path.name for path in (tmp_path / "birds").iterdir()] == ["1.0.0"]
 
 
 @pytest.mark.parametrize("foreign", ["thesis.txt", "notes/day1.md", "other-train.tfrecord-0-of-1"])
@@ -155,31 +189,6 @@ def test_a_folder_with_foreign_files_is_refused_and_left_alone(
     assert everything(tmp_path) == before
 
 
-def test_nothing_outside_the_target_is_touched(
-    table: Path, broken: Path, changed: Path, tmp_path: Path
-) -> None:
-    output = tmp_path / "out"
-    beside = {
-        "readme.md": "mine",
-        "birds/2.0.0/birds-train.tfrecord-00000-of-00001": "another version",
-        "birds/notes.txt": "mine, too",
-        "birds2/1.0.0/_SUCCESS": "another dataset",
-    }
-    for name, text in beside.items():
-        (output / name).parent.mkdir(parents=True, exist_ok=True)
-        (output / name).write_text(text)
-    assert convert(broken, output, *TABULAR).code == 4
-    published(table, output, *TABULAR)
-    published(changed, output, *TABULAR, "--if_exists", "replace")
-    assert {name: (output / name).read_text() for name in beside} == beside
-    assert {str(path.relative_to(output)) for path in output.glob("*/*")} == {
-        "birds/1.0.0",
-        "birds/2.0.0",
-        "birds/notes.txt",
-        "birds2/1.0.0",
-    }
-
-
 def test_a_target_that_cannot_be_written_is_told(table: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
     ended = convert(table, tmp_path / "file", *TABULAR)
@@ -188,9 +197,8 @@ def test_a_target_that_cannot_be_written_is_told(table: Path, tmp_path: Path) ->
     assert "Traceback" not in ended.err
 
 
-def test_run_json_tells_how_the_run_ended(table: Path, tmp_path: Path) -> None:
-    dataset = published(table, tmp_path / "out", *TABULAR)
-    run = json.loads((dataset / "run.json").read_bytes())
+def test_run_json_tells_how_the_run_ended(old: Path) -> None:
+    run = json.loads((old / "run.json").read_bytes())
     counts = (run["rows"], run["records"], run["rejected"])
     assert (run["state"], run["exit_code"], counts) == ("published", 0, (20, 20, 0))
     assert {"python", "apache-beam", "tensorflow", "Pillow"} <= run["versions"].keys()

@@ -140,6 +140,14 @@ NOT_AS_PLANNED = "was not both written and verified exactly as planned"
         ),
         pytest.param(
             {
+                "plan": replace(PLAN, shards={"train": 2, "test": 2}),
+                "written": [*facts()["written"], info("test", 1, 0)],
+            },
+            [Problem("test", f"shard 1 {NOT_AS_PLANNED}")],
+            id="an empty shard that nobody verified",
+        ),
+        pytest.param(
+            {
                 "written": [*facts()["written"], info("train", 2, 0)],
                 "audits": [*facts()["audits"], audit("train", 2, 0)],
             },
