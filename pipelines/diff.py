@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from google.protobuf.message import DecodeError
 
 from pipelines.published import published_manifest
 from schemas import layout
@@ -23,7 +24,6 @@ from schemas.errors import ProofError, UsageError
 from schemas.example_pb2 import FeatureList
 from schemas.manifest import Manifest, ShardEntry
 from transforms.cores import num_cores
-from transforms.files import open_binary
 from transforms.functional.compare import (
     Comparison,
     Pair,
@@ -34,9 +34,9 @@ from transforms.functional.compare import (
     rows_of,
     value_digests,
 )
-from transforms.functional.one_thread_parquet import open_parquet, read_batches, read_table
 from transforms.functional.records.examples import values_of as values_of_feature
 from transforms.functional.records.framing import HEADER_BYTES, FrameError, read_frames
+from transforms.published_index import read_index
 from transforms.shard_file import DAMAGED_GZIP, uncompressed
 
 _PARTS_BITS = 6
@@ -88,8 +88,7 @@ class Side:
         return features_of(frame.data)
 
     def _index(self, spot: Spot, column: str) -> Any:
-        with open_binary(layout.join(self.directory, self.shard(spot).index_file)) as stream:
-            return read_table(stream.read(), [column])[column][spot.row].as_py()
+        return read_index(self.directory, self.shard(spot), [column])[column][spot.row].as_py()
 
 
 @dataclass(frozen=True)
@@ -191,7 +190,7 @@ def _read(side: Side, names: Sequence[str], shared: set[tuple[str, str]], spill:
         try:
             for rows in _rows(side, spot, shard, () if is_shared else names, len(names)):
                 spill.add(rows)
-        except (FrameError, *DAMAGED_GZIP) as error:
+        except (FrameError, DecodeError, *DAMAGED_GZIP) as error:
             path = layout.join(side.directory, shard.file)
             raise ProofError(f"{path}: {error}; recordmill verify tells more") from error
 
@@ -203,12 +202,10 @@ def _rows(
     side: Side, spot: Spot, shard: ShardEntry, names: Sequence[str], features: int
 ) -> Iterator[np.ndarray]:
     """Yields the rows of a shard, batch by batch; without values if no names are given."""
-    with (
-        open_binary(layout.join(side.directory, shard.index_file)) as index,
-        uncompressed(layout.join(side.directory, shard.file)) as stream,
-    ):
+    index = read_index(side.directory, shard, ["key"])
+    with uncompressed(layout.join(side.directory, shard.file)) as stream:
         frames, row = read_frames(stream), 0
-        for batch in read_batches(open_parquet(index), _BATCH_ROWS, ["key"]):
+        for batch in index.to_batches(_BATCH_ROWS):
             keys = batch.column("key").to_pylist()
             values = None
             if names:

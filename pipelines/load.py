@@ -336,6 +336,8 @@ def _read_by_tensorflow(path: str) -> bytes | None:
             return data
     except tf.errors.NotFoundError:
         return None
+    except tf.errors.OpError as error:
+        raise OSError(error.message) from error
 
 
 def _frames_of(file: bytes, skip: int, take: int) -> Iterator[bytes]:

@@ -17,15 +17,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.published import published_manifest, read_file
+from pipelines.published import published_manifest
 from schemas import layout
 from schemas.dataset_info import Problem
 from schemas.errors import ProofError, UsageError
 from schemas.manifest import Manifest, ShardEntry
-from transforms.functional.one_thread_parquet import read_table
 from transforms.functional.records.example_reader import ExampleReader
 from transforms.functional.records.framing import FRAME_BYTES, HEADER_BYTES, FrameError, read_frames
 from transforms.functional.split_spec import parse_split, shard_parts
+from transforms.published_index import read_index
+from transforms.stores.local import open_regular
 
 _OPEN_FILES = 256
 
@@ -200,9 +201,7 @@ class _Index:
 
     def _columns(self, columns: list[str]) -> pa.Table:
         tables = [
-            _read_index(layout.join(self._path, shard.index_file), columns).slice(
-                part.skip, part.take
-            )
+            read_index(self._path, shard, columns).slice(part.skip, part.take)
             for part, shard in zip(self._parts, self._shards, strict=True)
         ]
         return pa.concat_tables(tables) if tables else _NOTHING.select(columns)
@@ -224,13 +223,6 @@ def _refuse_gzip(manifest: Manifest, path: str) -> None:
         )
 
 
-def _read_index(path: str, columns: list[str]) -> pa.Table:
-    data = read_file(path)
-    if data is None:
-        raise ProofError(f"{path}: is missing; recordmill verify tells what else is")
-    return read_table(data, columns)
-
-
 def _read_range(path: str, start: int, size: int, sha256: str) -> bytes:
     """Returns a range of a shard; of another shard in the same place nothing is taken for it."""
     if not layout.is_url(path):
@@ -246,7 +238,7 @@ class _OpenFile:
     """A file that threads and forked processes can read at once: it has no position of its own."""
 
     def __init__(self, path: str) -> None:
-        self._handle = open(path, "rb", buffering=0)  # noqa: SIM115 - closed when it is forgotten
+        self._handle = open_regular(path)
 
     def __del__(self) -> None:
         if hasattr(self, "_handle"):
@@ -262,3 +254,5 @@ def _open_file(path: str, sha256: str) -> _OpenFile:
         return _OpenFile(path)
     except FileNotFoundError as error:
         raise ProofError(f"{path}: is missing; recordmill verify tells what else is") from error
+    except OSError as error:
+        raise ProofError(f"{path}: cannot be read: {error.strerror}") from error

@@ -15,13 +15,11 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from schemas import layout
 from schemas.base import Base
-from schemas.errors import UsageError
+from schemas.errors import ProofError, UsageError
 from schemas.manifest import ShardEntry
-from transforms.files import open_binary
-from transforms.functional.one_thread_parquet import read_table
 from transforms.functional.placement import Find, Home
+from transforms.published_index import read_index
 
 _DIGEST_BYTES = 16
 _THREADS = 16
@@ -93,19 +91,10 @@ def _read(base: Base) -> _Keys:
 
 def _digests_of(directory: str, shard: ShardEntry) -> bytes:
     """Returns the digests of the keys of a shard's records, one after the other."""
-    path = layout.join(directory, shard.index_file)
-    remedy = "restore the dataset from a copy, choose another --base, or leave --base out"
     try:
-        with open_binary(path) as stream:
-            data = stream.read()
-    except OSError as error:
-        raise UsageError(f"--base {path}: {error.strerror or error}; {remedy}") from error
-    if hashlib.sha256(data).hexdigest() != shard.index_sha256:
-        raise UsageError(
-            f"--base {path}: is not the file that {layout.MANIFEST} lists, its sha256 differs: "
-            f"nobody knows which rows the base has; {remedy}"
-        )
-    keys = read_table(data, ["key"])["key"].to_pylist()
+        keys = read_index(directory, shard, ["key"])["key"].to_pylist()
+    except ProofError as error:
+        raise UsageError(f"--base {error}, choose another --base, or leave --base out") from error
     return b"".join(map(_digest, keys))
 
 

@@ -16,6 +16,7 @@ from schemas import layout
 from schemas.errors import ProofError, UsageError
 from schemas.manifest import ShardEntry
 from transforms.functional.records.framing import FRAME_BYTES, HEADER_BYTES, FrameError, read_frames
+from transforms.published_index import read_index
 
 _SHOWN_KEYS = 3
 
@@ -75,10 +76,10 @@ class Source:
         if self.dataset is None:
             return self._holding(key)
         for shard in self.dataset.shards():
-            for batch in self.dataset.batches(shard, COLUMNS):
-                found = batch.filter(pc.equal(batch.column("key"), pa.scalar(key)))
-                if found.num_rows:
-                    return _at(self.dataset, place_of(found.to_pylist()[0]))
+            index = read_index(self.dataset.directory, shard, COLUMNS)
+            found = index.filter(pc.equal(index["key"], pa.scalar(key)))
+            if found.num_rows:
+                return _at(self.dataset, place_of(found.to_pylist()[0]))
         known = (record.key for record in self.first(_SHOWN_KEYS))
         raise UsageError(
             f"--key {key}: no record of {self.dataset.directory} has it; "
@@ -102,14 +103,16 @@ class Source:
     def _of_split(self, dataset: Dataset, split: str) -> Iterator[FoundRecord]:
         for shard in dataset.manifest.splits[split].shards:
             records = read_records(layout.join(dataset.directory, shard.file))
-            for record, place in zip(records, dataset.places(shard), strict=False):
-                yield replace(record, key=place.key, split=split)
+            keys = read_index(dataset.directory, shard, ["key"])["key"]
+            for record, key in zip(records, keys, strict=False):
+                yield replace(record, key=key.as_py(), split=split)
 
     def _with_key(self, record: FoundRecord, shard: ShardEntry | None) -> FoundRecord:
         if self.dataset is None or shard is None:
             return record
-        place = next(islice(self.dataset.places(shard), record.number, None))
-        return replace(record, key=place.key, split=place.split)
+        index = read_index(self.dataset.directory, shard, ["key", "split"])
+        (row,) = index.slice(record.number, 1).to_pylist()
+        return replace(record, **row)
 
 
 def _at(dataset: Dataset, place: Place) -> FoundRecord:
