@@ -19,6 +19,9 @@ _NOISE = (
     "Really destroying service",
     "Waiting for grpc channel",
 )
+_WEB_CLIENT = "urllib3."
+"""Quotes whole addresses, with their signatures; what is wrong with an answer, a reject says."""
+
 _STEPS = frozenset({"apache_beam.runners.common", "apache_beam.runners.worker.sdk_worker"})
 _OWN = re.compile(r'log_location: "[^"]*/(?:transforms|schemas|pipelines)/')
 _HUNG_UP = frozenset({"StatusCode.CANCELLED", "StatusCode.UNAVAILABLE"})
@@ -44,6 +47,8 @@ def is_worth_telling(record: logging.LogRecord) -> bool:
     """Returns whether a person learns anything from a record."""
     if record.funcName == "read_messages" and record.module == "portable_runner":
         return False  # why a job failed: the command's own last message says it
+    if record.name.startswith(_WEB_CLIENT):
+        return False
     if record.name in _STEPS and not _is_verbose():
         return False  # what a step raised: the command's last message says it, too
     if record.module == "local_job_service" and not _OWN.search(record.getMessage()):

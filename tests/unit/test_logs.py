@@ -100,3 +100,9 @@ def record(
 )
 def test_what_a_person_can_act_on_is_told(told: logging.LogRecord, expected: bool) -> None:
     assert is_worth_telling(told) is expected
+
+
+def test_what_the_web_client_logs_is_not_told() -> None:
+    """It quotes whole addresses; what is wrong with an answer, a reject says."""
+    event_ = logging.LogRecord("urllib3.connection", logging.WARNING, "f", 1, URL, (), None)
+    assert not is_worth_telling(event_)

@@ -196,3 +196,66 @@ def test_an_image_within_the_limits_is_read_and_its_connection_used_again() -> N
     more = OK + b"Content-Length: %d\r\n\r\n" % (LIMIT + 1) + body + b"x"
     with host(lambda: iter([more])) as quick, pytest.raises(TooLargeError):
         web.get(quick.url)
+
+
+def part_of(stated: str, body: bytes) -> Callable[[], Iterator[bytes]]:
+    """Sends a part of a file, and says of it what is given."""
+    said = f"Content-Range: {stated}\r\n" if stated else ""
+    head = f"HTTP/1.1 206 Partial Content\r\n{said}Content-Length: {len(body)}\r\n\r\n"
+    return lambda: iter([head.encode() + body])
+
+
+@pytest.mark.parametrize(
+    ("stated", "body"),
+    [("bytes 5-9/20", b"fghij"), ("bytes 5-9/*", b"fghij"), ("bytes 5-7/8", b"fgh")],
+)
+def test_the_part_asked_for_is_taken(stated: str, body: bytes) -> None:
+    with host(part_of(stated, body)) as quick:
+        assert web.get(quick.url, 5, 10) == body
+
+
+@pytest.mark.parametrize(
+    "stated",
+    [
+        "",
+        "bytes 0-4/20",
+        "bytes 6-10/20",
+        "bytes 5-8/20",
+        "bytes 5-19/20",
+        "bytes */20",
+        "items 5-9/20",
+        "bytes 5-9/20, bytes 0-4/20",
+        "bytes 5-9/" + "9" * 5000,
+    ],
+)
+@pytest.mark.parametrize("span", [(5, 10), (None, None)])
+def test_another_part_than_asked_for_is_an_error(
+    stated: str, span: tuple[int | None, int | None]
+) -> None:
+    with host(part_of(stated, b"abcde")) as lying, pytest.raises(OSError, match=r"^asked for"):
+        web.get(lying.url, *span)
+
+
+ANSWERS = {
+    "a date beyond all years": b"503 No\r\nRetry-After: Mon, 01 Jan 99999999999 00:00:00 GMT",
+    "no day": b"503 No\r\nRetry-After: Mon, 99 Feb 2030 99:99:99 GMT",
+    "seconds without end": b"503 No\r\nRetry-After: " + b"9" * 5000,
+    "a chunk below nothing": b"200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-5",
+    "a length of many digits": b"404 No\r\nContent-Length: " + b"9" * 5000,
+    "a long reason": b"418 " + b"x" * 60_000,
+    "a redirect to no address": b"302 Found\r\nLocation: http://[::1",
+}
+
+
+@pytest.mark.parametrize("what", ANSWERS)
+def test_an_odd_answer_is_an_error_in_a_few_words(what: str) -> None:
+    answer = b"HTTP/1.1 " + ANSWERS[what] + b"\r\n\r\n"
+    few_words = pytest.raises(OSError, match=r"^[ -~]{1,200}$")
+    with host(lambda: iter([answer])) as odd, few_words as caught:
+        web.get(odd.url)
+    assert ("not a valid web address" in str(caught.value)) == (what == "a redirect to no address")
+
+
+def test_a_length_of_many_digits_is_none() -> None:
+    with host(lambda: iter([OK + b"Content-Length: " + b"9" * 5000 + b"\r\n\r\n"])) as odd:
+        assert web.size(odd.url) is None

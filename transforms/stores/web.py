@@ -10,6 +10,7 @@ from __future__ import annotations
 import http.client
 import io
 import math
+import re
 import socket
 import threading
 import time
@@ -51,9 +52,13 @@ _MAX_TABLE_BYTES = 64 * 2**30
 _OTHER_BYTES = 2**20
 """Beside a body: headers, redirects, and what frames it in chunks, which may be as much again."""
 
-_SHORT_DIGITS = 5
+_SHORT_BYTES = 10_000
 _SHORT_SECONDS = 1.0
-"""A body of no use is read if it has so many digits of bytes, and no longer than this."""
+"""A body of no use is read if it has fewer bytes, and no longer than this."""
+
+_SHOWN_CHARACTERS = 100
+_LENGTH = re.compile(r"[0-9]{1,18}")
+_RANGE = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/(?:([0-9]{1,18})|\*)")
 
 _CONNECT_SECONDS = 10.0
 _CHUNK_BYTES = 2**18
@@ -202,6 +207,7 @@ class Web:
         with _told():
             response = self._open(url, start, stop, limit, deadline)
             try:
+                _check_range(response, start, stop)
                 yield from _body(response, start or 0, stop, limit)
             finally:
                 response.release_conn()
@@ -217,8 +223,7 @@ class Web:
             response = self._open(url, None, None, None, deadline)
             response.close()  # by GET, not HEAD: many hosts answer the latter with an error
             response.release_conn()
-            length = response.headers.get("Content-Length", "")
-            return int(length) if length.isdecimal() else None
+            return _stated_length(response)
 
     def _open(
         self, url: str, start: int | None, stop: int | None, limit: int | None, deadline: float
@@ -227,7 +232,7 @@ class Web:
         _READ.deadline = deadline
         _READ.bytes_left = 2 * (limit or _MAX_TABLE_BYTES) + _OTHER_BYTES
         _READ.only_public = not self.settings.allow_private_hosts
-        address = parse_web_address(url)
+        address = _parsed(url)
         for _ in range(_MAX_REDIRECTS + 1):
             response = self._answer(address, start, stop)
             location = response.get_redirect_location()
@@ -237,10 +242,7 @@ class Web:
                     raise _refusal(response)
                 return response
             _discard(response)
-            to = urljoin(str(address), location)
-            if not is_web(to):
-                raise OSError(f"redirected to {to.partition(':')[0]}:, which is not followed")
-            found = parse_web_address(to)
+            found = _parsed(_joined(address, location))
             same = found.origin == address.origin and found.login is None
             address = found._replace(login=address.login) if same else found
         raise OSError(f"redirected more than {_MAX_REDIRECTS} times")
@@ -260,6 +262,32 @@ class Web:
         )
 
 
+def _joined(address: WebAddress, location: str) -> str:
+    """Returns where a redirect leads.
+
+    Raises:
+        OSError: if that is nowhere on the web.
+    """
+    try:
+        to = urljoin(str(address), location)
+    except ValueError as error:
+        raise _not_valid(error) from error
+    if not is_web(to):
+        raise OSError(f"redirected to {to.partition(':')[0]}:, which is not followed")
+    return to
+
+
+def _parsed(url: str) -> WebAddress:
+    try:
+        return parse_web_address(url)
+    except ValueError as error:
+        raise _not_valid(error) from error
+
+
+def _not_valid(error: ValueError) -> OSError:
+    return OSError(f"is not a valid web address: {error}")
+
+
 def _headers(address: WebAddress, start: int | None, stop: int | None) -> dict[str, str]:
     headers = {
         "User-Agent": f"recordmill/{metadata.version('recordmill')}",
@@ -275,8 +303,8 @@ def _headers(address: WebAddress, start: int | None, stop: int | None) -> dict[s
 
 def _discard(response: urllib3.BaseHTTPResponse) -> None:
     """Gives back a connection whose body is of no use; closed, unless little of it is left."""
-    length = response.headers.get("Content-Length", "")
-    if length.isdecimal() and len(length) < _SHORT_DIGITS:
+    length = _stated_length(response)
+    if length is not None and length < _SHORT_BYTES:
         deadline = _READ.deadline
         _READ.deadline = min(deadline, time.monotonic() + _SHORT_SECONDS)
         response.drain_conn()
@@ -288,7 +316,8 @@ def _discard(response: urllib3.BaseHTTPResponse) -> None:
 
 def _refusal(response: urllib3.BaseHTTPResponse) -> OSError:
     """Returns what an answer without a file says."""
-    status, answer = response.status, f"{response.status} {response.reason or ''}".rstrip()
+    status, reason = response.status, (response.reason or "")[:_SHOWN_CHARACTERS]
+    answer = f"{status} {reason}".rstrip()
     if status in (404, 410):
         return FileNotFoundError(f"no such file ({answer})")
     if status in (401, 403, 407):
@@ -306,8 +335,36 @@ def _seconds(retry_after: str | None) -> float:
         return 0.0
     if retry_after.strip().isdecimal():
         return float(retry_after)
-    date = parsedate_tz(retry_after)
-    return max(0.0, mktime_tz(date) - time.time()) if date else 0.0
+    try:
+        date = parsedate_tz(retry_after)
+        return max(0.0, mktime_tz(date) - time.time()) if date else 0.0
+    except (ValueError, OverflowError):  # the date is none, or of no time to come
+        return 0.0
+
+
+def _stated_length(response: urllib3.BaseHTTPResponse) -> int | None:
+    """Returns how many bytes an answer says to have; None if it does not, or nonsense."""
+    length = response.headers.get("Content-Length", "")
+    return int(length) if _LENGTH.fullmatch(length) else None
+
+
+def _check_range(response: urllib3.BaseHTTPResponse, start: int | None, stop: int | None) -> None:
+    """Refuses a part of a file that is not the part asked for.
+
+    Raises:
+        OSError: if it is another, or if all of the file was asked for.
+    """
+    if response.status != 206:
+        return
+    stated = response.headers.get("Content-Range", "")
+    found = _RANGE.fullmatch(stated)
+    if found and start is not None and stop is not None:
+        end = min(stop, int(found[3] or stop))  # a file may end before
+        if (int(found[1]), int(found[2]) + 1) == (start, end):
+            return
+    response.close()
+    asked = "the whole file" if start is None or stop is None else f"bytes {start}-{stop - 1}"
+    raise OSError(f"asked for {asked}, the host sends {stated[:_SHOWN_CHARACTERS] or 'a part'!r}")
 
 
 def _body(
@@ -342,8 +399,8 @@ def _told() -> Iterator[None]:
         raise _in_words(error) from error
     except TimeoutError as error:
         raise TransientError("timed out") from error
-    except ValueError as error:  # what cannot be parsed
-        raise OSError(f"is not a valid web address: {error}") from error
+    except ValueError as error:  # of a length that is no number, or below 0
+        raise OSError("the host's answer is not valid HTTP") from error
 
 
 def _in_words(error: HTTPError) -> OSError:
