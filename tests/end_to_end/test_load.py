@@ -169,8 +169,14 @@ def test_lists_of_any_length_are_ragged(lists: Path, decode: bool) -> None:
     assert [e["labels"].tolist() for e in load(lists, "train").as_numpy_iterator()] == found
 
 
-def test_gzip(pictures: list[Picture], folder: Path, dataset: Path, tmp_path: Path) -> None:
-    zipped = published(folder / "load.csv", tmp_path, *SPLITS, "--compression", "gzip")
+@pytest.fixture(scope="module")
+def zipped(dataset: Path, folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The dataset once more, compressed."""
+    output = tmp_path_factory.mktemp("zipped")
+    return published(folder / "load.csv", output, *SPLITS, "--compression", "gzip")
+
+
+def test_gzip(zipped: Path, dataset: Path) -> None:
     ours, theirs = (list(load(d, "all").as_numpy_iterator()) for d in (zipped, dataset))
     assert json.dumps(ours, default=digest) == json.dumps(theirs, default=digest)
 
@@ -313,12 +319,9 @@ class OnlyBeam(LocalFileSystem):
         return bool(super().exists(path.removeprefix("onlybeam:/")))
 
 
-@pytest.mark.parametrize("compression", ["none", "gzip"])
-def test_a_file_system_of_beam(
-    folder: Path, dataset: Path, tmp_path: Path, compression: str
-) -> None:
-    there = published(folder / "load.csv", tmp_path, *SPLITS, "--compression", compression)
-    url = f"onlybeam:/{there}"
+@pytest.mark.parametrize("there", ["dataset", "zipped"])
+def test_a_file_system_of_beam(dataset: Path, there: str, request: pytest.FixtureRequest) -> None:
+    url = f"onlybeam:/{request.getfixturevalue(there)}"
     assert isinstance(FileSystems.get_filesystem(url), OnlyBeam)
     for split in ("all", "train[2:-1]"):
         assert names(load(url, split)) == names(load(dataset, split))

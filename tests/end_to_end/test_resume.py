@@ -17,80 +17,88 @@ from tests.images import jpeg
 SHARDS = ("--num_shards", "4", "--no_report")
 
 
-@pytest.fixture
-def table(tmp_path: Path) -> Path:
-    """Sixteen pictures, one of them cut short, and a first run that failed for that."""
+def fail(folder: Path) -> Path:
+    """Draws sixteen pictures, one of them cut short; returns their table, which a run failed on."""
     lines = ["image,label"]
     for i in range(16):
         data = jpeg(16, 12, seed=i)
-        (tmp_path / f"{i}.jpg").write_bytes(data[:-100] if i == 5 else data)
+        (folder / f"{i}.jpg").write_bytes(data[:-100] if i == 5 else data)
         lines.append(f"{i}.jpg,{'ab'[i % 2]}")
-    table = tmp_path / "labels.csv"
+    table = folder / "labels.csv"
     table.write_text("\n".join(lines) + "\n")
-    assert convert(table, tmp_path / "out", *SHARDS).code == 4
-    assert [path.name for path in sorted((tmp_path / "out" / "birds").iterdir())] == [
+    assert convert(table, folder / "out", *SHARDS).code == 4
+    assert [path.name for path in sorted((folder / "out" / "birds").iterdir())] == [
         ".1.0.0.run",
         "1.0.0",
     ]
     return table
 
 
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A table, and beside it what a failed run left, for all tests that change no picture."""
+    return fail(tmp_path_factory.mktemp("failed"))
+
+
+@pytest.fixture
+def output(table: Path, tmp_path: Path) -> Path:
+    """What the failed run left, for one test."""
+    return Path(shutil.copytree(table.parent / "out", tmp_path / "out"))
+
+
 def shard_of(dataset: Path, key: str) -> int:
     return next(row["shard"] for row in readers.index_rows(dataset, "train") if row["key"] == key)
 
 
-def gone_on(table: Path, *flags: str) -> tuple[Path, dict[str, Any]]:
+def gone_on(table: Path, output: Path, *flags: str) -> tuple[Path, dict[str, Any]]:
     """Runs once more, with one reject allowed; returns the dataset and its run.json.
 
     It has to be what a run without any past makes, and nothing may be left beside it.
     """
-    output = table.parent / "out"
     ended = convert(table, output, *SHARDS, "--max_rejects", "1", *flags)
     assert ended.code == 0, ended.err
-    fresh = table.parent / "fresh"
+    fresh = output.with_name("fresh")
     assert convert(table, fresh, *SHARDS, "--max_rejects", "1", *flags).code == 0
     dataset = output / "birds" / "1.0.0"
     assert readers.content(dataset) == readers.content(fresh / "birds" / "1.0.0")
     assert os.listdir(output / "birds") == ["1.0.0"]
-    assert recordmill("verify", dataset).code == 0
     return dataset, json.loads((dataset / "run.json").read_bytes())
 
 
-def test_every_finished_shard_is_taken_its_rejects_too(table: Path) -> None:
-    lines = table.read_text().splitlines()
-    table.write_text("\n".join([lines[0], "", *reversed(lines[1:])]) + "\n")  # other lines
-    dataset, run = gone_on(table)
+def test_every_finished_shard_is_taken_its_rejects_too(table: Path, output: Path) -> None:
+    header, *rows = table.read_text().splitlines()
+    other = table.with_name("other lines.csv")
+    other.write_text("\n".join([header, "", *reversed(rows)]) + "\n")
+    dataset, run = gone_on(other, output)
     assert (run["shards"], run["shards_reused"], run["rejected"]) == (4, 4, 1)
-    assert readers.reject_reasons(dataset) == [("5.jpg", "labels.csv:13", "truncated")]
+    assert readers.reject_reasons(dataset) == [("5.jpg", "other lines.csv:13", "truncated")]
+    assert recordmill("verify", dataset).code == 0
 
 
-def test_a_picture_or_a_row_that_changed_costs_its_shard_alone(table: Path) -> None:
+def test_a_picture_or_a_row_that_changed_costs_its_shard_alone(tmp_path: Path) -> None:
+    table = fail(tmp_path)
     twin = table.parent / "0.jpg"
     when = twin.stat()
     twin.write_bytes(jpeg(16, 12, seed=77))
     os.utime(twin, ns=(when.st_atime_ns, when.st_mtime_ns))  # made to look as it was
     table.write_text(table.read_text().replace("1.jpg,b", "1.jpg,a", 1))
-    dataset, run = gone_on(table)
+    dataset, run = gone_on(table, tmp_path / "out")
     changed = {shard_of(dataset, "0.jpg"), shard_of(dataset, "1.jpg")}
     assert run["shards_reused"] == 4 - len(changed)
 
 
-@pytest.mark.parametrize(
-    "flags",
-    [("--image", "max_side=8"), ("--compression", "gzip")],
-    ids=["image", "compression"],
-)
-def test_another_option_takes_nothing_of_it(flags: tuple[str, ...], table: Path) -> None:
-    _, run = gone_on(table, *flags)
+def test_another_option_takes_nothing_of_it(table: Path, output: Path) -> None:
+    """Which options these are is in the tests of the configuration's fingerprint."""
+    _, run = gone_on(table, output, "--image", "max_side=8")
     assert run["shards_reused"] == 0
 
 
-def test_a_damaged_file_of_the_staging_area_is_not_taken(table: Path) -> None:
-    failed = table.parent / "out" / "birds" / "1.0.0"
+def test_a_damaged_file_of_the_staging_area_is_not_taken(table: Path, output: Path) -> None:
+    failed = output / "birds" / "1.0.0"
     shards = readers.shards(failed, "train")
     data = shards[0].read_bytes()
     shards[0].write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
     shards[1].write_bytes(shards[1].read_bytes()[:-1])
     shutil.copy(shards[3], shards[2])
-    _, run = gone_on(table)
+    _, run = gone_on(table, output)
     assert run["shards_reused"] == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,18 +20,24 @@ def given() -> list[Shot]:
     return shots()
 
 
-def proven(dataset: Path) -> None:
-    """Asserts that a dataset is proven anew, and that nothing of its making is left."""
-    ended = recordmill("verify", "--decode", dataset)
+@pytest.fixture(scope="module")
+def made() -> Iterator[list[Path]]:
+    """Datasets to be verified again when all are made, by one command."""
+    datasets: list[Path] = []
+    yield datasets
+    ended = recordmill("verify", "--decode", *datasets)
     assert (ended.code, ended.err) == (0, "")
-    assert not [path for path in dataset.iterdir() if path.name.startswith(".")]
+    for dataset in datasets:
+        assert not [path for path in dataset.iterdir() if path.name.startswith(".")]
 
 
 @pytest.mark.parametrize("name", SINGLE_LABEL)
-def test_every_source_of_labelled_pictures(name: str, given: list[Shot], tmp_path: Path) -> None:
+def test_every_source_of_labelled_pictures(
+    name: str, given: list[Shot], made: list[Path], tmp_path: Path
+) -> None:
     form = SINGLE_LABEL[name]
     dataset = published(form.write(tmp_path, given), tmp_path / "out", *form.flags)
-    proven(dataset)
+    made.append(dataset)
     found = {e["image"][0]: LABELS[e["label"][0]] for e in readers.examples(dataset, "train")}
     assert found == {shot.data: shot.label for shot in given}
     builder, loaded = readers.loaded(dataset, "train")
@@ -64,12 +71,14 @@ features:
 
 
 @pytest.mark.parametrize("name", ANNOTATED)
-def test_every_source_of_boxes(name: str, given: list[Shot], tmp_path: Path) -> None:
+def test_every_source_of_boxes(
+    name: str, given: list[Shot], made: list[Path], tmp_path: Path
+) -> None:
     (tmp_path / "boxes.yaml").write_text(BOXES)
     form = ANNOTATED[name]
     flags = ("--schema", tmp_path / "boxes.yaml", *form.flags)
     dataset = published(form.write(tmp_path, given), tmp_path / "out", *flags)
-    proven(dataset)
+    made.append(dataset)
     _, loaded = readers.loaded(dataset, "train")
     assert len(loaded) == len(given)
     for example in readers.examples(dataset, "train"):
@@ -103,7 +112,7 @@ def test_every_source_of_captions(name: str, given: list[Shot], tmp_path: Path) 
     assert found == {s.data: [c.encode() for c in s.captions[:count]] for s in given}
 
 
-def test_our_own_dataset_is_a_source(given: list[Shot], tmp_path: Path) -> None:
+def test_our_own_dataset_is_a_source(given: list[Shot], made: list[Path], tmp_path: Path) -> None:
     """Re-shard, re-key and re-split; the class names go along by their file."""
     splits = ("--splits", "train=0.7,test=0.3", "--num_shards", "3")
     first = published(_written("folder", tmp_path, given), tmp_path / "out", *splits)
@@ -112,7 +121,7 @@ def test_our_own_dataset_is_a_source(given: list[Shot], tmp_path: Path) -> None:
         *("--split_column", "split", "--num_shards", "1"),
     )
     second = published(first / "*.tfrecord*", tmp_path / "again", *flags)
-    proven(second)
+    made.append(second)
     for split in ("train", "test"):
         told = [
             sorted((e["image"], e["label"]) for e in readers.examples(dataset, split))
