@@ -17,10 +17,10 @@ from schemas.records import Row
 from schemas.reject_budget import lost_rows_message
 from schemas.rejects import Reason, RecordError, Reject
 from schemas.tables import TablePart, Wanted
+from transforms.examine_apart import examine_apart
 from transforms.files import read_bytes
 from transforms.formats import FORMATS
 from transforms.functional.binding import resolve_path
-from transforms.functional.pictures.source_image import examine
 from transforms.functional.tables.column_choice import settle_sources
 from transforms.functional.tables.schema_guess import (
     Guess,
@@ -104,7 +104,7 @@ def _pictures(guess: Guess, rows: Sequence[Row], image_root: str | None) -> Pict
     tried = named[:_OPENED_IMAGES]
     for row in tried:
         try:
-            source = examine(_image(row, guess.image or "", image_root))
+            source = examine_apart(_image(row, guess.image or "", image_root))
         except RecordError:
             continue  # counted as one that cannot be opened
         formats[source.format] += 1

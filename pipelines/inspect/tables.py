@@ -12,7 +12,7 @@ from pipelines.inspect.record_files import FoundRecord
 from pipelines.report.charts import size_text
 from pipelines.terminal import Terminal
 from schemas.rejects import RecordError
-from transforms.functional.pictures.source_image import examine
+from transforms.examine_apart import examine_apart
 from transforms.functional.records.inferred_features import bytes_kind, infer_features
 from transforms.functional.showing.drawing import is_picture, raw_shape
 from transforms.functional.showing.visible_text import text_of
@@ -88,7 +88,7 @@ def short(value: Any, classes: Sequence[str] = ()) -> str:
 def picture_in_words(value: bytes) -> str:
     """Returns format, size in pixels and size in bytes of an encoded picture."""
     try:
-        source = examine(value)
+        source = examine_apart(value)
     except RecordError as error:
         return f"damaged image ({error.reason.value}), {size_text(len(value))}"
     return f"{source.format.upper()} {source.width}×{source.height} {size_text(len(value))}"

@@ -15,8 +15,9 @@ from schemas.rejects import RecordError
 from transforms.files import open_binary, read_bytes
 from transforms.functional.read_ahead import map_ahead
 from transforms.functional.records.examples import read_first_frame
-from transforms.functional.showing.drawing import draw_record, fault_of, to_jpeg
+from transforms.functional.showing.drawing import draw_record, fault_of, is_little_work, to_jpeg
 from transforms.functional.showing.overlays import BOX_LABEL_KEY
+from transforms.sandbox import run_apart
 
 THUMBNAIL_SIDE = 168
 MAX_RECORD_BYTES = 64 * 2**20
@@ -24,6 +25,7 @@ MAX_UNZIPPED_BYTES = 256 * 2**20
 """How far into a gzipped shard thumbnails are looked for: there is no seeking in it."""
 
 _QUALITY = 70
+_SECONDS = 10.0
 _THREADS = 8
 """For the latency of object stores, more than for cores."""
 
@@ -91,7 +93,13 @@ def _draw(record: bytes | str, class_names: tuple[str, ...]) -> Thumbnail:
     if isinstance(record, str):
         return Thumbnail(fault=record)
     try:
-        picture = draw_record(read_first_frame(record), THUMBNAIL_SIDE, class_names)
+        features = read_first_frame(record)
+        if is_little_work(features):
+            picture = draw_record(features, THUMBNAIL_SIDE, class_names)
+        else:
+            picture = run_apart(
+                draw_record, features, THUMBNAIL_SIDE, class_names, timeout=_SECONDS
+            )
     except (RecordError, ValueError) as error:
         return Thumbnail(fault=fault_of(error))
     return Thumbnail.of(to_jpeg(picture, _QUALITY), picture.size)

@@ -7,6 +7,7 @@ import zlib
 
 import pytest
 
+from pipelines.report import gallery
 from schemas.image_settings import ImageSettings
 from schemas.rejects import Reason, RecordError
 from tests.corpus import png_of, samples_of
@@ -20,11 +21,15 @@ from tests.images import (
     png_chunk,
     png_header,
 )
+from transforms.examine_apart import examine_apart
 from transforms.functional.annotations.masks import is_plain
 from transforms.functional.images import plain_source, transcode
 from transforms.functional.pictures import effort
 from transforms.functional.pictures import jpeg as jpeg_parser
 from transforms.functional.pictures import png as png_parser
+from transforms.functional.records.inferred_features import bytes_kind
+from transforms.functional.showing.drawing import is_little_work
+from transforms.functional.showing.overlays import MASK_KEY
 
 SETTINGS = ImageSettings()
 IEND = png_chunk(b"IEND", b"")
@@ -92,7 +97,7 @@ def test_what_may_take_long_is_for_another(name):
 
 def test_long_files_are_for_another(monkeypatch):
     data = jpeg()
-    monkeypatch.setattr("transforms.functional.images.MAX_FILE_BYTES", len(data))
+    monkeypatch.setattr("transforms.functional.pictures.source_image.MAX_FILE_BYTES", len(data))
     assert plain_source(data, SETTINGS)
     assert plain_source(data + b"\0", SETTINGS) is None
 
@@ -104,6 +109,41 @@ def test_the_same_holds_for_masks(monkeypatch):
     assert not is_plain(IN_ANOTHER["PNG of 80 million deep pixels"])
     monkeypatch.setattr("transforms.functional.annotations.masks.MAX_FILE_BYTES", 99)
     assert not is_plain(png(mode="L"))
+
+
+@pytest.mark.parametrize("name", IN_THIS_PROCESS)
+def test_common_images_are_examined_and_drawn_in_this_process(name, monkeypatch):
+    monkeypatch.delattr("transforms.examine_apart.run_apart")
+    assert examine_apart(IN_THIS_PROCESS[name]).width
+    assert is_little_work({"image": [IN_THIS_PROCESS[name]], MASK_KEY: [png(mode="L")]})
+
+
+@pytest.mark.parametrize("name", IN_ANOTHER)
+def test_what_may_take_long_is_neither_examined_nor_drawn_here(name, monkeypatch):
+    monkeypatch.delattr("PIL.Image.open")
+    monkeypatch.setattr("transforms.examine_apart.run_apart", lambda *_, timeout: "apart")
+    data = IN_ANOTHER[name]
+    assert not is_little_work({"image": [data]})
+    assert not is_little_work({"image": [png()], MASK_KEY: [data]})
+    assert bytes_kind(data) == f"{name.partition(' ')[0]} image"
+    if "pixels" not in name:  # of which the header says all
+        assert examine_apart(data) == "apart"
+
+
+def test_the_report_draws_apart_what_may_take_long(monkeypatch):
+    drawn = []
+
+    def apart(_, features, *__, timeout):
+        drawn.append(features)
+        return image(9, 9)
+
+    monkeypatch.setattr(gallery, "run_apart", apart)
+    monkeypatch.setattr(gallery, "read_first_frame", lambda record: {"image": [record]})
+    assert gallery._draw(png(20, 10), ()).width == 20
+    assert drawn == []
+    odd = IN_ANOTHER["JPEG with EXIF of 5,000 tags"]
+    assert gallery._draw(odd, ()).width == 9
+    assert drawn == [{"image": [odd]}]
 
 
 @pytest.mark.parametrize(

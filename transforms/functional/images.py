@@ -18,12 +18,13 @@ from schemas.image_settings import ImageSettings
 from schemas.records import StoredImage
 from schemas.rejects import Reason, RecordError
 from transforms.functional.pictures import jpeg, pixels, png
-from transforms.functional.pictures.effort import MAX_FILE_BYTES, MAX_WORK, TooMuchEffortError
+from transforms.functional.pictures.effort import MAX_WORK
 from transforms.functional.pictures.geometry import geometry_of, target_size, turned_size
 from transforms.functional.pictures.jpeg_decode import read_coded_data
 from transforms.functional.pictures.source_image import (
     SourceImage,
     examine,
+    examine_here,
     loads,
     opened,
     opened_by_default,
@@ -69,12 +70,8 @@ def plain_source(data: bytes, settings: ImageSettings) -> SourceImage | None:
     Raises:
         RecordError: if the header is damaged, or beyond the limits.
     """
-    known = data.startswith((jpeg.SIGNATURE, png.SIGNATURE))
-    if not known or len(data) > MAX_FILE_BYTES:
-        return None
-    try:
-        source = examine(data, bounded=True)
-    except TooMuchEffortError:
+    source = examine_here(data)
+    if source is None:
         return None
     check_limits(source, settings)
     return source if passes_through(source, settings) and source.work <= MAX_WORK else None

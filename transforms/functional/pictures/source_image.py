@@ -17,6 +17,7 @@ from PIL import (
 
 from schemas.rejects import Reason, RecordError
 from transforms.functional.pictures import jpeg, png
+from transforms.functional.pictures.effort import MAX_FILE_BYTES, TooMuchEffortError
 from transforms.functional.pictures.exif import UPRIGHT, orientation_of
 from transforms.functional.pictures.stated_size import check_stated_size
 from transforms.functional.sources.sniffing import HEAD_BYTES, sniff
@@ -111,6 +112,23 @@ def examine(data: bytes, bounded: bool = False) -> SourceImage:
     check_stated_size(data, format_)
     with opened(data, format_) as image:
         return _from_pillow(image, format_)
+
+
+def examine_here(data: bytes) -> SourceImage | None:
+    """Returns what the header of a JPEG or PNG says, if that is little work; None otherwise.
+
+    All others are for a process of their own: to open them can crash, or take for ever.
+
+    Raises:
+        RecordError: if the header is damaged.
+    """
+    known = data.startswith((jpeg.SIGNATURE, png.SIGNATURE))
+    if not known or len(data) > MAX_FILE_BYTES:
+        return None
+    try:
+        return examine(data, bounded=True)
+    except TooMuchEffortError:
+        return None
 
 
 def opened_by_default(data: bytes, format_: str) -> ImageFile.ImageFile | None:

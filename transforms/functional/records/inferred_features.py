@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from schemas.rejects import RecordError
-from transforms.functional.pictures.source_image import examine
+from transforms.functional.pictures.source_image import examine_here, sniffed_format
 from transforms.functional.showing.drawing import is_picture, raw_shape
 from transforms.functional.showing.overlays import Features
 from transforms.functional.showing.visible_text import text_of
@@ -77,7 +77,8 @@ def bytes_kind(value: bytes) -> str:
     """
     if is_picture(value):
         try:
-            return f"{examine(value).format.upper()} image"
+            source = examine_here(value)
         except RecordError:
             return "damaged image"
+        return f"{(source.format if source else sniffed_format(value)).upper()} image"
     return "bytes" if text_of(value) is None else "text"

@@ -15,7 +15,13 @@ from PIL import Image
 from schemas.image_settings import MAX_PIXELS
 from schemas.rejects import RecordError
 from transforms.functional.pictures import pixels
-from transforms.functional.pictures.source_image import PILLOW_FORMATS, examine, opened
+from transforms.functional.pictures.effort import MAX_WORK
+from transforms.functional.pictures.source_image import (
+    PILLOW_FORMATS,
+    examine,
+    examine_here,
+    opened,
+)
 from transforms.functional.showing.overlays import (
     MASK_KEY,
     Features,
@@ -88,6 +94,17 @@ def draw_record(features: Features, side: int, class_names: Sequence[str] = ()) 
     if MASK_KEY in features and is_picture(next(iter(features[MASK_KEY]), None)):
         picture = with_mask(picture, features[MASK_KEY][0])
     return with_boxes(picture, boxes_of(features, picture_size(features, key), class_names))
+
+
+def is_little_work(features: Features) -> bool:
+    """Returns whether a record can be drawn in this process: by the headers of its pictures.
+
+    Raises:
+        RecordError: if one is damaged.
+    """
+    values = (features.get(key or "", [None])[:1] for key in (image_key(features), MASK_KEY))
+    found = [examine_here(value[0]) for value in values if value and is_picture(value[0])]
+    return all(source is not None and source.work <= MAX_WORK for source in found)
 
 
 def picture_size(features: Features, key: str) -> tuple[int, int]:
