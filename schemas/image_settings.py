@@ -38,6 +38,15 @@ class Resize(BaseModel):
     mode: Literal["fit", "pad", "crop", "exact"] = "fit"
     filter: Literal["nearest", "bilinear", "bicubic", "lanczos"] = "lanczos"
 
+    @model_validator(mode="after")
+    def _check(self) -> Resize:
+        if (pixels := self.width * self.height) > MAX_PIXELS:
+            raise ValueError(
+                f"{self.width}x{self.height} are {pixels:,} pixels; "
+                f"expected up to {MAX_PIXELS:,}, which every reader takes"
+            )
+        return self
+
 
 def _parse_resize(value: Any) -> Any:
     if not isinstance(value, str):

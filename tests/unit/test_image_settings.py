@@ -51,6 +51,8 @@ def test_sizes_as_a_schema_writes_them(text, expected):
         ({"resize": "640x480 lanczos fit"}, "expected WIDTHxHEIGHT"),
         ({"resize": "0x480"}, "greater than or equal to 1"),
         ({"resize": "640x65501"}, "less than or equal to 65500"),
+        ({"resize": "13378x13378 exact"}, "178,970,884 pixels; expected up to 178,956,970"),
+        ({"resize": "65500x65500"}, "4,290,250,000 pixels; expected up to"),
         ({"max_side": 0}, "max_side"),
         ({"max_side": 100, "resize": "10x10"}, "choose one"),
         ({"quality": 80}, "goes with format: jpeg"),
