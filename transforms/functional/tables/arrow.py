@@ -18,7 +18,7 @@ from schemas.records import Embedded, Location, Row
 from schemas.rejects import Reject
 from schemas.tables import Head, TableFile, TablePart, Wanted
 from transforms.functional.tables import embedded
-from transforms.functional.tables.batches import BATCH_ROWS, rows_of
+from transforms.functional.tables.batches import BATCH_ROWS, rows_of, text_as_bytes
 from transforms.functional.tables.parquet import distinct, present, unsupported_columns
 
 FILE_SIGNATURE = b"ARROW1"
@@ -57,7 +57,7 @@ def read(stream: BinaryIO, part: TablePart, wanted: Wanted) -> Iterator[Row | Em
     try:
         with _opened(stream, part.file) as table:
             for batch in _batches(table.reader):
-                batch.validate(full=True)
+                _check_values(batch)
                 for start in range(0, batch.num_rows, BATCH_ROWS):
                     some = batch.slice(start, BATCH_ROWS)
                     for row in _rows(some, line, part, wanted, table.whole):
@@ -94,6 +94,17 @@ def _opened(stream: BinaryIO, file: TableFile) -> Iterator[_Table]:
         whole = source.read_buffer(source.size()) if mapped else None
         source.seek(0)
         yield _Table(open_reader(source), source, whole)
+
+
+def _check_values(batch: pa.RecordBatch) -> None:
+    """Sees that a batch is whole; text that is not UTF-8 is left to its own row.
+
+    Raises:
+        pa.ArrowException: if it is damaged.
+    """
+    batch.validate()
+    for column in batch.columns:
+        text_as_bytes(column).validate(full=True)
 
 
 def _check_end(table: _Table) -> None:

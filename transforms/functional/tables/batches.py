@@ -10,6 +10,8 @@ import pyarrow as pa
 BATCH_ROWS = 4096
 BATCH_BYTES = 4 * 2**20
 
+_BYTES_OF_TEXT = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}
+
 
 def rows_of(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
     """Yields each row, column name to value; what is in memory at once is some MiB, or one row.
@@ -67,11 +69,49 @@ def _size(column: pa.Array) -> int:
     return int(column.nbytes)
 
 
+def plain_values(column: pa.Array) -> list[Any]:
+    """Returns a column's values; text that is not UTF-8 has lone surrogates.
+
+    So it is its own row that is rejected, and not every row of its batch.
+    """
+    try:
+        return list(column.to_pylist())
+    except UnicodeDecodeError:
+        return [_decoded(value) for value in text_as_bytes(column).to_pylist()]
+
+
+def text_as_bytes(column: pa.Array) -> pa.Array:
+    """Returns a column with bytes in place of all its texts, whose UTF-8 is not looked at."""
+    type_ = _without_text(column.type)
+    return column if type_ == column.type else column.view(type_)
+
+
+def _without_text(type_: pa.DataType) -> pa.DataType:
+    types = pa.types
+    if types.is_dictionary(type_):
+        return pa.dictionary(type_.index_type, _without_text(type_.value_type), type_.ordered)
+    if types.is_struct(type_):
+        return pa.struct([field.with_type(_without_text(field.type)) for field in type_])
+    if types.is_fixed_size_list(type_):
+        return pa.list_(_without_text(type_.value_type), type_.list_size)
+    if types.is_list(type_):
+        return pa.list_(_without_text(type_.value_type))
+    if types.is_large_list(type_):
+        return pa.large_list(_without_text(type_.value_type))
+    return _BYTES_OF_TEXT.get(type_, type_)
+
+
+def _decoded(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_decoded(item) for item in value]
+    return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else value
+
+
 def _values(column: pa.Array) -> list[Any]:
     if not pa.types.is_dictionary(column.type):
-        return list(column.to_pylist())
+        return plain_values(column)
     indices = column.indices.to_pylist()
     used = sorted({index for index in indices if index is not None})
-    values = column.dictionary.take(pa.array(used, pa.int64())).to_pylist()
+    values = plain_values(column.dictionary.take(pa.array(used, pa.int64())))
     found = dict(zip(used, values, strict=True))
     return [found.get(index) for index in indices]

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from transforms.functional.tables.batches import plain_values
+
 BYTES, PATH = "bytes", "path"
 
 
@@ -42,7 +44,7 @@ def paths_of(column: pa.Array) -> list[Any]:
     if not _nested(column):
         return [None] * len(column)
     at = column.type.get_field_index(PATH)
-    paths = column.flatten()[at].to_pylist() if at >= 0 else [None] * len(column)
+    paths = plain_values(column.flatten()[at]) if at >= 0 else [None] * len(column)
     return [path or None for path in paths]
 
 
