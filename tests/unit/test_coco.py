@@ -49,6 +49,27 @@ def look(document_):
     return coco.look(io.BufferedReader(io.BytesIO(data)), FILE)
 
 
+def test_an_entry_that_is_no_annotation_decides_nothing_for_the_others():
+    whole = document([picture(5)], [annotation(1, 5), annotation(2, 5)])
+    odd = document([picture(5)], [1, None, {"image_id": 6}, *whole["annotations"]])
+    assert look(odd) == look(whole)
+    assert [f for f in read(odd) if isinstance(f, Row)] == read(whole)
+
+
+def test_a_byte_order_mark_is_no_part_of_the_document():
+    plain = document([picture(5)], [annotation(1, 5)])
+    marked = b"\xef\xbb\xbf" + json.dumps(plain).encode()
+    assert (look(marked), read(marked)) == (look(plain), read(plain))
+
+
+@pytest.mark.parametrize("text", [b'"a", NaN, 1', b'"\xe9"'], ids=["not JSON", "not UTF-8"])
+def test_damage_is_shown_with_the_text_around_it(text):
+    (reject,) = read(b'{"images": [], "annotations": [' + text + b"]}")
+    assert reject.reason is Reason.LOST_ROWS
+    assert reject.detail.count("\n") == 0
+    assert text.decode("utf-8", "replace") in reject.detail
+
+
 def test_a_picture_is_a_row_with_a_list_an_attribute():
     rle = {"counts": [3, 4], "size": [30, 40]}
     crowd = annotation(2, 5, category_id=7, bbox=[0, 0, 40, 30], iscrowd=1, segmentation=rle)
@@ -127,8 +148,15 @@ def test_entries_that_are_none_and_ids_that_stand_twice_are_told():
     rejects = [(f.source, f.detail) for f in found if isinstance(f, Reject)]
     assert [f.line for f in found if isinstance(f, Row)] == [1]
     assert sorted(rejects) == [
-        ("d/c.json", "annotations, number 1: expected an object with 'image_id'"),
-        ("d/c.json", "images, number 3: expected an object with 'id'"),
+        (
+            "d/c.json",
+            "annotations, number 1: expected an object whose 'image_id' is an integer or text, "
+            "got None",
+        ),
+        (
+            "d/c.json",
+            "images, number 3: expected an object whose 'id' is an integer or text, got None",
+        ),
         ("d/c.json:2", "the image id 5 stands in number 1, too"),
     ]
 

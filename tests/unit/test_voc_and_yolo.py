@@ -142,8 +142,27 @@ def test_a_yaml_file_tells_the_classes(data, expected):
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"train: x", b"names: 3", b"names: [[1]]", b"a: [", b"[1]", b"names: [a, no]"]
+    "data",
+    [
+        b"",
+        b"train: x",
+        b"names: 3",
+        b"names: [[1]]",
+        b"a: [",
+        b"[1]",
+        b"names: [a, no]",
+        b"names: [a, a]",
+    ],
 )
 def test_a_yaml_file_without_names_is_refused(data):
     with pytest.raises(UsageError, match=r"^data\.yaml(:\d+:\d+)?: "):
         yolo.parse_yaml(data, "data.yaml")
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [(b"caf\xe9\n", "byte 3 is not text in UTF-8"), (b"a\nb\na\n", "names 'a' twice")],
+)
+def test_a_list_of_classes_that_is_not_valid_is_a_message(data, problem):
+    with pytest.raises(UsageError, match=rf"^classes\.txt: {problem}"):
+        yolo.parse_classes(data, "classes.txt")

@@ -39,10 +39,15 @@ from transforms.functional.bounded_json import (
 )
 from transforms.functional.values import has_surrogates, shown
 
-UNMATCHED = "annotations without a picture"
+UNMATCHED = (
+    "annotations whose image_id is the id of no image; "
+    "take images and annotations from the same file"
+)
 
 _OF_PICTURES = ("image", "id", "height", "width")
 _OF_OBJECTS = (*CORNERS, "box_units", "labels", "is_crowd", "area", "segmentation")
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_HEAD_ANNOTATIONS = 1000
 _SPOOLS = 64
 _SPOOL_BYTES = 2**18
 _LEVELS_ABOVE = 3
@@ -54,7 +59,7 @@ _Categories: TypeAlias = "dict[str, set[str | None]]"
 
 
 def look(stream: BinaryIO, file: TableFile) -> Head:
-    """Returns the columns that the first annotation gives.
+    """Returns the columns that the first annotations give.
 
     Raises:
         UsageError: if the file is no COCO, or of its panoptic kind.
@@ -62,7 +67,7 @@ def look(stream: BinaryIO, file: TableFile) -> Head:
     try:
         outline = outline_of(stream)
         pictures = list(islice(_items(stream, "images"), 1))
-        first: Any = next(_items(stream, "annotations"), None)
+        first = list(islice(_items(stream, "annotations"), _HEAD_ANNOTATIONS))
     except _DAMAGE as error:
         raise UsageError(f"{file.path}: is no JSON document: {_said(error)}") from error
     for name in ("images", "annotations", "categories"):
@@ -74,15 +79,15 @@ def look(stream: BinaryIO, file: TableFile) -> Head:
             f"{file.path}: is no COCO file, it has no 'images'; for one JSON object a line "
             "say --input_format jsonl"
         )
-    if isinstance(first, dict) and "segments_info" in first:
+    keys = {key for annotation in first if isinstance(annotation, dict) for key in annotation}
+    if "segments_info" in keys:
         raise UsageError(
             f"{file.path}: holds COCO's panoptic annotations, whose masks are in PNG files "
             "of their own; expected instances or captions"
         )
     columns = [*_OF_PICTURES]
-    if isinstance(first, dict):
-        columns += [*_OF_OBJECTS] if "bbox" in first else []
-        columns += ["caption"] if "caption" in first else []
+    columns += [*_OF_OBJECTS] if "bbox" in keys else []
+    columns += ["caption"] if "caption" in keys else []
     return Head(tuple(columns), has_rows=True)
 
 
@@ -107,8 +112,12 @@ def read(stream: BinaryIO, part: TablePart, wanted: Wanted) -> Iterator[Row | Re
 
 
 def _said(error: Exception) -> str:
-    """Returns the first line of what an error says: below it, the parser draws where it was."""
-    return str(error).partition("\n")[0].strip()
+    """Returns what an error says, on one line: below its first, the parser draws where it was."""
+    said = error.args[0] if error.args else ""
+    text = said.decode("utf-8", "replace") if isinstance(said, bytes) else str(error)
+    what, _, drawn = text.partition("\n")
+    near = drawn.partition("\n")[0].strip()
+    return f"{what.strip()} near {shown(near)}" if near else what.strip()
 
 
 class _Entry(NamedTuple):
@@ -142,6 +151,8 @@ class _Picture:
 
 def _items(stream: BinaryIO, name: str) -> Iterator[Any]:
     stream.seek(0)
+    if stream.read(len(_BYTE_ORDER_MARK)) != _BYTE_ORDER_MARK:
+        stream.seek(0)
     bounded = BoundedNesting(stream, MAX_DEPTH + _LEVELS_ABOVE)
     return iter(ijson.items(bounded, f"{name}.item", use_float=True, map_type=JsonObject))
 
@@ -162,7 +173,8 @@ def _spool(stream: BinaryIO, path: str, spools: list[Any], wanted: Wanted) -> It
         for number, entry in enumerate(_items(stream, kind), start=1):
             id_ = entry.get(id_name) if isinstance(entry, dict) else None
             if isinstance(id_, bool) or not isinstance(id_, int | str):
-                detail = f"{kind}, number {number}: expected an object with {id_name!r}"
+                expected = f"expected an object whose {id_name!r} is an integer or text"
+                detail = f"{kind}, number {number}: {expected}, got {shown(id_)}"
                 yield Reject("", "", path, Reason.MALFORMED_ROW, detail)
                 continue
             fault = _fault_of(entry)

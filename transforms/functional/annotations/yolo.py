@@ -8,6 +8,7 @@ and /segment/. The class names are in data.yaml, or one a line in classes.txt.
 from __future__ import annotations
 
 import posixpath
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -92,8 +93,7 @@ def classes_of(tree: Tree) -> Classes:
             return parse_yaml(_content(tree, name), tree.path(name))
     for name in _TEXTS:
         if tree.has(name):
-            lines = _content(tree, name).decode("utf-8-sig", "replace").splitlines()
-            return Classes({i: line.strip() for i, line in enumerate(lines) if line.strip()})
+            return parse_classes(_content(tree, name), tree.path(name))
     raise UsageError(
         f"{tree.root}: nothing tells the class names; expected data.yaml with 'names', or "
         "classes.txt"
@@ -104,7 +104,7 @@ def parse_yaml(data: bytes, where: str) -> Classes:
     """Returns what a data.yaml says.
 
     Raises:
-        UsageError: if it is not YAML, or has no names.
+        UsageError: if it is not YAML, has no names, or one of them twice.
     """
     _, document = load_yaml(data, where)
     names = document.get("names") if isinstance(document, dict) else None
@@ -119,7 +119,27 @@ def parse_yaml(data: bytes, where: str) -> Classes:
             raise UsageError(
                 f"{where}: 'names': {id_}: expected a name, got {shown(name)}; put it into quotes"
             )
-    return Classes({id_: str(name) for id_, name in names.items()}, "kpt_shape" in document)
+    has_points = "kpt_shape" in document
+    return _classes({id_: str(name) for id_, name in names.items()}, where, has_points)
+
+
+def parse_classes(data: bytes, where: str) -> Classes:
+    """Returns what a classes.txt says.
+
+    Raises:
+        UsageError: if it is not text in UTF-8, or names a class twice.
+    """
+    try:
+        lines = data.decode("utf-8-sig").splitlines()
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{where}: byte {error.start} is not text in UTF-8") from error
+    return _classes({i: line.strip() for i, line in enumerate(lines) if line.strip()}, where)
+
+
+def _classes(names: dict[int, str], where: str, has_points: bool = False) -> Classes:
+    if repeated := [name for name, count in Counter(names.values()).items() if count > 1]:
+        raise UsageError(f"{where}: names {shown(repeated[0])} twice; each name is one class")
+    return Classes(names, has_points)
 
 
 def parse(text: str, classes: Classes) -> dict[str, Any]:
