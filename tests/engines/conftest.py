@@ -91,9 +91,16 @@ def expected(table: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def pause(table: Path, expected: Path) -> Iterator[Pause]:
-    """One picture of the table, made to wait for."""
-    made = Pause(table.parent / _WAITED_FOR)
+def pause(
+    table: Path,
+    expected: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Pause]:
+    """One picture of the table, made to wait for, in all processes that are started from now on."""
+    made = Pause(table.parent / _WAITED_FOR, tmp_path_factory.mktemp("pause"))
+    for name, value in made.environment.items():
+        monkeypatch.setenv(name, value)
     yield made
     made.end()
 

@@ -92,7 +92,9 @@ def test_a_worker_process_of_the_direct_runner(pause: Pause, table: Path, begin:
     conversion = begin("--input", str(table), *flags)
     with pause.until_it_is_read(conversion):
         below = psutil.Process(conversion.pid).children(recursive=True)
-        pause.reader(below).kill()
+        reader = pause.reader()
+        assert reader in below
+        reader.kill()
     assert_not_published(conversion.wait(), "a worker process died")
 
 
