@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Mapping
 
 from pipelines.published import published_manifest, read_file
@@ -14,6 +15,7 @@ from schemas.errors import ProofError, UsageError
 from schemas.features import Schema
 from schemas.manifest import Manifest
 from transforms.base_keys import finder
+from transforms.files import is_local
 from transforms.functional.labels import with_background
 
 
@@ -30,7 +32,7 @@ def open_base(config: ConvertConfig) -> Base | None:
         manifest = published_manifest(directory)
     except ProofError as error:
         raise UsageError(f"--base {error}") from error
-    if directory == config.directory:
+    if _is_same(directory, config.directory):
         raise UsageError(f"--base {directory}: is the dataset to be made; raise --version")
     _check_sequences(config, manifest)
     _check_groups(config, manifest)
@@ -47,6 +49,13 @@ def open_base(config: ConvertConfig) -> Base | None:
     )
     finder(base)  # reads its keys: here, a damaged base is a message, and not an engine's failure
     return base
+
+
+def _is_same(one: str, other: str) -> bool:
+    """Returns whether two paths name one folder, however they are written."""
+    if is_local(one) and is_local(other):
+        return os.path.realpath(one) == os.path.realpath(other)
+    return one == other
 
 
 def _check_sequences(config: ConvertConfig, manifest: Manifest) -> None:

@@ -9,14 +9,17 @@ system carries `flock`, as NFS does.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import logging
 import os
 import socket
+import stat
 from dataclasses import dataclass
 
 from schemas.errors import DatasetExists, UsageError
 
+_FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 _UNSUPPORTED_TEXT = "two runs at once would not see each other"
 
 
@@ -58,7 +61,7 @@ def lock(path: str, what: str) -> Lock:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            holder = os.pread(descriptor, 200, 0).decode("utf-8", "replace").strip()
+            holder = _holder(descriptor)
             os.close(descriptor)
             raise DatasetExists(
                 f"{what}: another run is writing it ({holder or 'it began just now'}); "
@@ -70,6 +73,9 @@ def lock(path: str, what: str) -> Lock:
                 "%s: cannot be locked (%s): %s", path, error.strerror, _UNSUPPORTED_TEXT
             )
             return Lock(path, None)
+        if (holder := _holder(descriptor)) and not holder.startswith("process "):
+            os.close(descriptor)
+            raise UsageError(f"{path}: is not a lock of a run; move it away")
         if _is_still(path, descriptor):
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
@@ -79,12 +85,21 @@ def lock(path: str, what: str) -> Lock:
 
 def _open(path: str) -> int:
     try:
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        descriptor = os.open(path, _FLAGS, 0o666)
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            raise FileExistsError(errno.EEXIST, "it is not a regular file")
+        return descriptor
     except OSError as error:
         raise UsageError(
             f"--output: {path} cannot be made: {error.strerror}; "
             "choose a folder that can be written to"
         ) from error
+
+
+def _holder(descriptor: int) -> str:
+    """Returns who holds a lock, or held it last, in words; "" if nobody has written it yet."""
+    return os.pread(descriptor, 200, 0).decode("utf-8", "replace").strip()
 
 
 def _is_still(path: str, descriptor: int) -> bool:

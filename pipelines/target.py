@@ -177,6 +177,12 @@ class Target:
         Raises:
             UsageError: naming the first file that no run has written.
         """
+        if is_local(self.final) and os.path.islink(self.final):
+            raise UsageError(
+                f"{self.final}: is a link to {os.path.realpath(self.final)}; a dataset gets its "
+                "place by renaming its folder: delete the link, or choose another --output, "
+                "--name or --version"
+            )
         names = all_files_below(self.final)
         foreign = first_foreign(names, self.owned(self.final))
         if foreign:

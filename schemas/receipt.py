@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pydantic import BaseModel, ConfigDict
 
 from schemas.dataset_info import ShardInfo
+from schemas.manifest import File
 from schemas.records import ImageRef
 from schemas.rejects import Reason, Reject
 
@@ -33,8 +34,8 @@ class StagedFile(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    staged: str
-    final: str
+    staged: File
+    final: File
     size: int
     crc32c: int
 

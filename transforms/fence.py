@@ -1,14 +1,16 @@
 """Keeps references to files on this machine within `--image_root`, wherever links lead.
 
-A folder's links are resolved once; what is left for an image is one look at its own name. A link
-that is changed between that look and the reading is not seen.
+A folder's links are resolved once a run; what is left for an image is one look at its own name. A
+link that is changed between that look and the reading is not seen.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from typing import Any
 
 from schemas.records import ImageRef
 from schemas.rejects import RecordError
@@ -20,7 +22,7 @@ _FOLDERS = 65_536
 
 @dataclass(frozen=True)
 class Fence:
-    """What may be read.
+    """What may be read, in one run: another run makes its own, as links may change in between.
 
     Attributes:
         root: what all files are to be in; None lets every file pass.
@@ -50,27 +52,28 @@ class Fence:
         if not (is_local(path) and is_local(root)):
             check_address(path, root)
             return
-        place = real_path(path)
-        if not is_below(place, _real_folder(root)):
+        place = self.real_path(path)
+        if not is_below(place, self._real_folder(root)):
             raise outside(place, root)
+
+    def real_path(self, path: str) -> str:
+        """Returns where a path leads, all links followed; nothing need be there.
+
+        As `os.path.realpath`, but for one look at the file where its folder is known.
+        """
+        slash = path.rfind("/") + 1
+        folder, name = path[:slash], path[slash:]
+        if "\0" in path or name in ("", ".", "..") or os.path.islink(path):
+            return os.path.realpath(path.replace("\0", "\\0"))
+        return os.path.join(self._real_folder(folder or "."), name)
+
+    @cached_property
+    def _real_folder(self) -> Callable[[str], str]:
+        return lru_cache(_FOLDERS)(os.path.realpath)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"root": self.root}  # a worker looks for itself
 
 
 OPEN = Fence()
 """Lets every file pass."""
-
-
-def real_path(path: str) -> str:
-    """Returns where a path leads, all links followed; nothing need be there.
-
-    As `os.path.realpath`, but for one look at the file where its folder is known.
-    """
-    slash = path.rfind("/") + 1
-    folder, name = path[:slash], path[slash:]
-    if "\0" in path or name in ("", ".", "..") or os.path.islink(path):
-        return os.path.realpath(path.replace("\0", "\\0"))
-    return os.path.join(_real_folder(folder), name)
-
-
-@lru_cache(_FOLDERS)
-def _real_folder(folder: str) -> str:
-    return os.path.realpath(folder or ".")

@@ -90,6 +90,16 @@ def test_an_index_that_is_not_as_published_ends_the_run_before_it_begins(
     assert str(damaged) in str(caught.value)
 
 
+@pytest.mark.parametrize("path", ["birds/../birds/1.0.0", "link", "birds//1.0.0"])
+def test_the_dataset_to_be_made_is_no_base_however_its_path_is_written(
+    path: str, tmp_path: Path
+) -> None:
+    dataset = published(tmp_path)
+    (tmp_path / "link").symlink_to(dataset)
+    with pytest.raises(UsageError, match="is the dataset to be made; raise --version"):
+        open_base(config(tmp_path, base=f"{tmp_path}/{path}"))
+
+
 def test_fingerprints_are_those_of_the_run_that_published_the_manifest(tmp_path: Path) -> None:
     """A run.json of another version, say from a backup, does not tell what the shards are."""
     dataset = published(tmp_path)

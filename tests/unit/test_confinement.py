@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import posixpath
 import time
 from collections.abc import Callable, Iterator
@@ -19,7 +20,7 @@ from schemas.layout import is_web
 from schemas.masking import masked_url
 from schemas.records import ImageRef
 from schemas.rejects import RecordError
-from transforms.fence import Fence, real_path
+from transforms.fence import Fence
 from transforms.functional.confinement import check_address, normalized
 from transforms.functional.web_address import parse_web_address
 from transforms.stores import web
@@ -278,6 +279,27 @@ def test_without_a_root_all_pass_and_staged_pictures_always_do(place: Path) -> N
     assert Fence(str(place)).refusal(staged) is None
 
 
+def test_links_that_changed_since_are_followed_by_the_next_run(place: Path) -> None:
+    """A worker, or a program that uses this as a library, may outlive the run."""
+    link, elsewhere = place / "folder", place.parent / "secret"
+    paths = [place / "folder/1.jpg", place / "up/photos/a/1.jpg"]
+    before = [refused(place, path) for path in paths]
+    link.unlink()
+    link.symlink_to("a")
+    (place / "up").unlink()
+    (place / "up").symlink_to(elsewhere)
+    (elsewhere / "photos").symlink_to(elsewhere)
+    after = [refused(place, path) for path in paths]
+    assert before == [os.path.realpath(elsewhere / "1.jpg"), ""]
+    assert after == ["", os.path.realpath(elsewhere / "a/1.jpg")]
+
+
+def test_a_worker_gets_no_answers_of_another(place: Path) -> None:
+    fence = Fence(str(place))
+    fence.check(str(place / "a/1.jpg"))
+    assert vars(pickle.loads(pickle.dumps(fence))) == {"root": str(place)}  # noqa: S301
+
+
 def test_where_a_path_leads_is_what_the_system_says(place: Path) -> None:
     for path in (".", "..", "link.jpg", "folder/../a", "up/up/photos/link.jpg", "a/", "in.jpg"):
-        assert real_path(f"{place}/{path}") == os.path.realpath(f"{place}/{path}")
+        assert Fence().real_path(f"{place}/{path}") == os.path.realpath(f"{place}/{path}")

@@ -75,6 +75,32 @@ def test_of_many_at_once_one_wins_each_time(path):
     assert all(wins)
 
 
+@pytest.mark.parametrize("kind", ["notes", "link", "dangling link", "FIFO", "folder"])
+def test_what_is_not_a_lock_is_left_as_it_is(kind, path, tmp_path):
+    notes = tmp_path / "notes.txt"
+    notes.write_text("precious")
+    if kind == "notes":
+        os.rename(notes, path)
+        notes = Path(path)
+    elif kind == "FIFO":
+        os.mkfifo(path)
+    elif kind == "folder":
+        os.mkdir(path)
+    else:
+        os.symlink(notes if kind == "link" else tmp_path / "nowhere", path)
+    with pytest.raises(UsageError, match=r"\.1\.0\.0\.lock"):
+        lock(path, "it")
+    assert notes.read_text() == "precious"
+    assert os.path.lexists(path)
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_the_lock_of_a_killed_run_is_taken(path):
+    Path(path).write_text("process 1 on another-machine\n")
+    lock(path, "it").release()
+    assert not os.path.exists(path)
+
+
 def test_a_folder_that_is_not_there_is_bad_usage(tmp_path):
     with pytest.raises(UsageError, match="choose a folder"):
         lock(str(tmp_path / "nowhere" / "lock"), "it")

@@ -230,6 +230,24 @@ def test_foreign_things_that_are_no_files_are_a_refusal(kind: str, tmp_path: Pat
     assert (tmp_path / "elsewhere/x").read_bytes() == b"precious"
 
 
+@pytest.mark.parametrize("there", ["a dataset", "nothing"])
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_a_link_in_the_place_of_a_dataset_is_not_replaced(
+    there: str, dry_run: bool, tmp_path: Path
+) -> None:
+    """Renaming would move the link, and leave what it leads to behind."""
+    final, elsewhere = tmp_path / "birds/1.0.0", tmp_path / "elsewhere"
+    put_dataset(tmp_path, elsewhere) if there == "a dataset" else elsewhere.mkdir()
+    final.parent.mkdir()
+    final.symlink_to(elsewhere)
+    before = everything(tmp_path)
+    with pytest.raises(UsageError, match=r"1\.0\.0: is a link to /.*elsewhere; "):
+        choose_target(config(tmp_path, "replace"), CONTEXT, dry_run)
+    assert (everything(tmp_path), os.readlink(final)) == (before, str(elsewhere))
+    if there == "a dataset":
+        assert choose_target(config(tmp_path, "skip"), CONTEXT) is None
+
+
 def test_what_a_killed_run_of_the_first_release_has_left_is_taken_up(tmp_path: Path) -> None:
     """It had no marker but the name of its folder."""
     put_run(tmp_path / "birds/.1.0.0.run")

@@ -21,7 +21,7 @@ from schemas.records import Embedded, ImageRef, Row
 from schemas.rejects import Reason, RecordError
 from transforms import files, stamps
 from transforms.build_examples import fetch
-from transforms.fence import OPEN, Fence, _real_folder
+from transforms.fence import OPEN, Fence
 from transforms.functional.binding import Binding, bind
 from transforms.functional.fingerprint import ShardMark
 from transforms.staging import staged, staging_file
@@ -229,27 +229,28 @@ def test_after_any_change_a_finished_shard_is_taken_only_if_a_new_one_is_the_sam
 ) -> None:
     """Changes come while the first run is between any two of its steps, and after it."""
     world = World(tmp_path_factory.mktemp("world"))
-    fence = Fence(str(world.root)) if fenced else OPEN
     change = st.tuples(
         st.sampled_from(CHANGES),
         st.sampled_from([*world.images[:3], world.mask]),
         st.sampled_from([b"image 0", b"image 9", b"embedded 9", b"longer image"]),
     )
 
+    def fence() -> Fence:
+        return Fence(str(world.root)) if fenced else OPEN
+
     def meanwhile() -> None:
-        _real_folder.cache_clear()  # a run has a process of its own
         for apply, path, new in data.draw(st.lists(change, max_size=2)):
             apply(world, path, new)
 
     refs = world.refs()
     meanwhile()
-    known = fingerprint(refs, fence)
+    known = fingerprint(refs, fence())
     meanwhile()
-    written, kept = outcome(refs, fence), is_kept(refs, fence)
+    written, kept = outcome(refs, fence()), is_kept(refs, fence())
     meanwhile()
     again = world.refs()
-    if kept and known is not None and fingerprint(again, fence) == known:
-        assert outcome(again, fence) == written
+    if kept and known is not None and fingerprint(again, fence()) == known:
+        assert outcome(again, fence()) == written
 
 
 def test_an_unchanged_shard_is_taken(tmp_path: Path) -> None:
