@@ -28,7 +28,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def convert(*flags: str, table: str = "good.csv", name: str = "birds") -> Ended:
     """Converts a table of the working folder into out/."""
-    return recordmill("convert", "--input", table, "--output", "out", "--name", name, *flags)
+    target = ("--input", table, "--output", "out", "--name", name, "--no_report")
+    return recordmill("convert", *target, *flags)
 
 
 def refused(ended: Ended, *told: str) -> None:
@@ -242,7 +243,7 @@ def test_a_process_ends_with_the_same_code_and_only_the_message(here: Path) -> N
 
 def test_json_is_one_line_that_tells_how_the_run_ended(here: Path) -> None:
     target = ("--input", "good.csv", "--output", "out", "--name", "birds", "--json")
-    ended = recordmill("convert", *target)
+    ended = recordmill("convert", *target, "--no_report")
     assert ended.code == 0
     assert ended.out.count("\n") == 1
     run = json.loads(ended.out)
