@@ -22,8 +22,15 @@ from transforms.functional.web_address import (
 REMEDY = "put the file there, or say --allow_outside_root"
 
 _SEPARATORS = re.compile(r"[/\\]")
-_DOTS = re.compile(r"\.{1,2}[\x00-\x20]*(?:;.*)?", re.DOTALL)
-"""What some server takes for `.` or `..`: they drop parameters, and characters that end texts."""
+_DOTS = re.compile(r"[\x00-\x20]*(?:\.[\x00-\x20]*){1,2}(?:;.*)?", re.DOTALL)
+"""What some server takes for `.` or `..`: they drop parameters, blanks and control characters."""
+
+_LAX_CODES = {
+    re.compile(r"%(?:c0%ae|e0%80%ae|f0%80%80%ae|u002e|ef%bc%8e|uff0e)", re.IGNORECASE): ".",
+    re.compile(r"%(?:c0%af|e0%80%af|f0%80%80%af|u002f|ef%bc%8f|uff0f)", re.IGNORECASE): "/",
+    re.compile(r"%(?:c1%9c|e0%81%9c|f0%80%81%9c|u005c|ef%bc%bc|uff3c)", re.IGNORECASE): "/",
+}
+"""Dots and separators as no standard writes them, and some server reads them all the same."""
 
 _MOST_DECODINGS = 4
 _SHOWN_CHARACTERS = 200
@@ -105,6 +112,8 @@ def _is_in_web(address: WebAddress, root: WebAddress) -> bool:
 def _has_hidden_dots(path: str) -> bool:
     """Returns whether a path has a `.` or `..` left, as only encoded ones are, and parameters."""
     for _ in range(_MOST_DECODINGS):
+        for code, character in _LAX_CODES.items():
+            path = code.sub(character, path)
         if any(_DOTS.fullmatch(part) for part in _SEPARATORS.split(path)):
             return True
         decoded = unquote(path)
