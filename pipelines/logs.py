@@ -8,6 +8,7 @@ import re
 import sys
 import threading
 import traceback
+import warnings
 from datetime import datetime, timezone
 from types import TracebackType
 
@@ -19,8 +20,8 @@ _NOISE = (
     "Really destroying service",
     "Waiting for grpc channel",
 )
-_WEB_CLIENT = "urllib3."
-"""Quotes whole addresses, with their signatures; what is wrong with an answer, a reject says."""
+_ABOUT_INPUT = ("urllib3.", "PIL.")
+"""What they say of an odd answer or image, a reject says; and urllib3 quotes whole addresses."""
 
 _STEPS = frozenset({"apache_beam.runners.common", "apache_beam.runners.worker.sdk_worker"})
 _OWN = re.compile(r'log_location: "[^"]*/(?:transforms|schemas|pipelines)/')
@@ -33,6 +34,7 @@ def set_up_logs() -> None:
     for handler in logging.getLogger().handlers:
         handler.addFilter(is_worth_telling)
     use_log_flags(verbose=False, as_json=False)
+    warnings.filterwarnings("ignore", module=r"PIL\.")
     threading.excepthook = _tell_of_thread
     sys.excepthook = _tell_of_error
 
@@ -47,7 +49,7 @@ def is_worth_telling(record: logging.LogRecord) -> bool:
     """Returns whether a person learns anything from a record."""
     if record.funcName == "read_messages" and record.module == "portable_runner":
         return False  # why a job failed: the command's own last message says it
-    if record.name.startswith(_WEB_CLIENT):
+    if record.name.startswith(_ABOUT_INPUT):
         return False
     if record.name in _STEPS and not _is_verbose():
         return False  # what a step raised: the command's last message says it, too

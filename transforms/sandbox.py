@@ -7,6 +7,7 @@ when they die; the worker, whatever runner it belongs to, only sees a reject.
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import os
 import resource
@@ -14,6 +15,7 @@ import signal
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from concurrent.futures import wait
@@ -172,5 +174,10 @@ def _interrupts_blocked() -> Iterator[None]:
 
 
 def _set_up_child() -> None:
-    """Bounds the memory of a child, so that a bomb ends as a MemoryError there."""
+    """Bounds the memory of a child, so that a bomb ends as a MemoryError there.
+
+    Nothing is printed: what is wrong with an image, its reject says.
+    """
+    warnings.simplefilter("ignore")
+    logging.disable()
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))

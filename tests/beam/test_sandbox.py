@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import logging
 import os
 import threading
 import time
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -39,6 +41,11 @@ def overrun(path):
 
 def hang_in_native_code():
     ctypes.CDLL(None).sleep(int(LONG))
+
+
+def complain():
+    warnings.warn("an odd image", stacklevel=1)
+    logging.getLogger("PIL").error("an odd image")
 
 
 def abort():
@@ -220,3 +227,8 @@ def test_a_picture_that_takes_too_long_is_a_reject(tmp_path):
     with pytest.raises(RecordError) as raised:
         read_image(ref, None, ImageSettings(timeout=0.01), "full")
     assert raised.value.reason is Reason.TIMEOUT
+
+
+def test_a_child_prints_nothing_of_an_image(capfd):
+    run_apart(complain, timeout=LONG)
+    assert capfd.readouterr().err == ""

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import logging
 import sys
+import threading
+import warnings
 from collections.abc import Iterator
 
 import grpc
 import pytest
 
 from pipelines.command_line import main
-from pipelines.logs import is_worth_telling, use_log_flags
+from pipelines.logs import is_worth_telling, set_up_logs, use_log_flags
 
 URL = "https://host/a.jpg?X-Amz-Signature=secret"
 
@@ -102,7 +104,18 @@ def test_what_a_person_can_act_on_is_told(told: logging.LogRecord, expected: boo
     assert is_worth_telling(told) is expected
 
 
-def test_what_the_web_client_logs_is_not_told() -> None:
-    """It quotes whole addresses; what is wrong with an answer, a reject says."""
-    event_ = logging.LogRecord("urllib3.connection", logging.WARNING, "f", 1, URL, (), None)
-    assert not is_worth_telling(event_)
+@pytest.mark.parametrize("name", ["urllib3.connection", "PIL.TiffImagePlugin"])
+def test_what_libraries_log_of_the_input_is_not_told(name: str) -> None:
+    """A reject says it, and urllib3 quotes whole addresses."""
+    assert not is_worth_telling(logging.LogRecord(name, logging.WARNING, "f", 1, URL, (), None))
+
+
+def test_what_pillow_warns_of_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+    monkeypatch.setattr(threading, "excepthook", threading.excepthook)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        set_up_logs()
+        warnings.warn_explicit("odd", UserWarning, "p.py", 1, module="PIL.TiffImagePlugin")
+        warnings.warn_explicit("old", UserWarning, "q.py", 1, module="pipelines.x")
+    assert [str(each.message) for each in told] == ["old"]
