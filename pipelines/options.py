@@ -161,7 +161,7 @@ def load_schema(name: str) -> Schema:
     except ValueError as error:
         expected = f"expected a YAML file or one of: {', '.join(preset_names())}"
         raise UsageError(f"--schema {name}: {error}; {expected}") from error
-    return preset(name) if data is None else parse_schema(data.decode("utf-8", "replace"), name)
+    return preset(name) if data is None else parse_schema(data, name)
 
 
 def _bytes_of(path: str, most: int) -> bytes | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from enum import Enum
 from functools import cached_property
 from typing import Annotated, Any, Literal
@@ -21,9 +22,13 @@ from pydantic import (
 from schemas.box_settings import BoxSettings
 from schemas.errors import SchemaError
 from schemas.image_settings import ImageSettings
+from schemas.layout import labels_name
 from schemas.mask_settings import MaskSettings
 from schemas.sequence_settings import SequenceSettings
 from schemas.spelling import did_you_mean
+
+_MAX_FILE_NAME = 255
+"""Bytes, on almost every file system."""
 
 
 class Kind(str, Enum):
@@ -234,7 +239,13 @@ class Feature(BaseModel):
             return isinstance(value, str)
         if self.kind is Kind.INT64:
             return isinstance(value, int) and -(2**63) <= value < 2**63
-        return isinstance(value, int | float) and not isinstance(value, bool)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return False
+        try:
+            struct.pack("<f", float(value))
+        except OverflowError:
+            return False
+        return True
 
     @property
     def source(self) -> Source:
@@ -320,7 +331,27 @@ class Schema(BaseModel):
             sum(f.is_mask for f in self.features.values()) <= 1, "a schema has one mask at most"
         )
         self._check_sequence()
+        self._check_names()
         return self
+
+    def _check_names(self) -> None:
+        """Rejects names that no record, or no file of class names, can have."""
+        files: dict[str, str] = {}
+        for name in self.features:
+            try:
+                size = len(labels_name(name).encode())
+            except UnicodeEncodeError as error:
+                what = "a name cannot hold a lone surrogate"
+                raise SchemaError(what, "features", name) from error
+            if name not in self.named_features:
+                continue
+            if size > _MAX_FILE_NAME:
+                what = f"the name is too long for the file of its class names: {size} bytes"
+                raise SchemaError(f"{what}, expected {_MAX_FILE_NAME}", "features", name)
+            other = files.setdefault(labels_name(name), name)
+            if other != name:
+                what = f"the class names of {other!r} and {name!r} would be one file; rename one"
+                raise SchemaError(what, "features", name)
 
     def _check_sequence(self) -> None:
         frames = [name for name, feature in self.features.items() if feature.per == "frame"]
@@ -395,7 +426,7 @@ class Schema(BaseModel):
         source = Source(origin=Origin.COLUMN, name=self.masks.labels)
         return Feature(kind=Kind.INT64, sources=(source,), shape=(), classes=True)
 
-    @property
+    @cached_property
     def image_feature(self) -> str | None:
         """The Example key of the image's bytes, if the schema stores them."""
         facts = ((key, f.image_fact) for key, f in self.features.items())

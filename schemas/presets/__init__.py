@@ -35,7 +35,7 @@ def preset(name: str) -> Schema:
     return parse_schema(text, f"preset {name}")
 
 
-def parse_schema(text: str, where: str) -> Schema:
+def parse_schema(text: str | bytes, where: str) -> Schema:
     """Returns the schema that a YAML text declares.
 
     Args:

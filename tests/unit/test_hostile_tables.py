@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import time
 import tracemalloc
 from collections.abc import Iterator
@@ -269,6 +270,38 @@ def test_a_hostile_schema_is_refused_soon_and_shortly(text: str, problem: str) -
     assert str(refused.value).startswith("s.yaml")
     assert len(str(refused.value)) < 2_000
     assert time.perf_counter() - began < 10
+
+
+CLASSES = "{kind: int64, classes: true, from: 'column:c'}"
+
+
+@pytest.mark.parametrize(
+    ("features", "problem"),
+    [
+        (f'"\\ud800": {CLASSES}', "a name cannot hold a lone surrogate"),
+        (f"{'n' * 300}: {CLASSES}", "too long for the file of its class names: 311 bytes"),
+        (f"a/b: {CLASSES}\n  a.b: {CLASSES}", "'a/b' and 'a.b' would be one file; rename one"),
+        ("a: {kind: float, from: key, default: 1.0e+39}", "the default 1e+39 is no float"),
+        (f"a: {{kind: float, from: key, default: {'9' * 99}}}", "is no float"),
+        (f"a: {{kind: float, from: key, default: .nan}}\n  {'9' * 99}a: {CLASSES}", ""),
+    ],
+    ids=["surrogate", "long", "one file", "float32", "integer", "fine"],
+)
+def test_a_schema_that_no_dataset_can_have_is_refused(features: str, problem: str) -> None:
+    text = f"features:\n  {features}\n"
+    if not problem:
+        assert parse_schema(text, "s.yaml").features
+        return
+    with pytest.raises(UsageError, match=re.escape(problem)):
+        parse_schema(text, "s.yaml")
+
+
+def test_a_schema_in_no_known_encoding_is_refused() -> None:
+    text = "features:\n  é: {kind: bytes, from: key}\n"
+    for encoding in ("utf-8", "utf-8-sig", "utf-16"):
+        assert list(parse_schema(text.encode(encoding), "s.yaml").features) == ["é"]
+    with pytest.raises(UsageError, match=r"^s\.yaml: not a YAML file: "):
+        parse_schema(text.encode("latin-1"), "s.yaml")
 
 
 def test_aliases_of_an_honest_size_are_allowed() -> None:
