@@ -11,7 +11,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.pvalue import AsDict, AsIter, PCollection
 
 from pipelines.base import open_base
-from pipelines.engines.engine_failure import in_short
+from pipelines.engines.engine_failure import in_short, without_step
 from pipelines.engines.fast_start import fast_start
 from pipelines.engines.runners import is_in_process, make_pipeline, runner_name, runs_directly
 from pipelines.engines.submission import is_awaited, tell_job
@@ -258,7 +258,7 @@ def run(job: Conversion, options: PipelineOptions, interrupt: Interrupt) -> RunR
         with audits_apart() if here else nullcontext():
             return _run(job, options)
     except RunError as error:
-        return _failed(job, _interrupted(job, interrupt) or error)
+        return _failed(job, _interrupted(job, interrupt) or without_step(error))
     except Exception as error:  # noqa: BLE001 - an engine raises what it likes
         failure = RunError(f"the engine failed: {in_short(error)}")
         return _failed(job, _interrupted(job, interrupt) or failure)

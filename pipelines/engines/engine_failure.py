@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from schemas.errors import RunError
+
 _SHORT = 6
 _HUNG_UP = "Channel closed prematurely"
 """Beam's in-process runner, when a worker's data breaks off before anyone sees that it died."""
@@ -18,6 +20,7 @@ _REMEDIES = {
 }
 """What helps, by what the system said."""
 
+_STEP = re.compile(r" \[while running '[^']*'\]$")
 _RAISED = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:Error|Exception|Failure)(?::|$)")
 
 
@@ -36,6 +39,12 @@ def in_short(error: Exception) -> str:
         return dead_worker("it hung up")
     remedies = [f"\n  {remedy}" for said, remedy in _REMEDIES.items() if said in text]
     return _first_and_last(error) + "".join(remedies)
+
+
+def without_step(error: RunError) -> RunError:
+    """Returns an error of this program without the step of its pipeline, which Beam adds."""
+    error.args = (_STEP.sub("", str(error)), *error.args[1:])
+    return error
 
 
 def _first_and_last(error: Exception) -> str:

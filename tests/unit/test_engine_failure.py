@@ -7,7 +7,8 @@ import os
 
 import pytest
 
-from pipelines.engines.engine_failure import in_short
+from pipelines.engines.engine_failure import in_short, without_step
+from schemas.errors import UsageError
 
 TRACE = """Pipeline job failed in state FAILED: java.lang.RuntimeException: Error from SDK harness:
 Traceback (most recent call last):
@@ -67,3 +68,8 @@ def test_what_the_system_refused_is_told_with_what_helps(code: int, remedy: str)
     told = in_short(OSError(code, os.strerror(code)))
     again = "then run the same command again: finished shards are kept"
     assert told.splitlines()[1:] == [f"  {remedy}, {again}"]
+
+
+def test_the_step_that_beam_adds_is_no_part_of_a_message() -> None:
+    error = without_step(UsageError("t.csv: no column [x] [while running 'SurveyRows/Plan']"))
+    assert (type(error), str(error)) == (UsageError, "t.csv: no column [x]")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from schemas.errors import UsageError
 from schemas.records import Embedded, Items, Row
-from schemas.rejects import Reason
+from schemas.rejects import Reason, Reject
 from schemas.tables import PICTURES, Head, TableFile, TablePart, Wanted
 from tests.images import jpeg, png
 from transforms.functional.records.framing import masked_crc32c
@@ -148,6 +148,13 @@ def test_every_cut_is_a_reject_or_between_two_records():
         assert [None if isinstance(f, Row) else f.reason for f in found] == [None] * (
             cut // size
         ) + lost
+
+
+def test_a_damaged_record_at_the_top_decides_nothing_for_the_others():
+    whole = framed(example(a=[1]), example(a=[2], b=[b"x"]))
+    damaged = bytes([*whole[:14], whole[14] ^ 1, *whole[15:]])
+    assert look(damaged) == look(framed(example(a=[2], b=[b"x"])))
+    assert [type(found) for found in read(damaged)] == [Reject, Row]
 
 
 @pytest.mark.parametrize(

@@ -34,19 +34,21 @@ def look(stream: BinaryIO, file: TableFile) -> Head:
     """Returns the features of the first records.
 
     Raises:
-        UsageError: if the first record is broken, or no Example.
+        UsageError: if none of them is an Example.
     """
     columns, images, rows = dict[str, None](), set[str](), False
+    fault: ValueError | None = None
     for found in islice(_records(stream), _HEAD_RECORDS):
         try:
             values = _values(found)
         except ValueError as error:
-            if rows:
-                break  # told as a reject, once it is read
-            raise UsageError(f"{file.path}: is no TFRecord of Examples: {error}") from error
+            fault = fault or error  # reported as a reject, once it is read
+            continue
         rows = True
         columns |= dict.fromkeys(values)
         images |= {name for name, value in values.items() if _is_image(_first(value))}
+    if not rows and fault is not None:
+        raise UsageError(f"{file.path}: is no TFRecord of Examples: {fault}") from fault
     if not rows:
         return Head((), has_rows=False)
     columns |= dict.fromkeys(_split_of(file.path))
