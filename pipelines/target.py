@@ -50,6 +50,7 @@ from transforms.files import (
     delete_files,
     exists,
     is_local,
+    read_bytes,
     write_bytes,
 )
 from transforms.finished_shards import Staging
@@ -254,7 +255,8 @@ class Target:
         if set(shards) <= set(files):
             owned = self.owned(final)
             delete(layout.join(final, layout.SUCCESS))
-            _copy(work, final, [layout.RUN])
+            # Written, not copied: HDFS copies over no file, and the old one has to stay till then.
+            write_bytes(layout.join(final, layout.RUN), read_bytes(layout.join(work, layout.RUN)))
             discard(final, owned, keep=(layout.RUN,))
             others = [name for name in files if name not in (layout.RUN, layout.SUCCESS)]
             _copy(work, final, others)
