@@ -131,7 +131,7 @@ def build_all(
         plan: settles the schema.
         decode: "full" or "header".
         pools: the threads.
-        seen: is told the stamps of the objects that were read.
+        seen: takes the version tags of what was read.
         fence: keeps them from reading what is outside of it.
         check: is called with every image that is to be stored, and may reject it.
     """

@@ -84,7 +84,8 @@ def read_bytes(
         uri: the file.
         start: the first byte, or None for the whole file.
         stop: the byte after the last.
-        seen: is told the stamp of an object, which comes with its bytes.
+        seen: takes the version tag that comes with the bytes: of an object, and of a file on
+            this machine if it has one there already, which may have changed since.
 
     Raises:
         RecordError: read_error, if they cannot be had, or are more than `--max_image_bytes`.
@@ -92,7 +93,10 @@ def read_bytes(
     try:
         limit = max_image_bytes()
         if is_local(uri):
-            return read_regular(uri, start, stop, limit)
+            data, tag = read_regular(uri, start, stop, limit)
+            if seen is not None and uri in seen:  # others are not compared: they are staged
+                _note(seen, uri, tag)
+            return data
         if is_web(uri):
             return web.get(uri, start, stop)
         if hdfs.is_hdfs(uri):

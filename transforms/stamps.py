@@ -20,6 +20,7 @@ from schemas.records import ImageRef
 from schemas.rejects import RecordError
 from transforms.fence import Fence
 from transforms.files import ABSENT, Stamps, is_local, stamp
+from transforms.stores.local import version_tag
 
 _THREADS = 64
 
@@ -84,4 +85,4 @@ def _local_stamp(path: str) -> str | None:
         return ABSENT
     except (OSError, ValueError):
         return None
-    return f"{state.st_size} {state.st_mtime_ns} {state.st_ctime_ns} {state.st_ino}"
+    return version_tag(state)

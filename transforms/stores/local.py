@@ -36,8 +36,15 @@ def open_regular(path: str) -> BinaryIO:
     return open(path, "rb", opener=_open)
 
 
-def read_regular(path: str, start: int | None, stop: int | None, limit: int) -> bytes:
-    """Returns a regular file's bytes, or those from `start` to before `stop`.
+def version_tag(state: os.stat_result) -> str:
+    """Returns the version tag of a file: it changes when the file's content does."""
+    return f"{state.st_size} {state.st_mtime_ns} {state.st_ctime_ns} {state.st_ino}"
+
+
+def read_regular(path: str, start: int | None, stop: int | None, limit: int) -> tuple[bytes, str]:
+    """Returns a regular file's bytes, or those from `start` to before `stop`, and its version tag.
+
+    The tag is that of the very file that is read, as it was before: links may lead elsewhere since.
 
     Raises:
         TooLargeError: above `limit` bytes.
@@ -45,8 +52,8 @@ def read_regular(path: str, start: int | None, stop: int | None, limit: int) -> 
         ValueError: likewise.
     """
     with open_regular(path) as stream:
-        first = start or 0
-        size = max(0, os.fstat(stream.fileno()).st_size - first)
+        first, state = start or 0, os.fstat(stream.fileno())
+        size = max(0, state.st_size - first)
         most = limit + 1 if stop is None else min(limit + 1, stop - first)
         if min(size, most) > limit:
             raise TooLargeError(limit)
@@ -56,7 +63,7 @@ def read_regular(path: str, start: int | None, stop: int | None, limit: int) -> 
             data += stream.read(most - len(data)) or b""
     if len(data) > limit:
         raise TooLargeError(limit)
-    return data
+    return data, version_tag(state)
 
 
 def is_special(path: str) -> bool:
