@@ -16,6 +16,7 @@ from pipelines.logs import use_log_flags
 from pipelines.parser import COMMANDS, command_parser, program
 from pipelines.printing import tell, warn
 from pipelines.standard_streams import lost_output
+from schemas.encoding import check_utf8
 from schemas.errors import RunError
 from schemas.layout import is_url
 from transforms.auditor import audits_apart
@@ -31,6 +32,8 @@ def main(argv: Sequence[str] | None = None, loaded: Callable[[], None] = lambda:
     arguments = list(sys.argv[1:] if argv is None else argv)
     use_frugal_allocators()
     try:
+        for argument in arguments:
+            check_utf8(argument)
         parser = program([word for word in arguments if word in COMMANDS][:1])
         flags, rest = parser.parse_known_args(arguments)
         if rest and flags.command != "convert":

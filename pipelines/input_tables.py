@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from schemas import layout
 from schemas.config import ConvertConfig
+from schemas.encoding import check_utf8
 from schemas.errors import UsageError
 from schemas.masking import masked_url
 from schemas.spelling import did_you_mean
@@ -154,6 +155,7 @@ def _near(path: str) -> str:
 
 def _look_at(flag: str, path: str, input_format: str) -> tuple[TableFile, Head]:
     try:
+        check_utf8(path)
         file = _folder(path, input_format) if _is_folder(path) else _file(path, input_format)
         return file, FORMATS[file.format].look(file)
     except UsageError as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import json
 import time
 import uuid
 from collections.abc import Sequence
@@ -16,6 +16,7 @@ from pydantic import BaseModel, Field, ValidationError
 from schemas import layout
 from schemas.content import GroupLeaks
 from schemas.dataset_info import DatasetInfo
+from schemas.encoding import working_folder
 from schemas.errors import RunError
 from schemas.masking import masked, masked_command
 from schemas.timeline import Timeline
@@ -54,7 +55,7 @@ class RunContext:
     def begin(cls, runner: str, command: Sequence[str] = ()) -> RunContext:
         """Returns the context of a run that begins now."""
         shown = tuple(masked_command(command))
-        return cls(uuid.uuid4().hex, time.time(), runner, shown, os.getcwd() if shown else "")
+        return cls(uuid.uuid4().hex, time.time(), runner, shown, working_folder() if shown else "")
 
 
 class Throughput(BaseModel):
@@ -127,7 +128,8 @@ class RunRecord(BaseModel):
 
     def to_json(self) -> bytes:
         """Returns the file's content."""
-        return self.model_dump_json(indent=2).encode() + b"\n"
+        document = json.dumps(self.model_dump(mode="json"), ensure_ascii=False, indent=2)
+        return document.encode("utf-8", "backslashreplace") + b"\n"
 
 
 def read_record(directory: str) -> RunRecord | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from io import TextIOWrapper
 from typing import Any, TextIO, cast
 
 
@@ -23,7 +24,13 @@ def open_closed_streams() -> None:
 
 
 def ignore_output_errors() -> None:
-    """Makes standard output and error discard what cannot be written, from the first error on."""
+    """Makes standard output and error discard what cannot be written, from the first error on.
+
+    What their encoding lacks is escaped: they may be ASCII.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     sys.stdout = cast("TextIO", Output(sys.stdout))
     sys.stderr = cast("TextIO", Output(sys.stderr))
 

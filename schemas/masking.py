@@ -14,7 +14,9 @@ from typing import Any
 from schemas.layout import is_url, is_web
 
 _HIDDEN = "***"
-_URL = re.compile(r"https?://[^\s'\"<>]*[^\s'\"<>:;,.]", re.IGNORECASE)
+_URL = re.compile(r"https?://(?:[^\s'\"<>]|'(?=[./%?&=-]*\w))*[^\s'\"<>:;,.]", re.IGNORECASE)
+"""In a text; an apostrophe that the address goes on behind does not end it."""
+
 _USERINFO = re.compile(r"(?i)^(https?://)[^/?#]*@")
 _PASSWORD = re.compile(r"(?i)\b([a-z][a-z0-9+.-]{0,20}://)[^\s/?#@:]*:[^\s/?#@]*@")
 """Of any scheme; a name without a password is none of a secret's, as in `abfss://container@account`."""

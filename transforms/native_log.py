@@ -40,7 +40,7 @@ def without_native_notes() -> Iterator[None]:
 
 def _print_rest(source: int, target: int) -> None:
     """Copies from one descriptor to another, until nobody writes any more; closes both."""
-    with open(source, "rb", buffering=0) as pipe, open(target, "wb", buffering=0) as stderr:
+    with open(source, "rb", buffering=0) as pipe, open(target, "wb", buffering=0) as kept:
         while chunk := pipe.read(_CHUNK_BYTES):
             with suppress(OSError):  # whoever writes to the pipe must never wait for long
-                stderr.write(_NOISE.sub(b"", chunk))
+                kept.write(_NOISE.sub(b"", chunk))

@@ -45,7 +45,7 @@ def run(flags: argparse.Namespace, rest: Sequence[str]) -> int:
         record = convert.run(job, options, flags.interrupt)
         flags.interrupt.code = record.exit_code
     if flags.json:
-        say_json(record.model_dump_json())
+        say_json(json.dumps(record.model_dump(mode="json"), ensure_ascii=False))
     for warning in record.warnings:
         warn(f"warning: {warning}")
     if record.exit_code or record.state == "submitted":

@@ -38,7 +38,9 @@ def test_no_value_of_a_query_is_left(secret: str, name: str) -> None:
     assert shown == f"cannot read 'https://host/x?{name}=***&b=***': 403"
 
 
-@pytest.mark.parametrize("part", ["?", "&", "=", "a=", "?=", ";", "#", "@", "http://h/?=", ":"])
+@pytest.mark.parametrize(
+    "part", ["?", "&", "=", "a=", "?=", ";", "#", "@", "http://h/?=", ":", "'", "'."]
+)
 @pytest.mark.parametrize("start", ["http://h/?=a&", "http://h/", "http://"])
 def test_an_address_of_any_length_is_masked_in_linear_time(start: str, part: str) -> None:
     address = start + part * 200_000
@@ -51,6 +53,8 @@ def test_an_address_of_any_length_is_masked_in_linear_time(start: str, part: str
 def test_a_text_is_masked_wherever_an_address_stands_in_it() -> None:
     text = "a http://u:p@h/x and (https://h/y?k=v) and s3://b/k?x=1"
     assert masked(text) == "a http://***@h/x and (https://h/y?k=*** and s3://b/k?x=1"
+    text = "'http://h/Ann's.jpg?x=y', 'https://h/y?k=v'. 'http://u'p:a@h/x'"
+    assert masked(text) == "'http://h/Ann's.jpg?x=***', 'https://h/y?k=***'. 'http://***@h/x'"
 
 
 @given(st.sampled_from([*URLS, *URLS.values(), "GET http://u:p@h/x?y=z: 503", "a ?sig=b&c"]))

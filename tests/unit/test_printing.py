@@ -20,8 +20,9 @@ from pipelines import diff_sheet, dry_run_sheet, logs, summary
 from pipelines.command_line import main
 from pipelines.inspect.record_files import FoundRecord
 from pipelines.inspect.tables import show_features, show_records, show_whole
-from pipelines.printing import printable, printable_json, printable_line
+from pipelines.printing import printable, printable_json, printable_line, say
 from pipelines.schema_sheet import show_schema
+from pipelines.standard_streams import ignore_output_errors, lost_output
 from pipelines.terminal import Terminal
 from schemas.content import Conflicts, Content, GroupLeaks, Leak
 from schemas.features import Schema
@@ -185,6 +186,16 @@ def test_every_sheet_prints_text_literally(
     assert visible(text) in shown
 
 
+def test_what_an_encoding_lacks_is_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(shown, encoding="ascii"))
+    monkeypatch.setattr("sys.stderr", io.StringIO())
+    ignore_output_errors()
+    say("naïve …")
+    assert lost_output() is None
+    assert shown.getvalue() == b"na\\xefve \\u2026\n"
+
+
 def test_a_sheet_prints_no_secret() -> None:
     address = "https://me:hush@host/a.jpg?token=hush"
     for show in SHEETS:
@@ -203,6 +214,19 @@ def test_a_message_of_bad_usage_is_clean(
     message = capsys.readouterr().err
     assert is_clean(message)
     assert "\\x1b]0;owned\\x07" in message
+
+
+@pytest.mark.parametrize("flag", ["--input", "--image_root", "--classes", "--output", "--labels"])
+def test_a_path_that_is_not_utf8_is_bad_usage(
+    flag: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(tmp_path / "d\udcff")
+    assert main(["convert", "--name", "x", flag, path]) == 2
+    message = capsys.readouterr().err
+    assert (
+        message
+        == f"recordmill: {tmp_path}/d\\udcff: is not text in UTF-8; rename the file or folder\n"
+    )
 
 
 def test_an_unknown_flag_is_named_without_its_value(capsys: pytest.CaptureFixture[str]) -> None:

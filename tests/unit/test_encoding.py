@@ -1,0 +1,45 @@
+"""Paths of any bytes: those that are not UTF-8 are bad usage, and no folder stops run.json."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from pipelines.input_tables import look_at_labels
+from pipelines.run_record import RunContext, finished
+from schemas.config import ConvertConfig
+from schemas.encoding import working_folder
+from schemas.errors import RunError, UsageError
+from schemas.presets import preset
+
+ODD = os.fsdecode(b"d\xff")
+
+
+def test_a_table_that_a_pattern_finds_has_a_name_in_utf8(tmp_path: Path) -> None:
+    (tmp_path / f"{ODD}.csv").write_text("a\n1\n")
+    config = ConvertConfig(
+        inputs=("t.csv",),
+        labels=str(tmp_path / "*.csv"),
+        join_on="a",
+        output=str(tmp_path),
+        name="x",
+        schema=preset("tabular"),
+    )
+    with pytest.raises(UsageError, match="is not text in UTF-8; rename the file or folder"):
+        look_at_labels(config)
+
+
+def test_run_json_is_written_whatever_folder_and_message_hold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ODD).mkdir()
+    monkeypatch.chdir(tmp_path / ODD)
+    context = RunContext.begin("DirectRunner", ("recordmill", "convert"))
+    record = json.loads(finished(context, None, RunError(f"{ODD}: gone")).to_json())
+    assert record["folder"] == f"{tmp_path}/d\\xff"
+    assert record["message"] == f"{ODD}: gone"
+    (tmp_path / ODD).rmdir()
+    assert working_folder() == ""
