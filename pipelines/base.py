@@ -5,6 +5,9 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from pipelines.published import published_manifest, read_file
 from pipelines.run_record import read_record
@@ -34,6 +37,7 @@ def open_base(config: ConvertConfig) -> Base | None:
         raise UsageError(f"--base {error}") from error
     if _is_same(directory, config.directory):
         raise UsageError(f"--base {directory}: is the dataset to be made; raise --version")
+    _check_manifest(directory, manifest)
     _check_sequences(config, manifest)
     _check_groups(config, manifest)
     _check_classes(config, manifest)
@@ -49,6 +53,30 @@ def open_base(config: ConvertConfig) -> Base | None:
     )
     finder(base)  # reads its keys: here, a damaged base is a message, and not an engine's failure
     return base
+
+
+class _Options(BaseModel):
+    """The options of a base that decide where its rows are."""
+
+    model_config = ConfigDict(strict=True)
+
+    columns: dict[str, str]
+    group_column: str | None
+    splits: dict[str, Any] | None
+    seed: int
+
+
+def _check_manifest(directory: str, manifest: Manifest) -> None:
+    """Rejects a manifest whose options and classes no run has written, sealed or not."""
+    path, remedy = layout.join(directory, layout.MANIFEST), "choose another --base"
+    try:
+        _Options.model_validate(manifest.config)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = " > ".join(str(part) for part in first["loc"])
+        raise UsageError(f"--base {path}: at config > {place}: {first['msg']}; {remedy}") from error
+    for feature in manifest.classes.keys() - manifest.dataset_schema.features.keys():
+        raise UsageError(f"--base {path}: at classes: there is no feature {feature!r}; {remedy}")
 
 
 def _is_same(one: str, other: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -88,6 +89,31 @@ def test_an_index_that_is_not_as_published_ends_the_run_before_it_begins(
     with pytest.raises(UsageError, match="leave --base out") as caught:
         open_base(config(tmp_path, version="1.1.0", base=str(dataset)))
     assert str(damaged) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (("config",), {}),
+        (("config", "columns"), [1]),
+        (("config", "group_column"), 5),
+        (("config", "splits"), "train"),
+        (("config", "seed"), "x"),
+        (("classes",), {"none": ["a"]}),
+    ],
+)
+def test_a_sealed_manifest_that_no_run_has_written_is_a_usage_error(
+    place: tuple[str, ...], value: object, tmp_path: Path
+) -> None:
+    dataset = published(tmp_path)
+    document = json.loads((dataset / layout.MANIFEST).read_text())
+    inner = document if len(place) == 1 else document[place[0]]
+    inner[place[-1]] = value
+    data = json.dumps(document).encode()
+    (dataset / layout.MANIFEST).write_bytes(data)
+    (dataset / layout.SUCCESS).write_bytes(seal_of(data))
+    with pytest.raises(UsageError, match=r"manifest\.json: at (config|classes)"):
+        open_base(config(tmp_path, version="1.1.0", base=str(dataset)))
 
 
 @pytest.mark.parametrize("path", ["birds/../birds/1.0.0", "link", "birds//1.0.0"])
