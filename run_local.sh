@@ -155,6 +155,14 @@ install_chromium() {
         chromium fonts-dejavu-core >&2
 }
 
+fuzz() { # TARGET FLAGS…; what it prints is shown at its end: another is at work beside it
+    local told code=0
+    told=$("$bin/python" -m tests.fuzz "$1" -runs=5000 -seed=1 -print_final_stats=1 "${@:2}" 2>&1) ||
+        code=$?
+    printf 'fuzzed %s\n%s\n' "$1" "$told" >&2
+    return "$code"
+}
+
 case "${1:-}" in
 "")
     set_up ""
@@ -184,11 +192,10 @@ fuzz)
     set_up "[fuzz]"
     cd "$here"
     "$bin/python" -m pytest -q tests/fuzz
-    for folder in tests/fuzz/corpus/*/; do
-        target=$(basename "$folder")
-        echo "fuzzing $target" >&2
-        "$bin/python" -m tests.fuzz "$target" -runs=5000 -seed=1 -print_final_stats=1 "${@:2}"
-    done
+    export -f fuzz
+    export bin
+    basename -a tests/fuzz/corpus/*/ |
+        xargs -P 2 -I TARGET bash -c 'fuzz "$@"' fuzz TARGET "${@:2}" # each uses one core
     ;;
 proof)
     run_pytest "[test]" -s tests/proof "${@:2}"

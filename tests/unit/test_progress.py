@@ -28,14 +28,17 @@ STAGES = {
 WORKER = """
 import sys, time
 from apache_beam.options.pipeline_options import PipelineOptions
+from transforms import progress
 from transforms.progress import advance, settle_total
 from transforms.stores.options import use_options
+
+progress._SECONDS = 0.2  # not two
 
 use_options(PipelineOptions(sys.argv[1:]))
 advance("read", 3)
 settle_total(7)
 advance("written", 2)  # told by the timer
-time.sleep(3)
+time.sleep(1)
 """
 
 
