@@ -335,16 +335,10 @@ class Schema(BaseModel):
         return self
 
     def _check_names(self) -> None:
-        """Rejects names that no record, or no file of class names, can have."""
+        """Rejects names that no file of class names can have."""
         files: dict[str, str] = {}
-        for name in self.features:
-            try:
-                size = len(labels_name(name).encode())
-            except UnicodeEncodeError as error:
-                what = "a name cannot hold a lone surrogate"
-                raise SchemaError(what, "features", name) from error
-            if name not in self.named_features:
-                continue
+        for name in self.named_features:
+            size = len(labels_name(name).encode())
             if size > _MAX_FILE_NAME:
                 what = f"the name is too long for the file of its class names: {size} bytes"
                 raise SchemaError(f"{what}, expected {_MAX_FILE_NAME}", "features", name)

@@ -41,6 +41,8 @@ class _Loader(yaml.SafeLoader):
             raise ConstructorError(None, None, problem, node.start_mark)
         try:
             found: Hashable = super().construct_object(node, deep)
+            if isinstance(found, str):
+                found.encode()  # no sidecar and no record can hold a lone surrogate
         except (ValueError, LookupError, AttributeError, TypeError, ArithmeticError) as error:
             # What the constructors raise for tags like !!bool cat, and for a 13th month.
             problem = f"{str(node.value)[:_MAX_SCALAR]!r} is not a valid {kind}: {error}"

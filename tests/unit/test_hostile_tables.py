@@ -278,14 +278,15 @@ CLASSES = "{kind: int64, classes: true, from: 'column:c'}"
 @pytest.mark.parametrize(
     ("features", "problem"),
     [
-        (f'"\\ud800": {CLASSES}', "a name cannot hold a lone surrogate"),
+        (f'"\\ud800": {CLASSES}', "'\\ud800' is not a valid str"),
+        (f'a: {CLASSES}\nname: "\\ud800"', "s.yaml:3:7: "),
         (f"{'n' * 300}: {CLASSES}", "too long for the file of its class names: 311 bytes"),
         (f"a/b: {CLASSES}\n  a.b: {CLASSES}", "'a/b' and 'a.b' would be one file; rename one"),
         ("a: {kind: float, from: key, default: 1.0e+39}", "the default 1e+39 is no float"),
         (f"a: {{kind: float, from: key, default: {'9' * 99}}}", "is no float"),
         (f"a: {{kind: float, from: key, default: .nan}}\n  {'9' * 99}a: {CLASSES}", ""),
     ],
-    ids=["surrogate", "long", "one file", "float32", "integer", "fine"],
+    ids=["surrogate", "name", "long", "one file", "float32", "integer", "fine"],
 )
 def test_a_schema_that_no_dataset_can_have_is_refused(features: str, problem: str) -> None:
     text = f"features:\n  {features}\n"
