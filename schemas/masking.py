@@ -33,6 +33,9 @@ _ASSIGNED = re.compile(rf"(?i)\b((?:{_NAME})=)(?!\*\*\*)[^\s,;&'\"]+")
 _MASKED = re.compile(r"\*\*\*(?::\d+)?")
 """What stands for a secret, maybe before the line of a source."""
 
+_PROSE = ("detail", "message")
+"""Fields of documents whose text may begin with an address, and goes on behind it."""
+
 _QUERY_SEPARATOR = re.compile(r"([&;])")
 _FRAGMENT = re.compile(r"#.*$", re.DOTALL)
 
@@ -132,7 +135,12 @@ def masked_values(document: Any) -> Any:
     if isinstance(document, str):
         return masked_url(document) if is_web(document) else masked(document)
     if isinstance(document, dict):
-        return {name: masked_values(value) for name, value in document.items()}
+        return {
+            name: masked(value)
+            if name in _PROSE and isinstance(value, str)
+            else masked_values(value)
+            for name, value in document.items()
+        }
     if isinstance(document, list | tuple):
         return [masked_values(value) for value in document]
     return document

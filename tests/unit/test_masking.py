@@ -109,8 +109,10 @@ def test_a_source_keeps_its_line() -> None:
 
 def test_a_reject_is_written_masked() -> None:
     url = "https://me:pw@h/x.jpg?sig=abc"
-    reject = Reject(url, url, "https://h/t.csv?sig=abc:17", Reason.READ_ERROR, "gone")
+    detail = f"{masked_url(url)}: no answer; given up"
+    reject = Reject(url, url, "https://h/t.csv?sig=abc:17", Reason.READ_ERROR, detail)
     line = json.loads(reject.to_json())
     hidden = "https://***@h/x.jpg?sig=***"
     assert (line["key"], line["uri"]) == (hidden, hidden)
     assert line["source"] == "https://h/t.csv?sig=***:17"
+    assert line["detail"] == f"{hidden}: no answer; given up"
