@@ -19,6 +19,9 @@ from pipelines.report.charts import number_text, size_text
 from schemas.masking import masked
 from transforms.functional.showing.visible_text import visible
 
+_LONGEST = 1_000
+"""Characters of a name that a page shows."""
+
 _SPECIAL, _BACKSLASH = r"[\\']", r"\\\g<0>"
 
 
@@ -37,7 +40,7 @@ def render(content: dict[str, Any]) -> bytes:
         size=size_text,
         number=number_text,
         percent=percent,
-        plain=lambda value: visible(str(value)),
+        plain=plain,
         command=command_text,
     )
     style = environment.get_template("report.css").render()
@@ -50,6 +53,16 @@ def render(content: dict[str, Any]) -> bytes:
 def _masked(value: Any) -> Any:
     """Returns what a page shows of a value: of a text, all that is no secret."""
     return masked(value) if type(value) is str and not value.startswith("data:") else value
+
+
+def plain(value: object) -> str:
+    r"""Returns a value as visible text of bounded length: a name may have millions of characters.
+
+    >>> print(plain("a\n"), len(plain("x" * 10_000)))
+    a\x0a 1001
+    """
+    text = masked(str(value))  # before it is cut: what is left of a secret looks like none
+    return visible(text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…")
 
 
 def percent(part: float, whole: float) -> str:
