@@ -74,7 +74,8 @@ class Problem:
 
     def __str__(self) -> str:
         place = "" if self.record is None else f" record {self.record} at byte {self.offset}:"
-        return f"{self.file}:{place} {self.what}"
+        file = self.file.replace("\n", "\\n")  # a file's name does not end the line of a message
+        return f"{file}:{place} {self.what}"
 
 
 @dataclass(frozen=True)

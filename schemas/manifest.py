@@ -135,7 +135,7 @@ class Manifest(BaseModel):
     """The whole of manifest.json.
 
     Attributes:
-        format_version: of the way that records are placed and encoded.
+        format_version: of the way that records are placed and encoded; a later one is not read.
         name: the dataset's name.
         version: its version.
         fingerprint: digest of every option that decides the content.
@@ -155,7 +155,7 @@ class Manifest(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    format_version: int
+    format_version: Annotated[int, Field(ge=1, le=FORMAT_VERSION)]
     name: str
     version: str
     fingerprint: str

@@ -13,8 +13,9 @@ from schemas.dataset_info import Books, Problem, SplitBooks
         (Problem("d-train", "is gone"), "d-train: is gone"),
         (Problem("d-train", "is cut", 0, 0), "d-train: record 0 at byte 0: is cut"),
         (Problem("d-train", "is cut", 17, 4096), "d-train: record 17 at byte 4096: is cut"),
+        (Problem("x\n  d-train: is cut", "is foreign"), "x\\n  d-train: is cut: is foreign"),
     ],
-    ids=["file", "first record", "record"],
+    ids=["file", "first record", "record", "name with a newline"],
 )
 def test_a_problem_in_words(problem, expected):
     assert str(problem) == expected

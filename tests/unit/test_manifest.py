@@ -208,3 +208,9 @@ def test_a_file_of_another_form_is_refused():
     del document["splits"]
     with pytest.raises(ValidationError, match="splits"):
         Manifest.model_validate(document)
+
+
+def test_a_later_format_is_not_read_as_this_one():
+    document = json.loads(manifest_of(INFO, CONFIG, SIDECARS).model_dump_json())
+    with pytest.raises(ValidationError, match="format_version"):
+        Manifest.model_validate({**document, "format_version": FORMAT_VERSION + 1})
