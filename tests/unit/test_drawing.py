@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import time
 
 import numpy as np
 import pytest
@@ -220,3 +221,11 @@ def test_an_image_that_takes_its_decoder_along_costs_its_tile(monkeypatch):
     record = FoundRecord("x.tfrecord", 0, 0, b"", {"image": [jpeg(8, 8)]}, "k")
     monkeypatch.setattr("pipelines.inspect.sheet.read_first_frame", lambda _: record.features)
     assert tile_of(record, {}) == Tile(None, "", "k", "the decoder crashed")
+
+
+def test_a_text_of_any_length_is_fitted_at_once() -> None:
+    began = time.thread_time()
+    shown = fitted("x" * 10_000_000, 100, 12)
+    assert shown.text.endswith("x…")
+    assert 80 < shown.width <= 100
+    assert time.thread_time() - began < 1

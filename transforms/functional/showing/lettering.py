@@ -5,6 +5,7 @@ Pillow's own knows little beyond English. What no font here has a glyph for is s
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -28,6 +29,10 @@ Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 _OWN = ""
 _MISSING = "\U0010ffff"
 """No character, so that a font draws its sign for what it lacks."""
+
+
+_LONGEST = 2_000
+"""Characters of a text that are looked at: no line has room for more."""
 
 
 class Lettering(NamedTuple):
@@ -71,12 +76,11 @@ def lettering(text: str, size: int) -> Lettering:
 
 def fitted(text: str, width: float, size: int) -> Lettering:
     """Returns as much of a text as fits a width in pixels, with an ellipsis for the rest."""
-    whole = lettering(text, size)
+    whole = lettering(text[:_LONGEST], size)
     if whole.width <= width:
         return whole
-    kept = len(whole.text)
-    while kept and whole.font.getlength(whole.text[:kept] + "…") > width:
-        kept -= 1
+    lengths = range(1, len(whole.text) + 1)
+    kept = bisect_right(lengths, width, key=lambda n: whole.font.getlength(whole.text[:n] + "…"))
     return whole._replace(text=whole.text[:kept] + "…")
 
 
