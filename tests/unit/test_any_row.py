@@ -152,7 +152,7 @@ COLUMNS = [(name, column) for name, (_, columns) in SCHEMAS.items() for column i
 
 
 @pytest.mark.parametrize(("name", "column"), COLUMNS)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.data())
 def test_a_json_value_of_any_kind_in_any_column(
     name: str, column: str, data: st.DataObject
@@ -165,7 +165,7 @@ def test_a_json_value_of_any_kind_in_any_column(
 
 
 @pytest.mark.parametrize(("name", "column"), COLUMNS)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(value=JSON | TYPED | st.lists(JSON | TYPED).map(Items), is_text=st.booleans())
 def test_a_typed_value_of_any_kind_in_any_column(
     name: str, column: str, value: Any, is_text: bool
@@ -178,7 +178,6 @@ def test_a_typed_value_of_any_kind_in_any_column(
     )
 
 
-@settings(deadline=None)
 @given(JSON | TYPED, JSON | TYPED)
 def test_a_value_of_any_kind_that_rows_are_joined_by(value: Any, label: Any) -> None:
     row = Row({"image": "a.png", "id": value}, "/d/t", 1)
@@ -203,7 +202,7 @@ COCO_ENTRIES = {
 @pytest.mark.parametrize(
     ("part", "name"), [(part, name) for part, entry in COCO_ENTRIES.items() for name in entry]
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.data())
 def test_a_value_of_any_kind_in_any_field_of_coco(
     part: str, name: str, data: st.DataObject
@@ -219,7 +218,6 @@ def test_a_value_of_any_kind_in_any_field_of_coco(
         run(schema, columns, [row for row in found if isinstance(row, Row)])
 
 
-@settings(deadline=None)
 @given(st.text() | st.lists(st.text("0123456789.einfa+- \n")).map(" ".join))
 def test_any_text_of_yolo_labels(text: str) -> None:
     try:
@@ -228,7 +226,6 @@ def test_any_text_of_yolo_labels(text: str) -> None:
         assert error.detail  # noqa: PT017
 
 
-@settings(deadline=None)
 @given(st.text(), st.sampled_from(["filename", "size", "object", "xmin", "name", "difficult"]))
 def test_any_text_in_an_element_of_voc(text: str, tag: str) -> None:
     box = "<xmin>1</xmin><ymin>1</ymin><xmax>3</xmax><ymax>3</ymax>"

@@ -107,7 +107,7 @@ def test_captions_are_lists():
     assert row.values == {"image": "5.jpg", "caption": ["a | b", "ü"]}
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.integers(0, 9), max_size=40), st.randoms(use_true_random=False))
 def test_every_annotation_is_with_its_picture_whatever_the_order(images, shuffled: random.Random):
     notes = [annotation(i, image, bbox=[i, 0, 1, 1]) for i, image in enumerate(images)]

@@ -99,7 +99,7 @@ FIELD = st.sampled_from(["", " ", "0", "7", "007", "1.5", "true", "x", "1e300", 
 @given(
     st.lists(FIELD | st.from_regex(r"[+-]?[0-9.e]{1,22}", fullmatch=True), min_size=1, max_size=4)
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_every_field_of_a_text_column_fits_the_kind_that_was_found(fields):
     (found,) = kinds_of(fields, TEXT).features(len(fields)).values()
     for field in fields:
@@ -123,7 +123,7 @@ ROW = st.dictionaries(
 @given(
     st.lists(st.tuples(ROW, st.booleans())), st.randoms(use_true_random=False), st.integers(1, 4)
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_parts_merged_in_any_order_find_the_same(rows, random, parts):
     whole = ColumnKinds()
     for values, is_text in rows:

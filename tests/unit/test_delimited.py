@@ -185,7 +185,7 @@ FIELD = st.text(
     ),
     head=st.sampled_from([b"", b"\xef\xbb\xbf"]),
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_what_csv_writes_comes_back_exactly_with_its_line(rows, delimiter, dialect, head):
     terminator, quoting = dialect
     text, expected = io.StringIO(newline=""), []
@@ -199,7 +199,7 @@ def test_what_csv_writes_comes_back_exactly_with_its_line(rows, delimiter, diale
 
 
 @given(st.binary(max_size=200))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_no_bytes_whatever_raise(data):
     for outcome in read_rows(buffered(b"a,b\n" + data), ",", "t.csv", None):
         plain(outcome)

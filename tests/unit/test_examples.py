@@ -59,14 +59,14 @@ def kinds_and_values(draw):
 
 
 @given(kinds_and_values())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_bytes_equal_those_of_tensorflow(drawn):
     kinds, values = drawn
     assert encode(kinds, values) == tensorflow_example(kinds, values)
 
 
 @given(kinds_and_values())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_tensorflow_parses_every_value_back(drawn):
     kinds, values = drawn
     spec_ = {name: tf.io.VarLenFeature(DTYPES[kind]) for name, kind in kinds.items()}

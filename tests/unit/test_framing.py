@@ -70,7 +70,7 @@ def test_what_tensorflow_wrote_is_read(small):
 
 
 @given(st.lists(st.binary(max_size=400), max_size=5))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_any_records_that_tensorflow_wrote_are_read(tmp_path_factory, records):
     data = tensorflow_file(records, tmp_path_factory.mktemp("framing"))
     assert read(data) == (frames_of(records), None)

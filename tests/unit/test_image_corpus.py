@@ -133,9 +133,7 @@ def mutations(draw):
     return bytes(data)
 
 
-@settings(
-    max_examples=500, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
-)
+@settings(max_examples=500, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(mutations())
 def test_whatever_is_changed_it_is_a_reject_or_readable(data):
     # pytest's filter does not reach into Hypothesis's repetitions.

@@ -131,7 +131,7 @@ VALUE = st.recursive(
     st.lists(st.dictionaries(st.text(st.characters(codec="utf-8"), max_size=5), VALUE), max_size=5),
     st.booleans(),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_what_json_writes_comes_back_exactly(rows, ascii_only):
     lines = [json.dumps(row, ensure_ascii=ascii_only) for row in rows]
     data = "".join(f"{line}\n" for line in lines).encode()
@@ -139,7 +139,6 @@ def test_what_json_writes_comes_back_exactly(rows, ascii_only):
 
 
 @given(st.binary(max_size=200))
-@settings(deadline=None)
 def test_every_line_that_is_not_blank_has_one_outcome(data):
     expected = [i for i, line in enumerate(data.split(b"\n"), start=1) if line.strip()]
     assert [

@@ -136,7 +136,7 @@ def boundaries(name: str) -> set[int]:
 
 
 @pytest.mark.parametrize("name", FILES)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_a_cut_gives_all_rows_or_says_that_some_are_lost(
     name: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
@@ -148,7 +148,7 @@ def test_a_cut_gives_all_rows_or_says_that_some_are_lost(
 
 
 @pytest.mark.parametrize("name", [name for name in FILES if name not in ("t.csv", "t.json")])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_a_damaged_byte_gives_all_rows_or_says_that_some_are_lost(
     name: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory

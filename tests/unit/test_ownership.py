@@ -140,7 +140,7 @@ NAMES = st.one_of(
     in_run=st.booleans(),
     if_exists=st.sampled_from(["fail", "skip", "replace"]),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_a_foreign_file_is_a_refusal_and_stays(
     state: str, names: set[str], in_run: bool, if_exists: str
 ) -> None:
@@ -175,7 +175,7 @@ def test_a_foreign_file_is_a_refusal_and_stays(
 @given(
     state=st.sampled_from(["", "published", "leftover", "killed"]), name=NAMES, last=st.booleans()
 )
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_a_foreign_file_that_comes_meanwhile_is_not_lost(state: str, name: str, last: bool) -> None:
     """Before the swap it is a refusal; after the last check it outlives the swap."""
     with output_with(state) as (output, final, _):

@@ -8,7 +8,7 @@ from decimal import Decimal
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from transforms.functional.placement import SplitRanges, order_of, shard_of, split_of
@@ -111,7 +111,6 @@ def test_shards_at_their_boundaries(order, num_shards, expected):
     st.integers(1, 50),
     st.integers(-(2**40), 2**40),
 )
-@settings(deadline=None)
 def test_shards_of_any_count_read_one_after_the_other_give_the_same_sequence(keys, count, seed):
     shards = [[] for _ in range(count)]
     for key in keys:

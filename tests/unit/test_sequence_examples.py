@@ -83,13 +83,13 @@ def encode(kinds, context, lists):
 
 
 @given(sequences())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_bytes_equal_those_of_tensorflow(drawn):
     assert encode(*drawn) == tensorflow_sequence(*drawn)
 
 
 @given(sequences())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_tensorflow_parses_every_value_back(drawn):
     kinds, context, lists = drawn
     dtypes = {Kind.INT64: tf.int64, Kind.FLOAT: tf.float32, Kind.BYTES: tf.string}
@@ -110,7 +110,7 @@ def test_tensorflow_parses_every_value_back(drawn):
 
 
 @given(sequences(), st.randoms(use_true_random=False))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_the_order_of_keys_does_not_matter(drawn, random):
     def shuffled(values):
         items = list(values.items())

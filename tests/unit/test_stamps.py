@@ -248,7 +248,7 @@ def test_a_link_that_leads_elsewhere_for_a_moment_leaves_no_checkpoint(tmp_path:
     assert (stamps_of(refs, taken) is None, stamps_of(refs, seen)) == (False, None)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(data=st.data(), fenced=st.booleans())
 def test_after_any_change_a_finished_shard_is_taken_only_if_a_new_one_is_the_same(
     data: st.DataObject, fenced: bool, tmp_path_factory: pytest.TempPathFactory

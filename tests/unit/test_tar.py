@@ -63,7 +63,7 @@ NAMES = st.text(
 ).filter(lambda name: name not in (".", ".."))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(NAMES, st.binary(max_size=1500)), max_size=6), st.sampled_from([1, 2]))
 def test_every_member_is_where_tarfile_finds_it(files, format_):
     data = written(files, format_)

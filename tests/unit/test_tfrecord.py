@@ -105,7 +105,7 @@ VALUES = st.one_of(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.dictionaries(st.text(max_size=8), VALUES, max_size=5))
 def test_every_value_comes_back(features):
     made = {name: feature(values) for name, values in features.items()}
