@@ -8,6 +8,7 @@ a pattern, and adds some 100 µs a file. Object stores are read by `stores.objec
 from __future__ import annotations
 
 import contextlib
+import errno
 import glob
 import gzip
 import io
@@ -116,15 +117,17 @@ def read_bytes(
 
 
 def write_bytes(path: str, data: bytes) -> None:
-    """Writes a whole file, replacing what is there; on this machine at once or not at all.
+    """Writes a whole file, replacing one that is there; on this machine at once or not at all.
 
     Raises:
-        OSError: if it cannot be written.
+        OSError: if it cannot be written, or if a device, a pipe or a folder is there.
     """
     if not is_local(path):
         put = hdfs.put if hdfs.is_hdfs(path) else beam.write
         put(path, data)
         return
+    if os.path.lexists(path) and not os.path.isfile(path):  # root could replace even /dev/full
+        raise OSError(errno.EINVAL, "is not a regular file", path)
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
     partial = f"{path}.{uuid.uuid4().hex}.partial"  # an attempt that ends late may write it, too
     try:

@@ -42,3 +42,11 @@ def test_a_write_that_fails_leaves_what_was_there(
     with pytest.raises(PermissionError):
         write_bytes(str(path), b"after")
     assert [p.read_bytes() for p in tmp_path.iterdir()] == ([before] if before else [])
+
+
+def test_what_is_no_file_is_not_replaced_by_one(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    with pytest.raises(OSError, match="is not a regular file"):
+        write_bytes(str(path), b"after")
+    assert [p.is_fifo() for p in tmp_path.iterdir()] == [True]
