@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from pipelines.load import load
-from pipelines.published import published_manifest
-from pipelines.reader import Records
-from transforms.tensorflow_reader import parse_spec
+from recordmill.pipelines.dataset.load import load
+from recordmill.pipelines.dataset.records import Records
+from recordmill.transforms.storage.published import published_manifest
+from recordmill.transforms.verification.tensorflow_reader import parse_spec
 
 Contestant = Callable[[], int]
 """Goes through all records once; returns how many there were."""

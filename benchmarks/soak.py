@@ -96,7 +96,7 @@ def convert(folder: Path, images: int) -> tuple[list[Sample], dict[str, Any]]:
     Raises:
         RuntimeError: if the run fails.
     """
-    command = [sys.executable, "-m", "pipelines", "convert", "--input", str(folder / "tars/*.tar")]
+    command = [sys.executable, "-m", "recordmill", "convert", "--input", str(folder / "tars/*.tar")]
     command += ["--output", str(folder / "out"), "--name", "soak", "--num_shards", "16"]
     command += ["--max_rejects", f"truncated={images // BAD_EVERY}", "--no_report"]
     with open(folder / "soak.log", "wb") as log:

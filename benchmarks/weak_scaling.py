@@ -102,7 +102,7 @@ def options(engine: str | None, slots: int) -> Iterator[list[str]]:
 def _seconds(flags: Sequence[str], cores: int, photos: Sequence[Path], rows: int) -> float:
     with tempfile.TemporaryDirectory(prefix="recordmill-scaling-") as folder:
         table = write_table(Path(folder, "rows.csv"), photos, rows)
-        command = [sys.executable, "-m", "pipelines", "convert", "--no_report"]
+        command = [sys.executable, "-m", "recordmill", "convert", "--no_report"]
         command += ["--input", str(table), "--output", folder, "--name", "scaled"]
         command += ["--key_column", "id", "--num_shards", str(4 * cores), *flags]
         began = time.perf_counter()

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from schemas.config import MAX_SHARDS
+from recordmill.schemas.config import MAX_SHARDS
 
 GIB = 2**30
 ROWS_PER_PART = 100_000  # of a table file, or a row group of Parquet

@@ -10,16 +10,16 @@ from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from types import ModuleType
 
-from pipelines.allocators import use_frugal_allocators
-from pipelines.interrupt import heed_signals
-from pipelines.logs import use_log_flags
-from pipelines.parser import COMMANDS, command_parser, program
-from pipelines.printing import tell, warn
-from pipelines.standard_streams import lost_output
-from schemas.encoding import check_utf8
-from schemas.errors import RunError
-from schemas.layout import is_url
-from transforms.auditor import audits_apart
+from recordmill.pipelines.console.logs import use_log_flags
+from recordmill.pipelines.console.printing import tell, warn
+from recordmill.pipelines.console.standard_streams import lost_output
+from recordmill.pipelines.parser import COMMANDS, command_parser, program
+from recordmill.pipelines.run.allocators import use_frugal_allocators
+from recordmill.pipelines.run.interrupt import heed_signals
+from recordmill.schemas.encoding import check_utf8
+from recordmill.schemas.errors import RunError
+from recordmill.schemas.layout import is_url
+from recordmill.transforms.verification.verifier import audits_apart
 
 
 def main(argv: Sequence[str] | None = None, loaded: Callable[[], None] = lambda: None) -> int:
@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None, loaded: Callable[[], None] = lambda:
         flags.typed = arguments
         use_log_flags(flags.verbose, flags.log_format == "json")
         with _auditor(flags, rest):
-            command = import_module(f"pipelines.commands.{flags.command}")
+            command = import_module(f"recordmill.pipelines.commands.{flags.command}")
             loaded()
             return _run(command, flags, rest)
     except RunError as error:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import shtab
 
-from schemas.presets import preset_names
+from recordmill.schemas.presets import preset_names
 
 _PRESETS = " ".join(preset_names())
 _SCHEMA = {

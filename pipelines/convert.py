@@ -10,50 +10,66 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.pvalue import AsDict, AsIter, PCollection
 
-from pipelines.base import open_base
-from pipelines.engines.engine_failure import in_short, without_step
-from pipelines.engines.fast_start import fast_start
-from pipelines.engines.runners import is_in_process, make_pipeline, runner_name, runs_directly
-from pipelines.engines.submission import is_awaited, tell_job
-from pipelines.input_tables import InputTables, look_at_labels, look_at_tables, with_labels
-from pipelines.interrupt import Interrupt
-from pipelines.last_word import giving_up
-from pipelines.lock import Lock
-from pipelines.publish import publish
-from pipelines.run_record import RunContext, RunRecord, finished, read_record, submitted
-from pipelines.target import Target, choose_target
-from schemas import layout
-from schemas.config import ConvertConfig
-from schemas.errors import Interrupted, RunError, UsageError
-from schemas.features import Schema
-from schemas.plan import ResolvedSchema
-from schemas.records import Row
-from schemas.tables import Wanted
-from transforms.auditor import audits_apart
-from transforms.bind_rows import BindRows
-from transforms.compare_contents import CompareContents
-from transforms.compare_groups import CompareGroups
-from transforms.drop_repeats import DropRepeats
-from transforms.files import is_local, write_bytes
-from transforms.functional.binding import Binding, common_folder, table_names
-from transforms.functional.placement import SplitRanges
-from transforms.functional.survey import Surveyor
-from transforms.functional.tables.column_choice import (
+from recordmill.pipelines.base_version import open_base
+from recordmill.pipelines.engines.failure import in_short, without_step
+from recordmill.pipelines.engines.fast_start import fast_start
+from recordmill.pipelines.engines.runners import (
+    is_in_process,
+    make_pipeline,
+    runner_name,
+    runs_directly,
+)
+from recordmill.pipelines.engines.submission import is_awaited, tell_job
+from recordmill.pipelines.input_tables import (
+    InputTables,
+    look_at_labels,
+    look_at_tables,
+    with_labels,
+)
+from recordmill.pipelines.publish import publish
+from recordmill.pipelines.run.commit import giving_up
+from recordmill.pipelines.run.interrupt import Interrupt
+from recordmill.pipelines.run.lock import Lock
+from recordmill.pipelines.run.run_record import (
+    RunContext,
+    RunRecord,
+    finished,
+    read_record,
+    submitted,
+)
+from recordmill.pipelines.run.target import Target, choose_target
+from recordmill.schemas import layout
+from recordmill.schemas.config import ConvertConfig
+from recordmill.schemas.errors import Interrupted, RunError, UsageError
+from recordmill.schemas.features import Schema
+from recordmill.schemas.plan import ResolvedSchema
+from recordmill.schemas.records import Row
+from recordmill.schemas.tables import Wanted
+from recordmill.transforms.analyze_rows import SurveyRows
+from recordmill.transforms.assign_shards import PlaceRecords
+from recordmill.transforms.bind_rows import BindRows
+from recordmill.transforms.drop_duplicates import DropRepeats
+from recordmill.transforms.find_duplicates import CompareContents
+from recordmill.transforms.find_group_leaks import CompareGroups
+from recordmill.transforms.functional.rows.analysis import Surveyor
+from recordmill.transforms.functional.rows.binding import Binding, common_folder, table_names
+from recordmill.transforms.functional.rows.column_projection import (
     check_types,
     needed_columns,
     settle_sources,
     typed_columns,
 )
-from transforms.index_shards import IndexShards
-from transforms.join_labels import JoinLabels
-from transforms.place_records import PlaceRecords
-from transforms.read_rows import ReadOutcome, ReadRows
-from transforms.reconcile_books import ReconcileBooks
-from transforms.sandbox import allow_children, stop_children
-from transforms.survey_rows import SurveyRows
-from transforms.verify_shards import VerifyShards
-from transforms.write_lines import WriteLines
-from transforms.write_shards import WriteShards
+from recordmill.transforms.functional.rows.placement import SplitRanges
+from recordmill.transforms.index_shards import IndexShards
+from recordmill.transforms.join_labels import JoinLabels
+from recordmill.transforms.read_rows import ReadOutcome, ReadRows
+from recordmill.transforms.reconcile_counts import ReconcileBooks
+from recordmill.transforms.storage.files import is_local, write_bytes
+from recordmill.transforms.verification.verifier import audits_apart
+from recordmill.transforms.verify_shards import VerifyShards
+from recordmill.transforms.workers.sandbox import allow_children, stop_children
+from recordmill.transforms.write_lines import WriteLines
+from recordmill.transforms.write_shards import WriteShards
 
 _ARCHIVES = ("tar", "tfrecord")
 

@@ -15,24 +15,24 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.pvalue import AsDict, AsIter, AsSingleton
 
-from pipelines.convert import Conversion, can_part_keys, read_rows
-from pipelines.engines.fast_start import fast_start
-from pipelines.engines.runners import in_process, make_pipeline
-from schemas.config import ConvertConfig
-from schemas.errors import RejectBudgetExceeded, RunError, UsageError
-from schemas.forecast import Forecast, RejectSum, ShardForecast, Trial
-from schemas.masking import masked_source
-from schemas.plan import Plan
-from schemas.records import ImageRef
-from schemas.reject_budget import lost_rows_message
-from schemas.rejects import Reason, Reject
-from transforms.bind_rows import BindRows
-from transforms.build_examples import Pools, build_all
-from transforms.fence import Fence
-from transforms.forecast_shards import ForecastShards, SumRejects
-from transforms.functional.records.framing import FRAME_BYTES
-from transforms.place_records import PlaceRecords
-from transforms.survey_rows import SurveyRows
+from recordmill.pipelines.convert import Conversion, can_part_keys, read_rows
+from recordmill.pipelines.engines.fast_start import fast_start
+from recordmill.pipelines.engines.runners import in_process, make_pipeline
+from recordmill.schemas.config import ConvertConfig
+from recordmill.schemas.errors import RejectBudgetExceeded, RunError, UsageError
+from recordmill.schemas.forecast import Forecast, RejectSum, ShardForecast, Trial
+from recordmill.schemas.masking import masked_source
+from recordmill.schemas.plan import Plan
+from recordmill.schemas.records import ImageRef
+from recordmill.schemas.reject_budget import lost_rows_message
+from recordmill.schemas.rejects import Reason, Reject
+from recordmill.transforms.analyze_rows import SurveyRows
+from recordmill.transforms.assign_shards import PlaceRecords
+from recordmill.transforms.bind_rows import BindRows
+from recordmill.transforms.build_examples import Pools, build_all
+from recordmill.transforms.forecast_shards import ForecastShards, SumRejects
+from recordmill.transforms.functional.records.framing import FRAME_BYTES
+from recordmill.transforms.storage.image_root import Fence
 
 TRIED_ROWS = 200
 

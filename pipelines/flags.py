@@ -1,4 +1,4 @@
-"""The flags of each command; what they amount to is for `pipelines.options`.
+"""The flags of each command; what they amount to is for `recordmill.pipelines.options`.
 
 Nothing here loads Beam: `--help` answers at once.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 from typing import get_args
 
-from schemas.config import InputFormat
+from recordmill.schemas.config import InputFormat
 
 SHELLS = ("bash", "zsh", "fish")
 """Those for which there is completion."""

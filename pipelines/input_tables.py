@@ -12,45 +12,21 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from schemas import layout
-from schemas.config import ConvertConfig
-from schemas.encoding import check_utf8
-from schemas.errors import UsageError
-from schemas.masking import masked_url
-from schemas.spelling import did_you_mean
-from schemas.tables import Head, TableFile
-from transforms.files import exists, expand, is_local, open_binary
-from transforms.formats import FORMATS
-from transforms.functional.tables.arrow import FEATHER_1_SIGNATURE, FILE_SIGNATURE
-from transforms.functional.web_address import parse_web_address
-from transforms.stores.local import NotRegularError
+from recordmill.schemas import layout
+from recordmill.schemas.config import ConvertConfig
+from recordmill.schemas.encoding import check_utf8
+from recordmill.schemas.errors import UsageError
+from recordmill.schemas.masking import masked_url
+from recordmill.schemas.spelling import did_you_mean
+from recordmill.schemas.tables import Head, TableFile
+from recordmill.transforms.functional.web_address import parse_web_address
+from recordmill.transforms.storage.files import exists, expand, is_local, open_binary
+from recordmill.transforms.storage.formats import FORMATS, format_of
+from recordmill.transforms.storage.stores.local import NotRegularError
 
-_SUFFIXES = {
-    "csv": "csv",
-    "tsv": "tsv",
-    "tab": "tsv",
-    "jsonl": "jsonl",
-    "ndjson": "jsonl",
-    "parquet": "parquet",
-    "pq": "parquet",
-    "arrow": "arrow",
-    "feather": "arrow",
-    "tar": "tar",
-    "tgz": "tar",
-    "tfrecord": "tfrecord",
-    "tfrecords": "tfrecord",
-    "tfrec": "tfrecord",
-    "json": "coco",
-}
 _WITH_PICTURES = ("tar",)
-_SHARD = re.compile(r"-\d+-of-\d+$")
 _STORE = re.compile(r"(s3|gs|azfs|hdfs|https?):/?(?=[^/])")
 _GZIP = b"\x1f\x8b"
-_SIGNATURES = {
-    b"PAR1": "parquet",
-    FILE_SIGNATURE: "arrow",
-    FEATHER_1_SIGNATURE: "arrow",
-}
 _HEAD_BYTES = 64
 _THREADS = 16
 
@@ -196,15 +172,6 @@ def _file(path: str, input_format: str) -> TableFile:
     if not head and (found != "tfrecord" or path.endswith(".gz")):  # a shard may have no record
         raise UsageError(f"{path}: the file is empty; expected a table: write it anew")
     return TableFile(path, found, head.startswith(_GZIP))
-
-
-def format_of(path: str, head: bytes) -> str | None:
-    """Returns the format that a file's first bytes tell, or else its name."""
-    for signature, found in _SIGNATURES.items():
-        if head.startswith(signature):
-            return found
-    stem = _SHARD.sub("", path.lower().removesuffix(".gz"))
-    return _SUFFIXES.get(stem.rpartition(".")[2])
 
 
 def with_labels(

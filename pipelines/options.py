@@ -10,22 +10,22 @@ from typing import Any
 from apache_beam.options.pipeline_options import PipelineOptions
 from pydantic import BaseModel, ValidationError
 
-from pipelines.engines.runners import settle
-from pipelines.flags import add_setting_flags
-from pipelines.parser import Parser
-from schemas.box_settings import BoxSettings
-from schemas.config import ConvertConfig
-from schemas.errors import UsageError
-from schemas.features import Schema
-from schemas.image_settings import ImageSettings
-from schemas.integers import is_integer, parse_integer
-from schemas.mask_settings import MaskSettings
-from schemas.presets import parse_schema, preset, preset_names
-from schemas.reject_budget import RejectBudget
-from schemas.safe_yaml import MAX_LENGTH
-from schemas.spelling import did_you_mean
-from transforms.files import exists, open_binary
-from transforms.functional.labels import is_class_name
+from recordmill.pipelines.engines.runners import settle
+from recordmill.pipelines.flags import add_setting_flags
+from recordmill.pipelines.parser import Parser
+from recordmill.schemas.box_settings import BoxSettings
+from recordmill.schemas.config import ConvertConfig
+from recordmill.schemas.errors import UsageError
+from recordmill.schemas.features import Schema
+from recordmill.schemas.image_settings import ImageSettings
+from recordmill.schemas.integers import is_integer, parse_integer
+from recordmill.schemas.mask_settings import MaskSettings
+from recordmill.schemas.presets import parse_schema, preset, preset_names
+from recordmill.schemas.reject_budget import RejectBudget
+from recordmill.schemas.safe_yaml import MAX_LENGTH
+from recordmill.schemas.spelling import did_you_mean
+from recordmill.transforms.functional.rows.labels import is_class_name
+from recordmill.transforms.storage.files import exists, open_binary
 
 
 def config_of(flags: dict[str, Any]) -> ConvertConfig:

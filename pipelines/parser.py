@@ -8,9 +8,9 @@ from collections.abc import Callable, Collection, Sequence
 from importlib import metadata
 from typing import NamedTuple, NoReturn, cast
 
-from pipelines import flags
-from schemas.errors import UsageError
-from schemas.spelling import did_you_mean
+from recordmill.pipelines import flags
+from recordmill.schemas.errors import UsageError
+from recordmill.schemas.spelling import did_you_mean
 
 _INVALID_CHOICE = re.compile(r".*invalid choice: '([^']*)' \(choose from (.*)\)$")
 _QUOTED = re.compile(r"[\w.+-]+")
@@ -67,7 +67,7 @@ COMMANDS = {
         reads_stores=False,
     ),
 }
-"""By name; each is carried out by the module of that name in `pipelines.commands`."""
+"""By name; each is carried out by the module of that name in `recordmill.pipelines.commands`."""
 
 
 def program(filled: Collection[str] = tuple(COMMANDS)) -> Parser:
@@ -99,7 +99,7 @@ def command_parser(parser: argparse.ArgumentParser, command: str) -> Parser:
 def _fill(parser: argparse.ArgumentParser, command: Command) -> None:
     command.add_flags(parser)
     if command.reads_stores:
-        from transforms.stores.options import add_store_flags  # loads Beam
+        from recordmill.transforms.storage.stores.options import add_store_flags  # loads Beam
 
         add_store_flags(parser)
     flags.add_log_flags(parser)

@@ -11,22 +11,22 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from pipelines.last_word import committing
-from pipelines.published import seal_of
-from pipelines.report.places import Dataset
-from pipelines.report.write_report import Facts, write_report
-from pipelines.run_record import PUBLISHED, RunContext, RunRecord, finished
-from pipelines.target import Target
-from schemas import layout, tensorflow_metadata, tfds_metadata
-from schemas.base import Base, base_entry
-from schemas.config import ConvertConfig
-from schemas.dataset_info import DatasetInfo
-from schemas.errors import ProofError, RejectBudgetExceeded, RunError, UsageError
-from schemas.manifest import manifest_of
-from schemas.reject_budget import lost_rows_message
-from schemas.rejects import Reason
-from transforms.files import write_bytes
-from transforms.write_lines import line_digest, lines_of
+from recordmill.pipelines.report.dataset import Dataset
+from recordmill.pipelines.report.write_report import Facts, write_report
+from recordmill.pipelines.run.commit import committing
+from recordmill.pipelines.run.run_record import PUBLISHED, RunContext, RunRecord, finished
+from recordmill.pipelines.run.target import Target
+from recordmill.schemas import layout, tensorflow_metadata, tfds_metadata
+from recordmill.schemas.base_version import Base, base_entry
+from recordmill.schemas.config import ConvertConfig
+from recordmill.schemas.dataset_info import DatasetInfo
+from recordmill.schemas.errors import ProofError, RejectBudgetExceeded, RunError, UsageError
+from recordmill.schemas.manifest import manifest_of
+from recordmill.schemas.reject_budget import lost_rows_message
+from recordmill.schemas.rejects import Reason
+from recordmill.transforms.storage.files import write_bytes
+from recordmill.transforms.storage.published import seal_of
+from recordmill.transforms.write_lines import line_digest, lines_of
 
 _SHOWN_PROBLEMS = 5
 

@@ -7,28 +7,28 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
-from pipelines.input_tables import InputTables, look_at_tables
-from schemas.config import ConvertConfig
-from schemas.errors import UsageError
-from schemas.features import Origin, Schema
-from schemas.masking import masked_source
-from schemas.presets import preset, preset_names
-from schemas.records import Row
-from schemas.reject_budget import lost_rows_message
-from schemas.rejects import Reason, RecordError, Reject
-from schemas.tables import TablePart, Wanted
-from transforms.examine_apart import examine_apart
-from transforms.files import read_bytes
-from transforms.formats import FORMATS
-from transforms.functional.binding import resolve_path
-from transforms.functional.tables.column_choice import settle_sources
-from transforms.functional.tables.schema_guess import (
+from recordmill.pipelines.input_tables import InputTables, look_at_tables
+from recordmill.schemas.config import ConvertConfig
+from recordmill.schemas.errors import UsageError
+from recordmill.schemas.features import Origin, Schema
+from recordmill.schemas.masking import masked_source
+from recordmill.schemas.presets import preset, preset_names
+from recordmill.schemas.records import Row
+from recordmill.schemas.reject_budget import lost_rows_message
+from recordmill.schemas.rejects import Reason, RecordError, Reject
+from recordmill.schemas.tables import TablePart, Wanted
+from recordmill.transforms.functional.rows.binding import resolve_path
+from recordmill.transforms.functional.rows.column_projection import settle_sources
+from recordmill.transforms.functional.rows.infer_schema import (
     Guess,
     Pictures,
     guess_schema,
     schema_name,
     yaml_of,
 )
+from recordmill.transforms.storage.files import read_bytes
+from recordmill.transforms.storage.formats import FORMATS
+from recordmill.transforms.workers.examine_apart import examine_apart
 
 _LOOKED_AT_ROWS = 10_000
 _LOOKED_AT_BYTES = 64 * 2**20

@@ -10,9 +10,9 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ByteSize, ConfigDict, Field, field_validator, model_validator
 
-from schemas import layout
-from schemas.features import Schema
-from schemas.reject_budget import RejectBudget
+from recordmill.schemas import layout
+from recordmill.schemas.features import Schema
+from recordmill.schemas.reject_budget import RejectBudget
 
 FORMAT_VERSION = 1
 """Changes whenever the same input and options would give other bytes."""
@@ -48,7 +48,7 @@ ShardCount = Annotated[int, Field(ge=1, le=MAX_SHARDS)]
 class ConvertConfig(BaseModel):
     """Everything that decides the bytes of a dataset, and where it goes.
 
-    Attributes follow the command line's flags; see `pipelines.flags` for their meaning.
+    Attributes follow the command line's flags; see `recordmill.pipelines.flags` for their meaning.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)

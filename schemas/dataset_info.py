@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from schemas.content import NO_CONTENT, Content, GroupLeaks
-from schemas.image_tally import ImageTally
-from schemas.plan import Plan
-from schemas.timeline import Timeline
+from recordmill.schemas.duplicates import NO_CONTENT, Content, GroupLeaks
+from recordmill.schemas.image_tally import ImageTally
+from recordmill.schemas.plan import Plan
+from recordmill.schemas.timeline import Timeline
 
 ClassCounts = Mapping[str, Mapping[int, int]]
 """Feature to class id to the number of times that it occurs."""

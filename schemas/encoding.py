@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from schemas.errors import UsageError
+from recordmill.schemas.errors import UsageError
 
 
 def check_utf8(text: str) -> None:

@@ -1,6 +1,6 @@
 """The ways a whole run can end badly, each with its exit code.
 
-What is wrong with a single row is a `schemas.rejects.RecordError` and never ends a run by itself.
+What is wrong with a single row is a `rejects.RecordError` and never ends a run by itself.
 """
 
 from __future__ import annotations

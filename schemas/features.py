@@ -19,13 +19,13 @@ from pydantic import (
     model_validator,
 )
 
-from schemas.box_settings import BoxSettings
-from schemas.errors import SchemaError
-from schemas.image_settings import ImageSettings
-from schemas.layout import labels_name
-from schemas.mask_settings import MaskSettings
-from schemas.sequence_settings import SequenceSettings
-from schemas.spelling import did_you_mean
+from recordmill.schemas.box_settings import BoxSettings
+from recordmill.schemas.errors import SchemaError
+from recordmill.schemas.image_settings import ImageSettings
+from recordmill.schemas.layout import labels_name
+from recordmill.schemas.mask_settings import MaskSettings
+from recordmill.schemas.sequence_settings import SequenceSettings
+from recordmill.schemas.spelling import did_you_mean
 
 _MAX_FILE_NAME = 255
 """Bytes, on almost every file system."""

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from schemas.records import ImageShape
+from recordmill.schemas.records import ImageShape
 
 SIDE_STEPS = 4
 """Bins of sides and bytes to a doubling: bin i begins at 2^(i/4)."""

@@ -15,13 +15,13 @@ from pydantic import (
     model_serializer,
 )
 
-from schemas import layout
-from schemas.config import FORMAT_VERSION, ConvertConfig
-from schemas.content import Content, GroupLeaks
-from schemas.dataset_info import ClassCounts, DatasetInfo, ShardAudit, SplitBooks
-from schemas.features import Schema
-from schemas.masking import masked_values
-from schemas.plan import ResolvedSchema
+from recordmill.schemas import layout
+from recordmill.schemas.config import FORMAT_VERSION, ConvertConfig
+from recordmill.schemas.dataset_info import ClassCounts, DatasetInfo, ShardAudit, SplitBooks
+from recordmill.schemas.duplicates import Content, GroupLeaks
+from recordmill.schemas.features import Schema
+from recordmill.schemas.masking import masked_values
+from recordmill.schemas.plan import ResolvedSchema
 
 _RUN_ONLY = {"output", "if_exists", "report"}
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from schemas.box_settings import Frame
+from recordmill.schemas.box_settings import Frame
 
 
 class MaskSettings(BaseModel):

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from schemas.layout import is_url, is_web
+from recordmill.schemas.layout import is_url, is_web
 
 _HIDDEN = "***"
 _URL = re.compile(r"https?://(?:[^\s'\"<>]|'(?=[./%?&=-]*\w))*[^\s'\"<>:;,.]", re.IGNORECASE)

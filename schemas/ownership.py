@@ -1,7 +1,7 @@
 """Which files below a dataset's folders a run has written: it never deletes any other.
 
 Names alone are not enough: TFDS names its shards as we do. So a folder is one of ours only if it
-holds a marker, which `pipelines.target` looks for; in such a folder these names are ours.
+holds a marker, which `pipelines.run.target` looks for; in such a folder these names are ours.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable
 
-from schemas import layout
-from schemas.manifest import Manifest
+from recordmill.schemas import layout
+from recordmill.schemas.manifest import Manifest
 
 Owned = Callable[[str], bool]
 """Returns whether a file, named as below a folder, was written by a run."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from schemas.features import Schema
+from recordmill.schemas.features import Schema
 
 _NUMERAL = re.compile(r"0|-?[1-9]\d*", re.ASCII)
 

@@ -8,8 +8,8 @@ from decimal import Decimal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from schemas.rejects import Reason
-from schemas.spelling import did_you_mean
+from recordmill.schemas.rejects import Reason
+from recordmill.schemas.spelling import did_you_mean
 
 _SHOWN_LOST = 3
 

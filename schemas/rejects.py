@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from schemas.masking import masked, masked_json, masked_source
-from schemas.records import ImageRef, source_of
+from recordmill.schemas.masking import masked, masked_json, masked_source
+from recordmill.schemas.records import ImageRef, source_of
 
 
 class Reason(str, Enum):

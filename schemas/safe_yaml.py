@@ -9,8 +9,8 @@ import yaml
 from yaml.composer import ComposerError
 from yaml.constructor import ConstructorError
 
-from schemas.errors import UsageError
-from schemas.yaml_places import check_size, problem_of, repeated_key
+from recordmill.schemas.errors import UsageError
+from recordmill.schemas.yaml_places import check_size, problem_of, repeated_key
 
 MAX_LENGTH = 2**20
 """Characters or bytes of a file; a schema of a thousand features has a tenth."""

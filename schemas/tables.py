@@ -16,7 +16,7 @@ class TableFile:
 
     Attributes:
         path: as opened; it stands in sources and decides where relative images are.
-        format: one of `transforms.formats.FORMATS`.
+        format: one of `recordmill.transforms.storage.formats.FORMATS`.
         gzipped: whether its bytes are compressed.
     """
 

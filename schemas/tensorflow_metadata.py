@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from google.protobuf import text_format
 from tensorflow_metadata.proto.v0 import schema_pb2
 
-from schemas.features import Feature, Kind
-from schemas.plan import ResolvedSchema
+from recordmill.schemas.features import Feature, Kind
+from recordmill.schemas.plan import ResolvedSchema
 
 _TYPES = {
     Kind.INT64: schema_pb2.FeatureType.INT,

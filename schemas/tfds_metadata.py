@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from schemas.features import Feature, Kind, Origin
-from schemas.plan import ResolvedSchema
+from recordmill.schemas.features import Feature, Kind, Origin
+from recordmill.schemas.plan import ResolvedSchema
 
 _CORE = "tensorflow_datasets.core.features"
 _DTYPES = {Kind.INT64: "int64", Kind.FLOAT: "float32", Kind.BYTES: "string"}

@@ -10,8 +10,8 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from schemas.errors import SchemaError
-from schemas.spelling import did_you_mean
+from recordmill.schemas.errors import SchemaError
+from recordmill.schemas.spelling import did_you_mean
 
 _SHOWN = 200
 _KEY = "[key]"  # pydantic's word for a key that is wrong itself

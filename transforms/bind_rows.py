@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 import apache_beam as beam
 from apache_beam.pvalue import AsSingleton, PCollection, TaggedOutput
 
-from schemas.plan import Plan
-from schemas.records import ImageRef, Row
-from schemas.rejects import RecordError
-from transforms import coders  # noqa: F401 - registers how references are encoded
-from transforms.functional.binding import Binding, bind, broken_frame, refuse
-from transforms.outcome import REJECTS, Outcome, rejected
+from recordmill.schemas.plan import Plan
+from recordmill.schemas.records import ImageRef, Row
+from recordmill.schemas.rejects import RecordError
+from recordmill.transforms import coders  # noqa: F401 - registers how references are encoded
+from recordmill.transforms.functional.rows.binding import Binding, bind, broken_frame, refuse
+from recordmill.transforms.outcome import REJECTS, Outcome, rejected
 
 
 @dataclass(eq=False)

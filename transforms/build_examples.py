@@ -13,24 +13,24 @@ import apache_beam as beam
 from apache_beam.pvalue import AsSingleton, PCollection, TaggedOutput
 from apache_beam.utils.shared import Shared
 
-from schemas.config import Decode
-from schemas.errors import UsageError
-from schemas.features import Schema
-from schemas.image_settings import ImageSettings
-from schemas.masking import masked_url
-from schemas.plan import Plan
-from schemas.records import BuiltFrame, ImageRef, SerializedExample, StoredImage
-from schemas.rejects import Reason, RecordError, Reject
-from transforms.cores import num_cores
-from transforms.fence import OPEN, Fence
-from transforms.files import Stamps, is_local, read_bytes
-from transforms.functional.annotations.masks import is_plain, mask_of_file, mask_of_outlines
-from transforms.functional.images import keep, plain_source, transcode
-from transforms.functional.read_ahead import Budget, fetch_ahead, in_groups, map_ahead
-from transforms.functional.records.examples import build_example
-from transforms.functional.records.sequence_examples import build_frame
-from transforms.outcome import REJECTS, Outcome, rejected
-from transforms.sandbox import run_apart
+from recordmill.schemas.config import Decode
+from recordmill.schemas.errors import UsageError
+from recordmill.schemas.features import Schema
+from recordmill.schemas.image_settings import ImageSettings
+from recordmill.schemas.masking import masked_url
+from recordmill.schemas.plan import Plan
+from recordmill.schemas.records import BuiltFrame, ImageRef, SerializedExample, StoredImage
+from recordmill.schemas.rejects import Reason, RecordError, Reject
+from recordmill.transforms.functional.images.masks import is_plain, mask_of_file, mask_of_outlines
+from recordmill.transforms.functional.images.transcode import keep, plain_source, transcode
+from recordmill.transforms.functional.read_ahead import Budget, fetch_ahead, in_groups, map_ahead
+from recordmill.transforms.functional.records.examples import build_example
+from recordmill.transforms.functional.records.sequence_examples import build_frame
+from recordmill.transforms.outcome import REJECTS, Outcome, rejected
+from recordmill.transforms.storage.files import Stamps, is_local, read_bytes
+from recordmill.transforms.storage.image_root import OPEN, Fence
+from recordmill.transforms.workers.cores import num_cores
+from recordmill.transforms.workers.sandbox import run_apart
 
 _TASK_REFS = 4
 """How many images make one task: handing over each by itself costs a tenth of the throughput."""

@@ -7,7 +7,7 @@ import sys
 
 from apache_beam import coders
 
-from schemas.records import ImageRef, Row
+from recordmill.schemas.records import ImageRef, Row
 
 
 class ImageRefCoder(coders.Coder):

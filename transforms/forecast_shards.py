@@ -9,15 +9,15 @@ from dataclasses import dataclass, replace
 import apache_beam as beam
 from apache_beam.pvalue import AsSingleton, PCollection, TaggedOutput
 
-from schemas.forecast import RejectSum, ShardForecast
-from schemas.layout import is_url
-from schemas.plan import Plan
-from schemas.records import ImageRef
-from schemas.rejects import Reject
-from transforms.functional.records.record_index import labels_of
-from transforms.functional.sequences import arranged
-from transforms.outcome import REJECTS, Outcome, rejected
-from transforms.place_records import Placed, ShardId
+from recordmill.schemas.forecast import RejectSum, ShardForecast
+from recordmill.schemas.layout import is_url
+from recordmill.schemas.plan import Plan
+from recordmill.schemas.records import ImageRef
+from recordmill.schemas.rejects import Reject
+from recordmill.transforms.assign_shards import Placed, ShardId
+from recordmill.transforms.functional.records.index import labels_of
+from recordmill.transforms.functional.rows.sequences import arranged
+from recordmill.transforms.outcome import REJECTS, Outcome, rejected
 
 _SHOWN_REJECTS = 3
 

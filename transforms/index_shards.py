@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import apache_beam as beam
 from apache_beam.pvalue import PCollection
 
-from schemas import layout
-from schemas.dataset_info import ShardAudit
-from transforms.files import open_binary, write_bytes
-from transforms.functional.one_thread_parquet import read_table
-from transforms.functional.records.record_index import index_lines
+from recordmill.schemas import layout
+from recordmill.schemas.dataset_info import ShardAudit
+from recordmill.transforms.functional.one_thread_parquet import read_table
+from recordmill.transforms.functional.records.index import index_lines
+from recordmill.transforms.storage.files import open_binary, write_bytes
 
 
 @dataclass(eq=False)

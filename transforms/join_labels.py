@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import apache_beam as beam
 from apache_beam.pvalue import PCollection, TaggedOutput
 
-from schemas.records import Row
-from schemas.rejects import RecordError, Reject
-from transforms import coders  # noqa: F401 - registers how rows are encoded
-from transforms.functional.tables.join import join_key, joined, unmatched
-from transforms.outcome import REJECTS, rejected
-from transforms.read_rows import ReadOutcome
+from recordmill.schemas.records import Row
+from recordmill.schemas.rejects import RecordError, Reject
+from recordmill.transforms import coders  # noqa: F401 - registers how rows are encoded
+from recordmill.transforms.functional.rows.join import join_key, joined, unmatched
+from recordmill.transforms.outcome import REJECTS, rejected
+from recordmill.transforms.read_rows import ReadOutcome
 
 UNMATCHED = "label rows without a picture"
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from apache_beam.pvalue import PCollection, TaggedOutput
 
-from schemas.rejects import Reject
+from recordmill.schemas.rejects import Reject
 
 REJECTS = "rejects"
 

@@ -9,14 +9,14 @@ from typing import NamedTuple
 import apache_beam as beam
 from apache_beam.pvalue import PCollection, TaggedOutput
 
-from schemas.records import Aside, Row
-from schemas.rejects import Reject
-from schemas.tables import TableFile, TablePart, Wanted
-from transforms.formats import FORMATS
-from transforms.outcome import REJECTS, rejected
-from transforms.progress import advance
-from transforms.staging import staged, staging_file
-from transforms.stores.options import max_image_bytes
+from recordmill.schemas.records import Aside, Row
+from recordmill.schemas.rejects import Reject
+from recordmill.schemas.tables import TableFile, TablePart, Wanted
+from recordmill.transforms.outcome import REJECTS, rejected
+from recordmill.transforms.storage.embedded_images import staged, staging_file
+from recordmill.transforms.storage.formats import FORMATS
+from recordmill.transforms.storage.stores.options import max_image_bytes
+from recordmill.transforms.workers.progress import advance
 
 _ASIDES = "asides"
 

@@ -12,14 +12,14 @@ from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.shared import Shared
 from apache_beam.utils.windowed_value import WindowedValue
 
-from schemas import layout
-from schemas.config import ConvertConfig, Verify
-from schemas.dataset_info import ShardAudit, ShardInfo
-from schemas.plan import Plan, ResolvedSchema
-from transforms import audit_apart
-from transforms.build_examples import new_executor
-from transforms.progress import advance
-from transforms.shard_file import ShardFiles
+from recordmill.schemas import layout
+from recordmill.schemas.config import ConvertConfig, Verify
+from recordmill.schemas.dataset_info import ShardAudit, ShardInfo
+from recordmill.schemas.plan import Plan, ResolvedSchema
+from recordmill.transforms.build_examples import new_executor
+from recordmill.transforms.storage.shard_files import ShardFiles
+from recordmill.transforms.verification import verifier_process
+from recordmill.transforms.workers.progress import advance
 
 
 @dataclass(eq=False)
@@ -54,7 +54,7 @@ class _Audit(beam.DoFn):
         self._shared = Shared()
 
     def setup(self) -> None:
-        audit_apart.prepare()
+        verifier_process.prepare()
         self._executor = self._shared.acquire(new_executor)
 
     def start_bundle(self) -> None:
@@ -78,6 +78,6 @@ class _Audit(beam.DoFn):
 
 
 def _audited(files: ShardFiles, resolved: ResolvedSchema, verify: Verify) -> ShardAudit:
-    found = audit_apart.audit(files, resolved, verify)
+    found = verifier_process.audit(files, resolved, verify)
     advance("verified", found.rows)
     return found

@@ -11,9 +11,9 @@ from apache_beam.pvalue import PCollection
 from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.timestamp import MIN_TIMESTAMP
 
-from schemas import layout
-from transforms.files import files_below, open_binary
-from transforms.functional.line_digest import digest_of_lines
+from recordmill.schemas import layout
+from recordmill.transforms.functional.line_digest import digest_of_lines
+from recordmill.transforms.storage.files import files_below, open_binary
 
 
 class Told(Protocol):

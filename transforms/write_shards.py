@@ -19,30 +19,30 @@ from apache_beam.io.filebasedsink import FileBasedSink
 from apache_beam.pvalue import AsIter, AsSingleton, PCollection, TaggedOutput
 from apache_beam.utils.shared import Shared
 
-from schemas import layout
-from schemas.base import Base
-from schemas.config import ConvertConfig
-from schemas.dataset_info import ShardInfo
-from schemas.plan import Plan
-from schemas.receipt import ImageFault, Receipt
-from schemas.records import ImageRef, SerializedExample
-from schemas.rejects import Reject
-from schemas.timeline import Timeline
-from transforms.audit_apart import check_decodes
-from transforms.base_shards import link_shard
-from transforms.build_examples import Pools, build_all
-from transforms.fence import Fence
-from transforms.files import Stamps, is_local
-from transforms.finished_shards import Staging, versions
-from transforms.functional.fingerprint import ShardMark, settings_fingerprint
-from transforms.functional.sequences import arranged, assemble
-from transforms.outcome import REJECTS, Outcome, rejected
-from transforms.place_records import Placed, ShardId
-from transforms.progress import advance
-from transforms.shard_sinks import COMPRESSION, Sinks
-from transforms.shard_writer import ShardWriter, WrittenShard
-from transforms.stamps import stamps_of, take_stamps
-from transforms.stores.beam import request
+from recordmill.schemas import layout
+from recordmill.schemas.base_version import Base
+from recordmill.schemas.checkpoint import ImageFault, Receipt
+from recordmill.schemas.config import ConvertConfig
+from recordmill.schemas.dataset_info import ShardInfo
+from recordmill.schemas.plan import Plan
+from recordmill.schemas.records import ImageRef, SerializedExample
+from recordmill.schemas.rejects import Reject
+from recordmill.schemas.timeline import Timeline
+from recordmill.transforms.assign_shards import Placed, ShardId
+from recordmill.transforms.build_examples import Pools, build_all
+from recordmill.transforms.functional.rows.fingerprint import ShardMark, settings_fingerprint
+from recordmill.transforms.functional.rows.sequences import arranged, assemble
+from recordmill.transforms.outcome import REJECTS, Outcome, rejected
+from recordmill.transforms.shards.base_shards import link_shard
+from recordmill.transforms.shards.checkpoints import Staging, versions
+from recordmill.transforms.shards.sinks import COMPRESSION, Sinks
+from recordmill.transforms.shards.writer import ShardWriter, WrittenShard
+from recordmill.transforms.storage.files import Stamps, is_local
+from recordmill.transforms.storage.image_root import Fence
+from recordmill.transforms.storage.stores.beam import request
+from recordmill.transforms.storage.version_tags import stamps_of, take_stamps
+from recordmill.transforms.verification.verifier_process import check_decodes
+from recordmill.transforms.workers.progress import advance
 
 
 class WriteShards(beam.io.WriteToTFRecord):

@@ -10,8 +10,8 @@ from contextlib import redirect_stdout
 from pathlib import Path
 
 from benchmarks.contestant import Outcome, main
-from pipelines import command_line
-from pipelines.allocators import use_frugal_allocators
+from recordmill.pipelines import command_line
+from recordmill.pipelines.run.allocators import use_frugal_allocators
 
 
 def convert(table: Path, output: Path) -> Outcome:

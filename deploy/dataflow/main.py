@@ -49,7 +49,7 @@ def _switched(parameters: Sequence[str]) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    from pipelines.__main__ import main
+    from recordmill.__main__ import main
 
     sys.argv[1:] = command(sys.argv[1:], os.environ)
     sys.exit(main())

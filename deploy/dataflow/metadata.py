@@ -16,8 +16,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipelines.flags import add_setting_flags
-from schemas.config import ConvertConfig
+from recordmill.pipelines.flags import add_setting_flags
+from recordmill.schemas.config import ConvertConfig
 
 PATH = Path(__file__).with_name("metadata.json")
 COMMAND = "python -m deploy.dataflow.metadata"

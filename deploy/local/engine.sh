@@ -204,7 +204,7 @@ fail_with_log() { # NAME WHAT
 start_workers() {
     if ! alive workers; then
         launch workers env TF_CPP_MIN_LOG_LEVEL=3 CUDA_VISIBLE_DEVICES=-1 \
-            "$python" -m pipelines.engines.worker --pool "$worker_port"
+            "$python" -m recordmill.pipelines.worker --pool "$worker_port"
         local _
         for _ in $(seq 100); do
             grep -q "serves workers" "$run/workers.log" && return

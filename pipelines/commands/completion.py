@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from pipelines.completion import completion_script
-from pipelines.parser import program
-from pipelines.printing import say
+from recordmill.pipelines.completion import completion_script
+from recordmill.pipelines.console.printing import say
+from recordmill.pipelines.parser import program
 
 
 def run(flags: argparse.Namespace, rest: Sequence[str]) -> int:

@@ -8,17 +8,17 @@ from collections.abc import Sequence
 
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from pipelines import convert, dry_run, dry_run_sheet
-from pipelines.engines.submission import check_submission
-from pipelines.engines.watch import watch
-from pipelines.options import beam_options, config_of
-from pipelines.printing import say, say_json, warn
-from pipelines.progress import progress
-from pipelines.summary import show_summary
-from pipelines.terminal import Terminal
-from pipelines.verify import read_manifest
-from transforms.progress import PULSE
-from transforms.stores.options import use_options
+from recordmill.pipelines import convert, dry_run, dry_run_output
+from recordmill.pipelines.console.printing import say, say_json, warn
+from recordmill.pipelines.console.terminal import Terminal
+from recordmill.pipelines.dataset.verify import read_manifest
+from recordmill.pipelines.engines.submission import check_submission
+from recordmill.pipelines.engines.watch import watch
+from recordmill.pipelines.options import beam_options, config_of
+from recordmill.pipelines.run.progress import progress
+from recordmill.pipelines.run.summary import show_summary
+from recordmill.transforms.storage.stores.options import use_options
+from recordmill.transforms.workers.progress import PULSE
 
 _NO_SETTINGS = ("command", "json", "dry_run", "typed", "verbose", "log_format", "interrupt")
 
@@ -61,8 +61,8 @@ def _dry_run(job: convert.Conversion, options: PipelineOptions, as_line: bool) -
     with progress(lambda: PULSE):
         forecast = dry_run.dry_run(job, options)
     if as_line:
-        say_json(json.dumps(dry_run_sheet.as_json(forecast, job.config), ensure_ascii=False))
+        say_json(json.dumps(dry_run_output.as_json(forecast, job.config), ensure_ascii=False))
     else:
-        dry_run_sheet.show_forecast(Terminal(), forecast, job.config)
+        dry_run_output.show_forecast(Terminal(), forecast, job.config)
     dry_run.check(forecast, job.config)
     return 0

@@ -6,12 +6,12 @@ import argparse
 import json
 from collections.abc import Sequence
 
-from pipelines.diff import diff
-from pipelines.diff_sheet import as_json, show_diff
-from pipelines.printing import say_json
-from pipelines.terminal import Terminal
-from schemas.errors import ProofError
-from transforms.stores.options import use_store_flags
+from recordmill.pipelines.console.printing import say_json
+from recordmill.pipelines.console.terminal import Terminal
+from recordmill.pipelines.dataset.diff import diff
+from recordmill.pipelines.dataset.diff_output import as_json, show_diff
+from recordmill.schemas.errors import ProofError
+from recordmill.transforms.storage.stores.options import use_store_flags
 
 
 def run(flags: argparse.Namespace, rest: Sequence[str]) -> int:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from pipelines.inspect.command import inspect
-from pipelines.terminal import Terminal
-from transforms.stores.options import use_store_flags
+from recordmill.pipelines.console.terminal import Terminal
+from recordmill.pipelines.inspect.command import inspect
+from recordmill.transforms.storage.stores.options import use_store_flags
 
 
 def run(flags: argparse.Namespace, rest: Sequence[str]) -> int:

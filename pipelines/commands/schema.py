@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from pipelines.options import load_schema
-from pipelines.printing import say
-from pipelines.schema_inference import infer_schema
-from pipelines.schema_sheet import show_schema
-from pipelines.terminal import Terminal
-from transforms.stores.options import use_store_flags
+from recordmill.pipelines.console.printing import say
+from recordmill.pipelines.console.terminal import Terminal
+from recordmill.pipelines.options import load_schema
+from recordmill.pipelines.schema_inference import infer_schema
+from recordmill.pipelines.schema_output import show_schema
+from recordmill.transforms.storage.stores.options import use_store_flags
 
 
 def run(flags: argparse.Namespace, rest: Sequence[str]) -> int:

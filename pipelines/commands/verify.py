@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from pipelines.options import load_schema
-from pipelines.printing import say
-from pipelines.verify import verify_dataset, verify_files
-from schemas.config import Verify
-from schemas.dataset_info import Problem
-from schemas.errors import ProofError
-from transforms.stores.options import use_store_flags
+from recordmill.pipelines.console.printing import say
+from recordmill.pipelines.dataset.verify import verify_dataset, verify_files
+from recordmill.pipelines.options import load_schema
+from recordmill.schemas.config import Verify
+from recordmill.schemas.dataset_info import Problem
+from recordmill.schemas.errors import ProofError
+from recordmill.transforms.storage.stores.options import use_store_flags
 
 
 def run(flags: argparse.Namespace, rest: Sequence[str]) -> int:

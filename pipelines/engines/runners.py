@@ -27,13 +27,13 @@ from apache_beam.runners import PipelineRunner, create_runner
 from apache_beam.runners.portability.fn_api_runner import fn_runner
 from apache_beam.runners.portability.portable_runner import JobServiceHandle
 
-from pipelines.engines import (  # noqa: F401 - the latter two register themselves
+from recordmill.pipelines.engines import (  # noqa: F401 - the latter two register themselves
     beam_patches,
     worker_tracebacks,
     worker_watch,
 )
-from schemas.errors import UsageError
-from schemas.spelling import did_you_mean
+from recordmill.schemas.errors import UsageError
+from recordmill.schemas.spelling import did_you_mean
 
 _IN_PROCESS = frozenset({"DirectRunner", "FnApiRunner"})
 _WITH_JOB_SERVER = frozenset({"FlinkRunner", "SparkRunner"})

@@ -15,11 +15,11 @@ from apache_beam.options.pipeline_options import (
 )
 from apache_beam.runners.runner import PipelineResult
 
-from pipelines.engines.runners import runner_name
-from pipelines.printing import tell
-from schemas.config import ConvertConfig
-from schemas.errors import UsageError
-from transforms.files import is_local
+from recordmill.pipelines.console.printing import tell
+from recordmill.pipelines.engines.runners import runner_name
+from recordmill.schemas.config import ConvertConfig
+from recordmill.schemas.errors import UsageError
+from recordmill.transforms.storage.files import is_local
 
 _SERVICE = "DataflowRunner"
 _REQUIRED = ("project", "region", "temp_location")

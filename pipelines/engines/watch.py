@@ -10,9 +10,9 @@ from contextlib import contextmanager
 
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from pipelines.engines.runners import is_in_process
-from transforms.files import delete, is_local, make_folder
-from transforms.progress import PULSE, ProgressOptions, Pulse, sum_of, told_in
+from recordmill.pipelines.engines.runners import is_in_process
+from recordmill.transforms.storage.files import delete, is_local, make_folder
+from recordmill.transforms.workers.progress import PULSE, ProgressOptions, Pulse, sum_of, told_in
 
 _SECONDS = 1.0
 _STORE_SECONDS = 10.0

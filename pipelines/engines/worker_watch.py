@@ -16,14 +16,14 @@ from apache_beam.portability.api import beam_fn_api_pb2
 from apache_beam.runners.portability.fn_api_runner import worker_handlers
 from apache_beam.runners.portability.local_job_service import SubprocessSdkWorker
 
-from pipelines.engines.engine_failure import dead_worker
+from recordmill.pipelines.engines.failure import dead_worker
 
 _END_SECONDS = 1
 
 _QUIET = (
-    "from pipelines.engines.worker_end import end_with_parent; end_with_parent({parent}); "
-    "from pipelines.logs import leave_logs_to_the_runner as quiet; quiet(); "
-    "import sys, pipelines.engines.worker_tracebacks; "
+    "from recordmill.pipelines.worker_end import end_with_parent; end_with_parent({parent}); "
+    "from recordmill.pipelines.console.logs import leave_logs_to_the_runner as quiet; quiet(); "
+    "import sys, recordmill.pipelines.engines.worker_tracebacks; "
     "from apache_beam.runners.worker.sdk_worker_main import main; main(sys.argv)"
 )
 

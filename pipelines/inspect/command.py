@@ -7,18 +7,18 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from pipelines.flags import RECORDS, TILES
-from pipelines.inspect.record_files import FoundRecord, files_of, is_there
-from pipelines.inspect.selection import Source
-from pipelines.inspect.sheet import write_sheet
-from pipelines.inspect.tables import ClassNames, show_features, show_records, show_whole
-from pipelines.options import load_schema
-from pipelines.report.places import Dataset
-from pipelines.terminal import Terminal
-from pipelines.verify import read_manifest
-from schemas import layout
-from schemas.errors import ProofError, UsageError
-from schemas.features import Feature, Kind, Schema
+from recordmill.pipelines.console.terminal import Terminal
+from recordmill.pipelines.dataset.verify import read_manifest
+from recordmill.pipelines.flags import RECORDS, TILES
+from recordmill.pipelines.inspect.contact_sheet import write_sheet
+from recordmill.pipelines.inspect.record_files import FoundRecord, files_of, is_there
+from recordmill.pipelines.inspect.selection import Source
+from recordmill.pipelines.inspect.tables import ClassNames, show_features, show_records, show_whole
+from recordmill.pipelines.options import load_schema
+from recordmill.pipelines.report.dataset import Dataset
+from recordmill.schemas import layout
+from recordmill.schemas.errors import ProofError, UsageError
+from recordmill.schemas.features import Feature, Kind, Schema
 
 _TYPES = {Kind.INT64: int, Kind.FLOAT: float, Kind.BYTES: bytes}
 

@@ -11,17 +11,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, BinaryIO, cast
 
-from schemas import layout
-from schemas.errors import ProofError, UsageError
-from transforms.files import exists, files_below, is_local, open_binary
-from transforms.functional.records.examples import read_features
-from transforms.functional.records.framing import (
+from recordmill.schemas import layout
+from recordmill.schemas.errors import ProofError, UsageError
+from recordmill.transforms.functional.records.examples import read_features
+from recordmill.transforms.functional.records.framing import (
     HEADER_BYTES,
     FrameError,
     masked_crc32c,
     read_frames,
 )
-from transforms.shard_file import DAMAGED_GZIP
+from recordmill.transforms.storage.files import exists, files_below, is_local, open_binary
+from recordmill.transforms.storage.shard_files import DAMAGED_GZIP
 
 _PATTERNS = ("*tfrecord*", "**/*tfrecord*")
 _CHUNK_BYTES = 2**16

@@ -10,13 +10,23 @@ from itertools import islice
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.inspect.record_files import FoundRecord, features_of, read_records, uncompressed
-from pipelines.report.places import COLUMNS, Dataset, Place, place_of
-from schemas import layout
-from schemas.errors import ProofError, UsageError
-from schemas.manifest import ShardEntry
-from transforms.functional.records.framing import FRAME_BYTES, HEADER_BYTES, FrameError, read_frames
-from transforms.published_index import read_index
+from recordmill.pipelines.inspect.record_files import (
+    FoundRecord,
+    features_of,
+    read_records,
+    uncompressed,
+)
+from recordmill.pipelines.report.dataset import COLUMNS, Dataset, Place, place_of
+from recordmill.schemas import layout
+from recordmill.schemas.errors import ProofError, UsageError
+from recordmill.schemas.manifest import ShardEntry
+from recordmill.transforms.functional.records.framing import (
+    FRAME_BYTES,
+    HEADER_BYTES,
+    FrameError,
+    read_frames,
+)
+from recordmill.transforms.storage.published_index import read_index
 
 _SHOWN_KEYS = 3
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.inspect.record_files import FoundRecord
-from pipelines.report.charts import size_text
-from pipelines.terminal import Terminal
-from schemas.rejects import RecordError
-from transforms.examine_apart import examine_apart
-from transforms.functional.records.inferred_features import bytes_kind, infer_features
-from transforms.functional.showing.drawing import is_picture, raw_shape
-from transforms.functional.showing.visible_text import text_of
+from recordmill.pipelines.console.terminal import Terminal
+from recordmill.pipelines.inspect.record_files import FoundRecord
+from recordmill.pipelines.report.charts import size_text
+from recordmill.schemas.rejects import RecordError
+from recordmill.transforms.functional.rendering.drawing import is_picture, raw_shape
+from recordmill.transforms.functional.rendering.infer_features import bytes_kind, infer_features
+from recordmill.transforms.functional.rendering.visible_text import text_of
+from recordmill.transforms.workers.examine_apart import examine_apart
 
 ClassNames = Mapping[str, Sequence[str]]
 """Feature to the names of its class ids."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pipelines.report.charts import Histogram, number_text, of_values
-from schemas.manifest import Manifest
+from recordmill.pipelines.report.charts import Histogram, number_text, of_values
+from recordmill.schemas.manifest import Manifest
 
 MAX_ROWS = 200
 READABLE_ROWS = 30

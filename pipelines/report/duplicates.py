@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.report.places import COLUMNS, Dataset, Place, place_of
+from recordmill.pipelines.report.dataset import COLUMNS, Dataset, Place, place_of
 
 MAX_RECORDS = 4_000_000
 """How many digests are held at once: 32 MB."""

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from pipelines.report.charts import Histogram, number_text, of_values
-from pipelines.report.places import Dataset
-from schemas import layout
-from schemas.features import Feature, Kind
-from schemas.manifest import ShardEntry, SplitEntry
-from transforms.files import open_binary
-from transforms.functional.records.examples import read_features
-from transforms.functional.records.framing import FrameError, read_frames
+from recordmill.pipelines.report.charts import Histogram, number_text, of_values
+from recordmill.pipelines.report.dataset import Dataset
+from recordmill.schemas import layout
+from recordmill.schemas.features import Feature, Kind
+from recordmill.schemas.manifest import ShardEntry, SplitEntry
+from recordmill.transforms.functional.records.examples import read_features
+from recordmill.transforms.functional.records.framing import FrameError, read_frames
+from recordmill.transforms.storage.files import open_binary
 
 SAMPLE_BYTES = 4 * 2**20
 SAMPLE_RECORDS = 1000

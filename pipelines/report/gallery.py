@@ -10,14 +10,19 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
 
-from pipelines.report.places import Dataset, Place
-from schemas.rejects import RecordError
-from transforms.files import open_binary, read_bytes
-from transforms.functional.read_ahead import map_ahead
-from transforms.functional.records.examples import read_first_frame
-from transforms.functional.showing.drawing import draw_record, fault_of, is_little_work, to_jpeg
-from transforms.functional.showing.overlays import BOX_LABEL_KEY
-from transforms.sandbox import run_apart
+from recordmill.pipelines.report.dataset import Dataset, Place
+from recordmill.schemas.rejects import RecordError
+from recordmill.transforms.functional.read_ahead import map_ahead
+from recordmill.transforms.functional.records.examples import read_first_frame
+from recordmill.transforms.functional.rendering.drawing import (
+    draw_record,
+    fault_of,
+    is_little_work,
+    to_jpeg,
+)
+from recordmill.transforms.functional.rendering.overlays import BOX_LABEL_KEY
+from recordmill.transforms.storage.files import open_binary, read_bytes
+from recordmill.transforms.workers.sandbox import run_apart
 
 THUMBNAIL_SIDE = 168
 MAX_RECORD_BYTES = 64 * 2**20

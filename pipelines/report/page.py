@@ -15,9 +15,9 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from pipelines.report.charts import number_text, size_text
-from schemas.masking import masked
-from transforms.functional.showing.visible_text import visible
+from recordmill.pipelines.report.charts import number_text, size_text
+from recordmill.schemas.masking import masked
+from recordmill.transforms.functional.rendering.visible_text import visible
 
 _LONGEST = 1_000
 """Characters of a name that a page shows."""
@@ -28,7 +28,7 @@ _SPECIAL, _BACKSLASH = r"[\\']", r"\\\g<0>"
 def render(content: dict[str, Any]) -> bytes:
     """Returns the page that shows some content."""
     environment = Environment(
-        loader=PackageLoader("pipelines.report"),
+        loader=PackageLoader("recordmill.pipelines.report"),
         autoescape=True,
         undefined=StrictUndefined,
         finalize=_masked,

@@ -10,16 +10,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, BinaryIO, cast
 
-from pipelines.input_tables import format_of
-from pipelines.report.gallery import NO_THUMBNAIL, THUMBNAIL_SIDE, Budget, Thumbnail
-from schemas import layout
-from schemas.integers import is_integer
-from schemas.masking import is_masked
-from schemas.rejects import Reason, RecordError
-from transforms.fence import OPEN, Fence
-from transforms.files import files_below, open_binary, read_bytes
-from transforms.functional.pictures.salvage import thumbnail_of_damaged
-from transforms.sandbox import run_apart
+from recordmill.pipelines.report.gallery import NO_THUMBNAIL, THUMBNAIL_SIDE, Budget, Thumbnail
+from recordmill.schemas import layout
+from recordmill.schemas.integers import is_integer
+from recordmill.schemas.masking import is_masked
+from recordmill.schemas.rejects import Reason, RecordError
+from recordmill.transforms.functional.rendering.damaged_images import thumbnail_of_damaged
+from recordmill.transforms.storage.files import files_below, open_binary, read_bytes
+from recordmill.transforms.storage.formats import format_of
+from recordmill.transforms.storage.image_root import OPEN, Fence
+from recordmill.transforms.workers.sandbox import run_apart
 
 SHOWN_EACH = 6
 MAX_TABLE_BYTES = 256 * 2**20

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from pipelines.report.classes import ClassTable
-from pipelines.summary import SHOWN_LEAKS, group_notes, oddities
-from schemas.content import Content
-from schemas.manifest import Manifest
+from recordmill.pipelines.report.classes import ClassTable
+from recordmill.pipelines.run.summary import SHOWN_LEAKS, group_notes, oddities
+from recordmill.schemas.duplicates import Content
+from recordmill.schemas.manifest import Manifest
 
 Grade = Literal["bad", "warn", "note"]
 

@@ -10,22 +10,22 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, TypeVar
 
-from pipelines.report.charts import Histogram, bars_of, number_text, of_bins, size_text
-from pipelines.report.classes import SAMPLED_CLASSES, ClassRow, class_tables, ends_of
-from pipelines.report.duplicates import SHOWN_GROUPS, Group, find_duplicates
-from pipelines.report.features import feature_sheets
-from pipelines.report.gallery import NO_THUMBNAIL, Budget, Thumbnail, thumbnails
-from pipelines.report.page import render
-from pipelines.report.places import Dataset, Place, class_feature, sample
-from pipelines.report.rejects import reject_groups
-from pipelines.report.verdict import findings, treated
-from pipelines.run_record import RunRecord
-from schemas import layout
-from schemas.dataset_info import Problem
-from schemas.image_tally import RATIO_STEPS, SIDE_STEPS, ImageTally
-from schemas.manifest import Manifest
-from transforms.fence import Fence
-from transforms.files import write_bytes
+from recordmill.pipelines.report.charts import Histogram, bars_of, number_text, of_bins, size_text
+from recordmill.pipelines.report.classes import SAMPLED_CLASSES, ClassRow, class_tables, ends_of
+from recordmill.pipelines.report.dataset import Dataset, Place, class_feature, sample
+from recordmill.pipelines.report.duplicates import SHOWN_GROUPS, Group, find_duplicates
+from recordmill.pipelines.report.features import feature_sheets
+from recordmill.pipelines.report.gallery import NO_THUMBNAIL, Budget, Thumbnail, thumbnails
+from recordmill.pipelines.report.page import render
+from recordmill.pipelines.report.rejects import reject_groups
+from recordmill.pipelines.report.verdict import findings, treated
+from recordmill.pipelines.run.run_record import RunRecord
+from recordmill.schemas import layout
+from recordmill.schemas.dataset_info import Problem
+from recordmill.schemas.image_tally import RATIO_STEPS, SIDE_STEPS, ImageTally
+from recordmill.schemas.manifest import Manifest
+from recordmill.transforms.storage.files import write_bytes
+from recordmill.transforms.storage.image_root import Fence
 
 T = TypeVar("T")
 

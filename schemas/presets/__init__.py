@@ -6,11 +6,11 @@ from importlib import resources
 
 from pydantic import ValidationError
 
-from schemas.errors import UsageError
-from schemas.features import Schema
-from schemas.safe_yaml import load_yaml
-from schemas.spelling import did_you_mean
-from schemas.yaml_places import first_problem, shortened
+from recordmill.schemas.errors import UsageError
+from recordmill.schemas.features import Schema
+from recordmill.schemas.safe_yaml import load_yaml
+from recordmill.schemas.spelling import did_you_mean
+from recordmill.schemas.yaml_places import first_problem, shortened
 
 
 def preset_names() -> list[str]:

@@ -10,11 +10,11 @@ import tensorflow as tf
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.testing.test_pipeline import TestPipeline
 
-from schemas.config import ConvertConfig
-from schemas.plan import Plan, ResolvedSchema
-from schemas.presets import preset
-from schemas.records import ImageRef
-from schemas.rejects import Reject
+from recordmill.schemas.config import ConvertConfig
+from recordmill.schemas.plan import Plan, ResolvedSchema
+from recordmill.schemas.presets import preset
+from recordmill.schemas.records import ImageRef
+from recordmill.schemas.rejects import Reject
 
 TABLE = "/tables/labels.csv"
 SCHEMA = preset("image_classification")

@@ -19,20 +19,20 @@ import psutil
 import pytest
 import tensorflow as tf
 
-from schemas.config import Verify
-from schemas.errors import RunError
+from recordmill.schemas.config import Verify
+from recordmill.schemas.errors import RunError
+from recordmill.transforms.storage.shard_files import ShardFiles
+from recordmill.transforms.verification.verifier import Auditor, audits_apart
+from recordmill.transforms.verification.verify_shard import audit_shard
 from tests.beam.direct import RESOLVED, example
 from tests.images import png
-from transforms.audit import audit_shard
-from transforms.auditor import Auditor, audits_apart
-from transforms.shard_file import ShardFiles
 
 ROOT = Path(__file__).parents[2]
 ENDS_SECONDS = 60
 
 STARTS_ONE = """
 import sys
-from transforms.auditor import Auditor
+from recordmill.transforms.verification.verifier import Auditor
 auditor = Auditor(1)
 print(auditor.pid, flush=True)
 sys.stdin.read()

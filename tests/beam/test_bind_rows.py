@@ -7,11 +7,11 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.testing.util import assert_that, equal_to
 
-from pipelines.convert import binding_of
-from schemas.records import ImageRef, Row
+from recordmill.pipelines.convert import binding_of
+from recordmill.schemas.records import ImageRef, Row
+from recordmill.transforms.bind_rows import BindRows
+from recordmill.transforms.outcome import Outcome
 from tests.beam.direct import TABLE, config, direct_pipeline, plan, told
-from transforms.bind_rows import BindRows
-from transforms.outcome import Outcome
 
 SETTINGS = config(
     columns={"image": "file"},

@@ -8,12 +8,12 @@ import apache_beam as beam
 import pytest
 from apache_beam.testing.util import assert_that, equal_to
 
-from schemas.records import ImageRef
+from recordmill.schemas.records import ImageRef
+from recordmill.transforms.build_examples import BuildExamples
+from recordmill.transforms.shards.checkpoints import Staging
+from recordmill.transforms.write_shards import WriteShards
 from tests.beam.direct import TABLE, config, direct_pipeline, example, plan, records, ref, told
 from tests.images import jpeg, png
-from transforms.build_examples import BuildExamples
-from transforms.finished_shards import Staging
-from transforms.write_shards import WriteShards
 
 
 @pytest.fixture

@@ -8,20 +8,20 @@ from typing import Any
 
 import pytest
 
-from schemas.config import ConvertConfig
-from schemas.features import ImageFact, Schema
-from schemas.image_settings import ImageSettings
-from schemas.records import SerializedExample, StoredImage
-from schemas.rejects import Reason, Reject
+from recordmill.schemas.config import ConvertConfig
+from recordmill.schemas.features import ImageFact, Schema
+from recordmill.schemas.image_settings import ImageSettings
+from recordmill.schemas.records import SerializedExample, StoredImage
+from recordmill.schemas.rejects import Reason, Reject
+from recordmill.transforms.build_examples import Pools, build_one
+from recordmill.transforms.functional.images.transcode import transcode
+from recordmill.transforms.functional.rows.fingerprint import settings_fingerprint
+from recordmill.transforms.storage.image_root import OPEN
+from recordmill.transforms.verification.verifier import Auditor
+from recordmill.transforms.verification.verifier_process import check_decodes, decode_fault
+from recordmill.transforms.write_shards import build_records
 from tests.beam.direct import RESOLVED, SCHEMA, config, plan, ref
 from tests.images import jpeg, png, png_chunk, png_header
-from transforms.audit_apart import check_decodes, decode_fault
-from transforms.auditor import Auditor
-from transforms.build_examples import Pools, build_one
-from transforms.fence import OPEN
-from transforms.functional.fingerprint import settings_fingerprint
-from transforms.functional.images import transcode
-from transforms.write_shards import build_records
 
 DAMAGED = png_header(16, 12) + png_chunk(b"IDAT", b"no zlib") + png_chunk(b"IEND", b"")
 """Its header is whole: `--decode header` stores it as it is."""
@@ -36,7 +36,8 @@ def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
         yield request.param
         return
     started = Auditor(1)
-    monkeypatch.setattr("transforms.audit_apart.begun", lambda: started)
+    module = "recordmill.transforms.verification.verifier_process"
+    monkeypatch.setattr(f"{module}.begun", lambda: started)
     yield request.param
     started.end()
 
@@ -61,7 +62,7 @@ def test_what_tensorflow_cannot_decode_is_a_reject(tmp_path: Path, place: str) -
 def test_nobody_asks_tensorflow_unless_told_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("transforms.write_shards.check_decodes", None)
+    monkeypatch.setattr("recordmill.transforms.write_shards.check_decodes", None)
     found = built(tmp_path, config(decode="header"))
     assert [type(each) for each in found] == [SerializedExample] * 2
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from schemas.records import ImageRef
-from transforms.coders import ImageRefCoder
+from recordmill.schemas.records import ImageRef
+from recordmill.transforms.coders import ImageRefCoder
 
 PLAIN = ImageRef("k", "t.csv", 2, "a.jpg", None, None, (None, b"x", 7, [1.5], []), "train", "g")
 

@@ -9,12 +9,12 @@ from apache_beam.testing.util import assert_that, equal_to
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.convert import can_part_groups
-from schemas.content import GroupLeaks
+from recordmill.pipelines.convert import can_part_groups
+from recordmill.schemas.duplicates import GroupLeaks
+from recordmill.transforms.assign_shards import Placed
+from recordmill.transforms.find_group_leaks import CompareGroups
+from recordmill.transforms.functional.group_leaks import leaks_of, merge_group_leaks, splits_of
 from tests.beam.direct import config, direct_pipeline, ref
-from transforms.compare_groups import CompareGroups
-from transforms.functional.group_leaks import leaks_of, merge_group_leaks, splits_of
-from transforms.place_records import Placed
 
 ROWS = [
     *[("p1", "train"), ("p2", "test"), ("p1", "test"), ("p3", "train"), ("p3", "train")],

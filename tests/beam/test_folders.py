@@ -8,16 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from schemas.errors import UsageError
-from schemas.records import Aside, Location, Row
-from schemas.rejects import Reason, Reject
-from schemas.tables import Head, TableFile, TablePart, Wanted
+from recordmill.schemas.errors import UsageError
+from recordmill.schemas.records import Aside, Location, Row
+from recordmill.schemas.rejects import Reason, Reject
+from recordmill.schemas.tables import Head, TableFile, TablePart, Wanted
+from recordmill.transforms.functional.sources import class_folder, tree, voc, yolo
+from recordmill.transforms.functional.sources.tree import Unlisted
+from recordmill.transforms.storage.file_tree import HIDDEN, LOOPS, FileTree
+from recordmill.transforms.storage.formats import FORMATS
 from tests.images import jpeg, picture, png
-from transforms.file_tree import HIDDEN, LOOPS, FileTree
-from transforms.formats import FORMATS
-from transforms.functional.annotations import voc, yolo
-from transforms.functional.sources import class_folder, tree
-from transforms.functional.sources.tree import Unlisted
 
 
 def put(root: Path, *names: str, data: bytes = b"") -> None:

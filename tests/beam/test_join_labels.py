@@ -8,16 +8,16 @@ import apache_beam as beam
 import pytest
 from apache_beam.testing.util import assert_that, equal_to
 
-from schemas.features import Feature
-from schemas.records import Items, Location, Row
-from schemas.rejects import Reason, RecordError, Reject
+from recordmill.schemas.features import Feature
+from recordmill.schemas.records import Items, Location, Row
+from recordmill.schemas.rejects import Reason, RecordError, Reject
+from recordmill.transforms.coders import RowCoder
+from recordmill.transforms.functional.rows.column_types import ColumnKinds
+from recordmill.transforms.functional.rows.join import join_key, joined
+from recordmill.transforms.functional.values.typed import items_of, one_of
+from recordmill.transforms.join_labels import UNMATCHED, JoinLabels
+from recordmill.transforms.read_rows import ReadOutcome
 from tests.beam.direct import direct_pipeline, told
-from transforms.coders import RowCoder
-from transforms.functional.tables.column_kinds import ColumnKinds
-from transforms.functional.tables.join import join_key, joined
-from transforms.functional.values import items_of, one_of
-from transforms.join_labels import UNMATCHED, JoinLabels
-from transforms.read_rows import ReadOutcome
 
 
 def row(line: int, place: Location | None = None, **values: Any) -> Row:

@@ -10,11 +10,11 @@ import apache_beam as beam
 import pytest
 from apache_beam.testing.util import assert_that, equal_to
 
-from schemas.records import ImageRef
+from recordmill.schemas.records import ImageRef
+from recordmill.transforms.analyze_rows import Surveyed
+from recordmill.transforms.assign_shards import Placement, PlaceRecords
+from recordmill.transforms.functional.rows.placement import SplitRanges
 from tests.beam.direct import TABLE, direct_pipeline, plan, ref, told
-from transforms.functional.placement import SplitRanges
-from transforms.place_records import Placement, PlaceRecords
-from transforms.survey_rows import Surveyed
 
 SHARDS = {"train": 5, "test": 2}
 RANGES = SplitRanges.from_weights({"train": Decimal(3), "test": Decimal(1)})

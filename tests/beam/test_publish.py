@@ -14,13 +14,13 @@ import pytest
 from apache_beam.pvalue import AsIter
 from apache_beam.testing.util import assert_that, equal_to
 
-from pipelines.publish import publish
-from pipelines.run_record import RunContext
-from pipelines.target import Target
-from schemas.config import ConvertConfig
-from schemas.dataset_info import Books, DatasetInfo, Problem, ShardAudit, SplitBooks
-from schemas.reject_budget import RejectBudget
-from schemas.rejects import Reason, Reject
+from recordmill.pipelines.publish import publish
+from recordmill.pipelines.run.run_record import RunContext
+from recordmill.pipelines.run.target import Target
+from recordmill.schemas.config import ConvertConfig
+from recordmill.schemas.dataset_info import Books, DatasetInfo, Problem, ShardAudit, SplitBooks
+from recordmill.schemas.reject_budget import RejectBudget
+from recordmill.schemas.rejects import Reason, Reject
 from tests.beam.direct import config, direct_pipeline, plan
 
 AUDIT = ShardAudit(

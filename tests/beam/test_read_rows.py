@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from apache_beam.testing.util import assert_that, equal_to
 
-from schemas.records import Row
-from schemas.tables import TableFile, Wanted
+from recordmill.schemas.records import Row
+from recordmill.schemas.tables import TableFile, Wanted
+from recordmill.transforms.read_rows import ReadRows
 from tests.beam.direct import direct_pipeline, told
-from transforms.read_rows import ReadRows
 
 
 def test_rows_of_all_formats_are_read_with_their_lines(tmp_path: Path) -> None:

@@ -8,13 +8,20 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.testing.util import assert_that, equal_to
 
-from schemas.content import Content, GroupLeaks, Repeat
-from schemas.dataset_info import Books, DatasetInfo, Problem, ShardAudit, ShardInfo, SplitBooks
-from schemas.records import Row
-from schemas.rejects import Reason, Reject
+from recordmill.schemas.dataset_info import (
+    Books,
+    DatasetInfo,
+    Problem,
+    ShardAudit,
+    ShardInfo,
+    SplitBooks,
+)
+from recordmill.schemas.duplicates import Content, GroupLeaks, Repeat
+from recordmill.schemas.records import Row
+from recordmill.schemas.rejects import Reason, Reject
+from recordmill.transforms.functional.reconcile import mismatch
+from recordmill.transforms.reconcile_counts import ReconcileBooks
 from tests.beam.direct import direct_pipeline, plan
-from transforms.functional.reconcile import mismatch
-from transforms.reconcile_books import ReconcileBooks
 
 PLAN = plan(6, test=1, train=2)
 

@@ -15,13 +15,13 @@ import numpy as np
 import psutil
 import pytest
 
-from schemas.image_settings import ImageSettings
-from schemas.records import ImageRef
-from schemas.rejects import Reason, RecordError
+from recordmill.schemas.image_settings import ImageSettings
+from recordmill.schemas.records import ImageRef
+from recordmill.schemas.rejects import Reason, RecordError
+from recordmill.transforms.build_examples import read_image
+from recordmill.transforms.functional.images.transcode import transcode
+from recordmill.transforms.workers.sandbox import allow_children, run_apart, stop_children
 from tests.images import jpeg, picture
-from transforms.build_examples import read_image
-from transforms.functional.images import transcode
-from transforms.sandbox import allow_children, run_apart, stop_children
 
 LONG = 120.0
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from schemas.records import Aside, Embedded, Location, Row
-from schemas.rejects import Reject
-from transforms.staging import staged, staging_file
+from recordmill.schemas.records import Aside, Embedded, Location, Row
+from recordmill.schemas.rejects import Reject
+from recordmill.transforms.storage.embedded_images import staged, staging_file
 
 PLAIN = Row({"image": "x.jpg"}, "t.parquet", 3)
 REJECT = Reject.of_malformed_row("t.parquet", 4, "why")

@@ -9,16 +9,16 @@ import apache_beam as beam
 import pytest
 from apache_beam.testing.util import assert_that, equal_to
 
-from pipelines.convert import binding_of
-from schemas.config import ConvertConfig
-from schemas.features import Kind, Missing
-from schemas.plan import Plan
-from schemas.presets import preset
-from schemas.records import Row
+from recordmill.pipelines.convert import binding_of
+from recordmill.schemas.config import ConvertConfig
+from recordmill.schemas.features import Kind, Missing
+from recordmill.schemas.plan import Plan
+from recordmill.schemas.presets import preset
+from recordmill.schemas.records import Row
+from recordmill.transforms.analyze_rows import SurveyRows
+from recordmill.transforms.functional.rows.analysis import Surveyor
+from recordmill.transforms.functional.rows.placement import SplitRanges, order_of
 from tests.beam.direct import TABLE, config, direct_pipeline
-from transforms.functional.placement import SplitRanges, order_of
-from transforms.functional.survey import Surveyor
-from transforms.survey_rows import SurveyRows
 
 
 def surveyor(settings: ConvertConfig) -> Surveyor:

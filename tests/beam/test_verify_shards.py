@@ -11,12 +11,12 @@ import google_crc32c
 import pytest
 from apache_beam.testing.util import assert_that, equal_to
 
-from schemas.dataset_info import Problem, ShardAudit, ShardInfo
+from recordmill.schemas.dataset_info import Problem, ShardAudit, ShardInfo
+from recordmill.transforms.shards.checkpoints import Staging
+from recordmill.transforms.verify_shards import VerifyShards
+from recordmill.transforms.write_shards import WriteShards
 from tests.beam.direct import config, direct_pipeline, example, plan, ref
 from tests.images import jpeg, png
-from transforms.finished_shards import Staging
-from transforms.verify_shards import VerifyShards
-from transforms.write_shards import WriteShards
 
 FILES = [f"birds-train.tfrecord-{i:05d}-of-00002" for i in range(2)]
 INDEXES = [f"records/records-train-{i:05d}-of-00002.parquet" for i in range(2)]

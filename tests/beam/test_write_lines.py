@@ -9,9 +9,9 @@ import apache_beam as beam
 import pytest
 from apache_beam.testing.util import assert_that, equal_to
 
-from schemas.rejects import Reason, Reject
+from recordmill.schemas.rejects import Reason, Reject
+from recordmill.transforms.write_lines import WriteLines
 from tests.beam.direct import direct_pipeline
-from transforms.write_lines import WriteLines
 
 REJECTS = [
     Reject("새\n1.jpg", "/a/새\n1.jpg", "labels.csv:2", Reason.CORRUPT, 'a "quote"', "train"),

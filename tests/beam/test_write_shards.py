@@ -16,14 +16,14 @@ import pytest
 from apache_beam.runners.portability.fn_api_runner import execution
 from apache_beam.testing.util import assert_that, equal_to
 
-from schemas.dataset_info import ShardInfo
-from schemas.image_tally import ImageTally
+from recordmill.schemas.dataset_info import ShardInfo
+from recordmill.schemas.image_tally import ImageTally
+from recordmill.transforms.assign_shards import Placed
+from recordmill.transforms.outcome import Outcome
+from recordmill.transforms.shards.checkpoints import Staging
+from recordmill.transforms.write_shards import WriteShards
 from tests.beam.direct import TABLE, config, direct_pipeline, example, plan, records, ref, told
 from tests.images import jpeg
-from transforms.finished_shards import Staging
-from transforms.outcome import Outcome
-from transforms.place_records import Placed
-from transforms.write_shards import WriteShards
 
 LAYOUT = {("train", 0): "dab", ("train", 2): "c", ("test", 0): "e"}
 """Shard to the names of its pictures, in their order; shard 1 of train has none."""

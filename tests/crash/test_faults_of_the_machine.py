@@ -153,7 +153,7 @@ def test_an_input_that_changes_while_it_is_read(
 def test_memory_that_runs_out(stage: Stage, zygotes: list[Zygote]) -> None:
     """The kernel kills what takes most memory: here whatever decodes odd pictures, each time."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "pipelines", *stage.order().arguments],
+        [sys.executable, "-m", "recordmill", *stage.order().arguments],
         cwd=ROOT,
         stderr=subprocess.PIPE,
         text=True,
@@ -208,7 +208,7 @@ def test_children_do_not_outlive_a_run(scene: Scene, stage: Stage, tmp_path: Pat
     for number in (signal.SIGTERM, signal.SIGKILL):
         arguments = [*stage.order("--if_exists", "replace").arguments, "--image", "max_side=8"]
         process = subprocess.Popen(
-            [sys.executable, "-m", "pipelines", *arguments],
+            [sys.executable, "-m", "recordmill", *arguments],
             cwd=ROOT,
             stderr=subprocess.PIPE,
             text=True,

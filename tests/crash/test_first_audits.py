@@ -17,9 +17,9 @@ PROCESSES = 100
 AUDITS = """
 import os, sys, threading
 from tests.beam.direct import RESOLVED
-from transforms.audit import audit_shard
-from transforms.shard_file import ShardFiles
-from transforms.tensorflow_reader import tensorflow
+from recordmill.transforms.verification.verify_shard import audit_shard
+from recordmill.transforms.storage.shard_files import ShardFiles
+from recordmill.transforms.verification.tensorflow_reader import tensorflow
 
 tensorflow()
 sys.setswitchinterval(1e-5)

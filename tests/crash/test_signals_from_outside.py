@@ -23,7 +23,7 @@ NOISE = ("Traceback", "Exception ignored", "resource_tracker", "Error")
 
 
 def started(stage: Stage, *flags: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "pipelines", *stage.order().arguments, *flags]
+    command = [sys.executable, "-m", "recordmill", *stage.order().arguments, *flags]
     return subprocess.Popen(
         command,
         cwd=ROOT,
@@ -103,7 +103,7 @@ def test_output_that_nobody_takes(command: str, closed: str, scene: Scene, tmp_p
     arguments = stage.order().arguments if command == "convert" else (command, str(dataset))
     shell = f'("$@"; echo $? >"$CODE") {closed}'
     done = subprocess.run(
-        ["bash", "-c", shell, "bash", sys.executable, "-m", "pipelines", *arguments],
+        ["bash", "-c", shell, "bash", sys.executable, "-m", "recordmill", *arguments],
         cwd=ROOT,
         env={**os.environ, "CODE": str(tmp_path / "code")},
         capture_output=True,

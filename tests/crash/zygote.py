@@ -108,12 +108,12 @@ class Zygote:
 def main() -> None:
     """Forks a child for each order of standard input, and prints its exit code."""
     sys.stdout, answers = sys.stderr, sys.stdout
-    from pipelines.logs import set_up_logs
+    from recordmill.pipelines.console.logs import set_up_logs
 
     set_up_logs()
-    import pipelines.commands.convert
-    import pipelines.commands.verify  # noqa: F401 - loaded once for all children
-    from transforms.tensorflow_reader import tensorflow
+    import recordmill.pipelines.commands.convert
+    import recordmill.pipelines.commands.verify  # noqa: F401 - loaded once for all children
+    from recordmill.transforms.verification.tensorflow_reader import tensorflow
 
     tensorflow()
     for line in sys.stdin:
@@ -126,7 +126,7 @@ def main() -> None:
 
 
 def _carry_out(order: Order) -> None:
-    from pipelines.command_line import main as recordmill
+    from recordmill.pipelines.command_line import main as recordmill
 
     os.setsid()
     report = os.open(order.report, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)

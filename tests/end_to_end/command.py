@@ -9,11 +9,11 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipelines.command_line import main
-from transforms.tensorflow_reader import tensorflow
+from recordmill.pipelines.command_line import main
+from recordmill.transforms.verification.tensorflow_reader import tensorflow
 
 ROOT = Path(__file__).parents[2]
-"""The checkout: `python -m pipelines` is run from here."""
+"""The checkout: `python -m recordmill` is run from here."""
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,8 @@ def recordmill(*arguments: object) -> Ended:
 
 
 def recordmill_process(*arguments: object, cwd: Path = ROOT) -> Ended:
-    """Runs `python -m pipelines ARGUMENTS` in a process of its own."""
-    command = [sys.executable, "-m", "pipelines", *map(str, arguments)]
+    """Runs `python -m recordmill ARGUMENTS` in a process of its own."""
+    command = [sys.executable, "-m", "recordmill", *map(str, arguments)]
     ended = subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=300)
     return Ended(ended.returncode, ended.stdout, ended.stderr)
 

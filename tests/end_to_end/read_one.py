@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-from pipelines.reader import Records
+from recordmill.pipelines.dataset.records import Records
 
 
 def read_one(records: Records, number: int) -> tuple[bytes, int, str]:

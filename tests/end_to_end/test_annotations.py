@@ -13,8 +13,8 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from pipelines.load import load
-from pipelines.reader import Records
+from recordmill.pipelines.dataset.load import load
+from recordmill.pipelines.dataset.records import Records
 from tests.annotations import SIDES, Case, expected_box, expected_mask, placement
 from tests.end_to_end import readers
 from tests.end_to_end.command import convert, published, recordmill

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from schemas.forecast import Forecast, RejectSum, ShardForecast, Trial
-from schemas.plan import Plan, ResolvedSchema
-from schemas.presets import preset
-from schemas.records import ImageRef
+from recordmill.schemas.forecast import Forecast, RejectSum, ShardForecast, Trial
+from recordmill.schemas.plan import Plan, ResolvedSchema
+from recordmill.schemas.presets import preset
+from recordmill.schemas.records import ImageRef
+from recordmill.transforms.forecast_shards import forecast
 from tests.end_to_end import readers
 from tests.end_to_end.command import convert, published
 from tests.end_to_end.gallery import Picture
 from tests.end_to_end.tables import write_table
-from transforms.forecast_shards import forecast
 
 FLAGS = ("--splits", "train=0.7,test=0.3", "--num_shards", "train=3,test=1")
 

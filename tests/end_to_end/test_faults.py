@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from recordmill.transforms.functional.rows.placement import SplitRanges, split_of
 from tests.end_to_end import readers
 from tests.end_to_end.command import convert
 from tests.images import jpeg, png
-from transforms.functional.placement import SplitRanges, split_of
 
 HEADER = ["image", "label", "split", "place"]
 GOOD = [

@@ -15,12 +15,12 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
+from recordmill.transforms.functional.rendering.contact_sheet import TILE_SIDE
 from tests.end_to_end import readers
 from tests.end_to_end.command import ROOT, published, recordmill
 from tests.end_to_end.gallery import Picture
 from tests.end_to_end.tables import write_table
 from tests.images import jpeg, png
-from transforms.functional.showing.contact_sheet import TILE_SIDE
 
 
 @pytest.fixture(autouse=True)
@@ -251,7 +251,7 @@ def test_records_are_held_against_a_schema(dataset: Path, tmp_path: Path) -> Non
 def test_it_starts_without_tensorflow(tmp_path: Path) -> None:
     path = write(tmp_path / "x.tfrecord", FOREIGN)
     code = (
-        "import sys; from pipelines.command_line import main; "
+        "import sys; from recordmill.pipelines.command_line import main; "
         f"assert main(['inspect', {str(path)!r}, '--sheet', {str(tmp_path / 's.png')!r}]) == 0; "
         "sys.exit('tensorflow' in sys.modules)"
     )

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from schemas.tables import TableFile, Wanted
+from recordmill.schemas.tables import TableFile, Wanted
+from recordmill.transforms.storage.formats import FORMATS
 from tests.end_to_end import readers
 from tests.end_to_end.command import convert, published, recordmill
 from tests.end_to_end.tables import write_table
 from tests.images import jpeg
-from transforms.formats import FORMATS
 
 NAMES = [
     "새/참새.jpg",

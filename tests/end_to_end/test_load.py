@@ -18,8 +18,8 @@ from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.io.localfilesystem import LocalFileSystem
 
-from pipelines.load import class_names, load
-from schemas.errors import ProofError, UsageError
+from recordmill.pipelines.dataset.load import class_names, load
+from recordmill.schemas.errors import ProofError, UsageError
 from tests.end_to_end import readers
 from tests.end_to_end.command import ROOT, published
 from tests.end_to_end.gallery import Picture
@@ -281,7 +281,7 @@ def test_a_damaged_record_ends_the_reading(dataset: Path, tmp_path: Path) -> Non
 def test_beam_is_not_loaded_for_local_files(dataset: Path) -> None:
     code = f"""
 import sys
-from pipelines.load import load
+from recordmill.pipelines.dataset.load import load
 batches = list(load({str(dataset)!r}, "all", batch_size=4, image_size=8))
 print(len(batches), "apache_beam" in sys.modules)
 """

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from pipelines.load import load
-from pipelines.reader import Records
+from recordmill.pipelines.dataset.load import load
+from recordmill.pipelines.dataset.records import Records
 from tests.end_to_end import readers
 from tests.end_to_end.command import published, recordmill
 from tests.end_to_end.tables import write_table

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 import tensorflow as tf
 
-from pipelines.verify import verify_dataset
-from schemas.dataset_info import Problem
+from recordmill.pipelines.dataset.verify import verify_dataset
+from recordmill.schemas.dataset_info import Problem
 from tests.end_to_end import readers
 from tests.end_to_end.command import ROOT, published, recordmill
 from tests.end_to_end.gallery import Picture

@@ -15,14 +15,14 @@ import grain.python as grain
 import numpy as np
 import pytest
 
-from pipelines.reader import Records
-from schemas.errors import ProofError, UsageError
+from recordmill.pipelines.dataset.records import Records
+from recordmill.schemas.errors import ProofError, UsageError
+from recordmill.transforms.functional.images.decode import decode_picture
 from tests.end_to_end import readers
 from tests.end_to_end.command import ROOT, published
 from tests.end_to_end.gallery import Picture
 from tests.end_to_end.read_one import read_one
 from tests.end_to_end.tables import write_table
-from transforms.functional.pictures.picture_decode import decode_picture
 
 SCHEMA = """
 features:
@@ -137,7 +137,7 @@ def test_only_what_is_asked_for_is_opened(dataset: Path, tmp_path: Path) -> None
 def test_neither_tensorflow_nor_beam_is_loaded(dataset: Path) -> None:
     code = f"""
 import sys
-from pipelines.reader import Records
+from recordmill.pipelines.dataset.records import Records
 records = Records({str(dataset)!r})
 print(len(records), records[0]["image"].shape, records.keys()[0] in records)
 print([name for name in ("tensorflow", "apache_beam", "grain") if name in sys.modules])

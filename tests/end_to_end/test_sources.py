@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from recordmill.transforms.functional.sources.class_folder import NO_PICTURE
 from tests.end_to_end import readers
 from tests.end_to_end.command import Ended, convert, published, recordmill
 from tests.end_to_end.sources import ANNOTATED, CAPTIONED, LABELS, SINGLE_LABEL, Shot, shots
-from transforms.functional.sources.class_folder import NO_PICTURE
 
 
 @pytest.fixture(scope="module")

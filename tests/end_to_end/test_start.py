@@ -13,7 +13,7 @@ import pytest
 from tests.end_to_end.command import ROOT
 
 NAMES = {"ARROW_DEFAULT_MEMORY_POOL", "MALLOC_ARENA_MAX"}
-LOADS = [sys.executable, "-X", "importtime", "-m", "pipelines"]
+LOADS = [sys.executable, "-X", "importtime", "-m", "recordmill"]
 
 
 @pytest.mark.parametrize(
@@ -30,8 +30,8 @@ def test_what_needs_neither_beam_nor_tensorflow_loads_neither(words: str, code: 
     ended = subprocess.run([*LOADS, *words.split()], capture_output=True, text=True, cwd=ROOT)
     assert ended.returncode == code, ended.stderr[-500:]
     loaded = {line.rpartition("|")[2].strip() for line in ended.stderr.splitlines()}
-    assert "pipelines.command_line" in loaded
-    assert not {"apache_beam", "tensorflow", "pipelines.convert"} & loaded
+    assert "recordmill.pipelines.command_line" in loaded
+    assert not {"apache_beam", "tensorflow", "recordmill.pipelines.convert"} & loaded
 
 
 @pytest.mark.parametrize("words", ["verify .", "convert --input a.csv --output out --name n"])
@@ -48,7 +48,7 @@ def test_ctrl_c_while_it_loads_is_one_line(words: str, tmp_path: Path) -> None:
 
 RUNS = """
 import os, sys
-from pipelines.command_line import main
+from recordmill.pipelines.command_line import main
 main(sys.argv[1:])
 import pyarrow
 print(pyarrow.default_memory_pool().backend_name, os.environ["MALLOC_ARENA_MAX"])

@@ -31,7 +31,7 @@ def dataset(
 
 ALONE = """
 import sys
-from pipelines.__main__ import main
+from recordmill.__main__ import main
 code = main()
 print(code, "tensorflow" in sys.modules)
 """

@@ -142,7 +142,7 @@ def test_the_next_run_cleans_what_a_failed_one_left(
 
 KILLED = """
 import os, signal, sys
-from pipelines.command_line import main
+from recordmill.pipelines.command_line import main
 
 opened = []
 

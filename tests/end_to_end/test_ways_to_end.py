@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from pipelines import convert as conversion
-from pipelines.interrupt import Interrupt
+from recordmill.pipelines import convert as conversion
+from recordmill.pipelines.run.interrupt import Interrupt
 from tests.end_to_end.command import ROOT, Ended, convert, published
 from tests.end_to_end.tables import write_table
 
@@ -113,7 +113,7 @@ def test_a_dataset_that_is_there_keeps_its_own_run_json(table: Path, tmp_path: P
 
 ABORTS_AT_EXIT = """
 import ctypes, sys
-from pipelines.__main__ import main
+from recordmill.__main__ import main
 
 libc = ctypes.CDLL(None)
 libc.__cxa_atexit(libc.abort, None, None)

@@ -46,7 +46,7 @@ class Conversion:
         self._log = output.with_suffix(".log")
         self._began = time.monotonic()
         output.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", "pipelines", "convert", "--output", str(output)]
+        command = [sys.executable, "-m", "recordmill", "convert", "--output", str(output)]
         environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
         with self._log.open("w") as log:
             self._process = subprocess.Popen(

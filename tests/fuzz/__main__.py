@@ -12,7 +12,7 @@ from pathlib import Path
 
 import atheris
 
-with atheris.instrument_imports(include=["schemas", "transforms.functional"]):
+with atheris.instrument_imports(include=["recordmill.schemas", "recordmill.transforms.functional"]):
     from tests.fuzz.seeds import CORPUS
     from tests.fuzz.targets import TARGETS
 

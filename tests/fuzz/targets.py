@@ -14,19 +14,27 @@ from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
 
-from schemas.errors import UsageError
-from schemas.presets import parse_schema
-from schemas.records import Aside, Embedded, Row
-from schemas.rejects import RecordError, Reject
-from schemas.tables import TableFile, TablePart, Wanted
-from transforms.functional.annotations import coco, voc, yolo
-from transforms.functional.pictures.source_image import examine
-from transforms.functional.sources import tfrecord, webdataset
-from transforms.functional.sources.sniffing import HEAD_BYTES, is_picture, sniff
-from transforms.functional.tables import arrow, delimited, json_lines, parquet
+from recordmill.schemas.errors import UsageError
+from recordmill.schemas.presets import parse_schema
+from recordmill.schemas.records import Aside, Embedded, Row
+from recordmill.schemas.rejects import RecordError, Reject
+from recordmill.schemas.tables import TableFile, TablePart, Wanted
+from recordmill.transforms.functional.images.sniffing import HEAD_BYTES, is_picture, sniff
+from recordmill.transforms.functional.images.source_image import examine
+from recordmill.transforms.functional.sources import (
+    arrow,
+    coco,
+    delimited,
+    json_lines,
+    parquet,
+    tfrecord,
+    voc,
+    webdataset,
+    yolo,
+)
 
 REFUSED = (UsageError, OSError, EOFError, ValueError, MemoryError, zlib.error, pa.ArrowException)
-"""What `look` may raise: see `pipelines.input_tables._look_at`."""
+"""What `look` may raise: see `recordmill.pipelines.input_tables._look_at`."""
 
 MAX_ROWS = 20_000
 _WANTED = (Wanted(), Wanted(columns=("image", "label"), image="image", pixels=True))

@@ -22,8 +22,8 @@ os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 
 import tensorflow as tf
 
-from pipelines.command_line import main
-from schemas.config import FORMAT_VERSION
+from recordmill.pipelines.command_line import main
+from recordmill.schemas.config import FORMAT_VERSION
 
 HERE = Path(__file__).parent
 GOLDEN = json.loads((HERE / "digests.json").read_bytes())

@@ -16,7 +16,7 @@ os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 
 import tensorflow as tf
 
-from pipelines.command_line import main
+from recordmill.pipelines.command_line import main
 
 HERE = Path(__file__).parent
 ROWS = list(csv.DictReader((HERE / "labels.csv").open(encoding="utf-8", newline="")))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.deploy.runs.environments import ROOT, run
 
-PACKAGES = ("pipelines", "schemas", "transforms")
+PACKAGES = ("recordmill",)
 
 
 def copy_source(folder: Path) -> Path:

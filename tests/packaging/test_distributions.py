@@ -23,7 +23,7 @@ OF_EXTRAS = ("boto3", "google.cloud.storage", "azure.storage.blob", "hdfs", "ten
 
 IMPORT_ALL = """
 import importlib, pkgutil
-for package in map(importlib.import_module, ("schemas", "transforms", "pipelines")):
+for package in map(importlib.import_module, ("recordmill",)):
     for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
@@ -31,9 +31,9 @@ print(package.__file__)
 """
 
 USER = """
-from pipelines.load import class_names, load
-from pipelines.reader import Records
-from schemas.presets import preset
+from recordmill.pipelines.dataset.load import class_names, load
+from recordmill.pipelines.dataset.records import Records
+from recordmill.schemas.presets import preset
 
 records = Records("datasets/birds/1.0.0", "train")
 reveal_type(len(records))
@@ -46,14 +46,17 @@ load("datasets/birds/1.0.0", "train", batch_size="32")
 def test_the_wheel_holds_the_packages_whole_and_nothing_else(
     distributions: tuple[Path, Path],
 ) -> None:
+    folders = tuple(f"{name}/" for name in ("recordmill", "pipelines", "schemas", "transforms"))
     ours = {
-        name for name in repository_files() if name.startswith(tuple(f"{p}/" for p in PACKAGES))
+        name if name.startswith("recordmill/") else f"recordmill/{name}"
+        for name in repository_files()
+        if name.startswith(folders)
     }
     with zipfile.ZipFile(distributions[1]) as archive:
         held = {name for name in archive.namelist() if ".dist-info/" not in name}
     assert held == ours
     assert {f"{package}/py.typed" for package in PACKAGES} <= held
-    assert {"schemas/example.proto", "schemas/presets/tf_slim.yaml"} <= held
+    assert {"recordmill/schemas/example.proto", "recordmill/schemas/presets/tf_slim.yaml"} <= held
 
 
 def test_the_source_distribution_holds_what_it_takes_to_work_on_it(
@@ -83,7 +86,7 @@ def test_the_wheel_works_on_every_python_and_makes_the_same_shards(
         programs = environments(version, "")
         told = metadata.version("recordmill")
         assert run(programs / "recordmill", "--version", cwd=folder).strip() == told
-        assert run(programs / "python", "-m", "pipelines", "--version", cwd=folder).strip() == told
+        assert run(programs / "python", "-m", "recordmill", "--version", cwd=folder).strip() == told
         where = run(programs / "python", "-c", IMPORT_ALL, cwd=folder).strip()
         assert Path(where).is_relative_to(programs.parent)
         (line,) = convert(programs, sample, folder / "out", "--json")

@@ -19,9 +19,9 @@ from typing import Any
 
 import pytest
 
-from pipelines.published import seal_of
-from pipelines.verify import verify_dataset
-from schemas.errors import ProofError
+from recordmill.pipelines.dataset.verify import verify_dataset
+from recordmill.schemas.errors import ProofError
+from recordmill.transforms.storage.published import seal_of
 from tests.end_to_end.command import published, recordmill
 from tests.images import png
 from tests.proof.mutations import Neighbours, of_file

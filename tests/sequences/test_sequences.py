@@ -22,8 +22,8 @@ from google.protobuf import text_format
 from PIL import Image
 from tensorflow_metadata.proto.v0 import schema_pb2
 
-from pipelines.load import load
-from pipelines.reader import Records
+from recordmill.pipelines.dataset.load import load
+from recordmill.pipelines.dataset.records import Records
 from tests.end_to_end import readers
 from tests.end_to_end.command import convert, published, recordmill
 from tests.images import jpeg, png

@@ -12,16 +12,16 @@ from typing import NamedTuple
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from schemas.plan import Plan, ResolvedSchema
-from schemas.presets import preset
-from schemas.records import ImageRef, SerializedExample
+from recordmill.schemas.plan import Plan, ResolvedSchema
+from recordmill.schemas.presets import preset
+from recordmill.schemas.records import ImageRef, SerializedExample
+from recordmill.transforms.build_examples import Pools, build_all
+from recordmill.transforms.storage.stores.options import use_options
 from tests.end_to_end.command import ROOT, recordmill
 from tests.images import jpeg
 from tests.stores.conftest import FLAGS, PICTURES, ready
 from tests.stores.kinds import Store
 from tests.stores.test_conversion import contents, convert
-from transforms.build_examples import Pools, build_all
-from transforms.stores.options import use_options
 
 FAULTS = ["503", "500", "429", "reset", "cut"]
 OF_AZURE = [fault for fault in FAULTS if fault != "429"]
@@ -63,7 +63,7 @@ def test_a_store_that_is_gone_costs_the_images_and_says_what_was_tried(
 def test_processes_that_workers_run_in_reach_the_store_by_the_same_flags(
     s3_store: Store, local: Path, tmp_path: Path
 ) -> None:
-    command = [sys.executable, "-m", "pipelines", "convert", "--name=birds"]
+    command = [sys.executable, "-m", "recordmill", "convert", "--name=birds"]
     command += [f"--input={s3_store.root}/gallery/labels.csv", f"--output={s3_store.root}/apart"]
     command += [*FLAGS, *s3_store.flags]
     command += ["--direct_running_mode=multi_processing", "--direct_num_workers=2"]

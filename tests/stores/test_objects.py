@@ -8,12 +8,12 @@ import pytest
 from apache_beam.io.aws.s3io import S3IO
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from schemas.rejects import RecordError
+from recordmill.schemas.rejects import RecordError
+from recordmill.transforms.storage import files
+from recordmill.transforms.storage.stores import persistence
+from recordmill.transforms.storage.stores.options import use_options
+from recordmill.transforms.storage.stores.persistence import stop_after_attempt
 from tests.stores.kinds import Store
-from transforms import files
-from transforms.stores import persistence
-from transforms.stores.options import use_options
-from transforms.stores.persistence import stop_after_attempt
 
 NAMES = ("plain.jpg", "a b.jpg", "a#b?c.jpg", "a%20b.jpg", "a[1].jpg", "ü/x+y.jpg", "q'&;=.jpg")
 

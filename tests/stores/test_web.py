@@ -12,15 +12,15 @@ from urllib.parse import quote
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from schemas.rejects import RecordError
+from recordmill.schemas.rejects import RecordError
+from recordmill.transforms.storage import files
+from recordmill.transforms.storage.stores import persistence
+from recordmill.transforms.storage.stores.options import use_options
+from recordmill.transforms.storage.stores.persistence import stop_after_attempt
 from tests.end_to_end.command import recordmill
 from tests.stores.conftest import FLAGS, PICTURES
 from tests.stores.test_conversion import contents
 from tests.stores.web_server import BODY, Site, serving
-from transforms import files
-from transforms.stores import persistence
-from transforms.stores.options import use_options
-from transforms.stores.persistence import stop_after_attempt
 
 ALLOW = "--allow_private_hosts"
 

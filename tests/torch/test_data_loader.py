@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Subset
 
-from pipelines.reader import Records
+from recordmill.pipelines.dataset.records import Records
 
 DATASET = os.environ["DATASET"]
 

@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from schemas.example_pb2 import Example
-from schemas.features import Schema
-from schemas.presets import preset
-from schemas.records import ImageRef
+from recordmill.schemas.example_pb2 import Example
+from recordmill.schemas.features import Schema
+from recordmill.schemas.presets import preset
+from recordmill.schemas.records import ImageRef
+from recordmill.transforms.functional.images.masks import mask_of_file
+from recordmill.transforms.functional.images.transcode import transcode
+from recordmill.transforms.functional.records.examples import build_example
 from tests.annotations import Case, expected_box, expected_mask, placement
 from tests.images import jpeg, png
-from transforms.functional.annotations.masks import mask_of_file
-from transforms.functional.images import transcode
-from transforms.functional.records.examples import build_example
 
 PICTURES = 300
 MASK = "image/segmentation/class/encoded"

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from schemas.config import ConvertConfig
-from schemas.errors import UsageError
-from schemas.features import Schema
-from schemas.plan import ResolvedSchema
-from schemas.presets import preset
-from schemas.records import Row
-from schemas.rejects import Reason, RecordError
-from transforms.functional.binding import Binding, bind
-from transforms.functional.tables.column_choice import needed_columns, settle_sources, typed_columns
+from recordmill.schemas.config import ConvertConfig
+from recordmill.schemas.errors import UsageError
+from recordmill.schemas.features import Schema
+from recordmill.schemas.plan import ResolvedSchema
+from recordmill.schemas.presets import preset
+from recordmill.schemas.records import Row
+from recordmill.schemas.rejects import Reason, RecordError
+from recordmill.transforms.functional.rows.binding import Binding, bind
+from recordmill.transforms.functional.rows.column_projection import (
+    needed_columns,
+    settle_sources,
+    typed_columns,
+)
 
 PETS = ("cat", "dog")
 SIDES = ["xmin", "ymin", "xmax", "ymax"]

@@ -14,23 +14,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.config import ConvertConfig
-from schemas.plan import Plan, ResolvedSchema
-from schemas.presets import parse_schema, preset
-from schemas.records import Aside, ImageRef, Items, Row
-from schemas.rejects import RecordError, Reject
-from schemas.tables import TableFile, TablePart, Wanted
+from recordmill.schemas.config import ConvertConfig
+from recordmill.schemas.plan import Plan, ResolvedSchema
+from recordmill.schemas.presets import parse_schema, preset
+from recordmill.schemas.records import Aside, ImageRef, Items, Row
+from recordmill.schemas.rejects import RecordError, Reject
+from recordmill.schemas.tables import TableFile, TablePart, Wanted
+from recordmill.transforms.build_examples import Files, build_one
+from recordmill.transforms.coders import ImageRefCoder, RowCoder
+from recordmill.transforms.functional.rows.analysis import Survey, Surveyor, plan_of
+from recordmill.transforms.functional.rows.binding import Binding, bind, broken_frame, refuse
+from recordmill.transforms.functional.rows.column_projection import settle_sources
+from recordmill.transforms.functional.rows.join import join_key, joined
+from recordmill.transforms.functional.rows.placement import SplitRanges
+from recordmill.transforms.functional.rows.sequences import arranged
+from recordmill.transforms.functional.sources import coco, json_lines, voc, yolo
 from tests.images import png
-from transforms.build_examples import Files, build_one
-from transforms.coders import ImageRefCoder, RowCoder
-from transforms.functional.annotations import coco, voc, yolo
-from transforms.functional.binding import Binding, bind, broken_frame, refuse
-from transforms.functional.placement import SplitRanges
-from transforms.functional.sequences import arranged
-from transforms.functional.survey import Survey, Surveyor, plan_of
-from transforms.functional.tables import json_lines
-from transforms.functional.tables.column_choice import settle_sources
-from transforms.functional.tables.join import join_key, joined
 
 EVERY_KIND = """
 features:

@@ -11,18 +11,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.base import open_base
-from pipelines.published import seal_of
-from pipelines.run_record import RunContext, finished
-from schemas import layout
-from schemas.config import ConvertConfig
-from schemas.dataset_info import Books, DatasetInfo, ShardAudit
-from schemas.errors import UsageError
-from schemas.manifest import manifest_of
-from schemas.plan import Plan, ResolvedSchema
-from schemas.presets import preset
-from transforms import base_keys
-from transforms.base_keys import finder
+from recordmill.pipelines.base_version import open_base
+from recordmill.pipelines.run.run_record import RunContext, finished
+from recordmill.schemas import layout
+from recordmill.schemas.config import ConvertConfig
+from recordmill.schemas.dataset_info import Books, DatasetInfo, ShardAudit
+from recordmill.schemas.errors import UsageError
+from recordmill.schemas.manifest import manifest_of
+from recordmill.schemas.plan import Plan, ResolvedSchema
+from recordmill.schemas.presets import preset
+from recordmill.transforms.shards import base_keys
+from recordmill.transforms.shards.base_keys import finder
+from recordmill.transforms.storage.published import seal_of
 
 KEYS = {("test", 0): ["a", "b"], ("train", 0): [], ("train", 1): ["c"]}
 SCHEMA = preset("image_classification")

@@ -17,8 +17,8 @@ from apache_beam.transforms import core, userstate
 from apache_beam.transforms.userstate import CombiningValueStateSpec
 from apache_beam.typehints.decorators import get_signature
 
-from pipelines.engines import beam_patches
-from pipelines.engines.beam_patches import known_signature, known_specs, known_view
+from recordmill.pipelines.engines import beam_patches
+from recordmill.pipelines.engines.beam_patches import known_signature, known_specs, known_view
 
 
 class Kind:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from schemas.config import ConvertConfig
-from schemas.features import Feature, Schema
-from schemas.plan import ResolvedSchema
-from schemas.presets import preset
-from schemas.records import ImageRef, Row
-from schemas.rejects import Reason, RecordError, Reject
-from transforms.functional.binding import (
+from recordmill.schemas.config import ConvertConfig
+from recordmill.schemas.features import Feature, Schema
+from recordmill.schemas.plan import ResolvedSchema
+from recordmill.schemas.presets import preset
+from recordmill.schemas.records import ImageRef, Row
+from recordmill.schemas.rejects import Reason, RecordError, Reject
+from recordmill.transforms.functional.rows.binding import (
     Binding,
     Identity,
     bind,
@@ -18,7 +18,7 @@ from transforms.functional.binding import (
     refuse,
     resolve_path,
 )
-from transforms.functional.tables.column_choice import settle_sources
+from recordmill.transforms.functional.rows.column_projection import settle_sources
 
 
 def text_row(**values):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transforms.functional.bounded_json import (
+from recordmill.transforms.functional.values.bounded_json import (
     MAX_DEPTH,
     BoundedNesting,
     check_depth,

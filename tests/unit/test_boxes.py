@@ -6,13 +6,13 @@ import math
 
 import pytest
 
-from schemas.box_settings import BoxSettings
-from schemas.features import Feature
-from schemas.image_settings import ImageSettings
-from schemas.records import RowBoxes
-from schemas.rejects import Reason, RecordError
-from transforms.functional.annotations.boxes import box_values, in_order, place_boxes
-from transforms.functional.pictures.geometry import geometry_of
+from recordmill.schemas.box_settings import BoxSettings
+from recordmill.schemas.features import Feature
+from recordmill.schemas.image_settings import ImageSettings
+from recordmill.schemas.records import RowBoxes
+from recordmill.schemas.rejects import Reason, RecordError
+from recordmill.transforms.functional.images.boxes import box_values, in_order, place_boxes
+from recordmill.transforms.functional.images.geometry import geometry_of
 
 SIZE = (40, 20)
 WHOLE = geometry_of(SIZE, 1, ImageSettings())

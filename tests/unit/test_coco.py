@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.errors import UsageError
-from schemas.records import Aside, Row
-from schemas.rejects import Reason, Reject
-from schemas.tables import Head, TableFile, TablePart, Wanted
-from transforms.functional.annotations import coco
+from recordmill.schemas.errors import UsageError
+from recordmill.schemas.records import Aside, Row
+from recordmill.schemas.rejects import Reason, Reject
+from recordmill.schemas.tables import Head, TableFile, TablePart, Wanted
+from recordmill.transforms.functional.sources import coco
 
 FILE = TableFile("d/c.json", "coco")
 CATEGORIES = [{"id": 1, "name": "cat"}, {"id": 7, "name": "Übermut"}]

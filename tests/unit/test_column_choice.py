@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from schemas.config import ConvertConfig
-from schemas.errors import UsageError
-from schemas.features import Feature, Schema
-from schemas.presets import preset
-from transforms.functional.tables.column_choice import check_types, needed_columns, settle_sources
+from recordmill.schemas.config import ConvertConfig
+from recordmill.schemas.errors import UsageError
+from recordmill.schemas.features import Feature, Schema
+from recordmill.schemas.presets import preset
+from recordmill.transforms.functional.rows.column_projection import (
+    check_types,
+    needed_columns,
+    settle_sources,
+)
 
 
 def config(schema, **options):

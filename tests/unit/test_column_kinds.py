@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.features import Feature, Kind, Missing
-from transforms.functional.tables.column_kinds import ColumnKinds
-from transforms.functional.values import CONVERTERS, is_missing
+from recordmill.schemas.features import Feature, Kind, Missing
+from recordmill.transforms.functional.rows.column_types import ColumnKinds
+from recordmill.transforms.functional.values.typed import CONVERTERS, is_missing
 
 TEXT, TYPED = True, False
 INT, FLOAT, BYTES = Kind.INT64, Kind.FLOAT, Kind.BYTES

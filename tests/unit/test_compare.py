@@ -9,7 +9,7 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transforms.functional.compare import (
+from recordmill.transforms.functional.compare import (
     Comparison,
     Pair,
     Spot,

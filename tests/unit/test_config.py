@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from schemas.config import ConvertConfig
-from schemas.presets import preset
-from schemas.reject_budget import RejectBudget, RejectLimit, lost_rows_message
+from recordmill.schemas.config import ConvertConfig
+from recordmill.schemas.presets import preset
+from recordmill.schemas.reject_budget import RejectBudget, RejectLimit, lost_rows_message
 
 REQUIRED = {
     "inputs": ("t.csv",),
@@ -202,7 +202,8 @@ def test_one_size_written_in_two_ways_is_one_option():
 
 def test_the_fingerprint_is_the_same_in_every_process():
     code = (
-        "from schemas.config import ConvertConfig; from schemas.presets import preset;"
+        "from recordmill.schemas.config import ConvertConfig;"
+        "from recordmill.schemas.presets import preset;"
         "print(ConvertConfig(inputs=('t.csv',), output='o', name='birds', classes=('b', 'a'),"
         "schema=preset('image_classification'), splits={'x': '1', 'y': '2'}).fingerprint)"
     )

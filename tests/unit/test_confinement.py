@@ -16,14 +16,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from urllib3.connection import HTTPConnection
 
-from schemas.layout import is_web
-from schemas.masking import masked_url
-from schemas.records import ImageRef
-from schemas.rejects import RecordError
-from transforms.fence import Fence
-from transforms.functional.confinement import check_address, normalized
-from transforms.functional.web_address import parse_web_address
-from transforms.stores import web
+from recordmill.schemas.layout import is_web
+from recordmill.schemas.masking import masked_url
+from recordmill.schemas.records import ImageRef
+from recordmill.schemas.rejects import RecordError
+from recordmill.transforms.functional.rows.confinement import check_address, normalized
+from recordmill.transforms.functional.web_address import parse_web_address
+from recordmill.transforms.storage.image_root import Fence
+from recordmill.transforms.storage.stores import web
 
 ROOT = "s3://bucket/photos"
 WEB = "https://host/photos/"

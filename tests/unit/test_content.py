@@ -9,8 +9,8 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.content import EXAMPLES, PAIRED_SPLITS, Conflicts, Content, Leak, Repeat
-from transforms.functional.content import (
+from recordmill.schemas.duplicates import EXAMPLES, PAIRED_SPLITS, Conflicts, Content, Leak, Repeat
+from recordmill.transforms.functional.duplicates import (
     by_bucket,
     content_of,
     merge,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from transforms import cores
+from recordmill.transforms.workers import cores
 
 
 @pytest.mark.parametrize(

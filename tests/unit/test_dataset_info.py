@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from schemas.dataset_info import Books, Problem, SplitBooks
+from recordmill.schemas.dataset_info import Books, Problem, SplitBooks
 
 
 @pytest.mark.parametrize(

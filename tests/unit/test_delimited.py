@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.errors import UsageError
-from schemas.records import Row
-from schemas.rejects import Reason
-from schemas.tables import TableFile
-from transforms.functional.tables.delimited import MAX_FIELD_CHARACTERS, look, read_rows
+from recordmill.schemas.errors import UsageError
+from recordmill.schemas.records import Row
+from recordmill.schemas.rejects import Reason
+from recordmill.schemas.tables import TableFile
+from recordmill.transforms.functional.sources.delimited import MAX_FIELD_CHARACTERS, look, read_rows
 
 
 def buffered(data):

@@ -8,12 +8,12 @@ import pkgutil
 
 import pytest
 
-import schemas
-import transforms.functional
+import recordmill.schemas
+import recordmill.transforms.functional
 
 MODULES = sorted(
     info.name
-    for package in (schemas, transforms.functional)
+    for package in (recordmill.schemas, recordmill.transforms.functional)
     for info in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
 )
 
@@ -30,4 +30,4 @@ def test_the_examples_are_found():
         for name in MODULES
         if any(test.examples for test in finder.find(importlib.import_module(name)))
     }
-    assert {"schemas.layout", "transforms.functional.placement"} <= found
+    assert {"recordmill.schemas.layout", "recordmill.transforms.functional.rows.placement"} <= found

@@ -11,16 +11,16 @@ from fontTools.fontBuilder import FontBuilder
 from fontTools.pens.ttGlyphPen import TTGlyphPen
 from PIL import Image
 
-from pipelines.inspect.record_files import FoundRecord
-from pipelines.inspect.sheet import tile_of
-from schemas.rejects import Reason, RecordError
+from recordmill.pipelines.inspect.contact_sheet import tile_of
+from recordmill.pipelines.inspect.record_files import FoundRecord
+from recordmill.schemas.rejects import Reason, RecordError
+from recordmill.transforms.functional.rendering import captions as module
+from recordmill.transforms.functional.rendering.captions import fitted, lettering
+from recordmill.transforms.functional.rendering.contact_sheet import TILE_SIDE, Tile, contact_sheet
+from recordmill.transforms.functional.rendering.damaged_images import salvage, thumbnail_of_damaged
+from recordmill.transforms.functional.rendering.drawing import draw_record, image_key
+from recordmill.transforms.functional.rendering.overlays import BOX_KEYS, MASK_KEY, boxes_of, colour
 from tests.images import SRGB, SWAPPED, image, jpeg, picture, png, png_16_bit
-from transforms.functional.pictures.salvage import salvage, thumbnail_of_damaged
-from transforms.functional.showing import lettering as module
-from transforms.functional.showing.contact_sheet import TILE_SIDE, Tile, contact_sheet
-from transforms.functional.showing.drawing import draw_record, image_key
-from transforms.functional.showing.lettering import fitted, lettering
-from transforms.functional.showing.overlays import BOX_KEYS, MASK_KEY, boxes_of, colour
 
 GRAY = (127, 127, 127)
 
@@ -217,9 +217,10 @@ def test_an_image_that_takes_its_decoder_along_costs_its_tile(monkeypatch):
         assert (function, timeout) == (draw_record, 10.0)
         raise RecordError(Reason.DECODER_CRASH, "the decoder crashed")
 
-    monkeypatch.setattr("pipelines.inspect.sheet.run_apart", expired)
+    monkeypatch.setattr("recordmill.pipelines.inspect.contact_sheet.run_apart", expired)
     record = FoundRecord("x.tfrecord", 0, 0, b"", {"image": [jpeg(8, 8)]}, "k")
-    monkeypatch.setattr("pipelines.inspect.sheet.read_first_frame", lambda _: record.features)
+    module = "recordmill.pipelines.inspect.contact_sheet"
+    monkeypatch.setattr(f"{module}.read_first_frame", lambda _: record.features)
     assert tile_of(record, {}) == Tile(None, "", "k", "the decoder crashed")
 
 

@@ -7,9 +7,18 @@ import zlib
 
 import pytest
 
-from pipelines.report import gallery
-from schemas.image_settings import ImageSettings
-from schemas.rejects import Reason, RecordError
+from recordmill.pipelines.report import gallery
+from recordmill.schemas.image_settings import ImageSettings
+from recordmill.schemas.rejects import Reason, RecordError
+from recordmill.transforms.functional.images import effort
+from recordmill.transforms.functional.images import jpeg as jpeg_parser
+from recordmill.transforms.functional.images import png as png_parser
+from recordmill.transforms.functional.images.masks import is_plain
+from recordmill.transforms.functional.images.transcode import plain_source, transcode
+from recordmill.transforms.functional.rendering.drawing import is_little_work
+from recordmill.transforms.functional.rendering.infer_features import bytes_kind
+from recordmill.transforms.functional.rendering.overlays import MASK_KEY
+from recordmill.transforms.workers.examine_apart import examine_apart
 from tests.corpus import png_of, samples_of
 from tests.images import (
     image,
@@ -21,15 +30,6 @@ from tests.images import (
     png_chunk,
     png_header,
 )
-from transforms.examine_apart import examine_apart
-from transforms.functional.annotations.masks import is_plain
-from transforms.functional.images import plain_source, transcode
-from transforms.functional.pictures import effort
-from transforms.functional.pictures import jpeg as jpeg_parser
-from transforms.functional.pictures import png as png_parser
-from transforms.functional.records.inferred_features import bytes_kind
-from transforms.functional.showing.drawing import is_little_work
-from transforms.functional.showing.overlays import MASK_KEY
 
 SETTINGS = ImageSettings()
 IEND = png_chunk(b"IEND", b"")
@@ -97,7 +97,8 @@ def test_what_may_take_long_is_for_another(name):
 
 def test_long_files_are_for_another(monkeypatch):
     data = jpeg()
-    monkeypatch.setattr("transforms.functional.pictures.source_image.MAX_FILE_BYTES", len(data))
+    module = "recordmill.transforms.functional.images.source_image"
+    monkeypatch.setattr(f"{module}.MAX_FILE_BYTES", len(data))
     assert plain_source(data, SETTINGS)
     assert plain_source(data + b"\0", SETTINGS) is None
 
@@ -107,13 +108,13 @@ def test_the_same_holds_for_masks(monkeypatch):
     assert is_plain(jpeg())  # which is rejected by its first bytes
     assert not is_plain(IN_ANOTHER["PNG with 200 empty chunks"])
     assert not is_plain(IN_ANOTHER["PNG of 80 million deep pixels"])
-    monkeypatch.setattr("transforms.functional.annotations.masks.MAX_FILE_BYTES", 99)
+    monkeypatch.setattr("recordmill.transforms.functional.images.masks.MAX_FILE_BYTES", 99)
     assert not is_plain(png(mode="L"))
 
 
 @pytest.mark.parametrize("name", IN_THIS_PROCESS)
 def test_common_images_are_examined_and_drawn_in_this_process(name, monkeypatch):
-    monkeypatch.delattr("transforms.examine_apart.run_apart")
+    monkeypatch.delattr("recordmill.transforms.workers.examine_apart.run_apart")
     assert examine_apart(IN_THIS_PROCESS[name]).width
     assert is_little_work({"image": [IN_THIS_PROCESS[name]], MASK_KEY: [png(mode="L")]})
 
@@ -121,7 +122,8 @@ def test_common_images_are_examined_and_drawn_in_this_process(name, monkeypatch)
 @pytest.mark.parametrize("name", IN_ANOTHER)
 def test_what_may_take_long_is_neither_examined_nor_drawn_here(name, monkeypatch):
     monkeypatch.delattr("PIL.Image.open")
-    monkeypatch.setattr("transforms.examine_apart.run_apart", lambda *_, timeout: "apart")
+    module = "recordmill.transforms.workers.examine_apart"
+    monkeypatch.setattr(f"{module}.run_apart", lambda *_, timeout: "apart")
     data = IN_ANOTHER[name]
     assert not is_little_work({"image": [data]})
     assert not is_little_work({"image": [png()], MASK_KEY: [data]})
@@ -205,7 +207,8 @@ def test_memory_that_is_not_there_is_a_reject(monkeypatch):
     def out_of_memory(*_):
         raise MemoryError
 
-    monkeypatch.setattr("transforms.functional.images.read_coded_data", out_of_memory)
+    module = "recordmill.transforms.functional.images.transcode"
+    monkeypatch.setattr(f"{module}.read_coded_data", out_of_memory)
     with pytest.raises(RecordError) as raised:
         transcode(jpeg(), SETTINGS)
     assert raised.value.reason is Reason.TOO_MANY_PIXELS

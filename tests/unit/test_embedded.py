@@ -9,11 +9,11 @@ import pyarrow.feather as feather
 import pyarrow.parquet as pq
 import pytest
 
-from schemas.errors import UsageError
-from schemas.records import Embedded, Location, Row
-from schemas.rejects import Reason
-from schemas.tables import TableFile, TablePart, Wanted
-from transforms.functional.tables import arrow, parquet
+from recordmill.schemas.errors import UsageError
+from recordmill.schemas.records import Embedded, Location, Row
+from recordmill.schemas.rejects import Reason
+from recordmill.schemas.tables import TableFile, TablePart, Wanted
+from recordmill.transforms.functional.sources import arrow, parquet
 
 SURVEY = Wanted(("image", "label"), "image")
 WHOLE = Wanted(("image", "label"), "image", pixels=True)

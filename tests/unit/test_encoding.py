@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.input_tables import look_at_labels
-from pipelines.run_record import RunContext, finished
-from schemas.config import ConvertConfig
-from schemas.encoding import working_folder
-from schemas.errors import RunError, UsageError
-from schemas.presets import preset
+from recordmill.pipelines.input_tables import look_at_labels
+from recordmill.pipelines.run.run_record import RunContext, finished
+from recordmill.schemas.config import ConvertConfig
+from recordmill.schemas.encoding import working_folder
+from recordmill.schemas.errors import RunError, UsageError
+from recordmill.schemas.presets import preset
 
 ODD = os.fsdecode(b"d\xff")
 

@@ -7,8 +7,8 @@ import os
 
 import pytest
 
-from pipelines.engines.engine_failure import in_short, without_step
-from schemas.errors import UsageError
+from recordmill.pipelines.engines.failure import in_short, without_step
+from recordmill.schemas.errors import UsageError
 
 TRACE = """Pipeline job failed in state FAILED: java.lang.RuntimeException: Error from SDK harness:
 Traceback (most recent call last):

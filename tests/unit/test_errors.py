@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from schemas import errors
+from recordmill.schemas import errors
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,14 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.features import Feature, Kind, Schema
-from schemas.presets import preset
-from schemas.records import ImageRef, ImageShape, SerializedExample, StoredImage
-from transforms.functional.records.examples import build_example, encode_example, read_features
+from recordmill.schemas.features import Feature, Kind, Schema
+from recordmill.schemas.presets import preset
+from recordmill.schemas.records import ImageRef, ImageShape, SerializedExample, StoredImage
+from recordmill.transforms.functional.records.examples import (
+    build_example,
+    encode_example,
+    read_features,
+)
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 FLOAT32 = st.floats(width=32)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import ExifTags, Image
 
-from transforms.functional.pictures.exif import number_of_tags, orientation_of
+from recordmill.transforms.functional.images.exif import number_of_tags, orientation_of
 
 ORIENTATION = ExifTags.Base.Orientation
 

@@ -5,7 +5,7 @@ from apache_beam.internal import cloudpickle_pickler, pickler
 from apache_beam.transforms import core
 from apache_beam.typehints import decorators
 
-from pipelines.engines.fast_start import fast_start
+from recordmill.pipelines.engines.fast_start import fast_start
 
 
 def beams_own() -> list[object]:

@@ -7,7 +7,7 @@ import time
 import pytest
 from pydantic import ValidationError
 
-from schemas.features import (
+from recordmill.schemas.features import (
     Feature,
     ImageFact,
     Kind,

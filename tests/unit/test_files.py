@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from transforms import files
-from transforms.files import write_bytes
+from recordmill.transforms.storage import files
+from recordmill.transforms.storage.files import write_bytes
 
 
 def test_two_attempts_that_write_one_file_together_both_succeed(

@@ -9,7 +9,12 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from transforms.functional.records.framing import Frame, FrameError, masked_crc32c, read_frames
+from recordmill.transforms.functional.records.framing import (
+    Frame,
+    FrameError,
+    masked_crc32c,
+    read_frames,
+)
 
 RECORDS = [b"first", b"", b"a third one\0\xff", b"x"]
 

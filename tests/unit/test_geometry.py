@@ -8,17 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
-from schemas.image_settings import ImageSettings
-from tests.annotations import Case, placement, seen_at
-from tests.images import image
-from transforms.functional.pictures.geometry import (
+from recordmill.schemas.image_settings import ImageSettings
+from recordmill.transforms.functional.images.geometry import (
     geometry_of,
     turned_back_by,
     turned_box,
     turned_point,
     turned_size,
 )
-from transforms.functional.pictures.pixels import resized
+from recordmill.transforms.functional.images.pixels import resized
+from tests.annotations import Case, placement, seen_at
+from tests.images import image
 
 SIDES = st.integers(1, 60)
 ORIENTATIONS = st.integers(1, 8)

@@ -13,14 +13,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from pipelines import verify
-from pipelines.published import seal_of, sealed_manifest
-from pipelines.verify import verify_dataset
-from schemas.dataset_info import Problem, ShardAudit
-from schemas.errors import ProofError
-from schemas.manifest import Manifest
+from recordmill.pipelines.dataset import verify
+from recordmill.pipelines.dataset.verify import verify_dataset
+from recordmill.schemas.dataset_info import Problem, ShardAudit
+from recordmill.schemas.errors import ProofError
+from recordmill.schemas.manifest import Manifest
+from recordmill.transforms.functional.row_counts import wrong_sums
+from recordmill.transforms.storage.published import seal_of, sealed_manifest
 from tests.unit.test_ownership import INDEX, SHARD, manifest, put_dataset
-from transforms.functional.books import wrong_sums
 
 DOCUMENT = json.loads(manifest(Path("out")))
 OUTSIDE = (
@@ -108,7 +108,7 @@ AUDIT = ShardAudit("train", 0, SHARD, 1, 9, 25, "aa", 1, INDEX, "bb", 2, {})
 @pytest.fixture
 def dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A dataset whose shard is as its manifest says, if it can be opened."""
-    monkeypatch.setattr(verify.audit_apart, "audit", lambda *_: AUDIT)
+    monkeypatch.setattr(verify.verifier_process, "audit", lambda *_: AUDIT)
     monkeypatch.setattr(verify, "shard_tally", lambda *_: {})
     put_dataset(tmp_path, tmp_path / "1.0.0")
     return tmp_path / "1.0.0"
@@ -181,7 +181,7 @@ def test_a_line_of_rejects_nested_without_end_is_reported(dataset: Path) -> None
 def test_damaged_records_are_named_first(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     damage = Problem(SHARD, "Invalid PNG data (key 'a.png')", 0, 0)
     audit = replace(AUDIT, sha256="ff", problems=(damage,))
-    monkeypatch.setattr(verify.audit_apart, "audit", lambda *_: audit)
+    monkeypatch.setattr(verify.verifier_process, "audit", lambda *_: audit)
     (dataset / "NOTES.md").write_bytes(b"")
     (dataset / "_SUCCESS").write_bytes(b"")
     files = [problem.file for problem in verify_dataset(str(dataset), "parse")[1]]

@@ -14,14 +14,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from schemas.errors import UsageError
-from schemas.presets import parse_schema
-from schemas.records import Row
-from schemas.rejects import Reason, Reject
-from schemas.tables import TableFile, TablePart, Wanted
-from transforms.functional.records.framing import masked_crc32c
-from transforms.functional.sources import tfrecord
-from transforms.functional.tables import arrow, bounded_lines, delimited, json_lines, parquet
+from recordmill.schemas.errors import UsageError
+from recordmill.schemas.presets import parse_schema
+from recordmill.schemas.records import Row
+from recordmill.schemas.rejects import Reason, Reject
+from recordmill.schemas.tables import TableFile, TablePart, Wanted
+from recordmill.transforms.functional.records.framing import masked_crc32c
+from recordmill.transforms.functional.sources import (
+    arrow,
+    bounded_lines,
+    delimited,
+    json_lines,
+    parquet,
+    tfrecord,
+)
 
 CSV, JSONL, PARQUET = (TableFile(f"t.{name}", name) for name in ("csv", "jsonl", "parquet"))
 LIMIT = 2**20

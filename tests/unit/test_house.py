@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
-from schemas import example_pb2
+from recordmill.schemas import example_pb2
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("schemas", "transforms", "pipelines", "benchmarks", "examples", "deploy")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from schemas.image_settings import ImageSettings, Resize
+from recordmill.schemas.image_settings import ImageSettings, Resize
 
 
 def test_defaults_keep_what_every_reader_takes():

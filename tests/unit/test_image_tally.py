@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas import image_tally, timeline
-from schemas.image_tally import ImageTally, bin_of, edge_of
-from schemas.records import ImageShape
-from schemas.timeline import MAX_INTERVALS, Timeline
+from recordmill.schemas import image_tally, timeline
+from recordmill.schemas.image_tally import ImageTally, bin_of, edge_of
+from recordmill.schemas.records import ImageShape
+from recordmill.schemas.timeline import MAX_INTERVALS, Timeline
 
 SHAPES = st.builds(
     ImageShape,

@@ -16,8 +16,9 @@ import pytest
 import tensorflow as tf
 from PIL import Image, PngImagePlugin
 
-from schemas.image_settings import ImageSettings
-from schemas.rejects import Reason, RecordError
+from recordmill.schemas.image_settings import ImageSettings
+from recordmill.schemas.rejects import Reason, RecordError
+from recordmill.transforms.functional.images.transcode import transcode
 from tests.images import (
     image,
     jpeg,
@@ -29,7 +30,6 @@ from tests.images import (
     png_chunk,
     png_header,
 )
-from transforms.functional.images import transcode
 
 SETTINGS = ImageSettings()
 

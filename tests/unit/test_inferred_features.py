@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from recordmill.transforms.functional.rendering.infer_features import (
+    InferredFeature,
+    infer_features,
+)
+from recordmill.transforms.functional.rendering.visible_text import visible
 from tests.images import jpeg, picture, png
-from transforms.functional.records.inferred_features import InferredFeature, infer_features
-from transforms.functional.showing.visible_text import visible
 
 
 @pytest.mark.parametrize(

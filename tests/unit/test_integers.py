@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pipelines.options import config_of
-from schemas.errors import UsageError
-from schemas.integers import is_integer, parse_integer
+from recordmill.pipelines.options import config_of
+from recordmill.schemas.errors import UsageError
+from recordmill.schemas.integers import is_integer, parse_integer
 
 ODD = ["²", "٣", "1_000", " 1", "1 ", "+1", "1.0", "", "-", "one", "9" * 4001]
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from recordmill.transforms.functional.images.jpeg import examine, strip_metadata
 from tests.images import image, jpeg, jpeg_header, jpeg_segment, picture
-from transforms.functional.pictures.jpeg import examine, strip_metadata
 
 SOI, EOI = b"\xff\xd8", b"\xff\xd9"
 BASELINE = jpeg_segment(0xC0, b"\x08\0\x20\0\x10\x01\x01\x11\0")

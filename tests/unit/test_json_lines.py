@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.records import Row
-from schemas.rejects import Reason
-from transforms.functional.tables.json_lines import parse_object, read_rows
+from recordmill.schemas.records import Row
+from recordmill.schemas.rejects import Reason
+from recordmill.transforms.functional.sources.json_lines import parse_object, read_rows
 
 
 def read(data, columns=None):

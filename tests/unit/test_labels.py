@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.plan import ClassIds
-from schemas.rejects import Reason, RecordError
-from transforms.functional.labels import (
+from recordmill.schemas.plan import ClassIds
+from recordmill.schemas.rejects import Reason, RecordError
+from recordmill.transforms.functional.rows.labels import (
     all_names,
     class_id,
     is_class_name,

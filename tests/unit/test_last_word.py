@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
-from pipelines.last_word import committing, giving_up
-from schemas.errors import RunError
+from recordmill.pipelines.run.commit import committing, giving_up
+from recordmill.schemas.errors import RunError
 
 
 def test_a_run_that_gave_up_does_not_publish() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import tensorflow_datasets as tfds
 
-from schemas import layout
+from recordmill.schemas import layout
 
 
 @pytest.mark.parametrize(

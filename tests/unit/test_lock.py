@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.exchange import exchange
-from pipelines.lock import lock
-from schemas.errors import DatasetExists, UsageError
+from recordmill.pipelines.run.atomic_swap import exchange
+from recordmill.pipelines.run.lock import lock
+from recordmill.schemas.errors import DatasetExists, UsageError
 
 ROOT = Path(__file__).parents[2]
 
@@ -34,7 +34,8 @@ def test_a_second_holder_is_refused_and_told_who_the_first_is(path):
 
 
 def test_a_killed_holder_holds_nothing(path):
-    code = f"from pipelines.lock import lock; lock({path!r}, 'it'); print('held'); input()"
+    imports = "from recordmill.pipelines.run.lock import lock"
+    code = f"{imports}; lock({path!r}, 'it'); print('held'); input()"
     holder = subprocess.Popen(
         [sys.executable, "-c", code],
         cwd=ROOT,
@@ -55,8 +56,8 @@ def test_a_killed_holder_holds_nothing(path):
 def test_of_many_at_once_one_wins_each_time(path):
     code = (
         "import sys, time\n"
-        "from pipelines.lock import lock\n"
-        "from schemas.errors import DatasetExists\n"
+        "from recordmill.pipelines.run.lock import lock\n"
+        "from recordmill.schemas.errors import DatasetExists\n"
         "won = 0\n"
         "for _ in range(2000):\n"
         "    try: held = lock(sys.argv[1], 'it')\n"

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 import grpc
 import pytest
 
-from pipelines.command_line import main
-from pipelines.logs import is_worth_telling, set_up_logs, use_log_flags
+from recordmill.pipelines.command_line import main
+from recordmill.pipelines.console.logs import is_worth_telling, set_up_logs, use_log_flags
 
 URL = "https://host/a.jpg?X-Amz-Signature=secret"
 
@@ -117,5 +117,5 @@ def test_what_pillow_warns_of_is_not_told(monkeypatch: pytest.MonkeyPatch) -> No
         warnings.simplefilter("always")
         set_up_logs()
         warnings.warn_explicit("odd", UserWarning, "p.py", 1, module="PIL.TiffImagePlugin")
-        warnings.warn_explicit("old", UserWarning, "q.py", 1, module="pipelines.x")
+        warnings.warn_explicit("old", UserWarning, "q.py", 1, module="recordmill.pipelines.x")
     assert [str(each.message) for each in told] == ["old"]

@@ -17,14 +17,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.schema_inference import infer_schema
-from schemas.errors import UsageError
-from schemas.example_pb2 import Example
-from schemas.records import Aside
-from schemas.rejects import Reason, Reject
-from schemas.tables import TableFile, TablePart, Wanted
-from transforms.formats import FORMATS
-from transforms.functional.records.framing import masked_crc32c
+from recordmill.pipelines.schema_inference import infer_schema
+from recordmill.schemas.errors import UsageError
+from recordmill.schemas.example_pb2 import Example
+from recordmill.schemas.records import Aside
+from recordmill.schemas.rejects import Reason, Reject
+from recordmill.schemas.tables import TableFile, TablePart, Wanted
+from recordmill.transforms.functional.records.framing import masked_crc32c
+from recordmill.transforms.storage.formats import FORMATS
 
 ROWS = 12
 WANTED = Wanted(("image", "label"), "image", pixels=True)
@@ -113,7 +113,7 @@ def outcome(path: Path, data: bytes) -> str | int:
         parts = [part for part in FORMATS[name].parts(file) if isinstance(part, TablePart)]
         found = [row for part in parts for row in FORMATS[name].read(part, WANTED)]
     except (UsageError, OSError, EOFError, ValueError, MemoryError, zlib.error, pa.ArrowException):
-        return REFUSED  # as `pipelines.input_tables` does
+        return REFUSED  # as `recordmill.pipelines.input_tables` does
     if any(isinstance(row, Reject) and row.reason is Reason.LOST_ROWS for row in found):
         return LOST
     rows = sum(not isinstance(row, Aside) for row in found)

@@ -8,13 +8,13 @@ from dataclasses import replace
 import pytest
 from pydantic import ValidationError
 
-from schemas.config import FORMAT_VERSION, ConvertConfig
-from schemas.content import Conflicts, Content, GroupLeaks, Leak
-from schemas.dataset_info import Books, DatasetInfo, ShardAudit, SplitBooks
-from schemas.features import Feature, Schema
-from schemas.manifest import Manifest, manifest_of
-from schemas.plan import Plan, ResolvedSchema
-from schemas.presets import preset, preset_names
+from recordmill.schemas.config import FORMAT_VERSION, ConvertConfig
+from recordmill.schemas.dataset_info import Books, DatasetInfo, ShardAudit, SplitBooks
+from recordmill.schemas.duplicates import Conflicts, Content, GroupLeaks, Leak
+from recordmill.schemas.features import Feature, Schema
+from recordmill.schemas.manifest import Manifest, manifest_of
+from recordmill.schemas.plan import Plan, ResolvedSchema
+from recordmill.schemas.presets import preset, preset_names
 
 
 def audit(split, index, records, classes):

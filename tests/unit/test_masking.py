@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.masking import masked, masked_command, masked_source, masked_url
-from schemas.rejects import Reason, Reject
+from recordmill.schemas.masking import masked, masked_command, masked_source, masked_url
+from recordmill.schemas.rejects import Reason, Reject
 
 URLS = {
     "http://host/a.jpg": "http://host/a.jpg",

@@ -9,20 +9,20 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from schemas.features import Schema
-from schemas.image_settings import ImageSettings
-from schemas.mask_settings import MaskSettings
-from schemas.presets import preset
-from schemas.records import StoredImage
-from schemas.rejects import Reason, RecordError
-from tests.images import jpeg, png, png_chunk, png_header
-from transforms.functional.annotations.masks import (
+from recordmill.schemas.features import Schema
+from recordmill.schemas.image_settings import ImageSettings
+from recordmill.schemas.mask_settings import MaskSettings
+from recordmill.schemas.presets import preset
+from recordmill.schemas.records import StoredImage
+from recordmill.schemas.rejects import Reason, RecordError
+from recordmill.transforms.functional.images.geometry import geometry_of
+from recordmill.transforms.functional.images.masks import (
     encoded,
     mask_of_file,
     mask_of_outlines,
     read_ids,
 )
-from transforms.functional.pictures.geometry import geometry_of
+from tests.images import jpeg, png, png_chunk, png_header
 
 SIZE = (5, 3)
 

@@ -20,8 +20,8 @@ MODULES = [
 ]
 OWN = {
     "transforms/coders.py": {"pickle"},
-    "transforms/audit_apart.py": {"connection.recv"},
-    "transforms/auditor.py": {"connection.recv"},
+    "transforms/verification/verifier_process.py": {"connection.recv"},
+    "transforms/verification/verifier.py": {"connection.recv"},
 }
 """Pickles of rows that one stage of a run hands to the next within Beam, and of what the verifying
 process, a child, is asked and answers."""

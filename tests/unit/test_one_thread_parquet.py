@@ -8,13 +8,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from transforms.functional.one_thread_parquet import open_parquet, read_batches, read_table
+from recordmill.transforms.functional.one_thread_parquet import (
+    open_parquet,
+    read_batches,
+    read_table,
+)
 
 ROOT = Path(__file__).parents[2]
 ALLOWED = {
     "transforms/functional/one_thread_parquet.py": {"pq.ParquetFile"},
-    "transforms/functional/records/record_index.py": {"pq.ParquetWriter", "pa.PythonFile"},
-    "transforms/functional/tables/arrow.py": {
+    "transforms/functional/records/index.py": {"pq.ParquetWriter", "pa.PythonFile"},
+    "transforms/functional/sources/arrow.py": {
         "pa.PythonFile",
         "pa.memory_map",
     },  # IPC is read by its caller

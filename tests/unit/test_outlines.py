@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from pycocotools import mask as coco
 
-from schemas.rejects import Reason, RecordError
-from transforms.functional.annotations import outlines
-from transforms.functional.annotations.outlines import checked_outlines, decompressed
-from transforms.functional.annotations.outlines import drawn as drawn_checked
+from recordmill.schemas.rejects import Reason, RecordError
+from recordmill.transforms.functional.images import outlines
+from recordmill.transforms.functional.images.outlines import checked_outlines, decompressed
+from recordmill.transforms.functional.images.outlines import drawn as drawn_checked
 
 MASKS = st.tuples(st.integers(1, 40), st.integers(1, 40)).flatmap(
     lambda shape: arrays.arrays(np.uint8, shape, elements=st.integers(0, 1))

@@ -14,19 +14,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines import target as target_module
-from pipelines.lock import Lock
-from pipelines.published import in_place, seal_of
-from pipelines.run_record import RunContext, finished, running
-from pipelines.target import choose_target, discard
-from schemas.config import ConvertConfig
-from schemas.dataset_info import Books, DatasetInfo, ShardAudit, SplitBooks
-from schemas.errors import DatasetExists, RunError, UsageError
-from schemas.manifest import manifest_of
-from schemas.ownership import owned_in_leftover
-from schemas.plan import Plan, ResolvedSchema
-from schemas.presets import preset
-from transforms.functional.line_digest import digest_of_lines
+from recordmill.pipelines.run import target as target_module
+from recordmill.pipelines.run.lock import Lock
+from recordmill.pipelines.run.run_record import RunContext, finished, running
+from recordmill.pipelines.run.target import choose_target, discard
+from recordmill.schemas.config import ConvertConfig
+from recordmill.schemas.dataset_info import Books, DatasetInfo, ShardAudit, SplitBooks
+from recordmill.schemas.errors import DatasetExists, RunError, UsageError
+from recordmill.schemas.manifest import manifest_of
+from recordmill.schemas.ownership import owned_in_leftover
+from recordmill.schemas.plan import Plan, ResolvedSchema
+from recordmill.schemas.presets import preset
+from recordmill.transforms.functional.line_digest import digest_of_lines
+from recordmill.transforms.storage.published import in_place, seal_of
 
 CONTEXT = RunContext("run", 0.0, "DirectRunner")
 SHARD = "birds-train.tfrecord-00000-of-00001"

@@ -8,12 +8,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from schemas.records import Row
-from schemas.rejects import Reason
-from schemas.tables import TableFile, TablePart, Wanted
-from transforms.functional.tables import arrow, parquet
-from transforms.functional.tables.batches import BATCH_ROWS
-from transforms.functional.tables.parquet import (
+from recordmill.schemas.records import Row
+from recordmill.schemas.rejects import Reason
+from recordmill.schemas.tables import TableFile, TablePart, Wanted
+from recordmill.transforms.functional.sources import arrow, parquet
+from recordmill.transforms.functional.sources.batches import BATCH_ROWS
+from recordmill.transforms.functional.sources.parquet import (
     first_rows,
     read_row_group,
     unsupported_columns,

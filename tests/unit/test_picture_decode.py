@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from recordmill.transforms.functional.images.decode import decode_picture, reshape_raw
 from tests.images import image, jpeg, pixels, png, png_16_bit
-from transforms.functional.pictures.picture_decode import decode_picture, reshape_raw
 
 
 def with_transparency(mode: str, colour: object) -> bytes:

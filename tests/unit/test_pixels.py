@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from schemas.image_settings import ImageSettings
-from tests.images import image, pixels
-from transforms.functional.pictures.geometry import geometry_of, target_size
-from transforms.functional.pictures.pixels import (
+from recordmill.schemas.image_settings import ImageSettings
+from recordmill.transforms.functional.images.geometry import geometry_of, target_size
+from recordmill.transforms.functional.images.pixels import (
     canonical,
     encode,
     in_color,
@@ -20,6 +19,7 @@ from transforms.functional.pictures.pixels import (
     upright,
     without_alpha,
 )
+from tests.images import image, pixels
 
 TURNED = {
     0: lambda a: a,

@@ -11,7 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transforms.functional.placement import SplitRanges, order_of, shard_of, split_of
+from recordmill.transforms.functional.rows.placement import (
+    SplitRanges,
+    order_of,
+    shard_of,
+    split_of,
+)
 
 KEYS = ["a.jpg", "", "ключ", "🐈", "a\0b", "x" * 5000, "1"]
 

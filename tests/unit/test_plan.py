@@ -6,9 +6,9 @@ import pickle
 
 import pytest
 
-from schemas.features import Feature, Schema
-from schemas.plan import Plan, ResolvedSchema
-from schemas.presets import preset
+from recordmill.schemas.features import Feature, Schema
+from recordmill.schemas.plan import Plan, ResolvedSchema
+from recordmill.schemas.presets import preset
 
 SLIM = ResolvedSchema(preset("tf_slim"), {"image/class/label": ("cat", "dog")})
 NUMBERED = ResolvedSchema(preset("tf_slim"), {"image/class/label": ()})

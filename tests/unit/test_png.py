@@ -10,9 +10,14 @@ import pytest
 import tensorflow as tf
 from PIL import Image, PngImagePlugin
 
-from schemas.rejects import Reason, RecordError
+from recordmill.schemas.rejects import Reason, RecordError
+from recordmill.transforms.functional.images.png import (
+    SIGNATURE,
+    check_rows,
+    examine,
+    strip_metadata,
+)
 from tests.images import image, picture, pixels, png, png_16_bit, png_chunk, png_header
-from transforms.functional.pictures.png import SIGNATURE, check_rows, examine, strip_metadata
 
 IEND = png_chunk(b"IEND", b"")
 

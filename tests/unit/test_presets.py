@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from schemas.errors import UsageError
-from schemas.features import BOX_SIDES, Schema
-from schemas.presets import parse_schema, preset, preset_names
+from recordmill.schemas.errors import UsageError
+from recordmill.schemas.features import BOX_SIDES, Schema
+from recordmill.schemas.presets import parse_schema, preset, preset_names
 
 # Example key: kind, sources, shape, classes. From the design, not from the files.
 SINGLE = None

@@ -16,21 +16,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines import diff_sheet, dry_run_sheet, logs, summary
-from pipelines.command_line import main
-from pipelines.inspect.record_files import FoundRecord
-from pipelines.inspect.tables import show_features, show_records, show_whole
-from pipelines.printing import printable, printable_json, printable_line, say
-from pipelines.schema_sheet import show_schema
-from pipelines.standard_streams import ignore_output_errors, lost_output
-from pipelines.terminal import Terminal
-from schemas.content import Conflicts, Content, GroupLeaks, Leak
-from schemas.features import Schema
-from schemas.forecast import Forecast, RejectSum, ShardForecast, Trial
-from schemas.manifest import BaseEntry
-from schemas.presets import preset
-from schemas.rejects import Reason, Reject
-from transforms.functional.showing.visible_text import is_hidden, visible
+from recordmill.pipelines import dry_run_output
+from recordmill.pipelines.command_line import main
+from recordmill.pipelines.console import logs
+from recordmill.pipelines.console.printing import printable, printable_json, printable_line, say
+from recordmill.pipelines.console.standard_streams import ignore_output_errors, lost_output
+from recordmill.pipelines.console.terminal import Terminal
+from recordmill.pipelines.dataset import diff_output
+from recordmill.pipelines.inspect.record_files import FoundRecord
+from recordmill.pipelines.inspect.tables import show_features, show_records, show_whole
+from recordmill.pipelines.run import summary
+from recordmill.pipelines.schema_output import show_schema
+from recordmill.schemas.duplicates import Conflicts, Content, GroupLeaks, Leak
+from recordmill.schemas.features import Schema
+from recordmill.schemas.forecast import Forecast, RejectSum, ShardForecast, Trial
+from recordmill.schemas.manifest import BaseEntry
+from recordmill.schemas.presets import preset
+from recordmill.schemas.rejects import Reason, Reject
+from recordmill.transforms.functional.rendering.visible_text import is_hidden, visible
 
 ROOT = Path(__file__).parents[2]
 HOSTILE = (
@@ -130,7 +133,7 @@ def show_diff(terminal: Terminal, text: str) -> None:
     difference = SimpleNamespace(
         found=found, left=side, right=side, names=[text], notes=(text,), is_none=False
     )
-    diff_sheet.show_diff(terminal, difference)
+    diff_output.show_diff(terminal, difference)
 
 
 class CounterLike(dict[Any, int]):
@@ -150,7 +153,7 @@ def show_forecast(terminal: Terminal, text: str) -> None:
     trial = Trial(1, 1, 1.0, (reject,), {text: 1})
     forecast = Forecast(plan, (shard,), {text: RejectSum(1, [reject])}, trial)
     config = SimpleNamespace(directory=text, index=False)
-    dry_run_sheet.show_forecast(terminal, forecast, config)
+    dry_run_output.show_forecast(terminal, forecast, config)
 
 
 def show_records_of(terminal: Terminal, text: str) -> None:
@@ -251,8 +254,8 @@ def test_a_log_line_is_clean(verbose: bool, as_json: bool) -> None:
     assert "hush" not in line
 
 
-PRINTING = {"pipelines/printing.py", "pipelines/terminal.py"}
-RICH = {"pipelines/terminal.py", "pipelines/progress.py"}
+PRINTING = {"pipelines/console/printing.py", "pipelines/console/terminal.py"}
+RICH = {"pipelines/console/terminal.py", "pipelines/run/progress.py"}
 """Progress is numbers and words of our own."""
 
 

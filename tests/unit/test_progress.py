@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from pipelines.engines.watch import watch
-from pipelines.options import beam_options
-from pipelines.progress import Stage, stage_of
-from transforms.progress import ProgressOptions, Pulse, sum_of, told_in
+from recordmill.pipelines.engines.watch import watch
+from recordmill.pipelines.options import beam_options
+from recordmill.pipelines.run.progress import Stage, stage_of
+from recordmill.transforms.workers.progress import ProgressOptions, Pulse, sum_of, told_in
 
 STAGES = {
     "starting": (Pulse(), Stage("starting", 0, None)),
@@ -28,9 +28,9 @@ STAGES = {
 WORKER = """
 import sys, time
 from apache_beam.options.pipeline_options import PipelineOptions
-from transforms import progress
-from transforms.progress import advance, settle_total
-from transforms.stores.options import use_options
+from recordmill.transforms.workers import progress
+from recordmill.transforms.workers.progress import advance, settle_total
+from recordmill.transforms.storage.stores.options import use_options
 
 progress._SECONDS = 0.2  # not two
 

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from schemas.errors import ProofError
-from schemas.manifest import ShardEntry
-from transforms.published_index import read_index
+from recordmill.schemas.errors import ProofError
+from recordmill.schemas.manifest import ShardEntry
+from recordmill.transforms.storage.published_index import read_index
 
 NAME = "records/records-train-00000-of-00001.parquet"
 COLUMNS = {"key": ["a", "b"], "offset": [12, 40], "length": [12, 9]}

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transforms.functional.read_ahead import Budget, fetch_ahead, map_ahead
+from recordmill.transforms.functional.read_ahead import Budget, fetch_ahead, map_ahead
 
 
 class RunsAtOnce:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from schemas.receipt import StagedFile
+from recordmill.schemas.checkpoint import StagedFile
 
 
 @pytest.mark.parametrize("field", ["staged", "final"])

@@ -8,10 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.dataset_info import Books, DatasetInfo, Problem, ShardAudit, ShardInfo, SplitBooks
-from schemas.features import Feature, Schema
-from schemas.plan import Plan, ResolvedSchema
-from transforms.functional.reconcile import compare_shard, keep_books, reconcile
+from recordmill.schemas.dataset_info import (
+    Books,
+    DatasetInfo,
+    Problem,
+    ShardAudit,
+    ShardInfo,
+    SplitBooks,
+)
+from recordmill.schemas.features import Feature, Schema
+from recordmill.schemas.plan import Plan, ResolvedSchema
+from recordmill.transforms.functional.reconcile import compare_shard, keep_books, reconcile
 
 SCHEMA = ResolvedSchema(Schema(features={"n": Feature(kind="int64", sources="column:n")}))
 PLAN = Plan(SCHEMA, {"train": 2, "test": 1}, rows=12)

@@ -10,10 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 import tensorflow as tf
 
-from schemas.features import Feature, Schema
-from schemas.plan import ResolvedSchema
-from schemas.records import ImageRef, SerializedExample
-from transforms.functional.records.record_index import (
+from recordmill.schemas.features import Feature, Schema
+from recordmill.schemas.plan import ResolvedSchema
+from recordmill.schemas.records import ImageRef, SerializedExample
+from recordmill.transforms.functional.records.index import (
     BATCH_ROWS,
     RecordIndex,
     arrow_schema,

@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 
-from schemas.records import ImageRef, Row, SerializedExample, StoredImage
+from recordmill.schemas.records import ImageRef, Row, SerializedExample, StoredImage
 
 ROW = Row({"a": "1"}, "d/t,1.csv", 17, is_text=True)
 REF = ImageRef(

@@ -10,17 +10,17 @@ from pathlib import Path
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from pipelines.input_tables import look_at_labels, look_at_tables
-from pipelines.inspect.record_files import files_of
-from pipelines.options import config_of, load_schema
-from schemas.config import ConvertConfig
-from schemas.errors import UsageError
-from schemas.records import Aside
-from schemas.rejects import Reason, RecordError
-from transforms.file_tree import FileTree
-from transforms.files import open_binary, read_bytes
-from transforms.stores.local import NotRegularError
-from transforms.stores.options import use_options
+from recordmill.pipelines.input_tables import look_at_labels, look_at_tables
+from recordmill.pipelines.inspect.record_files import files_of
+from recordmill.pipelines.options import config_of, load_schema
+from recordmill.schemas.config import ConvertConfig
+from recordmill.schemas.errors import UsageError
+from recordmill.schemas.records import Aside
+from recordmill.schemas.rejects import Reason, RecordError
+from recordmill.transforms.storage.file_tree import FileTree
+from recordmill.transforms.storage.files import open_binary, read_bytes
+from recordmill.transforms.storage.stores.local import NotRegularError
+from recordmill.transforms.storage.stores.options import use_options
 
 pytestmark = pytest.mark.timeout(20)  # a hang fails soon
 
@@ -107,7 +107,7 @@ def test_memory_that_ends_is_a_read_error(monkeypatch: pytest.MonkeyPatch) -> No
     def ends(*_: object) -> bytes:
         raise MemoryError
 
-    monkeypatch.setattr("transforms.files.read_regular", ends)
+    monkeypatch.setattr("recordmill.transforms.storage.files.read_regular", ends)
     assert why("1.jpg") == "no memory for it"
 
 

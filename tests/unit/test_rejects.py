@@ -8,7 +8,7 @@ import pickle
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.rejects import MAX_DETAIL, Reason, RecordError, Reject
+from recordmill.schemas.rejects import MAX_DETAIL, Reason, RecordError, Reject
 
 
 def test_the_list_of_reasons_is_closed():

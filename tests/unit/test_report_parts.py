@@ -16,27 +16,27 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.report import duplicates as module
-from pipelines.report import rejects as rejects_module
-from pipelines.report.charts import of_bins, of_values, size_text
-from pipelines.report.classes import class_tables
-from pipelines.report.duplicates import find_duplicates
-from pipelines.report.gallery import Budget
-from pipelines.report.page import command_text, quoted, render
-from pipelines.report.places import Dataset, sample
-from pipelines.report.rejects import MEANINGS, numbered_lines, reject_groups
-from pipelines.run_record import RunContext, throughput_of
-from pipelines.summary import content_notes
-from schemas.content import Content, Leak
-from schemas.image_tally import edge_of
-from schemas.manifest import InputEntry, Manifest, ShardEntry, SplitEntry
-from schemas.masking import masked_command
-from schemas.presets import preset
-from schemas.records import ImageRef
-from schemas.rejects import Reason, Reject
-from schemas.timeline import Timeline
+from recordmill.pipelines.report import duplicates as module
+from recordmill.pipelines.report import rejects as rejects_module
+from recordmill.pipelines.report.charts import of_bins, of_values, size_text
+from recordmill.pipelines.report.classes import class_tables
+from recordmill.pipelines.report.dataset import Dataset, sample
+from recordmill.pipelines.report.duplicates import find_duplicates
+from recordmill.pipelines.report.gallery import Budget
+from recordmill.pipelines.report.page import command_text, quoted, render
+from recordmill.pipelines.report.rejects import MEANINGS, numbered_lines, reject_groups
+from recordmill.pipelines.run.run_record import RunContext, throughput_of
+from recordmill.pipelines.run.summary import content_notes
+from recordmill.schemas.duplicates import Content, Leak
+from recordmill.schemas.image_tally import edge_of
+from recordmill.schemas.manifest import InputEntry, Manifest, ShardEntry, SplitEntry
+from recordmill.schemas.masking import masked_command
+from recordmill.schemas.presets import preset
+from recordmill.schemas.records import ImageRef
+from recordmill.schemas.rejects import Reason, Reject
+from recordmill.schemas.timeline import Timeline
+from recordmill.transforms.functional.rendering.visible_text import visible
 from tests.images import jpeg
-from transforms.functional.showing.visible_text import visible
 
 CLASSES = ("cat", "dog", "cow")
 

@@ -8,10 +8,15 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions, PortableOptions, S3Options
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
-from pipelines.engines.runners import in_process, is_in_process, make_runner, runs_directly
-from pipelines.options import beam_options
-from schemas.errors import UsageError
-from transforms.stores.options import WebOptions
+from recordmill.pipelines.engines.runners import (
+    in_process,
+    is_in_process,
+    make_runner,
+    runs_directly,
+)
+from recordmill.pipelines.options import beam_options
+from recordmill.schemas.errors import UsageError
+from recordmill.transforms.storage.stores.options import WebOptions
 
 
 @pytest.fixture(autouse=True)

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from schemas.errors import UsageError
-from schemas.presets import parse_schema
-from schemas.safe_yaml import load_yaml
-from transforms.functional.annotations import yolo
+from recordmill.schemas.errors import UsageError
+from recordmill.schemas.presets import parse_schema
+from recordmill.schemas.safe_yaml import load_yaml
+from recordmill.transforms.functional.sources import yolo
 
 READERS = [lambda text, where: yolo.parse_yaml(text.encode("utf-8"), where), parse_schema]
 MERGES = "\n".join(

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.presets import parse_schema
-from schemas.records import Row
-from transforms.functional.tables.schema_guess import Pictures, guess_schema, yaml_of
+from recordmill.schemas.presets import parse_schema
+from recordmill.schemas.records import Row
+from recordmill.transforms.functional.rows.infer_schema import Pictures, guess_schema, yaml_of
 
 names = st.text(min_size=1, max_size=8)
 values = st.one_of(

@@ -10,11 +10,15 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.features import Feature, Kind, Schema
-from schemas.records import BuiltFrame, FramePlace, ImageRef, ImageShape, StoredImage
-from transforms.functional.compare import value_digests
-from transforms.functional.records.examples import encode_example, read_features, read_first_frame
-from transforms.functional.records.sequence_examples import (
+from recordmill.schemas.features import Feature, Kind, Schema
+from recordmill.schemas.records import BuiltFrame, FramePlace, ImageRef, ImageShape, StoredImage
+from recordmill.transforms.functional.compare import value_digests
+from recordmill.transforms.functional.records.examples import (
+    encode_example,
+    read_features,
+    read_first_frame,
+)
+from recordmill.transforms.functional.records.sequence_examples import (
     build_frame,
     build_sequence,
     decode_sequence,

@@ -9,18 +9,22 @@ import pytest
 from google.protobuf import text_format
 from tensorflow_metadata.proto.v0 import schema_pb2
 
-from schemas.config import ConvertConfig
-from schemas.dataset_info import ShardAudit, SplitBooks
-from schemas.errors import UsageError
-from schemas.features import Schema
-from schemas.manifest import ShardEntry, SplitEntry
-from schemas.plan import ResolvedSchema
-from schemas.presets import parse_schema, preset
-from schemas.records import BuiltFrame, ImageRef, Row, SerializedExample
-from schemas.rejects import Reason, RecordError
-from schemas.tensorflow_metadata import schema_text
-from transforms.coders import ImageRefCoder
-from transforms.functional.binding import (
+from recordmill.schemas.config import ConvertConfig
+from recordmill.schemas.dataset_info import ShardAudit, SplitBooks
+from recordmill.schemas.errors import UsageError
+from recordmill.schemas.features import Schema
+from recordmill.schemas.manifest import ShardEntry, SplitEntry
+from recordmill.schemas.plan import ResolvedSchema
+from recordmill.schemas.presets import parse_schema, preset
+from recordmill.schemas.records import BuiltFrame, ImageRef, Row, SerializedExample
+from recordmill.schemas.rejects import Reason, RecordError
+from recordmill.schemas.tensorflow_metadata import schema_text
+from recordmill.transforms.analyze_rows import only_torn, two_spans
+from recordmill.transforms.coders import ImageRefCoder
+from recordmill.transforms.functional.reconcile import keep_books
+from recordmill.transforms.functional.records.index import RecordIndex, index_mismatch
+from recordmill.transforms.functional.rows.analysis import Survey, Surveyor, plan_of
+from recordmill.transforms.functional.rows.binding import (
     Binding,
     bind,
     broken_frame,
@@ -28,11 +32,7 @@ from transforms.functional.binding import (
     identity_of,
     span_of,
 )
-from transforms.functional.placement import SplitRanges, split_of
-from transforms.functional.reconcile import keep_books
-from transforms.functional.records.record_index import RecordIndex, index_mismatch
-from transforms.functional.survey import Survey, Surveyor, plan_of
-from transforms.survey_rows import only_torn, two_spans
+from recordmill.transforms.functional.rows.placement import SplitRanges, split_of
 
 FRAMES = "  a: {kind: bytes, from: key, per: frame}\n"
 

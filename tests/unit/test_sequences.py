@@ -6,13 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.features import Schema
-from schemas.plan import ResolvedSchema
-from schemas.records import BuiltFrame, FramePlace, ImageRef, SerializedExample
-from schemas.rejects import Reason, Reject
-from transforms.functional import sequences
-from transforms.functional.records.sequence_examples import decode_sequence
-from transforms.functional.sequences import arranged, assemble, in_order, positions_of, torn
+from recordmill.schemas.features import Schema
+from recordmill.schemas.plan import ResolvedSchema
+from recordmill.schemas.records import BuiltFrame, FramePlace, ImageRef, SerializedExample
+from recordmill.schemas.rejects import Reason, Reject
+from recordmill.transforms.functional.records.sequence_examples import decode_sequence
+from recordmill.transforms.functional.rows import sequences
+from recordmill.transforms.functional.rows.sequences import (
+    arranged,
+    assemble,
+    in_order,
+    positions_of,
+    torn,
+)
 
 SCHEMA = Schema.model_validate(
     {

@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from schemas.records import ImageRef
-from schemas.rejects import Reason, Reject
-from transforms.functional.shard_order import duplicate_of, in_order
+from recordmill.schemas.records import ImageRef
+from recordmill.schemas.rejects import Reason, Reject
+from recordmill.transforms.functional.rows.shard_order import duplicate_of, in_order
 
 
 def ref(key, file="t.csv", line=1, uri="", values=()):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from PIL import features
 
+from recordmill.transforms.functional.images.sniffing import HEAD_BYTES, sniff
 from tests.images import jpeg, jpeg_header, picture, png, png_16_bit
-from transforms.functional.sources.sniffing import HEAD_BYTES, sniff
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from schemas.rejects import Reason, RecordError
+from recordmill.schemas.rejects import Reason, RecordError
+from recordmill.transforms.functional.images.source_image import (
+    SourceImage,
+    examine,
+    sniffed_format,
+)
 from tests.images import image, jpeg, jpeg_header, picture, png, png_16_bit
-from transforms.functional.pictures.source_image import SourceImage, examine, sniffed_format
 
 
 def source(format_, channels=3, mode="RGB", **options):

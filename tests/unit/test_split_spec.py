@@ -7,8 +7,14 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from tensorflow_datasets.core import splits as tfds_splits
 
-from schemas.errors import UsageError
-from transforms.functional.split_spec import Part, ShardPart, parse_split, shard_parts, share_of
+from recordmill.schemas.errors import UsageError
+from recordmill.transforms.functional.splits import (
+    Part,
+    ShardPart,
+    parse_split,
+    shard_parts,
+    share_of,
+)
 
 LENGTHS = {"train": [3, 0, 5, 2], "test": [4]}
 

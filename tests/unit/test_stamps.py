@@ -14,19 +14,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.plan import ResolvedSchema
-from schemas.presets import preset
-from schemas.receipt import ImageFault
-from schemas.records import Embedded, ImageRef, Row
-from schemas.rejects import Reason, RecordError
-from transforms import files, stamps
-from transforms.build_examples import fetch
-from transforms.fence import OPEN, Fence
-from transforms.files import Stamps
-from transforms.functional.binding import Binding, bind
-from transforms.functional.fingerprint import ShardMark
-from transforms.staging import staged, staging_file
-from transforms.stamps import stamps_of, take_stamps
+from recordmill.schemas.checkpoint import ImageFault
+from recordmill.schemas.plan import ResolvedSchema
+from recordmill.schemas.presets import preset
+from recordmill.schemas.records import Embedded, ImageRef, Row
+from recordmill.schemas.rejects import Reason, RecordError
+from recordmill.transforms.build_examples import fetch
+from recordmill.transforms.functional.rows.binding import Binding, bind
+from recordmill.transforms.functional.rows.fingerprint import ShardMark
+from recordmill.transforms.storage import files, version_tags
+from recordmill.transforms.storage.embedded_images import staged, staging_file
+from recordmill.transforms.storage.files import Stamps
+from recordmill.transforms.storage.image_root import OPEN, Fence
+from recordmill.transforms.storage.version_tags import stamps_of, take_stamps
 
 RESOLVED = ResolvedSchema(preset("image_classification"), {"label": ("cat", "dog")})
 
@@ -84,7 +84,7 @@ def test_a_file_that_is_replaced_within_one_tick_of_the_clock_is_seen(
     def coarse(path: str) -> SimpleNamespace:
         return SimpleNamespace(st_size=3, st_mtime_ns=1, st_ctime_ns=1, st_ino=os.stat(path).st_ino)
 
-    monkeypatch.setattr(stamps, "os", SimpleNamespace(stat=coarse))
+    monkeypatch.setattr(version_tags, "os", SimpleNamespace(stat=coarse))
     path, other = tmp_path / "1.bmp", tmp_path / "2.bmp"
     path.write_bytes(b"old")
     other.write_bytes(b"new")

@@ -14,19 +14,23 @@ import pytest
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from transforms.stores import beam, hdfs, objects, persistence
-from transforms.stores.azure import connection
-from transforms.stores.limits import TooLargeError, TooSlowError
-from transforms.stores.objects import ObjectPath, parse
-from transforms.stores.options import (
+from recordmill.transforms.storage.stores import beam, hdfs, objects, persistence
+from recordmill.transforms.storage.stores.azure import connection
+from recordmill.transforms.storage.stores.limits import TooLargeError, TooSlowError
+from recordmill.transforms.storage.stores.objects import ObjectPath, parse
+from recordmill.transforms.storage.stores.options import (
     WebOptions,
     current_options,
     max_image_bytes,
     use_options,
     use_store_flags,
 )
-from transforms.stores.persistence import TransientError, is_transient_status, persist
-from transforms.stores.web import _seconds
+from recordmill.transforms.storage.stores.persistence import (
+    TransientError,
+    is_transient_status,
+    persist,
+)
+from recordmill.transforms.storage.stores.web import _seconds
 
 PATHS = {
     "s3://birds/a/b.jpg": ObjectPath("s3", "", "birds", "a/b.jpg"),

@@ -9,9 +9,9 @@ import pytest
 import tensorflow as tf
 from PIL import ExifTags, Image, PngImagePlugin
 
-from schemas.image_settings import ImageSettings
+from recordmill.schemas.image_settings import ImageSettings
+from recordmill.transforms.functional.images.transcode import transcode
 from tests.images import image, jpeg, jpeg_segment, picture, png, png_chunk
-from transforms.functional.images import transcode
 
 STRIPPED = ImageSettings(strip_metadata=True)
 SECRET = b"52.5163 N, 13.3777 E"

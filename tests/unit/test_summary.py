@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pipelines.summary import number_notes, oddities
-from schemas.manifest import Manifest
-from transforms.functional.labels import sorted_names
+from recordmill.pipelines.run.summary import number_notes, oddities
+from recordmill.schemas.manifest import Manifest
+from recordmill.transforms.functional.rows.labels import sorted_names
 
 TAIL = "; if labels are ids, write all of them as plain integers (7, not 07, nor text), or give"
 

@@ -10,15 +10,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.config import ConvertConfig
-from schemas.errors import UsageError
-from schemas.features import Feature, Schema
-from schemas.plan import Plan, ResolvedSchema
-from schemas.presets import preset
-from schemas.records import Row
-from transforms.functional.binding import Binding
-from transforms.functional.placement import SplitRanges, split_of
-from transforms.functional.survey import SAMPLE_ROWS, Survey, Surveyor, num_shards, plan_of, sampled
+from recordmill.schemas.config import ConvertConfig
+from recordmill.schemas.errors import UsageError
+from recordmill.schemas.features import Feature, Schema
+from recordmill.schemas.plan import Plan, ResolvedSchema
+from recordmill.schemas.presets import preset
+from recordmill.schemas.records import Row
+from recordmill.transforms.functional.rows.analysis import (
+    SAMPLE_ROWS,
+    Survey,
+    Surveyor,
+    num_shards,
+    plan_of,
+    sampled,
+)
+from recordmill.transforms.functional.rows.binding import Binding
+from recordmill.transforms.functional.rows.placement import SplitRanges, split_of
 
 MIB = 2**20
 

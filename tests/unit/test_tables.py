@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 
-from schemas.tables import TableFile, TablePart
+from recordmill.schemas.tables import TableFile, TablePart
 
 
 def test_a_part_is_by_default_the_whole_file_from_its_first_row():

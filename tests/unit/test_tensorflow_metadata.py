@@ -6,10 +6,10 @@ import pytest
 from google.protobuf import text_format
 from tensorflow_metadata.proto.v0 import schema_pb2
 
-from schemas.features import Feature, Schema
-from schemas.plan import ResolvedSchema
-from schemas.presets import preset
-from schemas.tensorflow_metadata import schema_text
+from recordmill.schemas.features import Feature, Schema
+from recordmill.schemas.plan import ResolvedSchema
+from recordmill.schemas.presets import preset
+from recordmill.schemas.tensorflow_metadata import schema_text
 
 REQUIRED = "presence { min_fraction: 1.0 min_count: 1 }"
 

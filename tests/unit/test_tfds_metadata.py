@@ -9,13 +9,13 @@ import pytest
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
-from schemas import layout
-from schemas.features import Feature, Schema
-from schemas.plan import ResolvedSchema
-from schemas.presets import preset, preset_names
-from schemas.tfds_metadata import dataset_info_document, features_document
+from recordmill.schemas import layout
+from recordmill.schemas.features import Feature, Schema
+from recordmill.schemas.plan import ResolvedSchema
+from recordmill.schemas.presets import preset, preset_names
+from recordmill.schemas.tfds_metadata import dataset_info_document, features_document
+from recordmill.transforms.functional.records.examples import encode_example
 from tests.images import pixels, png
-from transforms.functional.records.examples import encode_example
 
 PETS = ("cat", "dog")
 

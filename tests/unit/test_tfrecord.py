@@ -11,13 +11,13 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.errors import UsageError
-from schemas.records import Embedded, Items, Row
-from schemas.rejects import Reason, Reject
-from schemas.tables import PICTURES, Head, TableFile, TablePart, Wanted
+from recordmill.schemas.errors import UsageError
+from recordmill.schemas.records import Embedded, Items, Row
+from recordmill.schemas.rejects import Reason, Reject
+from recordmill.schemas.tables import PICTURES, Head, TableFile, TablePart, Wanted
+from recordmill.transforms.functional.records.framing import masked_crc32c
+from recordmill.transforms.functional.sources import tfrecord
 from tests.images import jpeg, png
-from transforms.functional.records.framing import masked_crc32c
-from transforms.functional.sources import tfrecord
 
 PATH = "d/birds-train.tfrecord-00000-of-00002"
 

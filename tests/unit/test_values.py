@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.features import Feature
-from schemas.rejects import Reason, RecordError
-from transforms.functional.values import (
+from recordmill.schemas.features import Feature
+from recordmill.schemas.rejects import Reason, RecordError
+from recordmill.transforms.functional.values.typed import (
     is_missing,
     items_of,
     looks_boolean,

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.errors import UsageError
-from schemas.rejects import Reason, RecordError
-from transforms.functional.annotations import voc, yolo
-from transforms.functional.annotations.yolo import Classes
+from recordmill.schemas.errors import UsageError
+from recordmill.schemas.rejects import Reason, RecordError
+from recordmill.transforms.functional.sources import voc, yolo
+from recordmill.transforms.functional.sources.yolo import Classes
 
 OBJECT = (
     "<object><name>cat</name><difficult>{difficult}</difficult><truncated>1</truncated>"

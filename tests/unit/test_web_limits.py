@@ -13,9 +13,9 @@ from itertools import chain, repeat
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from transforms.stores import web
-from transforms.stores.limits import TooLargeError, TooSlowError
-from transforms.stores.options import use_options
+from recordmill.transforms.storage.stores import web
+from recordmill.transforms.storage.stores.limits import TooLargeError, TooSlowError
+from recordmill.transforms.storage.stores.options import use_options
 
 SECONDS = 0.3
 """Of the deadline that is injected."""

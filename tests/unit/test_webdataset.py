@@ -9,12 +9,12 @@ from dataclasses import replace
 
 import pytest
 
-from schemas.errors import UsageError
-from schemas.records import Aside, Embedded, Items, Location, Row
-from schemas.rejects import Reason, Reject
-from schemas.tables import Head, TableFile, TablePart, Wanted
+from recordmill.schemas.errors import UsageError
+from recordmill.schemas.records import Aside, Embedded, Items, Location, Row
+from recordmill.schemas.rejects import Reason, Reject
+from recordmill.schemas.tables import Head, TableFile, TablePart, Wanted
+from recordmill.transforms.functional.sources import webdataset
 from tests.unit.test_tar import of_kind, written
-from transforms.functional.sources import webdataset
 
 SURVEY, WHOLE = Wanted(image="image"), Wanted(image="image", pixels=True)
 

@@ -9,8 +9,8 @@ from apache_beam.portability.api import beam_fn_api_pb2, beam_provision_api_pb2,
 from apache_beam.runners.portability.fn_api_runner.worker_handlers import ControlConnection
 from google.protobuf import json_format, struct_pb2, text_format
 
-from pipelines.engines.worker import worker_environment
-from pipelines.engines.worker_watch import answer_for_dead_worker
+from recordmill.pipelines.engines.worker_watch import answer_for_dead_worker
+from recordmill.pipelines.worker import worker_environment
 
 FLAGS = argparse.Namespace(
     id="7-1", logging_endpoint="here:1", control_endpoint="here:2", semi_persist_dir=""

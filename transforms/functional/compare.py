@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from schemas.example_pb2 import SequenceExample
+from recordmill.schemas.example_pb2 import SequenceExample
 
 _KEY_BYTES, _VALUE_BYTES = 16, 8
 _ABSENT = bytes(_VALUE_BYTES)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from schemas.content import EXAMPLES, GroupLeaks
+from recordmill.schemas.duplicates import EXAMPLES, GroupLeaks
 
 
 def splits_of(splits: Iterable[tuple[str, ...]]) -> tuple[str, ...]:

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 
-from schemas import image_tally, timeline
-from schemas.dataset_info import (
+from recordmill.schemas import image_tally, timeline
+from recordmill.schemas.dataset_info import (
     Books,
     DatasetInfo,
     Problem,
@@ -16,7 +16,7 @@ from schemas.dataset_info import (
     ShardInfo,
     SplitBooks,
 )
-from schemas.plan import Plan
+from recordmill.schemas.plan import Plan
 
 
 def reconcile(

@@ -12,8 +12,8 @@ import pytest
 
 from deploy.dataflow import metadata
 from deploy.dataflow.main import command
-from pipelines.options import config_of
-from schemas.errors import UsageError
+from recordmill.pipelines.options import config_of
+from recordmill.schemas.errors import UsageError
 
 ROOT = Path(__file__).parents[3]
 DOCKERFILE = (ROOT / "deploy" / "dataflow" / "Dockerfile").read_text(encoding="utf-8")

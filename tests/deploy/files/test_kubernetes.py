@@ -9,10 +9,10 @@ import yaml
 from apache_beam.options.pipeline_options import FlinkRunnerOptions, PortableOptions
 from apache_beam.utils.subprocess_server import JavaJarServer
 
-from pipelines.flags import add_setting_flags
-from pipelines.options import beam_options, config_of
-from pipelines.parser import Parser
-from schemas.errors import RunError
+from recordmill.pipelines.flags import add_setting_flags
+from recordmill.pipelines.options import beam_options, config_of
+from recordmill.pipelines.parser import Parser
+from recordmill.schemas.errors import RunError
 
 ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "deploy" / "kubernetes"

@@ -10,12 +10,12 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from pipelines.flags import add_setting_flags
-from pipelines.options import beam_options, config_of
-from pipelines.parser import Parser
-from pipelines.run_record import RunRecord
-from schemas.config import ConvertConfig
-from schemas.errors import RunError
+from recordmill.pipelines.flags import add_setting_flags
+from recordmill.pipelines.options import beam_options, config_of
+from recordmill.pipelines.parser import Parser
+from recordmill.pipelines.run.run_record import RunRecord
+from recordmill.schemas.config import ConvertConfig
+from recordmill.schemas.errors import RunError
 
 PAGE = (Path(__file__).parents[3] / "docs" / "operating.md").read_text(encoding="utf-8")
 

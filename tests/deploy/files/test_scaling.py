@@ -20,7 +20,7 @@ from deploy.scaling import (
     markdown,
     weak_scaling,
 )
-from schemas.config import MAX_SHARDS
+from recordmill.schemas.config import MAX_SHARDS
 
 PAGE = (Path(__file__).parents[3] / "docs" / "scaling.md").read_text(encoding="utf-8")
 FREE = Assumed(start_seconds=0, get_seconds=0, network_bytes=1e18, rename_seconds=0, evenness=1)

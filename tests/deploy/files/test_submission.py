@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions, SetupOptions
 
-from pipelines.engines import submission
-from pipelines.engines.runners import make_pipeline
-from pipelines.options import config_of
-from schemas.config import ConvertConfig
-from schemas.errors import UsageError
+from recordmill.pipelines.engines import submission
+from recordmill.pipelines.engines.runners import make_pipeline
+from recordmill.pipelines.options import config_of
+from recordmill.schemas.config import ConvertConfig
+from recordmill.schemas.errors import UsageError
 
 PROJECT = ("--project=p-1", "--region=r-1", "--temp_location=gs://b/tmp")
 

@@ -23,7 +23,7 @@ FLAKY = """#!{python}
 import os, pathlib, sys
 failed = pathlib.Path({folder!r}) / "failed"
 if failed.exists():
-    os.execv({python!r}, [{python!r}, "-m", "pipelines", *sys.argv[1:]])
+    os.execv({python!r}, [{python!r}, "-m", "recordmill", *sys.argv[1:]])
 failed.touch()
 sys.exit(1)
 """
@@ -58,7 +58,7 @@ class Scheduler:
 
     def __init__(self, airflow: Path, database: Path, folder: Path, sample: Path) -> None:
         self.airflow, self.folder = airflow, folder
-        self.program = f"{sys.executable} -m pipelines"
+        self.program = f"{sys.executable} -m recordmill"
         self.environment = {
             **os.environ,
             **settings(folder / "airflow"),

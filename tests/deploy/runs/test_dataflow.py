@@ -18,7 +18,7 @@ from apache_beam.portability.api import beam_runner_api_pb2
 
 from deploy.dataflow import metadata
 from deploy.dataflow.main import command
-from pipelines import convert
+from recordmill.pipelines import convert
 from tests.deploy.runs.cloud import BUCKET, Cloud, google_cloud
 from tests.deploy.runs.environments import run
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from pipelines.load import load
+from recordmill.pipelines.dataset.load import load
 from tests.end_to_end.command import published
 from tests.end_to_end.gallery import Picture
 from tests.end_to_end.tables import write_table

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from recordmill.transforms.join_labels import UNMATCHED
 from tests.end_to_end import readers
 from tests.end_to_end.command import published, recordmill
 from tests.images import jpeg
-from transforms.join_labels import UNMATCHED
 
 CITIES = ("서울", "부산 시", "paris [fr]")
 LANDMARKS = ("남대문 시장", "N서울타워", "😀")

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from pipelines.load import load
+from recordmill.pipelines.dataset.load import load
 from tests.end_to_end import readers
 from tests.end_to_end.command import published
 from tests.images import jpeg

@@ -6,18 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from schemas.errors import UsageError
-from schemas.features import Schema
-from schemas.spelling import did_you_mean
-from transforms.functional.pictures.picture_decode import (
+from recordmill.schemas.errors import UsageError
+from recordmill.schemas.features import Schema
+from recordmill.schemas.spelling import did_you_mean
+from recordmill.transforms.functional.images.decode import (
     CHANNELS,
     decode_mask,
     decode_picture,
     reshape_raw,
 )
-from transforms.functional.pictures.picture_shape import check_raw_size, raw_size
-from transforms.functional.records.examples import decode_example
-from transforms.functional.records.sequence_examples import decode_sequence
+from recordmill.transforms.functional.images.stored_size import check_raw_size, raw_size
+from recordmill.transforms.functional.records.examples import decode_example
+from recordmill.transforms.functional.records.sequence_examples import decode_sequence
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from google.protobuf.message import DecodeError
 
-from schemas.example_pb2 import Example, Feature, SequenceExample
-from schemas.features import Feature as FeatureSpec
-from schemas.features import ImageFact, Kind, Schema
-from schemas.records import (
+from recordmill.schemas.example_pb2 import Example, Feature, SequenceExample
+from recordmill.schemas.features import Feature as FeatureSpec
+from recordmill.schemas.features import ImageFact, Kind, Schema
+from recordmill.schemas.records import (
     FeatureValue,
     ImageRef,
     ImageShape,
@@ -24,8 +24,8 @@ from schemas.records import (
     SerializedExample,
     StoredImage,
 )
-from transforms.functional.annotations.boxes import box_values, place_boxes
-from transforms.functional.pictures.geometry import geometry_of
+from recordmill.transforms.functional.images.boxes import box_values, place_boxes
+from recordmill.transforms.functional.images.geometry import geometry_of
 
 _FIELDS = {Kind.INT64: "int64_list", Kind.FLOAT: "float_list", Kind.BYTES: "bytes_list"}
 _DTYPES = {Kind.INT64: np.int64, Kind.FLOAT: np.float32}

@@ -12,11 +12,17 @@ from typing import Any
 import numpy as np
 from google.protobuf.message import DecodeError
 
-from schemas.example_pb2 import FeatureList, SequenceExample
-from schemas.features import Feature as FeatureSpec
-from schemas.features import Kind, Schema
-from schemas.records import BuiltFrame, FeatureValue, ImageRef, SerializedExample, StoredImage
-from transforms.functional.records.examples import complete, fill, shape_of, value_of
+from recordmill.schemas.example_pb2 import FeatureList, SequenceExample
+from recordmill.schemas.features import Feature as FeatureSpec
+from recordmill.schemas.features import Kind, Schema
+from recordmill.schemas.records import (
+    BuiltFrame,
+    FeatureValue,
+    ImageRef,
+    SerializedExample,
+    StoredImage,
+)
+from recordmill.transforms.functional.records.examples import complete, fill, shape_of, value_of
 
 
 def build_frame(

@@ -1,1 +1,1 @@
-"""What else has rows: folders, tars, and TFRecords of others; and what a file is at all."""
+"""Sources of rows: tables, folders, archives and annotation files."""

@@ -5,12 +5,16 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Callable, Iterator
 
-from schemas.errors import UsageError
-from schemas.records import Aside, Location, Row
-from schemas.rejects import Reason, Reject
-from schemas.tables import Head, TableFile, TablePart, Wanted
-from transforms.functional.sources.sniffing import HEAD_BYTES, has_picture_suffix, is_picture
-from transforms.functional.sources.tree import Tree, Unlisted, parts_of_names
+from recordmill.schemas.errors import UsageError
+from recordmill.schemas.records import Aside, Location, Row
+from recordmill.schemas.rejects import Reason, Reject
+from recordmill.schemas.tables import Head, TableFile, TablePart, Wanted
+from recordmill.transforms.functional.images.sniffing import (
+    HEAD_BYTES,
+    has_picture_suffix,
+    is_picture,
+)
+from recordmill.transforms.functional.sources.tree import Tree, Unlisted, parts_of_names
 
 COLUMNS = ("image", "label", "id")
 

@@ -11,19 +11,19 @@ from typing import Any, BinaryIO
 from google.protobuf.message import DecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from schemas.errors import UsageError
-from schemas.example_pb2 import Example
-from schemas.records import Embedded, Items, Location, Row
-from schemas.rejects import Reject
-from schemas.tables import PICTURES, Head, TableFile, TablePart, Wanted
-from transforms.functional.records.framing import (
+from recordmill.schemas.errors import UsageError
+from recordmill.schemas.example_pb2 import Example
+from recordmill.schemas.records import Embedded, Items, Location, Row
+from recordmill.schemas.rejects import Reject
+from recordmill.schemas.tables import PICTURES, Head, TableFile, TablePart, Wanted
+from recordmill.transforms.functional.images.sniffing import is_picture, sniff
+from recordmill.transforms.functional.records.framing import (
     FRAME_BYTES,
     HEADER_BYTES,
     Frame,
     FrameError,
     frames_and_faults,
 )
-from transforms.functional.sources.sniffing import is_picture, sniff
 
 _HEAD_RECORDS = 100
 _SPLIT = re.compile(r"-([A-Za-z]\w*)\.tfrecords?-\d+-of-\d+(?:\.gz)?")

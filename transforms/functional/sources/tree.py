@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import BinaryIO, NamedTuple, Protocol
 
-from schemas.records import Aside
-from schemas.tables import TableFile, TablePart
+from recordmill.schemas.records import Aside
+from recordmill.schemas.tables import TableFile, TablePart
 
 PART_FILES = 1000
 """Few enough for many workers to share one folder, enough to be worth a worker's while."""

@@ -15,15 +15,15 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, BinaryIO
 
-from schemas.errors import UsageError
-from schemas.records import Aside, Embedded, Items, Location, Row
-from schemas.rejects import Reason, Reject
-from schemas.tables import Head, TableFile, TablePart, Wanted
-from transforms.functional.sources.sniffing import PICTURE_SUFFIXES
-from transforms.functional.sources.tar import Member, TarError, members
-from transforms.functional.sources.tree import is_hidden
-from transforms.functional.tables.json_lines import parse_object
-from transforms.functional.values import has_surrogates
+from recordmill.schemas.errors import UsageError
+from recordmill.schemas.records import Aside, Embedded, Items, Location, Row
+from recordmill.schemas.rejects import Reason, Reject
+from recordmill.schemas.tables import Head, TableFile, TablePart, Wanted
+from recordmill.transforms.functional.images.sniffing import PICTURE_SUFFIXES
+from recordmill.transforms.functional.sources.json_lines import parse_object
+from recordmill.transforms.functional.sources.tar import Member, TarError, members
+from recordmill.transforms.functional.sources.tree import is_hidden
+from recordmill.transforms.functional.values.typed import has_surrogates
 
 OTHER = "members of tar files that are neither pictures nor labels"
 HIDDEN = "hidden members of tar files"

@@ -1,0 +1,1 @@
+"""The terminal: streams, printing and logs."""

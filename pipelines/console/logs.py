@@ -1,0 +1,150 @@
+"""What is logged: warnings that a person can act on, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import sys
+import threading
+import traceback
+import warnings
+from datetime import datetime, timezone
+from types import TracebackType
+
+from recordmill.pipelines.console.printing import printable, printable_json, printable_line, tell
+
+_NOISE = (
+    "apitools not found",  # Beam says so at import wherever its extra [gcp] is missing
+    "Really starting service",  # a job server, once for each run on an engine
+    "Really destroying service",
+    "Waiting for grpc channel",
+)
+_ABOUT_INPUT = ("urllib3.", "PIL.")
+"""What they say of an odd answer or image, a reject says; and urllib3 quotes whole addresses."""
+
+_STEPS = frozenset({"apache_beam.runners.common", "apache_beam.runners.worker.sdk_worker"})
+_OWN = re.compile(r'log_location: "[^"]*/(?:transforms|schemas|pipelines)/')
+_HUNG_UP = frozenset({"StatusCode.CANCELLED", "StatusCode.UNAVAILABLE"})
+
+
+def set_up_logs() -> None:
+    """Logs warnings to standard error. Called before Beam is imported, which logs as it loads."""
+    logging.basicConfig(level=logging.WARNING)
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(is_worth_telling)
+    use_log_flags(verbose=False, as_json=False)
+    warnings.filterwarnings("ignore", module=r"PIL\.")
+    threading.excepthook = _tell_of_thread
+    sys.excepthook = _tell_of_error
+
+
+def leave_logs_to_the_runner() -> None:
+    """Prints nothing in a worker process: what it logs goes to the process that started it."""
+    logging.getLogger().addHandler(logging.NullHandler())
+    sys.excepthook = _tell_of_main_thread
+
+
+def is_worth_telling(record: logging.LogRecord) -> bool:
+    """Returns whether a person learns anything from a record."""
+    if record.funcName == "read_messages" and record.module == "portable_runner":
+        return False  # why a job failed: the command's own last message says it
+    if record.name.startswith(_ABOUT_INPUT):
+        return False
+    if record.name in _STEPS and not _is_verbose():
+        return False  # what a step raised: the command's last message says it, too
+    if record.module == "local_job_service" and not _OWN.search(record.getMessage()):
+        return False  # what Beam says in a worker process; of a failure the command itself tells
+    error = record.exc_info[1] if record.exc_info else None
+    return not record.getMessage().startswith(_NOISE) and not _is_hang_up(error)
+
+
+def _is_verbose() -> bool:
+    return logging.getLogger().isEnabledFor(logging.INFO)
+
+
+def _is_hang_up(error: BaseException | None) -> bool:
+    """Returns whether an error is an engine's end of its connection to a worker.
+
+    That is how workers end, in good runs and bad; why a run is a bad one, the engine says itself.
+    """
+    code = getattr(error, "code", None)
+    if code is None:
+        return type(error).__name__ == "RpcError"  # seen from the server, it has no code
+    return callable(code) and str(code()) in _HUNG_UP
+
+
+def _tell_of_thread(failure: threading.ExceptHookArgs) -> None:
+    if _is_hang_up(failure.exc_value) or failure.exc_type is SystemExit:
+        return
+    name = failure.thread.name if failure.thread else "?"
+    told = traceback.format_exception(failure.exc_type, failure.exc_value, failure.exc_traceback)
+    tell(f"Exception in thread {name}:\n{''.join(told)}")
+
+
+def _tell_of_error(
+    kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
+    """Prints what ends the process, as Python itself would, but printable."""
+    tell("".join(traceback.format_exception(kind, error, trace)))
+
+
+def _tell_of_main_thread(
+    kind: type[BaseException], error: BaseException, traceback: TracebackType | None
+) -> None:
+    if not _is_hang_up(error):
+        sys.__excepthook__(kind, error, traceback)
+
+
+def use_log_flags(verbose: bool, as_json: bool) -> None:
+    """Has events told as flags ask for; each is one line, unless it is to be told in full.
+
+    Args:
+        verbose: tells of progress, and where in the code an error came from.
+        as_json: tells an event as an object of JSON.
+    """
+    root = logging.getLogger()
+    root.setLevel(logging.INFO if verbose else logging.WARNING)
+    for handler in root.handlers:
+        handler.setFormatter(_Json(verbose) if as_json else _Line(verbose))
+
+
+class _Line(logging.Formatter):
+    """Writes an event as one line of text; with its traceback below, if that is asked for."""
+
+    def __init__(self, verbose: bool) -> None:
+        super().__init__("%(levelname)s %(name)s: %(message)s")
+        self._verbose = verbose
+
+    def format(self, record: logging.LogRecord) -> str:
+        if self._verbose:
+            return printable(super().format(record))
+        text = f"{record.levelname} {record.name}: {record.getMessage()}{_in_short(record)}"
+        return printable_line(text.replace("\r", "\\r").replace("\n", "\\n"))
+
+
+class _Json(logging.Formatter):
+    """Writes an event as one line of JSON: time, level, logger, message, and error if any."""
+
+    def __init__(self, verbose: bool) -> None:
+        super().__init__()
+        self._verbose = verbose
+
+    def format(self, record: logging.LogRecord) -> str:
+        event = {
+            "time": datetime.fromtimestamp(record.created, timezone.utc).isoformat(
+                "T", "milliseconds"
+            ),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info and record.exc_info[1] is not None:
+            in_full = self.formatException(record.exc_info)
+            event["error"] = in_full if self._verbose else repr(record.exc_info[1])
+        return printable_json(json.dumps(event, ensure_ascii=False))
+
+
+def _in_short(record: logging.LogRecord) -> str:
+    error = record.exc_info[1] if record.exc_info else None
+    return f": {type(error).__name__}: {error}" if error is not None else ""

@@ -1,0 +1,1 @@
+"""What reads a published dataset: verify, load, records and diff."""

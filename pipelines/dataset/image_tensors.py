@@ -1,0 +1,151 @@
+"""Pictures within a `tf.data` graph: stored bytes become uint8, (height, width, channels)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import tensorflow as tf
+
+from recordmill.schemas.errors import UsageError
+from recordmill.schemas.features import Schema
+from recordmill.transforms.functional.images.stored_size import (
+    check_raw_size,
+    common_size,
+    raw_size,
+)
+
+_OTHER_SIZE = (
+    "pictures of different sizes make no batch: load(…, image_size=(height, width)) makes them one "
+    "size, batch_size=None gives them one by one"
+)
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """Decodes the pictures of a schema.
+
+    Attributes:
+        schema: by which they were stored.
+        channels: 3 for RGB, 1 for gray, 0 for as many as are stored.
+        size: height and width that they are resized to, or None.
+        common: height and width that all of them are known to have, or None.
+        checked: whether that has still to be seen.
+    """
+
+    schema: Schema
+    channels: int
+    size: tuple[int, int] | None
+    common: tuple[int, int] | None
+    checked: bool = False
+
+    @classmethod
+    def of(
+        cls, schema: Schema, channels: int, image_size: int | tuple[int, int] | None
+    ) -> Pictures:
+        """Returns the decoder of a schema's pictures.
+
+        Raises:
+            UsageError: for a size that is none, and for raw pixels whose size is stored nowhere.
+        """
+        if schema.encoded_image is None:
+            check_raw_size(schema)
+        size = None if image_size is None else _checked(image_size)
+        return cls(schema, channels, size, size or common_size(schema))
+
+    def of_one_size(self, records: tf.data.Dataset, parse: Any) -> Pictures:
+        """Returns a decoder that holds all pictures to the size of the first, for batches.
+
+        Args:
+            records: serialized examples, the first of which is looked at.
+            parse: makes features of one.
+        """
+        for example in records.take(1 if self.common is None else 0).map(parse):
+            height, width, _ = self.decode(example).shape
+            return replace(self, common=(height, width), checked=True)
+        return self
+
+    def decode(self, example: dict[str, Any]) -> tf.Tensor:
+        """Returns the picture of a parsed example."""
+        data = example[self.schema.image_feature or ""]
+        picture = (
+            self._raw(data, example) if self.schema.encoded_image is None else self._coded(data)
+        )
+        if self.size is not None:
+            picture = _resized(picture, self.size)
+        if self.checked:
+            same = tf.debugging.assert_equal(tf.shape(picture)[:2], self.common, _OTHER_SIZE)
+            with tf.control_dependencies([same] if same is not None else []):
+                picture = tf.identity(picture)
+        return tf.ensure_shape(picture, [*(self.common or (None, None)), self.channels or None])
+
+    def decode_mask(self, data: tf.Tensor) -> tf.Tensor:
+        """Returns the class ids of each pixel: uint8 or uint16, (height, width, 1)."""
+        dtype = tf.uint8 if self.schema.masks.bit_depth == 8 else tf.uint16
+        ids = tf.io.decode_png(data, dtype=dtype)
+        if self.size is not None:
+            nearest = tf.image.ResizeMethod.NEAREST_NEIGHBOR
+            ids = tf.image.resize(ids, self.size, nearest)
+        return tf.ensure_shape(ids, [*(self.common or (None, None)), 1])
+
+    def _coded(self, data: tf.Tensor) -> tf.Tensor:
+        return tf.io.decode_image(data, channels=self.channels, expand_animations=False)
+
+    def _raw(self, data: tf.Tensor, example: dict[str, Any]) -> tf.Tensor:
+        height, width = raw_size(self.schema, example)
+        pixels = tf.reshape(tf.io.decode_raw(data, tf.uint8), tf.stack([height, width, -1]))
+        if self.channels == 0:
+            return pixels
+        stored = tf.shape(pixels)[2]
+        rgb = tf.cond(
+            stored < 3, lambda: tf.repeat(pixels[:, :, :1], 3, 2), lambda: pixels[:, :, :3]
+        )
+        if self.channels == 3:
+            return rgb
+        return tf.cond(stored < 3, lambda: pixels[:, :, :1], lambda: tf.image.rgb_to_grayscale(rgb))
+
+
+_OTHER_SIZE_IN_SEQUENCE = (
+    "the pictures of one sequence have different sizes: load(…, image_size=(height, width)) makes "
+    "them one size, decode=False gives them as they are stored"
+)
+
+
+@dataclass(frozen=True)
+class PicturesOfFrames(Pictures):
+    """Decodes the pictures of sequences: each gets (frames, height, width, channels)."""
+
+    def decode(self, example: dict[str, Any]) -> tf.Tensor:
+        """Returns the pictures of a parsed sequence."""
+        stored = {n: example[n] for n, f in self.schema.features.items() if f.image_fact}
+        return self._mapped(super().decode, stored, self.channels or None, tf.uint8)
+
+    def decode_mask(self, data: tf.Tensor) -> tf.Tensor:
+        """Returns the class ids of each pixel of each frame: (frames, height, width, 1)."""
+        dtype = tf.uint8 if self.schema.masks.bit_depth == 8 else tf.uint16
+        return self._mapped(super().decode_mask, data, 1, dtype)
+
+    def _mapped(self, decode: Any, stored: Any, channels: int | None, dtype: Any) -> tf.Tensor:
+        size = self.size or self.common or (None, None)
+        first = tf.shape(decode(tf.nest.map_structure(lambda values: values[0], stored)))
+
+        def one(values: Any) -> tf.Tensor:
+            picture = decode(values)
+            same = tf.debugging.assert_equal(tf.shape(picture), first, _OTHER_SIZE_IN_SEQUENCE)
+            with tf.control_dependencies([same] if same is not None else []):
+                return tf.identity(picture)
+
+        return tf.map_fn(one, stored, fn_output_signature=tf.TensorSpec([*size, channels], dtype))
+
+
+def _checked(image_size: int | tuple[int, int]) -> tuple[int, int]:
+    size = (image_size, image_size) if isinstance(image_size, int) else tuple(image_size)
+    if len(size) != 2 or not all(isinstance(side, int) and side > 0 for side in size):
+        raise UsageError(f"image_size={image_size!r}: expected (height, width), or one number")
+    return size[0], size[1]
+
+
+def _resized(picture: tf.Tensor, size: tuple[int, int]) -> tf.Tensor:
+    """Returns a picture resized: bilinear and antialiased, rounded to uint8."""
+    resized = tf.image.resize(picture, size, antialias=True)
+    return tf.saturate_cast(tf.round(resized), tf.uint8)

@@ -1,0 +1,347 @@
+"""Loads a published dataset for training: `load(path, "train[:80%]")` is a `tf.data.Dataset`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import islice
+from typing import Any
+
+import tensorflow as tf
+
+from recordmill.pipelines.dataset.image_tensors import Pictures, PicturesOfFrames
+from recordmill.schemas import layout
+from recordmill.schemas.errors import UsageError
+from recordmill.schemas.features import Schema
+from recordmill.schemas.manifest import Manifest
+from recordmill.transforms.functional.records.example_reader import check_choice
+from recordmill.transforms.functional.records.framing import read_frames
+from recordmill.transforms.functional.splits import ShardPart, parse_split, shard_parts, share_of
+from recordmill.transforms.storage.published import published_manifest, read_file
+from recordmill.transforms.storage.shard_files import compression_of, uncompressed
+from recordmill.transforms.verification.tensorflow_reader import frame_spec, parse_spec
+
+_PARALLEL_SHARDS = 16
+_BLOCK_RECORDS = 16
+_SHUFFLE_BYTES = 256 * 2**20
+_REMOTE_BUFFER = 8 * 2**20
+
+
+def load(
+    path: str | os.PathLike[str],
+    split: str = "train",
+    *,
+    batch_size: int | None = None,
+    shuffle: bool = False,
+    decode: bool = True,
+    image_size: int | tuple[int, int] | None = None,
+    channels: int = 3,
+    features: Sequence[str] | None = None,
+    as_supervised: bool = False,
+    seed: int | None = None,
+    shuffle_buffer: int | None = None,
+    epochs: int | None = 1,
+    drop_remainder: bool = False,
+    share: tuple[int, int] = (0, 1),
+    parallel_shards: int | None = None,
+) -> tf.data.Dataset:
+    """Returns a dataset of dicts: Example key to value; the picture as uint8, (height, width, 3).
+
+    Args:
+        path: DIR/NAME/VERSION, on this machine, or where TensorFlow or Beam can read.
+        split: as in `train`, `train[:80%]`, `train[100:200]+test`; slices are exact.
+        batch_size: how many make a batch, ragged in the frames of sequences; None: one by one.
+        shuffle: shards anew in each epoch, and records in a buffer.
+        decode: the picture, and its mask to class ids; otherwise their bytes are given as stored.
+        image_size: (height, width) that pictures are resized to, or one number for both.
+        channels: of a decoded picture: 3 for RGB, 1 for gray, 0 for as many as are stored.
+        features: which to give, or all.
+        as_supervised: gives pairs of picture and label, or mask, as Keras takes them.
+        seed: gives the same shuffled order in each run, at some cost in speed.
+        shuffle_buffer: in records; by default as many as fit 256 MiB, undecoded.
+        epochs: how often to go through the records; None goes on for ever.
+        drop_remainder: leaves out the last batch if it is smaller than the others.
+        share: (i, n) gives the i-th of n equal shares, for one of n processes.
+        parallel_shards: read at a time; by default 16 if shuffled, else 1: in records/' order.
+
+    Raises:
+        ProofError: if no dataset is published there.
+        UsageError: for what it has not, or what cannot be.
+    """
+    directory, manifest = _published(path)
+    shards = _Shards(directory, manifest, split, share)
+    order = _Order(shuffle, seed, shuffle_buffer, parallel_shards)
+    choice = _Choice(manifest.dataset_schema, features, as_supervised, channels)
+    examples = _Examples(manifest, choice, choice.pictures(image_size) if decode else None)
+    if batch_size is not None:
+        examples = examples.for_batches(shards.first_record())
+    records = order.applied_to(shards).repeat(epochs)
+    return examples.of(records, batch_size, drop_remainder).with_options(order.options)
+
+
+def class_names(path: str | os.PathLike[str]) -> dict[str, tuple[str, ...]]:
+    """Returns the class names of each feature that has some, in the order of their ids.
+
+    Raises:
+        ProofError: if no dataset is published there.
+    """
+    _, manifest = _published(path)
+    return {name: names for name, names in manifest.classes.items() if names}
+
+
+@dataclass(frozen=True)
+class _Shards:
+    """The shards that hold the records asked for."""
+
+    directory: str
+    manifest: Manifest
+    split: str
+    share: tuple[int, int]
+
+    @cached_property
+    def parts(self) -> list[ShardPart]:
+        lengths = {
+            split: [shard.records for shard in entry.shards]
+            for split, entry in self.manifest.splits.items()
+        }
+        index, count = self.share
+        if not 0 <= index < count:
+            raise UsageError(f"share={self.share}: expected (i, n) with i from 0 to n - 1")
+        return shard_parts(share_of(parse_split(self.split, lengths), index, count), lengths)
+
+    @cached_property
+    def bytes_per_record(self) -> float:
+        """The mean length of all records."""
+        shards = [shard for entry in self.manifest.splits.values() for shard in entry.shards]
+        records = sum(shard.records for shard in shards)
+        return sum(shard.payload for shard in shards) / max(1, records)
+
+    def files(self) -> tf.data.Dataset:
+        """Returns (file, records to skip, records to take) of each."""
+        files = [self._path(part) for part in self.parts]
+        return tf.data.Dataset.from_tensor_slices(
+            (
+                tf.constant(files, tf.string),
+                tf.constant([part.skip for part in self.parts], tf.int64),
+                tf.constant([part.take for part in self.parts], tf.int64),
+            )
+        )
+
+    def first_record(self) -> tf.data.Dataset:
+        """Returns the first record alone; none if there is none."""
+        return self.files().take(1).flat_map(self.open).take(1)
+
+    def open(self, file: tf.Tensor, skip: tf.Tensor, take: tf.Tensor) -> tf.data.Dataset:
+        """Returns the records of one."""
+        if not _tensorflow_reads(self.directory):
+            spec = tf.TensorSpec((), tf.string)
+            return tf.data.Dataset.from_generator(
+                _frames_of, output_signature=spec, args=(file, skip, take)
+            )
+        size = _REMOTE_BUFFER if layout.is_url(self.directory) else None
+        kind = compression_of(self._path(self.parts[0]))
+        records = tf.data.TFRecordDataset(file, compression_type=kind, buffer_size=size)
+        return records.skip(skip).take(take)
+
+    def _path(self, part: ShardPart) -> str:
+        shard = self.manifest.splits[part.split].shards[part.shard]
+        return layout.join(self.directory, shard.file)
+
+
+@dataclass(frozen=True)
+class _Order:
+    """In which order records come."""
+
+    shuffle: bool
+    seed: int | None
+    buffer: int | None
+    parallel: int | None
+
+    def applied_to(self, shards: _Shards) -> tf.data.Dataset:
+        """Returns the records of some shards, serialized."""
+        files, total = shards.files(), sum(part.take for part in shards.parts)
+        if self.shuffle:
+            files = files.shuffle(max(1, len(shards.parts)), self.seed)
+        records = files.interleave(
+            shards.open,
+            cycle_length=self.parallel or (_PARALLEL_SHARDS if self.shuffle else 1),
+            block_length=_BLOCK_RECORDS,
+            num_parallel_calls=tf.data.AUTOTUNE,
+            deterministic=self.deterministic,
+        ).apply(tf.data.experimental.assert_cardinality(total))
+        if not self.shuffle:
+            return records
+        fitting = int(_SHUFFLE_BYTES / max(1.0, shards.bytes_per_record))
+        return records.shuffle(max(1, self.buffer or min(total, fitting)), self.seed)
+
+    @property
+    def deterministic(self) -> bool:
+        """Whether each run has to give the same order."""
+        return not self.shuffle or self.seed is not None
+
+    @property
+    def options(self) -> tf.data.Options:
+        """The same for the whole pipeline."""
+        options = tf.data.Options()
+        options.deterministic = self.deterministic
+        return options
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """Which features are given."""
+
+    schema: Schema
+    names: Sequence[str] | None
+    as_supervised: bool
+    channels: int
+
+    def __post_init__(self) -> None:
+        check_choice(self.schema, self.names, self.channels)
+        if self.as_supervised and self.names is not None:
+            raise UsageError("as_supervised gives picture and label: leave features out")
+        if self.as_supervised and not (self.schema.image_feature and self._label):
+            raise UsageError(
+                f"as_supervised gives picture and label; schema {self.schema.name!r} has features "
+                f"{', '.join(self.schema.features)}: choose with features=[…] and map them"
+            )
+
+    @property
+    def _label(self) -> str | None:
+        """The first feature with class labels, or else the mask."""
+        return next(iter(self.schema.class_features), self.schema.mask_feature)
+
+    @property
+    def given(self) -> tuple[str, ...]:
+        """The features, in order."""
+        if self.as_supervised:
+            return (self.schema.image_feature or "", self._label or "")
+        return tuple(self.schema.features if self.names is None else self.names)
+
+    def pictures(self, image_size: int | tuple[int, int] | None) -> Pictures | None:
+        """Returns what decodes the picture and its mask, if either is among them."""
+        if self.schema.image_feature is None:
+            return None
+        if not {self.schema.image_feature, self.schema.mask_feature} & set(self.given):
+            return None
+        if self.schema.sequence is not None:
+            return PicturesOfFrames.of(self.schema, self.channels, image_size)
+        return Pictures.of(self.schema, self.channels, image_size)
+
+    def of(self, example: dict[str, Any]) -> Any:
+        """Returns what is given of an example."""
+        values = [example[name] for name in self.given]
+        return tuple(values) if self.as_supervised else dict(zip(self.given, values, strict=True))
+
+
+@dataclass(frozen=True)
+class _Examples:
+    """Makes serialized examples into what is given of them."""
+
+    manifest: Manifest
+    choice: _Choice
+    pictures: Pictures | None
+    spec: dict[str, Any] = field(init=False)
+    frames: dict[str, Any] = field(init=False)
+
+    def __post_init__(self) -> None:
+        needed = tuple(self.choice.schema.features) if self.pictures else self.choice.given
+        spec, frames = parse_spec(self.manifest.resolved), frame_spec(self.manifest.resolved)
+        object.__setattr__(self, "spec", {n: _as_ragged(spec[n]) for n in needed if n in spec})
+        object.__setattr__(self, "frames", {n: frames[n] for n in needed if n in frames})
+
+    @property
+    def _sequences(self) -> bool:
+        return self.choice.schema.sequence is not None
+
+    def for_batches(self, first: tf.data.Dataset) -> _Examples:
+        """Returns the same for batches, whose pictures have the size of the first."""
+        if self.pictures is None or self._sequences:
+            return self
+        pictures = self.pictures.of_one_size(first, self._parsed)
+        return _Examples(self.manifest, self.choice, pictures)
+
+    def of(self, records: tf.data.Dataset, size: int | None, drop: bool) -> tf.data.Dataset:
+        """Returns the examples of some records, in batches of a size."""
+        if (
+            size is not None and self.pictures is None and not self._sequences
+        ):  # parsing many at once is far cheaper
+            batches = records.batch(size, drop_remainder=drop)
+            return _mapped(batches, lambda batch: self.choice.of(self._all_parsed(batch)))
+        examples = _mapped(records, self._one)
+        if size is None:
+            return examples.prefetch(tf.data.AUTOTUNE)
+        ragged = (isinstance(self.spec.get(n), tf.io.RaggedFeature) for n in self.choice.given)
+        batch = examples.ragged_batch if self._sequences or any(ragged) else examples.batch
+        return batch(size, drop_remainder=drop).prefetch(tf.data.AUTOTUNE)
+
+    def _one(self, record: tf.Tensor) -> Any:
+        example = self._parsed(record)
+        image, mask = self.choice.schema.image_feature, self.choice.schema.mask_feature
+        if self.pictures and mask in self.choice.given:
+            example[mask] = self.pictures.decode_mask(example[mask])
+        if self.pictures and image in self.choice.given:
+            example[image] = self.pictures.decode(example)
+        return self.choice.of(example)
+
+    def _parsed(self, record: tf.Tensor) -> dict[str, Any]:
+        if self._sequences:
+            return self._parsed_sequence(record)
+        parsed: dict[str, Any] = tf.io.parse_single_example(record, self.spec)
+        return parsed
+
+    def _parsed_sequence(self, record: tf.Tensor) -> dict[str, Any]:
+        context, frames = tf.io.parse_single_sequence_example(
+            record, self.spec or None, self.frames or None
+        )
+        return {**context, **frames}
+
+    def _all_parsed(self, records: tf.Tensor) -> dict[str, Any]:
+        parsed: dict[str, Any] = tf.io.parse_example(records, self.spec)
+        return parsed
+
+
+def _mapped(dataset: tf.data.Dataset, function: Any) -> tf.data.Dataset:
+    return dataset.map(function, num_parallel_calls=tf.data.AUTOTUNE)
+
+
+def _as_ragged(spec: Any) -> Any:
+    """Returns the parse spec of a feature: of a list of any length, as a ragged tensor."""
+    if isinstance(spec, tf.io.VarLenFeature):
+        return tf.io.RaggedFeature(spec.dtype, row_splits_dtype=tf.int64)
+    if isinstance(spec, tf.io.FixedLenSequenceFeature):
+        rows = [tf.io.RaggedFeature.UniformRowLength(size) for size in spec.shape]
+        return tf.io.RaggedFeature(spec.dtype, partitions=rows, row_splits_dtype=tf.int64)
+    return spec
+
+
+def _published(path: str | os.PathLike[str]) -> tuple[str, Manifest]:
+    directory = os.fspath(path).rstrip("/")
+    read = _read_by_tensorflow if _tensorflow_reads(directory) else read_file
+    return directory, published_manifest(directory, read)
+
+
+def _tensorflow_reads(path: str) -> bool:
+    """Returns whether TensorFlow has a file system for a path; Beam reads the others."""
+    scheme = path.partition("://")[0]
+    return not layout.is_url(path) or scheme in tf.io.gfile.get_registered_schemes()
+
+
+def _read_by_tensorflow(path: str) -> bytes | None:
+    try:
+        with tf.io.gfile.GFile(path, "rb") as stream:
+            data: bytes = stream.read()
+            return data
+    except tf.errors.NotFoundError:
+        return None
+    except tf.errors.OpError as error:
+        raise OSError(error.message) from error
+
+
+def _frames_of(file: bytes, skip: int, take: int) -> Iterator[bytes]:
+    """Yields some records of a shard, read through Beam's file systems."""
+    with uncompressed(file.decode()) as stream:
+        for frame in islice(read_frames(stream), int(skip), int(skip) + int(take)):
+            yield frame.data

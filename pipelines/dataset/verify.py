@@ -1,0 +1,251 @@
+"""Proves a published dataset again, from its own files and nothing else."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from recordmill.schemas import layout
+from recordmill.schemas.config import Verify
+from recordmill.schemas.dataset_info import Problem, ShardAudit
+from recordmill.schemas.errors import UsageError
+from recordmill.schemas.features import Schema
+from recordmill.schemas.manifest import Manifest, ShardEntry
+from recordmill.schemas.plan import ResolvedSchema
+from recordmill.transforms.find_duplicates import shard_tally
+from recordmill.transforms.functional.duplicates import (
+    Tally,
+    by_bucket,
+    content_of,
+    merge,
+    merge_contents,
+)
+from recordmill.transforms.functional.row_counts import wrong_sums
+from recordmill.transforms.storage.files import all_files_below
+from recordmill.transforms.storage.published import in_place, read_file, sealed_manifest
+from recordmill.transforms.storage.shard_files import ShardFiles, open_stored
+from recordmill.transforms.verification import verifier_process
+from recordmill.transforms.verification.locate_damage import first_foreign_record
+from recordmill.transforms.workers.cores import num_cores
+from recordmill.transforms.write_lines import line_digest, lines_of
+
+_PASS_RECORDS = 2**20
+_NOT_LINES = (ValueError, LookupError, TypeError, RecursionError)
+"""What lines raise that are not those of a run."""
+
+
+def verify_dataset(directory: str, verify: Verify) -> tuple[Manifest, list[Problem]]:
+    """Returns a dataset's manifest, and everything that is not as the manifest says.
+
+    Args:
+        directory: DIR/NAME/VERSION.
+        verify: "parse" every record, or "decode" every image as well.
+
+    Raises:
+        ProofError: if no dataset is published there, or its manifest cannot be read.
+    """
+    directory = in_place(directory)
+    manifest, seal_problems = _sealed_manifest(directory)
+    expected: dict[ShardFiles, ShardEntry] = {
+        ShardFiles(directory, split, index, shard.file, shard.index_file): shard
+        for split, entry in manifest.splits.items()
+        for index, shard in enumerate(entry.shards)
+    }
+    with ThreadPoolExecutor(num_cores()) as executor:
+        checked = executor.map(
+            lambda files: list(_check_shard(files, expected[files], manifest.resolved, verify)),
+            expected,
+        )
+        shard_problems = [problem for problems in checked for problem in problems]
+    return manifest, [
+        *shard_problems,  # first, as they name records
+        *_check_sidecars(directory, manifest),
+        *_check_lines(directory, manifest),
+        *_check_foreign(directory, manifest),
+        *(seal_problems or [Problem(layout.MANIFEST, what) for what in wrong_sums(manifest)]),
+        *([] if shard_problems else _check_content(directory, manifest)),
+    ]
+
+
+def verify_files(paths: Sequence[str], schema: Schema, verify: Verify) -> tuple[int, list[Problem]]:
+    """Returns how many records some TFRecord files hold, and what in them does not fit a schema."""
+    if not schema.features:
+        raise UsageError(f"--schema {schema.name}: has no features of its own to check records by")
+    records, problems = 0, list[Problem]()
+    for path in paths:
+        folder, _, file = path.rpartition("/")
+        try:
+            audit = verifier_process.audit(
+                ShardFiles(folder or ".", "", 0, file, ""), ResolvedSchema(schema), verify
+            )
+        except OSError as error:
+            raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from error
+        records += audit.records
+        problems += audit.problems
+    return records, problems
+
+
+def read_manifest(directory: str) -> Manifest:
+    """Returns the manifest of a published dataset.
+
+    Raises:
+        ProofError: if there is none.
+    """
+    return _sealed_manifest(directory)[0]
+
+
+def _sealed_manifest(directory: str) -> tuple[Manifest, list[Problem]]:
+    manifest, sealed = sealed_manifest(directory, read_file)
+    if sealed:
+        return manifest, []
+    return manifest, [Problem(layout.MANIFEST, f"is not the one that {layout.SUCCESS} seals")]
+
+
+def _check_sidecars(directory: str, manifest: Manifest) -> Iterator[Problem]:
+    for name, digest in manifest.sidecars.items():
+        try:
+            with open_stored(layout.join(directory, name)) as stream:
+                content = stream.read()
+        except OSError as error:
+            yield _unreadable(name, error)
+            continue
+        if hashlib.sha256(content).hexdigest() != digest:
+            yield Problem(name, "is not the file that was published: its sha256 differs")
+
+
+def _check_foreign(directory: str, manifest: Manifest) -> Iterator[Problem]:
+    """Yields the files that are not part of the dataset: some reader may find each of them."""
+    try:
+        names = all_files_below(directory)
+    except OSError as error:
+        yield _unreadable(directory, error)
+        return
+    known = manifest.files
+    for name in names:
+        if name not in known:
+            yield Problem(name, "is no part of this dataset; delete it, or move it away")
+
+
+def _unreadable(name: str, error: OSError) -> Problem:
+    if isinstance(error, FileNotFoundError):
+        return Problem(name, "is missing")
+    return Problem(name, f"cannot be read: {error.strerror or error}")
+
+
+def _check_lines(directory: str, manifest: Manifest) -> Iterator[Problem]:
+    """Yields what is wrong with rejects and dropped rows: their counts, else their digest."""
+    checks = {layout.REJECTS: _check_rejects, layout.DROPPED: _check_dropped}
+    for folder, check in checks.items():
+        try:
+            problems = list(check(directory, manifest))
+            digest = manifest.lines.get(folder)
+            if digest and not problems and line_digest(directory, folder) != digest:
+                problems = [Problem(folder, "does not hold the lines that were published")]
+        except OSError as error:
+            problems = [_unreadable(folder, error)]
+        yield from problems
+
+
+def _check_rejects(directory: str, manifest: Manifest) -> Iterator[Problem]:
+    books = manifest.input
+    try:
+        reasons = Counter(reject["reason"] for reject in read_rejects(directory))
+    except _NOT_LINES as error:
+        yield Problem(layout.REJECTS, f"holds a line that is no reject: {error}")
+        return
+    if dict(reasons) != books.reasons or reasons.total() != books.rejected:
+        what = f"holds {dict(sorted(reasons.items()))}, the manifest {books.reasons}"
+        yield Problem(layout.REJECTS, what)
+
+
+def _check_dropped(directory: str, manifest: Manifest) -> Iterator[Problem]:
+    rows = conflicts = 0
+    images = set[str]()
+    try:
+        for line in lines_of(directory, layout.DROPPED):
+            row, rows = json.loads(line), rows + 1
+            if "label" in row:
+                conflicts += 1
+                images.add(row["repeats"])
+    except _NOT_LINES as error:
+        yield Problem(layout.DROPPED, f"holds a line that is no dropped row: {error}")
+        return
+    told = manifest.content.dropped_conflicts
+    found, expected = (
+        (rows, conflicts, len(images)),
+        (manifest.input.duplicates, told.records, told.images),
+    )
+    if found != expected:
+        what = "{} rows, {} of them of another label than their image's, of {} images"
+        told_so = f"holds {what.format(*found)}; the manifest tells {what.format(*expected)}"
+        yield Problem(layout.DROPPED, told_so)
+
+
+def _check_content(directory: str, manifest: Manifest) -> Iterator[Problem]:
+    """Compares all images anew; their digests are those of the indexes, which were checked."""
+    shards = [
+        (s, shard.index_file) for s, entry in manifest.splits.items() for shard in entry.shards
+    ]
+    records = sum(s.records for entry in manifest.splits.values() for s in entry.shards)
+    passes = 1 + records // _PASS_RECORDS
+    contents = []
+    for number in range(passes):  # so that memory is bounded, however many images there are
+        total: Tally = {}
+        for split, name in shards:
+            tally = shard_tally(layout.join(directory, name), split)
+            merge(total, by_bucket(tally, passes).get(number, {}))
+        contents.append(content_of(total))
+    found = merge_contents(contents)
+    told = manifest.content.model_copy(update={"dropped_conflicts": found.dropped_conflicts})
+    if found != told:
+        yield Problem(layout.MANIFEST, "does not tell which images are repeated as they are")
+
+
+def read_rejects(directory: str) -> Iterator[dict[str, str]]:
+    """Yields every reject of a dataset.
+
+    Raises:
+        ValueError: at a line that is none.
+    """
+    for line in lines_of(directory, layout.REJECTS):
+        yield json.loads(line)
+
+
+def _check_shard(
+    files: ShardFiles, expected: ShardEntry, resolved: ResolvedSchema, verify: Verify
+) -> Iterator[Problem]:
+    for name in (files.file, files.records):
+        try:
+            open_stored(layout.join(files.directory, name)).close()
+        except OSError as error:
+            yield _unreadable(name, error)
+            return
+    try:
+        audit = verifier_process.audit(files, resolved, verify)
+    except OSError as error:  # it can be opened, and not be read
+        yield _unreadable(files.file, error)
+        return
+    if audit.index_sha256 != expected.index_sha256:
+        yield Problem(files.records, "is not the file that was published: its sha256 differs")
+    if audit.sha256 != expected.sha256:
+        broken = [problem for problem in audit.problems if problem.file == files.file]
+        yield from broken or [first_foreign_record(files, resolved)]
+    elif audit.index_sha256 == expected.index_sha256:
+        yield from audit.problems or _other_counts(audit, expected)
+
+
+def _other_counts(audit: ShardAudit, expected: ShardEntry) -> Iterator[Problem]:
+    found = (audit.records, audit.frames, audit.size, audit.payload, audit.classes, audit.crc32c)
+    published = (
+        expected.records,
+        expected.frames,
+        expected.bytes,
+        expected.payload,
+        expected.classes,
+        expected.crc32c,
+    )
+    if found != published:
+        yield Problem(layout.MANIFEST, f"tells other counts of {audit.file} than the file itself")

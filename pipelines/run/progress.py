@@ -1,0 +1,122 @@
+"""Shows how far a run is: a live bar on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from recordmill.pipelines.engines.watch import Watch
+from recordmill.transforms.workers.progress import Pulse
+
+_POLL_SECONDS = 0.2
+_LINE_SECONDS = 10.0
+_LINE_POLL_SECONDS = 1.0
+
+
+class Stage(NamedTuple):
+    """What a run is at.
+
+    Attributes:
+        name: in a word.
+        done: rows that are through it.
+        total: rows that have to be, or None while nobody knows.
+    """
+
+    name: str
+    done: int
+    total: int | None
+
+
+def stage_of(pulse: Pulse) -> Stage:
+    """Returns the stage that the counts of a run tell.
+
+    >>> stage_of(Pulse(surveyed=7)), stage_of(Pulse(total=9, placed=9, written=2, rejected=1))
+    (Stage(name='surveying', done=7, total=None), Stage(name='writing', done=3, total=9))
+    """
+    if not pulse.total:
+        if pulse.surveyed:
+            return Stage("surveying", pulse.surveyed, None)
+        # Folders are listed and tables joined before anything is surveyed.
+        return Stage("reading" if pulse.read else "starting", pulse.read, None)
+    if pulse.verified:
+        return _of("verifying", pulse.verified, pulse.written)
+    if pulse.written or pulse.rejected:
+        return _of("writing", pulse.written + pulse.rejected, pulse.placed)
+    return _of("placing", pulse.placed, pulse.total)
+
+
+def _of(name: str, done: int, total: int) -> Stage:
+    """Returns a stage whose end is known: what was tried again is not counted beyond it."""
+    return Stage(name, min(done, total), total)
+
+
+@contextmanager
+def progress(look: Watch) -> Iterator[None]:
+    """Shows progress on standard error while the body runs.
+
+    Args:
+        look: returns how far the workers are.
+    """
+    console = Console(stderr=True)
+    done = threading.Event()
+    show = _show_bar if console.is_terminal else _show_lines
+    thread = threading.Thread(target=show, args=(console, look, done), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+def _show_bar(console: Console, look: Watch, done: threading.Event) -> None:
+    columns = (
+        TextColumn("{task.description:<9}"),
+        BarColumn(),
+        TextColumn("{task.fields[counts]}"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, transient=True) as bar:
+        name, began = "starting", time.monotonic()
+        task = bar.add_task(name, total=None, counts="")
+        while not done.wait(_POLL_SECONDS):
+            pulse = look()
+            stage = stage_of(pulse)
+            if stage.name != name:
+                name, began = stage.name, time.monotonic()
+                bar.reset(task, description=name, total=stage.total)
+            counts = describe(stage, time.monotonic() - began, pulse.rejected)
+            bar.update(task, completed=stage.done, total=stage.total, counts=counts)
+
+
+def _show_lines(console: Console, look: Watch, done: threading.Event) -> None:
+    """Prints a line now and then, and at each new stage; nothing in a run of some seconds."""
+    began, due, name = time.monotonic(), _LINE_SECONDS, ""
+    while not done.wait(_LINE_POLL_SECONDS):
+        seconds = time.monotonic() - began
+        if seconds < _LINE_SECONDS:
+            continue
+        pulse = look()
+        stage = stage_of(pulse)
+        if seconds < due and stage.name == name:
+            continue
+        due, name = seconds + _LINE_SECONDS, stage.name
+        of_all = f" of {stage.total:,}" if stage.total else ""
+        line = f"{seconds:.0f} s: {stage.name}, {stage.done:,}{of_all} rows"
+        console.print(f"{line}, {pulse.rejected:,} rejected", highlight=False)
+
+
+def describe(stage: Stage, seconds: float, rejected: int) -> str:
+    """Returns a stage's counts in words: how many of how many, how fast, how many rejected."""
+    of_all = f"/{stage.total:,}" if stage.total else ""
+    rate = stage.done / seconds if seconds > 0 else 0
+    lost = f", {rejected:,} rejected" if rejected else ""
+    return f"{stage.done:,}{of_all} ({rate:,.0f}/s{lost})"

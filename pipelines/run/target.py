@@ -1,0 +1,431 @@
+"""Where a dataset is written and where it belongs, and what may already be there.
+
+On this machine a dataset is written in a folder of the run's own, and gets its name when it is
+whole: all at once. Object stores rename nothing: there it is written in its place, and the commit
+mark, last, makes it a dataset.
+
+    DIR/NAME/VERSION            the dataset; without its commit mark, what a failed run has left,
+                                with a run.json by which the next one knows that it is ours
+    DIR/NAME/.VERSION.lock      held while a run is at work
+    DIR/NAME/.VERSION.run/      of the run at work, or of the last one if it did not publish
+        dataset/                what it writes
+        staging/                finished shards
+        published/              the same, once the dataset goes to its place
+        replaced/               the old dataset, where two folders cannot be exchanged at once
+        progress/               how far the workers of other processes are
+
+Only files that a run has written are deleted (`recordmill.schemas.ownership`), in folders that a
+run has marked as its own: by a run.json, or by a manifest.json.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from recordmill.pipelines.run.atomic_swap import exchange
+from recordmill.pipelines.run.lock import Lock, lock
+from recordmill.pipelines.run.run_record import RunContext, read_record, running
+from recordmill.schemas import layout
+from recordmill.schemas.config import ConvertConfig
+from recordmill.schemas.errors import DatasetExists, UsageError
+from recordmill.schemas.ownership import (
+    Owned,
+    first_foreign,
+    is_temporary,
+    owned_in_leftover,
+    owned_in_progress,
+    owned_in_published,
+    owned_in_run,
+    owned_in_staging,
+)
+from recordmill.transforms.shards.checkpoints import Staging
+from recordmill.transforms.storage.files import (
+    all_files_below,
+    copy,
+    delete,
+    delete_files,
+    exists,
+    is_local,
+    read_bytes,
+    write_bytes,
+)
+from recordmill.transforms.storage.published import find_manifest
+
+_DATASET = "dataset"
+_STAGING = "staging"
+_PUBLISHED = "published"
+_PROGRESS = "progress"
+_MARKERS = (layout.RUN, layout.MANIFEST)
+
+
+@dataclass(frozen=True)
+class Target:
+    """The folders of a run.
+
+    Attributes:
+        final: where the dataset is published.
+        work: where it is written.
+        run: what this run has to itself; deleted once the dataset is published.
+    """
+
+    final: str
+    work: str
+    run: str
+
+    @property
+    def staging(self) -> Staging:
+        """Where finished shards wait: on this machine by its absolute path, as Beam's sinks do."""
+        directory = os.path.abspath(self._staging) if is_local(self.run) else self._staging
+        return Staging(directory, self.work)
+
+    @property
+    def progress(self) -> str:
+        """Where workers of other processes tell how far they are."""
+        return layout.join(self.run, _PROGRESS)
+
+    @property
+    def is_published(self) -> bool:
+        """Whether a dataset is in its place."""
+        return exists(layout.join(self.final, layout.SUCCESS))
+
+    @property
+    def left(self) -> str:
+        """Where a run that fails leaves what it wrote: in its place, unless a dataset is there."""
+        return self.work if self.is_published else self.final
+
+    def tidy(self) -> None:
+        """Deletes staged images, and the temporary files that retried work has left."""
+        discard(self.work, is_temporary)
+
+    def promote(self, shards: Sequence[str]) -> None:
+        """Puts a finished dataset, which has these shards, in its place, and clears up."""
+        if is_local(self.final):
+            os.makedirs(self._staging, exist_ok=True)
+            os.rename(self._staging, self._published)
+            self._put_in_place()
+        elif self.work != self.final:
+            self._copy_over(shards)
+        self.clear()
+
+    def clear(self) -> None:
+        """Deletes what only the run needed, and the dataset that it has replaced."""
+        discard(self.run, self._owned_in_run())
+
+    def lay_down(self) -> None:
+        """Leaves what a failed run has written where people look for it: never as a dataset."""
+        for name in (layout.SUCCESS, layout.DATASET_INFO):
+            if self.work != self.final or not self.is_published:
+                delete(layout.join(self.work, name))
+        if is_local(self.final) and self.work != self.left and os.path.isdir(self.work):
+            with contextlib.suppress(OSError):  # there is something: then it stays where it is
+                os.rename(self.work, self.final)
+
+    def take_up(self, context: RunContext) -> None:
+        """Takes up what an earlier run has left: its finished shards stay, all else is deleted."""
+        if is_local(self.final):
+            self.recover()
+            os.makedirs(self.run, exist_ok=True)
+            if self.left == self.final and os.path.isdir(self.final):
+                if os.path.isdir(self.work):
+                    discard(self.final, self.owned(self.final))
+                else:
+                    os.rename(self.final, self.work)
+        elif self.work == self.final:
+            write_bytes(layout.join(self.final, layout.RUN), running(context).to_json())
+            discard(self._dataset, self.owned(self._dataset))
+        self.staging.reclaim()
+        marker = (layout.RUN,) if self.work == self.final else ()
+        discard(self.work, self.owned(self.work), keep=marker)
+
+    def sweep(self) -> None:
+        """Deletes what a run has left that was killed when its dataset was in its place already.
+
+        One that was killed before has a staging area, and no whole dataset: the next may go on.
+        """
+        if not exists(self._staging) or exists(layout.join(self.work, layout.SUCCESS)):
+            self.clear()
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether a run has marked the folder of the dataset, or nothing is there."""
+        return _is_marked(self.final) or not all_files_below(self.final)
+
+    @property
+    def is_half_replaced(self) -> bool:
+        """Whether a run was killed between two renames, and the old dataset waits to go back."""
+        return (
+            is_local(self.final)
+            and os.path.isdir(self._replaced)
+            and not os.path.lexists(self.final)
+        )
+
+    def recover(self) -> None:
+        """Undoes what a run was at that was killed while it put a dataset in its place."""
+        if self.is_half_replaced:
+            os.rename(self._replaced, self.final)
+        if os.path.isdir(self._published) and not os.path.isdir(self._staging):
+            os.rename(self._published, self._staging)
+        discard(self._replaced, self.owned(self._replaced))
+        discard(self._published, owned_in_staging)
+
+    def check_final(self) -> None:
+        """Passes a place for the dataset where only a run's own files would be replaced.
+
+        Raises:
+            UsageError: naming the first file that no run has written.
+        """
+        if is_local(self.final) and os.path.islink(self.final):
+            raise UsageError(
+                f"{self.final}: is a link to {os.path.realpath(self.final)}; a dataset gets its "
+                "place by renaming its folder: delete the link, or choose another --output, "
+                "--name or --version"
+            )
+        names = all_files_below(self.final)
+        foreign = first_foreign(names, self.owned(self.final))
+        if foreign:
+            _refuse_foreign(self.final, foreign)
+        if names and not _is_marked(self.final):
+            _refuse_foreign(
+                self.final, names[0], "was not written by recordmill: no run.json says so"
+            )
+
+    def check_run(self) -> None:
+        """Passes a folder of an earlier run that holds only what a run writes.
+
+        Raises:
+            UsageError: naming the first file that no run has written.
+        """
+        if foreign := first_foreign(all_files_below(self.run), self._owned_in_run()):
+            _refuse_foreign(self.run, foreign)
+
+    def owned(self, directory: str) -> Owned:
+        """Returns which files of a folder, a dataset or what a run has left of one, are ours."""
+        manifest, sealed = find_manifest(directory)
+        if manifest and sealed:
+            return owned_in_published(manifest)
+        return owned_in_leftover(self.final.rstrip("/").split("/")[-2], manifest)
+
+    def _owned_in_run(self) -> Owned:
+        return owned_in_run(
+            {
+                _DATASET: self.owned(self._dataset),
+                layout.REPLACED: self.owned(self._replaced),
+                _STAGING: owned_in_staging,
+                _PUBLISHED: owned_in_staging,
+                _PROGRESS: owned_in_progress,
+            }
+        )
+
+    @property
+    def _dataset(self) -> str:
+        return layout.join(self.run, _DATASET)
+
+    @property
+    def _staging(self) -> str:
+        return layout.join(self.run, _STAGING)
+
+    @property
+    def _published(self) -> str:
+        return layout.join(self.run, _PUBLISHED)
+
+    @property
+    def _replaced(self) -> str:
+        return layout.replaced_folder(self.run)
+
+    def _put_in_place(self) -> None:
+        if not os.path.isdir(self.final):
+            os.rename(self.work, self.final)
+        elif not exchange(self.work, self.final):
+            os.rename(self.final, self._replaced)
+            os.rename(self.work, self.final)
+
+    def _copy_over(self, shards: Sequence[str]) -> None:
+        """Does the same in an object store, where a dataset without its mark is none.
+
+        The copy is whole before anything of the old one is deleted. So whoever does this anew,
+        because a worker died over it, finds all shards in the first place, or all files in the
+        second. The run.json goes first, so that the folder is marked as ours all the time.
+        """
+        work, final = self.work, self.final
+        files = all_files_below(work)
+        if set(shards) <= set(files):
+            owned = self.owned(final)
+            delete(layout.join(final, layout.SUCCESS))
+            # Written, not copied: HDFS copies over no file, and the old one has to stay till then.
+            write_bytes(layout.join(final, layout.RUN), read_bytes(layout.join(work, layout.RUN)))
+            discard(final, owned, keep=(layout.RUN,))
+            others = [name for name in files if name not in (layout.RUN, layout.SUCCESS)]
+            _copy(work, final, others)
+            _copy(work, final, [layout.SUCCESS])
+        discard(work, self.owned(work))
+
+
+def discard(directory: str, owned: Owned, keep: Collection[str] = ()) -> None:
+    """Deletes the files of a folder that are owned; those that mark it as ours at last.
+
+    Args:
+        directory: the folder.
+        owned: which of its files a run has written; no other is deleted.
+        keep: names that stay.
+    """
+    names = [name for name in all_files_below(directory) if owned(name) and name not in keep]
+    markers = [name for name in names if name.rpartition("/")[2] in _MARKERS]
+    delete_files(directory, [name for name in names if name not in markers])
+    delete_files(directory, markers)
+
+
+def choose_target(
+    config: ConvertConfig, context: RunContext, dry_run: bool = False
+) -> tuple[Target, Lock] | None:
+    """Returns where to write, locked; None if the dataset is there and is to be left (`skip`).
+
+    What a run that did not finish has left is deleted, but for its finished shards; in a dry run
+    nothing is touched.
+
+    Raises:
+        DatasetExists: if it is there and is not to be replaced, or another run is writing it.
+        UsageError: if the folder holds files that no run of this program has left.
+    """
+    _check_directory(config.directory, dry_run)
+    try:
+        return _choose(config, _target(config), context, dry_run)
+    except OSError as error:
+        raise UsageError(f"--output: {config.directory} cannot be used: {error}") from error
+
+
+def _choose(
+    config: ConvertConfig, target: Target, context: RunContext, dry_run: bool
+) -> tuple[Target, Lock] | None:
+    if target.is_half_replaced and not dry_run:
+        held = _lock(target)
+        try:
+            target.recover()
+        finally:
+            held.release()
+    if target.is_published and not target.is_ours:
+        target.check_final()
+    if (target.is_published or target.is_half_replaced) and config.if_exists != "replace":
+        if not dry_run:
+            _sweep(target)
+        _refuse(config)
+        return None
+    target.check_final()
+    target.check_run()
+    if dry_run:
+        return target, Lock(_lock_path(target), None)
+    held = _lock(target)
+    try:
+        if target.is_published and config.if_exists != "replace":  # by a run that just ended
+            _refuse(config)
+            held.release()
+            return None
+        target.check_final()  # again, now that no other run is at work
+        target.check_run()
+        target.take_up(context)
+    except BaseException:
+        held.release()
+        raise
+    return target, held
+
+
+def _target(config: ConvertConfig) -> Target:
+    final = config.directory
+    run = layout.run_folder(layout.join(config.output, config.name), config.version)
+    work = layout.join(run, _DATASET)
+    if not is_local(final) and not exists(layout.join(final, layout.SUCCESS)):
+        work = final
+    return Target(final, work, run)
+
+
+def _refuse(config: ConvertConfig) -> None:
+    if config.if_exists == "fail":
+        raise DatasetExists(
+            f"{config.directory}: a published dataset is there; raise --version, or choose "
+            "--if_exists skip to keep it or --if_exists replace to write it anew"
+        )
+
+
+def _sweep(target: Target) -> None:
+    """Clears up after a killed run, if there was one and none is at work."""
+    if is_local(target.final) and (exists(target.run) or exists(_lock_path(target))):
+        with contextlib.suppress(DatasetExists, UsageError):  # it is at work, or not to be touched
+            held = _lock(target)
+            try:
+                target.sweep()
+            finally:
+                held.release()
+
+
+def _lock(target: Target) -> Lock:
+    if not is_local(target.final):
+        return Lock(_lock_path(target), None)
+    return lock(_lock_path(target), target.final)
+
+
+def _lock_path(target: Target) -> str:
+    return target.run.removesuffix(".run") + ".lock"
+
+
+def _check_directory(directory: str, dry_run: bool) -> None:
+    """Refuses folders that cannot be made, or that Beam's sinks would take for patterns."""
+    if "[" in directory:
+        raise UsageError(
+            f"--output: {directory} holds '[', which Beam's sinks take for a pattern of names; "
+            "choose a folder without it"
+        )
+    if layout.is_web(directory):
+        raise UsageError(
+            f"--output: {directory} is a web address, which is only read from; "
+            "choose a folder on this machine, or in s3://, gs://, azfs:// or hdfs://"
+        )
+    if is_local(directory):
+        try:
+            if dry_run:
+                _check_folder(directory)
+                return
+            os.makedirs(os.path.dirname(directory), exist_ok=True)
+            if os.path.lexists(directory) and not os.path.isdir(directory):
+                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), directory)
+        except OSError as error:
+            raise UsageError(
+                f"--output: {directory} cannot be made: {error.strerror}{_file_above(directory)}; "
+                "choose a folder that can be written to"
+            ) from error
+
+
+def _file_above(directory: str) -> str:
+    """Returns which file stands where a folder has to be, if one does."""
+    while directory and not os.path.lexists(directory):
+        directory = os.path.dirname(directory)
+    return f", {directory} is a file" if os.path.isfile(directory) else ""
+
+
+def _check_folder(directory: str) -> None:
+    """Does what making a folder does where it cannot be made: the nearest that is there decides."""
+    while not os.path.lexists(directory):
+        directory = os.path.dirname(os.path.abspath(directory))
+    if not os.path.isdir(directory):
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), directory)
+    if not os.access(directory, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), directory)
+
+
+def _is_marked(directory: str) -> bool:
+    """Returns whether a run has marked a folder as its own."""
+    manifest, sealed = find_manifest(directory)
+    return manifest is not None or sealed or read_record(directory) is not None
+
+
+def _refuse_foreign(directory: str, name: str, what: str = "is no part of a dataset") -> None:
+    raise UsageError(
+        f"{directory}: holds {name!r}, which {what}; "
+        "choose another --output, --name or --version, or move it away"
+    )
+
+
+def _copy(source: str, target: str, names: Sequence[str]) -> None:
+    copy([layout.join(source, name) for name in names], [layout.join(target, n) for n in names])

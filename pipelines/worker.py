@@ -1,0 +1,192 @@
+"""`recordmill-worker`: Beam's Python worker as a process of its own, where there are no containers.
+
+    recordmill-worker --pool 50000       serves workers to an engine: --environment_type=EXTERNAL
+    recordmill-worker --id … --…         is one worker, started by a task manager with
+                                         --environment_type=PROCESS
+
+A worker of Beam's own pool knows no pipeline options, and so no credentials of an object store:
+this one asks the engine for them, as the boot program in Beam's containers does. It installs
+nothing: recordmill has to be installed on each machine.
+
+A pool forks its workers from a process that has imported all they need. Spark asks for a new one
+in each stage, and imports take seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
+from multiprocessing.process import BaseProcess
+
+import grpc
+from apache_beam.portability.api import (
+    beam_fn_api_pb2,
+    beam_fn_api_pb2_grpc,
+    beam_provision_api_pb2,
+    beam_provision_api_pb2_grpc,
+    endpoints_pb2,
+)
+from google.protobuf import json_format, text_format
+
+from recordmill.pipelines.console.printing import tell
+from recordmill.pipelines.run.allocators import use_frugal_allocators
+
+_HARNESS = "apache_beam.runners.worker.sdk_worker_main"
+_PROVISION_SECONDS = 60
+_STOP_SECONDS = 5
+_FORKING = multiprocessing.get_context("forkserver")
+_FORKING.set_forkserver_preload(["recordmill.pipelines.worker_imports"])
+_CONTRACT = (
+    *("id", "logging_endpoint", "artifact_endpoint", "provision_endpoint", "control_endpoint"),
+    "semi_persist_dir",
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Serves a pool of workers until it is told to stop, or becomes one worker."""
+    flags = _parser().parse_known_args(argv)[0]
+    use_frugal_allocators()
+    if flags.pool is None:
+        work(flags)
+    else:
+        serve(flags.host, flags.pool)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="recordmill-worker", allow_abbrev=False)
+    parser.add_argument("--pool", type=int, metavar="PORT", help="serve workers on this port")
+    parser.add_argument("--host", default="127.0.0.1", help="where the pool listens")
+    for name in _CONTRACT:
+        parser.add_argument(f"--{name}", default="", help=argparse.SUPPRESS)
+    return parser
+
+
+class Pool(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):
+    """Forks a process for each worker that an engine asks for, and ends it when told to."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._workers: dict[str, BaseProcess] = {}
+
+    def StartWorker(  # noqa: N802 - the name that the protocol has
+        self, request: beam_fn_api_pb2.StartWorkerRequest, context: grpc.ServicerContext
+    ) -> beam_fn_api_pb2.StartWorkerResponse:
+        """Starts a worker process."""
+        endpoints = ("logging", "artifact", "provision", "control")
+        urls = [f"--{n}_endpoint={getattr(request, f'{n}_endpoint').url}" for n in endpoints]
+        arguments = [f"--id={request.worker_id}", *urls]
+        worker = _FORKING.Process(target=main, args=(arguments,))
+        try:
+            with self._lock:
+                worker.start()
+                self._workers[request.worker_id] = worker
+        except OSError as error:
+            return beam_fn_api_pb2.StartWorkerResponse(error=str(error))
+        return beam_fn_api_pb2.StartWorkerResponse()
+
+    def StopWorker(  # noqa: N802
+        self, request: beam_fn_api_pb2.StopWorkerRequest, context: grpc.ServicerContext
+    ) -> beam_fn_api_pb2.StopWorkerResponse:
+        """Ends a worker process."""
+        with self._lock:
+            worker = self._workers.pop(request.worker_id, None)
+        if worker:
+            _end([worker])
+        return beam_fn_api_pb2.StopWorkerResponse()
+
+    def end(self) -> None:
+        """Ends all worker processes."""
+        with self._lock:
+            workers = list(self._workers.values())
+            self._workers.clear()
+        _end(workers)
+
+
+def serve(host: str, port: int) -> None:
+    """Serves workers until SIGTERM or SIGINT, and ends them all.
+
+    Raises:
+        RuntimeError: if the port is taken.
+    """
+    pool = Pool()
+    server = grpc.server(ThreadPoolExecutor())
+    beam_fn_api_pb2_grpc.add_BeamFnExternalWorkerPoolServicer_to_server(pool, server)
+    server.add_insecure_port(f"{host}:{port}")
+    told = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: told.set())
+    server.start()
+    tell(f"recordmill-worker: serves workers at {host}:{port}")
+    told.wait()
+    server.stop(_STOP_SECONDS).wait()
+    pool.end()
+
+
+def work(flags: argparse.Namespace) -> None:
+    """Does what Beam's worker does, with the options that the engine has for it; ends the process.
+
+    Python's own end would wait for the children that decode odd pictures, which go with it.
+    """
+    channel = grpc.insecure_channel(flags.provision_endpoint)
+    answer = beam_provision_api_pb2_grpc.ProvisionServiceStub(channel).GetProvisionInfo(
+        beam_provision_api_pb2.GetProvisionInfoRequest(),
+        metadata=[("worker_id", flags.id)],
+        timeout=_PROVISION_SECONDS,
+        wait_for_ready=True,
+    )
+    channel.close()
+    os.environ.update(worker_environment(flags, answer.info))
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # nobody reads a worker's output
+    code = 1
+    try:
+        import_module(_HARNESS).main([])
+        code = 0
+    except Exception:  # noqa: BLE001 - whatever it was: nobody above hears of it
+        tell(traceback.format_exc())
+    finally:
+        logging.shutdown()
+        os._exit(code)
+
+
+def worker_environment(
+    flags: argparse.Namespace, info: beam_provision_api_pb2.ProvisionInfo
+) -> dict[str, str]:
+    """Returns the environment variables that Beam's worker reads."""
+
+    def endpoint(told: endpoints_pb2.ApiServiceDescriptor, flag: str) -> str:
+        url = told.url or flag
+        return text_format.MessageToString(endpoints_pb2.ApiServiceDescriptor(url=url))
+
+    return {
+        "WORKER_ID": flags.id,
+        "PIPELINE_OPTIONS": json_format.MessageToJson(info.pipeline_options),
+        "LOGGING_API_SERVICE_DESCRIPTOR": endpoint(info.logging_endpoint, flags.logging_endpoint),
+        "CONTROL_API_SERVICE_DESCRIPTOR": endpoint(info.control_endpoint, flags.control_endpoint),
+        "SEMI_PERSISTENT_DIRECTORY": flags.semi_persist_dir or "/tmp",  # noqa: S108 - Beam's own
+        "RUNNER_CAPABILITIES": " ".join(info.runner_capabilities),
+    }
+
+
+def _end(workers: Sequence[BaseProcess]) -> None:
+    """Asks processes to end, and kills those that do not."""
+    for worker in workers:
+        worker.terminate()
+    for worker in workers:
+        worker.join(_STOP_SECONDS)
+        if worker.is_alive():
+            worker.kill()
+            worker.join()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Converts image manifests and label tables to verified TFRecord datasets, on Apache Beam."""

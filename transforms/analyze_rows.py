@@ -1,0 +1,191 @@
+"""Surveys all rows, and plans the dataset from what was found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import apache_beam as beam
+from apache_beam.pvalue import PCollection
+
+from recordmill.schemas.plan import Plan
+from recordmill.schemas.records import Row
+from recordmill.schemas.rejects import RecordError
+from recordmill.transforms.functional.rows.analysis import (
+    Survey,
+    Surveyor,
+    needs_sizes,
+    plan_of,
+    sampled,
+)
+from recordmill.transforms.functional.rows.binding import broken_identity, identity_of, span_of
+from recordmill.transforms.functional.rows.placement import order_of
+from recordmill.transforms.shards.base_keys import finder
+from recordmill.transforms.storage.files import file_size
+from recordmill.transforms.workers.progress import advance, settle_total
+
+_STAT_THREADS = 16
+
+Place = tuple[str, int]
+"""The file and line of a row."""
+
+
+class Surveyed(NamedTuple):
+    """What a survey gives.
+
+    Attributes:
+        plan: the one `Plan`.
+        repeats: (order of a key, the first place it stands) for keys that stand more than once;
+            (order of a sequence's key, why) for those that are not in one split as a whole.
+    """
+
+    plan: PCollection[Plan]
+    repeats: PCollection[tuple[bytes, Place | str]]
+
+
+@dataclass(eq=False)
+class SurveyRows(beam.PTransform):
+    """Looks at every row before the first is placed: PCollection[Row] → Surveyed.
+
+    Attributes:
+        surveyor: what to ask of each row.
+        parted: whether rows with one key can land in different splits, so that shards, where
+            repeated keys meet otherwise, do not find them.
+    """
+
+    surveyor: Surveyor
+    parted: bool
+
+    def expand(self, rows: PCollection[Row]) -> Surveyed:
+        """Adds the survey; only sums cross the workers, and key digests if rows can be parted."""
+        plan = (
+            rows
+            | "Survey" >> beam.CombineGlobally(SurveyFn(self.surveyor))
+            | "Plan" >> beam.Map(make_plan, self.surveyor)
+        )
+        if not self.parted:
+            return Surveyed(plan, rows.pipeline | "NoRepeats" >> beam.Create([]))
+        if self.surveyor.schema.sequence is not None:
+            torn = (
+                rows
+                | "SpanOfSequence"
+                >> beam.FlatMap(span_of_sequence, self.surveyor).with_output_types(
+                    tuple[bytes, str]
+                )
+                | "SpansBySequence" >> beam.CombinePerKey(two_spans)
+                | "Torn" >> beam.FlatMapTuple(only_torn)
+            )
+            return Surveyed(plan, torn)
+        repeats = (
+            rows
+            | "PlaceOfKey"
+            >> beam.FlatMap(place_of_key, self.surveyor).with_output_types(tuple[bytes, Place])
+            | "PlacesByKey" >> beam.CombinePerKey(FirstPlaceFn())  # order, (count, place)
+            | "Repeated" >> beam.FlatMapTuple(only_repeated)
+        )
+        return Surveyed(plan, repeats)
+
+
+@dataclass(eq=False)
+class SurveyFn(beam.CombineFn):
+    """Sums surveys.
+
+    Attributes:
+        surveyor: what to ask of each row.
+    """
+
+    surveyor: Surveyor
+
+    def create_accumulator(self) -> Survey:
+        """Returns a survey of nothing."""
+        return Survey()
+
+    def add_input(self, survey: Survey, row: Row) -> Survey:
+        """Returns the survey with one more row."""
+        survey.add(row, self.surveyor, finder(self.surveyor.base))
+        advance("surveyed")
+        return survey
+
+    def merge_accumulators(self, surveys: Iterable[Survey]) -> Survey:
+        """Returns the sum of some surveys."""
+        total = Survey()
+        for survey in surveys:
+            total.merge(survey)
+        return total
+
+    def extract_output(self, survey: Survey) -> Survey:
+        """Returns the survey."""
+        return survey
+
+
+class FirstPlaceFn(beam.CombineFn):
+    """Finds the first of some places, and how many there are."""
+
+    def create_accumulator(self) -> tuple[int, Place | None]:
+        """Returns no place."""
+        return 0, None
+
+    def add_input(self, first: tuple[int, Place | None], place: Place) -> tuple[int, Place | None]:
+        """Returns the first of what there was and one more."""
+        return self.merge_accumulators([first, (1, place)])
+
+    def merge_accumulators(
+        self, firsts: Iterable[tuple[int, Place | None]]
+    ) -> tuple[int, Place | None]:
+        """Returns the first of all."""
+        found = [(count, place) for count, place in firsts if place is not None]
+        places = [place for _, place in found]
+        return sum(count for count, _ in found), min(places, default=None)
+
+    def extract_output(self, first: tuple[int, Place | None]) -> tuple[int, Place | None]:
+        """Returns how many there are, and the first."""
+        return first
+
+
+def make_plan(survey: Survey, surveyor: Surveyor) -> Plan:
+    """Returns the plan, with one look at each sampled image for its size where that matters."""
+    settle_total(survey.rows)
+    rows = sampled(survey) if needs_sizes(survey, surveyor.config) else ()
+    uris = [uri for _, uri, _ in rows if uri]
+    with ThreadPoolExecutor(_STAT_THREADS) as executor:
+        sizes = zip(uris, executor.map(file_size, uris), strict=True)
+    return plan_of(survey, surveyor, {uri: size for uri, size in sizes if size is not None})
+
+
+def place_of_key(row: Row, surveyor: Surveyor) -> Iterator[tuple[bytes, Place]]:
+    """Yields where a row's key stands; nothing for a row without one."""
+    try:
+        key = identity_of(row, surveyor.binding).key
+    except RecordError:
+        pass  # binding rejects the row, and says why
+    else:
+        yield order_of(key, surveyor.config.seed), (row.file, row.line)
+
+
+def span_of_sequence(row: Row, surveyor: Surveyor) -> Iterator[tuple[bytes, str]]:
+    """Yields what else decides the split of a frame; nothing for a row without a sequence."""
+    binding = surveyor.binding
+    identity = broken_identity(row, binding)
+    if identity is not None:
+        yield order_of(identity.record, surveyor.config.seed), span_of(row, binding)
+
+
+def two_spans(spans: Iterable[str | tuple[str, ...]]) -> tuple[str, ...]:
+    """Returns the first two different ones of some, sorted."""
+    known = {one for some in spans for one in ((some,) if isinstance(some, str) else some)}
+    return tuple(sorted(known)[:2])
+
+
+def only_torn(order: bytes, spans: tuple[str, ...]) -> Iterator[tuple[bytes, str]]:
+    """Yields a sequence whose rows would land in several splits, and why."""
+    if len(spans) > 1:
+        yield order, f"{' in one row, and '.join(spans)} in another"
+
+
+def only_repeated(order: bytes, first: tuple[int, Place]) -> Iterator[tuple[bytes, Place]]:
+    """Yields a key that stands more than once."""
+    count, place = first
+    if count > 1:
+        yield order, place

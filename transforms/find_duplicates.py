@@ -1,0 +1,88 @@
+"""Compares the images of all records by their digests: what is repeated, and what leaks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import apache_beam as beam
+from apache_beam.pvalue import AsSingleton, PCollection
+
+from recordmill.schemas import layout
+from recordmill.schemas.dataset_info import ShardInfo
+from recordmill.schemas.duplicates import Content
+from recordmill.schemas.plan import Plan
+from recordmill.transforms.functional.duplicates import (
+    Tally,
+    by_bucket,
+    content_of,
+    label_text,
+    merge,
+    merge_contents,
+    num_buckets,
+    tally_of,
+)
+from recordmill.transforms.functional.one_thread_parquet import read_table
+from recordmill.transforms.storage.files import open_binary
+
+
+@dataclass(eq=False)
+class CompareContents(beam.PTransform):
+    """Compares all images: PCollection[ShardInfo] → PCollection[Content], one element.
+
+    Digests and keys travel, some hundred bytes an image; they are read from the indexes of the
+    shards, so that a shard that was kept from an earlier run counts like any other.
+
+    Attributes:
+        directory: the dataset's folder.
+        plan: how many shards and rows there are.
+    """
+
+    directory: str
+    plan: PCollection[Plan]
+
+    def expand(self, shards: PCollection[ShardInfo]) -> PCollection[Content]:
+        """Adds the comparing; images are compared in parts that fit in memory."""
+        return (
+            shards
+            | "ReadDigests"
+            >> beam.FlatMap(_read, self.directory, AsSingleton(self.plan)).with_output_types(
+                tuple[int, Tally]
+            )
+            | "GroupByBucket" >> beam.GroupByKey()  # bucket, a tally a shard
+            | "ContentOfBucket" >> beam.Map(_content_of_bucket)
+            | "CombineContents" >> beam.CombineGlobally(_merge_contents)
+        )
+
+
+def shard_tally(path: str, split: str) -> Tally:
+    """Returns the tally of a shard, from the index of its records."""
+    with open_binary(path) as stream:
+        table = read_table(stream.read(), ["key", "sha256", "class"])
+    keys, digests, labels = (table[name].to_pylist() for name in ("key", "sha256", "class"))
+    return tally_of(
+        split,
+        (
+            (key, digest, label_text(label))
+            for key, digest, label in zip(keys, digests, labels, strict=True)
+            if digest
+        ),
+    )
+
+
+def _read(info: ShardInfo, directory: str, plan: Plan) -> Iterator[tuple[int, Tally]]:
+    if plan.resolved.schema.has_image:
+        name = layout.records_name(info.split, info.index, plan.shards[info.split])
+        tally = shard_tally(layout.join(directory, name), info.split)
+        yield from by_bucket(tally, num_buckets(plan.rows)).items()
+
+
+def _content_of_bucket(bucket: tuple[int, Iterable[Tally]]) -> Content:
+    total: Tally = {}
+    for tally in bucket[1]:
+        merge(total, tally)
+    return content_of(total)
+
+
+def _merge_contents(contents: Iterable[Content]) -> Content:
+    return merge_contents(contents)

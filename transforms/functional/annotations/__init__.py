@@ -1,1 +1,0 @@
-"""What is on a picture beside its class: boxes, masks, outlines, in each format that has them."""

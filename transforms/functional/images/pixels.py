@@ -1,0 +1,238 @@
+"""Pixels on their way from one form to another: depth, colour, alpha, orientation, size.
+
+All pictures here are Pillow images of mode L, LA, RGB, RGBA or I;16 (16-bit gray), which is what a
+PNG can hold. Deeper values are scaled and never clipped: Pillow's own `convert` clips them at 255.
+"""
+
+from __future__ import annotations
+
+import io
+from functools import lru_cache
+
+import numpy as np
+from PIL import Image, ImageCms, TiffImagePlugin
+
+from recordmill.schemas.image_settings import MAX_SIDE, ImageSettings
+from recordmill.schemas.rejects import Reason, RecordError
+from recordmill.transforms.functional.images.geometry import Geometry, turned_back_by
+
+_FILTERS = {
+    "nearest": Image.Resampling.NEAREST,
+    "bilinear": Image.Resampling.BILINEAR,
+    "bicubic": Image.Resampling.BICUBIC,
+    "lanczos": Image.Resampling.LANCZOS,
+}
+_TRANSPOSE = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+_DEEP = ("I;16", "I;16B", "I;16L", "I;16N", "I", "F")
+_FULL_16 = 65_535
+_BITS_A_SAMPLE, _SAMPLE_KIND = 258, 339  # TIFF's tags
+_JPEG_QUALITY = 95
+
+
+def canonical(image: Image.Image, bit_depth: int = 8) -> Image.Image:
+    """Returns a decoded picture in one of the five modes, its colours in sRGB.
+
+    Args:
+        image: as Pillow decodes it, of any mode.
+        bit_depth: of its samples in the file, in which it names the colour that is transparent.
+    """
+    if image.mode in ("1", "L", "RGB", "I;16") and "transparency" in image.info:
+        image = _with_alpha(image, image.info["transparency"], bit_depth)
+    if image.mode in _DEEP:
+        return _gray16(image)
+    if image.mode in ("1", "HSV", "La", "RGBa", "RGBX", "YCbCr", "P", "PA"):
+        image = image.convert(_plain_mode(image))
+    return _to_srgb(image)
+
+
+def upright(image: Image.Image, orientation: int) -> Image.Image:
+    """Returns a picture turned as its EXIF orientation, 1 to 8, says."""
+    method = _TRANSPOSE.get(orientation)
+    return image if method is None else image.transpose(method)
+
+
+def as_it_lay(image: Image.Image, orientation: int) -> Image.Image:
+    """Returns an upright picture turned back to how a file of this EXIF orientation has it."""
+    return upright(image, turned_back_by(orientation))
+
+
+def to_8_bits(image: Image.Image) -> Image.Image:
+    """Returns a picture of 8 bits a sample: 65535 becomes 255, and 257 one."""
+    if image.mode != "I;16":
+        return image
+    values = np.asarray(image, dtype=np.uint32)
+    return Image.fromarray(((values * 255 + _FULL_16 // 2) // _FULL_16).astype(np.uint8))
+
+
+def without_alpha(image: Image.Image, background: tuple[int, int, int] | None) -> Image.Image:
+    """Returns an opaque picture: on a background, or with its hidden colours shown."""
+    if image.mode not in ("LA", "RGBA"):
+        return image
+    if background is None:
+        return image.convert(image.mode[:-1])
+    plain = Image.new("RGBA", image.size, (*background, 255))
+    flat = Image.alpha_composite(plain, image.convert("RGBA")).convert("RGB")
+    gray = image.mode == "LA" and len(set(background)) == 1
+    return flat.convert("L") if gray else flat
+
+
+def in_color(image: Image.Image, color: str) -> Image.Image:
+    """Returns a picture in "rgb" or "gray", its alpha kept; in any way that it is for "keep"."""
+    alpha = image.mode in ("LA", "RGBA")
+    if color == "rgb":
+        return to_8_bits(image).convert("RGBA" if alpha else "RGB")
+    if color == "gray" and image.mode != "I;16":
+        return image.convert("LA" if alpha else "L")
+    return image
+
+
+def resized(
+    image: Image.Image, geometry: Geometry, method: str = "lanczos", fill: int = 0
+) -> Image.Image:
+    """Returns an upright picture cropped, scaled and padded.
+
+    Args:
+        image: as large as the geometry's `upright`.
+        geometry: what to do.
+        method: how pixels are resampled, by `Resize.filter`'s names.
+        fill: the value of padding; 0 is black, and clear.
+    """
+    if geometry.size == image.size:
+        return image
+    if image.mode == "I;16":  # Pillow resamples no 16-bit pictures
+        return _gray16(resized(image.convert("F"), geometry, method, fill), scale=False)
+    left, top, right, bottom = map(float, geometry.crop)
+    content = image.resize(geometry.content, _FILTERS[method], (left, top, right, bottom))
+    if geometry.content == geometry.size:
+        return content
+    padded = Image.new(image.mode, geometry.size, fill)
+    padded.paste(content, geometry.offset)
+    return padded
+
+
+def encode(image: Image.Image, settings: ImageSettings) -> tuple[bytes, str]:
+    """Returns a picture's bytes and their format: "jpeg", "png" or "raw".
+
+    Without a profile: sRGB is what readers take it for, and lcms writes the time into its own.
+
+    Raises:
+        RecordError: invalid_dimensions, if it is too wide or high for a JPEG.
+    """
+    if settings.format == "raw":
+        pixels = np.asarray(image)
+        return pixels.reshape(image.height, image.width, -1).tobytes(), "raw"
+    stream = io.BytesIO()
+    if settings.format == "jpeg":
+        if max(image.size) > MAX_SIDE:
+            detail = f"{image.width} x {image.height} pixels; a JPEG's sides are up to {MAX_SIDE}"
+            raise RecordError(Reason.INVALID_DIMENSIONS, detail)
+        quality = settings.quality or _JPEG_QUALITY
+        image.save(stream, "JPEG", quality=quality, subsampling=_subsampling(quality))
+        return stream.getvalue(), "jpeg"
+    image.save(stream, "PNG", icc_profile=None)
+    return stream.getvalue(), "png"
+
+
+def _subsampling(quality: int) -> str:
+    """Returns how colour is sampled: in full where the quality asked for is high."""
+    return "4:4:4" if quality >= 90 else "4:2:0"
+
+
+def _plain_mode(image: Image.Image) -> str:
+    if image.mode == "1":
+        return "L"
+    if image.mode == "La":
+        return "LA"
+    transparent = image.mode in ("PA", "RGBa") or "transparency" in image.info
+    return "RGBA" if transparent else "RGB"
+
+
+def _with_alpha(
+    image: Image.Image, clear: int | tuple[int, ...] | bytes, bit_depth: int
+) -> Image.Image:
+    """Returns a picture of which one colour is transparent with an alpha channel, of 8 bits."""
+    key = np.atleast_1d(np.asarray(clear if not isinstance(clear, bytes) else list(clear)))
+    if bit_depth == 16 and image.mode == "RGB":
+        key = key >> 8  # as Pillow has done to the samples
+    elif bit_depth < 8 and image.mode == "L":
+        key = key * 255 // (2**bit_depth - 1)
+    plain = image.convert("L") if image.mode == "1" else image
+    samples = np.asarray(plain).reshape(image.height, image.width, -1)
+    alpha = Image.fromarray(np.where((samples == key).all(axis=2), 0, 255).astype(np.uint8))
+    opaque = to_8_bits(plain).copy()
+    opaque.info.pop("transparency", None)
+    opaque.putalpha(alpha)
+    return opaque
+
+
+def _gray16(image: Image.Image, scale: bool = True) -> Image.Image:
+    """Returns deep gray as 16 bits.
+
+    Integers of 16 bits stay as they are. Wider ones, and floats, are scaled so that the darkest is
+    0 and the brightest 65535; floats within 0 to 1 mean black to white.
+    """
+    values = _signed_as_stated(image)
+    if values.dtype.kind in "ui" and values.dtype.itemsize <= 2:
+        return Image.fromarray(values.astype(np.uint16))
+    finite = np.nan_to_num(values.astype(np.float64), nan=0.0, posinf=np.nan, neginf=np.nan)
+    low, high = (np.nanmin(finite), np.nanmax(finite)) if np.isfinite(finite).any() else (0, 0)
+    finite = np.nan_to_num(finite, nan=high)
+    if not scale or (values.dtype.kind in "ui" and low >= 0 and high <= _FULL_16):
+        low, high = 0, _FULL_16
+    elif values.dtype.kind == "f" and low >= 0 and high <= 1:
+        low, high = 0, 1
+    span = (high - low) or 1
+    scaled = np.rint((finite - low) * (_FULL_16 / span)).clip(0, _FULL_16)
+    return Image.fromarray(scaled.astype(np.uint16))
+
+
+def _signed_as_stated(image: Image.Image) -> np.ndarray:
+    """Returns deep gray's values; Pillow takes a TIFF's unsigned integers of 32 bits for signed."""
+    values = np.asarray(image)
+    tags = image.tag_v2 if isinstance(image, TiffImagePlugin.TiffImageFile) else {}
+    unsigned = image.mode == "I" and tags.get(_BITS_A_SAMPLE) == (32,)
+    return values.view(np.uint32) if unsigned and tags.get(_SAMPLE_KIND, (1,)) == (1,) else values
+
+
+def _to_srgb(image: Image.Image) -> Image.Image:
+    """Returns a picture with its colour profile applied; without one, by the common formulas."""
+    profile = image.info.get("icc_profile")
+    converted = _by_profile(image, profile) if profile else None
+    if converted is not None:
+        return converted
+    if image.mode == "LAB":
+        lab, srgb = ImageCms.createProfile("LAB"), ImageCms.createProfile("sRGB")
+        made = ImageCms.profileToProfile(image, lab, srgb, outputMode="RGB")
+        return made if made is not None else image.convert("RGB")
+    return image.convert("RGB") if image.mode not in ("L", "LA", "RGB", "RGBA") else image
+
+
+@lru_cache(maxsize=16)
+def _transform(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform:
+    """Returns the way from a profile to sRGB: 6 ms to find, and most files have one of a few."""
+    source = ImageCms.ImageCmsProfile(io.BytesIO(profile))
+    return ImageCms.buildTransform(source, ImageCms.createProfile("sRGB"), mode, "RGB")
+
+
+def _by_profile(image: Image.Image, profile: bytes) -> Image.Image | None:
+    """Returns a picture in sRGB; None if its profile is damaged or of another kind of picture."""
+    alpha = image.getchannel("A") if image.mode in ("LA", "RGBA") else None
+    opaque = image.convert(image.mode[:-1]) if alpha else image
+    try:
+        made = ImageCms.applyTransform(opaque, _transform(profile, opaque.mode))
+    except (ImageCms.PyCMSError, OSError):
+        return None
+    if made is None:
+        return None
+    made = made.convert("L") if opaque.mode == "L" else made
+    if alpha:
+        made.putalpha(alpha)
+    return made

@@ -1,0 +1,168 @@
+"""The index of a shard's records: one row a record, in Parquet."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from recordmill.schemas.plan import ResolvedSchema
+from recordmill.schemas.records import FeatureValue, SerializedExample
+from recordmill.transforms.functional.records.framing import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES
+
+BATCH_ROWS = 8192
+
+
+def arrow_schema(resolved: ResolvedSchema) -> pa.Schema:
+    """Returns the columns of the index.
+
+    `offset` and `length` are the record's data, without framing, in the uncompressed shard; `class`
+    is the name of its class, or its label in decimal, or a list of these. Of sequences there is
+    the number of `frames`, `sha256` is that of its images' sha256s, and `class`, where frames have
+    one each, the list of those that occur, sorted.
+    """
+    frames = [("frames", pa.int64())] if resolved.schema.sequence else []
+    return pa.schema(
+        [
+            ("key", pa.string()),
+            ("split", pa.string()),
+            ("shard", pa.int32()),
+            ("index", pa.int64()),
+            ("offset", pa.int64()),
+            ("length", pa.int64()),
+            ("sha256", pa.string()),
+            ("class", _class_type(resolved)),
+            *frames,
+        ]
+    )
+
+
+class RecordIndex:
+    """Writes the index of one shard, as its records are written."""
+
+    def __init__(self, handle: Any, split: str, shard: int, resolved: ResolvedSchema) -> None:
+        """Begins an index.
+
+        Args:
+            handle: a binary file to write to.
+            split: the shard's split.
+            shard: its number.
+            resolved: the settled schema.
+        """
+        self._split, self._shard, self._resolved = split, shard, resolved
+        self._schema = arrow_schema(resolved)
+        self._writer = pq.ParquetWriter(pa.PythonFile(handle, mode="w"), self._schema)
+        self._rows: list[tuple[Any, ...]] = []
+        self._next_index = 0
+        self._next_frame = 0
+
+    def add(self, example: SerializedExample) -> None:
+        """Takes note of the next record."""
+        length = len(example.data)
+        offset = self._next_frame + HEADER_BYTES
+        digest = example.image_sha256 or None
+        label = class_of_record(example, self._resolved)
+        key, index = example.ref.key, self._next_index
+        row = (key, self._split, self._shard, index, offset, length, digest, label)
+        self._rows.append((*row, example.rows) if self._resolved.schema.sequence else row)
+        self._next_index += 1
+        self._next_frame += length + FRAME_BYTES
+        if len(self._rows) >= BATCH_ROWS:
+            self._flush()
+
+    def close(self) -> None:
+        """Writes what is left, and the footer; the file stays open."""
+        self._flush()
+        self._writer.close()
+
+    def _flush(self) -> None:
+        columns = zip(*self._rows, strict=True) if self._rows else [()] * len(self._schema)
+        arrays = [pa.array(c, type=f.type) for c, f in zip(columns, self._schema, strict=True)]
+        if self._rows:
+            self._writer.write_table(pa.Table.from_arrays(arrays, schema=self._schema))
+        self._rows.clear()
+
+
+def index_lines(table: pa.Table) -> bytes:
+    """Returns where each record's frame begins and how long it is: "offset length" a line.
+
+    As DALI's tfrecord2idx writes it: with the frame's header and footer.
+
+    Args:
+        table: the index of the records, with offset and length of their data.
+    """
+    places = zip(table["offset"].to_pylist(), table["length"].to_pylist(), strict=True)
+    lines = (f"{at - HEADER_BYTES} {length + FRAME_BYTES}\n" for at, length in places)
+    return "".join(lines).encode("ascii")
+
+
+def class_of(values: tuple[FeatureValue, ...], resolved: ResolvedSchema) -> Any:
+    """Returns the text of a record's first class feature; None for a schema without one."""
+    schema = resolved.schema
+    if not schema.named_features:
+        return None
+    name = schema.named_features[0]
+    value = dict(zip(schema.features, values, strict=True))[name]
+    names = [resolved.class_name(name, label) for label in labels_of(value)]
+    return names if schema.features[name].shape == () else next(iter(names), None)
+
+
+def class_of_record(example: SerializedExample, resolved: ResolvedSchema) -> Any:
+    """Returns the same of a record; of frames with a class each, all that occur, sorted."""
+    if not _per_frame(resolved):
+        return class_of(example.ref.values, resolved)
+    found = (class_of(frame.ref.values, resolved) for frame in example.frames)
+    names = (name if isinstance(name, list) else [name] for name in found)
+    return sorted({name for some in names for name in some if name is not None})
+
+
+def labels_of(value: FeatureValue) -> list[int]:
+    """Returns the class ids that a class feature holds."""
+    items = value if isinstance(value, list) else [value]
+    return [item for item in items if isinstance(item, int)]
+
+
+def index_mismatch(
+    table: pa.Table, split: str, shard: int, lengths: list[int], frames: list[int] | None = None
+) -> str | None:
+    """Returns where an index does not fit its shard, in words; None if it does.
+
+    Args:
+        table: the index.
+        split: the shard's split.
+        shard: its number.
+        lengths: bytes of each record's data, as read from the shard.
+        frames: of each record, likewise; None where they are no sequences.
+    """
+    if table.num_rows != len(lengths):
+        return f"{table.num_rows} rows; the shard has {len(lengths)} records"
+    ends = accumulate(length + FRAME_BYTES for length in lengths)
+    expected: dict[str, list[Any]] = {
+        "split": [split] * len(lengths),
+        "shard": [shard] * len(lengths),
+        "index": list(range(len(lengths))),
+        "length": lengths,
+        "offset": [end - length - FOOTER_BYTES for end, length in zip(ends, lengths, strict=True)],
+    }
+    if frames is not None:
+        expected["frames"] = frames
+    for column, values in expected.items():
+        found = table[column].to_pylist()
+        if found != values:
+            row = [a == b for a, b in zip(found, values, strict=True)].index(False)
+            return f"row {row}: {column} is {found[row]!r}, in the shard {values[row]!r}"
+    return None
+
+
+def _class_type(resolved: ResolvedSchema) -> pa.DataType:
+    features = [f for f in resolved.schema.features.values() if f.classes]
+    several = _per_frame(resolved) or (features and features[0].shape == ())
+    return pa.list_(pa.string()) if several else pa.string()
+
+
+def _per_frame(resolved: ResolvedSchema) -> bool:
+    """Returns whether the class that the index tells is one of each frame."""
+    features = [f for f in resolved.schema.features.values() if f.classes]
+    return bool(features) and features[0].per == "frame"

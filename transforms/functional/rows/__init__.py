@@ -1,0 +1,1 @@
+"""Rows: how columns map to features, and where each record belongs."""

@@ -1,0 +1,276 @@
+"""The first pass over all rows: what must be known of the whole before the first record is written.
+
+How many rows each split has, which classes there are, which kinds the columns are, and how large a
+record is, from a sample that depends on the keys alone.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from recordmill.schemas.base_version import Base
+from recordmill.schemas.config import MAX_SHARDS, ConvertConfig
+from recordmill.schemas.errors import RunError, UsageError
+from recordmill.schemas.features import Feature, Schema
+from recordmill.schemas.plan import Plan, ResolvedSchema
+from recordmill.schemas.records import Row
+from recordmill.schemas.rejects import RecordError
+from recordmill.transforms.functional.rows.binding import (
+    Binding,
+    Identity,
+    broken_identity,
+    identity_of,
+)
+from recordmill.transforms.functional.rows.column_types import ColumnKinds
+from recordmill.transforms.functional.rows.labels import all_names, with_background
+from recordmill.transforms.functional.rows.placement import (
+    Find,
+    SplitRanges,
+    order_of,
+    point_of,
+    split_of,
+    starts_of,
+    stays,
+)
+from recordmill.transforms.functional.values.typed import (
+    is_missing,
+    items_of,
+    looks_integer,
+    one_of,
+)
+
+SAMPLE_ROWS = 200
+"""Enough for the mean of file sizes to be within some per cent; never one look a row."""
+
+_FRAME_BYTES = 16
+_FEATURE_BYTES = 12
+_NUMBER_BYTES = 8
+
+
+def _nowhere(key: str) -> None:
+    """Finds no key: there is no base."""
+
+
+@dataclass(frozen=True)
+class Surveyor:
+    """What a survey asks of each row.
+
+    Attributes:
+        config: the conversion's settings.
+        schema: the schema, its sources settled.
+        binding: which table columns mean what; classes are not known yet.
+        ranges: the splits of rows that bring none of their own.
+        base: the dataset whose rows are to stay where they are, if any.
+    """
+
+    config: ConvertConfig
+    schema: Schema
+    binding: Binding
+    ranges: SplitRanges
+    base: Base | None = None
+
+    @cached_property
+    def label_features(self) -> dict[str, Feature]:
+        """What takes the labels of each feature whose ids have names from the table."""
+        found = {name: self.schema.labels_of(name) for name in self.schema.named_features}
+        return {name: feature for name, feature in found.items() if feature is not None}
+
+
+@dataclass
+class Survey:
+    """What was seen so far; can be added to and merged in any order.
+
+    Attributes:
+        rows: all of them, also those that will be rejected.
+        splits: split to its number of rows; those of a base do not count.
+        labels: class feature to the labels found, integers as such.
+        columns: the kinds of all columns, for schemas that take every one.
+        sample: the rows first in order: (order, image uri, bytes of the other values); the uri is
+            "" where these include the image's.
+        points: split to where its rows stand in the order, 8 bytes each, if shards are to hold a
+            number of records.
+    """
+
+    rows: int = 0
+    splits: Counter[str] = field(default_factory=Counter)
+    labels: dict[str, set[str | int]] = field(default_factory=dict)
+    columns: ColumnKinds = field(default_factory=ColumnKinds)
+    sample: list[tuple[bytes, str, int]] = field(default_factory=list)
+    points: dict[str, array[int]] = field(default_factory=dict)
+
+    def add(self, row: Row, surveyor: Surveyor, find: Find = _nowhere) -> None:
+        """Takes note of one row, as far as it can be read: what is wrong with it is told later.
+
+        Args:
+            row: the row.
+            surveyor: what to ask of it.
+            find: finds the shard of a base that holds a key.
+        """
+        self.rows += 1
+        if surveyor.schema.every_column:
+            self.columns.add(row.values, row.is_text)
+        try:
+            identity: Identity | None = identity_of(row, surveyor.binding)
+        except RecordError:
+            identity = broken_identity(row, surveyor.binding)
+        if identity is None:
+            return  # binding rejects the row, and says why
+        self._add_labels(row, surveyor)
+        if stays(find(identity.record), identity.split):
+            return
+        config = surveyor.config
+        order = order_of(identity.record, config.seed)
+        split = identity.split or split_of(
+            identity.group or identity.record, surveyor.ranges, config.seed
+        )
+        self.splits[split] += 1
+        if config.records_per_shard is not None:
+            self.points.setdefault(split, array("Q")).append(point_of(order))
+        if identity.sequence:  # a fair sample is one of frames
+            order = order_of(f"{identity.sequence}\0{identity.key}", config.seed)
+        self._add_sample(order, identity, row.values)
+
+    def merge(self, other: Survey) -> None:
+        """Takes note of all that another has seen."""
+        self.rows += other.rows
+        self.splits += other.splits
+        self.columns.merge(other.columns)
+        for split, points in other.points.items():
+            self.points.setdefault(split, array("Q")).extend(points)
+        for feature, labels in other.labels.items():
+            self.labels.setdefault(feature, set()).update(labels)
+        self.sample = sorted(self.sample + other.sample)[:SAMPLE_ROWS]
+
+    def _add_labels(self, row: Row, surveyor: Surveyor) -> None:
+        if surveyor.config.classes is not None:
+            return
+        for name, feature in surveyor.label_features.items():
+            column = surveyor.binding.table_column(feature.source.name)
+            found = _labels(row.values.get(column), feature, row.untyped(column))
+            self.labels.setdefault(name, set()).update(found)
+
+    def _add_sample(self, order: bytes, identity: Identity, values: Mapping[str, Any]) -> None:
+        if identity.start is None or identity.stop is None:
+            self.sample.append((order, identity.uri, _size(values)))
+        else:  # of a range, the size is known without a look
+            size = identity.stop - identity.start
+            self.sample.append((order, "", _size(values) + size))
+        if len(self.sample) >= 8 * SAMPLE_ROWS:
+            self.sample = sorted(self.sample)[:SAMPLE_ROWS]
+
+
+def plan_of(survey: Survey, surveyor: Surveyor, image_sizes: Mapping[str, int]) -> Plan:
+    """Returns the plan that follows from a survey.
+
+    Args:
+        survey: of all rows.
+        surveyor: what it asked.
+        image_sizes: bytes of the sampled images, by uri; those that cannot be read are not there.
+    """
+    config, schema = surveyor.config, surveyor.schema
+    features = {**survey.columns.features(survey.rows), **schema.features}
+    if not features and survey.rows:
+        raise UsageError(f"--input {config.inputs[0]}: has rows, but no columns; add one")
+    resolved = schema.model_copy(update={"features": features})
+    known = surveyor.base.manifest.classes if surveyor.base else {}
+    classes = {
+        name: with_background(
+            config.classes or all_names(survey.labels.get(name, ()), known.get(name)),
+            schema.features[name].label_offset,
+        )
+        for name in schema.named_features
+    }
+    settled, splits = ResolvedSchema(resolved, classes), sorted(survey.splits)
+    if config.records_per_shard is not None:
+        starts = {s: starts_of(survey.points[s], config.records_per_shard) for s in splits}
+        return Plan(settled, _after(surveyor.base, _shards_of(starts, config)), survey.rows, starts)
+    bytes_per_row = _bytes_per_row(survey, image_sizes, resolved)
+    shards = {s: num_shards(survey.splits[s] * bytes_per_row, config, s) for s in splits}
+    return Plan(settled, _after(surveyor.base, shards), survey.rows)
+
+
+def _after(base: Base | None, shards: Mapping[str, int]) -> dict[str, int]:
+    """Returns how many shards there are: those of a base come first, and new rows go to others."""
+    counts = dict(shards)
+    for split in base.manifest.splits if base else ():
+        counts[split] = len(base.shards(split) if base else ()) + counts.get(split, 0)
+    return dict(sorted(counts.items()))
+
+
+def sampled(survey: Survey) -> list[tuple[bytes, str, int]]:
+    """Returns the rows that stand for all in questions of size: the first in order."""
+    return sorted(survey.sample)[:SAMPLE_ROWS]
+
+
+def num_shards(split_bytes: float, config: ConvertConfig, split: str) -> int:
+    """Returns how many shards a split of so many bytes has: as requested, or by their size."""
+    requested = _requested(config, split)
+    if requested is not None:
+        return requested
+    return min(max(1, math.ceil(split_bytes / config.shard_size)), MAX_SHARDS)
+
+
+def _shards_of(starts: Mapping[str, tuple[int, ...]], config: ConvertConfig) -> dict[str, int]:
+    shards = {split: len(starts_of_split) + 1 for split, starts_of_split in starts.items()}
+    if too_many := [split for split, count in shards.items() if count > MAX_SHARDS]:
+        raise RunError(
+            f"--records_per_shard {config.records_per_shard}: split {too_many[0]!r} would have "
+            f"{shards[too_many[0]]} shards; there can be {MAX_SHARDS}"
+        )
+    return shards
+
+
+def needs_sizes(survey: Survey, config: ConvertConfig) -> bool:
+    """Returns whether the number of any split's shards depends on the sizes of images."""
+    if config.records_per_shard is not None:
+        return False
+    return any(_requested(config, split) is None for split in survey.splits)
+
+
+def _requested(config: ConvertConfig, split: str) -> int | None:
+    numbers = config.num_shards
+    number = numbers.get(split, "auto") if isinstance(numbers, dict) else numbers
+    return number if isinstance(number, int) else None
+
+
+def _bytes_per_row(survey: Survey, image_sizes: Mapping[str, int], schema: Schema) -> float:
+    """Returns the mean size of a record; images that cannot be read make none."""
+    overhead = _FRAME_BYTES + sum(_FEATURE_BYTES + len(name) for name in schema.features)
+    sizes = [
+        image_sizes[uri] + other if uri else other
+        for _, uri, other in sampled(survey)
+        if not uri or uri in image_sizes
+    ]
+    return overhead + (sum(sizes) / len(sizes) if sizes else 0)
+
+
+def _size(values: Mapping[str, Any]) -> int:
+    return sum(map(_size_of, values.values()))
+
+
+def _size_of(value: Any) -> int:
+    if isinstance(value, str | bytes):
+        return len(value)
+    return sum(map(_size_of, value)) if isinstance(value, list) else _NUMBER_BYTES
+
+
+def _labels(value: Any, feature: Feature, is_text: bool) -> list[str | int]:
+    """Returns the labels that a value holds; none if it is no label, for which it is rejected."""
+    try:
+        value = value if feature.shape is not None else one_of(value)
+        if is_missing(value, feature, is_text):
+            return []
+        items = [value] if feature.shape is None else items_of(value, feature, is_text)
+    except RecordError:
+        return []
+    return [
+        int(item) if looks_integer(item, is_text) else item
+        for item in items
+        if isinstance(item, str | int)
+    ]

@@ -1,0 +1,450 @@
+"""A row of a table, bound to a schema: columns become typed values, the path a reference."""
+
+from __future__ import annotations
+
+import math
+import posixpath
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from typing import Any, NamedTuple, TypeAlias
+
+from recordmill.schemas.config import SPLIT_NAME, SPLIT_NAME_RULE
+from recordmill.schemas.features import Feature, Missing, Origin
+from recordmill.schemas.layout import is_url, is_web
+from recordmill.schemas.masking import bare_url
+from recordmill.schemas.plan import ResolvedSchema
+from recordmill.schemas.records import FeatureValue, ImageRef, Location, Row, source_of
+from recordmill.schemas.rejects import Reason, RecordError, Reject
+from recordmill.transforms.functional.rows.annotations import annotated
+from recordmill.transforms.functional.rows.confinement import check_address
+from recordmill.transforms.functional.rows.labels import class_id, label_text
+from recordmill.transforms.functional.values.typed import (
+    CONVERTERS,
+    Converter,
+    check_count,
+    flattened,
+    is_missing,
+    items_of,
+    one_of,
+    row_lengths,
+    shown,
+    to_bytes,
+)
+
+_FROM_THE_IMAGE = (Origin.IMAGE, Origin.BOX, Origin.MASK, Origin.SEGMENTATION)
+_Reader: TypeAlias = Callable[[Row, str], FeatureValue]
+
+
+@dataclass(frozen=True)
+class Binding:
+    """Which table columns mean what.
+
+    Attributes:
+        resolved: the settled schema.
+        columns: schema column to table column, where the names differ.
+        image_root: base of relative image paths, or None for the table's folder.
+        key_column: the table column of the key, or None for the image's path.
+        split_column: the table column of a row's own split, or None.
+        group_column: the table column that keeps rows together, or None.
+        splits: the splits there are, or None if those found make the list.
+        key_root: what of a table's path is left out where file and line make the key; None for all
+            but its name.
+        table_names: what keys call the tables whose bare address is that of an earlier one, too.
+        fence: what no address may be outside of, or None.
+    """
+
+    resolved: ResolvedSchema
+    columns: Mapping[str, str]
+    image_root: str | None = None
+    key_column: str | None = None
+    split_column: str | None = None
+    group_column: str | None = None
+    splits: frozenset[str] | None = None
+    key_root: str | None = None
+    table_names: Mapping[str, str] = field(default_factory=dict)
+    fence: str | None = None
+
+    def table_column(self, schema_column: str) -> str:
+        """Returns the table's name of a schema's column."""
+        return self.columns.get(schema_column, schema_column)
+
+    @cached_property
+    def readers(self) -> tuple[_Reader, ...]:
+        """What takes each feature's value from a row and its key, in the schema's order."""
+        features = self.resolved.schema.features.items()
+        return tuple(_reader(name, feature, self) for name, feature in features)
+
+    @cached_property
+    def has_annotations(self) -> bool:
+        """Whether rows tell boxes, or masks."""
+        schema = self.resolved.schema
+        return schema.has_boxes or schema.mask_feature is not None
+
+
+class Identity(NamedTuple):
+    """What tells a row from others and decides its place.
+
+    Attributes:
+        key: its stable identity.
+        uri: where its image is; "" if the schema needs none.
+        split: its own split, or "".
+        group: the value that keeps rows together in one split, or "".
+        start: first byte of the image within the file, or None for the whole file.
+        stop: the byte after its last.
+        sequence: the key of the sequence that it is a frame of, or "".
+        staged: as in `Location`.
+    """
+
+    key: str
+    uri: str
+    split: str
+    group: str
+    start: int | None = None
+    stop: int | None = None
+    sequence: str = ""
+    staged: bytes = b""
+
+    @property
+    def record(self) -> str:
+        """The key of the record that the row goes to."""
+        return self.sequence or self.key
+
+
+def bind(row: Row, binding: Binding) -> ImageRef:
+    """Returns the reference that a row stands for.
+
+    Raises:
+        RecordError: if a value is missing, of the wrong type, or an unknown label or split.
+    """
+    identity = identity_of(row, binding)
+    ref = ImageRef(
+        key=identity.key,
+        file=row.file,
+        line=row.line,
+        uri=identity.uri,
+        start=identity.start,
+        stop=identity.stop,
+        values=tuple([read(row, identity.key) for read in binding.readers]),
+        split=identity.split,
+        group=identity.group,
+        frame=_frame(row, binding, identity.sequence) if identity.sequence else None,
+        staged=identity.staged,
+    )
+    if not binding.has_annotations:
+        return ref
+    resolve = partial(_mask_place, table=row.file, binding=binding)
+    return annotated(ref, row, binding.resolved, binding.columns, resolve)
+
+
+def identity_of(row: Row, binding: Binding) -> Identity:
+    """Returns what tells a row from others and decides its place.
+
+    Raises:
+        RecordError: if it has no path, key or group, or an unknown split.
+    """
+    path = _image_path(row, binding)
+    image = _image(row, binding, path)
+    if not image.staged:
+        _confine(image.uri, binding)
+    return Identity(
+        key=_key(row, binding, path),
+        uri=image.uri,
+        split=_own_split(row, binding),
+        group=_group(row, binding),
+        start=image.start,
+        stop=image.stop,
+        sequence=_sequence(row, binding),
+        staged=image.staged,
+    )
+
+
+def broken_identity(row: Row, binding: Binding) -> Identity | None:
+    """Returns where a row belongs that cannot be bound; None if it is a frame of no sequence."""
+    try:
+        sequence = _sequence(row, binding)
+    except RecordError:
+        return None  # nobody knows which sequence it was to be in
+    if not sequence:
+        return None
+    split = _or_nothing(_own_split, row, binding)
+    return Identity("", "", split, _or_nothing(_group, row, binding), sequence=sequence)
+
+
+def broken_frame(row: Row, binding: Binding, error: RecordError) -> ImageRef | None:
+    """Returns what breaks the sequence that a row was to be in; None if there is none."""
+    identity = broken_identity(row, binding)
+    if identity is None:
+        return None
+    told = refuse(row, binding, error)
+    return ImageRef(
+        key=told.key,
+        file=row.file,
+        line=row.line,
+        uri=told.uri,
+        start=None,
+        stop=None,
+        values=(),
+        split=identity.split,
+        group=identity.group,
+        frame=(identity.sequence, "", error.reason.value, error.detail),
+    )
+
+
+def span_of(row: Row, binding: Binding) -> str:
+    """Returns what decides a row's split beside its sequence, in words; "" if nothing does.
+
+    All rows of a sequence need the same.
+    """
+    columns = (binding.split_column, binding.group_column)
+    told = [f"{column!r} is {row.values.get(column)!r}" for column in columns if column]
+    return ", ".join(told)
+
+
+def _or_nothing(read: Callable[[Row, Binding], str], row: Row, binding: Binding) -> str:
+    try:
+        return read(row, binding)
+    except RecordError:
+        return ""
+
+
+def _sequence(row: Row, binding: Binding) -> str:
+    """Returns the key of the sequence that a row is a frame of; "" for schemas without."""
+    settings = binding.resolved.schema.sequence
+    if settings is None:
+        return ""
+    return _text(row, binding.table_column(settings.group), numbers=True)
+
+
+def _frame(row: Row, binding: Binding, sequence: str) -> tuple[str, str, str, str]:
+    """Returns the fields of `FramePlace`: a plain tuple, which crosses shuffles cheaply."""
+    settings = binding.resolved.schema.sequence
+    column = binding.table_column(settings.order if settings else "")
+    value = _single(row, column)
+    if isinstance(value, float) and math.isfinite(value):
+        return sequence, repr(value), "", ""
+    return sequence, _text(row, column, numbers=True).strip(), "", ""
+
+
+def refuse(row: Row, binding: Binding, error: RecordError) -> Reject:
+    """Returns the reject of a row that cannot be bound, with as much of it as can be told."""
+    key, image = "", Location("")
+    try:
+        path = _image_path(row, binding)
+        image = _image(row, binding, path)
+        image = Location(row.file) if image.staged else image
+        key = _key(row, binding, path)
+    except RecordError:
+        pass  # the row is too broken to have a path or a key: `error` says so
+    found = (error.reason, error.detail)
+    return Reject(key, image.uri, row.source, *found, start=image.start, stop=image.stop)
+
+
+def resolve_path(path: str, table: str, image_root: str | None) -> str:
+    """Returns where an image is: its path joined to the root, by default the table's folder.
+
+    >>> resolve_path("photos/1.jpg", "s3://bucket/birds/labels.csv", None)
+    's3://bucket/birds/photos/1.jpg'
+    >>> resolve_path("photo #1.jpg", "https://host/birds/labels.csv?page=a/b", None)
+    'https://host/birds/photo %231.jpg'
+    """
+    if not path or path.startswith("/") or is_url(path):
+        return path
+    root = _folder_of(table) if image_root is None else image_root
+    if is_web(root):
+        path = path.replace("#", "%23")  # a file's name goes on behind it, an address does not
+    return posixpath.join(root, path)
+
+
+def _mask_place(path: str, table: str, binding: Binding) -> str:
+    place = resolve_path(path, table, binding.image_root)
+    _confine(place, binding)
+    return place
+
+
+def _confine(uri: str, binding: Binding) -> None:
+    if binding.fence is not None and uri:
+        check_address(uri, binding.fence)
+
+
+def _folder_of(table: str) -> str:
+    path = table.partition("?")[0] if is_web(table) else table  # a query may hold slashes, too
+    return path[: path.rfind("/") + 1]
+
+
+def common_folder(files: Sequence[str]) -> str:
+    """Returns the folder that all files are below, with its slash; "" if there is none.
+
+    >>> common_folder(["data/a/part.csv", "data/b/part.csv"])
+    'data/'
+    """
+    prefix = posixpath.commonprefix(list(map(bare_url, files)))
+    return prefix[: prefix.rfind("/") + 1]
+
+
+def table_names(files: Sequence[str]) -> dict[str, str]:
+    """Returns what keys call tables that differ only in what an address may keep secret.
+
+    A key is part of the dataset, so that no signature may be in it, nor a digest of one.
+
+    >>> table_names(["https://host/a.csv?token=b", "https://host/a.csv?token=c", "a.csv"])
+    {'https://host/a.csv?token=c': 'https://host/a.csv;2'}
+    """
+    seen = Counter[str]()
+    names = {}
+    for file in files:
+        bare = bare_url(file)
+        seen[bare] += 1
+        if seen[bare] > 1:
+            names[file] = f"{bare};{seen[bare]}"
+    return names
+
+
+def _image_path(row: Row, binding: Binding) -> str:
+    """Returns the image's path as written; "" if the schema needs none, or it has no name."""
+    schema = binding.resolved.schema
+    column = binding.table_column(schema.image.column)
+    if not schema.has_image or (row.image is not None and row.values.get(column) is None):
+        return ""
+    return _text(row, column)
+
+
+def _image(row: Row, binding: Binding, path: str) -> Location:
+    """Returns where the image is: where the row's source says, or at its path."""
+    if row.image is not None and binding.resolved.schema.has_image:
+        return row.image
+    return Location(resolve_path(path, row.file, binding.image_root))
+
+
+def _key(row: Row, binding: Binding, path: str) -> str:
+    if binding.key_column is not None:
+        return _text(row, binding.key_column, numbers=True)
+    if path:
+        return path
+    file, root = binding.table_names.get(row.file) or bare_url(row.file), binding.key_root
+    name = posixpath.basename(file) if root is None else file.removeprefix(root)
+    return source_of(name, row.line)
+
+
+def _text(row: Row, column: str, numbers: bool = False) -> str:
+    value = _single(row, column)
+    if value is None or value == "":
+        raise RecordError(Reason.MISSING_VALUE, f"column {column!r}: empty; expected text")
+    if numbers and isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    if not isinstance(value, str):
+        raise RecordError(
+            Reason.WRONG_TYPE, f"column {column!r}: expected text, got {shown(value)}"
+        )
+    to_bytes(value, is_text=True)
+    return value
+
+
+def _single(row: Row, column: str) -> Any:
+    try:
+        return one_of(row.values.get(column))
+    except RecordError as error:
+        raise RecordError(error.reason, f"column {column!r}: {error.detail}") from None
+
+
+def _own_split(row: Row, binding: Binding) -> str:
+    if binding.split_column is None:
+        return ""
+    value = _single(row, binding.split_column)
+    if value is None or value == "":
+        return ""
+    if not isinstance(value, str) or not SPLIT_NAME.fullmatch(value):
+        raise _unknown_split(binding, value, SPLIT_NAME_RULE)
+    if binding.splits is not None and value not in binding.splits:
+        raise _unknown_split(binding, value, "one of " + ", ".join(sorted(binding.splits)))
+    return value
+
+
+def _unknown_split(binding: Binding, value: Any, expected: str) -> RecordError:
+    detail = f"column {binding.split_column!r}: expected {expected}, got {shown(value)}"
+    return RecordError(Reason.UNKNOWN_SPLIT, detail)
+
+
+def _group(row: Row, binding: Binding) -> str:
+    return "" if binding.group_column is None else _text(row, binding.group_column, numbers=True)
+
+
+def _reader(name: str, feature: Feature, binding: Binding) -> _Reader:
+    """Returns what takes one feature's value from a row, with all that is known beforehand done."""
+    if feature.source.origin in _FROM_THE_IMAGE:
+        return lambda row, key: None
+    if feature.source.origin is Origin.KEY:
+        of_sequence = binding.resolved.schema.sequence and feature.per == "record"
+        return _key_reader(binding, bool(of_sequence))
+    column = binding.table_column(feature.source.name)
+    convert = _converter(name, feature, binding.resolved)
+    missing = _missing_value(feature)
+    names_image = feature.source.name == binding.resolved.schema.image.column
+
+    def read(row: Row, key: str) -> FeatureValue:
+        value, is_text = row.values.get(column), row.untyped(column)
+        if value is None and names_image and row.image is not None:
+            value = key  # embedded, and without a name
+        try:
+            value = value if feature.shape is not None else one_of(value)
+            if is_missing(value, feature, is_text):
+                return missing()
+            return _shaped(value, feature, is_text, convert)
+        except RecordError as error:
+            raise RecordError(error.reason, f"column {column!r}: {error.detail}") from None
+
+    return read
+
+
+def _key_reader(binding: Binding, of_sequence: bool) -> _Reader:
+    if of_sequence:
+        return lambda row, key: _sequence(row, binding).encode("utf-8")
+    return lambda row, key: key.encode("utf-8")
+
+
+def _shaped(value: Any, feature: Feature, is_text: bool, convert: Converter) -> FeatureValue:
+    if feature.shape is None:
+        single: FeatureValue = convert(value, is_text)
+        return single
+    items = items_of(value, feature, is_text)
+    if feature.source.origin is Origin.ROW_LENGTHS:
+        return row_lengths(items)
+    nested = (None, None) if feature.source.origin is Origin.FLAT else feature.shape
+    if nested and not (is_text and items and isinstance(items[0], str)):
+        items = flattened(items, nested)
+    elif nested:  # parted by the separator: one after the other already
+        check_count(len(items), nested)
+    return [convert(item, is_text) for item in items]
+
+
+def _converter(name: str, feature: Feature, resolved: ResolvedSchema) -> Converter:
+    if feature.classes:
+        ids = resolved.class_ids.get(name)
+        offset = feature.label_offset
+        return lambda value, is_text: class_id(value, is_text, ids, offset)
+    if feature.source.origin is Origin.CLASS_NAME:
+        return _name_converter(feature.source.name, resolved)
+    return CONVERTERS[feature.kind]
+
+
+def _name_converter(column: str, resolved: ResolvedSchema) -> Converter:
+    labels = resolved.class_feature_of(column)
+    if labels is None or not resolved.classes.get(labels):
+        return label_text
+    names, ids = resolved.classes[labels], resolved.class_ids[labels]
+    offset = resolved.schema.features[labels].label_offset
+    return lambda value, is_text: names[class_id(value, is_text, ids, offset)].encode("utf-8")
+
+
+def _missing_value(feature: Feature) -> Callable[[], FeatureValue]:
+    if feature.default is not None:
+        default: FeatureValue = CONVERTERS[feature.kind](feature.default, False)
+        return lambda: default
+    if feature.missing is Missing.EMPTY:
+        return lambda: []
+    return _refuse_missing
+
+
+def _refuse_missing() -> FeatureValue:
+    raise RecordError(Reason.MISSING_VALUE, "empty; the schema requires a value")

@@ -1,0 +1,199 @@
+"""Which columns of a table a schema takes its values from."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from recordmill.schemas.box_settings import BoxSettings
+from recordmill.schemas.config import ConvertConfig
+from recordmill.schemas.errors import UsageError
+from recordmill.schemas.features import NO_COLUMN, Feature, Missing, Origin, Schema, Source
+from recordmill.schemas.spelling import did_you_mean
+from recordmill.schemas.tables import PICTURES
+
+
+def settle_sources(
+    schema: Schema, present: Collection[str], config: ConvertConfig, where: str = "the table"
+) -> Schema:
+    """Returns the schema with one source a feature: the first that the table has.
+
+    Args:
+        schema: what is asked for.
+        present: the table's columns.
+        config: the columns' other names.
+        where: what to call the table in messages.
+
+    Raises:
+        UsageError: if a column is not there, and no feature could do without it.
+    """
+    present = dict.fromkeys(present)  # there can be 100,000: each feature asks for its own
+    features = {
+        name: _settled(name, feature, present, config, where)
+        for name, feature in schema.features.items()
+    }
+    named = {
+        "--key_column": config.key_column,
+        "--split_column": config.split_column,
+        "--group_column": config.group_column,
+        "--join_on": config.join_on,
+    }
+    for flag, column in named.items():
+        if column is not None and column not in present:
+            raise UsageError(f"{flag} {column}: {_not_there(column, present, where)}")
+    image_column = config.column(schema.image.column)
+    if schema.has_image and image_column not in present:
+        hint = f"; name it with --columns {schema.image.column}=COLUMN"
+        raise UsageError(f"the image's path: {_not_there(image_column, present, where)}{hint}")
+    _check_sequence(schema, present, config, where)
+    _check_mapping(schema, config)
+    boxes = _settled_boxes(schema, present, config, where)
+    settled = schema.model_copy(update={"features": features, "boxes": boxes})
+    _check_mask_labels(settled, present, config, where)
+    return settled
+
+
+def needed_columns(schema: Schema, config: ConvertConfig) -> tuple[str, ...] | None:
+    """Returns the table columns that have to be read, sorted; None for all of them."""
+    if schema.every_column:
+        return None
+    names = {config.column(f.column) for f in schema.features.values() if f.column is not None}
+    names |= {config.column(schema.image.column)} if schema.has_image else set()
+    names |= {config.column(name) for name in _annotation_columns(schema)}
+    names |= {config.column(name) for name in _sequence_columns(schema)}
+    others = (config.key_column, config.split_column, config.group_column, config.join_on)
+    return tuple(sorted(names | {column for column in others if column is not None}))
+
+
+def typed_columns(schema: Schema, config: ConvertConfig) -> tuple[str, ...] | None:
+    """Returns the columns that are read and may not be of any type: outlines may."""
+    columns = needed_columns(schema, config)
+    features = schema.features.values()
+    outlines = {f.source.name for f in features if f.source.origin is Origin.SEGMENTATION}
+    nested = {config.column(name) for name in outlines}
+    return columns if columns is None else tuple(name for name in columns if name not in nested)
+
+
+def check_types(
+    unsupported: Mapping[str, str], columns: tuple[str, ...] | None, pictures: str | None = None
+) -> None:
+    """Refuses columns whose type makes no feature.
+
+    Args:
+        unsupported: column to its type.
+        columns: those that are needed, or None for all.
+        pictures: the column that holds the pictures themselves, if one does.
+
+    Raises:
+        UsageError: if one of them is needed.
+    """
+    needed = unsupported.keys() if columns is None else unsupported.keys() & set(columns)
+    for name, type_ in unsupported.items():
+        if name == pictures or name not in needed:
+            continue
+        if type_ == PICTURES:
+            raise UsageError(
+                f"column {name!r} holds pictures, which only the image of a schema can be: choose "
+                f"a schema with an image, and --columns image={name}"
+            )
+        raise UsageError(
+            f"column {name!r} is of type {type_}; expected integers, floats, booleans, text, "
+            "bytes, or lists of these: cast it, or drop it"
+        )
+
+
+def _settled(
+    name: str, feature: Feature, present: Collection[str], config: ConvertConfig, where: str
+) -> Feature:
+    for source in feature.sources:
+        if source.origin in NO_COLUMN or config.column(source.name) in present:
+            return feature.model_copy(update={"sources": (source,)})
+    first = feature.sources[0]
+    if feature.missing is Missing.EMPTY or feature.default is not None:
+        return feature.model_copy(update={"sources": (first,)})
+    column = config.column(first.name)
+    hint = f"; name it with --columns {first.name}=COLUMN"
+    raise UsageError(f"feature {name!r}: {_not_there(column, present, where)}{hint}")
+
+
+def _settled_boxes(
+    schema: Schema, present: Collection[str], config: ConvertConfig, where: str
+) -> BoxSettings:
+    """Returns the box settings with one way to write boxes: the four columns, if they are there."""
+    boxes = schema.boxes
+    if not schema.has_boxes:
+        return boxes
+    update: dict[str, str | None] = {}
+    if boxes.units_column is not None and config.column(boxes.units_column) not in present:
+        update["units_column"] = None
+    absent = [n for n in boxes.columns or () if config.column(n) not in present]
+    if boxes.columns is not None and not absent:
+        return boxes.model_copy(update={**update, "column": None})
+    if boxes.column is not None and config.column(boxes.column) in present:
+        return boxes.model_copy(update={**update, "columns": None})
+    first = absent[0] if boxes.columns is not None else boxes.column or ""
+    other = (
+        f"; a column {config.column(boxes.column)!r} would do"
+        if boxes.columns and boxes.column
+        else ""
+    )
+    hint = f"{other}; name it with --columns {first}=COLUMN, or set up --boxes"
+    raise UsageError(f"the boxes: {_not_there(config.column(first), present, where)}{hint}")
+
+
+def _check_mask_labels(
+    schema: Schema, present: Collection[str], config: ConvertConfig, where: str
+) -> None:
+    if not any(f.source.origin is Origin.SEGMENTATION for f in schema.features.values()):
+        return
+    labels = config.column(schema.masks.labels)
+    if labels not in present:
+        hint = f"; name it with --columns {schema.masks.labels}=COLUMN"
+        raise UsageError(f"the outlines' labels: {_not_there(labels, present, where)}{hint}")
+
+
+def _check_sequence(
+    schema: Schema, present: Collection[str], config: ConvertConfig, where: str
+) -> None:
+    """Refuses a table that does not tell sequences, or flags that would tear them."""
+    for name in _sequence_columns(schema):
+        column = config.column(name)
+        if column not in present:
+            hint = f"; name it with --columns {name}=COLUMN"
+            raise UsageError(f"the sequences: {_not_there(column, present, where)}{hint}")
+    if schema.sequence is not None and config.deduplicate != "none":
+        raise UsageError(
+            f"--deduplicate {config.deduplicate}: would tear frames out of the sequences of schema "
+            f"{schema.name!r}; leave it out: sequences that repeat each other are told in any case"
+        )
+
+
+def _sequence_columns(schema: Schema) -> tuple[str, ...]:
+    settings = schema.sequence
+    return () if settings is None else (settings.group, settings.order)
+
+
+def _annotation_columns(schema: Schema) -> tuple[str, ...]:
+    """Returns the schema columns of boxes and of the classes of outlines."""
+    boxes = schema.boxes.all_columns if schema.has_boxes else ()
+    sources = (source for feature in schema.features.values() for source in feature.sources)
+    drawn = any(source.origin is Origin.SEGMENTATION for source in sources)
+    return (*boxes, schema.masks.labels) if drawn else boxes
+
+
+def _not_there(column: str, present: Collection[str], where: str) -> str:
+    guess = did_you_mean(column, present)
+    return f"{where} has no column {column!r}{guess}; it has: {', '.join(present) or 'none'}"
+
+
+def _check_mapping(schema: Schema, config: ConvertConfig) -> None:
+    """Refuses a --columns entry that no feature takes: a typo would be dropped in silence."""
+    sources: list[Source] = [s for f in schema.features.values() for s in f.sources]
+    known = {s.name for s in sources if s.origin not in NO_COLUMN}
+    known |= {schema.image.column} if schema.has_image else set()
+    known |= {*_annotation_columns(schema), *_sequence_columns(schema)}
+    for name in config.columns:
+        if name not in known:
+            expected = ", ".join(sorted(known)) or "no columns"
+            raise UsageError(
+                f"--columns {name}=…: schema {schema.name!r} has no such column; it has {expected}"
+            )

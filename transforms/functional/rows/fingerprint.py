@@ -1,0 +1,96 @@
+"""What decides the bytes of a shard, in one digest: where it is the same, the shard is, too.
+
+Not in it: where a row stands in its table, how many shards there are, and the class names that none
+of the shard's rows has. So a shard outlives rows that come before it in the table, and classes that
+come after it in the list.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from recordmill.schemas.checkpoint import ImageFault
+from recordmill.schemas.config import FORMAT_VERSION, ConvertConfig
+from recordmill.schemas.plan import ResolvedSchema
+from recordmill.schemas.records import ImageRef
+from recordmill.transforms.functional.records.index import class_of
+
+
+def settings_fingerprint(
+    config: ConvertConfig, resolved: ResolvedSchema, versions: Mapping[str, str]
+) -> str:
+    """Returns a hex digest of what decides the bytes of every shard of a run.
+
+    Args:
+        config: how to decode and compress.
+        resolved: the settled schema, image settings included; but for its class names.
+        versions: of the packages that make bytes.
+    """
+    document = {
+        "format_version": FORMAT_VERSION,
+        "versions": dict(sorted(versions.items())),
+        "schema": resolved.schema.model_dump(mode="json"),
+        "compression": config.compression,
+        "decode": config.decode,
+    }
+    if config.verify == "decode":  # others may have stored what TensorFlow does not decode
+        document["verify"] = config.verify
+    if config.fence is not None:  # a run without it may have read what lies outside
+        document["fence"] = config.fence
+    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class ShardMark:
+    """All that decides the bytes of one shard.
+
+    Attributes:
+        settings: the fingerprint of what holds for all shards.
+        split: the shard's split.
+        index: its number.
+        refs: its references in order, each with the stamp of its image file.
+        resolved: the settled schema.
+    """
+
+    settings: str
+    split: str
+    index: int
+    refs: Sequence[tuple[ImageRef, str]]
+    resolved: ResolvedSchema
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Hex digest of it."""
+        return self._digest(self._rows)
+
+    def without(self, faults: Sequence[ImageFault]) -> str:
+        """Returns the fingerprint of the same shard, had it never had the rows that were refused.
+
+        By this one a base's shards are known: its refused rows are in no shard of it.
+        """
+        if not faults:
+            return self.fingerprint
+        refused = {fault.place for fault in faults}
+        return self._digest(row for place, row in enumerate(self._rows) if place not in refused)
+
+    @cached_property
+    def _rows(self) -> list[bytes]:
+        """What decides the bytes of each row, kept: two digests are made of it."""
+        return [self._row(ref, stamp) for ref, stamp in self.refs]
+
+    def _row(self, ref: ImageRef, stamp: str) -> bytes:
+        of_row = ref._replace(file="", line=0, split="", group="")
+        if ref.staged:  # the same bytes lie elsewhere in each run
+            of_row = of_row._replace(uri="", start=None, stop=None)
+        text = repr((tuple(of_row), stamp, class_of(ref.values, self.resolved)))
+        return text.encode("utf-8", "backslashreplace")
+
+    def _digest(self, rows: Iterable[bytes]) -> str:
+        digest = hashlib.sha256(f"{self.settings}\0{self.split}\0{self.index}\0".encode())
+        for row in rows:
+            digest.update(row)
+        return digest.hexdigest()

@@ -1,0 +1,348 @@
+"""Guesses a schema from a table's first rows, and writes it as YAML, its reasons as comments."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from recordmill.schemas.features import Feature, Kind, Missing
+from recordmill.schemas.records import Row
+from recordmill.transforms.functional.images.sniffing import HEAD_BYTES, sniff
+from recordmill.transforms.functional.rows.column_types import ColumnKinds
+from recordmill.transforms.functional.values.bounded_json import parse_json
+
+_IMAGE = re.compile(
+    r"\.(jpe?g|jpe|jfif|png|gif|bmp|dib|webp|tiff?|avif|jp2|j2k|ppm|pgm|pbm|pnm|ico|mpo)$",
+    re.IGNORECASE,
+)
+_LABEL = re.compile(
+    r"(^|[_\s])(label|class|category|target|species|landmark)s?([_\s]|$)", re.IGNORECASE
+)
+_SPLITS = frozenset({"train", "training", "test", "testing", "val", "valid", "validation", "dev"})
+_KEY = re.compile(r"(^|_)(id|key|uuid|guid)$", re.IGNORECASE)
+_MAX_CLASSES = 1000
+_SHOWN = 3
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """What was seen of the files that a column names.
+
+    Attributes:
+        tried: how many were to be opened.
+        formats: format to the number of files that have it.
+        sizes: width and height of each.
+    """
+
+    tried: int = 0
+    formats: Counter[str] = field(default_factory=Counter)
+    sizes: Sequence[tuple[int, int]] = ()
+
+    def __str__(self) -> str:
+        if not self.formats:
+            return f"none of the first {self.tried} can be opened: check --image_root"
+        formats = ", ".join(f"{count} {name}" for name, count in self.formats.most_common())
+        (small, large) = min(self.sizes), max(self.sizes)
+        sizes = f"{small[0]}x{small[1]}" + (f" to {large[0]}x{large[1]}" if small != large else "")
+        lost = self.tried - self.formats.total()
+        return f"{formats}, {sizes}" + (f"; {lost} cannot be opened" if lost else "")
+
+
+@dataclass(frozen=True)
+class Guess:
+    """What the columns of a table seem to be.
+
+    Attributes:
+        columns: in the table's order.
+        rows: the rows that were looked at.
+        features: column to the feature that holds it.
+        image: the column of the images' paths, or None.
+        label: the column of the classes, or None.
+        split: the column of the rows' own splits, or None.
+        key: a column whose values are all different, or None.
+        values: column to how often each of its values, or of the items of its lists, was seen.
+        left_out: columns that no feature can hold, with what they hold.
+    """
+
+    columns: tuple[str, ...]
+    rows: int
+    features: Mapping[str, Feature]
+    image: str | None
+    label: str | None
+    split: str | None
+    key: str | None
+    values: Mapping[str, Counter[Any]]
+    left_out: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def roles(self) -> dict[str, str]:
+        """What the presets call a column, to its name in the table."""
+        label = self.label and ("labels" if self.features[self.label].shape == () else "label")
+        named = {"image": self.image, label or "": self.label}
+        return {role: column for role, column in named.items() if role and column}
+
+
+def guess_schema(columns: Sequence[str], rows: Sequence[Row]) -> Guess:
+    """Returns what the columns of a table seem to be."""
+    lists = {column for column in columns if _is_list(column, rows)}
+    shapes = {c: _shape([_cell(row, c, lists) for row in rows]) for c in columns}
+    left_out = {column: shape for column, shape in shapes.items() if isinstance(shape, str)}
+    columns = [column for column in columns if column not in left_out]
+    kinds, values = ColumnKinds(), {column: Counter[Any]() for column in columns}
+    for row in rows:
+        items = {column: _cell(row, column, lists) for column in columns}
+        items = {
+            c: list(_leaves(v)) if shapes[c] and v is not None else v for c, v in items.items()
+        }
+        kinds.add(items, row.is_text)
+        for column, value in items.items():
+            seen = value if isinstance(value, list) else [value]
+            values[column].update(v for v in seen if v is not None and v != "")
+    features = {
+        name: feature.model_copy(update={"shape": shapes[name]})
+        if shapes[name]
+        else _sized(feature, [row.values.get(name) for row in rows])
+        for name, feature in kinds.features(len(rows)).items()
+    }
+    image = _best(columns, lambda c: _share(values[c], _is_image))
+    parting = [c for c in columns if c != image and _is_split(values[c])]
+    split = parting[0] if parting and len(columns) > 1 else None  # alone, it is all there is
+    others = [c for c in columns if c not in (image, split)]
+    key = next((c for c in others if c not in lists and _is_key(c, values[c], len(rows))), None)
+    label = _label_of([c for c in others if c != key], values, features, len(rows))
+    return Guess(tuple(columns), len(rows), features, image, label, split, key, values, left_out)
+
+
+def yaml_of(guess: Guess, name: str, heading: Sequence[str], pictures: Pictures) -> str:
+    """Returns the guess as a schema file.
+
+    Args:
+        guess: what the columns seem to be.
+        name: the schema's name.
+        heading: lines of comment at the top.
+        pictures: what was seen of the images.
+    """
+    lines = [f"# {_printable(line)}".rstrip() for line in heading]
+    lines += [f"name: {_quoted(name)}", "features:"]
+    if guess.image is not None:
+        lines += [
+            f'  image: {{kind: bytes, from: "image:bytes"}}  # {pictures}',
+            '  height: {kind: int64, from: "image:height"}',
+            '  width: {kind: int64, from: "image:width"}',
+        ]
+    taken = {"image", "height", "width"} if guess.image is not None else set[str]()
+    for column in guess.columns:
+        lines.append(_line(column, guess, taken))
+    if guess.image is not None:
+        lines += [f"image: {{column: {_quoted(guess.image)}}}"]
+    return "\n".join(lines) + "\n"
+
+
+def _line(column: str, guess: Guess, taken: set[str]) -> str:
+    """Returns a column's feature; as a comment where a row has other use for the column."""
+    feature = guess.features[column]
+    name = column if column not in taken else f"{column}/value"
+    settings = [f"kind: {feature.kind.value}", f"from: {_quoted('column:' + column)}"]
+    if column == guess.label:
+        settings[0] = "kind: int64"
+    if feature.shape is not None:
+        settings.append(f"shape: {json.dumps(feature.shape)}")
+    if column == guess.label:
+        settings.append("classes: true")
+    if feature.missing is Missing.EMPTY and feature.shape != ():
+        settings.append("missing: empty")
+    told = _printable("; ".join(_remarks(column, guess)))
+    line = f"{_quoted(name)}: {{{', '.join(settings)}}}{'  # ' if told else ''}{told}"
+    return f"  {'# ' if column in (guess.image, guess.split) else ''}{line}"
+
+
+def _remarks(column: str, guess: Guess) -> Iterator[str]:
+    values, feature = guess.values[column], guess.features[column]
+    if column == guess.image:
+        yield "the images, or their paths"
+    elif column == guess.split:
+        yield f"the rows' own splits: --split_column {_word(column)}"
+    elif column == guess.key:
+        yield f"all values differ: --key_column {_word(column)} would make it the key"
+    elif column == guess.label or (feature.kind is Kind.BYTES and 1 < len(values) <= _MAX_CLASSES):
+        yield f"{len(values):,} values: {', '.join(_shown(values))}{' …' * (len(values) > _SHOWN)}"
+    elif values:
+        yield f"as in {_shown(values)[0]}"
+    else:
+        yield "no value in the rows that were looked at"
+    if feature.missing is Missing.EMPTY:
+        yield "some rows have none"
+
+
+def _shown(values: Counter[Any]) -> list[str]:
+    """Returns some values on one line, the frequent ones first."""
+    frequent = sorted(values.items(), key=lambda item: (-item[1], str(item[0])))[:_SHOWN]
+    texts = (" ".join(str(value).split()) for value, _ in frequent)
+    return [text if len(text) <= 30 else f"{text[:30]}…" for text in texts]
+
+
+def _label_of(
+    columns: Sequence[str],
+    values: Mapping[str, Counter[Any]],
+    features: Mapping[str, Feature],
+    rows: int,
+) -> str | None:
+    """Returns the column of the classes: by its name, or else by how few its values are."""
+    fit = [c for c in columns if features[c].kind is not Kind.FLOAT and values[c]]
+    named = [c for c in fit if _LABEL.search(c)]
+    texts = [c for c in named if features[c].kind is Kind.BYTES]  # names before their numbers
+    few = [
+        c
+        for c in fit
+        if features[c].kind is Kind.BYTES and 1 < len(values[c]) <= min(_MAX_CLASSES, rows / 2)
+    ]
+    return next(iter([*texts, *named, *few]), None)
+
+
+def _best(columns: Sequence[str], score: Any) -> str | None:
+    found = max(columns, key=score, default=None)
+    return found if found is not None and score(found) > 0.5 else None
+
+
+def _sized(feature: Feature, values: Sequence[Any]) -> Feature:
+    """Returns the feature of a list of numbers with their number, if it is always the same."""
+    if feature.shape is None or feature.kind is Kind.BYTES or feature.missing is Missing.EMPTY:
+        return feature
+    items = [_items(value) for value in values]
+    sizes = {len(item) if isinstance(item, list) else 0 for item in items}
+    fixed = tuple(size for size in sizes if size > 1) if len(sizes) == 1 else ()
+    return feature.model_copy(update={"shape": fixed})
+
+
+def _cell(row: Row, column: str, lists: set[str]) -> Any:
+    value = row.values.get(column)
+    return _items(value) if column in lists else value
+
+
+def _shape(values: Sequence[Any]) -> tuple[int | None, ...] | str | None:
+    """Returns the shape of lists within lists: any number of lists of one shape.
+
+    None for columns that hold no such lists; in words, what values are that no feature holds.
+    """
+    rows = [value for value in values if isinstance(value, list)]
+    if any(isinstance(value, dict) for value in values) or any(map(_has_objects, rows)):
+        return "objects"
+    if not any(isinstance(item, list) for row in rows for item in row):
+        return None
+    try:
+        inner = {_sizes(item) for row in rows for item in row}
+    except ValueError:
+        return "lists and single values side by side"
+    if len(inner) > 1 or 0 in (sizes := next(iter(inner))):
+        return "lists of lists of different lengths: see flat: and row_lengths: in docs/tasks.md"
+    return (None, *sizes)
+
+
+def _sizes(value: Any) -> tuple[int, ...]:
+    """Returns how many items lists within lists have on each level.
+
+    Raises:
+        ValueError: if a list has items of several shapes.
+    """
+    if not isinstance(value, list):
+        return ()
+    inner = {_sizes(item) for item in value} or {()}
+    if len(inner) > 1:
+        raise ValueError("items of several shapes")
+    return (len(value), *inner.pop())
+
+
+def _has_objects(value: Any) -> bool:
+    return isinstance(value, dict) or (isinstance(value, list) and any(map(_has_objects, value)))
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    if isinstance(value, list):
+        for item in value:
+            yield from _leaves(item)
+    elif value is not None:
+        yield value
+
+
+def _share(values: Counter[Any], test: Any) -> float:
+    """Returns how many of all values pass a test, as a part of one."""
+    return sum(n for value, n in values.items() if test(value)) / max(1, values.total())
+
+
+def _is_image(value: Any) -> bool:
+    if isinstance(value, bytes):
+        return sniff(value[:HEAD_BYTES]) is not None
+    return isinstance(value, str) and bool(_IMAGE.search(value))
+
+
+def _is_split(values: Counter[Any]) -> bool:
+    return bool(values) and all(isinstance(v, str) and v.lower() in _SPLITS for v in values)
+
+
+def _is_key(column: str, values: Counter[Any], rows: int) -> bool:
+    return bool(_KEY.search(column)) and len(values) == rows > 1
+
+
+def _is_list(column: str, rows: Sequence[Row]) -> bool:
+    """Returns whether a column of text holds lists: JSON arrays, or items parted by "|"."""
+    texts = [
+        t
+        for row in rows
+        if row.untyped(column) and isinstance(t := row.values.get(column), str) and t
+    ]
+    arrays = sum(t.lstrip().startswith("[") and isinstance(_items(t), list) for t in texts)
+    return bool(texts) and (arrays == len(texts) or 3 * sum("|" in t for t in texts) > len(texts))
+
+
+def _items(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    if not value.lstrip().startswith("["):
+        return value.split("|") if value else []
+    try:
+        found = parse_json(value)
+    except ValueError:
+        return value
+    return _as_texts(found) if isinstance(found, list) else value
+
+
+def _as_texts(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_as_texts(item) for item in value]
+    return value if isinstance(value, dict) else str(value)
+
+
+def _quoted(text: str) -> str:
+    """Returns a text as YAML takes it in any place."""
+    plain = re.fullmatch(r"[A-Za-z][\w/]*", text, re.ASCII)
+    word = text.lower() in ("yes", "no", "on", "off", "true", "false", "null", "y", "n")
+    quoted = json.dumps(text, ensure_ascii=False)
+    return text if plain and not word else "".join(map(_escaped, quoted))
+
+
+def _escaped(character: str) -> str:
+    return character if character.isprintable() else f"\\U{ord(character):08x}"
+
+
+def _printable(text: str) -> str:
+    """Returns a text as a comment takes it: of characters that YAML allows, on one line."""
+    return "".join(c if c.isprintable() else "?" for c in text)
+
+
+def _word(text: str) -> str:
+    return text if re.fullmatch(r"\w+", text) else f"'{text}'"
+
+
+def schema_name(path: str) -> str:
+    """Returns a name for the schema of a table.
+
+    >>> schema_name("data/my labels.csv.gz")
+    'my_labels'
+    """
+    stem = os.path.basename(path.rstrip("/")).partition(".")[0]
+    return re.sub(r"\W+", "_", stem).strip("_") or "custom"

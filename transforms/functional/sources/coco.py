@@ -1,0 +1,326 @@
+"""COCO annotations: one JSON file of pictures, of what is on them, and of its categories.
+
+Source of the format: https://cocodataset.org/#format-data. The file is streamed, since those of
+large datasets exceed memory: its pictures and annotations are put by picture into spool files that
+are read back one after the other.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import zlib
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import IO, Any, BinaryIO, NamedTuple, TypeAlias
+
+import ijson
+
+from recordmill.schemas.errors import UsageError
+from recordmill.schemas.records import Aside, Row
+from recordmill.schemas.rejects import Reason, RecordError, Reject
+from recordmill.schemas.tables import Head, TableFile, TablePart, Wanted
+from recordmill.transforms.functional.sources.annotation_columns import (
+    CORNERS,
+    PIXEL,
+    Box,
+    corners,
+    number_of,
+)
+from recordmill.transforms.functional.values.bounded_json import (
+    MAX_DEPTH,
+    BoundedNesting,
+    JsonObject,
+    check_depth,
+    outline_of,
+    repeated_name,
+)
+from recordmill.transforms.functional.values.typed import has_surrogates, shown
+
+UNMATCHED = (
+    "annotations whose image_id is the id of no image; "
+    "take images and annotations from the same file"
+)
+
+_OF_PICTURES = ("image", "id", "height", "width")
+_OF_OBJECTS = (*CORNERS, "box_units", "labels", "is_crowd", "area", "segmentation")
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_HEAD_ANNOTATIONS = 1000
+_SPOOLS = 64
+_SPOOL_BYTES = 2**18
+_LEVELS_ABOVE = 3
+"""Of the document: it is an object, with a list, with objects. One more shows what is too deep."""
+
+_DAMAGE = (ijson.JSONError, EOFError, OSError, zlib.error, ValueError)
+
+_Categories: TypeAlias = "dict[str, set[str | None]]"
+
+
+def look(stream: BinaryIO, file: TableFile) -> Head:
+    """Returns the columns that the first annotations give.
+
+    Raises:
+        UsageError: if the file is no COCO, or of its panoptic kind.
+    """
+    try:
+        outline = outline_of(stream)
+        pictures = list(islice(_items(stream, "images"), 1))
+        first = list(islice(_items(stream, "annotations"), _HEAD_ANNOTATIONS))
+    except _DAMAGE as error:
+        raise UsageError(f"{file.path}: is no JSON document: {_said(error)}") from error
+    for name in ("images", "annotations", "categories"):
+        if isinstance(outline, dict) and not isinstance(outline.get(name, []), list):
+            found = type(outline[name]).__name__
+            raise UsageError(f"{file.path}: {name!r}: expected a list of objects, got {found}")
+    if not pictures:
+        raise UsageError(
+            f"{file.path}: is no COCO file, it has no 'images'; for one JSON object a line "
+            "say --input_format jsonl"
+        )
+    keys = {key for annotation in first if isinstance(annotation, dict) for key in annotation}
+    if "segments_info" in keys:
+        raise UsageError(
+            f"{file.path}: holds COCO's panoptic annotations, whose masks are in PNG files "
+            "of their own; expected instances or captions"
+        )
+    columns = [*_OF_PICTURES]
+    columns += [*_OF_OBJECTS] if "bbox" in keys else []
+    columns += ["caption"] if "caption" in keys else []
+    return Head(tuple(columns), has_rows=True)
+
+
+def read(stream: BinaryIO, part: TablePart, wanted: Wanted) -> Iterator[Row | Reject | Aside]:
+    """Yields a row for each picture; of damaged JSON its reject for all."""
+    path = part.file.path
+    try:
+        categories = _categories(stream)
+        with ExitStack() as stack:
+            spools = [
+                stack.enter_context(tempfile.SpooledTemporaryFile(_SPOOL_BYTES, "w+", newline=""))
+                for _ in range(_SPOOLS)
+            ]
+            yield from _spool(stream, path, spools, wanted)
+            fault = _fault_of_all(spools)
+            for spool in spools:
+                for found in _pictures(spool):
+                    yield from _rows(found, path, categories, wanted, fault)
+    except _DAMAGE as error:
+        detail = f"the JSON document cannot be read on: {_said(error)}"
+        yield Reject("", "", path, Reason.LOST_ROWS, detail)
+
+
+def _said(error: Exception) -> str:
+    """Returns what an error says, on one line: below its first, the parser draws where it was."""
+    said = error.args[0] if error.args else ""
+    text = said.decode("utf-8", "replace") if isinstance(said, bytes) else str(error)
+    what, _, drawn = text.partition("\n")
+    near = drawn.partition("\n")[0].strip()
+    return f"{what.strip()} near {shown(near)}" if near else what.strip()
+
+
+class _Entry(NamedTuple):
+    """An object of `images` or `annotations`.
+
+    Attributes:
+        number: its number there, from 1.
+        id: of its picture.
+        fault: why it cannot be used, or "".
+        values: what it says.
+    """
+
+    number: int
+    id: int | str
+    fault: str
+    values: dict[str, Any]
+
+
+@dataclass
+class _Picture:
+    """What was found for the image ids that are one text, such as 5 and "5".
+
+    Attributes:
+        entries: of `images`; more than one if the id stands twice.
+        annotations: of `annotations`.
+    """
+
+    entries: list[_Entry] = field(default_factory=list)
+    annotations: list[_Entry] = field(default_factory=list)
+
+
+def _items(stream: BinaryIO, name: str) -> Iterator[Any]:
+    stream.seek(0)
+    if stream.read(len(_BYTE_ORDER_MARK)) != _BYTE_ORDER_MARK:
+        stream.seek(0)
+    bounded = BoundedNesting(stream, MAX_DEPTH + _LEVELS_ABOVE)
+    return iter(ijson.items(bounded, f"{name}.item", use_float=True, map_type=JsonObject))
+
+
+def _categories(stream: BinaryIO) -> _Categories:
+    """Returns category id, as JSON, to its names: one, if all is well; None for two in one."""
+    found: _Categories = {}
+    for entry in _items(stream, "categories"):
+        if isinstance(entry, dict) and isinstance(name := entry.get("name"), str):
+            names = found.setdefault(json.dumps(entry.get("id")), set())
+            names.add(name if repeated_name(entry) is None else None)
+    return found
+
+
+def _spool(stream: BinaryIO, path: str, spools: list[Any], wanted: Wanted) -> Iterator[Reject]:
+    """Puts every picture and annotation into the spool of its picture's id, pictures first."""
+    for kind, id_name in (("images", "id"), ("annotations", "image_id")):
+        for number, entry in enumerate(_items(stream, kind), start=1):
+            id_ = entry.get(id_name) if isinstance(entry, dict) else None
+            if isinstance(id_, bool) or not isinstance(id_, int | str):
+                expected = f"expected an object whose {id_name!r} is an integer or text"
+                detail = f"{kind}, number {number}: {expected}, got {shown(id_)}"
+                yield Reject("", "", path, Reason.MALFORMED_ROW, detail)
+                continue
+            fault = _fault_of(entry)
+            if wanted.columns is not None and "segmentation" not in wanted.columns:
+                entry.pop("segmentation", None)
+            group = json.dumps(str(id_))
+            spool = spools[zlib.crc32(group.encode()) % len(spools)]
+            values = {} if fault else entry
+            spool.write(f"{group}\t{kind}\t{json.dumps([number, id_, fault, values])}\n")
+
+
+def _fault_of(entry: dict[str, Any]) -> str:
+    try:
+        check_depth(entry)
+    except ValueError as error:
+        return str(error)
+    name = repeated_name(entry)
+    return "" if name is None else f"the name {shown(name)} occurs twice in one object"
+
+
+def _fault_of_all(spools: list[Any]) -> str:
+    """Returns why no picture can be used: there are annotations, and none is of any; or ""."""
+    annotations = False
+    for spool in spools:
+        spool.seek(0)
+        groups = set[str]()
+        for line in spool:
+            group, kind, _ = line.split("\t", 2)
+            if kind == "images":
+                groups.add(group)
+            elif group in groups:
+                return ""
+            else:
+                annotations = True
+    if not annotations:
+        return ""
+    return (
+        "none of the file's annotations has an image_id that is the id of one of its images; "
+        "take images and annotations from the same file"
+    )
+
+
+def _pictures(spool: IO[str]) -> Iterator[_Picture]:
+    spool.seek(0)
+    found: dict[str, _Picture] = {}
+    for line in spool:
+        group, kind, entry = line.split("\t", 2)
+        picture = found.setdefault(group, _Picture())
+        known = picture.entries if kind == "images" else picture.annotations
+        known.append(_Entry(*json.loads(entry)))
+    return iter(found.values())
+
+
+def _rows(
+    found: _Picture, path: str, categories: _Categories, wanted: Wanted, fault: str
+) -> Iterator[Row | Reject | Aside]:
+    if not found.entries:
+        yield Aside(UNMATCHED, len(found.annotations))
+        return
+    first: dict[int | str, _Entry] = {}
+    for entry in found.entries:
+        if entry.id in first:
+            detail = f"the image id {entry.id!r} stands in number {first[entry.id].number}, too"
+            yield Reject.of_malformed_row(path, entry.number, detail)
+        else:
+            first[entry.id] = entry
+    others = [annotation for annotation in found.annotations if annotation.id not in first]
+    for entry in first.values():
+        annotations = [a for a in found.annotations if a.id == entry.id]
+        try:
+            _check(entry, annotations, others, fault)
+            values = _values(entry.values, annotations, categories)
+            yield Row(wanted.of(values), path, entry.number)
+        except RecordError as error:
+            yield Reject("", "", f"{path}:{entry.number}", error.reason, error.detail)
+
+
+def _check(entry: _Entry, annotations: list[_Entry], others: list[_Entry], fault: str) -> None:
+    """Rejects a picture that would be published with less than the file says of it.
+
+    Args:
+        entry: the picture.
+        annotations: those of it.
+        others: those whose image id is the same in another type.
+        fault: why no picture of the file can be used, or "".
+
+    Raises:
+        RecordError: malformed_row.
+    """
+    faults = [f"annotation {a.number}: {a.fault}" for a in annotations if a.fault]
+    if entry.fault or faults:
+        raise RecordError(Reason.MALFORMED_ROW, entry.fault or faults[0])
+    if others:
+        detail = (
+            f"annotation {others[0].number}: image_id {shown(others[0].id)} is not the id "
+            f"{shown(entry.id)}: one is text; write both as numbers"
+        )
+        raise RecordError(Reason.MALFORMED_ROW, detail)
+    if fault:
+        raise RecordError(Reason.MALFORMED_ROW, fault)
+
+
+def _values(
+    entry: dict[str, Any], annotations: list[_Entry], categories: _Categories
+) -> dict[str, Any]:
+    name = entry.get("file_name")
+    if not isinstance(name, str) or not name or has_surrogates(name):
+        raise RecordError(Reason.MALFORMED_ROW, f"file_name: expected text, got {shown(name)}")
+    found = [(a.number, a.values) for a in annotations]
+    objects = [(number, a) for number, a in found if "bbox" in a or "category_id" in a]
+    values = {
+        "image": name,
+        "id": str(entry["id"]),
+        "height": entry.get("height"),
+        "width": entry.get("width"),
+        **corners([_box(number, a) for number, a in objects], PIXEL),
+        "labels": [_name(number, a, categories) for number, a in objects],
+        "is_crowd": [a.get("iscrowd", 0) for _, a in objects],
+        "caption": [a["caption"] for _, a in found if "caption" in a],
+    }
+    for column in ("area", "segmentation"):
+        if all(column in a for _, a in objects):
+            values[column] = [a[column] for _, a in objects]
+    return values
+
+
+def _box(number: int, annotation: dict[str, Any]) -> Box:
+    """Returns the box of an annotation, which is written as x, y, width and height."""
+    box = annotation.get("bbox")
+    if not isinstance(box, list) or len(box) != 4:
+        detail = f"annotation {number}: bbox: expected four numbers, got {shown(box)}"
+        raise RecordError(Reason.BAD_BOX, detail)
+    x, y, width, height = (number_of(value, f"annotation {number}: bbox") for value in box)
+    return Box(x, y, x + width, y + height)
+
+
+def _name(number: int, annotation: dict[str, Any], categories: _Categories) -> str:
+    category = annotation.get("category_id")
+    names = categories.get(json.dumps(category), set())
+    if len(names) == 1 and (name := next(iter(names))) is not None:
+        return name
+    detail = f"annotation {number}: category_id {shown(category)} is none of the categories"
+    if names:
+        told = ", ".join(sorted(shown(name) for name in names if name is not None))
+        detail = (
+            f"annotation {number}: category_id {shown(category)} is the id of several categories"
+            f"{': ' * bool(told)}{told}; give each an id of its own"
+        )
+    raise RecordError(Reason.UNKNOWN_LABEL, detail)

@@ -1,0 +1,149 @@
+"""JSONL tables: one JSON object a line, from bytes.
+
+A malformed line is one row. Lines that are joined, as by a damaged line break, are as many as their
+objects; a last line that is cut short says that the file is, and rows are lost.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Any, BinaryIO
+
+from recordmill.schemas.errors import UsageError
+from recordmill.schemas.records import Row
+from recordmill.schemas.rejects import Reject
+from recordmill.schemas.tables import Head, TableFile, TablePart, Wanted
+from recordmill.transforms.functional.sources.bounded_lines import LongLine, bounded_lines
+from recordmill.transforms.functional.sources.delimited import refuse_binary
+from recordmill.transforms.functional.values.bounded_json import parse_json
+from recordmill.transforms.functional.values.typed import has_surrogates, shown
+
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_HEAD_ROWS = 1000
+_MAX_JOINED = 1000
+_DECODER = json.JSONDecoder()
+_JOINT = re.compile(r"\s*(?:[^\s{]\s*)?(?=\{)")
+"""What lies between two objects of one line: at most one character, which was a line break."""
+
+
+def look(stream: BinaryIO, file: TableFile) -> Head:
+    """Returns the columns of the first rows.
+
+    Raises:
+        UsageError: if none of them is an object.
+    """
+    refuse_binary(stream, file)
+    first = islice(read_rows(stream, file.path, None), _HEAD_ROWS)
+    rows = [row for row in first if isinstance(row, Row)]
+    if not rows:
+        raise UsageError(f"{file.path}: none of the first lines is a JSON object")
+    return Head(tuple(sorted({name for row in rows for name in row.values})), has_rows=True)
+
+
+def read(stream: BinaryIO, part: TablePart, wanted: Wanted) -> Iterator[Row | Reject]:
+    """Yields every row of a table."""
+    return read_rows(stream, part.file.path, wanted.columns)
+
+
+def read_rows(stream: BinaryIO, file: str, columns: Sequence[str] | None) -> Iterator[Row | Reject]:
+    """Yields every row in order; one that cannot be read as its reject. Blank lines are no rows.
+
+    Where rows are lost whose number is not known, a reject of `lost_rows` says so.
+
+    Args:
+        stream: the table's bytes, not compressed.
+        file: what to call the table in sources.
+        columns: the columns to keep, or None for all.
+    """
+    line = 0
+    try:
+        for line, text in enumerate(bounded_lines(stream), start=1):
+            if isinstance(text, LongLine):
+                yield Reject.of_malformed_row(file, line, str(text))
+            elif text.strip():
+                yield from _rows(text.removeprefix(_BYTE_ORDER_MARK), file, line, columns)
+    except (EOFError, OSError, zlib.error) as error:  # a gzip stream that ends early or is damaged
+        detail = f"the table cannot be read on from here: {error}"
+        yield Reject.of_lost_rows(file, line + 1, detail)
+
+
+def parse_object(text: bytes) -> dict[str, Any]:
+    """Returns the object that one line holds.
+
+    Raises:
+        ValueError: if it holds something else, see `parse_json`, or a name that is no column's.
+    """
+    value = parse_json(text.decode("utf-8"))
+    if not isinstance(value, dict):
+        raise ValueError(f"expected an object {{…}}, got {type(value).__name__}")
+    if bad := [name for name in value if has_surrogates(name)]:
+        raise ValueError(f"the name {shown(bad[0])} holds a lone surrogate")
+    return value
+
+
+def _rows(
+    text: bytes, file: str, line: int, columns: Sequence[str] | None
+) -> Iterator[Row | Reject]:
+    """Yields the row of one line, or its rejects."""
+    try:
+        values = parse_object(text)
+    except ValueError as error:
+        yield from _unread(text, error, file, line)
+        return
+    if columns is not None:
+        values = {name: values[name] for name in columns if name in values}
+    yield Row(values, file, line)
+
+
+def _unread(text: bytes, error: ValueError, file: str, line: int) -> Iterator[Reject]:
+    shown = text.decode("utf-8", "replace").lstrip()
+    if not text.endswith(b"\n") and _is_cut(shown):
+        detail = f"the file ends within this line, and rows after it are lost: {error}"
+        yield Reject.of_lost_rows(file, line, detail)
+        return
+    count = _objects_in(shown)
+    if count is None:
+        detail = f"holds more than one object, and how many is not known: {error}; part the lines"
+        yield Reject.of_lost_rows(file, line, detail)
+        return
+    for _ in range(max(1, count)):
+        yield Reject.of_malformed_row(file, line, f"no JSON object: {error}")
+
+
+def _is_cut(text: str) -> bool:
+    """Returns whether a text is the beginning of an object, and no more."""
+    if not text.startswith("{"):
+        return False
+    try:
+        json.loads(text)
+    except json.JSONDecodeError as error:
+        return error.pos >= len(text) or not text.endswith("}")
+    except (ValueError, RecursionError):
+        pass
+    return False
+
+
+def _objects_in(text: str) -> int | None:
+    """Returns how many objects stand one after the other; None if that cannot be known.
+
+    Only those count that directly follow each other, but for what a line break may have become:
+    within one damaged object there may be others.
+
+    >>> _objects_in('{"a": 1}'), _objects_in('{"a": 1}?{"a": 2}'), _objects_in('{"a": 1}{"a"')
+    (1, 2, None)
+    """
+    count, joint = 0, _JOINT.match(text)
+    while joint:
+        try:
+            _, end = _DECODER.raw_decode(text, joint.end())
+        except (ValueError, RecursionError):
+            return None if count else 0
+        count += 1
+        if count > _MAX_JOINED:
+            return None
+        joint = _JOINT.match(text, end)
+    return count

@@ -1,0 +1,228 @@
+"""Parquet tables: one row group at a time, only the columns that are needed.
+
+Pictures in a column are read some megabytes at a time, however large the row group is.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
+from typing import Any, BinaryIO, TypeVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from recordmill.schemas.errors import UsageError
+from recordmill.schemas.records import Embedded, Location, Row
+from recordmill.schemas.rejects import Reject
+from recordmill.schemas.tables import Head, TableFile, TablePart, Wanted
+from recordmill.transforms.functional.one_thread_parquet import open_parquet, read_batches
+from recordmill.transforms.functional.sources import embedded
+from recordmill.transforms.functional.sources.batches import (
+    BATCH_BYTES,
+    BATCH_ROWS,
+    joined_batches,
+    rows_of,
+)
+
+MAX_DAMAGED_ROWS = 10_000_000
+"""Of one row group, to be told one by one; a footer may tell of more than there can ever be."""
+
+_Read = TypeVar("_Read", bound="Row | Embedded")
+_FEW_ROWS = 16
+"""How many rows Arrow decodes at once where a few bytes of a file may be large values of each: it
+repeats them in memory. That costs some µs a row more than thousands at once."""
+
+
+def look(stream: BinaryIO, file: TableFile) -> Head:
+    """Returns a table's columns, from its footer.
+
+    Raises:
+        UsageError: if two have one name, or the footer contradicts itself.
+    """
+    table = open_parquet(stream)
+    schema, footer = table.schema_arrow, table.metadata
+    groups = [footer.row_group(i) for i in range(footer.num_row_groups)]
+    counts = [group.num_rows for group in groups]
+    if sum(counts) != footer.num_rows or min(counts, default=0) < 0:
+        raise UsageError(
+            f"{file.path}: the footer tells of {footer.num_rows:,} rows, its row groups of "
+            f"{sum(counts):,}: the file is damaged"
+        )
+    return Head(
+        distinct(schema.names, file),
+        table.metadata.num_rows > 0,
+        unsupported_columns(schema),
+        embedded.embedded_columns(schema),
+    )
+
+
+def parts(stream: BinaryIO, file: TableFile) -> Iterator[TablePart]:
+    """Yields a table's row groups."""
+    for group, first in enumerate(first_rows(open_parquet(stream).metadata)):
+        yield TablePart(file, group, first)
+
+
+def read(stream: BinaryIO, part: TablePart, wanted: Wanted) -> Iterator[Row | Embedded | Reject]:
+    """Yields the rows of a row group."""
+    columns, path, group = wanted.columns, part.file.path, part.row_group or 0
+    table = open_parquet(stream)
+    schema = table.schema_arrow
+    if wanted.image in schema.names and embedded.is_embedded(schema.field(wanted.image).type):
+        yield from _read_pictures(table, part, wanted)
+    else:
+        yield from read_row_group(table, group, part.first, path, columns)
+
+
+def distinct(names: Sequence[str], file: TableFile) -> tuple[str, ...]:
+    """Returns column names, each of which has to stand once.
+
+    Raises:
+        UsageError: if one does not.
+    """
+    if repeated := [name for name, count in Counter(names).items() if count > 1]:
+        raise UsageError(f"{file.path}: has two columns {repeated[0]!r}: rename one")
+    return tuple(names)
+
+
+def first_rows(metadata: Any) -> list[int]:
+    """Returns the number of the first row of each row group, from 1, from a file's metadata."""
+    counts = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
+    return [1 + before for before in accumulate(counts, initial=0)][: len(counts)]
+
+
+def unsupported_columns(schema: pa.Schema) -> dict[str, str]:
+    """Returns the columns whose type makes no feature, with that type."""
+    return {field.name: str(field.type) for field in schema if not _supported(field.type)}
+
+
+def _supported(type_: pa.DataType) -> bool:
+    types = pa.types
+    nesting = (types.is_dictionary, types.is_list, types.is_large_list, types.is_fixed_size_list)
+    if any(nests(type_) for nests in nesting):
+        return _supported(type_.value_type)
+    checks = (
+        types.is_null,
+        types.is_boolean,
+        types.is_integer,
+        types.is_floating,
+        types.is_string,
+        types.is_large_string,
+        types.is_binary,
+        types.is_large_binary,
+    )
+    return any(check(type_) for check in checks)
+
+
+def read_row_group(
+    parquet: pq.ParquetFile, group: int, first: int, file: str, columns: Sequence[str] | None
+) -> Iterator[Row | Reject]:
+    """Yields every row of a row group, in order; what is damaged as rejects, one a row.
+
+    Args:
+        parquet: the open file.
+        group: which row group.
+        first: the number of its first row within the file, from 1.
+        file: what to call the table in sources.
+        columns: the columns to keep, or None for all.
+    """
+    kept = present(parquet.schema_arrow.names, columns)
+
+    def rows(batch: pa.RecordBatch, line: int) -> Iterator[Row]:
+        for number, values in enumerate(rows_of(batch), start=line):
+            yield Row(values, file, number)
+
+    return _read_batches(parquet, group, first, file, kept, rows)
+
+
+def _read_pictures(
+    parquet: pq.ParquetFile, part: TablePart, wanted: Wanted
+) -> Iterator[Row | Embedded | Reject]:
+    """Yields the rows of a row group with their pictures, or with the mean size of these."""
+    group, path, image = part.row_group or 0, part.file.path, wanted.image
+    mean = _mean_bytes(parquet.metadata.row_group(group))
+    kept = [name for name in present(parquet.schema_arrow.names, wanted.columns) if name != image]
+    if wanted.pixels:
+        kept.append(image)
+    elif embedded.has_path(parquet.schema_arrow.field(image).type):
+        kept.append(f"{image}.{embedded.PATH}")
+
+    def rows(batch: pa.RecordBatch, line: int) -> Iterator[Row | Embedded]:
+        names = batch.schema.names
+        if image not in names:
+            pictures, paths = None, [None] * batch.num_rows
+        else:
+            column = batch.column(names.index(image))
+            pictures = embedded.bytes_of(column) if wanted.pixels else None
+            paths = embedded.paths_of(column)
+            batch = batch.drop_columns([image])
+        for at, values in enumerate(rows_of(batch)):
+            values = wanted.of({**values, image: paths[at]})
+            data = pictures[at].as_py() if pictures is not None else None
+            if data is not None:
+                yield Embedded(Row(values, path, line + at), data)
+            else:
+                place = None if wanted.pixels else Location(path, 0, mean)
+                yield Row(values, path, line + at, image=place)
+
+    most = max(1, BATCH_BYTES // max(1, mean)) if wanted.pixels else BATCH_ROWS
+    return _read_batches(parquet, group, part.first, path, kept, rows, most)
+
+
+def _read_batches(
+    parquet: pq.ParquetFile,
+    group: int,
+    first: int,
+    file: str,
+    columns: list[str],
+    rows: Callable[[pa.RecordBatch, int], Iterator[_Read]],
+    most: int = BATCH_ROWS,
+) -> Iterator[_Read | Reject]:
+    """Yields what a function makes of each batch and the number of its first row."""
+    end = first + parquet.metadata.row_group(group).num_rows
+    line, damage = first, "it gives fewer rows than it should"
+    batch_rows = min(most, _rows_at_once(parquet.schema_arrow, columns))
+    try:
+        batches = read_batches(parquet, batch_rows, columns, [group])
+        for batch in joined_batches(batches):
+            for row in rows(batch, line):
+                yield row
+                line += 1
+    except (pa.ArrowException, OSError, UnicodeDecodeError, MemoryError) as error:
+        damage = str(error) or "it asks for more memory than there is"
+    detail = f"row group {group} cannot be read on from here: {damage}"
+    yield from _damaged_rows(line, end, file, detail)  # it can end without an error, too
+
+
+def _rows_at_once(schema: pa.Schema, columns: Sequence[str]) -> int:
+    """Returns how many rows to decode at once: many only of values whose size their type tells."""
+    names = set(schema.names)  # a column's name may hold dots; those of structs have one more
+    roots = (name if name in names else name.rpartition(".")[0] for name in columns)
+    types = [schema.field(root).type for root in roots]
+    kinds = (pa.types.is_primitive, pa.types.is_null, pa.types.is_dictionary)
+    return BATCH_ROWS if all(any(kind(t) for kind in kinds) for t in types) else _FEW_ROWS
+
+
+def _damaged_rows(line: int, end: int, file: str, detail: str) -> Iterator[Reject]:
+    """Yields a reject a row, as many as the footer tells; beyond number, that they are lost."""
+    if end - line > MAX_DAMAGED_ROWS:
+        told = f"its footer tells of {end - line:,} rows more, too many to be told one by one"
+        yield Reject.of_lost_rows(file, line, f"{detail}; {told}")
+        return
+    for damaged in range(line, end):
+        yield Reject.of_malformed_row(file, damaged, detail)
+
+
+def present(names: list[str], columns: Sequence[str] | None) -> list[str]:
+    """Returns which of some columns a table has; all that it has for None."""
+    known = set(names)
+    return names if columns is None else [name for name in columns if name in known]
+
+
+def _mean_bytes(group: Any) -> int:
+    """Returns the mean size of a row group's rows, which pictures make up.
+
+    Its footer has the size of each column, too, but Arrow aborts the process at one that lies.
+    """
+    return int(max(0, group.total_byte_size) // max(1, group.num_rows))

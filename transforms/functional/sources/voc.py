@@ -1,0 +1,142 @@
+"""Pascal VOC annotations: a folder with one XML file a picture.
+
+Source of the format: http://host.robots.ox.ac.uk/pascal/VOC/voc2012/htmldoc/devkit_doc.html. Boxes
+are in pixels as written there, the first pixel being 1.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator
+from typing import Any
+from xml.etree.ElementTree import Element, ParseError
+
+from defusedxml import DefusedXmlException
+from defusedxml.ElementTree import fromstring
+
+from recordmill.schemas.errors import UsageError
+from recordmill.schemas.records import Aside, Location, Row
+from recordmill.schemas.rejects import Reason, RecordError, Reject
+from recordmill.schemas.tables import Head, TableFile, TablePart, Wanted
+from recordmill.transforms.functional.sources.annotation_columns import (
+    CORNERS,
+    PIXEL,
+    Box,
+    corners,
+    number_of,
+)
+from recordmill.transforms.functional.sources.class_folder import parts_of_tree, stem_of
+from recordmill.transforms.functional.sources.tree import Tree
+
+COLUMNS = (
+    "image",
+    "id",
+    "height",
+    "width",
+    *CORNERS,
+    "box_units",
+    "labels",
+    "difficult",
+    "truncated",
+)
+
+_FLAGS = ("difficult", "truncated")
+_FOLDERS = ("JPEGImages", "images", "Images")
+_MAX_BYTES = 64 * 2**20
+
+
+def look(tree: Tree, file: TableFile) -> Head:
+    """Returns the columns of VOC's annotations.
+
+    Raises:
+        UsageError: if the folder has no XML file.
+    """
+    if not any(isinstance(found, str) and _is_annotation(found) for found in tree.walk()):
+        raise UsageError(
+            f"{file.path}: has no XML file; expected VOC's folder with Annotations/*.xml"
+        )
+    return Head(COLUMNS, has_rows=True)
+
+
+def parts(tree: Tree, file: TableFile) -> Iterator[TablePart | Reject | Aside]:
+    """Yields the XML files of a folder, some thousand at a time."""
+    return parts_of_tree(tree, file, _is_annotation)
+
+
+def read(tree: Tree, part: TablePart, wanted: Wanted) -> Iterator[Row | Reject | Aside]:
+    """Yields a row for each annotated picture."""
+    folders: dict[str, str] = {}
+    for name in part.names:
+        folder = posixpath.dirname(name)
+        if folder not in folders:
+            folders[folder] = _images_of(tree, folder)
+        path = tree.path(name)
+        try:
+            with tree.open(name) as stream:
+                values = parse(stream.read(_MAX_BYTES))
+        except RecordError as error:
+            yield Reject("", "", path, error.reason, error.detail)
+            continue
+        except OSError as error:
+            yield Reject("", "", path, Reason.READ_ERROR, str(error.strerror or error))
+            continue
+        image = None
+        if wanted.image_root is None:
+            image = Location(tree.path(posixpath.join(folders[folder], values["image"])))
+        yield Row(wanted.of({**values, "id": stem_of(name)}), path, 0, image=image)
+
+
+def parse(data: bytes) -> dict[str, Any]:
+    """Returns the columns of one XML file.
+
+    Raises:
+        RecordError: malformed_row, if it is no annotation, or bad_box.
+    """
+    try:
+        root = fromstring(data)
+    except (ParseError, DefusedXmlException, ValueError, LookupError) as error:
+        raise RecordError(Reason.MALFORMED_ROW, f"is no XML file: {error}") from error
+    objects = [child for child in root if child.tag == "object"]
+    found = list(enumerate(objects, start=1))
+    values: dict[str, Any] = {
+        "image": _text(root, "filename", "the annotation"),
+        "height": _side(root, "height"),
+        "width": _side(root, "width"),
+        **corners([_box(number, element) for number, element in found], PIXEL),
+        "labels": [_text(element, "name", f"object {number}") for number, element in found],
+    }
+    for flag in _FLAGS:
+        values[flag] = [int((e.findtext(flag) or "0").strip() == "1") for e in objects]
+    return values
+
+
+def _text(element: Element, tag: str, what: str) -> str:
+    text = (element.findtext(tag) or "").strip()
+    if not text:
+        raise RecordError(Reason.MALFORMED_ROW, f"{what} has no <{tag}>")
+    return text
+
+
+def _side(root: Element, tag: str) -> int | None:
+    text = (root.findtext(f"size/{tag}") or "").strip()
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
+
+
+def _box(number: int, element: Element) -> Box:
+    box = element.find("bndbox")
+    if box is None:
+        raise RecordError(Reason.BAD_BOX, f"object {number} has no <bndbox>")
+    texts = {tag: (box.findtext(tag) or "").strip() for tag in CORNERS}
+    return Box(*(number_of(texts[tag], f"object {number}: {tag}") for tag in CORNERS))
+
+
+def _images_of(tree: Tree, folder: str) -> str:
+    """Returns the folder of the pictures: beside that of the annotations, or that itself."""
+    if posixpath.basename(tree.path(folder)).lower() == "annotations":
+        beside = (posixpath.join(folder, "..", name) for name in _FOLDERS)
+        return next((name for name in beside if tree.has(name)), folder)
+    return folder
+
+
+def _is_annotation(name: str) -> bool:
+    return name.lower().endswith(".xml")

@@ -1,0 +1,231 @@
+"""YOLO's text labels: a folder of pictures, and beside each one, or in labels/, a text of boxes.
+
+A line is `class x-centre y-centre width height`, or `class x1 y1 x2 y2 x3 y3 …` for an outline, all
+as parts of the picture's size. Source of the format: https://docs.ultralytics.com/datasets/detect/
+and /segment/. The class names are in data.yaml, or one a line in classes.txt.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from recordmill.schemas.errors import UsageError
+from recordmill.schemas.records import Aside, Location, Row
+from recordmill.schemas.rejects import Reason, RecordError, Reject
+from recordmill.schemas.safe_yaml import load_yaml
+from recordmill.schemas.tables import Head, TableFile, TablePart, Wanted
+from recordmill.transforms.functional.images.sniffing import has_picture_suffix
+from recordmill.transforms.functional.sources.annotation_columns import (
+    CORNERS,
+    NORMALIZED,
+    Box,
+    corners,
+    number_of,
+)
+from recordmill.transforms.functional.sources.class_folder import NO_PICTURE, parts_of_tree, stem_of
+from recordmill.transforms.functional.sources.tree import Tree
+from recordmill.transforms.functional.values.typed import shown
+
+UNMATCHED = "label files without a picture"
+UNLABELLED = "pictures without a label file, taken as without objects"
+
+COLUMNS = ("image", "id", *CORNERS, "box_units", "labels", "segmentation", "split")
+
+_YAML = ("data.yaml", "data.yml", "dataset.yaml", "dataset.yml")
+_TEXTS = ("classes.txt", "obj.names", "classes.names", "labels/classes.txt")
+_NO_LABELS = ("classes.txt", "train.txt", "val.txt", "valid.txt", "test.txt", "readme.txt")
+_SPLITS = ("train", "val", "valid", "validation", "test")
+_MAX_BYTES = 16 * 2**20
+
+
+class Classes(NamedTuple):
+    """What a dataset's own file says of its labels.
+
+    Attributes:
+        names: class id to name.
+        has_points: whether a line has a box and then the points of a pose, no outline.
+    """
+
+    names: dict[int, str]
+    has_points: bool = False
+
+
+def look(tree: Tree, file: TableFile) -> Head:
+    """Returns the columns of YOLO's labels.
+
+    Raises:
+        UsageError: if there is no picture, or nothing tells the class names.
+    """
+    classes_of(tree)
+    if not any(isinstance(found, str) and has_picture_suffix(found) for found in tree.walk()):
+        raise UsageError(f"{file.path}: has no picture; expected images/ and labels/")
+    return Head(COLUMNS, has_rows=True)
+
+
+def parts(tree: Tree, file: TableFile) -> Iterator[TablePart | Reject | Aside]:
+    """Yields the files of a folder, some thousand at a time."""
+    return parts_of_tree(tree, file)
+
+
+def read(tree: Tree, part: TablePart, wanted: Wanted) -> Iterator[Row | Reject | Aside]:
+    """Yields a row for each picture."""
+    classes = classes_of(tree)
+    for name in part.names:
+        if has_picture_suffix(name):
+            yield from _row(tree, name, classes, wanted)
+        elif _is_label(name):
+            yield Aside(UNMATCHED)  # until its picture is found
+        elif name not in (*_YAML, *_TEXTS):
+            yield Aside(NO_PICTURE)
+
+
+def classes_of(tree: Tree) -> Classes:
+    """Returns the class names of a folder.
+
+    Raises:
+        UsageError: if it has none, or they are no names.
+    """
+    for name in _YAML:
+        if tree.has(name):
+            return parse_yaml(_content(tree, name), tree.path(name))
+    for name in _TEXTS:
+        if tree.has(name):
+            return parse_classes(_content(tree, name), tree.path(name))
+    raise UsageError(
+        f"{tree.root}: nothing tells the class names; expected data.yaml with 'names', or "
+        "classes.txt"
+    )
+
+
+def parse_yaml(data: bytes, where: str) -> Classes:
+    """Returns what a data.yaml says.
+
+    Raises:
+        UsageError: if it is not YAML, has no names, or one of them twice.
+    """
+    _, document = load_yaml(data, where)
+    names = document.get("names") if isinstance(document, dict) else None
+    if isinstance(names, list):
+        names = dict(enumerate(names))
+    if not isinstance(names, dict) or not names:
+        raise UsageError(f"{where}: has no 'names'; expected a list, or ids with their names")
+    for id_, name in names.items():
+        if isinstance(id_, bool) or not isinstance(id_, int):
+            raise UsageError(f"{where}: 'names': expected integers as ids, got {shown(id_)}")
+        if isinstance(name, bool) or not isinstance(name, str | int):  # YAML takes a no for false
+            raise UsageError(
+                f"{where}: 'names': {id_}: expected a name, got {shown(name)}; put it into quotes"
+            )
+    has_points = "kpt_shape" in document
+    return _classes({id_: str(name) for id_, name in names.items()}, where, has_points)
+
+
+def parse_classes(data: bytes, where: str) -> Classes:
+    """Returns what a classes.txt says.
+
+    Raises:
+        UsageError: if it is not text in UTF-8, or names a class twice.
+    """
+    try:
+        lines = data.decode("utf-8-sig").splitlines()
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{where}: byte {error.start} is not text in UTF-8") from error
+    return _classes({i: line.strip() for i, line in enumerate(lines) if line.strip()}, where)
+
+
+def _classes(names: dict[int, str], where: str, has_points: bool = False) -> Classes:
+    if repeated := [name for name, count in Counter(names.values()).items() if count > 1]:
+        raise UsageError(f"{where}: names {shown(repeated[0])} twice; each name is one class")
+    return Classes(names, has_points)
+
+
+def parse(text: str, classes: Classes) -> dict[str, Any]:
+    """Returns the columns of one label file.
+
+    Raises:
+        RecordError: malformed_row, unknown_label or bad_box.
+    """
+    boxes, labels, outlines = [], [], []
+    for number, line in enumerate(text.splitlines(), start=1):
+        fields = line.split()
+        if not fields:
+            continue
+        numbers = [number_of(value, f"line {number}") for value in fields[1:]]
+        labels.append(_name(fields[0], number, classes))
+        outline = len(numbers) >= 6 and len(numbers) % 2 == 0 and not classes.has_points
+        if not outline and len(numbers) != 4 and not (classes.has_points and len(numbers) > 4):
+            detail = f"line {number}: expected a class and 4 numbers, or an outline of 3 points"
+            raise RecordError(Reason.MALFORMED_ROW, f"{detail} and more; got {len(fields)} fields")
+        boxes.append(_around(numbers) if outline else _centred(*numbers[:4]))
+        outlines.append([numbers] if outline else [])
+    return {**corners(boxes, NORMALIZED), "labels": labels, "segmentation": outlines}
+
+
+def _row(tree: Tree, name: str, classes: Classes, wanted: Wanted) -> Iterator[Row | Reject | Aside]:
+    label = next((label for label in _labels_of(name) if tree.has(label)), None)
+    if label is None:
+        yield Aside(UNLABELLED)
+    elif _is_label(label):
+        yield Aside(UNMATCHED, -1)
+    image = tree.path(name)
+    try:
+        text = _content(tree, label).decode("utf-8-sig") if label is not None else ""
+        values = parse(text, classes)
+    except (RecordError, OSError, UnicodeError) as error:
+        yield _reject(error, name, image, tree.path(label or name))
+        return
+    split = next((part for part in name.split("/") if part in _SPLITS), None)
+    values = {"image": name, "id": stem_of(name), "split": split, **values}
+    yield Row(wanted.of(values), tree.path(label or name), 0, image=Location(image))
+
+
+def _reject(error: Exception, name: str, image: str, source: str) -> Reject:
+    if isinstance(error, RecordError):
+        return Reject(name, image, source, error.reason, error.detail)
+    reason = Reason.READ_ERROR if isinstance(error, OSError) else Reason.MALFORMED_ROW
+    return Reject(name, image, source, reason, str(error))
+
+
+def _labels_of(picture: str) -> Iterator[str]:
+    """Yields where the labels of a picture can be.
+
+    >>> list(_labels_of("images/train/1.jpg"))
+    ['labels/train/1.txt', 'images/train/1.txt']
+    """
+    beside = posixpath.splitext(picture)[0] + ".txt"
+    head, found, tail = f"/{beside}".rpartition("/images/")
+    if found:
+        yield f"{head}/labels/{tail}".lstrip("/")
+    yield beside
+
+
+def _is_label(name: str) -> bool:
+    return name.endswith(".txt") and posixpath.basename(name).lower() not in _NO_LABELS
+
+
+def _content(tree: Tree, name: str) -> bytes:
+    with tree.open(name) as stream:
+        data = stream.read(_MAX_BYTES + 1)
+    if len(data) > _MAX_BYTES:
+        raise OSError(f"{tree.path(name)}: has more than {_MAX_BYTES:,} bytes")
+    return data
+
+
+def _name(field: str, line: int, classes: Classes) -> str:
+    id_ = int(field) if field.isascii() and field.isdigit() and len(field) < 10 else -1
+    if id_ not in classes.names:
+        detail = f"line {line}: {field[:40]!r} is none of the {len(classes.names)} classes"
+        raise RecordError(Reason.UNKNOWN_LABEL, detail)
+    return classes.names[id_]
+
+
+def _centred(x: float, y: float, width: float, height: float) -> Box:
+    return Box(x - width / 2, y - height / 2, x + width / 2, y + height / 2)
+
+
+def _around(points: list[float]) -> Box:
+    xs, ys = points[::2], points[1::2]
+    return Box(min(xs), min(ys), max(xs), max(ys))

@@ -1,0 +1,169 @@
+"""Which records a text like `train[:80%]+test` stands for: TFDS's split syntax.
+
+Source of the grammar and of its rounding: tensorflow_datasets/core/splits.py.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from fractions import Fraction
+from itertools import accumulate
+from typing import NamedTuple
+
+from recordmill.schemas.errors import UsageError
+
+_PART = re.compile(r"(?P<split>\w+)(?:\[(?P<slice>[^][]*)\])?")
+_BOUND = re.compile(r"(?P<number>-?[\d_]+(?:\.\d+)?)(?P<unit>%|shard)?")
+_EXPECTED = "expected as in train, train[10%:20%], train[:100], train[-5:], train[2shard] or a+b"
+
+Lengths = Mapping[str, Sequence[int]]
+"""Split to the number of records in each of its shards."""
+
+
+class Part(NamedTuple):
+    """Some records of a split that follow each other.
+
+    Attributes:
+        split: the split.
+        start: the first, counted from 0 over all shards.
+        stop: the one after the last.
+    """
+
+    split: str
+    start: int
+    stop: int
+
+
+class ShardPart(NamedTuple):
+    """Some records of a shard that follow each other.
+
+    Attributes:
+        split: the shard's split.
+        shard: its number.
+        skip: how many records come before.
+        take: how many there are.
+    """
+
+    split: str
+    shard: int
+    skip: int
+    take: int
+
+
+def parse_split(spec: str, lengths: Lengths) -> list[Part]:
+    """Returns the records that a text stands for, in its order.
+
+    Args:
+        spec: splits and slices of them, joined by "+"; "all" is every split.
+        lengths: what the dataset has.
+
+    Raises:
+        UsageError: if the text stands for none, or for more than there are.
+
+    >>> parse_split("train[:50%] + test[-1:]", {"train": [2, 3], "test": [4]})
+    [Part(split='train', start=0, stop=2), Part(split='test', start=3, stop=4)]
+    """
+    try:
+        return [part for text in spec.split("+") for part in _parse_part(text.strip(), lengths)]
+    except ValueError as error:
+        raise UsageError(f"split {spec!r}: {error}") from error
+
+
+def share_of(parts: Sequence[Part], index: int, count: int) -> list[Part]:
+    """Returns one of several equal shares of some records; no two have a record in common.
+
+    >>> share_of([Part("train", 0, 4), Part("test", 0, 3)], 1, 2)
+    [Part(split='train', start=3, stop=4), Part(split='test', start=0, stop=3)]
+    """
+    total = sum(part.stop - part.start for part in parts)
+    first, last = total * index // count, total * (index + 1) // count
+    ends = list(accumulate(part.stop - part.start for part in parts))
+    share = [
+        Part(
+            part.split,
+            min(part.stop, part.stop - end + max(first, end - (part.stop - part.start))),
+            min(part.stop, part.stop - end + last),
+        )
+        for part, end in zip(parts, ends, strict=True)
+    ]
+    return [part for part in share if part.start < part.stop]
+
+
+def shard_parts(parts: Iterable[Part], lengths: Lengths) -> list[ShardPart]:
+    """Returns the shards that hold some records, and where in them, in order.
+
+    >>> shard_parts([Part("train", 0, 1)], {"train": [2, 3]})
+    [ShardPart(split='train', shard=0, skip=0, take=1)]
+    """
+    return [found for part in parts for found in _shards_of(part, lengths[part.split])]
+
+
+def _shards_of(part: Part, lengths: Sequence[int]) -> Iterator[ShardPart]:
+    for shard, end in enumerate(accumulate(lengths)):
+        begin = end - lengths[shard]
+        start, stop = max(part.start, begin), min(part.stop, end)
+        if start < stop:
+            yield ShardPart(part.split, shard, start - begin, stop - start)
+
+
+def _parse_part(text: str, lengths: Lengths) -> list[Part]:
+    match = _PART.fullmatch(text)
+    if not match:
+        raise ValueError(f"{text!r} is no split; {_EXPECTED}")
+    split = match["split"]
+    if split == "all" and split not in lengths:
+        if match["slice"] is not None:
+            raise ValueError("all splits together cannot be sliced; slice each of them")
+        return [Part(name, 0, sum(counts)) for name, counts in lengths.items()]
+    if split not in lengths:
+        raise ValueError(f"there is no split {split!r}; there are: {', '.join(lengths)}")
+    start, stop = _bounds(match["slice"], lengths[split])
+    return [Part(split, start, max(start, stop))]
+
+
+def _bounds(text: str | None, shards: Sequence[int]) -> tuple[int, int]:
+    """Returns the first record of a slice, and the one after its last."""
+    if text is None:
+        return 0, sum(shards)
+    bounds = [_BOUND.fullmatch(bound) if bound else None for bound in text.split(":")]
+    numbers = [(bound["number"], bound["unit"]) for bound in bounds if bound]
+    blank = [bound for bound in text.split(":") if not bound]
+    if not numbers or len(numbers) + len(blank) != len(bounds) or len(bounds) > 2:
+        raise ValueError(f"[{text}] is no slice; {_EXPECTED}")
+    units = {unit for _, unit in numbers}
+    if len(units) > 1:
+        raise ValueError(f"[{text}] has two units; write both bounds in the same one")
+    if len(bounds) == 1 and units != {"shard"}:
+        raise ValueError(f"[{text}] is no slice; only a shard can stand alone; {_EXPECTED}")
+    values = [_number(bound["number"], bound["unit"]) if bound else None for bound in bounds]
+    if len(bounds) == 1:
+        values.append(Fraction(int(values[0] or 0) + 1) or None)
+    return _in_records(values, units.pop(), shards, text)
+
+
+def _number(text: str, unit: str | None) -> Fraction:
+    number = Fraction(text.replace("_", ""))
+    if unit != "%" and number.denominator != 1:
+        raise ValueError(f"{text} is no whole number; only percentages can be parted")
+    if unit == "%" and abs(number) > 100:
+        raise ValueError(f"{text}% is not within -100% to 100%")
+    return number
+
+
+def _in_records(
+    values: Sequence[Fraction | None], unit: str | None, shards: Sequence[int], text: str
+) -> tuple[int, int]:
+    total = sum(shards)
+    ends = [0, *accumulate(shards)]
+    size = len(shards) if unit == "shard" else total
+    places = []
+    for value, default in zip(values, (0, size), strict=True):
+        place = round(value * total / 100) if unit == "%" and value is not None else value
+        place = default if place is None else int(place)
+        if abs(place) > size:
+            what = "shards" if unit == "shard" else "records"
+            raise ValueError(f"[{text}] goes beyond the {size} {what} that there are")
+        places.append(place + size if place < 0 else place)
+    start, stop = (ends[place] for place in places) if unit == "shard" else places
+    return start, stop

@@ -1,1 +1,0 @@
-"""Rows of tables: how they are read, which of their columns are taken, how two are joined."""

@@ -1,0 +1,1 @@
+"""Values of rows: typed strictly, parsed from JSON within bounds."""

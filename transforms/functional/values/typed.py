@@ -1,0 +1,255 @@
+"""Strict typing: a table's value becomes exactly what its feature declares, or it is refused.
+
+Nothing is guessed: 1.5 is no int64, a bool is an int64, and 0, "" and False are values.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import struct
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from recordmill.schemas.features import Feature, Kind, Origin
+from recordmill.schemas.records import Items
+from recordmill.schemas.rejects import Reason, RecordError
+from recordmill.transforms.functional.values.bounded_json import parse_json
+
+FLOAT32_MAX = 3.4028235677973366e38
+"""Above this, half a step beyond the largest float32, a number is rounded to infinity."""
+
+_INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
+_NUMBER = re.compile(
+    r"[+-]?(?:\d+(?:\.\d*)?(?:e[+-]?\d+)?|\.\d+(?:e[+-]?\d+)?|inf(?:inity)?|nan)",
+    re.ASCII | re.IGNORECASE,
+)
+_SHOWN = 80
+_BOOLEANS = {"true": 1, "false": 0}
+
+
+def to_int64(value: Any, is_text: bool) -> int:
+    """Returns the value as an integer that fits 64 bits.
+
+    Raises:
+        RecordError: wrong_type, for everything that is no integer.
+    """
+    if is_text and isinstance(value, str):
+        text = value.strip()
+        if text.lower() in _BOOLEANS:
+            return _BOOLEANS[text.lower()]
+        value = int(text) if _INTEGER.fullmatch(text) and len(text) <= 20 else value
+    if not isinstance(value, int) or not -(2**63) <= value < 2**63:
+        raise _wrong_type(value, "an int64")
+    return int(value)
+
+
+def to_float(value: Any, is_text: bool) -> float:
+    """Returns the value as a number that a float32 can hold, rounded to one by the encoder.
+
+    Raises:
+        RecordError: wrong_type, for everything that is no number, and beyond float32's range.
+    """
+    try:
+        return float(struct.unpack("<f", struct.pack("<f", to_number(value, is_text)))[0])
+    except OverflowError as error:
+        raise _wrong_type(value, "a float within float32's range") from error
+
+
+def to_number(value: Any, is_text: bool) -> float:
+    """Returns the value as a number, in float64.
+
+    Raises:
+        RecordError: wrong_type, for everything that is no number, and beyond float64's range.
+    """
+    if is_text and isinstance(value, str):
+        text = value.strip()
+        value = _finite_or_named(text) if _NUMBER.fullmatch(text) else value
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise _wrong_type(value, "a float within float32's range")
+    try:
+        return float(value)
+    except OverflowError as error:  # integers beyond all floats
+        raise _wrong_type(value, "a float within float32's range") from error
+
+
+def to_bytes(value: Any, is_text: bool) -> bytes:
+    """Returns text in UTF-8, and bytes as they are.
+
+    Raises:
+        RecordError: wrong_type, for everything else.
+    """
+    if isinstance(value, bytes):
+        return value
+    if not isinstance(value, str):
+        raise _wrong_type(value, "text or bytes")
+    try:
+        return value.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise _wrong_type(value, "text without lone surrogates") from error
+
+
+Converter: TypeAlias = Callable[[Any, bool], Any]
+"""From a table's value, and whether it is untyped text, to a feature's."""
+
+
+def _finite_or_named(text: str) -> float | str:
+    """Returns the number that a text is; the text itself if it only overflows to infinity."""
+    value = float(text)
+    return text if math.isinf(value) and "inf" not in text.lower() else value
+
+
+CONVERTERS: dict[Kind, Converter] = {
+    Kind.INT64: to_int64,
+    Kind.FLOAT: to_float,
+    Kind.BYTES: to_bytes,
+}
+
+
+def items_of(value: Any, feature: Feature, is_text: bool) -> list[Any]:
+    """Returns the items of a list: in text, of a JSON array or parted by the separator.
+
+    Raises:
+        RecordError: wrong_type, if the value is no list.
+    """
+    if is_text and isinstance(value, str):
+        return _items_of_text(value.strip(), feature)
+    if feature.single and not isinstance(value, list | tuple):
+        return [value]
+    if not isinstance(value, list | tuple):
+        raise _wrong_type(value, "a list")
+    if isinstance(value, Items):  # each is an item, or a list of some, as its table has it
+        return [item for one in value for item in _items_of_one(one, feature, is_text)]
+    return list(value)
+
+
+def one_of(value: Any) -> Any:
+    """Returns the value for a feature that has one: of several that are all the same, that one.
+
+    Raises:
+        RecordError: wrong_type, if they are not.
+    """
+    if not isinstance(value, Items):
+        return value
+    if any(item != value[0] for item in value):
+        several = ", ".join(dict.fromkeys(shown(item) for item in value))
+        raise RecordError(Reason.WRONG_TYPE, f"expected one value, got several: {several}")
+    return value[0] if value else None
+
+
+def flattened(items: list[Any], shape: tuple[int | None, ...]) -> list[Any]:
+    """Returns the items of lists within lists, one after the other: the last index runs fastest.
+
+    Args:
+        items: lists within a list, as deep as the shape is long.
+        shape: how many there are on each level; None for any number.
+
+    Raises:
+        RecordError: wrong_type, if they are nested otherwise.
+
+    >>> flattened([[1, 2], [3, 4], [5, 6]], (None, 2))
+    [1, 2, 3, 4, 5, 6]
+    """
+    expected, inner = shape[0], shape[1:]
+    if expected is not None and len(items) != expected:
+        raise RecordError(Reason.WRONG_TYPE, f"expected {expected} items, got {len(items)}")
+    if not inner:
+        return items
+    for item in items:
+        if not isinstance(item, list | tuple):
+            raise _wrong_type(item, "a list" if inner[0] is None else f"a list of {inner[0]}")
+    return [value for item in items for value in flattened(list(item), inner)]
+
+
+def check_count(count: int, shape: tuple[int | None, ...]) -> None:
+    """Refuses a number of items that does not fill a shape.
+
+    Raises:
+        RecordError: wrong_type.
+    """
+    sizes = [size for size in shape if size is not None]
+    whole = math.prod(sizes)
+    if count % whole if None in shape else count != whole:
+        expected = f"a multiple of {whole}" if None in shape else str(whole)
+        raise RecordError(Reason.WRONG_TYPE, f"expected {expected} items, got {count}")
+
+
+def row_lengths(items: list[Any]) -> list[int]:
+    """Returns how many items each list within a list has.
+
+    Raises:
+        RecordError: wrong_type, if one of them is no list.
+    """
+    flattened(items, (None, None))
+    return [len(item) for item in items]
+
+
+def is_missing(value: Any, feature: Feature, is_text: bool) -> bool:
+    """Returns whether a row lacks a value.
+
+    In text tables an empty field is a value only for text: it is no number and no class.
+    """
+    if value is None:
+        return True
+    if not is_text or not isinstance(value, str) or value.strip():
+        return False
+    if feature.shape is not None:  # no items are a list, but not one of n
+        return feature.shape != () and not feature.has_open_rows
+    return feature.kind is not Kind.BYTES or feature.source.origin is Origin.CLASS_NAME
+
+
+def has_surrogates(text: str) -> bool:
+    """Returns whether a text holds lone surrogates, which no UTF-8 can write."""
+    return not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def looks_integer(value: Any, is_text: bool) -> bool:
+    """Returns whether a label is an integer; in text, one written as integers print.
+
+    >>> looks_integer("007", True), looks_integer("7", True), looks_integer(7, False)
+    (False, True, True)
+    """
+    if is_text and isinstance(value, str):
+        return len(value) <= 20 and bool(_INTEGER.fullmatch(value)) and str(int(value)) == value
+    return isinstance(value, int)
+
+
+def looks_number(text: str) -> bool:
+    """Returns whether a text is a float32, and not an identifier with leading zeros."""
+    number = bool(_NUMBER.fullmatch(text)) and not re.match(r"[+-]?0\d", text)
+    return number and not abs(float(text)) > FLOAT32_MAX
+
+
+def looks_boolean(text: str) -> bool:
+    """Returns whether a text is true or false."""
+    return text.lower() in _BOOLEANS
+
+
+def _items_of_one(value: Any, feature: Feature, is_text: bool) -> list[Any]:
+    if is_missing(value, feature, is_text):
+        return []
+    if isinstance(value, list | tuple) or (is_text and isinstance(value, str)):
+        return items_of(value, feature, is_text)
+    return [value]
+
+
+def _items_of_text(text: str, feature: Feature) -> list[Any]:
+    if not text:
+        return []
+    if not text.startswith("["):
+        return text.split(feature.separator)
+    try:
+        items = parse_json(text)
+    except ValueError as error:
+        raise _wrong_type(text, "a JSON array") from error
+    return list(items)
+
+
+def _wrong_type(value: Any, expected: str) -> RecordError:
+    return RecordError(Reason.WRONG_TYPE, f"expected {expected}, got {shown(value)}")
+
+
+def shown(value: Any) -> str:
+    """Returns a value as messages show it: its beginning, if it is long."""
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

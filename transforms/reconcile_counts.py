@@ -1,0 +1,94 @@
+"""Reconciles the counts of all stages: from PCollections, since metrics count retries twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.pvalue import AsDict, AsIter, AsSingleton, PCollection
+
+from recordmill.schemas.dataset_info import DatasetInfo, ShardAudit, ShardInfo
+from recordmill.schemas.duplicates import Content, GroupLeaks, Repeat
+from recordmill.schemas.plan import Plan
+from recordmill.schemas.records import Row
+from recordmill.schemas.rejects import Reject
+from recordmill.transforms.functional.duplicates import merge_contents
+from recordmill.transforms.functional.reconcile import reconcile
+
+
+@dataclass(eq=False)
+class ReconcileBooks(beam.PTransform):
+    """Balances the books: PCollection[ShardAudit] → PCollection[DatasetInfo], one element.
+
+    Attributes:
+        plan: what the dataset was written by.
+        rows: every row that was read.
+        unread: rejects of rows that could not be.
+        asides: (what makes no row, how many).
+        placed: (split, rows placed in it).
+        rejects: all rejects, those of unread rows included.
+        written: the shards as their writers know them.
+        contents: which images are repeated, in one or several parts.
+        repeats: rows that were dropped for their image.
+        group_leaks: which groups are in more than one split, once.
+    """
+
+    plan: PCollection[Plan]
+    rows: PCollection[Row]
+    unread: PCollection[Reject]
+    asides: PCollection[tuple[str, int]]
+    placed: PCollection[tuple[str, int]]
+    rejects: PCollection[Reject]
+    written: PCollection[ShardInfo]
+    contents: PCollection[Content]
+    repeats: PCollection[Repeat]
+    group_leaks: PCollection[GroupLeaks]
+
+    def expand(self, audits: PCollection[ShardAudit]) -> PCollection[DatasetInfo]:
+        """Adds the counting; only sums leave the workers."""
+        rows = self.rows | "CountRows" >> beam.combiners.Count.Globally()
+        unread = self.unread | "CountUnread" >> beam.combiners.Count.Globally()
+        reasons = (
+            self.rejects
+            | "ReasonOfReject" >> beam.Map(split_and_reason).with_output_types(tuple[str, str])
+            | "CountReasons" >> beam.combiners.Count.PerElement()
+        )
+        dropped = (
+            self.repeats
+            | "SplitOfRepeat" >> beam.Map(split_of_repeat).with_output_types(str)
+            | "CountRepeats" >> beam.combiners.Count.PerElement()
+        )
+        once: Any = audits.pipeline | "Once" >> beam.Create([None])
+        return once | "Reconcile" >> beam.Map(
+            _reconcile,
+            AsIter(self.contents),
+            AsSingleton(self.group_leaks),
+            AsSingleton(self.plan),
+            AsSingleton(rows),
+            AsSingleton(unread),
+            AsDict(self.placed),
+            AsDict(reasons),
+            AsIter(self.written),
+            AsIter(audits),
+            AsDict(dropped),
+            AsDict(self.asides | "SumAsides" >> beam.CombinePerKey(sum)),
+        )
+
+
+def split_and_reason(reject: Reject) -> tuple[str, str]:
+    """Returns what rejects are counted by."""
+    return reject.split, reject.reason.value
+
+
+def split_of_repeat(repeat: Repeat) -> str:
+    """Returns the split that a dropped row had been placed in."""
+    return repeat.split
+
+
+def _reconcile(
+    _: None, contents: Iterable[Content], group_leaks: GroupLeaks, *counts: Any
+) -> DatasetInfo:
+    content = merge_contents(contents)
+    return replace(reconcile(*counts), content=content, group_leaks=group_leaks)

@@ -1,0 +1,1 @@
+"""Writes one shard: its file, its index, its checkpoint, or a link to a base version's shard."""

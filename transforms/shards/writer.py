@@ -1,0 +1,116 @@
+"""Writes one shard and the index of its records, record by record."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+from recordmill.schemas.checkpoint import ImageFault
+from recordmill.schemas.dataset_info import ShardInfo
+from recordmill.schemas.image_tally import ImageTally
+from recordmill.schemas.plan import Plan
+from recordmill.schemas.records import BuiltFrame, SerializedExample
+from recordmill.schemas.rejects import Reject
+from recordmill.schemas.timeline import Timeline
+from recordmill.transforms.functional.records.index import RecordIndex, labels_of
+from recordmill.transforms.shards.checkpoints import Staging
+from recordmill.transforms.shards.sinks import Sinks
+from recordmill.transforms.workers.progress import advance
+
+
+class WrittenShard(NamedTuple):
+    """A shard whose files are not yet in their place.
+
+    Attributes:
+        info: what it holds.
+        shard: the temporary file.
+        records: the temporary file of its index.
+    """
+
+    info: ShardInfo
+    shard: str
+    records: str
+
+
+class ShardWriter:
+    """Writes one shard and the index of its records to files in the staging area.
+
+    Attributes:
+        faults: which of the references were rejected so far.
+    """
+
+    def __init__(self, sinks: Sinks, staging: Staging, plan: Plan, split: str, index: int) -> None:
+        """Opens the files; a name of its own for each attempt, in the order of the plan."""
+        self._split, self._index, self._plan = split, index, plan
+        uid = f"{index:05d}-{uuid.uuid4()}"
+        self._shard = sinks.shards(split).open_writer(staging.folder("shards", split), uid)
+        self._records = sinks.records(split).open_writer(staging.folder("records", split), uid)
+        self._record_index = RecordIndex(self._records.temp_handle, split, index, plan.resolved)
+        self._classes: dict[str, Counter[int]] = {
+            name: Counter() for name in plan.resolved.schema.class_features
+        }
+        self._images: Counter[str] = Counter()
+        self._shapes = ImageTally()
+        self._timeline = Timeline()
+        self._payload = self._rows = 0
+        self.faults: list[ImageFault] = []
+
+    def write(self, built: Iterable[SerializedExample | Reject]) -> Iterator[Reject]:
+        """Writes all examples in order, and yields the rejects among them."""
+        place = 0
+        for outcome in built:
+            if isinstance(outcome, Reject):
+                advance("rejected")
+                fault = ImageFault(place=place, reason=outcome.reason, detail=outcome.detail)
+                self.faults.append(fault)
+                yield replace(outcome, split=self._split)
+                place += 1
+            else:
+                self._add(outcome)
+                place += outcome.rows
+
+    def close(self) -> WrittenShard:
+        """Closes the files."""
+        self._record_index.close()
+        shard, records = self._shard.close(), self._records.close()
+        info = ShardInfo(
+            split=self._split,
+            index=self._index,
+            records=self._shard.num_records_written,
+            payload=self._payload,
+            crc32c=self._shard.temp_handle.crc32c,
+            index_crc32c=self._records.temp_handle.crc32c,
+            classes={name: dict(counts) for name, counts in self._classes.items()},
+            frames=self._rows if self._plan.resolved.schema.sequence else None,
+            images=dict(self._images),
+            shapes=self._shapes,
+            timeline=self._timeline,
+        )
+        return WrittenShard(info, shard, records)
+
+    def _add(self, example: SerializedExample) -> None:
+        self._shard.write(example.data)
+        self._record_index.add(example)
+        self._payload += len(example.data)
+        self._timeline.add(time.time())
+        schema = self._plan.resolved.schema
+        self._count(example.frames[0] if example.frames else example, schema.features)
+        for frame in example.frames[1:]:
+            self._count(frame, schema.frame_features)
+        self._rows += example.rows
+        advance("written", example.rows)
+
+    def _count(self, row: SerializedExample | BuiltFrame, names: Container[str]) -> None:
+        """Takes note of a row's picture, and of its labels in some features."""
+        if row.treatment:
+            self._images.update((row.treatment, *row.remarks))
+        if row.shape:
+            self._shapes.add(row.shape)
+        features = self._plan.resolved.schema.features
+        for name, value in zip(features, row.ref.values, strict=True):
+            if name in self._classes and name in names:
+                self._classes[name].update(labels_of(value))

@@ -1,0 +1,120 @@
+"""The files of one shard, and what can be said of their bytes alone."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import os
+import shutil
+import tempfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import BinaryIO, cast
+
+import google_crc32c
+
+from recordmill.schemas.layout import is_url
+from recordmill.transforms.storage.stores.local import open_regular
+
+DAMAGED_GZIP = (OSError, EOFError, zlib.error)
+"""What reading a gzip stream raises that is cut short or damaged."""
+
+_CHUNK_BYTES = 2**18
+
+
+@dataclass(frozen=True)
+class ShardFiles:
+    """Where a shard is.
+
+    Attributes:
+        directory: the dataset's folder.
+        split: the shard's split.
+        index: its number.
+        file: its name below the folder.
+        records: the index of its records, below the folder; "" if there is none.
+    """
+
+    directory: str
+    split: str
+    index: int
+    file: str
+    records: str
+
+
+@dataclass(frozen=True)
+class Digests:
+    """What can be said of a shard's bytes.
+
+    Attributes:
+        size: bytes of the file.
+        sha256: hex digest of the file.
+        stream: bytes of the records and their framing, uncompressed; -1 if they cannot be read.
+        crc32c: their checksum.
+    """
+
+    size: int
+    sha256: str
+    stream: int
+    crc32c: int
+
+
+def digests(path: str) -> Digests:
+    """Returns what can be said of a file's bytes, in one pass where it is not compressed."""
+    digest, size, crc = hashlib.sha256(), 0, 0
+    with open_stored(path) as stream:
+        while chunk := stream.read(_CHUNK_BYTES):
+            digest.update(chunk)
+            crc = google_crc32c.extend(crc, chunk)
+            size += len(chunk)
+    length, crc = _unzipped(path) if compression_of(path) else (size, crc)
+    return Digests(size, digest.hexdigest(), length, crc)
+
+
+def _unzipped(path: str) -> tuple[int, int]:
+    """Returns size and checksum of what a gzip file holds; (-1, 0) if it is damaged."""
+    size = crc = 0
+    try:
+        with uncompressed(path) as stream:
+            while chunk := stream.read(_CHUNK_BYTES):
+                crc = google_crc32c.extend(crc, chunk)
+                size += len(chunk)
+    except DAMAGED_GZIP:
+        return -1, 0  # reading it record by record tells where
+    return size, crc
+
+
+def compression_of(path: str) -> str:
+    """Returns a file's compression as TensorFlow names it, told by the name that it was given."""
+    return "GZIP" if path.endswith(".gz") else ""
+
+
+def uncompressed(path: str) -> BinaryIO:
+    """Returns the records and their framing."""
+    stream = open_stored(path)
+    return cast("BinaryIO", gzip.GzipFile(fileobj=stream)) if compression_of(path) else stream
+
+
+@contextmanager
+def local_copy(path: str) -> Iterator[str]:
+    """Gives a path that TensorFlow can open: object stores are its weak spot."""
+    if not is_url(path):
+        yield path
+        return
+    with tempfile.TemporaryDirectory(prefix="recordmill-") as folder:
+        copy = os.path.join(folder, path.rpartition("/")[2])
+        with open_stored(path) as source, open(copy, "wb") as target:
+            shutil.copyfileobj(source, target, _CHUNK_BYTES)
+        yield copy
+
+
+def open_stored(path: str) -> BinaryIO:
+    """Returns a file's bytes, as they are stored."""
+    if not is_url(path):
+        return open_regular(path)
+    from recordmill.transforms.storage.files import (
+        open_binary,  # loads Beam, which readers of local files need not
+    )
+
+    return open_binary(path)

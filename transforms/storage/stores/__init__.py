@@ -1,0 +1,1 @@
+"""Object stores, HDFS and the web."""

@@ -1,0 +1,116 @@
+"""How stores are reached: Beam's own options, and ours beside them.
+
+They travel to workers as Beam's options do, so that every process of a run reaches the same stores
+in the same way.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from typing import Any
+
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.options.pipeline_options import (
+    AzureOptions,
+    HadoopFileSystemOptions,
+    PipelineOptions,
+    S3Options,
+)
+from apache_beam.options.value_provider import RuntimeValueProvider
+
+from recordmill.schemas.integers import is_integer
+
+
+class WebOptions(PipelineOptions):
+    """How images are read; and tables, from `http://` and `https://`."""
+
+    @classmethod
+    def _add_argparse_args(cls, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument(
+            "--allow_private_hosts",
+            action="store_true",
+            default=False,
+            help="read from private, loopback and link-local addresses, too",
+        )
+        parser.add_argument(
+            "--http_connections",
+            type=_positive,
+            default=16,
+            help="connections to one host at once, in each worker process; default: 16",
+        )
+        parser.add_argument(
+            "--http_timeout",
+            type=_positive,
+            default=30,
+            help="seconds without any byte after which another attempt is made; default: 30",
+        )
+        parser.add_argument(
+            "--max_image_bytes",
+            "--http_max_bytes",  # as it was called when it was of the web alone
+            type=_positive,
+            default=256 * 2**20,
+            help="images above so many bytes are rejects, wherever they are; default: 268435456",
+        )
+
+
+STORE_OPTIONS = (S3Options, AzureOptions, HadoopFileSystemOptions, WebOptions)
+"""What commands that run no pipeline need of Beam's options."""
+
+
+def _positive(text: str) -> int:
+    if not is_integer(text) or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a number above 0, got {text!r}")
+    return int(text)
+
+
+def add_store_flags(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags that say how stores are reached."""
+    section: Any = parser.add_argument_group("object stores and the web")
+    for options in STORE_OPTIONS:
+        options._add_argparse_args(section)
+
+
+def use_store_flags(flags: Mapping[str, Any]) -> None:
+    """Has this process reach stores as the flags of `add_store_flags` say."""
+    parser = argparse.ArgumentParser(add_help=False)
+    add_store_flags(parser)
+    given = {name: flags[name] for name in vars(parser.parse_args([])) if flags.get(name)}
+    use_options(PipelineOptions.from_dictionary(given))
+
+
+def use_options(options: PipelineOptions) -> None:
+    """Has this process reach stores as Beam's options say."""
+    FileSystems.set_options(options)
+
+
+def current_options() -> PipelineOptions:
+    """Returns the options of this process: the driver's, or those that its runner gave a worker.
+
+    Workers that were given none, as those of a bare worker pool, go by their environment.
+    """
+    if FileSystems._pipeline_options is None and not RuntimeValueProvider.runtime_options:
+        FileSystems.set_options(PipelineOptions([]))  # Beam's own file systems refuse to do without
+    options = FileSystems._pipeline_options or RuntimeValueProvider.runtime_options
+    return options if isinstance(options, PipelineOptions) else PipelineOptions([])
+
+
+class _ImageLimit:
+    """How many bytes an image may have, by the options of this process.
+
+    Remembered for the options that were asked last: Beam takes long to look one up.
+    """
+
+    def __init__(self) -> None:
+        self._known: tuple[PipelineOptions | None, int] = (None, 0)
+
+    def __call__(self) -> int:
+        options = current_options()
+        known, limit = self._known
+        if known is not options:
+            limit = options.view_as(WebOptions).max_image_bytes
+            self._known = (options, limit)
+        return limit
+
+
+max_image_bytes = _ImageLimit()

@@ -1,0 +1,533 @@
+"""Reads `http://` and `https://`: politely, and never where a table must not send anyone.
+
+A table is written by others. So whatever a name resolves to is looked at before anything connects,
+and the connection goes to the very address that was looked at: neither a redirect nor a name that
+resolves otherwise the next time leads to a private host.
+"""
+
+from __future__ import annotations
+
+import http.client
+import io
+import math
+import re
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from email.utils import mktime_tz, parsedate_tz
+from functools import cached_property
+from importlib import metadata
+from typing import Any, BinaryIO, NamedTuple
+from urllib.parse import unquote, urljoin
+
+import urllib3
+from urllib3.connection import HTTPConnection, HTTPSConnection
+from urllib3.exceptions import (
+    ConnectTimeoutError,
+    HTTPError,
+    LocationValueError,
+    NameResolutionError,
+    NewConnectionError,
+    ReadTimeoutError,
+    SSLError,
+)
+from urllib3.util import Timeout, make_headers
+
+from recordmill.schemas.layout import is_web
+from recordmill.transforms.functional.web_address import WebAddress, parse_web_address
+from recordmill.transforms.storage.stores.addresses import is_public
+from recordmill.transforms.storage.stores.limits import TooLargeError
+from recordmill.transforms.storage.stores.options import WebOptions, current_options
+from recordmill.transforms.storage.stores.persistence import (
+    TransientError,
+    is_transient_status,
+    persist,
+)
+
+_MAX_REDIRECTS = 5
+_MAX_SECONDS = 300.0
+"""All attempts to read an image, with all redirects and waits."""
+
+_MAX_SIZE_SECONDS = 60.0
+_MAX_TABLE_SECONDS = 3600.0
+_MAX_TABLE_BYTES = 64 * 2**30
+_OTHER_BYTES = 2**20
+"""Beside a body: headers, redirects, and what frames it in chunks, which may be as much again."""
+
+_SHORT_BYTES = 10_000
+_SHORT_SECONDS = 1.0
+"""A body of no use is read if it has fewer bytes, and no longer than this."""
+
+_SHOWN_CHARACTERS = 100
+_LENGTH = re.compile(r"[0-9]{1,18}")
+_RANGE = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/(?:([0-9]{1,18})|\*)")
+
+_CONNECT_SECONDS = 10.0
+_CHUNK_BYTES = 2**18
+_HOSTS = 64
+
+
+class _Stop(Exception):
+    """What ends a read for good. No OSError: urllib3 would take it for a failed connection."""
+
+
+class _Read(threading.local):
+    """The read that a thread is in, and what is left of it.
+
+    Looked at whenever a connection waits for its host, so that nothing that it sends, and no
+    slowness, lasts longer: neither headers nor redirects nor the framing of a body.
+
+    Attributes:
+        deadline: when it ends, by the monotonic clock.
+        bytes_left: what may still come.
+        only_public: whether hosts must be at public addresses.
+    """
+
+    deadline = math.inf
+    bytes_left: float = math.inf
+    only_public = True
+
+    def seconds_left(self, most: float) -> float:
+        """Returns how long to wait for a host, at most `most`.
+
+        Raises:
+            TimeoutError: if the time is over.
+        """
+        left = self.deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("timed out")
+        return min(most, left)
+
+    def count(self, size: int) -> None:
+        """Counts bytes that came."""
+        self.bytes_left -= size
+        if self.bytes_left < 0:
+            raise _Stop("sends more bytes than a file of the allowed size has")
+
+
+_READ = _Read()
+
+
+class WebSettings(NamedTuple):
+    """How the web is read; see `WebOptions`."""
+
+    allow_private_hosts: bool
+    http_connections: int
+    http_timeout: int
+    max_image_bytes: int
+
+
+def get(url: str, start: int | None = None, stop: int | None = None) -> bytes:
+    """Returns what is at a web address, or its bytes from `start` to before `stop`.
+
+    Raises:
+        OSError: if it cannot be had, in words; FileNotFoundError if there is nothing.
+    """
+    web = _WEB_CLIENTS.current()
+    deadline = time.monotonic() + _MAX_SECONDS
+
+    def attempt() -> bytes:
+        limit = web.settings.max_image_bytes
+        return b"".join(web.chunks(url, start, stop, limit, deadline))
+
+    return persist(attempt, _MAX_SECONDS)
+
+
+def download(url: str, target: BinaryIO) -> None:
+    """Writes all that is at a web address to a file: a table, which may be larger than an image.
+
+    Raises:
+        OSError: if it cannot be had, in words; FileNotFoundError if there is nothing.
+    """
+    web = _WEB_CLIENTS.current()
+    deadline = time.monotonic() + _MAX_TABLE_SECONDS
+
+    def attempt() -> None:
+        target.seek(0)
+        target.truncate()
+        for chunk in web.chunks(url, None, None, None, deadline):
+            target.write(chunk)
+
+    persist(attempt, _MAX_TABLE_SECONDS)
+
+
+def exists(url: str) -> bool:
+    """Returns whether there is anything at a web address.
+
+    Raises:
+        OSError: if that cannot be found out.
+    """
+    try:
+        size(url)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def size(url: str) -> int | None:
+    """Returns how many bytes are at a web address, or None where its host does not say.
+
+    Raises:
+        OSError: if there is no answer; FileNotFoundError if there is nothing.
+    """
+    web = _WEB_CLIENTS.current()
+    deadline = time.monotonic() + _MAX_SIZE_SECONDS
+    return persist(lambda: web.length(url, deadline), _MAX_SIZE_SECONDS)
+
+
+class Web:
+    """Connections to the web, kept open and used again by all threads.
+
+    Attributes:
+        settings: how it is read.
+    """
+
+    def __init__(self, settings: WebSettings) -> None:
+        self.settings = settings
+
+    @cached_property
+    def _pools(self) -> urllib3.PoolManager:
+        pools = urllib3.PoolManager(
+            num_pools=_HOSTS,
+            maxsize=self.settings.http_connections,
+            block=True,  # who finds all connections of a host busy waits for one
+            timeout=Timeout(connect=_CONNECT_SECONDS, read=self.settings.http_timeout),
+            retries=False,
+        )
+        pools.pool_classes_by_scheme = {"http": _Pool, "https": _TLSPool}
+        return pools
+
+    def chunks(
+        self, url: str, start: int | None, stop: int | None, limit: int | None, deadline: float
+    ) -> Iterator[bytes]:
+        """Yields the bytes of one attempt, redirects followed.
+
+        Raises:
+            TransientError: if another attempt may succeed.
+            OSError: if none will.
+        """
+        with _told():
+            response = self._open(url, start, stop, limit, deadline)
+            try:
+                _check_range(response, start, stop)
+                yield from _body(response, start or 0, stop, limit)
+            finally:
+                response.release_conn()
+
+    def length(self, url: str, deadline: float) -> int | None:
+        """Returns how many bytes are at a web address, or None where its host does not say.
+
+        Raises:
+            TransientError: if another attempt may succeed.
+            OSError: if none will.
+        """
+        with _told():
+            response = self._open(url, None, None, None, deadline)
+            response.close()  # by GET, not HEAD: many hosts answer the latter with an error
+            response.release_conn()
+            return _stated_length(response)
+
+    def _open(
+        self, url: str, start: int | None, stop: int | None, limit: int | None, deadline: float
+    ) -> urllib3.BaseHTTPResponse:
+        """Returns the answer that a web address leads to."""
+        _READ.deadline = deadline
+        _READ.bytes_left = 2 * (limit or _MAX_TABLE_BYTES) + _OTHER_BYTES
+        _READ.only_public = not self.settings.allow_private_hosts
+        address = _parsed(url)
+        for _ in range(_MAX_REDIRECTS + 1):
+            response = self._answer(address, start, stop)
+            location = response.get_redirect_location()
+            if not location:
+                if response.status not in (200, 206):
+                    _discard(response)
+                    raise _refusal(response)
+                return response
+            _discard(response)
+            found = _parsed(_joined(address, location))
+            same = found.origin == address.origin and found.login is None
+            address = found._replace(login=address.login) if same else found
+        raise OSError(f"redirected more than {_MAX_REDIRECTS} times")
+
+    def _answer(
+        self, address: WebAddress, start: int | None, stop: int | None
+    ) -> urllib3.BaseHTTPResponse:
+        """Returns the answer of a host, its body not yet read."""
+        pool = self._pools.connection_from_host(address.host, address.port, address.scheme)
+        return pool.urlopen(
+            "GET",
+            address.target,
+            headers=_headers(address, start, stop),
+            redirect=False,
+            preload_content=False,
+            pool_timeout=math.ceil(_READ.seconds_left(_MAX_TABLE_SECONDS)),
+        )
+
+
+def _joined(address: WebAddress, location: str) -> str:
+    """Returns where a redirect leads.
+
+    Raises:
+        OSError: if that is nowhere on the web.
+    """
+    try:
+        to = urljoin(str(address), location)
+    except ValueError as error:
+        raise _not_valid(error) from error
+    if not is_web(to):
+        raise OSError(f"redirected to {to.partition(':')[0]}:, which is not followed")
+    return to
+
+
+def _parsed(url: str) -> WebAddress:
+    try:
+        return parse_web_address(url)
+    except ValueError as error:
+        raise _not_valid(error) from error
+
+
+def _not_valid(error: ValueError) -> OSError:
+    return OSError(f"is not a valid web address: {error}")
+
+
+def _headers(address: WebAddress, start: int | None, stop: int | None) -> dict[str, str]:
+    headers = {
+        "User-Agent": f"recordmill/{metadata.version('recordmill')}",
+        "Accept-Encoding": "identity",
+    }
+    if start is not None and stop is not None:
+        headers["Range"] = f"bytes={start}-{stop - 1}"
+    if address.login is not None:
+        user, _, password = address.login.partition(":")
+        headers |= make_headers(basic_auth=f"{unquote(user)}:{unquote(password)}")
+    return headers
+
+
+def _discard(response: urllib3.BaseHTTPResponse) -> None:
+    """Gives back a connection whose body is of no use; closed, unless little of it is left."""
+    length = _stated_length(response)
+    if length is not None and length < _SHORT_BYTES:
+        deadline = _READ.deadline
+        _READ.deadline = min(deadline, time.monotonic() + _SHORT_SECONDS)
+        response.drain_conn()
+        _READ.deadline = deadline
+    else:
+        response.close()
+    response.release_conn()
+
+
+def _refusal(response: urllib3.BaseHTTPResponse) -> OSError:
+    """Returns what an answer without a file says."""
+    status, reason = response.status, (response.reason or "")[:_SHOWN_CHARACTERS]
+    answer = f"{status} {reason}".rstrip()
+    if status in (404, 410):
+        return FileNotFoundError(f"no such file ({answer})")
+    if status in (401, 403, 407):
+        advice = "check that the address may be read, and that its signature has not expired"
+        return PermissionError(f"access denied ({answer}); {advice}")
+    if is_transient_status(status):
+        wait = _seconds(response.headers.get("Retry-After"))
+        return TransientError(f"the host answers {answer}", wait)
+    return OSError(f"the host answers {answer}")
+
+
+def _seconds(retry_after: str | None) -> float:
+    """Returns how long a host asks to wait, as seconds or as a date."""
+    if not retry_after:
+        return 0.0
+    if retry_after.strip().isdecimal():
+        return float(retry_after)
+    try:
+        date = parsedate_tz(retry_after)
+        return max(0.0, mktime_tz(date) - time.time()) if date else 0.0
+    except (ValueError, OverflowError):  # the date is none, or of no time to come
+        return 0.0
+
+
+def _stated_length(response: urllib3.BaseHTTPResponse) -> int | None:
+    """Returns how many bytes an answer says to have; None if it does not, or nonsense."""
+    length = response.headers.get("Content-Length", "")
+    return int(length) if _LENGTH.fullmatch(length) else None
+
+
+def _check_range(response: urllib3.BaseHTTPResponse, start: int | None, stop: int | None) -> None:
+    """Refuses a part of a file that is not the part asked for.
+
+    Raises:
+        OSError: if it is another, or if all of the file was asked for.
+    """
+    if response.status != 206:
+        return
+    stated = response.headers.get("Content-Range", "")
+    found = _RANGE.fullmatch(stated)
+    if found and start is not None and stop is not None:
+        end = min(stop, int(found[3] or stop))  # a file may end before
+        if (int(found[1]), int(found[2]) + 1) == (start, end):
+            return
+    response.close()
+    asked = "the whole file" if start is None or stop is None else f"bytes {start}-{stop - 1}"
+    raise OSError(f"asked for {asked}, the host sends {stated[:_SHOWN_CHARACTERS] or 'a part'!r}")
+
+
+def _body(
+    response: urllib3.BaseHTTPResponse, start: int, stop: int | None, limit: int | None
+) -> Iterator[bytes]:
+    """Yields a response's bytes, those before `start` left out where the host knows no ranges."""
+    skip = start if response.status == 200 else 0
+    left = None if stop is None else stop - start
+    seen = 0
+    for chunk in response.stream(_CHUNK_BYTES):
+        seen += len(chunk)
+        if limit is not None and seen > limit:
+            response.close()
+            raise TooLargeError(limit)
+        part = chunk[skip:] if left is None else chunk[skip : skip + left]
+        skip = max(0, skip - len(chunk))
+        left = None if left is None else left - len(part)
+        yield part
+        if left == 0 and response.status == 200:  # the rest of it is of no use
+            response.close()
+            return
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Raises what urllib3 does as an OSError in words."""
+    try:
+        yield
+    except _Stop as error:
+        raise OSError(str(error)) from error
+    except HTTPError as error:
+        raise _in_words(error) from error
+    except TimeoutError as error:
+        raise TransientError("timed out") from error
+    except ValueError as error:  # of a length that is no number, or below 0
+        raise OSError("the host's answer is not valid HTTP") from error
+
+
+def _in_words(error: HTTPError) -> OSError:
+    if isinstance(error, LocationValueError):
+        return OSError("is not a valid web address")
+    if isinstance(error, SSLError):
+        return OSError(f"the host's certificate is not accepted: {error}")
+    if isinstance(error, NameResolutionError):
+        return TransientError("the host's name cannot be resolved")
+    if isinstance(error, NewConnectionError):  # a ConnectTimeoutError itself
+        return TransientError(f"no connection: {str(error).rpartition('] ')[2]}")
+    if isinstance(error, ConnectTimeoutError):
+        return TransientError(f"no connection within {_CONNECT_SECONDS:.0f} s")
+    if isinstance(error, ReadTimeoutError):
+        return TransientError("timed out")
+    return TransientError(f"the connection broke: {_first_word(error)}")
+
+
+def _first_word(error: HTTPError) -> str:
+    """Returns what was met, without the addresses that urllib3 repeats."""
+    cause = next((arg for arg in error.args if isinstance(arg, BaseException)), error)
+    return str(getattr(cause, "strerror", None) or cause).partition(":")[0]
+
+
+class _Response(http.client.HTTPResponse):
+    """An answer that is read within the limits of the read that asks for it."""
+
+    def __init__(self, sock: socket.socket, *arguments: Any, **options: Any) -> None:
+        super().__init__(sock, *arguments, **options)
+        self.fp = io.BufferedReader(_Limited(self.fp.detach(), sock))
+
+
+class _Limited(io.RawIOBase):
+    """What comes from a socket, as long as the read that a thread is in may last."""
+
+    def __init__(self, raw: io.RawIOBase, sock: socket.socket) -> None:
+        self._raw, self._sock = raw, sock
+        self._idle = sock.gettimeout() or math.inf
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        self._sock.settimeout(_READ.seconds_left(self._idle))
+        size: int | None = self._raw.readinto(buffer)
+        _READ.count(size or 0)
+        return size
+
+    def close(self) -> None:
+        super().close()
+        self._raw.close()
+
+
+class _Connection(HTTPConnection):
+    """Connects to allowed addresses only."""
+
+    response_class = _Response
+
+    def _new_conn(self) -> socket.socket:
+        return _connected(self, super()._new_conn)
+
+
+class _TLSConnection(HTTPSConnection):
+    """Connects to allowed addresses only."""
+
+    response_class = _Response
+
+    def _new_conn(self) -> socket.socket:
+        return _connected(self, super()._new_conn)
+
+
+def _connected(to: HTTPConnection, connect: Callable[[], socket.socket]) -> socket.socket:
+    """Returns a socket to the host of a connection: to an address of it that was looked at."""
+    name = to._dns_host
+    try:
+        found = socket.getaddrinfo(name, to.port, type=socket.SOCK_STREAM)
+    except (socket.gaierror, UnicodeError) as error:
+        raise NameResolutionError(to.host, to, error) from error  # type: ignore[arg-type]
+    addresses = [str(sockaddr[0]) for *_, sockaddr in found]
+    private = [address for address in addresses if not is_public(address)]
+    if private and _READ.only_public:
+        raise _Stop(
+            f"{to.host} is at {private[0]}, which is no public address; "
+            "--allow_private_hosts reads from such, too"
+        )
+    try:
+        for number, address in enumerate(addresses, start=1):
+            to._dns_host = address
+            to.timeout = _READ.seconds_left(_CONNECT_SECONDS)  # of the TLS handshake, too
+            try:
+                return connect()
+            except (NewConnectionError, ConnectTimeoutError):
+                if number == len(addresses):
+                    raise
+    finally:
+        to._dns_host = name  # which the certificate is held to
+    raise AssertionError("a name that resolves has an address")
+
+
+class _Pool(urllib3.HTTPConnectionPool):
+    ConnectionCls = _Connection
+
+
+class _TLSPool(urllib3.HTTPSConnectionPool):
+    ConnectionCls = _TLSConnection
+
+
+class _Clients:
+    """The connections of this process, made anew when the options change."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._options: object = None
+        self._web: Web | None = None
+
+    def current(self) -> Web:
+        options = current_options()
+        with self._lock:
+            if self._web is None or options is not self._options:
+                web = options.view_as(WebOptions)
+                values = [getattr(web, name) for name in WebSettings._fields]
+                self._options, self._web = options, Web(WebSettings(*values))
+            return self._web
+
+
+_WEB_CLIENTS = _Clients()

@@ -1,1 +1,0 @@
-"""What is not on this machine: object stores, and the web."""
