@@ -16,18 +16,36 @@ from tests.packaging.interpreters import interpreters
 
 HERE = "{}.{}".format(*sys.version_info)
 OTHERS = [version for version in interpreters() if version != HERE]
-TESTS = (
-    "addresses binding column_choice compare delimited doctests errors features framing geometry "
-    "labels placement plan records rejects shard_order survey tables tar tfrecord "
-    "values"
-)
+TESTS = """
+repository/test_doctests.py
+unit/schemas/test_errors.py
+unit/schemas/test_features.py
+unit/schemas/test_plan.py
+unit/schemas/test_records.py
+unit/schemas/test_rejects.py
+unit/schemas/test_tables.py
+unit/transforms/functional/images/test_geometry.py
+unit/transforms/functional/records/test_framing.py
+unit/transforms/functional/rows/test_analysis.py
+unit/transforms/functional/rows/test_binding.py
+unit/transforms/functional/rows/test_column_projection.py
+unit/transforms/functional/rows/test_labels.py
+unit/transforms/functional/rows/test_placement.py
+unit/transforms/functional/rows/test_shard_order.py
+unit/transforms/functional/sources/test_delimited.py
+unit/transforms/functional/sources/test_tar.py
+unit/transforms/functional/sources/test_tfrecord.py
+unit/transforms/functional/test_compare.py
+unit/transforms/functional/values/test_typed.py
+unit/transforms/storage/stores/test_addresses.py
+"""
 
 
 @pytest.mark.parametrize("version", sorted({*OTHERS[:1], *OTHERS[-1:]}))
 def test_the_unit_tests_hold(version: str, environments: Environments) -> None:
     programs = environments(version, "")
     install(programs.parent, "pytest", "pytest-timeout", "hypothesis")
-    files = [f"tests/unit/test_{name}.py" for name in TESTS.split()]
+    files = [f"tests/{name}" for name in TESTS.split()]
     told = run(
         programs / "python", "-m", "pytest", "-q", "-p", "no:cacheprovider", *files, cwd=ROOT
     )

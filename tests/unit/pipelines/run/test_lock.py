@@ -14,7 +14,7 @@ from recordmill.pipelines.run.atomic_swap import exchange
 from recordmill.pipelines.run.lock import lock
 from recordmill.schemas.errors import DatasetExists, UsageError
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[4]
 
 
 @pytest.fixture

@@ -237,7 +237,7 @@ def test_yaml_that_would_run_code_is_refused():
 
 def documented(language):
     """Returns the blocks of docs/tasks.md in a language."""
-    text = (Path(__file__).parents[2] / "docs" / "tasks.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[3] / "docs" / "tasks.md").read_text(encoding="utf-8")
     return re.findall(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
 
 

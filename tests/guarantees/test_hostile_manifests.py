@@ -20,7 +20,7 @@ from recordmill.schemas.errors import ProofError
 from recordmill.schemas.manifest import Manifest
 from recordmill.transforms.functional.row_counts import wrong_sums
 from recordmill.transforms.storage.published import seal_of, sealed_manifest
-from tests.unit.test_ownership import INDEX, SHARD, manifest, put_dataset
+from tests.unit.pipelines.run.test_target import INDEX, SHARD, manifest, put_dataset
 
 DOCUMENT = json.loads(manifest(Path("out")))
 OUTSIDE = (

@@ -14,7 +14,7 @@ from recordmill.schemas.records import Aside, Embedded, Items, Location, Row
 from recordmill.schemas.rejects import Reason, Reject
 from recordmill.schemas.tables import Head, TableFile, TablePart, Wanted
 from recordmill.transforms.functional.sources import webdataset
-from tests.unit.test_tar import of_kind, written
+from tests.unit.transforms.functional.sources.test_tar import of_kind, written
 
 SURVEY, WHOLE = Wanted(image="image"), Wanted(image="image", pixels=True)
 

@@ -14,7 +14,7 @@ from recordmill.transforms.functional.one_thread_parquet import (
     read_table,
 )
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[4]
 ALLOWED = {
     "transforms/functional/one_thread_parquet.py": {"pq.ParquetFile"},
     "transforms/functional/records/index.py": {"pq.ParquetWriter", "pa.PythonFile"},
