@@ -19,7 +19,7 @@ from recordmill.pipelines.run.interrupt import heed_signals
 from recordmill.schemas.encoding import check_utf8
 from recordmill.schemas.errors import RunError
 from recordmill.schemas.layout import is_url
-from recordmill.transforms.verification.verifier import audits_apart
+from recordmill.transforms.verification.verifier import audits_apart, workers_are_threads
 
 
 def main(argv: Sequence[str] | None = None, loaded: Callable[[], None] = lambda: None) -> int:
@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None, loaded: Callable[[], None] = lambda:
             raise command_parser(parser, flags.command).unknown(rest[0])
         flags.typed = arguments
         use_log_flags(flags.verbose, flags.log_format == "json")
-        with _auditor(flags, rest):
+        with _verifier(flags, rest):
             command = import_module(f"recordmill.pipelines.commands.{flags.command}")
             loaded()
             return _run(command, flags, rest)
@@ -69,11 +69,14 @@ def _run(command: ModuleType, flags: argparse.Namespace, rest: Sequence[str]) ->
     return code
 
 
-def _auditor(flags: argparse.Namespace, rest: Sequence[str]) -> AbstractContextManager[None]:
-    """Has TensorFlow loaded by a process apart while this one loads Beam, if it will be needed."""
+def _verifier(flags: argparse.Namespace, rest: Sequence[str]) -> AbstractContextManager[None]:
+    """Has a separate process load TensorFlow while this one loads Beam, if it will be needed."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    for name in ("runner", "direct_running_mode", "environment_type"):
+        parser.add_argument(f"--{name}", nargs="?")
+    engine, _ = parser.parse_known_args(rest)
     needed = flags.command == "verify" or (flags.command == "convert" and "dry_run" not in flags)
-    elsewhere = any(word.startswith(("--runner", "--direct_running_mode")) for word in rest)
-    places = [flags.output] if flags.command == "convert" else getattr(flags, "paths", [])
-    if needed and not elsewhere and not any(map(is_url, places)):
+    paths = [flags.output] if flags.command == "convert" else getattr(flags, "paths", [])
+    if needed and workers_are_threads(**vars(engine)) and not any(map(is_url, paths)):
         return audits_apart()
     return nullcontext()

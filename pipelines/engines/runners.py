@@ -34,8 +34,8 @@ from recordmill.pipelines.engines import (  # noqa: F401 - the latter two regist
 )
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.spelling import did_you_mean
+from recordmill.transforms.verification.verifier import IN_PROCESS_RUNNERS, workers_are_threads
 
-_IN_PROCESS = frozenset({"DirectRunner", "FnApiRunner"})
 _WITH_JOB_SERVER = frozenset({"FlinkRunner", "SparkRunner"})
 _KNOWN = ("DirectRunner", "PrismRunner", "FlinkRunner", "SparkRunner", "DataflowRunner")
 _HERE = re.compile(
@@ -53,16 +53,16 @@ def runner_name(options: PipelineOptions) -> str:
 
 def is_in_process(options: PipelineOptions) -> bool:
     """Returns whether workers are threads of this process: then it can be watched."""
-    if runner_name(options) in _IN_PROCESS:
-        mode: str = options.view_as(DirectOptions).direct_running_mode
-        return mode != "multi_processing"
-    environment: str | None = options.view_as(PortableOptions).environment_type
-    return environment == "LOOPBACK"
+    return workers_are_threads(
+        runner_name(options),
+        options.view_as(DirectOptions).direct_running_mode,
+        options.view_as(PortableOptions).environment_type,
+    )
 
 
 def runs_directly(options: PipelineOptions) -> bool:
     """Returns whether Beam's own runner does everything in this process."""
-    return runner_name(options) in _IN_PROCESS and is_in_process(options)
+    return runner_name(options) in IN_PROCESS_RUNNERS and is_in_process(options)
 
 
 def in_process(options: PipelineOptions) -> PipelineOptions:
@@ -76,7 +76,7 @@ def in_process(options: PipelineOptions) -> PipelineOptions:
 
 def make_runner(options: PipelineOptions) -> PipelineRunner:
     """Returns the runner itself."""
-    if runner_name(options) not in _IN_PROCESS:
+    if runner_name(options) not in IN_PROCESS_RUNNERS:
         return create_runner(runner_name(options))
     encoded = JobServiceHandle.encode_pipeline_options(options.get_all_options())
     info = beam_provision_api_pb2.ProvisionInfo(pipeline_options=encoded)

@@ -28,8 +28,23 @@ if TYPE_CHECKING:  # it is begun before anything is loaded
 
 _SERVES = "recordmill.transforms.verification.verifier_process"
 
+IN_PROCESS_RUNNERS = frozenset({"DirectRunner", "FnApiRunner"})
+
 _auditors: dict[int, Auditor] = {}
 """By the process that began it: a fork has none."""
+
+
+def workers_are_threads(
+    runner: str | None, direct_running_mode: str | None, environment_type: str | None
+) -> bool:
+    """Returns whether a run's workers are threads of the process that starts it.
+
+    Only such workers reach the process that is started here. The arguments are Beam's options of
+    these names, None where they are not given: to decide takes no import of Beam.
+    """
+    if (runner or "DirectRunner") in IN_PROCESS_RUNNERS:
+        return direct_running_mode != "multi_processing"
+    return environment_type == "LOOPBACK"
 
 
 @contextmanager
