@@ -62,7 +62,7 @@ from recordmill.transforms.functional.rows.column_projection import (
 from recordmill.transforms.functional.rows.placement import SplitRanges
 from recordmill.transforms.index_shards import IndexShards
 from recordmill.transforms.join_labels import JoinLabels
-from recordmill.transforms.read_rows import ReadOutcome, ReadRows
+from recordmill.transforms.read_rows import ListSources, ReadOutcome, ReadRows
 from recordmill.transforms.reconcile_counts import ReconcileBooks
 from recordmill.transforms.storage.files import is_local, write_bytes
 from recordmill.transforms.verification.verifier import audits_apart
@@ -159,16 +159,15 @@ def read_rows(
 ) -> tuple[ReadOutcome, PCollection[Row]]:
     """Adds the reading of all rows, and of what of them the survey looks at."""
     wanted, on = wanted_of(job.surveyor.schema, job.config), job.config.join_on
-    read = root | "ReadTables" >> ReadRows(job.tables.files, wanted, staging)
+    listed = root | "ListTables" >> ListSources(job.tables.files)
+    read = listed | "ReadTables" >> ReadRows(wanted, staging)
     if job.labels and on:
-        labels = root | "ReadLabels" >> ReadRows(
-            job.labels.files, Wanted(wanted.columns), counted=False
-        )
+        listed = root | "ListLabels" >> ListSources(job.labels.files)
+        labels = listed | "ReadLabels" >> ReadRows(Wanted(wanted.columns), counted=False)
         joined = read | "JoinLabels" >> JoinLabels(labels, on, wanted.image)
         return joined, joined.good
     # Read twice: a second look costs less than to hold all rows between two stages.
-    survey = root | "SurveyTables" >> ReadRows(job.tables.files, wanted, counted=False)
-    return read, survey.good
+    return read, (listed | "SurveyTables" >> ReadRows(wanted, counted=False)).good
 
 
 def can_part_keys(config: ConvertConfig) -> bool:

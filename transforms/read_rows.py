@@ -21,13 +21,27 @@ from recordmill.transforms.workers.progress import advance
 _ASIDES = "asides"
 
 
+class SourceSplits(NamedTuple):
+    """The sources, listed.
+
+    Attributes:
+        splits: what one worker reads at a time: a file, a row group, some files of a folder.
+        rejects: what cannot be listed.
+        asides: skipped inputs: (what, how many), any number of them.
+    """
+
+    splits: PCollection[TablePart]
+    rejects: PCollection[Reject]
+    asides: PCollection[tuple[str, int]]
+
+
 class ReadOutcome(NamedTuple):
     """What comes of reading.
 
     Attributes:
         good: the rows.
-        rejects: those that cannot be read.
-        asides: what makes no row: (what, how many), any number of them.
+        rejects: those that cannot be read, or listed.
+        asides: skipped inputs: (what, how many), any number of them.
     """
 
     good: PCollection[Row]
@@ -36,62 +50,74 @@ class ReadOutcome(NamedTuple):
 
 
 @dataclass(eq=False)
-class ReadRows(beam.PTransform):
-    """Reads every row of a source: pipeline → ReadOutcome.
+class ListSources(beam.PTransform):
+    """Splits sources into what workers read: pipeline → SourceSplits.
+
+    Folders are walked and footers read here, once, however often the rows are read.
 
     Attributes:
         files: the tables, or folders.
+    """
+
+    files: tuple[TableFile, ...]
+
+    def expand(self, root: beam.Pipeline) -> SourceSplits:
+        """Adds the listing; one file or folder is one unit of work."""
+        listed = (
+            root
+            | "Sources" >> beam.Create(self.files)
+            | "Split" >> beam.FlatMap(_splits_tagged).with_outputs(REJECTS, _ASIDES, main="splits")
+        )
+        return SourceSplits(listed.splits, listed[REJECTS], listed[_ASIDES])
+
+
+@dataclass(eq=False)
+class ReadRows(beam.PTransform):
+    """Reads every row of a source: SourceSplits → ReadOutcome.
+
+    Attributes:
         wanted: which columns to keep, and which of them has the images.
-        staging: the folder below which embedded images are put to get an address; "" for a survey,
-            which needs but their sizes.
+        staging: the folder below which embedded images are put to get an address; "" for the
+            analysis, which needs only their sizes.
         counted: whether progress counts the rows: not where the same or other tables are read
             beside it.
     """
 
-    files: tuple[TableFile, ...]
     wanted: Wanted
     staging: str = ""
     counted: bool = True
 
-    def expand(self, root: beam.Pipeline) -> ReadOutcome:
-        """Adds the reading; one part of a table is one unit of work."""
-        listed = (
-            root
-            | "ListTables" >> beam.Create(self.files)
-            | "SplitTables"
-            >> beam.FlatMap(_parts_tagged).with_outputs(REJECTS, _ASIDES, main="parts")
-        )
+    def expand(self, listed: SourceSplits) -> ReadOutcome:
+        """Adds the reading; one split is one unit of work."""
         read = (
-            listed.parts
-            | "SpreadParts" >> beam.Reshuffle()  # row groups of one file on many workers
-            | "ReadParts"
+            listed.splits
+            # Row groups of one file go to many workers. And each reader has a shuffle of its own,
+            # so that no runner fuses two readers and then stores the rows of one of them.
+            | "SpreadSplits" >> beam.Reshuffle()
+            | "ReadSplits"
             >> beam.FlatMap(_read_tagged, self.wanted, self.staging, self.counted).with_outputs(
                 REJECTS, _ASIDES, main="rows"
             )
         )
         return ReadOutcome(
             read.rows,
-            (listed[REJECTS], read[REJECTS]) | "UnreadRows" >> beam.Flatten(),
-            (listed[_ASIDES], read[_ASIDES]) | "Asides" >> beam.Flatten(),
+            (listed.rejects, read[REJECTS]) | "UnreadRows" >> beam.Flatten(),
+            (listed.asides, read[_ASIDES]) | "Asides" >> beam.Flatten(),
         )
 
 
-def read_part(part: TablePart, wanted: Wanted, staging: str) -> Iterator[Row | Reject | Aside]:
-    """Yields the rows of one part of a source, those that cannot be read as rejects."""
-    wanted = replace(wanted, pixels=bool(staging), max_image_bytes=max_image_bytes())
-    rows = FORMATS[part.file.format].read(part, wanted)
-    return staged(rows, staging_file(staging))
-
-
-def _parts_tagged(file: TableFile) -> Iterator[TablePart | TaggedOutput]:
-    for part in FORMATS[file.format].parts(file):
-        yield part if isinstance(part, TablePart) else _tagged(part)
+def _splits_tagged(file: TableFile) -> Iterator[TablePart | TaggedOutput]:
+    for split in FORMATS[file.format].parts(file):
+        yield split if isinstance(split, TablePart) else _tagged(split)
 
 
 def _read_tagged(
-    part: TablePart, wanted: Wanted, staging: str, counted: bool
+    split: TablePart, wanted: Wanted, staging: str, counted: bool
 ) -> Iterator[Row | TaggedOutput]:
-    for row in read_part(part, wanted, staging):
+    """Yields the rows of one split of a source, those that cannot be read as rejects."""
+    wanted = replace(wanted, pixels=bool(staging), max_image_bytes=max_image_bytes())
+    rows = FORMATS[split.file.format].read(split, wanted)
+    for row in staged(rows, staging_file(staging)):
         if counted:
             advance("read")
         yield row if isinstance(row, Row) else _tagged(row)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import gzip
+from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from apache_beam.testing.util import assert_that, equal_to
 
 from recordmill.schemas.records import Row
-from recordmill.schemas.tables import TableFile, Wanted
-from recordmill.transforms.read_rows import ReadRows
+from recordmill.schemas.tables import TableFile, TablePart, Wanted
+from recordmill.transforms.functional.sources import parquet
+from recordmill.transforms.read_rows import ListSources, ReadRows
 from tests.beam.direct import direct_pipeline, told
 
 
@@ -29,7 +33,7 @@ def test_rows_of_all_formats_are_read_with_their_lines(tmp_path: Path) -> None:
         TableFile(paths["d.parquet"], "parquet"),
     )
     with direct_pipeline() as p:
-        read = p | ReadRows(files, Wanted(("x", "y")))
+        read = p | ListSources(files) | ReadRows(Wanted(("x", "y")))
         expected = [
             Row({"x": "1", "y": "two\nlines"}, paths["a.csv"], 2, is_text=True),
             Row({"x": "3"}, paths["a.csv"], 5, is_text=True),
@@ -48,7 +52,7 @@ def test_without_a_choice_all_columns_are_read(tmp_path: Path) -> None:
     path = str(tmp_path / "a.csv")
     Path(path).write_bytes(b"x,y\n1,2\n")
     with direct_pipeline() as p:
-        read = p | ReadRows((TableFile(path, "csv"),), Wanted())
+        read = p | ListSources((TableFile(path, "csv"),)) | ReadRows(Wanted())
         assert_that(read.good, equal_to([Row({"x": "1", "y": "2"}, path, 2, is_text=True)]))
 
 
@@ -59,7 +63,7 @@ def test_rows_that_cannot_be_read_are_rejects(tmp_path: Path) -> None:
     Path(jsonl).write_bytes(whole)
     files = (TableFile(csv, "csv"), TableFile(jsonl, "jsonl", gzipped=True))
     with direct_pipeline() as p:
-        read = p | ReadRows(files, Wanted(("x",)))
+        read = p | ListSources(files) | ReadRows(Wanted(("x",)))
         good = [
             Row({"x": "1"}, csv, 2, is_text=True),
             Row({"x": "5"}, csv, 6, is_text=True),
@@ -84,8 +88,28 @@ def test_a_damaged_row_group_becomes_one_reject_a_row(tmp_path: Path) -> None:
         file.seek(column.data_page_offset)
         file.write(b"\xff" * column.total_compressed_size)
     with direct_pipeline() as p:
-        read = p | ReadRows((TableFile(path, "parquet"),), Wanted())
+        read = p | ListSources((TableFile(path, "parquet"),)) | ReadRows(Wanted())
         good = [Row({"x": f"value {i}" * 20}, path, i + 1) for i in range(3)]
         bad = [("", "", f"{path}:{line}", "malformed_row", "") for line in (4, 5, 6)]
         assert_that(read.good, equal_to(good), label="Rows")
         assert_that(told(read.rejects, "Tell"), equal_to(bad), label="Rejects")
+
+
+def test_two_readers_share_one_listing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = str(tmp_path / "a.parquet")
+    pq.write_table(pa.table({"x": [1, 2, 3]}), path, row_group_size=2)
+    listed: list[str] = []
+    splits_of = parquet.parts
+
+    def counted(stream: BinaryIO, file: TableFile) -> Iterator[TablePart]:
+        listed.append(file.path)
+        return splits_of(stream, file)
+
+    monkeypatch.setattr(parquet, "parts", counted)
+    rows = [Row({"x": n}, path, n) for n in (1, 2, 3)]
+    with direct_pipeline() as p:
+        splits = p | ListSources((TableFile(path, "parquet"),))
+        for name in ("Once", "Again"):
+            read = splits | name >> ReadRows(Wanted())
+            assert_that(read.good, equal_to(rows), label=f"{name}Rows")
+    assert listed == [path]
