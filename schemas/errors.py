@@ -6,34 +6,40 @@ What is wrong with a single row is a `rejects.RecordError` and never ends a run 
 from __future__ import annotations
 
 
-class RunError(Exception):
-    """Ends a run with a message for a person: what, where, what was expected, what to do."""
+class RecordmillError(Exception):
+    """Ends a run with a message for a person: what, where, what was expected, what to do.
+
+    The base class of all errors that recordmill raises for its users.
+
+    Attributes:
+        exit_code: of the command line.
+        state: of run.json.
+    """
 
     exit_code = 1
     state = "failed"
-    """As run.json tells it."""
 
 
-class UsageError(RunError):
+class UsageError(RecordmillError):
     """Bad usage, schema or input table."""
 
     exit_code = 2
 
 
-class ProofError(RunError):
-    """Verification failed or the books do not balance."""
+class VerificationFailed(RecordmillError):
+    """A dataset is not what was written or published, or its row counts do not match."""
 
     exit_code = 3
 
 
-class RejectBudgetExceeded(RunError):
-    """More rows were rejected than `--max_rejects` allows."""
+class RejectBudgetExceeded(RecordmillError):
+    """More rows were rejected than `max_rejects` allows."""
 
     exit_code = 4
 
 
 class SchemaError(ValueError):
-    """What is wrong with one part of a schema in the light of another.
+    """Raised for a part of a schema that is invalid in combination with another part.
 
     Attributes:
         place: where, as keys from the top of the document.
@@ -44,13 +50,13 @@ class SchemaError(ValueError):
         self.place = place
 
 
-class DatasetExists(RunError):
-    """A published dataset is already there (`--if_exists fail`), or a run is making it."""
+class DatasetExists(RecordmillError):
+    """A published dataset is already there (`if_exists="fail"`), or a run is making it."""
 
     exit_code = 5
 
 
-class Interrupted(RunError):
+class Interrupted(RecordmillError):
     """Ended from outside, by a signal: 128 and its number, as shells have it."""
 
     state = "interrupted"
@@ -58,3 +64,8 @@ class Interrupted(RunError):
     def __init__(self, message: str, signal_number: int) -> None:
         super().__init__(message)
         self.exit_code = 128 + signal_number
+
+
+# The names that modules still import.
+RunError = RecordmillError
+ProofError = VerificationFailed

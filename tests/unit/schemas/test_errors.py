@@ -10,14 +10,14 @@ from recordmill.schemas import errors
 @pytest.mark.parametrize(
     ("name", "code"),
     [
-        ("RunError", 1),
+        ("RecordmillError", 1),
         ("UsageError", 2),
-        ("ProofError", 3),
+        ("VerificationFailed", 3),
         ("RejectBudgetExceeded", 4),
         ("DatasetExists", 5),
     ],
 )
 def test_exit_codes(name, code):
     error = getattr(errors, name)("what, where, and what to do")
-    assert isinstance(error, errors.RunError)
+    assert isinstance(error, errors.RecordmillError)
     assert (error.exit_code, str(error)) == (code, "what, where, and what to do")
