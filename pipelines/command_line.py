@@ -16,9 +16,8 @@ from recordmill.pipelines.console.standard_streams import lost_output
 from recordmill.pipelines.parser import COMMANDS, command_parser, program
 from recordmill.pipelines.run.allocators import use_frugal_allocators
 from recordmill.pipelines.run.interrupt import heed_signals
-from recordmill.schemas.encoding import check_utf8
 from recordmill.schemas.errors import RunError
-from recordmill.schemas.layout import is_url
+from recordmill.schemas.layout import check_utf8, is_url
 from recordmill.transforms.verification.verifier import audits_apart, workers_are_threads
 
 

@@ -24,8 +24,7 @@ from recordmill.schemas.forecast import Forecast, RejectSum, ShardForecast, Tria
 from recordmill.schemas.masking import masked_source
 from recordmill.schemas.plan import Plan
 from recordmill.schemas.records import ImageRef
-from recordmill.schemas.reject_budget import lost_rows_message
-from recordmill.schemas.rejects import Reason, Reject
+from recordmill.schemas.rejects import Reason, Reject, lost_rows_message
 from recordmill.transforms.analyze_rows import SurveyRows
 from recordmill.transforms.assign_shards import PlaceRecords
 from recordmill.transforms.bind_rows import BindRows

@@ -14,10 +14,9 @@ import pyarrow as pa
 
 from recordmill.schemas import layout
 from recordmill.schemas.config import ConvertConfig
-from recordmill.schemas.encoding import check_utf8
-from recordmill.schemas.errors import UsageError
+from recordmill.schemas.errors import UsageError, did_you_mean
+from recordmill.schemas.layout import check_utf8
 from recordmill.schemas.masking import masked_url
-from recordmill.schemas.spelling import did_you_mean
 from recordmill.schemas.tables import Head, TableFile
 from recordmill.transforms.functional.web_address import parse_web_address
 from recordmill.transforms.storage.files import exists, expand, is_local, open_binary

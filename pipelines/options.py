@@ -13,17 +13,19 @@ from pydantic import BaseModel, ValidationError
 from recordmill.pipelines.engines.runners import settle
 from recordmill.pipelines.flags import add_setting_flags
 from recordmill.pipelines.parser import Parser
-from recordmill.schemas.box_settings import BoxSettings
 from recordmill.schemas.config import ConvertConfig
-from recordmill.schemas.errors import UsageError
+from recordmill.schemas.errors import UsageError, did_you_mean
 from recordmill.schemas.features import Schema
-from recordmill.schemas.image_settings import ImageSettings
-from recordmill.schemas.integers import is_integer, parse_integer
-from recordmill.schemas.mask_settings import MaskSettings
 from recordmill.schemas.presets import parse_schema, preset, preset_names
-from recordmill.schemas.reject_budget import RejectBudget
-from recordmill.schemas.safe_yaml import MAX_LENGTH
-from recordmill.schemas.spelling import did_you_mean
+from recordmill.schemas.rejects import RejectBudget
+from recordmill.schemas.settings import (
+    BoxSettings,
+    ImageSettings,
+    MaskSettings,
+    is_integer,
+    parse_integer,
+)
+from recordmill.schemas.yaml_loader import MAX_LENGTH
 from recordmill.transforms.functional.rows.labels import is_class_name
 from recordmill.transforms.storage.files import exists, open_binary
 

@@ -9,8 +9,7 @@ from importlib import metadata
 from typing import NamedTuple, NoReturn, cast
 
 from recordmill.pipelines import flags
-from recordmill.schemas.errors import UsageError
-from recordmill.schemas.spelling import did_you_mean
+from recordmill.schemas.errors import UsageError, did_you_mean
 
 _INVALID_CHOICE = re.compile(r".*invalid choice: '([^']*)' \(choose from (.*)\)$")
 _QUOTED = re.compile(r"[\w.+-]+")

@@ -16,14 +16,13 @@ from recordmill.pipelines.report.write_report import Facts, write_report
 from recordmill.pipelines.run.commit import committing
 from recordmill.pipelines.run.run_record import PUBLISHED, RunContext, RunRecord, finished
 from recordmill.pipelines.run.target import Target
-from recordmill.schemas import layout, tensorflow_metadata, tfds_metadata
+from recordmill.schemas import layout, tensorflow_metadata
 from recordmill.schemas.base_version import Base, base_entry
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.dataset_info import DatasetInfo
 from recordmill.schemas.errors import ProofError, RejectBudgetExceeded, RunError, UsageError
 from recordmill.schemas.manifest import manifest_of
-from recordmill.schemas.reject_budget import lost_rows_message
-from recordmill.schemas.rejects import Reason
+from recordmill.schemas.rejects import Reason, lost_rows_message
 from recordmill.transforms.storage.files import write_bytes
 from recordmill.transforms.storage.published import seal_of
 from recordmill.transforms.write_lines import line_digest, lines_of
@@ -131,7 +130,7 @@ def sidecars(info: DatasetInfo, config: ConvertConfig) -> dict[str, bytes]:
             files[layout.labels_name(feature)] = "".join(f"{n}\n" for n in names).encode("utf-8")
     if config.compression == "none" and resolved.schema.sequence is None:
         # TFDS reads neither gzip nor sequences
-        files[layout.FEATURES] = _json(tfds_metadata.features_document(resolved))
+        files[layout.FEATURES] = _json(tensorflow_metadata.features_document(resolved))
     return files
 
 
@@ -142,7 +141,7 @@ def dataset_info(info: DatasetInfo, config: ConvertConfig) -> bytes:
         for split in info.plan.shards
     }
     description = info.plan.resolved.schema.description
-    document = tfds_metadata.dataset_info_document(
+    document = tensorflow_metadata.dataset_info_document(
         config.name, config.version, description, lengths
     )
     return _json(document)

@@ -14,8 +14,7 @@ from recordmill.schemas.features import Origin, Schema
 from recordmill.schemas.masking import masked_source
 from recordmill.schemas.presets import preset, preset_names
 from recordmill.schemas.records import Row
-from recordmill.schemas.reject_budget import lost_rows_message
-from recordmill.schemas.rejects import Reason, RecordError, Reject
+from recordmill.schemas.rejects import Reason, RecordError, Reject, lost_rows_message
 from recordmill.schemas.tables import TablePart, Wanted
 from recordmill.transforms.functional.rows.binding import resolve_path
 from recordmill.transforms.functional.rows.column_projection import settle_sources

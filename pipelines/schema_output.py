@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from recordmill.pipelines.console.terminal import Terminal
-from recordmill.schemas.box_settings import BoxSettings
 from recordmill.schemas.features import NO_COLUMN, Feature, Kind, Missing, Origin, Schema, Source
+from recordmill.schemas.settings import BoxSettings
 
 _DTYPES = {Kind.INT64: "tf.int64", Kind.FLOAT: "tf.float32", Kind.BYTES: "tf.string"}
 

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ByteSize, ConfigDict, Field, field_validator, mo
 
 from recordmill.schemas import layout
 from recordmill.schemas.features import Schema
-from recordmill.schemas.reject_budget import RejectBudget
+from recordmill.schemas.rejects import RejectBudget
 
 FORMAT_VERSION = 1
 """Changes whenever the same input and options would give other bytes."""

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from recordmill.schemas.duplicates import NO_CONTENT, Content, GroupLeaks
-from recordmill.schemas.image_tally import ImageTally
 from recordmill.schemas.plan import Plan
-from recordmill.schemas.timeline import Timeline
+from recordmill.schemas.tallies import ImageTally, Timeline
 
 ClassCounts = Mapping[str, Mapping[int, int]]
 """Feature to class id to the number of times that it occurs."""

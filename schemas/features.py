@@ -19,13 +19,9 @@ from pydantic import (
     model_validator,
 )
 
-from recordmill.schemas.box_settings import BoxSettings
-from recordmill.schemas.errors import SchemaError
-from recordmill.schemas.image_settings import ImageSettings
+from recordmill.schemas.errors import SchemaError, did_you_mean
 from recordmill.schemas.layout import labels_name
-from recordmill.schemas.mask_settings import MaskSettings
-from recordmill.schemas.sequence_settings import SequenceSettings
-from recordmill.schemas.spelling import did_you_mean
+from recordmill.schemas.settings import BoxSettings, ImageSettings, MaskSettings, SequenceSettings
 
 _MAX_FILE_NAME = 255
 """Bytes, on almost every file system."""

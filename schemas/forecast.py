@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from recordmill.schemas.integers import is_integer
 from recordmill.schemas.plan import Plan
 from recordmill.schemas.records import ImageRef
 from recordmill.schemas.rejects import Reject
+from recordmill.schemas.settings import is_integer
 
 
 @dataclass(frozen=True)

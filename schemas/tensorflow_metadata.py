@@ -1,14 +1,20 @@
-"""The schema as TensorFlow Metadata states it, for TFX, TFDV and Transform: schema.pbtxt."""
+"""The schema as TensorFlow's tools read it: schema.pbtxt, features.json and dataset_info.json.
+
+TensorFlow Metadata's schema.pbtxt is for TFX, TFDV and Transform. The other two are for TensorFlow
+Datasets, which itself writes them only from within a builder class and with TensorFlow loaded.
+Source: tensorflow_datasets/core/proto/{feature,dataset_info}.proto, in proto3's JSON form.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from google.protobuf import text_format
 from tensorflow_metadata.proto.v0 import schema_pb2
 
-from recordmill.schemas.features import Feature, Kind
+from recordmill.schemas.features import Feature, Kind, Origin
 from recordmill.schemas.plan import ResolvedSchema
 
 _TYPES = {
@@ -17,7 +23,6 @@ _TYPES = {
     Kind.BYTES: schema_pb2.FeatureType.BYTES,
 }
 
-
 _SEQUENCE = "##SEQUENCE##"
 """The feature whose parts are the feature lists of a SequenceExample, as TFX names it."""
 
@@ -25,25 +30,25 @@ _SEQUENCE = "##SEQUENCE##"
 def schema_text(resolved: ResolvedSchema) -> str:
     """Returns schema.pbtxt."""
     schema = schema_pb2.Schema()
-    schema.feature.extend(_features(resolved, resolved.schema.context_features))
+    schema.feature.extend(_protos_of(resolved, resolved.schema.context_features))
     if resolved.schema.sequence is not None:
         frames = schema.feature.add(name=_SEQUENCE, type=schema_pb2.FeatureType.STRUCT)
-        frames.struct_domain.feature.extend(_features(resolved, resolved.schema.frame_features))
+        frames.struct_domain.feature.extend(_protos_of(resolved, resolved.schema.frame_features))
     text: str = text_format.MessageToString(schema)
     return text
 
 
-def _features(
+def _protos_of(
     resolved: ResolvedSchema, features: Mapping[str, Feature]
 ) -> Iterator[schema_pb2.Feature]:
     for name, feature in sorted(features.items()):
-        stated = _feature(name, feature, len(resolved.classes.get(name, ())))
+        stated = _proto_of(name, feature, len(resolved.classes.get(name, ())))
         if name == resolved.schema.encoded_image or feature.is_mask:
             stated.image_domain.SetInParent()
         yield stated
 
 
-def _feature(name: str, feature: Feature, num_classes: int) -> schema_pb2.Feature:
+def _proto_of(name: str, feature: Feature, num_classes: int) -> schema_pb2.Feature:
     stated = schema_pb2.Feature(name=name, type=_TYPES[feature.kind])
     if feature.optional or feature.has_open_rows:
         stated.value_count.min = 0
@@ -62,3 +67,127 @@ def _feature(name: str, feature: Feature, num_classes: int) -> schema_pb2.Featur
             schema_pb2.IntDomain(min=0, max=num_classes - 1, is_categorical=True)
         )
     return stated
+
+
+_CORE = "tensorflow_datasets.core.features"
+_DTYPES = {Kind.INT64: "int64", Kind.FLOAT: "float32", Kind.BYTES: "string"}
+_FLAT_VALUES, _ROW_LENGTHS = "/ragged_flat_values", "/ragged_row_lengths_0"
+FILE_TEMPLATE = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
+
+
+def features_document(resolved: ResolvedSchema) -> dict[str, Any]:
+    """Returns features.json: each feature as TFDS's own type."""
+    schema = resolved.schema
+    features: dict[str, Any] = {}
+    for name, feature in schema.features.items():
+        num_classes = len(resolved.classes.get(name, ()))
+        if name == schema.encoded_image:
+            features[name] = _image()
+        elif feature.is_mask:
+            features[name] = _mask(schema.masks.bit_depth, num_classes)
+        else:
+            features[name] = _feature(feature, num_classes)
+    return _typed("features_dict.FeaturesDict", {"featuresDict": {"features": _joined(features)}})
+
+
+def _joined(features: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns features with each pair that TFDS writes a list of lists as put together."""
+    joined = dict(features)
+    for name in features:
+        whole = name.removesuffix(_FLAT_VALUES)
+        if name != whole and whole + _ROW_LENGTHS in features and whole not in features:
+            del joined[whole + _ROW_LENGTHS]
+            joined[whole] = _sequence(joined.pop(name), -1)
+    return joined
+
+
+def dataset_info_document(
+    name: str,
+    version: str,
+    description: str,
+    splits: Mapping[str, Sequence[tuple[int, int]]],
+) -> dict[str, Any]:
+    """Returns dataset_info.json.
+
+    Args:
+        name: the dataset's name.
+        version: its version.
+        description: one line for people.
+        splits: split to (records, bytes of data) of each shard, in order.
+    """
+    return {
+        "name": name,
+        "version": version,
+        "description": description,
+        "fileFormat": "tfrecord",
+        "splits": [_split(split, shards) for split, shards in splits.items()],
+    }
+
+
+def _split(name: str, shards: Sequence[tuple[int, int]]) -> dict[str, Any]:
+    return {
+        "name": name,
+        "filepathTemplate": FILE_TEMPLATE,
+        "shardLengths": [str(records) for records, _ in shards],
+        "numBytes": str(sum(size for _, size in shards)),
+    }
+
+
+def _feature(feature: Feature, num_classes: int) -> dict[str, Any]:
+    if feature.source.origin is Origin.BOX and feature.source.name == "yxyx":
+        return _sequence(_box(), -1)
+    item = _scalar(feature, num_classes)
+    if feature.optional:
+        return _sequence(item, -1)
+    if feature.shape is None:
+        return item
+    if num_classes or (feature.kind is Kind.BYTES and len(feature.shape) == 1):
+        for size in reversed(feature.shape):
+            item = _sequence(item, size or -1)
+        return item
+    return _typed("tensor_feature.Tensor", {"tensor": _tensor(feature.kind, feature.shape)})
+
+
+def _scalar(feature: Feature, num_classes: int) -> dict[str, Any]:
+    if num_classes:
+        return _typed(
+            "class_label_feature.ClassLabel", {"classLabel": {"numClasses": str(num_classes)}}
+        )
+    if feature.kind is Kind.BYTES:
+        return _typed("text_feature.Text", {"text": {}})
+    return _typed("scalar.Scalar", {"tensor": _tensor(feature.kind, ())})
+
+
+def _image() -> dict[str, Any]:
+    shape = {"dimensions": ["-1", "-1", "3"]}
+    return _typed("image_feature.Image", {"image": {"dtype": "uint8", "shape": shape}})
+
+
+def _mask(bit_depth: int, num_classes: int) -> dict[str, Any]:
+    """A picture of class ids; where the ids have names, TFDS knows them."""
+    shape = {"dimensions": ["-1", "-1", "1"]}
+    image = {"dtype": f"uint{bit_depth}", "shape": shape, "encodingFormat": "png"}
+    if not num_classes:
+        return _typed("image_feature.Image", {"image": image})
+    named = {**image, "label": {"numClasses": str(num_classes)}, "useColormap": True}
+    return _typed("labeled_image.LabeledImage", {"image": named})
+
+
+def _box() -> dict[str, Any]:
+    box = {"bboxFormat": "REL_YXYX", "dtype": "float32", "shape": {"dimensions": ["4"]}}
+    return _typed("bounding_boxes.BBoxFeature", {"boundingBox": box})
+
+
+def _sequence(item: dict[str, Any], length: int) -> dict[str, Any]:
+    return _typed(
+        "sequence_feature.Sequence", {"sequence": {"feature": item, "length": str(length)}}
+    )
+
+
+def _tensor(kind: Kind, shape: tuple[int | None, ...]) -> dict[str, Any]:
+    dimensions = {"dimensions": [str(n or -1) for n in shape]} if shape else {}
+    return {"dtype": _DTYPES[kind], "encoding": "none", "shape": dimensions}
+
+
+def _typed(class_: str, content: dict[str, Any]) -> dict[str, Any]:
+    return {"pythonClassName": f"{_CORE}.{class_}", **content}

@@ -16,11 +16,11 @@ from apache_beam.utils.shared import Shared
 from recordmill.schemas.config import Decode
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.features import Schema
-from recordmill.schemas.image_settings import ImageSettings
 from recordmill.schemas.masking import masked_url
 from recordmill.schemas.plan import Plan
 from recordmill.schemas.records import BuiltFrame, ImageRef, SerializedExample, StoredImage
 from recordmill.schemas.rejects import Reason, RecordError, Reject
+from recordmill.schemas.settings import ImageSettings
 from recordmill.transforms.functional.images.masks import is_plain, mask_of_file, mask_of_outlines
 from recordmill.transforms.functional.images.transcode import keep, plain_source, transcode
 from recordmill.transforms.functional.read_ahead import Budget, fetch_ahead, in_groups, map_ahead

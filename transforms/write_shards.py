@@ -27,7 +27,7 @@ from recordmill.schemas.dataset_info import ShardInfo
 from recordmill.schemas.plan import Plan
 from recordmill.schemas.records import ImageRef, SerializedExample
 from recordmill.schemas.rejects import Reject
-from recordmill.schemas.timeline import Timeline
+from recordmill.schemas.tallies import Timeline
 from recordmill.transforms.assign_shards import Placed, ShardId
 from recordmill.transforms.build_examples import Pools, build_all
 from recordmill.transforms.functional.rows.fingerprint import ShardMark, settings_fingerprint

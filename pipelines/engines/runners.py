@@ -32,8 +32,7 @@ from recordmill.pipelines.engines import (  # noqa: F401 - the latter two regist
     worker_tracebacks,
     worker_watch,
 )
-from recordmill.schemas.errors import UsageError
-from recordmill.schemas.spelling import did_you_mean
+from recordmill.schemas.errors import UsageError, did_you_mean
 from recordmill.transforms.verification.verifier import IN_PROCESS_RUNNERS, workers_are_threads
 
 _WITH_JOB_SERVER = frozenset({"FlinkRunner", "SparkRunner"})

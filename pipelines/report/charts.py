@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from recordmill.schemas.image_tally import edge_of
+from recordmill.schemas.tallies import edge_of
 
 MAX_BARS = 24
 

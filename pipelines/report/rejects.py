@@ -12,9 +12,9 @@ from typing import Any, BinaryIO, cast
 
 from recordmill.pipelines.report.gallery import NO_THUMBNAIL, THUMBNAIL_SIDE, Budget, Thumbnail
 from recordmill.schemas import layout
-from recordmill.schemas.integers import is_integer
 from recordmill.schemas.masking import is_masked
 from recordmill.schemas.rejects import Reason, RecordError
+from recordmill.schemas.settings import is_integer
 from recordmill.transforms.functional.rendering.damaged_images import thumbnail_of_damaged
 from recordmill.transforms.storage.files import files_below, open_binary, read_bytes
 from recordmill.transforms.storage.formats import format_of

@@ -22,8 +22,8 @@ from recordmill.pipelines.report.verdict import findings, treated
 from recordmill.pipelines.run.run_record import RunRecord
 from recordmill.schemas import layout
 from recordmill.schemas.dataset_info import Problem
-from recordmill.schemas.image_tally import RATIO_STEPS, SIDE_STEPS, ImageTally
 from recordmill.schemas.manifest import Manifest
+from recordmill.schemas.tallies import RATIO_STEPS, SIDE_STEPS, ImageTally
 from recordmill.transforms.storage.files import write_bytes
 from recordmill.transforms.storage.image_root import Fence
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 import uuid
 from collections.abc import Sequence
@@ -16,10 +17,9 @@ from pydantic import BaseModel, Field, ValidationError
 from recordmill.schemas import layout
 from recordmill.schemas.dataset_info import DatasetInfo
 from recordmill.schemas.duplicates import GroupLeaks
-from recordmill.schemas.encoding import working_folder
 from recordmill.schemas.errors import RunError
 from recordmill.schemas.masking import masked, masked_command
-from recordmill.schemas.timeline import Timeline
+from recordmill.schemas.tallies import Timeline
 from recordmill.transforms.storage.files import open_binary
 
 _PACKAGES = ("recordmill", "apache-beam", "tensorflow", "Pillow", "pyarrow", "protobuf")
@@ -216,6 +216,14 @@ def throughput_of(timeline: Timeline, started: float) -> Throughput:
         interval=timeline.seconds,
         records=tuple(timeline.counts.get(index, 0) for index in range(first, last + 1)),
     )
+
+
+def working_folder() -> str:
+    """Returns the working folder in UTF-8, other bytes escaped; "" if it was deleted."""
+    try:
+        return os.getcwdb().decode("utf-8", "backslashreplace")
+    except FileNotFoundError:
+        return ""
 
 
 def _versions() -> dict[str, str]:

@@ -14,7 +14,7 @@ mark, last, makes it a dataset.
         replaced/               the old dataset, where two folders cannot be exchanged at once
         progress/               how far the workers of other processes are
 
-Only files that a run has written are deleted (`recordmill.schemas.ownership`), in folders that a
+Only files that a run has written are deleted (`recordmill.schemas.layout`), in folders that a
 run has marked as its own: by a run.json, or by a manifest.json.
 """
 
@@ -32,7 +32,7 @@ from recordmill.pipelines.run.run_record import RunContext, read_record, running
 from recordmill.schemas import layout
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import DatasetExists, UsageError
-from recordmill.schemas.ownership import (
+from recordmill.schemas.layout import (
     Owned,
     first_foreign,
     is_temporary,
@@ -206,8 +206,9 @@ class Target:
         """Returns which files of a folder, a dataset or what a run has left of one, are ours."""
         manifest, sealed = find_manifest(directory)
         if manifest and sealed:
-            return owned_in_published(manifest)
-        return owned_in_leftover(self.final.rstrip("/").split("/")[-2], manifest)
+            return owned_in_published(manifest.files)
+        named = manifest.files if manifest else ()
+        return owned_in_leftover(self.final.rstrip("/").split("/")[-2], named)
 
     def _owned_in_run(self) -> Owned:
         return owned_in_run(

@@ -6,11 +6,9 @@ from importlib import resources
 
 from pydantic import ValidationError
 
-from recordmill.schemas.errors import UsageError
+from recordmill.schemas.errors import UsageError, did_you_mean
 from recordmill.schemas.features import Schema
-from recordmill.schemas.safe_yaml import load_yaml
-from recordmill.schemas.spelling import did_you_mean
-from recordmill.schemas.yaml_places import first_problem, shortened
+from recordmill.schemas.yaml_loader import first_problem, load_yaml, shortened
 
 
 def preset_names() -> list[str]:

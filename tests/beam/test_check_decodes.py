@@ -10,9 +10,9 @@ import pytest
 
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.features import ImageFact, Schema
-from recordmill.schemas.image_settings import ImageSettings
 from recordmill.schemas.records import SerializedExample, StoredImage
 from recordmill.schemas.rejects import Reason, Reject
+from recordmill.schemas.settings import ImageSettings
 from recordmill.transforms.build_examples import Pools, build_one
 from recordmill.transforms.functional.images.transcode import transcode
 from recordmill.transforms.functional.rows.fingerprint import settings_fingerprint

@@ -19,8 +19,7 @@ from recordmill.pipelines.run.run_record import RunContext
 from recordmill.pipelines.run.target import Target
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.dataset_info import Books, DatasetInfo, Problem, ShardAudit, SplitBooks
-from recordmill.schemas.reject_budget import RejectBudget
-from recordmill.schemas.rejects import Reason, Reject
+from recordmill.schemas.rejects import Reason, Reject, RejectBudget
 from tests.beam.direct import config, direct_pipeline, plan
 
 AUDIT = ShardAudit(

@@ -15,9 +15,9 @@ import numpy as np
 import psutil
 import pytest
 
-from recordmill.schemas.image_settings import ImageSettings
 from recordmill.schemas.records import ImageRef
 from recordmill.schemas.rejects import Reason, RecordError
+from recordmill.schemas.settings import ImageSettings
 from recordmill.transforms.build_examples import read_image
 from recordmill.transforms.functional.images.transcode import transcode
 from recordmill.transforms.workers.sandbox import allow_children, run_apart, stop_children

@@ -9,8 +9,8 @@ import pytest
 import tensorflow as tf
 
 from recordmill.schemas.features import Kind
-from recordmill.schemas.image_settings import ImageSettings
 from recordmill.schemas.presets import parse_schema, preset_names
+from recordmill.schemas.settings import ImageSettings
 from tests.images import jpeg
 
 ROOT = Path(__file__).parents[2]

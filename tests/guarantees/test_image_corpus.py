@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from recordmill.schemas.image_settings import ImageSettings
 from recordmill.schemas.rejects import RecordError
+from recordmill.schemas.settings import ImageSettings
 from recordmill.transforms.functional.images.transcode import transcode
 from tests.corpus import Specimen, corpus
 from tests.image_mutants import jpeg_mutants, png_mutants

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from recordmill.schemas.image_settings import ImageSettings
+from recordmill.schemas.settings import ImageSettings
 from recordmill.transforms.functional.images.transcode import transcode
 from tests.corpus import adobe, bmp_of, lossless_jpeg, on_canvas, png_of, tiff_of
 from tests.images import SRGB, SWAPPED, image, jpeg, picture, pixels, png_chunk

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 
-from recordmill.schemas import image_tally, timeline
 from recordmill.schemas.dataset_info import (
     Books,
     DatasetInfo,
@@ -17,6 +16,7 @@ from recordmill.schemas.dataset_info import (
     SplitBooks,
 )
 from recordmill.schemas.plan import Plan
+from recordmill.schemas.tallies import ImageTally, Timeline
 
 
 def reconcile(
@@ -59,8 +59,8 @@ def reconcile(
         treatments={(info.split, info.index): info.images for info in infos},
         fingerprints=_fingerprints(infos, shards),
         asides={what: count for what, count in sorted((asides or {}).items()) if count},
-        shapes=image_tally.sum_of(info.shapes for info in infos),
-        timeline=timeline.sum_of(info.timeline for info in infos),
+        shapes=ImageTally.sum_of(info.shapes for info in infos),
+        timeline=Timeline.sum_of(info.timeline for info in infos),
     )
 
 

@@ -11,11 +11,10 @@ from typing import NamedTuple
 
 from recordmill.schemas.checkpoint import ImageFault
 from recordmill.schemas.dataset_info import ShardInfo
-from recordmill.schemas.image_tally import ImageTally
 from recordmill.schemas.plan import Plan
 from recordmill.schemas.records import BuiltFrame, SerializedExample
 from recordmill.schemas.rejects import Reject
-from recordmill.schemas.timeline import Timeline
+from recordmill.schemas.tallies import ImageTally, Timeline
 from recordmill.transforms.functional.records.index import RecordIndex, labels_of
 from recordmill.transforms.shards.checkpoints import Staging
 from recordmill.transforms.shards.sinks import Sinks

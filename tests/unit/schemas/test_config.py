@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.presets import preset
-from recordmill.schemas.reject_budget import RejectBudget, RejectLimit, lost_rows_message
+from recordmill.schemas.rejects import RejectBudget, RejectLimit, lost_rows_message
 
 REQUIRED = {
     "inputs": ("t.csv",),

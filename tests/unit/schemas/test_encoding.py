@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from recordmill.pipelines.input_tables import look_at_labels
-from recordmill.pipelines.run.run_record import RunContext, finished
+from recordmill.pipelines.run.run_record import RunContext, finished, working_folder
 from recordmill.schemas.config import ConvertConfig
-from recordmill.schemas.encoding import working_folder
 from recordmill.schemas.errors import RunError, UsageError
 from recordmill.schemas.presets import preset
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple, cast
 
-from recordmill.schemas.box_settings import BoxSettings
 from recordmill.schemas.features import BOX_SIDES, Feature, Origin
 from recordmill.schemas.records import FeatureValue, RowBoxes
 from recordmill.schemas.rejects import Reason, RecordError
+from recordmill.schemas.settings import BoxSettings
 from recordmill.transforms.functional.images.geometry import Box, Geometry, Size, turned_box
 
 _ROUNDING = 1e-6  # of a picture's side: what six decimals leave of a box that ends at its edge

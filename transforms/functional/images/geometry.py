@@ -9,7 +9,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import NamedTuple, TypeAlias
 
-from recordmill.schemas.image_settings import ImageSettings, Resize
+from recordmill.schemas.settings import ImageSettings, Resize
 
 Size: TypeAlias = tuple[int, int]
 """Width and height, in pixels."""

@@ -10,9 +10,9 @@ import numpy as np
 from PIL import Image
 
 from recordmill.schemas.features import Schema
-from recordmill.schemas.mask_settings import MaskSettings
 from recordmill.schemas.records import StoredImage
 from recordmill.schemas.rejects import Reason, RecordError
+from recordmill.schemas.settings import MaskSettings
 from recordmill.transforms.functional.images import png
 from recordmill.transforms.functional.images.effort import (
     MAX_FILE_BYTES,

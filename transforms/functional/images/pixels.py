@@ -12,8 +12,8 @@ from functools import lru_cache
 import numpy as np
 from PIL import Image, ImageCms, TiffImagePlugin
 
-from recordmill.schemas.image_settings import MAX_SIDE, ImageSettings
 from recordmill.schemas.rejects import Reason, RecordError
+from recordmill.schemas.settings import MAX_SIDE, ImageSettings
 from recordmill.transforms.functional.images.geometry import Geometry, turned_back_by
 
 _FILTERS = {

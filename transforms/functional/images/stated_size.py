@@ -10,8 +10,8 @@ import re
 import struct
 from collections.abc import Iterator
 
-from recordmill.schemas.image_settings import MAX_PIXELS
 from recordmill.schemas.rejects import Reason, RecordError
+from recordmill.schemas.settings import MAX_PIXELS
 from recordmill.transforms.functional.images import png
 
 _BITMAP = b"\x28\0\0\0"  # the size of a bitmap's header

@@ -14,9 +14,9 @@ import hashlib
 from PIL import Image
 
 from recordmill.schemas.config import Decode
-from recordmill.schemas.image_settings import ImageSettings
 from recordmill.schemas.records import StoredImage
 from recordmill.schemas.rejects import Reason, RecordError
+from recordmill.schemas.settings import ImageSettings
 from recordmill.transforms.functional.images import jpeg, pixels, png
 from recordmill.transforms.functional.images.effort import MAX_WORK
 from recordmill.transforms.functional.images.geometry import geometry_of, target_size, turned_size

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from recordmill.schemas.errors import UsageError
+from recordmill.schemas.errors import UsageError, did_you_mean
 from recordmill.schemas.features import Schema
-from recordmill.schemas.spelling import did_you_mean
 from recordmill.transforms.functional.images.decode import (
     CHANNELS,
     decode_mask,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from PIL import Image, ImageFile
 
-from recordmill.schemas.image_settings import MAX_PIXELS
 from recordmill.schemas.rejects import Reason, RecordError
+from recordmill.schemas.settings import MAX_PIXELS
 from recordmill.transforms.functional.images.pixels import canonical
 from recordmill.transforms.functional.images.source_image import opened, sniffed_format
 from recordmill.transforms.functional.rendering.drawing import shrunk, to_jpeg

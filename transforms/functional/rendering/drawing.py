@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from PIL import Image
 
-from recordmill.schemas.image_settings import MAX_PIXELS
 from recordmill.schemas.rejects import RecordError
+from recordmill.schemas.settings import MAX_PIXELS
 from recordmill.transforms.functional.images import pixels
 from recordmill.transforms.functional.images.effort import MAX_WORK
 from recordmill.transforms.functional.images.sniffing import HEAD_BYTES, sniff

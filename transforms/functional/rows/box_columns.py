@@ -6,10 +6,10 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from recordmill.schemas.box_settings import BoxSettings, Order
 from recordmill.schemas.features import Feature, Missing
 from recordmill.schemas.records import Row, RowBoxes
 from recordmill.schemas.rejects import Reason, RecordError
+from recordmill.schemas.settings import BoxSettings, Order
 from recordmill.transforms.functional.images.geometry import Box
 from recordmill.transforms.functional.values.typed import is_missing, items_of, one_of, to_number
 

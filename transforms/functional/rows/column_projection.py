@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from recordmill.schemas.box_settings import BoxSettings
 from recordmill.schemas.config import ConvertConfig
-from recordmill.schemas.errors import UsageError
+from recordmill.schemas.errors import UsageError, did_you_mean
 from recordmill.schemas.features import NO_COLUMN, Feature, Missing, Origin, Schema, Source
-from recordmill.schemas.spelling import did_you_mean
+from recordmill.schemas.settings import BoxSettings
 from recordmill.schemas.tables import PICTURES
 
 

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import Aside, Location, Row
 from recordmill.schemas.rejects import Reason, RecordError, Reject
-from recordmill.schemas.safe_yaml import load_yaml
 from recordmill.schemas.tables import Head, TableFile, TablePart, Wanted
+from recordmill.schemas.yaml_loader import load_yaml
 from recordmill.transforms.functional.images.sniffing import has_picture_suffix
 from recordmill.transforms.functional.sources.annotation_columns import (
     CORNERS,

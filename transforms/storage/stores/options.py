@@ -19,7 +19,7 @@ from apache_beam.options.pipeline_options import (
 )
 from apache_beam.options.value_provider import RuntimeValueProvider
 
-from recordmill.schemas.integers import is_integer
+from recordmill.schemas.settings import is_integer
 
 
 class WebOptions(PipelineOptions):

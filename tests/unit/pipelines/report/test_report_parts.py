@@ -28,13 +28,12 @@ from recordmill.pipelines.report.rejects import MEANINGS, numbered_lines, reject
 from recordmill.pipelines.run.run_record import RunContext, throughput_of
 from recordmill.pipelines.run.summary import content_notes
 from recordmill.schemas.duplicates import Content, Leak
-from recordmill.schemas.image_tally import edge_of
 from recordmill.schemas.manifest import InputEntry, Manifest, ShardEntry, SplitEntry
 from recordmill.schemas.masking import masked_command
 from recordmill.schemas.presets import preset
 from recordmill.schemas.records import ImageRef
 from recordmill.schemas.rejects import Reason, Reject
-from recordmill.schemas.timeline import Timeline
+from recordmill.schemas.tallies import Timeline, edge_of
 from recordmill.transforms.functional.rendering.visible_text import visible
 from tests.images import jpeg
 

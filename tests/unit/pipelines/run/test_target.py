@@ -21,8 +21,8 @@ from recordmill.pipelines.run.target import choose_target, discard
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.dataset_info import Books, DatasetInfo, ShardAudit, SplitBooks
 from recordmill.schemas.errors import DatasetExists, RunError, UsageError
+from recordmill.schemas.layout import owned_in_leftover
 from recordmill.schemas.manifest import manifest_of
-from recordmill.schemas.ownership import owned_in_leftover
 from recordmill.schemas.plan import Plan, ResolvedSchema
 from recordmill.schemas.presets import preset
 from recordmill.transforms.functional.line_digest import digest_of_lines

@@ -6,11 +6,10 @@ import math
 
 import pytest
 
-from recordmill.schemas.box_settings import BoxSettings
 from recordmill.schemas.features import Feature
-from recordmill.schemas.image_settings import ImageSettings
 from recordmill.schemas.records import RowBoxes
 from recordmill.schemas.rejects import Reason, RecordError
+from recordmill.schemas.settings import BoxSettings, ImageSettings
 from recordmill.transforms.functional.images.boxes import box_values, in_order, place_boxes
 from recordmill.transforms.functional.images.geometry import geometry_of
 

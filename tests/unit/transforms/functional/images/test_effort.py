@@ -8,8 +8,8 @@ import zlib
 import pytest
 
 from recordmill.pipelines.report import gallery
-from recordmill.schemas.image_settings import ImageSettings
 from recordmill.schemas.rejects import Reason, RecordError
+from recordmill.schemas.settings import ImageSettings
 from recordmill.transforms.functional.images import effort
 from recordmill.transforms.functional.images import jpeg as jpeg_parser
 from recordmill.transforms.functional.images import png as png_parser

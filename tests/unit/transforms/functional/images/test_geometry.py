@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
-from recordmill.schemas.image_settings import ImageSettings
+from recordmill.schemas.settings import ImageSettings
 from recordmill.transforms.functional.images.geometry import (
     geometry_of,
     turned_back_by,

@@ -10,11 +10,10 @@ import pytest
 from PIL import Image
 
 from recordmill.schemas.features import Schema
-from recordmill.schemas.image_settings import ImageSettings
-from recordmill.schemas.mask_settings import MaskSettings
 from recordmill.schemas.presets import preset
 from recordmill.schemas.records import StoredImage
 from recordmill.schemas.rejects import Reason, RecordError
+from recordmill.schemas.settings import ImageSettings, MaskSettings
 from recordmill.transforms.functional.images.geometry import geometry_of
 from recordmill.transforms.functional.images.masks import (
     encoded,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from recordmill.schemas.image_settings import ImageSettings
+from recordmill.schemas.settings import ImageSettings
 from recordmill.transforms.functional.images.geometry import geometry_of, target_size
 from recordmill.transforms.functional.images.pixels import (
     canonical,

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from PIL import ExifTags, Image, PngImagePlugin
 
-from recordmill.schemas.image_settings import ImageSettings
+from recordmill.schemas.settings import ImageSettings
 from recordmill.transforms.functional.images.transcode import transcode
 from tests.images import image, jpeg, jpeg_segment, picture, png, png_chunk
 

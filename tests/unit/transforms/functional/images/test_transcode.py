@@ -16,8 +16,8 @@ import pytest
 import tensorflow as tf
 from PIL import Image, PngImagePlugin
 
-from recordmill.schemas.image_settings import ImageSettings
 from recordmill.schemas.rejects import Reason, RecordError
+from recordmill.schemas.settings import ImageSettings
 from recordmill.transforms.functional.images.transcode import transcode
 from tests.images import (
     image,

@@ -1,4 +1,4 @@
-"""What many images look like, in counts that add up: for reports, never for the books."""
+"""Tallies of a dataset's images and of records over time, which add up; only for the report."""
 
 from __future__ import annotations
 
@@ -66,17 +66,17 @@ class ImageTally:
         for name, (least, most) in other.extremes.items():
             self._stretch(name, least, most)
 
+    @classmethod
+    def sum_of(cls, tallies: Iterable[ImageTally]) -> ImageTally:
+        """Returns the tally of all."""
+        total = cls()
+        for tally in tallies:
+            total.update(tally)
+        return total
+
     def _stretch(self, name: str, least: int, most: int) -> None:
         low, high = self.extremes.get(name, (least, most))
         self.extremes[name] = (min(low, least), max(high, most))
-
-
-def sum_of(tallies: Iterable[ImageTally]) -> ImageTally:
-    """Returns the tally of all."""
-    total = ImageTally()
-    for tally in tallies:
-        total.update(tally)
-    return total
 
 
 def bin_of(value: float, steps: int) -> int:
@@ -95,3 +95,51 @@ def edge_of(index: int, steps: float) -> float:
     (512.0, 1.297)
     """
     return float(2 ** (index / steps))
+
+
+MAX_INTERVALS = 120
+
+
+@dataclass
+class Timeline:
+    """Records counted by equal intervals of time; for the report only.
+
+    Attributes:
+        seconds: the length of an interval: 1, or where there are too many, a power of two.
+        counts: number of an interval since 1970 to the records that were written in it.
+    """
+
+    seconds: int = 1
+    counts: Counter[int] = field(default_factory=Counter)
+
+    def add(self, now: float, records: int = 1) -> None:
+        """Counts records that were written at `now`, in seconds since 1970.
+
+        >>> line = Timeline()
+        >>> line.add(100.2), line.add(100.9), line.counts
+        (None, None, Counter({100: 2}))
+        """
+        self.counts[int(now) // self.seconds] += records
+        while len(self.counts) > MAX_INTERVALS:
+            self._coarsen()
+
+    def update(self, other: Timeline) -> None:
+        """Adds the records of another timeline."""
+        while self.seconds < other.seconds:
+            self._coarsen()
+        for index, records in other.counts.items():
+            self.add(index * other.seconds, records)
+
+    @classmethod
+    def sum_of(cls, timelines: Iterable[Timeline]) -> Timeline:
+        """Returns the timeline of all."""
+        total = cls()
+        for timeline in timelines:
+            total.update(timeline)
+        return total
+
+    def _coarsen(self) -> None:
+        halved: Counter[int] = Counter()
+        for index, records in self.counts.items():
+            halved[index // 2] += records
+        self.seconds, self.counts = self.seconds * 2, halved

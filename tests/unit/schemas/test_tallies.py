@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recordmill.schemas import image_tally, timeline
-from recordmill.schemas.image_tally import ImageTally, bin_of, edge_of
 from recordmill.schemas.records import ImageShape
-from recordmill.schemas.timeline import MAX_INTERVALS, Timeline
+from recordmill.schemas.tallies import MAX_INTERVALS, ImageTally, Timeline, bin_of, edge_of
 
 SHAPES = st.builds(
     ImageShape,
@@ -32,7 +31,7 @@ def tally(shapes):
 
 @given(st.lists(SHAPES), st.lists(SHAPES))
 def test_parts_add_up_to_the_whole(one, two):
-    assert image_tally.sum_of([tally(one), tally(two)]) == tally(two + one)
+    assert ImageTally.sum_of([tally(one), tally(two)]) == tally(two + one)
 
 
 @given(st.lists(SHAPES, min_size=1))
@@ -71,11 +70,11 @@ def line(moments):
 
 @given(MOMENTS, MOMENTS)
 def test_timelines_add_up_and_stay_short(one, two):
-    total = timeline.sum_of([line(one), line(two)])
+    total = Timeline.sum_of([line(one), line(two)])
     assert total.counts.total() == sum(records for _, records in one + two)
     assert len(total.counts) <= MAX_INTERVALS
     assert math.log2(total.seconds).is_integer()
-    expected = timeline.Counter()
+    expected = Counter[int]()
     for now, records in one + two:
         expected[now // total.seconds] += records
     assert total.counts == expected

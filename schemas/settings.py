@@ -1,4 +1,4 @@
-"""What is done to images on their way into records: a schema's `image:` block."""
+"""The blocks of a schema that state how images, boxes, masks and sequences are read and stored."""
 
 from __future__ import annotations
 
@@ -128,3 +128,129 @@ class ImageSettings(BaseModel):
             red, green, blue = bytes.fromhex(match[1])
             return red, green, blue
         return (255, 255, 255) if self.format == "jpeg" and self.alpha == "keep" else None
+
+
+Frame = Literal["displayed", "stored"]
+"""The picture that was annotated: turned by EXIF, as viewers show it, or as the file has it."""
+
+Order = Literal["xyxy", "xywh", "yxyx", "cxcywh"]
+
+
+class BoxSettings(BaseModel):
+    """How a table writes boxes, and what becomes of bad ones.
+
+    Attributes:
+        columns: the four columns that hold a list of numbers each, in the order of `order`.
+        column: the one column that holds a list of boxes, each a list of four; taken where the
+            table does not have the four.
+        order: "xyxy" two corners; "xywh" left, top, width and height; "yxyx" two corners, y first;
+            "cxcywh" the middle, width and height.
+        units: "pixel", or "normalized": fractions of width and height.
+        units_column: the column in which rows say their own units; a table need not have it.
+        frame: the picture that they were drawn on: as "displayed", that is, turned by EXIF, or as
+            "stored".
+        out_of_bounds: "clip" what stands over the picture's edge, "reject" the row, or "drop" the
+            box. Less than a millionth of the picture's side is rounding, and always clipped.
+        invalid: boxes without extent, inverted ones, and those that hold no numbers: "reject" the
+            row, or "drop" the box.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    columns: tuple[str, str, str, str] | None = ("xmin", "ymin", "xmax", "ymax")
+    column: str | None = "bbox"
+    order: Order = "xyxy"
+    units: Literal["pixel", "normalized"] = "pixel"
+    units_column: str | None = None
+    frame: Frame = "displayed"
+    out_of_bounds: Literal["clip", "reject", "drop"] = "clip"
+    invalid: Literal["reject", "drop"] = "reject"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _only_what_is_said(cls, values: Any) -> Any:
+        """Takes one way to write boxes for the only one, if it is said alone."""
+        if isinstance(values, dict) and ("columns" in values) != ("column" in values):
+            return {"columns": None, "column": None, **values}
+        return values
+
+    @model_validator(mode="after")
+    def _check(self) -> BoxSettings:
+        if self.columns is None and self.column is None:
+            raise ValueError("boxes come from four columns or from one: name them")
+        return self
+
+    @property
+    def all_columns(self) -> tuple[str, ...]:
+        """Every schema column that boxes may come from, that of their units included."""
+        single = (self.column, self.units_column)
+        return (*(self.columns or ()), *(name for name in single if name is not None))
+
+
+class MaskSettings(BaseModel):
+    """What masks are drawn on, and how they are stored.
+
+    Attributes:
+        labels: the column that holds the class of each object of a `segmentation:` column.
+        frame: the picture that they were drawn on, as for boxes.
+        bit_depth: of all masks: 8 holds ids up to 255, 16 up to 65535.
+        padding: the id of what `resize: … pad` adds.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    labels: str = "labels"
+    frame: Frame = "displayed"
+    bit_depth: Literal[8, 16] = 8
+    padding: int = Field(default=0, ge=0, le=65_535)
+
+    @model_validator(mode="after")
+    def _check(self) -> MaskSettings:
+        if self.padding > self.max_id:
+            raise ValueError(f"padding: {self.padding} does not fit {self.bit_depth} bits")
+        return self
+
+    @property
+    def max_id(self) -> int:
+        """The largest class id that a mask can hold."""
+        return 255 if self.bit_depth == 8 else 65_535
+
+
+class SequenceSettings(BaseModel):
+    """Which rows are the frames of one sequence.
+
+    Attributes:
+        group: the column whose value all frames of a sequence have in common: its key.
+        order: the column that tells the place of a frame: by number if every value in the sequence
+            is one, otherwise as text, with the numbers in it by their value.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    group: str = Field(min_length=1)
+    order: str = Field(min_length=1)
+
+
+_INTEGER = re.compile(r"-?[0-9]{1,4000}")
+
+
+def is_integer(text: str) -> bool:
+    """Returns whether a text is a whole number: digits of ASCII, and perhaps a minus.
+
+    Python takes more: other scripts' digits, `1_000`, spaces; and `isdigit` even what it refuses.
+
+    >>> is_integer("-12"), is_integer("²"), is_integer("1_000"), is_integer(" 1"), is_integer("٣")
+    (True, False, False, False, False)
+    """
+    return bool(_INTEGER.fullmatch(text))
+
+
+def parse_integer(text: str) -> int:
+    """Returns the whole number that a text is.
+
+    Raises:
+        ValueError: if it is none.
+    """
+    if not is_integer(text):
+        raise ValueError(f"expected a whole number, got {text!r}")
+    return int(text)
