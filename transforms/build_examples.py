@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, TypeVar
 
 import apache_beam as beam
 from apache_beam.pvalue import AsSingleton, PCollection, TaggedOutput
@@ -47,26 +48,27 @@ _FETCH_BYTES = 64 * 2**20
 """How much of them may be ahead of the decoding of one shard."""
 
 
-class Files(NamedTuple):
-    """What is in the files of a reference, or why they cannot be had.
+class Fetched(NamedTuple):
+    """A reference with the bytes of its files.
 
     Attributes:
-        image: of the image.
+        ref: the reference.
+        image: of the image; empty for schemas without.
         mask: of the mask, where that has a file.
     """
 
-    image: bytes | RecordError
-    mask: bytes | RecordError | None
+    ref: ImageRef
+    image: bytes = b""
+    mask: bytes | None = None
 
+
+T = TypeVar("T")
 
 Built: TypeAlias = "SerializedExample | BuiltFrame | Reject"
 """What becomes of a reference: an example, the frame of a sequence, or a reject."""
 
 Check: TypeAlias = Callable[[StoredImage, "bytes | None", Schema], None]
 """Raises a RecordError for an image, and its mask, that are not to be stored."""
-
-Source: TypeAlias = tuple[ImageRef, Files | None]
-"""A reference with its files; None where they have yet to be read."""
 
 
 @dataclass(eq=False)
@@ -128,85 +130,72 @@ def build_all(
 
     Args:
         refs: what they are made of.
-        plan: settles the schema.
+        plan: the resolved schema.
         decode: "full" or "header".
         pools: the threads.
         seen: takes the version tags of what was read.
         fence: keeps them from reading what is outside of it.
         check: is called with every image that is to be stored, and may reject it.
     """
+    build = partial(build_one, plan=plan, decode=decode, check=check)
     if not plan.resolved.schema.has_image:  # nothing to wait for
-        return (build_one(ref, plan, decode) for ref in refs)
-    if all(is_local(ref.uri) for ref in refs):
-        # read where they are decoded
-        sources: Iterable[Source] = ((ref, refused(ref, fence)) for ref in refs)
-    else:
-        sources = fetch_all(refs, pools.waiting, seen, fence)
-    tasks = in_groups(sources, _TASK_REFS)
-    window = num_cores() + _TASKS_AHEAD
-    build = partial(build_each, plan=plan, decode=decode, check=check)
-    built = map_ahead(build, tasks, pools.working, window)
+        return (build(Fetched(ref)) for ref in refs)
+    read = partial(fetch, seen=seen, fence=fence)
+    if all(is_local(ref.uri) for ref in refs):  # read by the threads that decode
+        return _in_tasks(lambda ref: build(read(ref)), refs, pools)
+    # Waiting for a store takes many threads and no core. Bounded by number and bytes.
+    budget = Budget(_FETCH_BYTES)
+    fetched = fetch_ahead(read, refs, pools.waiting, _FETCH_REFS, budget, _bytes_of)
+    return _in_tasks(build, fetched, pools)
+
+
+def _in_tasks(build: Callable[[T], Built], items: Iterable[T], pools: Pools) -> Iterator[Built]:
+    """Yields what is built of each item, in order; a thread is handed a few items at a time."""
+    tasks, window = in_groups(items, _TASK_REFS), num_cores() + _TASKS_AHEAD
+    built = map_ahead(lambda task: [build(item) for item in task], tasks, pools.working, window)
     return chain.from_iterable(built)
 
 
-def fetch_all(
-    refs: Iterable[ImageRef],
-    executor: Executor,
-    seen: Stamps | None = None,
-    fence: Fence = OPEN,
-) -> Iterator[Source]:
-    """Yields each reference with its image, in order: read ahead, bounded by number and bytes."""
-    read = partial(fetch, seen=seen, fence=fence)
-    return fetch_ahead(read, refs, executor, _FETCH_REFS, Budget(_FETCH_BYTES), _bytes_of)
+def fetch(ref: ImageRef, seen: Stamps | None = None, fence: Fence = OPEN) -> Fetched | Reject:
+    """Returns the bytes of a reference's files, or its reject if they cannot be had.
 
-
-def refused(ref: ImageRef, fence: Fence) -> Files | None:
-    """Returns that a reference's files are not to be read, or None if they may be."""
-    refusal = fence.refusal(ref)
-    return Files(refusal, None) if refusal else None
-
-
-def fetch(ref: ImageRef, seen: Stamps | None = None, fence: Fence = OPEN) -> Source:
-    """Returns a reference with what is in its files."""
-    if refusal := refused(ref, fence):
-        return ref, refusal
-    image = _had(ref.uri, ref.start, ref.stop, seen)
-    wanted = ref.mask_uri and ref.segments is None and isinstance(image, bytes)
-    return ref, Files(image, _had(ref.mask_uri, seen=seen) if wanted else None)
-
-
-def _had(
-    uri: str, start: int | None = None, stop: int | None = None, seen: Stamps | None = None
-) -> bytes | RecordError:
+    Args:
+        ref: the reference.
+        seen: takes the version tags of what was read.
+        fence: keeps it from reading what is outside of it.
+    """
     try:
-        return read_bytes(uri, start, stop, seen)
+        fence.check_ref(ref)
+        image = read_bytes(ref.uri, ref.start, ref.stop, seen)
+        if not ref.mask_uri or ref.segments is not None:
+            return Fetched(ref, image)
+        with _fault_of_mask(ref):
+            return Fetched(ref, image, read_bytes(ref.mask_uri, seen=seen))
     except RecordError as error:
-        return error
+        return Reject.of(ref, error.reason, error.detail)
 
 
-def _bytes_of(source: Source) -> int:
-    return sum(len(data) for data in source[1] or () if isinstance(data, bytes))
-
-
-def build_each(
-    sources: Iterable[Source], plan: Plan, decode: Decode, check: Check | None = None
-) -> list[Built]:
-    """Returns the example, frame or reject of each reference."""
-    return [build_one(ref, plan, decode, files, check) for ref, files in sources]
+def _bytes_of(fetched: Fetched | Reject) -> int:
+    return 0 if isinstance(fetched, Reject) else len(fetched.image) + len(fetched.mask or b"")
 
 
 def build_one(
-    ref: ImageRef,
-    plan: Plan,
-    decode: Decode,
-    files: Files | None = None,
-    check: Check | None = None,
+    fetched: Fetched | Reject, plan: Plan, decode: Decode, check: Check | None = None
 ) -> Built:
-    """Returns the example or frame of a reference, or its reject."""
-    schema = plan.resolved.schema
+    """Returns the example or frame of a reference, or its reject.
+
+    Args:
+        fetched: the reference and its files; a reject is returned as it is.
+        plan: the resolved schema.
+        decode: "full" or "header".
+        check: is called with the image that is to be stored, and may reject it.
+    """
+    if isinstance(fetched, Reject):
+        return fetched
+    ref, schema = fetched.ref, plan.resolved.schema
     try:
-        image = read_image(ref, files, schema.image, decode) if schema.has_image else None
-        mask = read_mask(ref, files, image, schema) if image and schema.mask_feature else None
+        image = read_image(fetched.image, schema.image, decode) if schema.has_image else None
+        mask = read_mask(fetched, image, schema) if image and schema.mask_feature else None
         if image and check:
             check(image, mask, schema)
         build = build_example if schema.sequence is None else build_frame
@@ -217,18 +206,21 @@ def build_one(
         return Reject.of(ref, Reason.TOO_MANY_PIXELS, "there is not the memory for it")
 
 
-def read_image(
-    ref: ImageRef, files: Files | None, settings: ImageSettings, decode: Decode
-) -> StoredImage:
-    """Returns a reference's image as the record will hold it.
+def read_image(data: bytes, settings: ImageSettings, decode: Decode) -> StoredImage:
+    """Returns an image as the record will hold it.
 
-    Plain ones are decoded right here; all others in a process of their own, where they can take as
-    long as they like, as much memory, or crash.
+    Plain ones are decoded right here. All others are in a subprocess, where they can take as long
+    as they like, as much memory, or crash; their headers are examined again there, as this process
+    trusts no more of them than it has time to look at.
+
+    Args:
+        data: the file.
+        settings: limits and options.
+        decode: "full" or "header".
 
     Raises:
-        RecordError: if it cannot be had, or is not to be stored.
+        RecordError: if it is not to be stored.
     """
-    data = given(files.image) if files else read_bytes(ref.uri, ref.start, ref.stop)
     source = plain_source(data, settings)
     kept = keep(data, source, settings, decode) if source else None
     if kept is not None:
@@ -236,36 +228,36 @@ def read_image(
     return run_apart(transcode, data, settings, decode, timeout=settings.timeout)
 
 
-def read_mask(ref: ImageRef, files: Files | None, image: StoredImage, schema: Schema) -> bytes:
-    """Returns the mask of a reference's picture, from its own file or from the objects' outlines.
+def read_mask(fetched: Fetched, image: StoredImage, schema: Schema) -> bytes:
+    """Returns the mask of a reference's image, from its own file or from the objects' outlines.
+
+    Args:
+        fetched: the reference, and the mask's file if it has one.
+        image: the image as the record holds it.
+        schema: what was done to it, and how masks are stored.
 
     Raises:
-        RecordError: if it cannot be had, or does not fit the picture.
+        RecordError: if it does not fit the image.
     """
+    ref, data = fetched.ref, fetched.mask or b""
     if ref.segments is not None:
         return mask_of_outlines(ref.segments, image, schema)
-    try:
-        data = given(files.mask) if files else read_bytes(ref.mask_uri)
-        image = image._replace(data=b"")  # its size is enough
+    image = image._replace(data=b"")  # its size is enough
+    with _fault_of_mask(ref):
         if is_plain(data):
             return mask_of_file(data, image, schema)
         return run_apart(mask_of_file, data, image, schema, timeout=schema.image.timeout)
+
+
+@contextmanager
+def _fault_of_mask(ref: ImageRef) -> Iterator[None]:
+    """Makes what a reject says begin with the mask that is at fault."""
+    try:
+        yield
     except RecordError as error:
         uri = masked_url(ref.mask_uri)
-        raise RecordError(
-            error.reason, f"mask {uri}: {error.detail.removeprefix(f'{uri}: ')}"
-        ) from error
-
-
-def given(data: bytes | RecordError | None) -> bytes:
-    """Returns what was read.
-
-    Raises:
-        RecordError: if it could not be.
-    """
-    if isinstance(data, RecordError):
-        raise data
-    return data or b""
+        detail = f"mask {uri}: {error.detail.removeprefix(f'{uri}: ')}"
+        raise RecordError(error.reason, detail) from error
 
 
 def new_executor() -> ThreadPoolExecutor:

@@ -9,9 +9,8 @@ shards wait in a staging area, where the next run finds them if this one dies.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import apache_beam as beam
@@ -140,15 +139,14 @@ class _WriteShard(beam.DoFn):
         settings: str,
         plan: Plan,
     ) -> Iterator[WrittenShard | TaggedOutput]:
-        shard, placed = element
+        shard, placed = element  # ((split, shard), [(order, ImageRef)])
         refs, repeated = arranged(placed, plan.resolved)
         for reject in repeated:
             yield rejected(replace(reject, split=shard[0]))
-        # A store is asked only where there is something to hold stamps to: else reading tells them.
+        # A store is asked only where there is a tag to compare: else the tags come with the bytes.
         has_past = self._base is not None or self._staging.has(*shard)
         stamps = take_stamps(refs, self._fence, remote=has_past)
-        mark_by = partial(_mark, settings, shard, refs, plan)
-        mark = mark_by(stamps)
+        mark = _mark(settings, shard, refs, plan, stamps)
         receipt = self._staging.find(*shard, mark.fingerprint) if mark else None
         if receipt is not None:
             yield from self._taken(receipt, refs)
@@ -156,10 +154,13 @@ class _WriteShard(beam.DoFn):
             advance("written", linked.info.rows)
             yield linked
         else:
-            seen = dict(stamps)
-            yield from self._written(
-                shard, refs, seen, lambda: mark if seen == stamps else mark_by(seen), plan
-            )
+            writer, seen = ShardWriter(self._sinks, self._staging, plan, *shard), dict(stamps)
+            built = build_records(refs, plan, self._config, self._pools, seen, self._fence)
+            for reject in writer.write(built):
+                yield rejected(reject)
+            if seen != stamps:  # files of a store, or that have changed since
+                mark = _mark(settings, shard, refs, plan, seen)
+            yield self._closed(writer, mark, plan)
 
     def _linked(self, mark: ShardMark) -> WrittenShard | None:
         """Returns a shard of the base under another name; None if it is not what is wanted."""
@@ -180,35 +181,22 @@ class _WriteShard(beam.DoFn):
         info = replace(receipt.info, reused=True, timeline=Timeline())
         yield WrittenShard(info, shard, records)
 
-    def _written(
-        self,
-        shard: ShardId,
-        refs: list[ImageRef],
-        seen: Stamps,
-        mark_of_read: Callable[[], ShardMark | None],
-        plan: Plan,
-    ) -> Iterator[WrittenShard | TaggedOutput]:
-        """Yields a shard that is written now; with its receipt, if it can be known again.
+    def _closed(self, writer: ShardWriter, mark: ShardMark | None, plan: Plan) -> WrittenShard:
+        """Returns a shard that was written now; with its checkpoint, if it can be known again.
 
         Args:
-            shard: which one.
-            refs: its references.
-            seen: the stamps of their files; is told those that come with the bytes.
-            mark_of_read: returns what the shard was made from, once all of it was read.
-            plan: settles the schema.
+            writer: has written all records.
+            mark: what the shard was made from; None if a file of it has no version tag.
+            plan: the number of shards.
         """
-        writer = ShardWriter(self._sinks, self._staging, plan, *shard)
-        built = build_records(refs, plan, self._config, self._pools, seen, self._fence)
-        for reject in writer.write(built):
-            yield rejected(reject)
         written = writer.close()
-        mark = mark_of_read()
-        if mark is not None:
-            info = replace(written.info, fingerprint=mark.without(writer.faults))
-            written = written._replace(info=info)
-            if not any(fault.passing for fault in writer.faults):
-                self._keep(written, mark, writer.faults, plan)
-        yield written
+        if mark is None:
+            return written
+        info = replace(written.info, fingerprint=mark.without(writer.faults))
+        written = written._replace(info=info)
+        if not any(fault.passing for fault in writer.faults):
+            self._keep(written, mark, writer.faults, plan)
+        return written
 
     def _keep(
         self, written: WrittenShard, mark: ShardMark, faults: Sequence[ImageFault], plan: Plan

@@ -9,7 +9,8 @@ import pytest
 from apache_beam.testing.util import assert_that, equal_to
 
 from recordmill.schemas.records import ImageRef
-from recordmill.transforms.build_examples import BuildExamples
+from recordmill.schemas.rejects import Reason, Reject
+from recordmill.transforms.build_examples import BuildExamples, Fetched, fetch
 from recordmill.transforms.shards.checkpoints import Staging
 from recordmill.transforms.write_shards import WriteShards
 from tests.beam.direct import TABLE, config, direct_pipeline, example, plan, records, ref, told
@@ -75,3 +76,22 @@ def test_before_beams_own_sink_the_records_are_those_of_write_shards(
     plain = [r for shard in (tmp_path / "plain").glob("birds-*") for r in records(shard)]
     planned = [r for shard in (tmp_path / "planned").glob("birds-*") for r in records(shard)]
     assert sorted(plain) == sorted(planned) == sorted(expected)
+
+
+def test_files_are_fetched_and_what_cannot_be_is_a_reject(tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_bytes(b"image")
+    (tmp_path / "a-mask.png").write_bytes(b"mask")
+    mask, gone = str(tmp_path / "a-mask.png"), str(tmp_path / "gone.png")
+    row = ref("a.png", 2, tmp_path)
+    for known, found in (
+        (row, Fetched(row, b"image", None)),
+        (row._replace(start=1, stop=3), Fetched(row._replace(start=1, stop=3), b"ma", None)),
+        (row._replace(mask_uri=mask), Fetched(row._replace(mask_uri=mask), b"image", b"mask")),
+    ):
+        assert fetch(known) == found
+    missing = "No such file or directory"
+    for broken, detail in (
+        (row._replace(uri=gone), f"{gone}: {missing}"),
+        (row._replace(mask_uri=gone), f"mask {gone}: {missing}"),
+    ):
+        assert fetch(broken) == Reject.of(broken, Reason.READ_ERROR, detail)

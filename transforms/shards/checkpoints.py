@@ -27,7 +27,7 @@ from recordmill.transforms.storage.files import (
     open_binary,
     write_bytes,
 )
-from recordmill.transforms.storage.shard_files import digests, local_copy
+from recordmill.transforms.storage.shard_files import local_copy, stream_checksum
 
 _RECEIPTS = "receipts"
 _THREADS = 16
@@ -126,7 +126,7 @@ class Staging:
         if not exists(path) or file_size(path) != file.size:
             return False
         with local_copy(path) as copy:
-            return digests(copy).crc32c == file.crc32c
+            return stream_checksum(copy)[1] == file.crc32c
 
     def _forget(self, receipt: Receipt) -> None:
         delete(layout.join(self.directory, self._name(receipt)))

@@ -13,7 +13,6 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from recordmill.schemas.records import ImageRef
-from recordmill.schemas.rejects import RecordError
 from recordmill.transforms.functional.rows.confinement import check_address, is_below, outside
 from recordmill.transforms.storage.files import is_local
 
@@ -30,15 +29,15 @@ class Fence:
 
     root: str | None = None
 
-    def refusal(self, ref: ImageRef) -> RecordError | None:
-        """Returns why a reference's image or mask is not to be read, or None."""
-        try:
-            if not ref.staged:
-                self.check(ref.uri)
-            self.check(ref.mask_uri)
-        except RecordError as error:
-            return error
-        return None
+    def check_ref(self, ref: ImageRef) -> None:
+        """Rejects a reference whose image or mask is outside.
+
+        Raises:
+            RecordError: outside_root.
+        """
+        if not ref.staged:
+            self.check(ref.uri)
+        self.check(ref.mask_uri)
 
     def check(self, path: str) -> None:
         """Refuses a file that is outside.

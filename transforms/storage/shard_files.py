@@ -68,12 +68,12 @@ def digests(path: str) -> Digests:
             digest.update(chunk)
             crc = google_crc32c.extend(crc, chunk)
             size += len(chunk)
-    length, crc = _unzipped(path) if compression_of(path) else (size, crc)
+    length, crc = stream_checksum(path) if compression_of(path) else (size, crc)
     return Digests(size, digest.hexdigest(), length, crc)
 
 
-def _unzipped(path: str) -> tuple[int, int]:
-    """Returns size and checksum of what a gzip file holds; (-1, 0) if it is damaged."""
+def stream_checksum(path: str) -> tuple[int, int]:
+    """Returns the size and crc32c of a file's uncompressed stream; (-1, 0) of damaged gzip."""
     size = crc = 0
     try:
         with uncompressed(path) as stream:
@@ -81,6 +81,8 @@ def _unzipped(path: str) -> tuple[int, int]:
                 crc = google_crc32c.extend(crc, chunk)
                 size += len(chunk)
     except DAMAGED_GZIP:
+        if not compression_of(path):
+            raise
         return -1, 0  # reading it record by record tells where
     return size, crc
 
