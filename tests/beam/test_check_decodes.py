@@ -13,7 +13,7 @@ from recordmill.schemas.features import ImageFact, Schema
 from recordmill.schemas.records import SerializedExample, StoredImage
 from recordmill.schemas.rejects import Reason, Reject
 from recordmill.schemas.settings import ImageSettings
-from recordmill.transforms.build_examples import Pools, build_one
+from recordmill.transforms.build_examples import Pools, build_one, fetch
 from recordmill.transforms.functional.images.transcode import transcode
 from recordmill.transforms.functional.rows.fingerprint import settings_fingerprint
 from recordmill.transforms.storage.image_root import OPEN
@@ -98,6 +98,6 @@ def test_memory_that_is_not_there_is_a_reject(tmp_path: Path) -> None:
     def check(_image: StoredImage, _mask: bytes | None, _schema: Schema) -> None:
         raise MemoryError
 
-    found = build_one(ref("a.png", 2, tmp_path), plan(train=1), "full", check=check)
+    found = build_one(fetch(ref("a.png", 2, tmp_path)), plan(train=1), "full", check=check)
     assert isinstance(found, Reject)
     assert found.reason is Reason.TOO_MANY_PIXELS

@@ -20,7 +20,7 @@ from recordmill.schemas.presets import parse_schema, preset
 from recordmill.schemas.records import Aside, ImageRef, Items, Row
 from recordmill.schemas.rejects import RecordError, Reject
 from recordmill.schemas.tables import TableFile, TablePart, Wanted
-from recordmill.transforms.build_examples import Files, build_one
+from recordmill.transforms.build_examples import Fetched, build_one
 from recordmill.transforms.coders import ImageRefCoder, RowCoder
 from recordmill.transforms.functional.rows.analysis import Survey, Surveyor, plan_of
 from recordmill.transforms.functional.rows.binding import Binding, bind, broken_frame, refuse
@@ -144,7 +144,7 @@ def bound(row: Row, binding: Binding) -> ImageRef | Reject:
 
 
 def built(ref: ImageRef, plan: Plan) -> Any:
-    return build_one(ref, plan, "full", Files(IMAGE, None))
+    return build_one(Fetched(ref, IMAGE), plan, "full")
 
 
 COLUMNS = [(name, column) for name, (_, columns) in SCHEMAS.items() for column in columns]
