@@ -11,11 +11,10 @@ from importlib import import_module
 from types import ModuleType
 
 from recordmill.pipelines.console.logs import use_log_flags
-from recordmill.pipelines.console.printing import tell, warn
-from recordmill.pipelines.console.standard_streams import lost_output
+from recordmill.pipelines.console.printing import lost_output, tell, warn
 from recordmill.pipelines.parser import COMMANDS, command_parser, program
-from recordmill.pipelines.run.allocators import use_frugal_allocators
 from recordmill.pipelines.run.interrupt import heed_signals
+from recordmill.pipelines.run.startup import use_frugal_allocators
 from recordmill.schemas.errors import RunError
 from recordmill.schemas.layout import check_utf8, is_url
 from recordmill.transforms.verification.verifier import audits_apart, workers_are_threads

@@ -11,8 +11,8 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.pvalue import AsDict, AsIter, PCollection
 
 from recordmill.pipelines.base_version import open_base
+from recordmill.pipelines.engines.beam_patches import uncompressed_steps
 from recordmill.pipelines.engines.failure import in_short, without_step
-from recordmill.pipelines.engines.fast_start import fast_start
 from recordmill.pipelines.engines.runners import (
     is_in_process,
     make_pipeline,
@@ -284,7 +284,7 @@ def run(job: Conversion, options: PipelineOptions, interrupt: Interrupt) -> RunR
 
 
 def _run(job: Conversion, options: PipelineOptions) -> RunRecord:
-    with fast_start() if runs_directly(options) else nullcontext():
+    with uncompressed_steps() if runs_directly(options) else nullcontext():
         pipeline = make_pipeline(options)
         build(pipeline, job)
         result = pipeline.run()

@@ -38,13 +38,13 @@ from apache_beam.portability.api import (
 from google.protobuf import json_format, text_format
 
 from recordmill.pipelines.console.printing import tell
-from recordmill.pipelines.run.allocators import use_frugal_allocators
+from recordmill.pipelines.engines import beam_patches
+from recordmill.pipelines.run.startup import use_frugal_allocators
 
 _HARNESS = "apache_beam.runners.worker.sdk_worker_main"
 _PROVISION_SECONDS = 60
 _STOP_SECONDS = 5
 _FORKING = multiprocessing.get_context("forkserver")
-_FORKING.set_forkserver_preload(["recordmill.pipelines.worker_imports"])
 _CONTRACT = (
     *("id", "logging_endpoint", "artifact_endpoint", "provision_endpoint", "control_endpoint"),
     "semi_persist_dir",
@@ -118,6 +118,7 @@ def serve(host: str, port: int) -> None:
     Raises:
         RuntimeError: if the port is taken.
     """
+    _FORKING.set_forkserver_preload(["recordmill.pipelines.worker_imports"])
     pool = Pool()
     server = grpc.server(ThreadPoolExecutor())
     beam_fn_api_pb2_grpc.add_BeamFnExternalWorkerPoolServicer_to_server(pool, server)
@@ -146,6 +147,7 @@ def work(flags: argparse.Namespace) -> None:
     )
     channel.close()
     os.environ.update(worker_environment(flags, answer.info))
+    beam_patches.apply()
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # nobody reads a worker's output
     code = 1
     try:

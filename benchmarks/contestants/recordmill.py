@@ -11,7 +11,7 @@ from pathlib import Path
 
 from benchmarks.contestant import Outcome, main
 from recordmill.pipelines import command_line
-from recordmill.pipelines.run.allocators import use_frugal_allocators
+from recordmill.pipelines.run.startup import use_frugal_allocators
 
 
 def convert(table: Path, output: Path) -> Outcome:

@@ -13,9 +13,8 @@ from recordmill.pipelines.console.printing import say, say_json, warn
 from recordmill.pipelines.console.terminal import Terminal
 from recordmill.pipelines.dataset.verify import read_manifest
 from recordmill.pipelines.engines.submission import check_submission
-from recordmill.pipelines.engines.watch import watch
 from recordmill.pipelines.options import beam_options, config_of
-from recordmill.pipelines.run.progress import progress
+from recordmill.pipelines.run.progress import progress, watch
 from recordmill.pipelines.run.summary import show_summary
 from recordmill.transforms.storage.stores.options import use_options
 from recordmill.transforms.workers.progress import PULSE

@@ -1,1 +1,1 @@
-"""The engines: which one runs, how a job reaches it, and what it says of itself."""
+"""The engines: which runner, how a job reaches it, how it fails, and what is patched in Beam."""

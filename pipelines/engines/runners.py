@@ -27,11 +27,7 @@ from apache_beam.runners import PipelineRunner, create_runner
 from apache_beam.runners.portability.fn_api_runner import fn_runner
 from apache_beam.runners.portability.portable_runner import JobServiceHandle
 
-from recordmill.pipelines.engines import (  # noqa: F401 - the latter two register themselves
-    beam_patches,
-    worker_tracebacks,
-    worker_watch,
-)
+from recordmill.pipelines.engines import beam_patches
 from recordmill.schemas.errors import UsageError, did_you_mean
 from recordmill.transforms.verification.verifier import IN_PROCESS_RUNNERS, workers_are_threads
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from recordmill.pipelines.run.early_exit import INTERRUPTING, exit_by_signal
+from recordmill.pipelines.run.startup import INTERRUPTING, exit_by_signal
 from recordmill.schemas.errors import Interrupted
 
 if TYPE_CHECKING:

@@ -19,8 +19,14 @@ from hypothesis import strategies as st
 from recordmill.pipelines import dry_run_output
 from recordmill.pipelines.command_line import main
 from recordmill.pipelines.console import logs
-from recordmill.pipelines.console.printing import printable, printable_json, printable_line, say
-from recordmill.pipelines.console.standard_streams import ignore_output_errors, lost_output
+from recordmill.pipelines.console.printing import (
+    ignore_output_errors,
+    lost_output,
+    printable,
+    printable_json,
+    printable_line,
+    say,
+)
 from recordmill.pipelines.console.terminal import Terminal
 from recordmill.pipelines.dataset import diff_output
 from recordmill.pipelines.inspect.record_files import FoundRecord

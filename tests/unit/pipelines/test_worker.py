@@ -1,15 +1,13 @@
-"""Worker processes: what they are told, and what is said for them once they are dead."""
+"""Worker processes: the options and endpoints that they are given."""
 
 from __future__ import annotations
 
 import argparse
 import json
 
-from apache_beam.portability.api import beam_fn_api_pb2, beam_provision_api_pb2, endpoints_pb2
-from apache_beam.runners.portability.fn_api_runner.worker_handlers import ControlConnection
+from apache_beam.portability.api import beam_provision_api_pb2, endpoints_pb2
 from google.protobuf import json_format, struct_pb2, text_format
 
-from recordmill.pipelines.engines.worker_watch import answer_for_dead_worker
 from recordmill.pipelines.worker import worker_environment
 
 FLAGS = argparse.Namespace(
@@ -41,13 +39,3 @@ def test_an_engine_may_name_other_endpoints() -> None:
     told = worker_environment(FLAGS, info)
     assert endpoint(told["CONTROL_API_SERVICE_DESCRIPTOR"]) == "there:9"
     assert endpoint(told["LOGGING_API_SERVICE_DESCRIPTOR"]) == "here:1"
-
-
-def test_a_dead_worker_answers_what_it_was_asked_and_what_it_will_be() -> None:
-    connection = ControlConnection()
-    asked = connection.push(beam_fn_api_pb2.InstructionRequest(instruction_id="asked"))
-    answer_for_dead_worker(connection, "it died")
-    later = connection.push(beam_fn_api_pb2.InstructionRequest(instruction_id="later"))
-    assert [asked.get(timeout=1).error, later.get(timeout=1).error] == ["it died"] * 2
-    assert asked.is_done()
-    assert later.is_done()

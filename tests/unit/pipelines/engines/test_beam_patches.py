@@ -1,4 +1,4 @@
-"""A signature that is known is the one that Beam would find."""
+"""Beam's patches: what they return is what Beam itself would compute."""
 
 from __future__ import annotations
 
@@ -12,13 +12,22 @@ from dataclasses import dataclass
 import apache_beam as beam
 import pytest
 from apache_beam.coders import VarIntCoder
+from apache_beam.internal import cloudpickle_pickler, pickler
 from apache_beam.options.pipeline_options import DebugOptions, DirectOptions, PipelineOptions
+from apache_beam.portability.api import beam_fn_api_pb2
+from apache_beam.runners.portability.fn_api_runner.worker_handlers import ControlConnection
 from apache_beam.transforms import core, userstate
 from apache_beam.transforms.userstate import CombiningValueStateSpec
 from apache_beam.typehints.decorators import get_signature
 
 from recordmill.pipelines.engines import beam_patches
-from recordmill.pipelines.engines.beam_patches import known_signature, known_specs, known_view
+from recordmill.pipelines.engines.beam_patches import (
+    answer_for_dead_worker,
+    known_signature,
+    known_specs,
+    known_view,
+    uncompressed_steps,
+)
 
 
 class Kind:
@@ -131,3 +140,27 @@ def test_beam_asks_them() -> None:
     assert core.get_signature is known_signature
     assert PipelineOptions.view_as is known_view
     assert userstate.get_dofn_specs is known_specs
+
+
+def test_a_dead_worker_answers_what_it_was_asked_and_what_it_will_be() -> None:
+    connection = ControlConnection()
+    asked = connection.push(beam_fn_api_pb2.InstructionRequest(instruction_id="asked"))
+    answer_for_dead_worker(connection, "it died")
+    later = connection.push(beam_fn_api_pb2.InstructionRequest(instruction_id="later"))
+    assert [asked.get(timeout=1).error, later.get(timeout=1).error] == ["it died"] * 2
+    assert asked.is_done()
+    assert later.is_done()
+
+
+def test_steps_are_not_compressed_while_the_body_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = cloudpickle_pickler.bz2
+    with monkeypatch.context() as patched, uncompressed_steps():
+        patched.setattr(before, "compress", None)
+        pickler.dumps(beam.Map(lambda x: x))
+    assert cloudpickle_pickler.bz2 is before
+
+
+def test_what_was_pickled_before_is_read_too() -> None:
+    compressed = pickler.dumps({"a": 1})
+    with uncompressed_steps():
+        assert pickler.loads(compressed) == pickler.loads(pickler.dumps({"a": 1})) == {"a": 1}

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from recordmill.pipelines.engines.watch import watch
 from recordmill.pipelines.options import beam_options
-from recordmill.pipelines.run.progress import Stage, stage_of
+from recordmill.pipelines.run.progress import Stage, stage_of, watch
 from recordmill.transforms.workers.progress import ProgressOptions, Pulse, sum_of, told_in
 
 STAGES = {
