@@ -20,7 +20,7 @@ import tensorflow as tf
 
 from recordmill.pipelines.dataset.load import load
 from recordmill.pipelines.dataset.records import Records
-from recordmill.transforms.storage.published import published_manifest
+from recordmill.transforms.storage.dataset import Dataset
 from recordmill.transforms.verification.tensorflow_reader import parse_spec
 
 Contestant = Callable[[], int]
@@ -70,7 +70,7 @@ def contestants_of(dataset: Path, split: str) -> dict[str, Contestant]:
 
 def bare(dataset: Path, split: str) -> Any:
     """Returns what one writes by hand: files, parse, decode, prefetch."""
-    manifest = published_manifest(str(dataset))
+    manifest = Dataset.open(dataset).manifest
     spec, image = parse_spec(manifest.resolved), manifest.dataset_schema.encoded_image
 
     def parse(record: Any) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -18,8 +17,8 @@ from recordmill.schemas.features import Schema
 from recordmill.schemas.manifest import Manifest
 from recordmill.transforms.functional.rows.labels import with_background
 from recordmill.transforms.shards.base_keys import finder
+from recordmill.transforms.storage.dataset import Dataset
 from recordmill.transforms.storage.files import is_local
-from recordmill.transforms.storage.published import published_manifest, read_file
 
 
 def open_base(config: ConvertConfig) -> Base | None:
@@ -30,24 +29,23 @@ def open_base(config: ConvertConfig) -> Base | None:
     """
     if config.base is None:
         return None
-    directory = config.base.rstrip("/")
     try:
-        manifest = published_manifest(directory)
+        dataset = Dataset.open(config.base)
     except ProofError as error:
         raise UsageError(f"--base {error}") from error
+    directory, manifest = dataset.directory, dataset.manifest
     if _is_same(directory, config.directory):
         raise UsageError(f"--base {directory}: is the dataset to be made; raise --version")
     _check_manifest(directory, manifest)
     _check_sequences(config, manifest)
     _check_groups(config, manifest)
     _check_classes(config, manifest)
-    seal = hashlib.sha256(read_file(layout.join(directory, layout.MANIFEST)) or b"").hexdigest()
     record = read_record(directory)
     # It is not sealed: one that was left by another version of the dataset knows other shards.
-    is_its_own = record is not None and record.manifest_sha256 == seal
+    is_its_own = record is not None and record.manifest_sha256 == dataset.manifest_sha256
     base = Base(
         directory=directory,
-        seal=seal,
+        seal=dataset.manifest_sha256,
         manifest=manifest,
         fingerprints=record.fingerprints if record and is_its_own else {},
     )

@@ -23,9 +23,9 @@ from recordmill.schemas.dataset_info import DatasetInfo
 from recordmill.schemas.errors import ProofError, RejectBudgetExceeded, RunError, UsageError
 from recordmill.schemas.manifest import manifest_of
 from recordmill.schemas.rejects import Reason, lost_rows_message
+from recordmill.transforms.functional.line_digest import digest_of_lines
+from recordmill.transforms.storage.dataset import commit_marker, read_lines
 from recordmill.transforms.storage.files import write_bytes
-from recordmill.transforms.storage.published import seal_of
-from recordmill.transforms.write_lines import line_digest, lines_of
 
 _SHOWN_PROBLEMS = 5
 
@@ -104,7 +104,7 @@ def check(info: DatasetInfo, config: ConvertConfig, target: Target) -> None:
 
 
 def _lost(directory: str) -> Iterator[tuple[str, str]]:
-    for line in lines_of(directory, layout.REJECTS):
+    for line in read_lines(directory, layout.REJECTS):
         reject = json.loads(line)
         if reject["reason"] == Reason.LOST_ROWS.value:
             yield reject["source"], reject["detail"]
@@ -160,7 +160,7 @@ def _commit(
     digests = {name: hashlib.sha256(data).hexdigest() for name, data in {**files, **last}.items()}
     digests |= dict(sorted(indexes.items()))
     of_base = base_entry(base, info) if base else None
-    lines = {folder: line_digest(target.work, folder) for folder in layout.LINES}
+    lines = {folder: digest_of_lines(read_lines(target.work, folder)) for folder in layout.LINES}
     document = manifest_of(info, config, digests, of_base, lines)
     manifest = document.model_dump_json(indent=2).encode() + b"\n"
     warnings = report(info, config, target, finished(context, info, None))
@@ -170,7 +170,7 @@ def _commit(
     _write(target.work, {layout.MANIFEST: manifest, **files, layout.RUN: record.to_json(), **last})
     target.tidy()
     with committing(context.run_id):
-        _write(target.work, {layout.SUCCESS: seal_of(manifest)})
+        _write(target.work, {layout.SUCCESS: commit_marker(manifest)})
         target.promote([shard.file for shard in info.shards])
     return record.state
 

@@ -22,8 +22,7 @@ from recordmill.transforms.functional.duplicates import (
     num_buckets,
     tally_of,
 )
-from recordmill.transforms.functional.one_thread_parquet import read_table
-from recordmill.transforms.storage.files import open_binary
+from recordmill.transforms.storage.dataset import read_index
 
 
 @dataclass(eq=False)
@@ -57,8 +56,7 @@ class CompareContents(beam.PTransform):
 
 def shard_tally(path: str, split: str) -> Tally:
     """Returns the tally of a shard, from the index of its records."""
-    with open_binary(path) as stream:
-        table = read_table(stream.read(), ["key", "sha256", "class"])
+    table = read_index(path, ["key", "sha256", "class"])
     keys, digests, labels = (table[name].to_pylist() for name in ("key", "sha256", "class"))
     return tally_of(
         split,

@@ -11,9 +11,9 @@ from apache_beam.pvalue import PCollection
 
 from recordmill.schemas import layout
 from recordmill.schemas.dataset_info import ShardAudit
-from recordmill.transforms.functional.one_thread_parquet import read_table
 from recordmill.transforms.functional.records.index import index_lines
-from recordmill.transforms.storage.files import open_binary, write_bytes
+from recordmill.transforms.storage.dataset import read_index
+from recordmill.transforms.storage.files import write_bytes
 
 
 @dataclass(eq=False)
@@ -38,8 +38,8 @@ def write_index(audit: ShardAudit, directory: str) -> Iterator[tuple[str, str]]:
     """
     if audit.problems:
         return
-    with open_binary(layout.join(directory, audit.index_file)) as stream:
-        data = index_lines(read_table(stream.read(), ["offset", "length"]))
+    path = layout.join(directory, audit.index_file)
+    data = index_lines(read_index(path, ["offset", "length"]))
     name = layout.index_name(audit.file)
     write_bytes(layout.join(directory, name), data)
     yield name, hashlib.sha256(data).hexdigest()

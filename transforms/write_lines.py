@@ -1,8 +1,7 @@
-"""Writes what became of rows that are no records, a line of JSON each, and reads it back."""
+"""Writes what became of rows that are no records, a line of JSON each."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -12,8 +11,6 @@ from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.timestamp import MIN_TIMESTAMP
 
 from recordmill.schemas import layout
-from recordmill.transforms.functional.line_digest import digest_of_lines
-from recordmill.transforms.storage.files import files_below, open_binary
 
 
 class Told(Protocol):
@@ -44,26 +41,6 @@ class WriteLines(beam.PTransform):
             | "WriteText" >> beam.io.WriteToText(prefix, ".jsonl", num_shards=1)
             | "AtTheStart" >> beam.Map(at_the_start)
         )
-
-
-def lines_of(directory: str, folder: str) -> Iterator[bytes]:
-    """Yields the lines of one kind that a dataset has, rejects or dropped rows; with their breaks.
-
-    Raises:
-        OSError: if they cannot be read.
-    """
-    for name in files_below(directory, f"{folder}/{folder}-*.jsonl"):
-        with open_binary(layout.join(directory, name)) as stream:
-            yield from stream
-
-
-def line_digest(directory: str, folder: str) -> str:
-    """Returns the digest of the lines of one kind that a dataset has, in whatever order they are.
-
-    Raises:
-        OSError: if they cannot be read.
-    """
-    return digest_of_lines(lines_of(directory, folder))
 
 
 def _to_json(told: Told) -> str:

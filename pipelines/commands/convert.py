@@ -11,11 +11,11 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from recordmill.pipelines import convert, dry_run, dry_run_output
 from recordmill.pipelines.console.printing import say, say_json, warn
 from recordmill.pipelines.console.terminal import Terminal
-from recordmill.pipelines.dataset.verify import read_manifest
 from recordmill.pipelines.engines.submission import check_submission
 from recordmill.pipelines.options import beam_options, config_of
 from recordmill.pipelines.run.progress import progress, watch
 from recordmill.pipelines.run.summary import show_summary
+from recordmill.transforms.storage.dataset import Dataset
 from recordmill.transforms.storage.stores.options import use_options
 from recordmill.transforms.workers.progress import PULSE
 
@@ -50,7 +50,7 @@ def run(flags: argparse.Namespace, rest: Sequence[str]) -> int:
     if record.exit_code or record.state == "submitted":
         warn(record.message)
     elif not flags.json:
-        manifest = read_manifest(config.directory)
+        manifest = Dataset.open(config.directory).manifest
         show_summary(Terminal(), record, manifest, config.directory)
     return record.exit_code
 

@@ -18,8 +18,7 @@ from typing import Any
 import numpy as np
 from google.protobuf.message import DecodeError
 
-from recordmill.schemas import layout
-from recordmill.schemas.errors import ProofError, UsageError
+from recordmill.schemas.errors import UsageError, VerificationFailed
 from recordmill.schemas.example_pb2 import FeatureList
 from recordmill.schemas.manifest import Manifest, ShardEntry
 from recordmill.transforms.functional.compare import (
@@ -33,62 +32,13 @@ from recordmill.transforms.functional.compare import (
     value_digests,
 )
 from recordmill.transforms.functional.records.examples import values_of as values_of_feature
-from recordmill.transforms.functional.records.framing import HEADER_BYTES, FrameError, read_frames
-from recordmill.transforms.storage.published import published_manifest
-from recordmill.transforms.storage.published_index import read_index
+from recordmill.transforms.functional.records.framing import FrameError, read_frames
+from recordmill.transforms.storage.dataset import Dataset
 from recordmill.transforms.storage.shard_files import DAMAGED_GZIP, uncompressed
 from recordmill.transforms.workers.cores import num_cores
 
 _PARTS_BITS = 6
 _BATCH_ROWS = 1024
-
-
-@dataclass(frozen=True)
-class Side:
-    """One of the two datasets.
-
-    Attributes:
-        directory: its folder.
-        manifest: its manifest.
-    """
-
-    directory: str
-    manifest: Manifest
-
-    @property
-    def splits(self) -> list[str]:
-        """The names of its splits, in the order of their numbers."""
-        return list(self.manifest.splits)
-
-    def shards(self) -> Iterator[tuple[Spot, ShardEntry]]:
-        """Yields where each shard begins, and the shard."""
-        for split, entry in enumerate(self.manifest.splits.values()):
-            for number, shard in enumerate(entry.shards):
-                yield Spot(split, number, 0), shard
-
-    def files(self) -> set[tuple[str, str]]:
-        """Returns the digests of each shard and of the index of its records."""
-        return {(shard.sha256, shard.index_sha256) for _, shard in self.shards()}
-
-    def shard(self, spot: Spot) -> ShardEntry:
-        """Returns the shard that a record is in."""
-        return self.manifest.splits[self.splits[spot.split]].shards[spot.shard]
-
-    def key(self, spot: Spot) -> str:
-        """Returns the key of a record."""
-        key: str = self._index(spot, "key")
-        return key
-
-    def features(self, spot: Spot) -> Any:
-        """Returns the features of a record, as its protobuf message has them."""
-        shard = self.shard(spot)
-        with uncompressed(layout.join(self.directory, shard.file)) as stream:
-            stream.seek(self._index(spot, "offset") - HEADER_BYTES)
-            (frame,) = islice(read_frames(stream), 1)
-        return features_of(frame.data)
-
-    def _index(self, spot: Spot, column: str) -> Any:
-        return read_index(self.directory, self.shard(spot), [column])[column][spot.row].as_py()
 
 
 @dataclass(frozen=True)
@@ -103,8 +53,8 @@ class Difference:
         notes: what differs in their schemas and class names, in words.
     """
 
-    left: Side
-    right: Side
+    left: Dataset
+    right: Dataset
     names: tuple[str, ...]
     found: Comparison
     notes: tuple[str, ...]
@@ -127,12 +77,12 @@ def diff(left: str, right: str, shown: int = 5) -> Difference:
 
     Raises:
         UsageError: if one of them is no published dataset.
-        ProofError: if a shard of one is damaged.
+        VerificationFailed: if a shard of one is damaged.
     """
-    one, other = Side(left, _manifest(left)), Side(right, _manifest(right))
+    one, other = _open(left), _open(right)
     features = (side.manifest.dataset_schema.features for side in (one, other))
     names = tuple(dict.fromkeys(name for named in features for name in named))
-    shared = one.files() & other.files()
+    shared = _checksums(one) & _checksums(other)
     found = Comparison()
     with tempfile.TemporaryDirectory(prefix="recordmill-diff-") as folder:
         of_one = _Spill(Path(folder), "left", len(names))
@@ -149,7 +99,7 @@ def values_of(difference: Difference, pair: Pair) -> dict[str, tuple[Any, Any]]:
 
     A value is a list; it is None where the record has no such feature.
     """
-    left, right = difference.left.features(pair.left), difference.right.features(pair.right)
+    left, right = _features(difference.left, pair.left), _features(difference.right, pair.right)
     names = [difference.names[number] for number in pair.features]
     return {name: (_value(left, name), _value(right, name)) for name in names}
 
@@ -174,36 +124,63 @@ class _Spill:
         return np.fromfile(file, self._type) if file.exists() else np.zeros(0, self._type)
 
 
-def _manifest(directory: str) -> Manifest:
+def shard_of(dataset: Dataset, spot: Spot) -> tuple[str, ShardEntry]:
+    """Returns the name of a record's split, and its shard."""
+    name = list(dataset.splits)[spot.split]
+    return name, dataset.splits[name].shards[spot.shard]
+
+
+def key_of(dataset: Dataset, spot: Spot) -> str:
+    """Returns the key of a record."""
+    _, shard = shard_of(dataset, spot)
+    key: str = dataset.index(shard, ["key"])["key"][spot.row].as_py()
+    return key
+
+
+def _features(dataset: Dataset, spot: Spot) -> dict[str, Any]:
+    """Returns the features of a record, as its protobuf message has them."""
+    return features_of(dataset.record(shard_of(dataset, spot)[1], spot.row))
+
+
+def _checksums(dataset: Dataset) -> set[tuple[str, str]]:
+    """Returns the checksums of each shard and its index."""
+    return {(shard.sha256, shard.index_sha256) for shard in dataset.shards().values()}
+
+
+def _open(directory: str) -> Dataset:
     try:
-        return published_manifest(directory)
-    except ProofError as error:  # here it is a wrong argument, and not a result
+        return Dataset.open(directory)
+    except VerificationFailed as error:  # here it is a wrong argument, and not a result
         raise UsageError(str(error)) from error
 
 
-def _read(side: Side, names: Sequence[str], shared: set[tuple[str, str]], spill: _Spill) -> None:
+def _read(
+    dataset: Dataset, names: Sequence[str], shared: set[tuple[str, str]], spill: _Spill
+) -> None:
     """Reads a dataset's keys, and its records where the other has not the very same shard."""
+    numbers = {name: number for number, name in enumerate(dataset.splits)}
 
-    def read(place: tuple[Spot, ShardEntry]) -> None:
-        spot, shard = place
+    def read(item: tuple[tuple[str, int], ShardEntry]) -> None:
+        (split, number), shard = item
+        first = Spot(numbers[split], number, 0)
         is_shared = (shard.sha256, shard.index_sha256) in shared
         try:
-            for rows in _rows(side, spot, shard, () if is_shared else names, len(names)):
+            for rows in _rows(dataset, first, shard, () if is_shared else names, len(names)):
                 spill.add(rows)
         except (FrameError, DecodeError, *DAMAGED_GZIP) as error:
-            path = layout.join(side.directory, shard.file)
-            raise ProofError(f"{path}: {error}; recordmill verify tells more") from error
+            what = f"{error}; run recordmill verify for details"
+            raise VerificationFailed(f"{dataset.path(shard.file)}: {what}") from error
 
     with ThreadPoolExecutor(num_cores()) as executor:
-        list(executor.map(read, side.shards()))
+        list(executor.map(read, dataset.shards().items()))
 
 
 def _rows(
-    side: Side, spot: Spot, shard: ShardEntry, names: Sequence[str], features: int
+    dataset: Dataset, first: Spot, shard: ShardEntry, names: Sequence[str], features: int
 ) -> Iterator[np.ndarray]:
     """Yields the rows of a shard, batch by batch; without values if no names are given."""
-    index = read_index(side.directory, shard, ["key"])
-    with uncompressed(layout.join(side.directory, shard.file)) as stream:
+    index = dataset.index(shard, ["key"])
+    with uncompressed(dataset.path(shard.file)) as stream:
         frames, row = read_frames(stream), 0
         for batch in index.to_batches(_BATCH_ROWS):
             keys = batch.column("key").to_pylist()
@@ -212,7 +189,7 @@ def _rows(
                 digests = [value_digests(f.data, names) for f in islice(frames, len(keys))]
                 _same_number(row + len(digests), row + len(keys))
                 values = b"".join(digests)
-            yield rows_of(spot._replace(row=row), keys, values, features)
+            yield rows_of(first._replace(row=row), keys, values, features)
             row += len(keys)
         if names:
             _same_number(row + len(list(frames)), row)
@@ -220,7 +197,7 @@ def _rows(
 
 def _same_number(records: int, keys: int) -> None:
     if records != keys:
-        raise FrameError(keys, 0, "it holds other records than its index in records/")
+        raise FrameError(keys, 0, "it holds other records than its index in records/ lists")
 
 
 def _notes(left: Manifest, right: Manifest) -> Iterator[str]:

@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from recordmill.pipelines.console.terminal import Terminal
-from recordmill.pipelines.dataset.diff import Difference, Side, values_of
+from recordmill.pipelines.dataset.diff import Difference, key_of, shard_of, values_of
 from recordmill.transforms.functional.compare import Pair, Spot
+from recordmill.transforms.storage.dataset import Dataset
 
 _SHOWN_TEXT = 60
 
@@ -37,6 +38,7 @@ def show_diff(terminal: Terminal, difference: Difference) -> None:
 def as_json(difference: Difference) -> dict[str, Any]:
     """Returns the same as a document."""
     found, left, right = difference.found, difference.left, difference.right
+    splits, others = list(left.splits), list(right.splits)
     return {
         "equal": difference.is_none,
         "left": _side(left),
@@ -45,11 +47,11 @@ def as_json(difference: Difference) -> dict[str, Any]:
         "different": found.different,
         "features": _feature_counts(difference),
         "moved": [
-            {"from": left.splits[a], "to": right.splits[b], "records": count}
+            {"from": splits[a], "to": others[b], "records": count}
             for (a, b), count in sorted(found.moved.items())
         ],
-        "only_left": {left.splits[n]: count for n, count in sorted(found.only_left.items())},
-        "only_right": {right.splits[n]: count for n, count in sorted(found.only_right.items())},
+        "only_left": {splits[n]: count for n, count in sorted(found.only_left.items())},
+        "only_right": {others[n]: count for n, count in sorted(found.only_right.items())},
         "notes": list(difference.notes),
         "examples": {
             "different": [_pair(difference, pair) for pair in found.different_examples],
@@ -60,7 +62,7 @@ def as_json(difference: Difference) -> dict[str, Any]:
     }
 
 
-def _side(side: Side) -> dict[str, Any]:
+def _side(side: Dataset) -> dict[str, Any]:
     manifest = side.manifest
     return {
         "directory": side.directory,
@@ -126,9 +128,10 @@ def _pair(difference: Difference, pair: Pair) -> dict[str, Any]:
     }
 
 
-def _place(side: Side, spot: Spot) -> dict[str, Any]:
-    file, split = side.shard(spot).file, side.splits[spot.split]
-    return {"key": side.key(spot), "split": split, "file": file, "index": spot.row}
+def _place(dataset: Dataset, spot: Spot) -> dict[str, Any]:
+    split, shard = shard_of(dataset, spot)
+    key = key_of(dataset, spot)
+    return {"key": key, "split": split, "file": shard.file, "index": spot.row}
 
 
 def _told(value: list[Any] | None) -> Any:

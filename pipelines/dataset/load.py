@@ -19,7 +19,7 @@ from recordmill.schemas.manifest import Manifest
 from recordmill.transforms.functional.records.example_reader import check_choice
 from recordmill.transforms.functional.records.framing import read_frames
 from recordmill.transforms.functional.splits import ShardPart, parse_split, shard_parts, share_of
-from recordmill.transforms.storage.published import published_manifest, read_file
+from recordmill.transforms.storage.dataset import Dataset, read_file
 from recordmill.transforms.storage.shard_files import compression_of, uncompressed
 from recordmill.transforms.verification.tensorflow_reader import frame_spec, parse_spec
 
@@ -30,7 +30,7 @@ _REMOTE_BUFFER = 8 * 2**20
 
 
 def load(
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str] | Dataset,
     split: str = "train",
     *,
     batch_size: int | None = None,
@@ -50,7 +50,8 @@ def load(
     """Returns a dataset of dicts: Example key to value; the picture as uint8, (height, width, 3).
 
     Args:
-        path: DIR/NAME/VERSION, on this machine, or where TensorFlow or Beam can read.
+        path: DIR/NAME/VERSION, on this machine, or where TensorFlow or Beam can read, or the
+            dataset itself.
         split: as in `train`, `train[:80%]`, `train[100:200]+test`; slices are exact.
         batch_size: how many make a batch, ragged in the frames of sequences; None: one by one.
         shuffle: shards anew in each epoch, and records in a buffer.
@@ -67,11 +68,12 @@ def load(
         parallel_shards: read at a time; by default 16 if shuffled, else 1: in records/' order.
 
     Raises:
-        ProofError: if no dataset is published there.
+        VerificationFailed: if no dataset is published there.
         UsageError: for what it has not, or what cannot be.
     """
-    directory, manifest = _published(path)
-    shards = _Shards(directory, manifest, split, share)
+    dataset = path if isinstance(path, Dataset) else _open(path)
+    manifest = dataset.manifest
+    shards = _Shards(dataset, split, share)
     order = _Order(shuffle, seed, shuffle_buffer, parallel_shards)
     choice = _Choice(manifest.dataset_schema, features, as_supervised, channels)
     examples = _Examples(manifest, choice, choice.pictures(image_size) if decode else None)
@@ -85,18 +87,16 @@ def class_names(path: str | os.PathLike[str]) -> dict[str, tuple[str, ...]]:
     """Returns the class names of each feature that has some, in the order of their ids.
 
     Raises:
-        ProofError: if no dataset is published there.
+        VerificationFailed: if no dataset is published there.
     """
-    _, manifest = _published(path)
-    return {name: names for name, names in manifest.classes.items() if names}
+    return _open(path).classes
 
 
 @dataclass(frozen=True)
 class _Shards:
     """The shards that hold the records asked for."""
 
-    directory: str
-    manifest: Manifest
+    dataset: Dataset
     split: str
     share: tuple[int, int]
 
@@ -104,7 +104,7 @@ class _Shards:
     def parts(self) -> list[ShardPart]:
         lengths = {
             split: [shard.records for shard in entry.shards]
-            for split, entry in self.manifest.splits.items()
+            for split, entry in self.dataset.splits.items()
         }
         index, count = self.share
         if not 0 <= index < count:
@@ -114,7 +114,7 @@ class _Shards:
     @cached_property
     def bytes_per_record(self) -> float:
         """The mean length of all records."""
-        shards = [shard for entry in self.manifest.splits.values() for shard in entry.shards]
+        shards = self.dataset.shards().values()
         records = sum(shard.records for shard in shards)
         return sum(shard.payload for shard in shards) / max(1, records)
 
@@ -135,19 +135,18 @@ class _Shards:
 
     def open(self, file: tf.Tensor, skip: tf.Tensor, take: tf.Tensor) -> tf.data.Dataset:
         """Returns the records of one."""
-        if not _tensorflow_reads(self.directory):
+        if not _tensorflow_reads(self.dataset.directory):
             spec = tf.TensorSpec((), tf.string)
             return tf.data.Dataset.from_generator(
                 _frames_of, output_signature=spec, args=(file, skip, take)
             )
-        size = _REMOTE_BUFFER if layout.is_url(self.directory) else None
+        size = _REMOTE_BUFFER if layout.is_url(self.dataset.directory) else None
         kind = compression_of(self._path(self.parts[0]))
         records = tf.data.TFRecordDataset(file, compression_type=kind, buffer_size=size)
         return records.skip(skip).take(take)
 
     def _path(self, part: ShardPart) -> str:
-        shard = self.manifest.splits[part.split].shards[part.shard]
-        return layout.join(self.directory, shard.file)
+        return self.dataset.path(self.dataset.splits[part.split].shards[part.shard].file)
 
 
 @dataclass(frozen=True)
@@ -317,10 +316,9 @@ def _as_ragged(spec: Any) -> Any:
     return spec
 
 
-def _published(path: str | os.PathLike[str]) -> tuple[str, Manifest]:
-    directory = os.fspath(path).rstrip("/")
-    read = _read_by_tensorflow if _tensorflow_reads(directory) else read_file
-    return directory, published_manifest(directory, read)
+def _open(path: str | os.PathLike[str]) -> Dataset:
+    read = _read_by_tensorflow if _tensorflow_reads(os.fspath(path)) else read_file
+    return Dataset.open(path, read)
 
 
 def _tensorflow_reads(path: str) -> bool:

@@ -5,35 +5,22 @@ For PyTorch, JAX and notebooks: a map-style dataset as `torch.utils.data.DataLoa
 
 from __future__ import annotations
 
-import io
 import os
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from copy import copy
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any, overload
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from recordmill.schemas import layout
-from recordmill.schemas.dataset_info import Problem
-from recordmill.schemas.errors import ProofError, UsageError
-from recordmill.schemas.manifest import Manifest, ShardEntry
+from recordmill.schemas.errors import UsageError, VerificationFailed
+from recordmill.schemas.manifest import ShardEntry
 from recordmill.transforms.functional.records.example_reader import ExampleReader
-from recordmill.transforms.functional.records.framing import (
-    FRAME_BYTES,
-    HEADER_BYTES,
-    FrameError,
-    read_frames,
-)
 from recordmill.transforms.functional.splits import parse_split, shard_parts
-from recordmill.transforms.storage.published import published_manifest
-from recordmill.transforms.storage.published_index import read_index
-from recordmill.transforms.storage.stores.local import open_regular
-
-_OPEN_FILES = 256
+from recordmill.transforms.storage.dataset import Dataset
 
 
 class Records:
@@ -53,7 +40,7 @@ class Records:
 
     def __init__(
         self,
-        path: str | os.PathLike[str],
+        path: str | os.PathLike[str] | Dataset,
         split: str = "train",
         *,
         features: Sequence[str] | None = None,
@@ -63,23 +50,23 @@ class Records:
         """Reads the index of the records, and none of them.
 
         Args:
-            path: the dataset's folder, on this machine or in an object store.
+            path: the dataset's folder, here or in an object store, or the dataset itself.
             split: as in `train`, `train[:80%]` or `train[100:200]+test`.
             features: which features to give; all, if not said.
             decode: whether to decode the picture; otherwise its bytes are given as they are stored.
             channels: of a decoded picture: 3 for RGB, 1 for gray, 0 for as many as are stored.
 
         Raises:
-            ProofError: if no dataset is published there.
+            VerificationFailed: if no dataset is published there.
             UsageError: for a split, slice or feature that it has not, and if it is gzipped.
         """
-        self.path, self.split = os.fspath(path), split
-        manifest = published_manifest(self.path)
-        _refuse_gzip(manifest, self.path)
+        dataset = path if isinstance(path, Dataset) else Dataset.open(path)
+        _check_seekable(dataset)
+        self.path, self.split = dataset.directory, split
         names = None if features is None else tuple(features)
-        self._reader = ExampleReader(manifest.dataset_schema, names, decode, channels)
-        self.class_names = {name: names for name, names in manifest.classes.items() if names}
-        self._index = _Index(self.path, manifest, split)
+        self._reader = ExampleReader(dataset.manifest.dataset_schema, names, decode, channels)
+        self.class_names = dataset.classes
+        self._index = _Index(dataset, split)
         self._rows = range(self._index.size)
 
     def __len__(self) -> int:
@@ -99,7 +86,7 @@ class Records:
         try:
             return self._reader.read(data)
         except ValueError as error:
-            raise ProofError(f"{self.path}: {self._index.problem(row, str(error))}") from error
+            raise self._index.damaged(row, str(error)) from error
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         return (self[number] for number in range(len(self)))
@@ -139,11 +126,11 @@ class _Index:
         size: how many records there are.
     """
 
-    def __init__(self, path: str, manifest: Manifest, split: str) -> None:
-        lengths = {s: [shard.records for shard in e.shards] for s, e in manifest.splits.items()}
-        self._path = path
+    def __init__(self, dataset: Dataset, split: str) -> None:
+        lengths = {s: [shard.records for shard in e.shards] for s, e in dataset.splits.items()}
+        self._dataset = dataset
         self._parts = shard_parts(parse_split(split, lengths), lengths)
-        self._shards = [manifest.splits[part.split].shards[part.shard] for part in self._parts]
+        self._shards = [dataset.splits[part.split].shards[part.shard] for part in self._parts]
         table = self._columns(["offset", "length"])
         self._offsets: np.ndarray = table["offset"].to_numpy()
         self._lengths: np.ndarray = table["length"].to_numpy()
@@ -169,27 +156,16 @@ class _Index:
         """Returns a record.
 
         Raises:
-            ProofError: if its checksums do not fit, or it is not the one that was published.
+            VerificationFailed: if it is damaged, or is not the one that was published.
         """
-        shard, _ = self._place(row)
-        start = int(self._offsets[row]) - HEADER_BYTES
-        size = int(self._lengths[row]) + FRAME_BYTES
-        frame = _read_range(layout.join(self._path, shard.file), start, size, shard.sha256)
-        try:
-            data = next(read_frames(io.BytesIO(frame)), None)
-        except FrameError as broken:
-            raise ProofError(f"{self._path}: {self.problem(row, str(broken))}") from broken
-        if data is None or len(data.data) != self._lengths[row]:
-            raise ProofError(f"{self._path}: {self.problem(row, 'is not the one in the index')}")
-        return data.data
+        span = int(self._offsets[row]), int(self._lengths[row])
+        return self._dataset.record(*self._location(row), span)
 
-    def problem(self, row: int, what: str) -> Problem:
-        """Returns what is wrong with a record."""
-        shard, number = self._place(row)
-        told = f"{what} (key {self._key(row)!r})"
-        return Problem(shard.file, told, number, int(self._offsets[row]) - HEADER_BYTES)
+    def damaged(self, row: int, what: str) -> VerificationFailed:
+        """Returns the error that says what is wrong with a record."""
+        return self._dataset.damaged(*self._location(row), int(self._offsets[row]), what)
 
-    def _place(self, row: int) -> tuple[ShardEntry, int]:
+    def _location(self, row: int) -> tuple[ShardEntry, int]:
         """Returns the shard of a record, and its number there."""
         at = int(np.searchsorted(self._ends, row, side="right"))
         part = self._parts[at]
@@ -206,7 +182,7 @@ class _Index:
 
     def _columns(self, columns: list[str]) -> pa.Table:
         tables = [
-            read_index(self._path, shard, columns).slice(part.skip, part.take)
+            self._dataset.index(shard, columns).slice(part.skip, part.take)
             for part, shard in zip(self._parts, self._shards, strict=True)
         ]
         return pa.concat_tables(tables) if tables else _NOTHING.select(columns)
@@ -220,44 +196,9 @@ _NOTHING = pa.table(
 )
 
 
-def _refuse_gzip(manifest: Manifest, path: str) -> None:
-    if manifest.config.get("compression", "none") != "none":
+def _check_seekable(dataset: Dataset) -> None:
+    if dataset.manifest.config.get("compression", "none") != "none":
         raise UsageError(
-            f"{path}: its shards are gzipped, and nobody can seek in a gzip stream; "
+            f"{dataset.directory}: its shards are gzipped, and gzip streams are not seekable; "
             "read it in order with recordmill.load, or convert with --compression none"
         )
-
-
-def _read_range(path: str, start: int, size: int, sha256: str) -> bytes:
-    """Returns a range of a shard; of another shard in the same place nothing is taken for it."""
-    if not layout.is_url(path):
-        return _open_file(path, sha256).read(start, size)
-    from recordmill.transforms.storage.files import open_binary  # Beam's file systems
-
-    with open_binary(path) as stream:
-        stream.seek(start)
-        return stream.read(size)
-
-
-class _OpenFile:
-    """A file that threads and forked processes can read at once: it has no position of its own."""
-
-    def __init__(self, path: str) -> None:
-        self._handle = open_regular(path)
-
-    def __del__(self) -> None:
-        if hasattr(self, "_handle"):
-            self._handle.close()
-
-    def read(self, start: int, size: int) -> bytes:
-        return os.pread(self._handle.fileno(), size, start)
-
-
-@lru_cache(_OPEN_FILES)
-def _open_file(path: str, sha256: str) -> _OpenFile:
-    try:
-        return _OpenFile(path)
-    except FileNotFoundError as error:
-        raise ProofError(f"{path}: is missing; recordmill verify tells what else is") from error
-    except OSError as error:
-        raise ProofError(f"{path}: cannot be read: {error.strerror}") from error

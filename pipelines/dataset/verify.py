@@ -23,14 +23,14 @@ from recordmill.transforms.functional.duplicates import (
     merge,
     merge_contents,
 )
+from recordmill.transforms.functional.line_digest import digest_of_lines
 from recordmill.transforms.functional.row_counts import wrong_sums
+from recordmill.transforms.storage.dataset import Dataset, current_folder, read_lines
 from recordmill.transforms.storage.files import all_files_below
-from recordmill.transforms.storage.published import in_place, read_file, sealed_manifest
 from recordmill.transforms.storage.shard_files import ShardFiles, open_stored
 from recordmill.transforms.verification import verifier_process
 from recordmill.transforms.verification.locate_damage import first_foreign_record
 from recordmill.transforms.workers.cores import num_cores
-from recordmill.transforms.write_lines import line_digest, lines_of
 
 _PASS_RECORDS = 2**20
 _NOT_LINES = (ValueError, LookupError, TypeError, RecursionError)
@@ -47,8 +47,8 @@ def verify_dataset(directory: str, verify: Verify) -> tuple[Manifest, list[Probl
     Raises:
         ProofError: if no dataset is published there, or its manifest cannot be read.
     """
-    directory = in_place(directory)
-    manifest, seal_problems = _sealed_manifest(directory)
+    dataset = Dataset.open_unchecked(current_folder(directory))
+    directory, manifest = dataset.directory, dataset.manifest
     expected: dict[ShardFiles, ShardEntry] = {
         ShardFiles(directory, split, index, shard.file, shard.index_file): shard
         for split, entry in manifest.splits.items()
@@ -65,7 +65,7 @@ def verify_dataset(directory: str, verify: Verify) -> tuple[Manifest, list[Probl
         *_check_sidecars(directory, manifest),
         *_check_lines(directory, manifest),
         *_check_foreign(directory, manifest),
-        *(seal_problems or [Problem(layout.MANIFEST, what) for what in wrong_sums(manifest)]),
+        *_check_manifest(dataset),
         *([] if shard_problems else _check_content(directory, manifest)),
     ]
 
@@ -88,20 +88,12 @@ def verify_files(paths: Sequence[str], schema: Schema, verify: Verify) -> tuple[
     return records, problems
 
 
-def read_manifest(directory: str) -> Manifest:
-    """Returns the manifest of a published dataset.
-
-    Raises:
-        ProofError: if there is none.
-    """
-    return _sealed_manifest(directory)[0]
-
-
-def _sealed_manifest(directory: str) -> tuple[Manifest, list[Problem]]:
-    manifest, sealed = sealed_manifest(directory, read_file)
-    if sealed:
-        return manifest, []
-    return manifest, [Problem(layout.MANIFEST, f"is not the one that {layout.SUCCESS} seals")]
+def _check_manifest(dataset: Dataset) -> Iterator[Problem]:
+    if not dataset.is_committed:
+        yield Problem(layout.MANIFEST, f"does not match the checksum in {layout.SUCCESS}")
+        return
+    for what in wrong_sums(dataset.manifest):
+        yield Problem(layout.MANIFEST, what)
 
 
 def _check_sidecars(directory: str, manifest: Manifest) -> Iterator[Problem]:
@@ -142,7 +134,7 @@ def _check_lines(directory: str, manifest: Manifest) -> Iterator[Problem]:
         try:
             problems = list(check(directory, manifest))
             digest = manifest.lines.get(folder)
-            if digest and not problems and line_digest(directory, folder) != digest:
+            if digest and not problems and digest_of_lines(read_lines(directory, folder)) != digest:
                 problems = [Problem(folder, "does not hold the lines that were published")]
         except OSError as error:
             problems = [_unreadable(folder, error)]
@@ -165,7 +157,7 @@ def _check_dropped(directory: str, manifest: Manifest) -> Iterator[Problem]:
     rows = conflicts = 0
     images = set[str]()
     try:
-        for line in lines_of(directory, layout.DROPPED):
+        for line in read_lines(directory, layout.DROPPED):
             row, rows = json.loads(line), rows + 1
             if "label" in row:
                 conflicts += 1
@@ -210,7 +202,7 @@ def read_rejects(directory: str) -> Iterator[dict[str, str]]:
     Raises:
         ValueError: at a line that is none.
     """
-    for line in lines_of(directory, layout.REJECTS):
+    for line in read_lines(directory, layout.REJECTS):
         yield json.loads(line)
 
 

@@ -8,17 +8,16 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from recordmill.pipelines.console.terminal import Terminal
-from recordmill.pipelines.dataset.verify import read_manifest
 from recordmill.pipelines.flags import RECORDS, TILES
 from recordmill.pipelines.inspect.contact_sheet import write_sheet
 from recordmill.pipelines.inspect.record_files import FoundRecord, files_of, is_there
 from recordmill.pipelines.inspect.selection import Source
 from recordmill.pipelines.inspect.tables import ClassNames, show_features, show_records, show_whole
 from recordmill.pipelines.options import load_schema
-from recordmill.pipelines.report.dataset import Dataset
 from recordmill.schemas import layout
 from recordmill.schemas.errors import ProofError, UsageError
 from recordmill.schemas.features import Feature, Kind, Schema
+from recordmill.transforms.storage.dataset import Dataset
 
 _TYPES = {Kind.INT64: int, Kind.FLOAT: float, Kind.BYTES: bytes}
 
@@ -35,7 +34,7 @@ def inspect(terminal: Terminal, flags: argparse.Namespace) -> None:
             raise UsageError(f"{'-' if flag == 'n' else '--'}{flag} {value}: expected 0 or more")
     schema = load_schema(flags.schema) if flags.schema else None
     source = source_of(flags.paths)
-    names = source.dataset.manifest.classes if source.dataset else {}
+    names = source.dataset.classes if source.dataset else {}
     records, damage = _chosen(source, flags)
     if flags.sheet and records:
         write_sheet(flags.sheet, records, names)
@@ -55,9 +54,9 @@ def source_of(paths: Sequence[str]) -> Source:
         UsageError: if there is nothing.
     """
     if len(paths) == 1 and is_there(layout.join(paths[0], layout.SUCCESS)):
-        dataset = Dataset(paths[0].rstrip("/"), read_manifest(paths[0]))
-        files = (layout.join(dataset.directory, shard.file) for shard in dataset.shards())
-        return Source(tuple(files), dataset)
+        dataset = Dataset.open_unchecked(paths[0])
+        files = tuple(dataset.path(shard.file) for shard in dataset.shards().values())
+        return Source(files, dataset)
     return Source(tuple(files_of(paths)))
 
 

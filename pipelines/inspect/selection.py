@@ -2,31 +2,15 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from recordmill.pipelines.inspect.record_files import (
-    FoundRecord,
-    features_of,
-    read_records,
-    uncompressed,
-)
-from recordmill.pipelines.report.dataset import COLUMNS, Dataset, Place, place_of
-from recordmill.schemas import layout
-from recordmill.schemas.errors import ProofError, UsageError
+from recordmill.pipelines.inspect.record_files import FoundRecord, features_of, read_records
+from recordmill.schemas.errors import UsageError
 from recordmill.schemas.manifest import ShardEntry
-from recordmill.transforms.functional.records.framing import (
-    FRAME_BYTES,
-    HEADER_BYTES,
-    FrameError,
-    read_frames,
-)
-from recordmill.transforms.storage.published_index import read_index
+from recordmill.transforms.functional.records.framing import HEADER_BYTES
+from recordmill.transforms.storage.dataset import Dataset, RecordLocation
 
 _SHOWN_KEYS = 3
 
@@ -47,7 +31,7 @@ class Source:
         """Yields the first records of all files; of a dataset, some of each split.
 
         Raises:
-            ProofError: at the first that is damaged.
+            VerificationFailed: at the first that is damaged.
         """
         if self.dataset is None:
             every = (record for file in self.files for record in read_records(file))
@@ -85,11 +69,9 @@ class Source:
         """
         if self.dataset is None:
             return self._holding(key)
-        for shard in self.dataset.shards():
-            index = read_index(self.dataset.directory, shard, COLUMNS)
-            found = index.filter(pc.equal(index["key"], pa.scalar(key)))
-            if found.num_rows:
-                return _at(self.dataset, place_of(found.to_pylist()[0]))
+        location = self.dataset.find(key)
+        if location is not None:
+            return _at(self.dataset, location)
         known = (record.key for record in self.first(_SHOWN_KEYS))
         raise UsageError(
             f"--key {key}: no record of {self.dataset.directory} has it; "
@@ -108,37 +90,37 @@ class Source:
         )
 
     def _shards(self) -> Sequence[ShardEntry | None]:
-        return list(self.dataset.shards()) if self.dataset else [None] * len(self.files)
+        return list(self.dataset.shards().values()) if self.dataset else [None] * len(self.files)
 
     def _of_split(self, dataset: Dataset, split: str) -> Iterator[FoundRecord]:
         for shard in dataset.manifest.splits[split].shards:
-            records = read_records(layout.join(dataset.directory, shard.file))
-            keys = read_index(dataset.directory, shard, ["key"])["key"]
+            records = read_records(dataset.path(shard.file))
+            keys = dataset.index(shard, ["key"])["key"]
             for record, key in zip(records, keys, strict=False):
                 yield replace(record, key=key.as_py(), split=split)
 
     def _with_key(self, record: FoundRecord, shard: ShardEntry | None) -> FoundRecord:
         if self.dataset is None or shard is None:
             return record
-        index = read_index(self.dataset.directory, shard, ["key", "split"])
+        index = self.dataset.index(shard, ["key", "split"])
         (row,) = index.slice(record.number, 1).to_pylist()
         return replace(record, **row)
 
 
-def _at(dataset: Dataset, place: Place) -> FoundRecord:
-    """Returns the record at a place.
+def _at(dataset: Dataset, location: RecordLocation) -> FoundRecord:
+    """Returns the record at a location.
 
     Raises:
-        ProofError: if it is damaged.
+        VerificationFailed: if it is damaged.
     """
-    file, start = dataset.shard_path(place), place.offset - HEADER_BYTES
-    with uncompressed(file) as stream:
-        stream.seek(start)
-        framed = stream.read(place.length + FRAME_BYTES)
-    try:
-        (frame,) = read_frames(io.BytesIO(framed))
-    except (FrameError, ValueError) as error:
-        what = f"{file}: record {place.record} at byte {start}: {error}"
-        raise ProofError(f"{what}; recordmill verify tells more") from error
-    found = features_of(frame.data)
-    return FoundRecord(file, place.record, start, frame.data, found, place.key, place.split)
+    shard = dataset.splits[location.split].shards[location.shard]
+    data = dataset.record(shard, location.record, (location.offset, location.length))
+    return FoundRecord(
+        file=dataset.path(shard.file),
+        number=location.record,
+        offset=location.offset - HEADER_BYTES,
+        data=data,
+        features=features_of(data),
+        key=location.key,
+        split=location.split,
+    )

@@ -43,6 +43,7 @@ from recordmill.schemas.layout import (
     owned_in_staging,
 )
 from recordmill.transforms.shards.checkpoints import Staging
+from recordmill.transforms.storage.dataset import find_manifest
 from recordmill.transforms.storage.files import (
     all_files_below,
     copy,
@@ -53,7 +54,6 @@ from recordmill.transforms.storage.files import (
     read_bytes,
     write_bytes,
 )
-from recordmill.transforms.storage.published import find_manifest
 
 _DATASET = "dataset"
 _STAGING = "staging"

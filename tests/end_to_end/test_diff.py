@@ -231,7 +231,7 @@ def test_a_damaged_shard_is_told(left: Path, right: Path, tmp_path: Path, damage
     ended = recordmill("diff", whole, copied)
     assert (ended.code, ended.out) == (3, "")
     assert ended.err.startswith(f"recordmill: {copied}/{shard.name}: ")
-    assert "recordmill verify tells more" in ended.err
+    assert "run recordmill verify for details" in ended.err
 
 
 @pytest.mark.parametrize("change", ["one less", "one more"])

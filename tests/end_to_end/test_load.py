@@ -264,7 +264,7 @@ def test_what_is_not_published_is_refused(dataset: Path, tmp_path: Path) -> None
     with pytest.raises(ProofError, match="no published dataset, it has no _SUCCESS"):
         load(copied)
     (copied / "_SUCCESS").write_text("0" * 64)
-    with pytest.raises(ProofError, match="is not the one that _SUCCESS seals"):
+    with pytest.raises(ProofError, match="does not match the checksum in _SUCCESS"):
         load(copied)
 
 

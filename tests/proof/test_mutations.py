@@ -21,7 +21,7 @@ import pytest
 
 from recordmill.pipelines.dataset.verify import verify_dataset
 from recordmill.schemas.errors import ProofError
-from recordmill.transforms.storage.published import seal_of
+from recordmill.transforms.storage.dataset import commit_marker
 from tests.end_to_end.command import published, recordmill
 from tests.images import png
 from tests.proof.mutations import Neighbours, of_file
@@ -242,7 +242,7 @@ def test_every_wrong_count_is_found_even_under_a_new_seal(small: Scene) -> None:
     for path in paths:
         for step in (-1, 1):
             forged = _edited(manifest, path, lambda number, step=step: number + step)
-            if not small.told({"manifest.json": forged, "_SUCCESS": seal_of(forged)}):
+            if not small.told({"manifest.json": forged, "_SUCCESS": commit_marker(forged)}):
                 unseen.append((path, step))
     assert unseen == []
 
@@ -259,7 +259,7 @@ def test_every_wrong_digest_is_found_even_under_a_new_seal(small: Scene) -> None
     assert len(paths) >= 20
     for path in paths:
         forged = _edited(manifest, path, lambda text: text[:-1] + ("0" if text[-1] != "0" else "1"))
-        assert small.told({"manifest.json": forged, "_SUCCESS": seal_of(forged)}), path
+        assert small.told({"manifest.json": forged, "_SUCCESS": commit_marker(forged)}), path
 
 
 def test_a_shard_of_an_older_run_with_its_index_is_told(small: Scene) -> None:

@@ -19,7 +19,7 @@ from recordmill.schemas.base_version import Base
 from recordmill.schemas.errors import ProofError, UsageError
 from recordmill.schemas.manifest import ShardEntry
 from recordmill.transforms.functional.rows.placement import Find, Home
-from recordmill.transforms.storage.published_index import read_index
+from recordmill.transforms.storage.dataset import Dataset
 
 _DIGEST_BYTES = 16
 _THREADS = 16
@@ -75,13 +75,10 @@ def _nowhere(key: str) -> Home | None:
 
 
 def _read(base: Base) -> _Keys:
-    shards = {
-        (split, index): shard
-        for split, entry in base.manifest.splits.items()
-        for index, shard in enumerate(entry.shards)
-    }
+    dataset = Dataset(base.directory, base.manifest)
+    shards = dataset.shards()
     with ThreadPoolExecutor(_THREADS) as executor:
-        digests = list(executor.map(partial(_digests_of, base.directory), shards.values()))
+        digests = list(executor.map(partial(_digests_of, dataset), shards.values()))
     words = np.frombuffer(b"".join(digests), dtype=">u8").astype(np.uint64).reshape(-1, 2)
     order = np.lexsort((words[:, 1], words[:, 0]))
     counts = [len(digest) // _DIGEST_BYTES for digest in digests]
@@ -89,10 +86,10 @@ def _read(base: Base) -> _Keys:
     return _Keys(words[order, 0], words[order, 1], numbers[order], tuple(shards))
 
 
-def _digests_of(directory: str, shard: ShardEntry) -> bytes:
+def _digests_of(dataset: Dataset, shard: ShardEntry) -> bytes:
     """Returns the digests of the keys of a shard's records, one after the other."""
     try:
-        keys = read_index(directory, shard, ["key"])["key"].to_pylist()
+        keys = dataset.index(shard, ["key"])["key"].to_pylist()
     except ProofError as error:
         raise UsageError(f"--base {error}, choose another --base, or leave --base out") from error
     return b"".join(map(_digest, keys))

@@ -6,21 +6,20 @@ import hashlib
 import re
 from dataclasses import replace
 
-import pyarrow as pa
 from google.protobuf.message import DecodeError
 
 from recordmill.schemas import layout
 from recordmill.schemas.dataset_info import Problem
+from recordmill.schemas.errors import ProofError
 from recordmill.schemas.plan import ResolvedSchema
-from recordmill.transforms.functional.one_thread_parquet import read_table
 from recordmill.transforms.functional.records.examples import read_features
 from recordmill.transforms.functional.records.framing import Frame, FrameError, read_frames
 from recordmill.transforms.functional.records.sequence_examples import sequence_digest
+from recordmill.transforms.storage.dataset import read_index
 from recordmill.transforms.storage.shard_files import (
     DAMAGED_GZIP,
     ShardFiles,
     local_copy,
-    open_stored,
     uncompressed,
 )
 from recordmill.transforms.verification.tensorflow_reader import (
@@ -30,8 +29,8 @@ from recordmill.transforms.verification.tensorflow_reader import (
     tensorflow,
 )
 
-_DAMAGED_INDEX = (pa.ArrowException, ValueError, LookupError)
-"""What reading an index raises that is no Parquet, lacks a column or a row, or holds no text."""
+_DAMAGED_INDEX = (ProofError, ValueError, LookupError)
+"""What reading an index raises that is not valid, lacks a row, or holds no text."""
 
 
 _WHERE = re.compile(r"^\{\{[^}]*\}\} ?| ?\[Op:\w+\](?: name:.*)?$")
@@ -73,8 +72,8 @@ def first_foreign_record(shard: ShardFiles, resolved: ResolvedSchema) -> Problem
     """
     what = "is not the shard that was published: its sha256 differs"
     try:
-        with open_stored(layout.join(shard.directory, shard.records)) as stream:
-            index = read_table(stream.read(), ["length", "sha256"]).to_pylist()
+        path = layout.join(shard.directory, shard.records)
+        index = read_index(path, ["length", "sha256"]).to_pylist()
         with (
             local_copy(layout.join(shard.directory, shard.file)) as path,
             uncompressed(path) as frames,
@@ -94,10 +93,9 @@ def with_key(problem: Problem, shard: ShardFiles) -> Problem:
     if problem.record is None or not shard.records:
         return problem
     try:
-        with open_stored(layout.join(shard.directory, shard.records)) as stream:
-            keys = read_table(stream.read(), ["key"])["key"]
+        keys = read_index(layout.join(shard.directory, shard.records), ["key"])["key"]
         return replace(problem, what=f"{problem.what} (key {keys[problem.record].as_py()!r})")
-    except (OSError, *_DAMAGED_INDEX):
+    except _DAMAGED_INDEX:
         return problem  # the index is a problem of its own, and told as such
 
 

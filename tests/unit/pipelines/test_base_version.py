@@ -22,7 +22,7 @@ from recordmill.schemas.plan import Plan, ResolvedSchema
 from recordmill.schemas.presets import preset
 from recordmill.transforms.shards import base_keys
 from recordmill.transforms.shards.base_keys import finder
-from recordmill.transforms.storage.published import seal_of
+from recordmill.transforms.storage.dataset import commit_marker
 
 KEYS = {("test", 0): ["a", "b"], ("train", 0): [], ("train", 1): ["c"]}
 SCHEMA = preset("image_classification")
@@ -56,7 +56,7 @@ def published(folder: Path, **options: object) -> Path:
     info = DatasetInfo(plan, Books(0, 0, {}, {}), tuple(shards), images={}, problems=())
     manifest = manifest_of(info, asked, {}).model_dump_json().encode()
     (dataset / layout.MANIFEST).write_bytes(manifest)
-    (dataset / layout.SUCCESS).write_bytes(seal_of(manifest))
+    (dataset / layout.SUCCESS).write_bytes(commit_marker(manifest))
     return dataset
 
 
@@ -111,7 +111,7 @@ def test_a_sealed_manifest_that_no_run_has_written_is_a_usage_error(
     inner[place[-1]] = value
     data = json.dumps(document).encode()
     (dataset / layout.MANIFEST).write_bytes(data)
-    (dataset / layout.SUCCESS).write_bytes(seal_of(data))
+    (dataset / layout.SUCCESS).write_bytes(commit_marker(data))
     with pytest.raises(UsageError, match=r"manifest\.json: at (config|classes)"):
         open_base(config(tmp_path, version="1.1.0", base=str(dataset)))
 

@@ -26,7 +26,7 @@ from recordmill.schemas.manifest import manifest_of
 from recordmill.schemas.plan import Plan, ResolvedSchema
 from recordmill.schemas.presets import preset
 from recordmill.transforms.functional.line_digest import digest_of_lines
-from recordmill.transforms.storage.published import in_place, seal_of
+from recordmill.transforms.storage.dataset import commit_marker, current_folder
 
 CONTEXT = RunContext("run", 0.0, "DirectRunner")
 SHARD = "birds-train.tfrecord-00000-of-00001"
@@ -71,7 +71,7 @@ def put_dataset(output: Path, folder: Path) -> None:
     write(folder, "report.html", b"ours")
     write(folder, "run.json", finished(CONTEXT, None, None).to_json())
     write(folder, "manifest.json", data)
-    write(folder, "_SUCCESS", seal_of(data))
+    write(folder, "_SUCCESS", commit_marker(data))
 
 
 def put_leftover(folder: Path) -> None:
@@ -299,7 +299,7 @@ def test_a_half_replaced_dataset_is_found_by_readers_and_not_touched_by_a_dry_ru
 ) -> None:
     final = half_replaced(tmp_path)
     before = everything(tmp_path)
-    assert in_place(str(final)) == str(tmp_path / "birds/.1.0.0.run/replaced")
+    assert current_folder(str(final)) == str(tmp_path / "birds/.1.0.0.run/replaced")
     with pytest.raises(DatasetExists):
         choose_target(config(tmp_path), CONTEXT, dry_run=True)
     assert everything(tmp_path) == before

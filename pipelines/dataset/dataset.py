@@ -1,0 +1,71 @@
+"""A published dataset as the public API gives it: its files, its records, loading, verifying.
+
+Importing this loads neither TensorFlow nor Beam; only `load`, and `verify`, need them.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from recordmill.pipelines.dataset.records import Records
+from recordmill.schemas.config import Verify
+from recordmill.schemas.dataset_info import Problem
+from recordmill.transforms.storage import dataset as storage
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+
+class Dataset(storage.Dataset):
+    """A published dataset, as `recordmill.open` returns it."""
+
+    @cached_property
+    def records(self) -> Records:
+        """All records, by number and by key; `Records` reads those of a split or slice.
+
+        Raises:
+            UsageError: if the shards are gzipped.
+        """
+        return Records(self, "all")
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leaves out the index of the records, which is read again where it is needed."""
+        return {name: value for name, value in vars(self).items() if name != "records"}
+
+    def load(self, split: str = "train", **options: Any) -> tf.data.Dataset:
+        """Returns records for training, as `recordmill.load` does.
+
+        Args:
+            split: as in `train`, `train[:80%]`, `train[100:200]+test`.
+            **options: keywords of `recordmill.load`, such as `batch_size` and `image_size`.
+
+        Raises:
+            UsageError: for an option that is not valid, or that the dataset does not allow.
+        """
+        from recordmill.pipelines.dataset.load import load  # imports TensorFlow
+
+        return load(self, split, **options)
+
+    def verify(self, level: Verify = "parse") -> list[Problem]:
+        """Reads everything again, and returns whatever differs from the manifest.
+
+        Args:
+            level: "parse" every record, or "decode" every image as well.
+        """
+        from recordmill.pipelines.dataset.verify import verify_dataset  # imports Beam
+
+        return verify_dataset(self.directory, level)[1]
+
+
+def open_dataset(path: str | os.PathLike[str]) -> Dataset:
+    """Opens a published dataset.
+
+    Args:
+        path: its folder, DIR/NAME/VERSION, on this machine or in an object store.
+
+    Raises:
+        VerificationFailed: if no dataset is published there, or its manifest is another one.
+    """
+    return Dataset.open(path)

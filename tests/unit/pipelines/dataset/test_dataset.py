@@ -1,0 +1,52 @@
+"""A published dataset as the public API gives it."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from recordmill.pipelines.dataset.dataset import Dataset, open_dataset
+from recordmill.schemas.errors import UsageError
+from tests.unit.transforms.storage.test_dataset import put
+
+ROOT = Path(__file__).parents[4]
+
+
+def test_records_of_all_splits_are_found_by_number_and_key(tmp_path: Path) -> None:
+    dataset = open_dataset(put(tmp_path))
+    assert isinstance(dataset, Dataset)
+    assert dataset.splits["train"].records == 3
+    assert (len(dataset.records), dataset.records.number("d.png")) == (4, 3)
+    assert dataset.records.keys() == ["a.png", "b.png", "c.png", "d.png"]
+    assert dataset.records is dataset.records
+
+
+def test_it_is_pickled_without_its_index(tmp_path: Path) -> None:
+    dataset = open_dataset(put(tmp_path))
+    assert len(dataset.records) == 4
+    copied = pickle.loads(pickle.dumps(dataset))  # noqa: S301 - made in this line
+    assert copied == dataset
+    assert "records" not in vars(copied)
+    assert len(copied.records) == 4
+
+
+def test_a_gzipped_one_is_loaded_in_order_only(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="gzip streams are not seekable"):
+        open_dataset(put(tmp_path, "gzip")).records  # noqa: B018
+
+
+def test_opening_and_reading_loads_neither_tensorflow_nor_beam(tmp_path: Path) -> None:
+    code = f"""
+import sys
+from recordmill.pipelines.dataset.dataset import open_dataset
+dataset = open_dataset({str(put(tmp_path))!r})
+print(len(dataset.records), list(dataset.rejects()), dataset.find("c.png").record)
+print([name for name in ("tensorflow", "apache_beam") if name in sys.modules])
+"""
+    command = [sys.executable, "-c", code]
+    ended = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
+    assert ended.stdout.splitlines() == ["4 [] 1", "[]"]

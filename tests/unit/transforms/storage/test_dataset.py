@@ -1,0 +1,311 @@
+"""A published dataset is read as it was published, or rejected with a message."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import os
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from recordmill.schemas import layout
+from recordmill.schemas.config import ConvertConfig
+from recordmill.schemas.dataset_info import Books, DatasetInfo, ShardAudit, SplitBooks
+from recordmill.schemas.errors import VerificationFailed
+from recordmill.schemas.manifest import Manifest, manifest_of
+from recordmill.schemas.plan import Plan, ResolvedSchema
+from recordmill.schemas.presets import preset
+from recordmill.transforms.functional.records.framing import masked_crc32c
+from recordmill.transforms.storage.dataset import (
+    Dataset,
+    RecordLocation,
+    commit_marker,
+    current_folder,
+    find_manifest,
+    read_index,
+)
+
+SHARDS = {
+    ("test", 0): {"a.png": b"first"},
+    ("train", 0): {"b.png": b"", "c.png": b"x" * 300},
+    ("train", 1): {"d.png": b"last"},
+}
+SCHEMA = preset("image_classification")
+
+
+def framed(data: bytes) -> bytes:
+    length = struct.pack("<Q", len(data))
+    length += struct.pack("<I", masked_crc32c(length))
+    return length + data + struct.pack("<I", masked_crc32c(data))
+
+
+def index_of(split: str, shard: int, records: dict[str, bytes]) -> pa.Table:
+    lengths = [len(data) for data in records.values()]
+    return pa.table(
+        {
+            "key": list(records),
+            "split": [split] * len(records),
+            "shard": [shard] * len(records),
+            "index": list(range(len(records))),
+            "offset": [12 + sum(lengths[:n]) + 16 * n for n in range(len(records))],
+            "length": lengths,
+            "sha256": pa.array([None] * len(records), pa.string()),
+            "class": ["cat", "dog"][: len(records)],
+        }
+    )
+
+
+def write(path: Path, data: bytes) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    return hashlib.sha256(data).hexdigest()
+
+
+def put(folder: Path, compression: str = "none") -> Path:
+    """Writes a dataset of three shards; returns its folder."""
+    audits = []
+    for (split, number), records in SHARDS.items():
+        name = layout.shard_name("birds", split, number, 2, compression)
+        index = layout.records_name(split, number, 2)
+        data = b"".join(map(framed, records.values()))
+        digest = write(folder / name, gzip.compress(data) if compression == "gzip" else data)
+        (folder / "records").mkdir(exist_ok=True)
+        pq.write_table(index_of(split, number, records), folder / index)
+        sha256 = hashlib.sha256((folder / index).read_bytes()).hexdigest()
+        counts = (len(records), 0, len(data), digest, 0, index, sha256, 0, {"label": {0: 1}})
+        audits.append(ShardAudit(split, number, name, *counts))
+    resolved = ResolvedSchema(SCHEMA, {"label": ("cat", "dog"), "image": ()})
+    books = Books(4, 0, {"test": SplitBooks(1, 1), "train": SplitBooks(3, 3)}, {})
+    info = DatasetInfo(
+        Plan(resolved, {"test": 1, "train": 2}, 4), books, tuple(audits), images={}, problems=()
+    )
+    config = ConvertConfig(
+        inputs=("t.csv",), output=str(folder), name="birds", schema=SCHEMA, compression=compression
+    )
+    manifest = manifest_of(info, config, {}).model_dump_json().encode()
+    write(folder / layout.MANIFEST, manifest)
+    write(folder / layout.SUCCESS, commit_marker(manifest))
+    return folder
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return put(tmp_path / "1.0.0")
+
+
+def failing(action: Callable[..., Any], *arguments: Any) -> str:
+    with pytest.raises(VerificationFailed) as caught:
+        action(*arguments)
+    return str(caught.value)
+
+
+def test_what_a_dataset_consists_of(folder: Path) -> None:
+    dataset = Dataset.open(folder)
+    assert repr(dataset) == f"Dataset({str(folder)!r}): test 1, train 3 records"
+    assert {name: split.records for name, split in dataset.splits.items()} == {
+        "test": 1,
+        "train": 3,
+    }
+    assert dataset.classes == {"label": ("cat", "dog")}
+    assert list(dataset.shards()) == list(SHARDS)
+    assert dataset.report == f"{folder}/report.html"
+    data = (folder / "manifest.json").read_bytes()
+    assert dataset.manifest == Manifest.model_validate_json(data)
+    assert dataset.manifest_sha256 == hashlib.sha256(data).hexdigest()
+    assert Dataset.open(f"{folder}/") == dataset
+
+
+def test_only_what_is_committed_is_opened(folder: Path) -> None:
+    (folder / "_SUCCESS").write_bytes(b"")
+    assert failing(Dataset.open, folder) == (
+        f"{folder}/manifest.json: does not match the checksum in _SUCCESS; "
+        "convert again, or restore it from a copy"
+    )
+    assert not Dataset.open_unchecked(folder).is_committed
+    assert find_manifest(str(folder)) == (Dataset.open_unchecked(folder).manifest, False)
+    (folder / "_SUCCESS").unlink()
+    assert failing(Dataset.open, folder).startswith(
+        f"{folder}: no published dataset, it has no _SUCCESS; expected "
+    )
+    (folder / "_SUCCESS").write_bytes(b"")
+    (folder / "manifest.json").unlink()
+    assert failing(Dataset.open, folder).startswith(f"{folder}/manifest.json: is missing; ")
+    assert find_manifest(str(folder)) == (None, False)
+
+
+def test_a_manifest_of_a_later_version_is_named(folder: Path) -> None:
+    later = (folder / "manifest.json").read_bytes().replace(b'_version":', b'_version":9', 1)
+    write(folder / "manifest.json", later)
+    write(folder / "_SUCCESS", commit_marker(later))
+    assert "is no manifest that this version reads: at format_version" in failing(
+        Dataset.open, folder
+    )
+    assert find_manifest(str(folder)) == (None, True)
+
+
+def test_a_dataset_that_an_interrupted_run_has_moved_is_found(tmp_path: Path) -> None:
+    moved = put(tmp_path / "birds/.1.0.0.run/replaced")
+    assert current_folder(str(tmp_path / "birds/1.0.0")) == str(moved)
+    assert current_folder(str(moved)) == str(moved)
+    assert current_folder("s3://b/birds/1.0.0") == "s3://b/birds/1.0.0"
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+def test_records_by_number_and_by_key(tmp_path: Path, compression: str) -> None:
+    dataset = Dataset.open(put(tmp_path, compression))
+    shards = dataset.shards()
+    for place, records in SHARDS.items():
+        found = [dataset.record(shards[place], n) for n in range(len(records))]
+        assert found == list(records.values())
+    location = dataset.find("c.png")
+    assert location == RecordLocation("c.png", "train", 0, 1, 28, 300, "", ("dog",))
+    assert dataset.record(shards["train", 0], 1, (28, 300)) == b"x" * 300
+    assert dataset.find("e.png") is None
+
+
+def test_locations_of_some_classes(folder: Path) -> None:
+    dataset = Dataset.open(folder)
+    shard = dataset.shards()["train", 0]
+    assert [location.key for location in dataset.locations(shard)] == ["b.png", "c.png"]
+    assert [location.key for location in dataset.locations(shard, {"dog"})] == ["c.png"]
+
+
+@pytest.mark.parametrize(
+    ("byte", "what"),
+    [
+        (16 + 3, "the checksum of the record's length does not fit"),
+        (16 + 20, "the checksum of the record's data does not fit"),
+        (16 + 12 + 300, "the checksum of the record's data does not fit"),
+    ],
+)
+def test_a_damaged_record_is_named(folder: Path, byte: int, what: str) -> None:
+    path = folder / "birds-train.tfrecord-00000-of-00002"
+    data = bytearray(path.read_bytes())
+    data[byte] ^= 1
+    path.write_bytes(data)
+    dataset = Dataset.open(folder)
+    shard = dataset.shards()["train", 0]
+    assert dataset.record(shard, 0) == b""
+    told = f"{folder}: {path.name}: record 1 at byte 16: {what}"
+    assert failing(dataset.record, shard, 1) == f"{told} (key 'c.png')"
+    (folder / shard.index_file).unlink()
+    assert failing(dataset.record, shard, 1, (28, 300)) == told
+
+
+@pytest.mark.parametrize("span", [(28, 299), (-1, 5), (28, 2**62), (12, 300), (10**9, 1), (28, -1)])
+def test_a_record_that_the_index_does_not_state_is_damage(
+    folder: Path, span: tuple[int, int]
+) -> None:
+    dataset = Dataset.open(folder)
+    found = failing(dataset.record, dataset.shards()["train", 0], 1, span)
+    assert found.startswith(f"{folder}: birds-train.tfrecord-00000-of-00002: record 1 at byte ")
+
+
+def test_a_shard_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    dataset = Dataset.open(put(tmp_path))
+    shard = dataset.shards()["test", 0]
+    path = tmp_path / shard.file
+    path.unlink()
+    assert failing(dataset.record, shard, 0) == f"{path}: is missing; restore it from a copy"
+    path.mkdir()
+    assert failing(dataset.record, shard, 0).startswith(f"{path}: cannot be read: Is a directory")
+
+
+def test_a_damaged_gzip_stream_is_named(tmp_path: Path) -> None:
+    dataset = Dataset.open(put(tmp_path, "gzip"))
+    shard = dataset.shards()["train", 1]
+    path = tmp_path / shard.file
+    path.write_bytes(path.read_bytes()[:-12])
+    assert failing(dataset.record, shard, 0).startswith(
+        f"{tmp_path}: {shard.file}: record 0 at byte 0: "
+    )
+
+
+def test_rejects_and_dropped_rows(folder: Path) -> None:
+    dataset = Dataset.open(folder)
+    assert (list(dataset.rejects()), list(dataset.dropped())) == ([], [])
+    write(folder / layout.lines_name("rejects"), b'{"key": "e"}\n{"key": "f"}\n')
+    write(folder / layout.lines_name("dropped"), b'{"key": "g"}\n')
+    assert [line["key"] for line in dataset.rejects()] == ["e", "f"]
+    assert [line["key"] for line in dataset.dropped()] == ["g"]
+
+
+def test_the_published_index_is_read(folder: Path) -> None:
+    dataset = Dataset.open(folder)
+    table = dataset.index(dataset.shards()["train", 0], ["offset", "key"])
+    assert table.to_pydict() == {"offset": [12, 28], "key": ["b.png", "c.png"]}
+
+
+def other(path: Path) -> None:
+    table = pq.read_table(path)
+    pq.write_table(table.set_column(4, "offset", pa.array([-12, 2**62])), path)
+
+
+def twice(path: Path) -> None:
+    table = pq.read_table(path)
+    pq.write_table(pa.concat_tables([table, table]), path)
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def folder_instead(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def fifo(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+@pytest.mark.parametrize(
+    ("damage", "what"),
+    [
+        (other, "is not the file that manifest.json lists: its sha256 differs"),
+        (twice, "is not the file that manifest.json lists: its sha256 differs"),
+        (empty, "is not the file that manifest.json lists: its sha256 differs"),
+        (Path.unlink, "is missing"),
+        (folder_instead, "cannot be read: Is a directory"),
+        (fifo, "cannot be read: is a FIFO"),
+    ],
+)
+def test_another_index_is_rejected_by_name(
+    damage: Callable[[Path], None], what: str, folder: Path
+) -> None:
+    dataset = Dataset.open(folder)
+    shard = dataset.shards()["train", 0]
+    damage(folder / shard.index_file)
+    told = failing(dataset.index, shard, ["key"])
+    assert told.startswith(f"{folder / shard.index_file}: {what}")
+
+
+COLUMNS = {"key": ["a", "b"], "offset": [12, 40], "length": [12, 9]}
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"offset": [1], "length": [1]},
+        {**COLUMNS, "key": [1, 2]},
+        {**COLUMNS, "key": ["a", None]},
+        {**COLUMNS, "offset": [1.5, 2.0]},
+        {**COLUMNS, "length": pa.array([None, 3], pa.int64())},
+        None,
+    ],
+)
+def test_what_is_not_an_index_is_rejected(columns: dict[str, Any] | None, tmp_path: Path) -> None:
+    path = tmp_path / "x.parquet"
+    if columns is None:
+        path.write_bytes(b"PAR1 no Parquet PAR1")
+    else:
+        pq.write_table(pa.table(columns), path)
+    told = failing(read_index, str(path), ["key", "offset", "length"])
+    assert told.startswith(f"{path}: is not a valid index: ")

@@ -1,0 +1,449 @@
+"""Reads a published dataset: its manifest, the indexes of its records, the records, the rejects.
+
+Beam is loaded only for object stores, so that readers of local datasets start fast.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import os
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic import ValidationError
+
+from recordmill.schemas import layout
+from recordmill.schemas.dataset_info import Problem
+from recordmill.schemas.errors import VerificationFailed
+from recordmill.schemas.manifest import Manifest, ShardEntry, SplitEntry
+from recordmill.transforms.functional.one_thread_parquet import (
+    open_parquet,
+    read_batches,
+    read_table,
+)
+from recordmill.transforms.functional.records.framing import (
+    FRAME_BYTES,
+    HEADER_BYTES,
+    MAX_RECORD_BYTES,
+    FrameError,
+    read_frames,
+)
+from recordmill.transforms.storage.shard_files import (
+    DAMAGED_GZIP,
+    compression_of,
+    open_stored,
+    uncompressed,
+)
+from recordmill.transforms.storage.stores.local import open_regular
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+_BATCH_ROWS = 65_536
+_OPEN_FILES = 256
+_LOCATION_COLUMNS = ("key", "split", "shard", "index", "offset", "length", "sha256", "class")
+_TYPES = {"key": pa.string(), "offset": pa.int64(), "length": pa.int64()}
+"""Of the columns that decide which record is read."""
+
+
+def read_file(path: str) -> bytes | None:
+    """Returns a file's bytes, or None if there is no such file.
+
+    Raises:
+        OSError: if it cannot be read.
+    """
+    try:
+        with open_stored(path) as stream:
+            return stream.read()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+class RecordLocation(NamedTuple):
+    """Where a record is: a row of its shard's index.
+
+    Attributes:
+        key: the row's identity.
+        split: the record's split.
+        shard: number of its shard within the split.
+        record: its number within the shard.
+        offset: the byte at which its data begins in the uncompressed shard.
+        length: bytes of its data.
+        sha256: of its image as stored, or "".
+        classes: the names of its classes.
+    """
+
+    key: str
+    split: str
+    shard: int
+    record: int
+    offset: int
+    length: int
+    sha256: str
+    classes: tuple[str, ...]
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> RecordLocation:
+        """Returns the location that a row of an index states."""
+        label = row["class"]
+        classes = tuple(label) if isinstance(label, list) else () if label is None else (label,)
+        numbers = (row["shard"], row["index"], row["offset"], row["length"])
+        return cls(row["key"], row["split"], *numbers, row["sha256"] or "", classes)
+
+
+@dataclass(frozen=True, repr=False)
+class Dataset:
+    """A dataset in its folder: published, or written and about to be.
+
+    Attributes:
+        directory: its folder, DIR/NAME/VERSION, on this machine or in an object store.
+        manifest: what it consists of.
+        manifest_sha256: of manifest.json; "" if it has not been read from there.
+        is_committed: whether the commit marker holds that checksum.
+    """
+
+    directory: str
+    manifest: Manifest
+    manifest_sha256: str = ""
+    is_committed: bool = False
+
+    @classmethod
+    def open(
+        cls, directory: str | os.PathLike[str], read: Callable[[str], bytes | None] = read_file
+    ) -> Self:
+        """Opens a published dataset: one whose manifest is the one that was committed.
+
+        Args:
+            directory: its folder, DIR/NAME/VERSION.
+            read: returns the bytes of a file, or None if there is none.
+
+        Raises:
+            VerificationFailed: if no dataset is published there, or its manifest is another one.
+        """
+        dataset = cls.open_unchecked(directory, read)
+        if not dataset.is_committed:
+            raise VerificationFailed(
+                f"{dataset.path(layout.MANIFEST)}: does not match the checksum in "
+                f"{layout.SUCCESS}; convert again, or restore it from a copy"
+            )
+        return dataset
+
+    @classmethod
+    def open_unchecked(
+        cls, directory: str | os.PathLike[str], read: Callable[[str], bytes | None] = read_file
+    ) -> Self:
+        """Opens a dataset that has a commit marker, whether or not it is that of the manifest.
+
+        Args:
+            directory: its folder, DIR/NAME/VERSION.
+            read: returns the bytes of a file, or None if there is none.
+
+        Raises:
+            VerificationFailed: if there is no commit marker, or no manifest that can be read.
+        """
+        folder = os.fspath(directory).rstrip("/") or "/"
+        marker = _content(layout.join(folder, layout.SUCCESS), read)
+        if marker is None:
+            raise VerificationFailed(
+                f"{folder}: no published dataset, it has no {layout.SUCCESS}; "
+                "expected DIR/NAME/VERSION of one that recordmill convert has published"
+            )
+        path = layout.join(folder, layout.MANIFEST)
+        data = _content(path, read)
+        if data is None:
+            raise VerificationFailed(
+                f"{path}: is missing; convert again, or restore it from a copy"
+            )
+        try:
+            manifest = Manifest.model_validate_json(data)
+        except ValidationError as error:
+            first = error.errors()[0]
+            place = " > ".join(str(part) for part in first["loc"]) or "the file"
+            what = f"is no manifest that this version reads: at {place}: {first['msg']}"
+            raise VerificationFailed(f"{path}: {what}; convert again") from error
+        checksum = hashlib.sha256(data).hexdigest()
+        return cls(folder, manifest, checksum, marker == commit_marker(data))
+
+    def __repr__(self) -> str:
+        records = ", ".join(f"{name} {split.records:,}" for name, split in self.splits.items())
+        return f"{type(self).__name__}({self.directory!r}): {records} records"
+
+    @property
+    def splits(self) -> Mapping[str, SplitEntry]:
+        """Name to split, in order: `dataset.splits["train"].records` is its number of records."""
+        return self.manifest.splits
+
+    @property
+    def classes(self) -> dict[str, tuple[str, ...]]:
+        """Feature to its class names, in the order of their ids; without features of none."""
+        return {name: names for name, names in self.manifest.classes.items() if names}
+
+    @property
+    def report(self) -> str:
+        """The path of its report, which may have been left out."""
+        return self.path(layout.REPORT)
+
+    def path(self, name: str) -> str:
+        """Returns the path of one of its files."""
+        return layout.join(self.directory, name)
+
+    def shards(self) -> dict[tuple[str, int], ShardEntry]:
+        """Returns (split, number) to shard, in order."""
+        return {
+            (name, number): shard
+            for name, split in self.splits.items()
+            for number, shard in enumerate(split.shards)
+        }
+
+    def index(self, shard: ShardEntry, columns: Sequence[str]) -> pa.Table:
+        """Reads some columns of a shard's index, which has to be the one in the manifest.
+
+        Args:
+            shard: one of its shards.
+            columns: of the index.
+
+        Raises:
+            VerificationFailed: if the index is missing, cannot be read, or is another one.
+        """
+        return read_index(self.path(shard.index_file), columns, shard.index_sha256)
+
+    def batches(self, shard: ShardEntry, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yields some columns of a shard's index, in bounded memory; its checksum is not checked.
+
+        Args:
+            shard: one of its shards.
+            columns: of the index.
+
+        Raises:
+            OSError: if the index cannot be read.
+            pa.ArrowException: if it is not a valid one.
+        """
+        with open_stored(self.path(shard.index_file)) as stream:
+            yield from read_batches(open_parquet(stream), _BATCH_ROWS, columns)
+
+    def locations(
+        self, shard: ShardEntry, classes: Collection[str] = ()
+    ) -> Iterator[RecordLocation]:
+        """Yields where the records of a shard are, in order, as `batches` reads them.
+
+        Args:
+            shard: one of its shards.
+            classes: only records of one of these; all records if there are none.
+        """
+        for batch in self.batches(shard, _LOCATION_COLUMNS):
+            labels = batch.column("class")
+            if classes and pa.types.is_string(labels.type):
+                batch = batch.filter(pc.is_in(labels, value_set=pa.array(list(classes))))
+            for row in batch.to_pylist():
+                location = RecordLocation.of(row)
+                if not classes or not set(classes).isdisjoint(location.classes):
+                    yield location
+
+    def find(self, key: str) -> RecordLocation | None:
+        """Returns where the record with a key is, or None; reads the indexes one by one.
+
+        Raises:
+            VerificationFailed: if an index is not the published one.
+        """
+        for shard in self.shards().values():
+            index = self.index(shard, _LOCATION_COLUMNS)
+            found = index.filter(pc.equal(index["key"], pa.scalar(key))).to_pylist()
+            if found:
+                return RecordLocation.of(found[0])
+        return None
+
+    def record(self, shard: ShardEntry, number: int, span: tuple[int, int] | None = None) -> bytes:
+        """Reads one record by its byte range, and checks both of its checksums.
+
+        Args:
+            shard: one of its shards.
+            number: of the record within the shard, from 0.
+            span: offset and length of its data as the index states them, where they are known.
+
+        Raises:
+            VerificationFailed: if the record is damaged, or is not the one in the index.
+        """
+        if span is None:
+            index = self.index(shard, ["offset", "length"])
+            (row,) = index.slice(number, 1).to_pylist()
+            span = row["offset"], row["length"]
+        offset, length = span
+        try:
+            frame = next(read_frames(io.BytesIO(self._range(shard, offset, length))), None)
+        except (FrameError, *DAMAGED_GZIP) as error:
+            raise self.damaged(shard, number, offset, str(error)) from error
+        if frame is None or len(frame.data) != length:
+            raise self.damaged(shard, number, offset, "is not the one in the index")
+        return frame.data
+
+    def damaged(self, shard: ShardEntry, number: int, offset: int, what: str) -> VerificationFailed:
+        """Returns the error that names a record: its shard, number, first byte and key.
+
+        Args:
+            shard: one of its shards.
+            number: of the record within the shard.
+            offset: the byte at which its data begins.
+            what: is wrong with it, in words.
+        """
+        with contextlib.suppress(VerificationFailed, IndexError):  # the index may be damaged, too
+            what = f"{what} (key {self.index(shard, ['key'])['key'][number].as_py()!r})"
+        problem = Problem(shard.file, what, number, offset - HEADER_BYTES)
+        return VerificationFailed(f"{self.directory}: {problem}")
+
+    def rejects(self) -> Iterator[dict[str, Any]]:
+        """Yields every rejected row: its key, uri, source, reason and detail.
+
+        Raises:
+            OSError: if they cannot be read.
+            ValueError: at a line that is not JSON.
+        """
+        return map(json.loads, read_lines(self.directory, layout.REJECTS))
+
+    def dropped(self) -> Iterator[dict[str, Any]]:
+        """Yields every row that was dropped as a duplicate.
+
+        Raises:
+            OSError: if they cannot be read.
+            ValueError: at a line that is not JSON.
+        """
+        return map(json.loads, read_lines(self.directory, layout.DROPPED))
+
+    def _range(self, shard: ShardEntry, offset: int, length: int) -> bytes:
+        """Returns a framed record, or what there is of it."""
+        path, start, size = self.path(shard.file), offset - HEADER_BYTES, length + FRAME_BYTES
+        if start < 0 or not 0 <= length <= MAX_RECORD_BYTES:
+            return b""
+        try:
+            if not layout.is_url(path) and not compression_of(path):
+                return _open_file(path, shard.sha256).read(start, size)
+            with uncompressed(path) as stream:
+                stream.seek(start)
+                return stream.read(size)
+        except FileNotFoundError as error:
+            raise VerificationFailed(f"{path}: is missing; restore it from a copy") from error
+        except OSError as error:
+            if error.errno is None:  # of gzip
+                raise
+            raise _unreadable(path, error) from error
+
+
+def read_index(path: str, columns: Sequence[str], sha256: str | None = None) -> pa.Table:
+    """Reads some columns of the index of a shard's records.
+
+    Args:
+        path: the index.
+        columns: of it.
+        sha256: that it must have, or None for any.
+
+    Raises:
+        VerificationFailed: if it is missing, cannot be read, is not valid, or has another checksum.
+    """
+    data = _content(path, read_file)
+    if data is None:
+        raise VerificationFailed(f"{path}: is missing; restore it from a copy")
+    if sha256 is not None and hashlib.sha256(data).hexdigest() != sha256:
+        raise VerificationFailed(
+            f"{path}: is not the file that {layout.MANIFEST} lists: its sha256 differs; "
+            "restore it from a copy"
+        )
+    try:
+        table = read_table(data, columns)
+    except (pa.ArrowException, KeyError) as error:  # whoever made the manifest listed it so
+        raise VerificationFailed(f"{path}: is not a valid index: {error}; convert again") from error
+    for name in columns:
+        column, expected = table[name], _TYPES.get(name)
+        if expected is not None and (column.type != expected or column.null_count):
+            what = f"{column.type} with {column.null_count} nulls"
+            raise VerificationFailed(
+                f"{path}: is not a valid index: column {name!r}: expected {expected} without "
+                f"nulls, got {what}; convert again"
+            )
+    return table
+
+
+def find_manifest(directory: str) -> tuple[Manifest | None, bool]:
+    """Returns the manifest in a folder, if there is one, and whether it is committed.
+
+    One that is committed and not read here is of another version of this program.
+    """
+    data = read_file(layout.join(directory, layout.MANIFEST))
+    if data is None:
+        return None, False
+    is_committed = read_file(layout.join(directory, layout.SUCCESS)) == commit_marker(data)
+    with contextlib.suppress(ValidationError):
+        return Manifest.model_validate_json(data), is_committed
+    return None, is_committed
+
+
+def current_folder(directory: str) -> str:
+    """Returns where a dataset is: in its folder, or where an interrupted run has moved it to.
+
+    Where two folders cannot be swapped, a run that replaces a dataset renames the old one first.
+    """
+    if layout.is_url(directory) or os.path.lexists(directory):
+        return directory
+    parent, version = os.path.split(os.path.abspath(directory))
+    replaced = layout.replaced_folder(layout.run_folder(parent, version))
+    return replaced if os.path.isdir(replaced) else directory
+
+
+def commit_marker(manifest: bytes) -> bytes:
+    """Returns the whole content of the commit marker of a manifest: its checksum."""
+    return hashlib.sha256(manifest).hexdigest().encode() + b"\n"
+
+
+def read_lines(directory: str, folder: str) -> Iterator[bytes]:
+    """Yields the lines of one kind that a dataset has, rejects or dropped rows; with their breaks.
+
+    Args:
+        directory: the dataset's folder.
+        folder: one of `layout.LINES`; a dataset without such a file has no such rows.
+
+    Raises:
+        OSError: if they cannot be read.
+    """
+    try:
+        stream = open_stored(layout.join(directory, layout.lines_name(folder)))
+    except FileNotFoundError:
+        return
+    with stream:
+        yield from stream
+
+
+def _content(path: str, read: Callable[[str], bytes | None]) -> bytes | None:
+    try:
+        return read(path)
+    except OSError as error:
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: str, error: OSError) -> VerificationFailed:
+    what = error.strerror or error
+    return VerificationFailed(f"{path}: cannot be read: {what}; restore it from a copy")
+
+
+class _OpenFile:
+    """A file that threads and forked processes can read at once: it has no position of its own."""
+
+    def __init__(self, path: str) -> None:
+        self._handle = open_regular(path)
+
+    def __del__(self) -> None:
+        if hasattr(self, "_handle"):
+            self._handle.close()
+
+    def read(self, start: int, size: int) -> bytes:
+        return os.pread(self._handle.fileno(), size, start)
+
+
+@lru_cache(_OPEN_FILES)
+def _open_file(path: str, sha256: str) -> _OpenFile:
+    """Opens a shard; another shard that has since replaced it is opened, too."""
+    return _OpenFile(path)
