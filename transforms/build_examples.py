@@ -22,7 +22,11 @@ from recordmill.schemas.plan import Plan
 from recordmill.schemas.records import BuiltFrame, ImageRef, SerializedExample, StoredImage
 from recordmill.schemas.rejects import Reason, RecordError, Reject
 from recordmill.schemas.settings import ImageSettings
-from recordmill.transforms.functional.images.masks import is_plain, mask_of_file, mask_of_outlines
+from recordmill.transforms.functional.images.masks import (
+    examine_plain_mask,
+    mask_of_file,
+    mask_of_outlines,
+)
 from recordmill.transforms.functional.images.transcode import keep, plain_source, transcode
 from recordmill.transforms.functional.read_ahead import Budget, fetch_ahead, in_groups, map_ahead
 from recordmill.transforms.functional.records.examples import build_example
@@ -244,8 +248,8 @@ def read_mask(fetched: Fetched, image: StoredImage, schema: Schema) -> bytes:
         return mask_of_outlines(ref.segments, image, schema)
     image = image._replace(data=b"")  # its size is enough
     with _fault_of_mask(ref):
-        if is_plain(data):
-            return mask_of_file(data, image, schema)
+        if header := examine_plain_mask(data):
+            return mask_of_file(data, image, schema, header)
         return run_apart(mask_of_file, data, image, schema, timeout=schema.image.timeout)
 
 

@@ -29,35 +29,54 @@ from recordmill.transforms.functional.images.outlines import Outline, drawn
 from recordmill.transforms.functional.images.source_image import opened, sniffed_format
 
 
-def is_plain(data: bytes) -> bool:
-    """Returns whether a mask's file is little work: by its bytes, parts and pixels.
+def examine_mask(data: bytes, bounded: bool = False) -> png.PngFacts:
+    """Returns what the chunks of a mask's file say.
+
+    Args:
+        data: the file.
+        bounded: whether to stop at more chunks than this process has time for.
 
     Raises:
-        RecordError: if its header is damaged.
+        TooMuchEffortError: if there are more.
+        RecordError: if it is not a PNG, or damaged.
     """
-    if not data.startswith(png.SIGNATURE):
-        return True  # it is rejected by its first bytes
+    format_ = sniffed_format(data)
+    if format_ != "png":
+        raise RecordError(Reason.UNSUPPORTED_FORMAT, f"{format_}; a mask has to be a PNG")
+    return png.examine(data, bounded)
+
+
+def examine_plain_mask(data: bytes) -> png.PngFacts | None:
+    """Returns the same of a mask that is little work by its bytes, parts and pixels; or None.
+
+    Raises:
+        RecordError: if it is not a PNG, or damaged.
+    """
     if len(data) > MAX_FILE_BYTES:
-        return False
+        return None
     try:
-        return png.examine(data, bounded=True).work <= MAX_WORK
+        header = examine_mask(data, bounded=True)
     except TooMuchEffortError:
-        return False
+        return None
+    return header if header.work <= MAX_WORK else None
 
 
-def mask_of_file(data: bytes, image: StoredImage, schema: Schema) -> bytes:
-    """Returns the mask that a file holds, as a PNG of one channel that fits the stored picture.
+def mask_of_file(
+    data: bytes, image: StoredImage, schema: Schema, header: png.PngFacts | None = None
+) -> bytes:
+    """Returns the mask that a file holds, as a PNG of one channel that fits the stored image.
 
     Args:
         data: a PNG of gray or of a palette, whose values or indexes are class ids.
-        image: the picture as the record holds it.
-        schema: what was done to it, and which picture was annotated.
+        image: the image as the record holds it.
+        schema: what was done to it, and which image was annotated.
+        header: what the file's chunks say, if it has been examined.
 
     Raises:
-        RecordError: if the file is no such PNG, damaged, or of another size than the picture.
+        RecordError: if the file is no such PNG, damaged, or of another size than the image.
     """
     geometry = geometry_of(image.source_size, image.orientation, schema.image)
-    ids = read_ids(data, annotated_size(geometry, schema.masks), schema.masks.frame)
+    ids = read_ids(data, annotated_size(geometry, schema.masks), schema.masks.frame, header)
     return encoded(ids, geometry, schema.masks)
 
 
@@ -87,21 +106,19 @@ def annotated_size(geometry: Geometry, settings: MaskSettings) -> Size:
     return geometry.displayed if settings.frame == "displayed" else geometry.stored
 
 
-def read_ids(data: bytes, size: Size, frame: str) -> np.ndarray:
+def read_ids(data: bytes, size: Size, frame: str, header: png.PngFacts | None = None) -> np.ndarray:
     """Returns the class ids that a PNG holds: uint8 or uint16, (height, width).
 
     Args:
         data: the file.
         size: the width and height that it has to have.
-        frame: which picture's size that is.
+        frame: which image's size that is.
+        header: what the file's chunks say, if it has been examined.
 
     Raises:
-        RecordError: if it is no PNG of gray or of a palette, damaged, or of another size.
+        RecordError: if it is not a PNG of gray or of a palette, damaged, or of another size.
     """
-    format_ = sniffed_format(data)
-    if format_ != "png":
-        raise RecordError(Reason.UNSUPPORTED_FORMAT, f"{format_}; a mask has to be a PNG")
-    facts = png.examine(data)
+    facts = header or examine_mask(data)
     if facts.mode not in ("1", "L", "P", "I;16"):
         detail = f"PNG of {facts.mode}; a mask has one channel, gray or of a palette"
         raise RecordError(Reason.UNSUPPORTED_FEATURE, detail)
@@ -109,7 +126,7 @@ def read_ids(data: bytes, size: Size, frame: str) -> np.ndarray:
         detail = f"{facts.width} x {facts.height} pixels; its picture is {size[0]} x {size[1]}"
         raise RecordError(Reason.INVALID_DIMENSIONS, f"{detail} as {frame} (masks: frame)")
     png.check_rows(data, facts)
-    with opened(png.only_the_picture(data), "png") as image:
+    with opened(png.only_the_picture(data, facts), "png") as image:
         ids = np.asarray(image, np.uint16 if facts.depth == 16 else np.uint8)
     scaled = facts.mode == "L" and facts.depth < 8  # by Pillow, so that the largest is white
     return ids // (255 // (2**facts.depth - 1)) if scaled else ids

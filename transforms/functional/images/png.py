@@ -336,9 +336,13 @@ def strip_metadata(data: bytes) -> bytes:
     return _of_chunks(data, (chunk for chunk in _chunks(data) if chunk.name not in _METADATA))
 
 
-def only_the_picture(data: bytes) -> bytes:
-    """Returns a PNG with what its pixels depend on, and nothing that a decoder may balk at."""
-    facts = examine(data)
+def only_the_picture(data: bytes, facts: PngFacts) -> bytes:
+    """Returns a PNG with what its pixels depend on, and nothing that a decoder may balk at.
+
+    Args:
+        data: the file.
+        facts: what its chunks say.
+    """
     kept = {b"IHDR", b"IDAT", b"iCCP"}
     kept |= {b"PLTE"} if facts.color_type == _PALETTE else set()
     kept |= {b"tRNS"} if facts.transparency else set()

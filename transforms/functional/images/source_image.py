@@ -60,6 +60,7 @@ class SourceImage(NamedTuple):
         orientation: EXIF's, 1 to 8; 1 is upright.
         common: whether every reader takes the file as it is.
         work: to decode it, in pixels of a scan or in two bytes of memory; 0 if nobody knows.
+        png: what the chunks of a PNG say, its EXIF left out; None for other formats.
     """
 
     format: str
@@ -73,6 +74,7 @@ class SourceImage(NamedTuple):
     orientation: int
     common: bool
     work: int = 0
+    png: png.PngFacts | None = None
 
 
 def sniffed_format(data: bytes) -> str:
@@ -288,6 +290,7 @@ def _png(facts: png.PngFacts) -> SourceImage:
         orientation=orientation_of(facts.exif),
         common=facts.readable_by_all,
         work=facts.work,
+        png=facts._replace(exif=None),
     )
 
 

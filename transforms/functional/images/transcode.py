@@ -32,7 +32,6 @@ from recordmill.transforms.functional.images.source_image import (
 
 _MAX_SIDE = 1_000_000  # libpng's limit, and so that of every reader
 _MOST_PIXELS = 2**29 - 1  # TensorFlow's limit
-_REDUCED = {"png": png.only_the_picture, "jpeg": jpeg.only_the_picture}
 _CHANNELS = {"L": 1, "I;16": 1, "LA": 2, "RGB": 3, "RGBA": 4}
 
 
@@ -151,6 +150,7 @@ def keep(
         data = data[: jpeg.examine(data).end]
     if settings.strip_metadata:
         data = (png if source.format == "png" else jpeg).strip_metadata(data)
+        source = source._replace(png=png.examine(data) if source.png else None)
     try:
         if not _is_read_by_pillow(data, source, decode):
             return None
@@ -162,8 +162,10 @@ def keep(
 
 def _encoded_anew(data: bytes, source: SourceImage, settings: ImageSettings) -> StoredImage:
     """Returns a picture decoded, changed as the settings ask, and encoded."""
-    if _family(source) in _REDUCED:
-        data = _REDUCED[_family(source)](data)
+    if source.png:
+        data = png.only_the_picture(data, source.png)
+    elif _family(source) == "jpeg":
+        data = jpeg.only_the_picture(data)
     with opened(data, _family(source)) as image:
         image.load()
         picture = _turned(pixels.canonical(image, source.bit_depth), source, settings)
@@ -230,9 +232,8 @@ def _is_read_by_pillow(data: bytes, source: SourceImage, decode: Decode) -> bool
     with image:
         if decode == "header":
             return True
-        if source.format != "png":
+        if source.png is None:
             read_coded_data(image, data)
             return True
-        facts = png.examine(data)
-        png.check_rows(data, facts)
-        return facts.ends_with_pixels or loads(image)
+        png.check_rows(data, source.png)
+        return source.png.ends_with_pixels or loads(image)

@@ -13,7 +13,7 @@ from recordmill.schemas.settings import ImageSettings
 from recordmill.transforms.functional.images import effort
 from recordmill.transforms.functional.images import jpeg as jpeg_parser
 from recordmill.transforms.functional.images import png as png_parser
-from recordmill.transforms.functional.images.masks import is_plain
+from recordmill.transforms.functional.images.masks import examine_plain_mask
 from recordmill.transforms.functional.images.transcode import plain_source, transcode
 from recordmill.transforms.functional.rendering.drawing import is_little_work
 from recordmill.transforms.functional.rendering.infer_features import bytes_kind
@@ -104,12 +104,13 @@ def test_long_files_are_for_another(monkeypatch):
 
 
 def test_the_same_holds_for_masks(monkeypatch):
-    assert is_plain(png(mode="L"))
-    assert is_plain(jpeg())  # which is rejected by its first bytes
-    assert not is_plain(IN_ANOTHER["PNG with 200 empty chunks"])
-    assert not is_plain(IN_ANOTHER["PNG of 80 million deep pixels"])
+    assert examine_plain_mask(png(mode="L"))
+    with pytest.raises(RecordError, match="unsupported_format"):
+        examine_plain_mask(jpeg())
+    assert not examine_plain_mask(IN_ANOTHER["PNG with 200 empty chunks"])
+    assert not examine_plain_mask(IN_ANOTHER["PNG of 80 million deep pixels"])
     monkeypatch.setattr("recordmill.transforms.functional.images.masks.MAX_FILE_BYTES", 99)
-    assert not is_plain(png(mode="L"))
+    assert not examine_plain_mask(png(mode="L"))
 
 
 @pytest.mark.parametrize("name", IN_THIS_PROCESS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from recordmill.schemas.rejects import Reason, RecordError
+from recordmill.transforms.functional.images import png as png_parser
 from recordmill.transforms.functional.images.source_image import (
     SourceImage,
     examine,
@@ -59,7 +60,15 @@ def two(format_):
     ],
 )
 def test_examine(data, expected):
-    assert examine(data)._replace(work=0) == expected
+    assert examine(data)._replace(work=0, png=None) == expected
+
+
+def test_what_the_chunks_of_a_png_say_is_kept_but_for_its_exif():
+    data = png(40, 30, exif_orientation=8)
+    kept, header = examine(data).png, png_parser.examine(data)
+    assert header.exif
+    assert kept == header._replace(exif=None)
+    assert [examine(other).png for other in (jpeg(), picture("BMP"))] == [None, None]
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,9 @@ from PIL import Image, PngImagePlugin
 
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.settings import ImageSettings
-from recordmill.transforms.functional.images.transcode import transcode
+from recordmill.transforms.functional.images import png as png_parser
+from recordmill.transforms.functional.images.masks import examine_plain_mask, read_ids
+from recordmill.transforms.functional.images.transcode import keep, plain_source, transcode
 from tests.images import (
     image,
     jpeg,
@@ -515,3 +517,37 @@ def test_the_pixels_that_readers_get_are_those_that_were_drawn():
     drawn = np.asarray(image(40, 30, 5))
     stored = transcode(png(40, 30, 5), SETTINGS)
     np.testing.assert_array_equal(tf.io.decode_png(stored.data).numpy(), drawn)
+
+
+@pytest.fixture
+def examined(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The length of each PNG whose chunks have been checked."""
+    lengths: list[int] = []
+    examine = png_parser.examine
+
+    def counted(data: bytes, bounded: bool = False) -> png_parser.PngFacts:
+        lengths.append(len(data))
+        return examine(data, bounded)
+
+    monkeypatch.setattr(png_parser, "examine", counted)
+    return lengths
+
+
+def test_the_chunks_of_a_png_are_checked_once(examined):
+    kept = png(40, 30)
+    assert keep(kept, plain_source(kept, SETTINGS), SETTINGS, "full").data == kept
+    encoded = png(41, 30)
+    assert transcode(encoded, ImageSettings(max_side=20)).width == 20
+    mask = png(42, 30, mode="L")
+    assert read_ids(mask, (42, 30), "displayed", examine_plain_mask(mask)).shape == (30, 42)
+    assert examined == [len(kept), len(encoded), len(mask)]
+
+
+def test_a_png_without_its_metadata_is_checked_again(examined):
+    """It is another file: what is after its pixels may be gone."""
+    text = PngImagePlugin.PngInfo()
+    text.add_text("a", "b", after_idat=True)
+    data = png(pnginfo=text)
+    settings = ImageSettings(strip_metadata=True)
+    stored = keep(data, plain_source(data, settings), settings, "full")
+    assert examined == [len(data), len(stored.data)]
