@@ -546,7 +546,7 @@ def test_the_chunks_of_a_png_are_checked_once(examined):
 def test_a_png_without_its_metadata_is_checked_again(examined):
     """It is another file: what is after its pixels may be gone."""
     text = PngImagePlugin.PngInfo()
-    text.add_text("a", "b", after_idat=True)
+    text.add(b"tEXt", b"a\0b", after_idat=True)
     data = png(pnginfo=text)
     settings = ImageSettings(strip_metadata=True)
     stored = keep(data, plain_source(data, settings), settings, "full")
