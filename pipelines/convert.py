@@ -49,8 +49,7 @@ from recordmill.transforms.analyze_rows import SurveyRows
 from recordmill.transforms.assign_shards import PlaceRecords
 from recordmill.transforms.bind_rows import BindRows
 from recordmill.transforms.drop_duplicates import DropRepeats
-from recordmill.transforms.find_duplicates import CompareContents
-from recordmill.transforms.find_group_leaks import CompareGroups
+from recordmill.transforms.find_duplicates import CompareContents, CompareGroups
 from recordmill.transforms.functional.rows.analysis import Surveyor
 from recordmill.transforms.functional.rows.binding import Binding, common_folder, table_names
 from recordmill.transforms.functional.rows.column_projection import (

@@ -23,9 +23,9 @@ from recordmill.schemas.dataset_info import DatasetInfo
 from recordmill.schemas.errors import ProofError, RejectBudgetExceeded, RunError, UsageError
 from recordmill.schemas.manifest import manifest_of
 from recordmill.schemas.rejects import Reason, lost_rows_message
-from recordmill.transforms.functional.line_digest import digest_of_lines
 from recordmill.transforms.storage.dataset import commit_marker, read_lines
 from recordmill.transforms.storage.files import write_bytes
+from recordmill.transforms.write_lines import digest_of_lines
 
 _SHOWN_PROBLEMS = 5
 

@@ -27,7 +27,7 @@ from recordmill.transforms.functional.rows.infer_schema import (
 )
 from recordmill.transforms.storage.files import read_bytes
 from recordmill.transforms.storage.formats import FORMATS
-from recordmill.transforms.workers.examine_apart import examine_apart
+from recordmill.transforms.workers.sandbox import examine_apart
 
 _LOOKED_AT_ROWS = 10_000
 _LOOKED_AT_BYTES = 64 * 2**20

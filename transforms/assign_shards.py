@@ -15,8 +15,10 @@ from recordmill.schemas.plan import Plan
 from recordmill.schemas.records import ImageRef
 from recordmill.schemas.rejects import Reject
 from recordmill.transforms.analyze_rows import Place, Surveyed
+from recordmill.transforms.elements import REJECTS, rejected
 from recordmill.transforms.functional.rows.placement import (
     SplitRanges,
+    duplicate_of,
     order_of,
     shard_from,
     shard_of,
@@ -24,8 +26,6 @@ from recordmill.transforms.functional.rows.placement import (
     stays,
 )
 from recordmill.transforms.functional.rows.sequences import torn
-from recordmill.transforms.functional.rows.shard_order import duplicate_of
-from recordmill.transforms.outcome import REJECTS, rejected
 from recordmill.transforms.shards.base_keys import finder
 from recordmill.transforms.workers.progress import advance
 

@@ -11,9 +11,8 @@ from apache_beam.pvalue import AsSingleton, PCollection, TaggedOutput
 from recordmill.schemas.plan import Plan
 from recordmill.schemas.records import ImageRef, Row
 from recordmill.schemas.rejects import RecordError
-from recordmill.transforms import coders  # noqa: F401 - registers how references are encoded
+from recordmill.transforms.elements import REJECTS, Outcome, rejected
 from recordmill.transforms.functional.rows.binding import Binding, bind, broken_frame, refuse
-from recordmill.transforms.outcome import REJECTS, Outcome, rejected
 
 
 @dataclass(eq=False)

@@ -22,6 +22,7 @@ from recordmill.schemas.plan import Plan
 from recordmill.schemas.records import BuiltFrame, ImageRef, SerializedExample, StoredImage
 from recordmill.schemas.rejects import Reason, RecordError, Reject
 from recordmill.schemas.settings import ImageSettings
+from recordmill.transforms.elements import REJECTS, Outcome, rejected
 from recordmill.transforms.functional.images.masks import (
     examine_plain_mask,
     mask_of_file,
@@ -31,7 +32,6 @@ from recordmill.transforms.functional.images.transcode import keep, plain_source
 from recordmill.transforms.functional.read_ahead import Budget, fetch_ahead, in_groups, map_ahead
 from recordmill.transforms.functional.records.examples import build_example
 from recordmill.transforms.functional.records.sequence_examples import build_frame
-from recordmill.transforms.outcome import REJECTS, Outcome, rejected
 from recordmill.transforms.storage.files import Stamps, is_local, read_bytes
 from recordmill.transforms.storage.image_root import OPEN, Fence
 from recordmill.transforms.workers.cores import num_cores

@@ -1,4 +1,4 @@
-"""Compares the images of all records by their digests: what is repeated, and what leaks."""
+"""Finds duplicate images by their digests, and the groups and images that leak between splits."""
 
 from __future__ import annotations
 
@@ -10,16 +10,20 @@ from apache_beam.pvalue import AsSingleton, PCollection
 
 from recordmill.schemas import layout
 from recordmill.schemas.dataset_info import ShardInfo
-from recordmill.schemas.duplicates import Content
+from recordmill.schemas.duplicates import Content, GroupLeaks
 from recordmill.schemas.plan import Plan
+from recordmill.transforms.assign_shards import Placed
 from recordmill.transforms.functional.duplicates import (
     Tally,
     by_bucket,
     content_of,
     label_text,
+    leaks_of,
     merge,
     merge_contents,
+    merge_group_leaks,
     num_buckets,
+    splits_of,
     tally_of,
 )
 from recordmill.transforms.storage.dataset import read_index
@@ -84,3 +88,34 @@ def _content_of_bucket(bucket: tuple[int, Iterable[Tally]]) -> Content:
 
 def _merge_contents(contents: Iterable[Content]) -> Content:
     return merge_contents(contents)
+
+
+@dataclass(eq=False)
+class CompareGroups(beam.PTransform):
+    """Compares all groups: PCollection[Placed] → PCollection[GroupLeaks], one element.
+
+    Attributes:
+        parted: whether anything but the group decides a row's split: a column, or a base.
+    """
+
+    parted: bool
+
+    def expand(self, placed: PCollection[Placed]) -> PCollection[GroupLeaks]:
+        """Adds the comparing, if it can find anything; names of groups and splits travel."""
+        if not self.parted:
+            return placed.pipeline | "NoGroupLeaks" >> beam.Create([GroupLeaks()])
+        return (
+            placed
+            | "SplitOfGroup"
+            >> beam.FlatMap(split_of_group).with_output_types(tuple[str, tuple[str, ...]])
+            | "SplitsByGroup" >> beam.CombinePerKey(splits_of)  # group, splits
+            | "LeaksOfGroup" >> beam.FlatMapTuple(leaks_of)
+            | "CombineGroupLeaks" >> beam.CombineGlobally(merge_group_leaks)
+        )
+
+
+def split_of_group(placed: Placed) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yields a row's group and split; nothing for a row without a group."""
+    (split, _), (_, ref) = placed
+    if ref.group:
+        yield ref.group, (split,)

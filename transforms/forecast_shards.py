@@ -15,9 +15,9 @@ from recordmill.schemas.plan import Plan
 from recordmill.schemas.records import ImageRef
 from recordmill.schemas.rejects import Reject
 from recordmill.transforms.assign_shards import Placed, ShardId
+from recordmill.transforms.elements import REJECTS, Outcome, rejected
 from recordmill.transforms.functional.records.index import labels_of
 from recordmill.transforms.functional.rows.sequences import arranged
-from recordmill.transforms.outcome import REJECTS, Outcome, rejected
 
 _SHOWN_REJECTS = 3
 

@@ -10,9 +10,8 @@ from apache_beam.pvalue import PCollection, TaggedOutput
 
 from recordmill.schemas.records import Row
 from recordmill.schemas.rejects import RecordError, Reject
-from recordmill.transforms import coders  # noqa: F401 - registers how rows are encoded
+from recordmill.transforms.elements import REJECTS, rejected
 from recordmill.transforms.functional.rows.join import join_key, joined, unmatched
-from recordmill.transforms.outcome import REJECTS, rejected
 from recordmill.transforms.read_rows import ReadOutcome
 
 UNMATCHED = "label rows without a picture"

@@ -12,7 +12,7 @@ from apache_beam.pvalue import PCollection, TaggedOutput
 from recordmill.schemas.records import Aside, Row
 from recordmill.schemas.rejects import Reject
 from recordmill.schemas.tables import TableFile, TablePart, Wanted
-from recordmill.transforms.outcome import REJECTS, rejected
+from recordmill.transforms.elements import REJECTS, rejected
 from recordmill.transforms.storage.embedded_images import staged, staging_file
 from recordmill.transforms.storage.formats import FORMATS
 from recordmill.transforms.storage.stores.options import max_image_bytes

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -11,6 +13,8 @@ from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.timestamp import MIN_TIMESTAMP
 
 from recordmill.schemas import layout
+
+_DIGEST_BYTES = 32
 
 
 class Told(Protocol):
@@ -53,3 +57,21 @@ def at_the_start(path: str) -> TimestampedValue:
     Beam's writers give it the end of time, and so late Prism leaves it lying.
     """
     return TimestampedValue(path, MIN_TIMESTAMP)
+
+
+def digest_of_lines(lines: Iterable[bytes]) -> str:
+    r"""Returns a hex digest of some lines, which a line more, less, twice or changed changes.
+
+    It is the sum of the lines' own digests, so that memory does not grow with them. It is no
+    defence against one who can choose all lines freely; nor is a digest that can be replaced.
+
+    Args:
+        lines: each with its line break, so that one that is lacking is seen.
+
+    >>> digest_of_lines([b"a\n", b"b\n"]) == digest_of_lines([b"b\n", b"a\n"])
+    True
+    >>> digest_of_lines([b"a\n"]) == digest_of_lines([b"a\n", b"a\n"])
+    False
+    """
+    total = sum(int.from_bytes(hashlib.sha256(line).digest(), "big") for line in lines)
+    return f"{total % 2 ** (8 * _DIGEST_BYTES):0{2 * _DIGEST_BYTES}x}"

@@ -9,11 +9,7 @@ import tensorflow as tf
 
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.features import Schema
-from recordmill.transforms.functional.images.stored_size import (
-    check_raw_size,
-    common_size,
-    raw_size,
-)
+from recordmill.transforms.functional.images.decode import check_raw_size, common_size, raw_size
 
 _OTHER_SIZE = (
     "pictures of different sizes make no batch: load(…, image_size=(height, width)) makes them one "

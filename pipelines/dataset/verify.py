@@ -23,7 +23,6 @@ from recordmill.transforms.functional.duplicates import (
     merge,
     merge_contents,
 )
-from recordmill.transforms.functional.line_digest import digest_of_lines
 from recordmill.transforms.functional.row_counts import wrong_sums
 from recordmill.transforms.storage.dataset import Dataset, current_folder, read_lines
 from recordmill.transforms.storage.files import all_files_below
@@ -31,6 +30,7 @@ from recordmill.transforms.storage.shard_files import ShardFiles, open_stored
 from recordmill.transforms.verification import verifier_process
 from recordmill.transforms.verification.locate_damage import first_foreign_record
 from recordmill.transforms.workers.cores import num_cores
+from recordmill.transforms.write_lines import digest_of_lines
 
 _PASS_RECORDS = 2**20
 _NOT_LINES = (ValueError, LookupError, TypeError, RecursionError)

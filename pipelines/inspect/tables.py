@@ -15,7 +15,7 @@ from recordmill.schemas.rejects import RecordError
 from recordmill.transforms.functional.rendering.drawing import is_picture, raw_shape
 from recordmill.transforms.functional.rendering.infer_features import bytes_kind, infer_features
 from recordmill.transforms.functional.rendering.visible_text import text_of
-from recordmill.transforms.workers.examine_apart import examine_apart
+from recordmill.transforms.workers.sandbox import examine_apart
 
 ClassNames = Mapping[str, Sequence[str]]
 """Feature to the names of its class ids."""

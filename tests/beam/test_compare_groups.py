@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from recordmill.pipelines.convert import can_part_groups
 from recordmill.schemas.duplicates import GroupLeaks
 from recordmill.transforms.assign_shards import Placed
-from recordmill.transforms.find_group_leaks import CompareGroups
-from recordmill.transforms.functional.group_leaks import leaks_of, merge_group_leaks, splits_of
+from recordmill.transforms.find_duplicates import CompareGroups
+from recordmill.transforms.functional.duplicates import leaks_of, merge_group_leaks, splits_of
 from tests.beam.direct import config, direct_pipeline, ref
 
 ROWS = [

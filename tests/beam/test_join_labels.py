@@ -11,7 +11,7 @@ from apache_beam.testing.util import assert_that, equal_to
 from recordmill.schemas.features import Feature
 from recordmill.schemas.records import Items, Location, Row
 from recordmill.schemas.rejects import Reason, RecordError, Reject
-from recordmill.transforms.coders import RowCoder
+from recordmill.transforms.elements import RowCoder
 from recordmill.transforms.functional.rows.column_types import ColumnKinds
 from recordmill.transforms.functional.rows.join import join_key, joined
 from recordmill.transforms.functional.values.typed import items_of, one_of

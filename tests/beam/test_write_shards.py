@@ -19,7 +19,7 @@ from apache_beam.testing.util import assert_that, equal_to
 from recordmill.schemas.dataset_info import ShardInfo
 from recordmill.schemas.tallies import ImageTally
 from recordmill.transforms.assign_shards import Placed
-from recordmill.transforms.outcome import Outcome
+from recordmill.transforms.elements import Outcome
 from recordmill.transforms.shards.checkpoints import Staging
 from recordmill.transforms.write_shards import WriteShards
 from tests.beam.direct import TABLE, config, direct_pipeline, example, plan, records, ref, told

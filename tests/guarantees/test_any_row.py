@@ -21,7 +21,7 @@ from recordmill.schemas.records import Aside, ImageRef, Items, Row
 from recordmill.schemas.rejects import RecordError, Reject
 from recordmill.schemas.tables import TableFile, TablePart, Wanted
 from recordmill.transforms.build_examples import Fetched, build_one
-from recordmill.transforms.coders import ImageRefCoder, RowCoder
+from recordmill.transforms.elements import ImageRefCoder, RowCoder
 from recordmill.transforms.functional.rows.analysis import Survey, Surveyor, plan_of
 from recordmill.transforms.functional.rows.binding import Binding, bind, broken_frame, refuse
 from recordmill.transforms.functional.rows.column_projection import settle_sources

@@ -1,4 +1,4 @@
-"""Which images stand more than once, told by their digests: within a split, and across splits.
+"""Duplicate images, detected by their digests, within a split and across splits; leaks of groups.
 
 A tally is a plain dict of plain tuples: it crosses shuffles, in place of any image. It can be added
 to and merged in any order, and holds a bounded number of keys for each image, however often that
@@ -17,6 +17,7 @@ from recordmill.schemas.duplicates import (
     PAIRED_SPLITS,
     Conflicts,
     Content,
+    GroupLeaks,
     Leak,
     Pair,
     Repeat,
@@ -209,3 +210,27 @@ def _merge_conflicts(conflicts: list[Conflicts]) -> Conflicts:
 
 def _smallest(examples: Iterable[Iterable[Pair]]) -> tuple[Pair, ...]:
     return tuple(sorted(pair for pairs in examples for pair in pairs)[:EXAMPLES])
+
+
+def splits_of(splits: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+    """Returns the splits that occur in some lists of them, sorted.
+
+    >>> splits_of([("train",), ("test", "train")])
+    ('test', 'train')
+    """
+    return tuple(sorted({split for some in splits for split in some}))
+
+
+def leaks_of(group: str, splits: tuple[str, ...]) -> Iterator[GroupLeaks]:
+    """Yields that a group is in several splits, if it is."""
+    if len(splits) > 1:
+        yield GroupLeaks(groups=1, examples=((group, splits),))
+
+
+def merge_group_leaks(leaks: Iterable[GroupLeaks]) -> GroupLeaks:
+    """Returns the sum of what is known of different groups."""
+    parts = list(leaks)
+    examples = sorted(example for part in parts for example in part.examples)
+    return GroupLeaks(
+        groups=sum(part.groups for part in parts), examples=tuple(examples[:EXAMPLES])
+    )

@@ -1,4 +1,8 @@
-"""Writes one shard and the index of its records, record by record."""
+"""Writes one shard and the index of its records, record by record, to Beam's file sinks.
+
+The sinks, one for the shards of each split and one for their indexes, open temporary files and
+rename them in the end, numbered in the order of their names.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,16 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator
-from dataclasses import replace
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
+import google_crc32c
+from apache_beam.coders import BytesCoder
+from apache_beam.io.filebasedsink import FileBasedSink
+from apache_beam.io.filesystem import CompressionTypes
+from apache_beam.io.tfrecordio import _TFRecordSink
+
+from recordmill.schemas import layout
 from recordmill.schemas.checkpoint import ImageFault
 from recordmill.schemas.dataset_info import ShardInfo
 from recordmill.schemas.plan import Plan
@@ -17,8 +28,91 @@ from recordmill.schemas.rejects import Reject
 from recordmill.schemas.tallies import ImageTally, Timeline
 from recordmill.transforms.functional.records.index import RecordIndex, labels_of
 from recordmill.transforms.shards.checkpoints import Staging
-from recordmill.transforms.shards.sinks import Sinks
 from recordmill.transforms.workers.progress import advance
+
+
+class MeteredFile:
+    """Passes bytes on to a file, and keeps their number and checksum.
+
+    Attributes:
+        size: bytes written so far.
+        crc32c: their checksum.
+    """
+
+    def __init__(self, handle: Any) -> None:
+        self._handle = handle
+        self.size = 0
+        self.crc32c = 0
+        self.closed = False
+
+    def write(self, data: bytes) -> int:
+        """Writes all of `data`."""
+        chunk = bytes(data)
+        self._handle.write(chunk)
+        self.size += len(chunk)
+        self.crc32c = google_crc32c.extend(self.crc32c, chunk)
+        return len(chunk)
+
+    def flush(self) -> None:
+        """Hands on what is buffered."""
+        self._handle.flush()
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._handle.close()
+        self.closed = True
+
+
+COMPRESSION = {"none": CompressionTypes.UNCOMPRESSED, "gzip": CompressionTypes.GZIP}
+
+
+class _MeteredTFRecordSink(_TFRecordSink):
+    """Beam's TFRecord sink, with a handle that knows the uncompressed stream's checksum."""
+
+    def open(self, temp_path: str) -> MeteredFile:
+        return MeteredFile(super().open(temp_path))
+
+
+class _RecordsSink(FileBasedSink):
+    """Beam's file sink, for the indexes of records: opened, renamed, never written by record."""
+
+    def open(self, temp_path: str) -> MeteredFile:
+        return MeteredFile(super().open(temp_path))
+
+
+@dataclass(frozen=True)
+class Sinks:
+    """The Beam sinks of a dataset: two a split, since a sink numbers its files from 0.
+
+    Attributes:
+        directory: the dataset's folder.
+        name: the dataset's name.
+        compression: "none" or "gzip".
+    """
+
+    directory: str
+    name: str
+    compression: str
+
+    def shards(self, split: str) -> _MeteredTFRecordSink:
+        """Returns the sink of a split's shards."""
+        return _MeteredTFRecordSink(
+            layout.join(self.directory, layout.shard_stem(self.name, split)),
+            BytesCoder(),
+            layout.shard_suffix(self.compression),
+            num_shards=0,
+            shard_name_template=None,
+            compression_type=COMPRESSION[self.compression],
+        )
+
+    def records(self, split: str) -> _RecordsSink:
+        """Returns the sink of the indexes of a split's shards."""
+        return _RecordsSink(
+            layout.join(self.directory, layout.RECORDS, f"records-{split}"),
+            BytesCoder(),
+            ".parquet",
+            compression_type=CompressionTypes.UNCOMPRESSED,
+        )
 
 
 class WrittenShard(NamedTuple):

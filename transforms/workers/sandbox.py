@@ -28,6 +28,7 @@ from typing import Any, TypeVar
 from pebble import ProcessExpired, ProcessFuture, ProcessPool
 
 from recordmill.schemas.rejects import Reason, RecordError
+from recordmill.transforms.functional.images.source_image import SourceImage, examine, examine_here
 from recordmill.transforms.workers.cores import num_cores
 
 T = TypeVar("T")
@@ -181,3 +182,15 @@ def _set_up_child() -> None:
     warnings.simplefilter("ignore")
     logging.disable()
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+
+
+_SECONDS = 10.0
+
+
+def examine_apart(data: bytes) -> SourceImage:
+    """Returns what the header of an image says, which anybody may have made.
+
+    Raises:
+        RecordError: as `examine`; timeout or decoder_crash, too.
+    """
+    return examine_here(data) or run_apart(examine, data, timeout=_SECONDS)

@@ -20,7 +20,7 @@ from recordmill.schemas.records import BuiltFrame, ImageRef, Row, SerializedExam
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.tensorflow_metadata import schema_text
 from recordmill.transforms.analyze_rows import only_torn, two_spans
-from recordmill.transforms.coders import ImageRefCoder
+from recordmill.transforms.elements import ImageRefCoder
 from recordmill.transforms.functional.reconcile import keep_books
 from recordmill.transforms.functional.records.index import RecordIndex, index_mismatch
 from recordmill.transforms.functional.rows.analysis import Survey, Surveyor, plan_of

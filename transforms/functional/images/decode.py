@@ -1,11 +1,16 @@
-"""Pictures as readers see them: the stored bytes become an array, as TensorFlow decodes them."""
+"""Stored images as readers see them: their bytes become an array, as TensorFlow decodes them."""
 
 from __future__ import annotations
 
 import io
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from PIL import Image
+
+from recordmill.schemas.errors import UsageError
+from recordmill.schemas.features import ImageFact, Schema
 
 CHANNELS = {0: "as stored", 1: "gray", 3: "RGB"}
 _COLOUR_TYPE, _GRAY_WITH_ALPHA = 25, 4  # where a PNG's header says what its pixels are
@@ -81,3 +86,44 @@ def _in_mode(image: Image.Image, channels: int) -> Image.Image:
 
 def _gray(pixels: np.ndarray) -> np.ndarray:
     return np.asarray(Image.fromarray(np.ascontiguousarray(pixels)).convert("L"))[:, :, None]
+
+
+def common_size(schema: Schema) -> tuple[int, int] | None:
+    """Returns height and width of all pictures, if the schema makes them one size."""
+    resize = schema.image.resize
+    if resize is None or resize.mode == "fit":
+        return None
+    return resize.height, resize.width
+
+
+def fact_names(schema: Schema) -> dict[ImageFact, str]:
+    """Returns which fact of the image stands in which feature."""
+    return {f.image_fact: name for name, f in schema.features.items() if f.image_fact}
+
+
+def raw_size(schema: Schema, example: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Returns height and width of a raw picture, from its example where the schema stores them.
+
+    Raises:
+        UsageError: if they stand nowhere: such pixels are no picture any more.
+    """
+    check_raw_size(schema)
+    names = fact_names(schema)
+    if ImageFact.HEIGHT in names and ImageFact.WIDTH in names:
+        return example[names[ImageFact.HEIGHT]], example[names[ImageFact.WIDTH]]
+    return common_size(schema) or (0, 0)
+
+
+def check_raw_size(schema: Schema) -> None:
+    """Refuses raw pixels whose size stands nowhere.
+
+    Raises:
+        UsageError: for such a schema.
+    """
+    sized = {ImageFact.HEIGHT, ImageFact.WIDTH} <= fact_names(schema).keys()
+    if not sized and common_size(schema) is None:
+        raise UsageError(
+            f"schema {schema.name!r} stores raw pixels without their size, so that they cannot be "
+            "shaped: read with decode=False, or convert with features from image:height and "
+            "image:width"
+        )

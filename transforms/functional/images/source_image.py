@@ -19,8 +19,7 @@ from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.transforms.functional.images import jpeg, png
 from recordmill.transforms.functional.images.effort import MAX_FILE_BYTES, TooMuchEffortError
 from recordmill.transforms.functional.images.exif import UPRIGHT, orientation_of
-from recordmill.transforms.functional.images.sniffing import HEAD_BYTES, sniff
-from recordmill.transforms.functional.images.stated_size import check_stated_size
+from recordmill.transforms.functional.images.sniffing import HEAD_BYTES, check_stated_size, sniff
 
 Image.MAX_IMAGE_PIXELS = None  # the limit is ours, from the header: a policy, not a warning
 ImageFile.LOAD_TRUNCATED_IMAGES = False  # true would turn most damage into gray pixels

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 
-from PIL import Image
+from PIL import Image, ImageFile
 
 from recordmill.schemas.config import Decode
 from recordmill.schemas.records import StoredImage
@@ -20,9 +20,9 @@ from recordmill.schemas.settings import ImageSettings
 from recordmill.transforms.functional.images import jpeg, pixels, png
 from recordmill.transforms.functional.images.effort import MAX_WORK
 from recordmill.transforms.functional.images.geometry import geometry_of, target_size, turned_size
-from recordmill.transforms.functional.images.jpeg_decode import read_coded_data
 from recordmill.transforms.functional.images.source_image import (
     SourceImage,
+    damage_rejected,
     examine,
     examine_here,
     loads,
@@ -31,6 +31,7 @@ from recordmill.transforms.functional.images.source_image import (
 )
 
 _MAX_SIDE = 1_000_000  # libpng's limit, and so that of every reader
+_DRAFT_SCALE = 8
 _MOST_PIXELS = 2**29 - 1  # TensorFlow's limit
 _CHANNELS = {"L": 1, "I;16": 1, "LA": 2, "RGB": 3, "RGBA": 4}
 
@@ -237,3 +238,26 @@ def _is_read_by_pillow(data: bytes, source: SourceImage, decode: Decode) -> bool
             return True
         png.check_rows(data, source.png)
         return source.png.ends_with_pixels or loads(image)
+
+
+def read_coded_data(image: ImageFile.ImageFile, data: bytes) -> None:
+    """Decodes a JPEG at an eighth of its size, without its colours.
+
+    That reads all entropy-coded data and skips most of the inverse transform: a third less work,
+    with the full decode's verdict. Only for SOF0, 1 and 2: on the lossless process Pillow 12.3's
+    scaled decode corrupts the heap.
+
+    Args:
+        image: as Pillow opens it.
+        data: the whole file. The decoder gets it in one piece, so that it meets what stands behind
+            the last row, as TensorFlow's does; Pillow's own pieces may end there.
+
+    Raises:
+        RecordError: truncated or corrupt.
+    """
+    with damage_rejected():
+        image.decodermaxblock = len(data)
+        image.draft(
+            "L", (max(1, image.width // _DRAFT_SCALE), max(1, image.height // _DRAFT_SCALE))
+        )
+        image.load()

@@ -10,11 +10,12 @@ from recordmill.schemas.errors import UsageError, did_you_mean
 from recordmill.schemas.features import Schema
 from recordmill.transforms.functional.images.decode import (
     CHANNELS,
+    check_raw_size,
     decode_mask,
     decode_picture,
+    raw_size,
     reshape_raw,
 )
-from recordmill.transforms.functional.images.stored_size import check_raw_size, raw_size
 from recordmill.transforms.functional.records.examples import decode_example
 from recordmill.transforms.functional.records.sequence_examples import decode_sequence
 

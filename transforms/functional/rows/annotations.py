@@ -9,7 +9,7 @@ from recordmill.schemas.features import Feature, Missing, Origin, Schema
 from recordmill.schemas.plan import ResolvedSchema
 from recordmill.schemas.records import ImageRef, Row
 from recordmill.schemas.rejects import Reason, RecordError
-from recordmill.transforms.functional.images.outlines import Outline, checked_outlines
+from recordmill.transforms.functional.images.masks import Outline, checked_outlines
 from recordmill.transforms.functional.rows.box_columns import boxes_of
 from recordmill.transforms.functional.rows.labels import class_id
 from recordmill.transforms.functional.values.typed import items_of, one_of, shown, to_bytes

@@ -3,7 +3,8 @@
 sha256, because it is the same on every machine, run and worker, as Python's `hash` is not, and
 because its values are spread evenly whatever the keys look like. Shards are ranges of the order:
 read one after the other they give the same sequence, however many shards there are. A row's split
-never depends on other rows, so that a grown table leaves old rows where they were.
+never depends on other rows, so that a grown table leaves old rows where they were. Rows with the
+same key meet in the same shard, where all but the first are rejected.
 Changing anything here changes every dataset: raise `schemas.config.FORMAT_VERSION` with it.
 """
 
@@ -17,6 +18,10 @@ from decimal import Decimal
 from fractions import Fraction
 from itertools import accumulate
 from typing import TypeAlias
+
+from recordmill.schemas.masking import masked_source
+from recordmill.schemas.records import ImageRef, source_of
+from recordmill.schemas.rejects import Reason, Reject
 
 _SPLIT_BYTES = 8
 ORDER_BYTES = 16
@@ -107,3 +112,25 @@ def stays(home: Home | None, split: str) -> bool:
 
 def _digest(seed: int, purpose: str, text: str) -> bytes:
     return hashlib.sha256(f"{seed}\0{purpose}\0{text}".encode()).digest()
+
+
+def in_order(placed: Iterable[tuple[bytes, ImageRef]]) -> tuple[list[ImageRef], list[Reject]]:
+    """Returns a shard's references in their order, and the rejects of those that repeat a key.
+
+    Of rows with one key the first counts: the one whose file and line come first.
+    """
+    kept: list[ImageRef] = []
+    repeated: list[Reject] = []
+    for _, ref in sorted(placed):
+        if kept and kept[-1].key == ref.key:
+            repeated.append(duplicate_of(ref, kept[-1].file, kept[-1].line))
+        else:
+            kept.append(ref)
+    return kept, repeated
+
+
+def duplicate_of(ref: ImageRef, file: str, line: int) -> Reject:
+    """Returns the reject of a row whose key stands in an earlier one."""
+    first = masked_source(source_of(file, line))
+    detail = f"the key stands in {first}, too; only the first row counts"
+    return Reject.of(ref, Reason.DUPLICATE_KEY, detail)

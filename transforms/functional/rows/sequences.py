@@ -24,7 +24,7 @@ from recordmill.schemas.records import (
 from recordmill.schemas.rejects import Reason, Reject
 from recordmill.transforms.functional.records.index import labels_of
 from recordmill.transforms.functional.records.sequence_examples import build_sequence
-from recordmill.transforms.functional.rows import shard_order
+from recordmill.transforms.functional.rows import placement
 
 MAX_BYTES = 2**31 - 2**20
 """Of a sequence's frames: a protobuf message holds 2 GiB, with the context and all keys."""
@@ -45,7 +45,7 @@ def arranged(
     sequences that are not whole are refused.
     """
     if resolved.schema.sequence is None:
-        return shard_order.in_order(placed)
+        return placement.in_order(placed)
     whole: list[ImageRef] = []
     refused: list[Reject] = []
     ordered = sorted(placed, key=lambda item: (item[0], item[1].record_key))

@@ -25,8 +25,8 @@ from recordmill.schemas.layout import owned_in_leftover
 from recordmill.schemas.manifest import manifest_of
 from recordmill.schemas.plan import Plan, ResolvedSchema
 from recordmill.schemas.presets import preset
-from recordmill.transforms.functional.line_digest import digest_of_lines
 from recordmill.transforms.storage.dataset import commit_marker, current_folder
+from recordmill.transforms.write_lines import digest_of_lines
 
 CONTEXT = RunContext("run", 0.0, "DirectRunner")
 SHARD = "birds-train.tfrecord-00000-of-00001"

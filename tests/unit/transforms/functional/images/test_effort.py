@@ -18,7 +18,7 @@ from recordmill.transforms.functional.images.transcode import plain_source, tran
 from recordmill.transforms.functional.rendering.drawing import is_little_work
 from recordmill.transforms.functional.rendering.infer_features import bytes_kind
 from recordmill.transforms.functional.rendering.overlays import MASK_KEY
-from recordmill.transforms.workers.examine_apart import examine_apart
+from recordmill.transforms.workers.sandbox import examine_apart
 from tests.corpus import png_of, samples_of
 from tests.images import (
     image,
@@ -115,7 +115,7 @@ def test_the_same_holds_for_masks(monkeypatch):
 
 @pytest.mark.parametrize("name", IN_THIS_PROCESS)
 def test_common_images_are_examined_and_drawn_in_this_process(name, monkeypatch):
-    monkeypatch.delattr("recordmill.transforms.workers.examine_apart.run_apart")
+    monkeypatch.delattr("recordmill.transforms.workers.sandbox.run_apart")
     assert examine_apart(IN_THIS_PROCESS[name]).width
     assert is_little_work({"image": [IN_THIS_PROCESS[name]], MASK_KEY: [png(mode="L")]})
 
@@ -123,7 +123,7 @@ def test_common_images_are_examined_and_drawn_in_this_process(name, monkeypatch)
 @pytest.mark.parametrize("name", IN_ANOTHER)
 def test_what_may_take_long_is_neither_examined_nor_drawn_here(name, monkeypatch):
     monkeypatch.delattr("PIL.Image.open")
-    module = "recordmill.transforms.workers.examine_apart"
+    module = "recordmill.transforms.workers.sandbox"
     monkeypatch.setattr(f"{module}.run_apart", lambda *_, timeout: "apart")
     data = IN_ANOTHER[name]
     assert not is_little_work({"image": [data]})

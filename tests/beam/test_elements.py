@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from recordmill.schemas.records import ImageRef
-from recordmill.transforms.coders import ImageRefCoder
+from recordmill.transforms.elements import ImageRefCoder
 
 PLAIN = ImageRef("k", "t.csv", 2, "a.jpg", None, None, (None, b"x", 7, [1.5], []), "train", "g")
 

@@ -1,13 +1,16 @@
-"""How references and rows cross a shuffle: as plain values, cheap for every runner."""
+"""What passes between transforms: references and rows as they are encoded, and rejects."""
 
 from __future__ import annotations
 
 import pickle
 import sys
+from typing import Any, NamedTuple
 
 from apache_beam import coders
+from apache_beam.pvalue import PCollection, TaggedOutput
 
 from recordmill.schemas.records import ImageRef, Row
+from recordmill.schemas.rejects import Reject
 
 
 class ImageRefCoder(coders.Coder):
@@ -49,3 +52,23 @@ class RowCoder(coders.Coder):
 
 coders.registry.register_coder(ImageRef, ImageRefCoder)
 coders.registry.register_coder(Row, RowCoder)
+
+
+REJECTS = "rejects"
+
+
+class Outcome(NamedTuple):
+    """What a transform makes of rows.
+
+    Attributes:
+        good: what goes on.
+        rejects: the dead letters.
+    """
+
+    good: PCollection[Any]
+    rejects: PCollection[Reject]
+
+
+def rejected(reject: Reject) -> TaggedOutput:
+    """Returns a reject as a DoFn emits it, beside its main output."""
+    return TaggedOutput(REJECTS, reject)
