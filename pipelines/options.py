@@ -3,61 +3,48 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
-from decimal import Decimal, InvalidOperation
-from typing import Any
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
 
 from apache_beam.options.pipeline_options import PipelineOptions
 from pydantic import BaseModel, ValidationError
 
 from recordmill.pipelines.engines.runners import settle
-from recordmill.pipelines.flags import add_setting_flags
-from recordmill.pipelines.parser import Parser
-from recordmill.schemas.config import ConvertConfig
+from recordmill.pipelines.parser import Parser, add_convert_options
+from recordmill.schemas.config import DEFAULT_SCHEMA, ConvertConfig, SchemaOverrides
 from recordmill.schemas.errors import UsageError, did_you_mean
 from recordmill.schemas.features import Schema
+from recordmill.schemas.option import options_of
 from recordmill.schemas.presets import parse_schema, preset, preset_names
-from recordmill.schemas.rejects import RejectBudget
-from recordmill.schemas.settings import (
-    BoxSettings,
-    ImageSettings,
-    MaskSettings,
-    is_integer,
-    parse_integer,
-)
+from recordmill.schemas.settings import BoxSettings, ImageSettings, MaskSettings, is_integer
 from recordmill.schemas.yaml_loader import MAX_LENGTH
 from recordmill.transforms.functional.rows.labels import is_class_name
 from recordmill.transforms.storage.files import exists, open_binary
 
 
-def config_of(flags: dict[str, Any]) -> ConvertConfig:
-    """Returns the settings that parsed flags amount to.
+def config_of(options: Mapping[str, Any]) -> ConvertConfig:
+    """Returns the settings that options amount to.
+
+    Args:
+        options: name to value: a text as on the command line, or a value of the option's type.
 
     Raises:
-        UsageError: for a value that is none.
+        UsageError: for an option that is unknown, or a value that is not valid.
     """
-    values = dict(flags)
-    values["inputs"] = tuple(values.pop("input"))
-    values["dataset_schema"] = _settled_schema(values)
-    readers = {
-        "columns": _pairs,
-        "splits": _weights,
-        "num_shards": _num_shards,
-        "records_per_shard": parse_integer,
-        "seed": parse_integer,
-        "max_rejects": RejectBudget.parse,
-        "classes": _class_names,
-    }
-    for name, read in readers.items():
-        if name in values:
-            values[name] = _read(name, values[name], read)
+    values = dict(options)
+    changes = {name: values.pop(name) for name in SchemaOverrides.model_fields if name in values}
+    schema = values.pop("schema", DEFAULT_SCHEMA)
+    schema = schema if isinstance(schema, Schema) else load_schema(os.fspath(schema))
+    values["schema"] = _overridden(schema, _checked(SchemaOverrides, changes))
+    if isinstance(classes := values.get("classes"), (str, os.PathLike)):
+        values["classes"] = _class_names(os.fspath(classes))
     if "records_per_shard" in values and "shard_size" in values:
         raise UsageError("--records_per_shard and --shard_size both say how many shards; drop one")
-    try:
-        return ConvertConfig(**values)
-    except ValidationError as error:
-        raise UsageError(_describe(error)) from error
+    return _checked(ConvertConfig, values)
 
+
+Model = TypeVar("Model", bound=BaseModel)
 
 _MAX_CLASSES_BYTES = 64 * 2**20
 
@@ -95,37 +82,32 @@ def with_settings(schema: Schema, block: str, overrides: dict[str, Any]) -> Sche
     return schema.model_copy(update={block: settings})
 
 
-def with_label_offset(schema: Schema, text: str) -> Schema:
+def with_label_offset(schema: Schema, offset: int) -> Schema:
     """Returns a schema whose labels are all offset by 0 or 1.
 
     Raises:
-        UsageError: for another offset, or a schema without class labels.
+        UsageError: for a schema without class labels.
     """
-    if text not in ("0", "1"):
-        raise UsageError(f"--label_offset {text}: expected 0 or 1")
     if not schema.named_features:
         raise UsageError(f"--label_offset: schema {schema.name!r} has no class labels")
     features = {
-        name: feature.model_copy(update={"label_offset": int(text)}) if feature.classes else feature
+        name: feature.model_copy(update={"label_offset": offset}) if feature.classes else feature
         for name, feature in schema.features.items()
     }
     return schema.model_copy(update={"features": features})
 
 
-def _settled_schema(values: dict[str, Any]) -> Schema:
-    """Takes the flags that say what the schema is from the others."""
-    schema = load_schema(values.pop("schema", "image_classification"))
-    overrides: dict[str, dict[str, Any]] = {block: {} for block in _BLOCKS}
-    for block in _BLOCKS:
-        if block in values:
-            pairs = _read(block, values.pop(block), _pairs)
-            overrides[block] = {k: int(v) if is_integer(v) else v for k, v in pairs.items()}
-    if "image_timeout" in values:
-        overrides["image"]["timeout"] = values.pop("image_timeout")
-    for block, settings in overrides.items():
-        schema = with_settings(schema, block, settings)
-    if "label_offset" in values:
-        schema = with_label_offset(schema, values.pop("label_offset"))
+def _overridden(schema: Schema, changes: SchemaOverrides) -> Schema:
+    timeout = {"timeout": changes.image_timeout} if changes.image_timeout is not None else {}
+    for block, settings in (
+        ("image", changes.image | timeout),
+        ("boxes", changes.boxes),
+        ("masks", changes.masks),
+    ):
+        typed = {k: int(v) if is_integer(str(v)) else v for k, v in settings.items()}
+        schema = with_settings(schema, block, typed)
+    if changes.label_offset is not None:
+        schema = with_label_offset(schema, changes.label_offset)
     return schema
 
 
@@ -145,7 +127,7 @@ def beam_options(rest: Sequence[str]) -> PipelineOptions:
     _, unknown = parser.parse_known_args(list(rest))
     if unknown:
         ours = Parser(add_help=False)
-        add_setting_flags(ours)
+        add_convert_options(ours)
         raise parser.unknown(unknown[0], [*ours.flags(), *parser.flags()])
     options = PipelineOptions(list(rest))
     settle(options)
@@ -183,44 +165,14 @@ def _bytes_of(path: str, most: int) -> bytes | None:
         raise ValueError(error.strerror or error) from error
 
 
-def _read(name: str, text: str, read: Any) -> Any:
-    try:
-        return read(text)
-    except ValueError as error:
-        raise UsageError(f"--{name} {text}: {error}") from error
-
-
-def _pairs(text: str) -> dict[str, str]:
-    pairs = [part.partition("=") for part in text.split(",")]
-    if bad := ["".join(pair) for pair in pairs if not (pair[0] and pair[1] and pair[2])]:
-        raise ValueError(f"expected NAME=VALUE,…, got {bad[0]!r}")
-    if len({name for name, _, _ in pairs}) < len(pairs):
-        raise ValueError("a name stands twice")
-    return {name.strip(): value.strip() for name, _, value in pairs}
-
-
-def _weights(text: str) -> dict[str, Decimal]:
-    try:
-        weights = {name: Decimal(weight) for name, weight in _pairs(text).items()}
-    except InvalidOperation as error:
-        raise ValueError("expected numbers, as in train=0.9,validation=0.1") from error
-    if not all(weight.is_finite() for weight in weights.values()):
-        raise ValueError("expected finite numbers")
-    return weights
-
-
-def _num_shards(text: str) -> Any:
-    if text == "auto":
-        return text
-    try:
-        if "=" not in text:
-            return parse_integer(text)
-        return {split: parse_integer(number) for split, number in _pairs(text).items()}
-    except ValueError as error:
-        raise ValueError("expected auto, a number, or train=16,test=2") from error
-
-
 def _class_names(path: str) -> tuple[str, ...]:
+    try:
+        return _names_of(path)
+    except ValueError as error:
+        raise UsageError(f"--classes {path}: {error}") from error
+
+
+def _names_of(path: str) -> tuple[str, ...]:
     try:
         data = _bytes_of(path, _MAX_CLASSES_BYTES)
     except ValueError as error:
@@ -245,25 +197,27 @@ def _class_names(path: str) -> tuple[str, ...]:
     return tuple(lines)
 
 
-_HINTS = {
-    "name": "expected letters, digits and _, beginning with a letter",
-    "version": "expected three numbers, as in 1.0.0",
-    "shard_size": "expected a size above 0, as in 128MiB",
-}
-"""What pydantic says in terms of its own."""
+def _checked(model: type[Model], values: Mapping[str, Any]) -> Model:
+    """Returns a model of options.
 
-
-def _describe(error: ValidationError) -> str:
-    first = error.errors()[0]
-    if hint := _HINTS.get(str(first["loc"][0]) if first["loc"] else ""):
-        return f"--{first['loc'][0]} {first['input']}: {hint}"
-    flag = f"--{first['loc'][0]} " if first["loc"] else ""
-    got = _as_typed(first["input"]) if first["loc"] else ""
-    return f"{flag}{got}: {first['msg'].removeprefix('Value error, ')}".removeprefix(": ")
+    Raises:
+        UsageError: for the first value that is not valid.
+    """
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        problem = first["msg"].removeprefix("Value error, ")
+        if not first["loc"]:
+            raise UsageError(problem) from error
+        name = str(first["loc"][0])
+        expected = {o.name: o.option.expected for o in options_of(model)}.get(name)
+        problem = f"expected {expected}" if expected else problem
+        raise UsageError(f"--{name} {_as_typed(values.get(name, ''))}: {problem}") from error
 
 
 def _as_typed(value: Any) -> Any:
-    """Returns a value as it stood on the command line."""
-    if isinstance(value, dict):
+    """Returns a value as it is written on the command line."""
+    if isinstance(value, Mapping):
         return ",".join(f"{name}={part}" for name, part in value.items())
     return value

@@ -6,10 +6,17 @@ import argparse
 import re
 from collections.abc import Callable, Collection, Sequence
 from importlib import metadata
-from typing import NamedTuple, NoReturn, cast
+from typing import Any, NamedTuple, NoReturn, cast, get_args
 
-from recordmill.pipelines import flags
+from recordmill.schemas.config import GROUPS, ConvertConfig, InputFormat, SchemaOverrides
 from recordmill.schemas.errors import UsageError, did_you_mean
+from recordmill.schemas.option import DeclaredOption, options_of
+
+SHELLS = ("bash", "zsh", "fish")
+"""Those for which there is completion."""
+
+RECORDS, TILES = 5, 24
+"""How many records `inspect` shows by default, and how many on a contact sheet."""
 
 _INVALID_CHOICE = re.compile(r".*invalid choice: '([^']*)' \(choose from (.*)\)$")
 _QUOTED = re.compile(r"[\w.+-]+")
@@ -40,6 +47,114 @@ class Parser(argparse.ArgumentParser):
         return [flag for action in self._actions for flag in action.option_strings]
 
 
+def add_convert_flags(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags of `recordmill convert`."""
+    parser.epilog = _OTHER_FLAGS
+    add_convert_options(parser)
+    parser.add_argument(
+        "--dry_run",
+        action="store_true",
+        default=argparse.SUPPRESS,
+        help="report what would be done, and write nothing",
+    )
+    parser.add_argument("--json", action="store_true", help="print one line of JSON at the end")
+
+
+def add_convert_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of a conversion; one that is not given has no attribute."""
+    groups = {name: parser.add_argument_group(name) for name in GROUPS}
+    for declared in options_of(ConvertConfig, SchemaOverrides):
+        _add_option(groups[declared.option.group], declared)
+
+
+def _add_option(group: argparse._ActionsContainer, declared: DeclaredOption) -> None:
+    flag, text = f"--{declared.name}", declared.help.replace("%", "%%")
+    absent: dict[str, Any] = {"default": argparse.SUPPRESS}
+    if declared.is_switch and declared.field.default:
+        group.add_argument(flag, action="store_true", help=f"{text} (default)", **absent)
+        group.add_argument(
+            f"--no_{declared.name}",
+            dest=declared.name,
+            action="store_false",
+            help=f"the opposite of {flag}",
+            **absent,
+        )
+    elif declared.is_switch:
+        group.add_argument(flag, action="store_true", help=text, **absent)
+    else:
+        group.add_argument(
+            flag,
+            metavar=declared.option.metavar or None,
+            choices=declared.choices,
+            required=declared.field.is_required(),
+            action="append" if declared.is_repeated else "store",
+            help=text,
+            **absent,
+        )
+
+
+_OTHER_FLAGS = (
+    "Web addresses: --allow_private_hosts --http_connections=16 --http_timeout=30 "
+    "--max_image_bytes=268435456. "
+    "All other flags are Beam's own: --runner=FlinkRunner --s3_endpoint_url=…"
+)
+
+
+def add_verify_flags(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags of `recordmill verify`."""
+    parser.add_argument("paths", nargs="+", metavar="DIR|FILE", help="a dataset, or TFRecord files")
+    parser.add_argument("--decode", action="store_true", help="decode every image, too")
+    parser.add_argument(
+        "--schema", metavar="PRESET|FILE", help="for files without a dataset: what they have to fit"
+    )
+
+
+def add_diff_flags(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags of `recordmill diff`."""
+    parser.add_argument("left", metavar="DIR", help="a published dataset")
+    parser.add_argument("right", metavar="DIR", help="another")
+    parser.add_argument("-n", type=int, default=5, metavar="N", help="examples of each sort")
+    parser.add_argument("--json", action="store_true", help="print one line of JSON")
+
+
+def add_inspect_flags(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags of `recordmill inspect`."""
+    parser.add_argument("paths", nargs="+", metavar="DIR|FILE", help="a dataset, or TFRecord files")
+    parser.add_argument(
+        "-n",
+        type=int,
+        metavar="N",
+        help=f"records to show; default: {RECORDS}, on a sheet {TILES}",
+    )
+    parser.add_argument("--record", type=int, metavar="N", help="one record in full, from 0")
+    parser.add_argument("--key", metavar="K", help="one record in full, by its key")
+    parser.add_argument("--sheet", metavar="FILE.png", help="draw a contact sheet")
+    parser.add_argument("--schema", metavar="PRESET|FILE", help="what to hold the records against")
+
+
+def add_schema_flags(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags of `recordmill schema`."""
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("schema", nargs="?", metavar="NAME|FILE")
+    which.add_argument("--infer", metavar="TABLE", help="write a schema for a table, as YAML")
+    parser.add_argument("--image_root", metavar="DIR", help="for --infer: base of relative paths")
+    parser.add_argument(
+        "--input_format", default="auto", choices=get_args(InputFormat), help="for --infer"
+    )
+
+
+def add_completion_flags(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags of `recordmill completion`."""
+    parser.add_argument("shell", choices=SHELLS)
+
+
+def add_log_flags(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags that every command has."""
+    parser.add_argument("--verbose", action="store_true", help="log progress, tracebacks too")
+    text = "of logged events, one a line; default: text"
+    parser.add_argument("--log_format", choices=("text", "json"), default="text", help=text)
+
+
 class Command(NamedTuple):
     """A command.
 
@@ -55,14 +170,14 @@ class Command(NamedTuple):
 
 
 COMMANDS = {
-    "convert": Command("make a dataset", flags.add_convert_flags, reads_stores=False),
-    "verify": Command("prove a dataset again", flags.add_verify_flags),
-    "diff": Command("compare two datasets by key", flags.add_diff_flags),
-    "inspect": Command("show records", flags.add_inspect_flags),
-    "schema": Command("print a schema, or guess one", flags.add_schema_flags),
+    "convert": Command("make a dataset", add_convert_flags, reads_stores=False),
+    "verify": Command("prove a dataset again", add_verify_flags),
+    "diff": Command("compare two datasets by key", add_diff_flags),
+    "inspect": Command("show records", add_inspect_flags),
+    "schema": Command("print a schema, or guess one", add_schema_flags),
     "completion": Command(
         "print a script that completes commands and flags",
-        flags.add_completion_flags,
+        add_completion_flags,
         reads_stores=False,
     ),
 }
@@ -101,4 +216,4 @@ def _fill(parser: argparse.ArgumentParser, command: Command) -> None:
         from recordmill.transforms.storage.stores.options import add_store_flags  # loads Beam
 
         add_store_flags(parser)
-    flags.add_log_flags(parser)
+    add_log_flags(parser)

@@ -5,14 +5,25 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from decimal import Decimal
-from typing import Annotated, Literal
+from decimal import Decimal, InvalidOperation
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ByteSize, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ByteSize,
+    ConfigDict,
+    Field,
+    field_validator,
+    model_validator,
+)
 
 from recordmill.schemas import layout
 from recordmill.schemas.features import Schema
+from recordmill.schemas.option import Integer, Option, Path, parse_pairs, read_integer
+from recordmill.schemas.presets import preset
 from recordmill.schemas.rejects import RejectBudget
+from recordmill.schemas.settings import ImageSettings, parse_integer
 
 FORMAT_VERSION = 1
 """Changes whenever the same input and options would give other bytes."""
@@ -42,46 +53,218 @@ InputFormat = Literal[
 Decode = Literal["full", "header"]
 Verify = Literal["parse", "decode"]
 
+DEFAULT_SCHEMA = "image_classification"
+
+GROUPS = ("input", "output", "placement", "checks")
+"""The headings of the options, in order."""
+
+
+def _weights(value: Any) -> Any:
+    """Returns the weights that a text like "train=0.9,test=0.1" stands for."""
+    if not isinstance(value, str):
+        return value
+    try:
+        weights = {name: Decimal(weight) for name, weight in parse_pairs(value).items()}
+    except InvalidOperation as error:
+        raise ValueError("expected numbers, as in train=0.9,validation=0.1") from error
+    if not all(weight.is_finite() for weight in weights.values()):
+        raise ValueError("expected finite numbers")
+    return weights
+
+
+def _num_shards(value: Any) -> Any:
+    """Returns the number, or the number of each split, that a text stands for."""
+    if not isinstance(value, str) or value == "auto":
+        return value
+    if "=" not in value:
+        return parse_integer(value)
+    return {split: parse_integer(number) for split, number in parse_pairs(value).items()}
+
+
+def _budget(value: Any) -> Any:
+    return RejectBudget.parse(str(value)) if isinstance(value, (str, int, float)) else value
+
+
 ShardCount = Annotated[int, Field(ge=1, le=MAX_SHARDS)]
 
 
 class ConvertConfig(BaseModel):
-    """Everything that decides the bytes of a dataset, and where it goes.
+    """Everything that decides the bytes of a dataset, and where it is published.
 
-    Attributes follow the command line's flags; see `recordmill.pipelines.flags` for their meaning.
+    The order of the fields is part of the fingerprint.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
-    inputs: tuple[str, ...] = Field(min_length=1)
-    input_format: InputFormat = "auto"
-    output: str = Field(min_length=1)
-    name: str = Field(pattern=r"^[A-Za-z]\w*$")
-    version: str = Field(default="1.0.0", pattern=r"^[0-9]+\.[0-9]+\.[0-9]+$")
-    dataset_schema: Schema = Field(alias="schema")
-    image_root: str | None = None
-    allow_outside_root: bool = False
-    columns: dict[str, str] = Field(default_factory=dict)
-    labels: str | None = None
-    join_on: str | None = None
-    key_column: str | None = None
-    base: str | None = None
-    splits: dict[str, Decimal] | None = None
-    split_column: str | None = None
-    group_column: str | None = None
-    num_shards: Literal["auto"] | ShardCount | dict[str, ShardCount] = "auto"
-    shard_size: ByteSize = Field(default=ByteSize(128 * 2**20), gt=0)
-    records_per_shard: Annotated[int, Field(ge=1)] | None = None
-    classes: tuple[str, ...] | None = None
-    seed: int = 0
-    compression: Literal["none", "gzip"] = "none"
-    deduplicate: Literal["none", "content"] = "none"
-    index: bool = False
-    decode: Decode = "full"
-    verify: Verify = "parse"
-    max_rejects: RejectBudget = RejectBudget()
-    if_exists: Literal["fail", "skip", "replace"] = "fail"
-    report: bool = True
+    inputs: Annotated[
+        tuple[Path, ...],
+        Option("input", "a table, a folder, or a pattern of files; may be given again", "PATTERN"),
+    ] = Field(min_length=1, validation_alias="input")
+    input_format: Annotated[
+        InputFormat, Option("input", "of all inputs; auto detects it by name and content")
+    ] = "auto"
+    output: Annotated[Path, Option("output", "the dataset goes to DIR/NAME/VERSION", "DIR")] = (
+        Field(min_length=1)
+    )
+    name: Annotated[
+        str,
+        Option(
+            "output",
+            "of the dataset: letters, digits and _",
+            "NAME",
+            expected="letters, digits and _, beginning with a letter",
+        ),
+    ] = Field(pattern=r"^[A-Za-z]\w*$")
+    version: Annotated[
+        str,
+        Option("output", "of the dataset", "X.Y.Z", expected="three numbers, as in 1.0.0"),
+    ] = Field(default="1.0.0", pattern=r"^[0-9]+\.[0-9]+\.[0-9]+$")
+    dataset_schema: Annotated[
+        Schema,
+        Option(
+            "input",
+            "what a record consists of",
+            "PRESET|FILE",
+            default=DEFAULT_SCHEMA,
+            accepts="StrPath | Schema",
+        ),
+    ] = Field(default_factory=lambda: preset(DEFAULT_SCHEMA), alias="schema")
+    image_root: Annotated[
+        Path | None,
+        Option(
+            "input",
+            "base of relative image paths, and the folder that no image may be outside of",
+            "DIR",
+            default="the table's folder",
+            accepts="StrPath | None",
+        ),
+    ] = None
+    allow_outside_root: Annotated[
+        bool, Option("input", "allow image paths and links that lead out of --image_root")
+    ] = False
+    columns: Annotated[
+        dict[str, str],
+        BeforeValidator(parse_pairs),
+        Option(
+            "input",
+            "schema column = table column, where the names differ",
+            "S=T,…",
+            accepts="Mapping[str, str]",
+        ),
+    ] = Field(default_factory=dict)
+    labels: Annotated[
+        Path | None,
+        Option("input", "a second table, joined to the input", "PATTERN", accepts="StrPath | None"),
+    ] = None
+    join_on: Annotated[
+        str | None, Option("input", "the column of both tables that they are joined on", "C")
+    ] = None
+    key_column: Annotated[
+        str | None,
+        Option("input", "the rows' identity", "C", default="the image path as written"),
+    ] = None
+    base: Annotated[
+        Path | None,
+        Option(
+            "output",
+            "an earlier version: its rows keep their splits, its shards are reused",
+            "DIR",
+            accepts="StrPath | None",
+        ),
+    ] = None
+    splits: Annotated[
+        dict[str, Decimal] | None,
+        BeforeValidator(_weights),
+        Option(
+            "placement",
+            "split weights",
+            "train=0.9,…",
+            default="all rows to train",
+            accepts="Mapping[str, float | Decimal] | None",
+        ),
+    ] = None
+    split_column: Annotated[
+        str | None, Option("placement", "a row's own split, which overrides the weights", "C")
+    ] = None
+    group_column: Annotated[
+        str | None,
+        Option(
+            "placement",
+            "rows with one value go to one split: of a patient, a video, a location",
+            "C",
+        ),
+    ] = None
+    num_shards: Annotated[
+        Literal["auto"] | ShardCount | dict[str, ShardCount],
+        BeforeValidator(_num_shards),
+        Option(
+            "placement",
+            "of each split; auto: by --shard_size",
+            "auto|N|S=N,…",
+            accepts='Literal["auto"] | int | Mapping[str, int]',
+            expected=f"auto, a number from 1 to {MAX_SHARDS:,}, or train=16,test=2",
+        ),
+    ] = "auto"
+    shard_size: Annotated[
+        ByteSize,
+        Option(
+            "placement",
+            "of a shard, where their number is auto",
+            "SIZE",
+            default="128MiB",
+            accepts="int | str",
+            expected="a size above 0, as in 128MiB",
+        ),
+    ] = Field(default=ByteSize(128 * 2**20), gt=0)
+    records_per_shard: Annotated[
+        Annotated[Integer, Field(ge=1)] | None,
+        Option("placement", "in place of a number or size of shards", "N"),
+    ] = None
+    classes: Annotated[
+        tuple[str, ...] | None,
+        Option(
+            "input",
+            "class names, one a line",
+            "FILE",
+            default="the names found, sorted",
+            accepts="StrPath | Sequence[str] | None",
+        ),
+    ] = None
+    seed: Annotated[
+        Integer, Option("placement", "another seed gives other splits and another order", "N")
+    ] = 0
+    compression: Annotated[
+        Literal["none", "gzip"], Option("output", "of the shards; TFDS reads no gzip")
+    ] = "none"
+    deduplicate: Annotated[
+        Literal["none", "content"],
+        Option("placement", "content: keep one of the rows with the same image"),
+    ] = "none"
+    index: Annotated[
+        bool,
+        Option("output", "write idx/, too: offset and length of each record, for DALI and PyTorch"),
+    ] = False
+    decode: Annotated[
+        Decode, Option("checks", "full reads every coded bit of an image, header only its size")
+    ] = "full"
+    verify: Annotated[
+        Verify, Option("checks", "parse every record, or decode every image as well")
+    ] = "parse"
+    max_rejects: Annotated[
+        RejectBudget,
+        BeforeValidator(_budget),
+        Option(
+            "checks",
+            "more rejects than this fail the run: 10, 0.5%, or 10,truncated=5,read_error=1%",
+            "N|P%,…",
+            accepts="int | str",
+        ),
+    ] = RejectBudget()
+    if_exists: Annotated[
+        Literal["fail", "skip", "replace"],
+        Option("output", "what to do if the dataset is published already"),
+    ] = "fail"
+    report: Annotated[bool, Option("output", "write report.html beside the shards")] = True
 
     @field_validator("splits")
     @classmethod
@@ -126,7 +309,7 @@ class ConvertConfig(BaseModel):
     def _check_index(self) -> ConvertConfig:
         if self.index and self.compression != "none":
             raise ValueError(
-                "--index tells where records begin, and nobody can seek in a gzip stream; "
+                "--index states where records begin, and nobody can seek in a gzip stream; "
                 "leave it out, or choose --compression none"
             )
         return self
@@ -156,3 +339,60 @@ class ConvertConfig(BaseModel):
         outside = {"output", "if_exists", "max_rejects", "verify", "index", "report"}
         document = self.model_dump_json(exclude=outside, by_alias=True)
         return hashlib.sha256(f"{FORMAT_VERSION}\n{document}".encode()).hexdigest()
+
+
+class SchemaOverrides(BaseModel):
+    """Options that change single settings of the schema."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    image: Annotated[
+        dict[str, Any],
+        BeforeValidator(parse_pairs),
+        Option(
+            "input",
+            "settings of the schema's image block: max_side=512,format=jpeg,…",
+            "K=V,…",
+            accepts="Mapping[str, Any]",
+        ),
+    ] = Field(default_factory=dict)
+    boxes: Annotated[
+        dict[str, Any],
+        BeforeValidator(parse_pairs),
+        Option(
+            "input",
+            "settings of the boxes block: order=xywh,units=normalized,…",
+            "K=V,…",
+            accepts="Mapping[str, Any]",
+        ),
+    ] = Field(default_factory=dict)
+    masks: Annotated[
+        dict[str, Any],
+        BeforeValidator(parse_pairs),
+        Option(
+            "input",
+            "settings of the masks block: bit_depth=16,frame=stored,…",
+            "K=V,…",
+            accepts="Mapping[str, Any]",
+        ),
+    ] = Field(default_factory=dict)
+    label_offset: Annotated[
+        Literal[0, 1] | None,
+        BeforeValidator(read_integer),
+        Option(
+            "input",
+            "1 leaves id 0 to the background",
+            "0|1",
+            default="as the schema says",
+            expected="0 or 1",
+        ),
+    ] = None
+    image_timeout: Annotated[
+        float | None,
+        Option(
+            "checks",
+            "seconds that decoding one image may take",
+            "SECONDS",
+            default=f"{ImageSettings().timeout:g}",
+        ),
+    ] = None

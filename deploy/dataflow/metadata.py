@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from recordmill.pipelines.flags import add_setting_flags
+from recordmill.pipelines.parser import add_convert_options
 from recordmill.schemas.config import ConvertConfig
 
 PATH = Path(__file__).with_name("metadata.json")
@@ -51,7 +51,7 @@ def document() -> dict[str, Any]:
 def flags() -> dict[str, argparse.Action]:
     """Returns the flags of `recordmill convert` that a template has, by their names."""
     parser = argparse.ArgumentParser(add_help=False)
-    add_setting_flags(parser)
+    add_convert_options(parser)
     named = {flag.option_strings[0].removeprefix("--"): flag for flag in parser._actions}
     return {name: flag for name, flag in named.items() if name not in HERE_ONLY}
 

@@ -8,12 +8,12 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from recordmill.pipelines.console.terminal import Terminal
-from recordmill.pipelines.flags import RECORDS, TILES
 from recordmill.pipelines.inspect.contact_sheet import write_sheet
 from recordmill.pipelines.inspect.record_files import FoundRecord, files_of, is_there
 from recordmill.pipelines.inspect.selection import Source
 from recordmill.pipelines.inspect.tables import ClassNames, show_features, show_records, show_whole
 from recordmill.pipelines.options import load_schema
+from recordmill.pipelines.parser import RECORDS, TILES
 from recordmill.schemas import layout
 from recordmill.schemas.errors import ProofError, UsageError
 from recordmill.schemas.features import Feature, Kind, Schema

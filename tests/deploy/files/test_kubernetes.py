@@ -9,9 +9,8 @@ import yaml
 from apache_beam.options.pipeline_options import FlinkRunnerOptions, PortableOptions
 from apache_beam.utils.subprocess_server import JavaJarServer
 
-from recordmill.pipelines.flags import add_setting_flags
 from recordmill.pipelines.options import beam_options, config_of
-from recordmill.pipelines.parser import Parser
+from recordmill.pipelines.parser import Parser, add_convert_options
 from recordmill.schemas.errors import RunError
 
 ROOT = Path(__file__).parents[3]
@@ -29,7 +28,7 @@ def parsed():
     program, command, *arguments = SUBMITTER["command"]
     assert (program, command) == ("recordmill", "convert")
     parser = Parser(allow_abbrev=False)
-    add_setting_flags(parser)
+    add_convert_options(parser)
     parser.add_argument("--json", action="store_true")
     flags, rest = parser.parse_known_args(arguments)
     values = vars(flags)

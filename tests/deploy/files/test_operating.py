@@ -10,9 +10,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from recordmill.pipelines.flags import add_setting_flags
 from recordmill.pipelines.options import beam_options, config_of
-from recordmill.pipelines.parser import Parser
+from recordmill.pipelines.parser import Parser, add_convert_options
 from recordmill.pipelines.run.run_record import RunRecord
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import RunError
@@ -28,7 +27,7 @@ def taken(arguments: list[str]) -> ConvertConfig:
     """Returns the settings of a command, whose every flag the program must know."""
     assert arguments[0] == "convert"
     parser = Parser(allow_abbrev=False)
-    add_setting_flags(parser)
+    add_convert_options(parser)
     parser.add_argument("--json", action="store_true")
     flags, rest = parser.parse_known_args(arguments[1:])
     beam_options(rest)
