@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 
@@ -11,15 +11,9 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.pvalue import AsDict, AsIter, PCollection
 
 from recordmill.pipelines.base_version import open_base
-from recordmill.pipelines.engines.beam_patches import uncompressed_steps
 from recordmill.pipelines.engines.failure import in_short, without_step
-from recordmill.pipelines.engines.runners import (
-    is_in_process,
-    make_pipeline,
-    runner_name,
-    runs_directly,
-)
-from recordmill.pipelines.engines.submission import is_awaited, tell_job
+from recordmill.pipelines.engines.runners import is_in_process, make_pipeline, runner_name
+from recordmill.pipelines.engines.submission import address_of, is_awaited
 from recordmill.pipelines.input_tables import (
     InputTables,
     look_at_labels,
@@ -260,34 +254,51 @@ def binding_of(config: ConvertConfig, schema: Schema, files: Sequence[str] = ())
     )
 
 
-def run(job: Conversion, options: PipelineOptions, interrupt: Interrupt) -> RunRecord:
+def run(
+    job: Conversion,
+    options: PipelineOptions,
+    interrupt: Interrupt,
+    submission: Callable[[str], None] = lambda text: None,
+) -> RunRecord:
     """Runs a conversion to its end, and returns how it ended; or only submits it.
 
     Whatever goes wrong while the engine runs ends in run.json and in the record, not in a raise:
     the caller reports both alike.
+
+    Args:
+        job: the conversion.
+        options: Beam's own.
+        interrupt: whether the command was asked to end.
+        submission: shows where a person can watch a job that was submitted to a service.
+
+    Raises:
+        KeyboardInterrupt: if it was raised by another than the command; run.json says so, too.
     """
     allow_children()
     here = is_in_process(options) and is_local(job.target.work)
     try:
         with audits_apart() if here else nullcontext():
-            return _run(job, options)
+            return _run(job, options, submission)
     except RunError as error:
         return _failed(job, _interrupted(job, interrupt) or without_step(error))
     except Exception as error:  # noqa: BLE001 - an engine raises what it likes
         failure = RunError(f"the engine failed: {in_short(error)}")
         return _failed(job, _interrupted(job, interrupt) or failure)
     except KeyboardInterrupt:
-        return _failed(job, _interrupted(job, interrupt) or RunError("interrupted"))
+        record = _failed(job, _interrupted(job, interrupt) or RunError("interrupted"))
+        if interrupt.number is None:
+            raise
+        return record
     finally:
         job.lock.release()
 
 
-def _run(job: Conversion, options: PipelineOptions) -> RunRecord:
-    with uncompressed_steps() if runs_directly(options) else nullcontext():
-        pipeline = make_pipeline(options)
-        build(pipeline, job)
-        result = pipeline.run()
-    tell_job(result, options)
+def _run(job: Conversion, options: PipelineOptions, submission: Callable[[str], None]) -> RunRecord:
+    pipeline = make_pipeline(options)
+    build(pipeline, job)
+    result = pipeline.run()
+    if where := address_of(result, options):
+        submission(f"submitted: {where}")
     if not is_awaited(options):
         return submitted(job.context, layout.join(job.target.final, layout.RUN))
     try:

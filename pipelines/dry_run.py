@@ -16,7 +16,6 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.pvalue import AsDict, AsIter, AsSingleton
 
 from recordmill.pipelines.convert import Conversion, can_part_keys, read_rows
-from recordmill.pipelines.engines.beam_patches import uncompressed_steps
 from recordmill.pipelines.engines.runners import in_process, make_pipeline
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import RejectBudgetExceeded, RunError, UsageError
@@ -51,10 +50,9 @@ def dry_run(job: Conversion, options: PipelineOptions) -> Forecast:
     """
     run = uuid.uuid4().hex
     try:
-        with uncompressed_steps():
-            pipeline = make_pipeline(in_process(options))
-            _build(pipeline, job, run)
-            pipeline.run().wait_until_finish()
+        pipeline = make_pipeline(in_process(options))
+        _build(pipeline, job, run)
+        pipeline.run().wait_until_finish()
     except RunError:
         raise
     except Exception as error:  # an engine raises what it likes

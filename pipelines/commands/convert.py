@@ -1,48 +1,39 @@
-"""`recordmill convert`: makes a dataset, shows how far it is, and tells how it ended."""
+"""`recordmill convert`: makes a dataset, shows how far it is, and reports how it ended."""
 
 from __future__ import annotations
 
 import argparse
 import json
 from collections.abc import Sequence
+from contextlib import nullcontext
 
-from apache_beam.options.pipeline_options import PipelineOptions
-
-from recordmill.pipelines import convert, dry_run, dry_run_output
-from recordmill.pipelines.console.printing import say, say_json, warn
+from recordmill.pipelines import api, dry_run, dry_run_output
+from recordmill.pipelines.console.printing import say, say_json, tell, warn
 from recordmill.pipelines.console.terminal import Terminal
-from recordmill.pipelines.engines.submission import check_submission
-from recordmill.pipelines.options import beam_options, config_of
-from recordmill.pipelines.run.progress import progress, watch
+from recordmill.pipelines.engines.beam_patches import uncompressed_steps
+from recordmill.pipelines.engines.runners import runs_directly
+from recordmill.pipelines.options import beam_options
 from recordmill.pipelines.run.summary import show_summary
+from recordmill.schemas.config import ConvertConfig
+from recordmill.schemas.forecast import Forecast
 from recordmill.transforms.storage.dataset import Dataset
-from recordmill.transforms.storage.stores.options import use_options
-from recordmill.transforms.workers.progress import PULSE
 
-_NO_SETTINGS = ("command", "json", "dry_run", "typed", "verbose", "log_format", "interrupt")
+_NO_OPTIONS = ("command", "json", "dry_run", "typed", "verbose", "log_format", "interrupt")
 
 
 def run(flags: argparse.Namespace, rest: Sequence[str]) -> int:
     """Makes a dataset."""
-    values = {k: v for k, v in vars(flags).items() if k not in _NO_SETTINGS}
+    options = {k: v for k, v in vars(flags).items() if k not in _NO_OPTIONS}
+    beam, command = beam_options(rest), ("recordmill", *flags.typed)
     is_dry = "dry_run" in flags
-    options = beam_options(rest)
-    use_options(options)  # the table may well be in a store
-    config = config_of(values)
-    check_submission(config, options)
-    job = convert.prepare(config, options, ("recordmill", *flags.typed), is_dry)
-    if job is None:
-        text = f"{config.directory}: is published already; left as it is (--if_exists skip)"
-        if flags.json:
-            say_json(json.dumps({"state": "skipped", "exit_code": 0, "message": text}))
-        else:
-            say(text)
-        return 0
-    if is_dry:
-        return _dry_run(job, options, flags.json)
-    with watch(job.target.progress, options) as look, progress(look):
-        record = convert.run(job, options, flags.interrupt)
-        flags.interrupt.code = record.exit_code
+    with uncompressed_steps() if is_dry or runs_directly(beam) else nullcontext():
+        if is_dry:
+            return _dry_run(*api.forecast_of(options, beam, command, show=True), flags.json)
+        config, record = api.run(
+            options, beam, command=command, interrupt=flags.interrupt, show=True, submission=tell
+        )
+    if record is None:
+        return _skipped(config, flags.json)
     if flags.json:
         say_json(json.dumps(record.model_dump(mode="json"), ensure_ascii=False))
     for warning in record.warnings:
@@ -55,13 +46,21 @@ def run(flags: argparse.Namespace, rest: Sequence[str]) -> int:
     return record.exit_code
 
 
-def _dry_run(job: convert.Conversion, options: PipelineOptions, as_line: bool) -> int:
-    PULSE.reset()
-    with progress(lambda: PULSE):
-        forecast = dry_run.dry_run(job, options)
-    if as_line:
-        say_json(json.dumps(dry_run_output.as_json(forecast, job.config), ensure_ascii=False))
+def _skipped(config: ConvertConfig, as_json: bool) -> int:
+    text = f"{config.directory}: is published already; left as it is (--if_exists skip)"
+    if as_json:
+        say_json(json.dumps({"state": "skipped", "exit_code": 0, "message": text}))
     else:
-        dry_run_output.show_forecast(Terminal(), forecast, job.config)
-    dry_run.check(forecast, job.config)
+        say(text)
+    return 0
+
+
+def _dry_run(config: ConvertConfig, forecast: Forecast | None, as_json: bool) -> int:
+    if forecast is None:
+        return _skipped(config, as_json)
+    if as_json:
+        say_json(json.dumps(dry_run_output.as_json(forecast, config), ensure_ascii=False))
+    else:
+        dry_run_output.show_forecast(Terminal(), forecast, config)
+    dry_run.check(forecast, config)
     return 0

@@ -15,7 +15,6 @@ from apache_beam.options.pipeline_options import (
 )
 from apache_beam.runners.runner import PipelineResult
 
-from recordmill.pipelines.console.printing import tell
 from recordmill.pipelines.engines.runners import runner_name
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import UsageError
@@ -66,13 +65,13 @@ def is_awaited(options: PipelineOptions) -> bool:
     )
 
 
-def tell_job(result: PipelineResult, options: PipelineOptions) -> None:
-    """Says on standard error which job was submitted, and where a person can watch it."""
+def address_of(result: PipelineResult, options: PipelineOptions) -> str | None:
+    """Returns the page on which a person can watch a job; None if it does not run on a service."""
     if runner_name(options) != _SERVICE or not result.has_job:
-        return
+        return None
     given = options.view_as(GoogleCloudOptions)
     page = f"dataflow/jobs/{given.region}/{result.job_id()}?project={given.project}"
-    tell(f"submitted: https://console.cloud.google.com/{page}")
+    return f"https://console.cloud.google.com/{page}"
 
 
 def _has_client() -> bool:

@@ -1,0 +1,195 @@
+"""The library: what `import recordmill` offers of conversions, and what the commands call too."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from copy import deepcopy
+from typing import Any, TypeAlias
+
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from recordmill.pipelines import convert as graph
+from recordmill.pipelines import dry_run as trial
+from recordmill.pipelines.dataset.dataset import Dataset, open_dataset
+from recordmill.pipelines.engines.submission import check_submission, is_awaited
+from recordmill.pipelines.options import beam_options as parsed_beam_options
+from recordmill.pipelines.options import config_of
+from recordmill.pipelines.run.interrupt import Interrupt
+from recordmill.pipelines.run.progress import progress as shown_progress
+from recordmill.pipelines.run.progress import watch
+from recordmill.pipelines.run.run_record import RunRecord
+from recordmill.schemas.config import ConvertConfig
+from recordmill.schemas.errors import (
+    DatasetExists,
+    RejectBudgetExceeded,
+    RunError,
+    UsageError,
+    VerificationFailed,
+)
+from recordmill.schemas.forecast import Forecast
+from recordmill.transforms.storage.stores.options import use_options
+from recordmill.transforms.workers.progress import PULSE
+
+StrPath: TypeAlias = "str | os.PathLike[str]"
+BeamOptions: TypeAlias = "PipelineOptions | Sequence[str] | Mapping[str, Any]"
+
+_one_at_a_time = threading.Lock()
+"""Held by a conversion: how stores are reached, progress and the verifier are the process's."""
+
+
+def convert(
+    input: StrPath | Sequence[StrPath],
+    *,
+    beam_options: BeamOptions = (),
+    progress: bool = False,
+    **options: Any,
+) -> Dataset:
+    """Converts label tables and images to a verified TFRecord dataset.
+
+    Conversions in one process run one after the other. Logging, signals and standard output of the
+    process stay as they are.
+
+    Args:
+        input: a table, a folder or a pattern of files; or several of them.
+        beam_options: Beam's own, as flags, as a mapping, or as `PipelineOptions`.
+        progress: whether to show progress on standard error.
+        options: those of `recordmill convert`, by their names.
+
+    Returns:
+        The published dataset, as `recordmill.open` returns it.
+
+    Raises:
+        UsageError: for bad options, a bad schema, or a bad input table.
+        VerificationFailed: if a shard is not what was written, or the row counts do not match.
+        RejectBudgetExceeded: if more rows were rejected than `max_rejects` allows.
+        DatasetExists: if the dataset is published already, or another run is writing it.
+        RunError: if the run failed in another way.
+    """
+    beam = _beam(beam_options)
+    if not is_awaited(beam):
+        raise UsageError(
+            "--no_wait_until_finish: convert() returns the dataset, so it waits for the job; "
+            "leave it out, or submit the job with the command"
+        )
+    with _one_at_a_time:
+        config, record = run({"input": _paths(input), **options}, beam, show=progress)
+    if record is not None:
+        for warning in record.warnings:
+            logging.getLogger(__name__).warning("%s", warning)
+        if record.exit_code:
+            raise _error_of(record)
+    return open_dataset(config.directory)
+
+
+def dry_run(
+    input: StrPath | Sequence[StrPath], *, beam_options: BeamOptions = (), **options: Any
+) -> Forecast:
+    """Returns what `convert` with the same arguments would do; nothing is written.
+
+    Args:
+        input: as for `convert`.
+        beam_options: as for `convert`.
+        options: as for `convert`.
+
+    Raises:
+        UsageError: for bad options, a bad schema, or a bad input table.
+        DatasetExists: if the dataset is published already.
+        RunError: if an input cannot be read to its end.
+    """
+    with _one_at_a_time:
+        config, forecast = forecast_of({"input": _paths(input), **options}, _beam(beam_options))
+    if forecast is None:
+        raise DatasetExists(f"{config.directory}: is published already, and would be left as it is")
+    return forecast
+
+
+def run(
+    options: Mapping[str, Any],
+    beam: PipelineOptions,
+    *,
+    command: Sequence[str] = (),
+    interrupt: Interrupt | None = None,
+    show: bool = False,
+    submission: Callable[[str], None] = lambda text: None,
+) -> tuple[ConvertConfig, RunRecord | None]:
+    """Runs a conversion, and returns its settings and how it ended.
+
+    Args:
+        options: name to value: a text as on the command line, or a value of the setting's type.
+        beam: Beam's own options.
+        command: what was typed, for run.json.
+        interrupt: whether the command was asked to end.
+        show: whether to show progress on standard error.
+        submission: shows where a person can watch a job that was submitted to a service.
+
+    Returns:
+        No record if the dataset is there, and is left as it is.
+    """
+    interrupt = interrupt or Interrupt()
+    config, job = _prepared(options, beam, command)
+    if job is None:
+        return config, None
+    with _watched(job, beam) if show else nullcontext():
+        record = graph.run(job, beam, interrupt, submission)
+        interrupt.code = record.exit_code
+    return config, record
+
+
+def forecast_of(
+    options: Mapping[str, Any],
+    beam: PipelineOptions,
+    command: Sequence[str] = (),
+    show: bool = False,
+) -> tuple[ConvertConfig, Forecast | None]:
+    """Returns the settings of a conversion, and what it would do; None if it would do nothing.
+
+    Args:
+        options: as for `run`.
+        beam: Beam's own options.
+        command: what was typed.
+        show: whether to show progress on standard error.
+    """
+    config, job = _prepared(options, beam, command, is_dry=True)
+    if job is None:
+        return config, None
+    PULSE.reset()
+    with shown_progress(lambda: PULSE) if show else nullcontext():
+        return config, trial.dry_run(job, beam)
+
+
+def _prepared(
+    options: Mapping[str, Any], beam: PipelineOptions, command: Sequence[str], is_dry: bool = False
+) -> tuple[ConvertConfig, graph.Conversion | None]:
+    use_options(beam)  # the table may well be in a store
+    config = config_of(options)
+    check_submission(config, beam)
+    return config, graph.prepare(config, beam, command, is_dry)
+
+
+@contextmanager
+def _watched(job: graph.Conversion, beam: PipelineOptions) -> Iterator[None]:
+    with watch(job.target.progress, beam) as look, shown_progress(look):
+        yield
+
+
+def _paths(input: StrPath | Sequence[StrPath]) -> list[str]:
+    many = [input] if isinstance(input, (str, os.PathLike)) else input
+    return [os.fspath(path) for path in many]
+
+
+def _beam(options: BeamOptions) -> PipelineOptions:
+    if isinstance(options, PipelineOptions):
+        return deepcopy(options)
+    if isinstance(options, Mapping):
+        options = [f"--{name}" if v is True else f"--{name}={v}" for name, v in options.items()]
+    return parsed_beam_options(options)
+
+
+def _error_of(record: RunRecord) -> RunError:
+    kinds = (UsageError, VerificationFailed, RejectBudgetExceeded, DatasetExists)
+    known: dict[int, type[RunError]] = {kind.exit_code: kind for kind in kinds}
+    return known.get(record.exit_code, RunError)(record.message)

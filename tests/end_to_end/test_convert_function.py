@@ -1,0 +1,166 @@
+"""`convert()` and `dry_run()`: what the command does, from Python, and nothing else."""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import logging
+import signal
+import sys
+import threading
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recordmill.pipelines.api import convert, dry_run
+from recordmill.schemas.dataset_info import ShardAudit
+from recordmill.schemas.errors import (
+    DatasetExists,
+    RejectBudgetExceeded,
+    UsageError,
+    VerificationFailed,
+)
+from recordmill.schemas.presets import preset
+from recordmill.transforms import verify_shards
+from recordmill.transforms.storage.shard_files import ShardFiles
+from tests.end_to_end.command import recordmill
+from tests.images import jpeg
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    for number in range(6):
+        (tmp_path / f"{number}.jpg").write_bytes(jpeg(seed=number))
+    rows = "".join(f"{number}.jpg,{'cat' if number % 2 else 'dog'}\n" for number in range(6))
+    (tmp_path / "labels.csv").write_text(f"file,class_name\n{rows}")
+    return tmp_path / "labels.csv"
+
+
+def manifest(folder: Path) -> str:
+    return hashlib.sha256((folder / "birds/1.0.0/manifest.json").read_bytes()).hexdigest()
+
+
+def test_it_writes_what_the_command_writes(
+    table: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    flags = (
+        "--columns image=file,label=class_name --splits train=0.5,test=0.5 --num_shards train=2 "
+        "--shard_size 1MiB --max_rejects 1 --image max_side=32,format=jpeg --label_offset 1 "
+        "--image_timeout 9 --no_report --index --seed 3"
+    )
+    command = recordmill(
+        *(
+            "convert",
+            "--input",
+            table,
+            "--output",
+            tmp_path / "a",
+            "--name",
+            "birds",
+            *flags.split(),
+        )
+    )
+    assert command.code == 0, command.err
+    capfd.readouterr()
+    before = (signal.getsignal(signal.SIGINT), gc.isenabled(), sys.stdout, sys.excepthook)
+    logs = (logging.getLogger().level, list(logging.getLogger().handlers))
+    dataset = convert(
+        table,
+        output=tmp_path / "b",
+        name="birds",
+        columns={"image": "file", "label": "class_name"},
+        splits={"train": 0.5, "test": Decimal("0.5")},
+        num_shards={"train": 2},
+        shard_size=2**20,
+        max_rejects=1,
+        image={"max_side": 32, "format": "jpeg"},
+        label_offset=1,
+        image_timeout=9,
+        schema=preset("image_classification"),
+        report=False,
+        index=True,
+        seed=3,
+    )
+    assert manifest(tmp_path / "a") == manifest(tmp_path / "b")
+    assert dataset.directory == str(tmp_path / "b/birds/1.0.0")
+    assert capfd.readouterr() == ("", "")
+    assert before == (signal.getsignal(signal.SIGINT), gc.isenabled(), sys.stdout, sys.excepthook)
+    assert logs == (logging.getLogger().level, list(logging.getLogger().handlers))
+
+
+NAMED = {"columns": {"image": "file", "label": "class_name"}, "report": False}
+
+
+def test_it_can_be_called_again_and_from_threads(table: Path, tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in ("one", "two", "three")]
+    records = []
+
+    def make(folder: Path) -> None:
+        records.append(
+            convert([table], output=folder, name="birds", **NAMED).manifest.input.records
+        )
+
+    threads = [threading.Thread(target=make, args=(folder,)) for folder in folders[:2]]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    make(folders[2])
+    assert records == [6, 6, 6]
+    assert len({manifest(folder) for folder in folders}) == 1
+
+
+def test_what_is_published_is_an_error_or_is_returned(table: Path, tmp_path: Path) -> None:
+    made = convert(table, output=tmp_path / "out", name="birds", **NAMED)
+    with pytest.raises(DatasetExists, match=r"birds/1\.0\.0: a published dataset is there"):
+        convert(table, output=tmp_path / "out", name="birds", **NAMED)
+    again = convert(table, output=tmp_path / "out", name="birds", if_exists="skip", **NAMED)
+    assert again.manifest_sha256 == made.manifest_sha256
+
+
+def test_rejects_above_the_budget(table: Path, tmp_path: Path) -> None:
+    (tmp_path / "3.jpg").write_bytes(b"")
+    with pytest.raises(RejectBudgetExceeded, match=r"1 of 6 rows were rejected \(1 empty_file\)"):
+        convert(table, output=tmp_path / "out", name="birds", **NAMED)
+    made = convert(table, output=tmp_path / "out", name="birds", max_rejects="20%", **NAMED)
+    assert made.manifest.input.records == 5
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"splits": {"a/b": 1}}, "--splits a/b=1: 'a/b' cannot name a split"),
+        ({"schema": "tf_slimm"}, r"--schema tf_slimm: no preset .* \(did you mean 'tf_slim'\?\)"),
+        ({"columns": {"image": "fil"}}, "no column 'fil'"),
+        ({"beam_options": ["--runer=X"]}, r"unknown flag --runer \(did you mean '--runner'\?\)"),
+        ({"beam_options": {"runner": "X"}}, "--runner=X: no such runner"),
+        ({"split": {"train": 1}}, "split"),
+    ],
+)
+def test_bad_usage(options: dict[str, object], message: str, table: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=message):
+        convert(table, output=tmp_path / "out", name="birds", **{**NAMED, **options})
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_dataset_that_is_not_what_was_written(
+    table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verify = verify_shards._audited
+
+    def damaged(files: ShardFiles, *rest: Any) -> ShardAudit:
+        shard = Path(files.directory, files.file)
+        shard.write_bytes(shard.read_bytes()[:-1])
+        return verify(files, *rest)
+
+    monkeypatch.setattr(verify_shards, "_audited", damaged)
+    with pytest.raises(VerificationFailed, match="verification failed"):
+        convert(table, output=tmp_path / "out", name="birds", **NAMED)
+
+
+def test_a_dry_run_writes_nothing(table: Path, tmp_path: Path) -> None:
+    forecast = dry_run(table, output=tmp_path / "out", name="birds", **NAMED)
+    assert (forecast.rows, forecast.records("train"), forecast.rejected) == (6, 6, 0)
+    assert not (tmp_path / "out").exists()
