@@ -127,7 +127,7 @@ class _Spill:
 def shard_of(dataset: Dataset, spot: Spot) -> tuple[str, ShardEntry]:
     """Returns the name of a record's split, and its shard."""
     name = list(dataset.splits)[spot.split]
-    return name, dataset.splits[name].shards[spot.shard]
+    return name, dataset.shard(name, spot.shard)
 
 
 def key_of(dataset: Dataset, spot: Spot) -> str:

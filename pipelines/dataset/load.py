@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import islice
 from typing import Any
 
@@ -18,9 +17,9 @@ from recordmill.schemas.features import Schema
 from recordmill.schemas.manifest import Manifest
 from recordmill.transforms.functional.records.example_reader import check_choice
 from recordmill.transforms.functional.records.framing import read_frames
-from recordmill.transforms.functional.splits import ShardPart, parse_split, shard_parts, share_of
+from recordmill.transforms.functional.splits import ShardPart
 from recordmill.transforms.storage.dataset import Dataset, read_file
-from recordmill.transforms.storage.shard_files import compression_of, uncompressed
+from recordmill.transforms.storage.shard_files import uncompressed
 from recordmill.transforms.verification.tensorflow_reader import frame_spec, parse_spec
 
 _PARALLEL_SHARDS = 16
@@ -73,7 +72,7 @@ def load(
     """
     dataset = path if isinstance(path, Dataset) else _open(path)
     manifest = dataset.manifest
-    shards = _Shards(dataset, split, share)
+    shards = _Shards(dataset, dataset.select(split, share))
     order = _Order(shuffle, seed, shuffle_buffer, parallel_shards)
     choice = _Choice(manifest.dataset_schema, features, as_supervised, channels)
     examples = _Examples(manifest, choice, choice.pictures(image_size) if decode else None)
@@ -97,21 +96,9 @@ class _Shards:
     """The shards that hold the records asked for."""
 
     dataset: Dataset
-    split: str
-    share: tuple[int, int]
+    parts: Sequence[ShardPart]
 
-    @cached_property
-    def parts(self) -> list[ShardPart]:
-        lengths = {
-            split: [shard.records for shard in entry.shards]
-            for split, entry in self.dataset.splits.items()
-        }
-        index, count = self.share
-        if not 0 <= index < count:
-            raise UsageError(f"share={self.share}: expected (i, n) with i from 0 to n - 1")
-        return shard_parts(share_of(parse_split(self.split, lengths), index, count), lengths)
-
-    @cached_property
+    @property
     def bytes_per_record(self) -> float:
         """The mean length of all records."""
         shards = self.dataset.shards().values()
@@ -120,7 +107,8 @@ class _Shards:
 
     def files(self) -> tf.data.Dataset:
         """Returns (file, records to skip, records to take) of each."""
-        files = [self._path(part) for part in self.parts]
+        shards = [self.dataset.shard(part.split, part.shard) for part in self.parts]
+        files = [self.dataset.path(shard.file) for shard in shards]
         return tf.data.Dataset.from_tensor_slices(
             (
                 tf.constant(files, tf.string),
@@ -141,12 +129,9 @@ class _Shards:
                 _frames_of, output_signature=spec, args=(file, skip, take)
             )
         size = _REMOTE_BUFFER if layout.is_url(self.dataset.directory) else None
-        kind = compression_of(self._path(self.parts[0]))
+        kind = "GZIP" if self.dataset.is_gzipped else ""
         records = tf.data.TFRecordDataset(file, compression_type=kind, buffer_size=size)
         return records.skip(skip).take(take)
-
-    def _path(self, part: ShardPart) -> str:
-        return self.dataset.path(self.dataset.splits[part.split].shards[part.shard].file)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from recordmill.schemas.errors import UsageError, VerificationFailed
 from recordmill.schemas.manifest import ShardEntry
 from recordmill.transforms.functional.records.example_reader import ExampleReader
-from recordmill.transforms.functional.splits import parse_split, shard_parts
+from recordmill.transforms.functional.splits import ShardPart
 from recordmill.transforms.storage.dataset import Dataset
 
 
@@ -127,10 +127,8 @@ class _Index:
     """
 
     def __init__(self, dataset: Dataset, split: str) -> None:
-        lengths = {s: [shard.records for shard in e.shards] for s, e in dataset.splits.items()}
         self._dataset = dataset
-        self._parts = shard_parts(parse_split(split, lengths), lengths)
-        self._shards = [dataset.splits[part.split].shards[part.shard] for part in self._parts]
+        self._parts = dataset.select(split)
         table = self._columns(["offset", "length"])
         self._offsets: np.ndarray = table["offset"].to_numpy()
         self._lengths: np.ndarray = table["length"].to_numpy()
@@ -169,7 +167,7 @@ class _Index:
         """Returns the shard of a record, and its number there."""
         at = int(np.searchsorted(self._ends, row, side="right"))
         part = self._parts[at]
-        return self._shards[at], part.skip + part.take - int(self._ends[at] - row)
+        return self._shard(part), part.skip + part.take - int(self._ends[at] - row)
 
     @cached_property
     def _order(self) -> np.ndarray:
@@ -180,10 +178,13 @@ class _Index:
         key: str = self.keys[int(row)].as_py()
         return key
 
+    def _shard(self, part: ShardPart) -> ShardEntry:
+        return self._dataset.shard(part.split, part.shard)
+
     def _columns(self, columns: list[str]) -> pa.Table:
         tables = [
-            self._dataset.index(shard, columns).slice(part.skip, part.take)
-            for part, shard in zip(self._parts, self._shards, strict=True)
+            self._dataset.index(self._shard(part), columns).slice(part.skip, part.take)
+            for part in self._parts
         ]
         return pa.concat_tables(tables) if tables else _NOTHING.select(columns)
 
@@ -197,7 +198,7 @@ _NOTHING = pa.table(
 
 
 def _check_seekable(dataset: Dataset) -> None:
-    if dataset.manifest.config.get("compression", "none") != "none":
+    if dataset.is_gzipped:
         raise UsageError(
             f"{dataset.directory}: its shards are gzipped, and gzip streams are not seekable; "
             "read it in order with recordmill.load, or convert with --compression none"

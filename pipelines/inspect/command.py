@@ -9,15 +9,12 @@ from collections.abc import Iterator, Sequence
 
 from recordmill.pipelines.console.terminal import Terminal
 from recordmill.pipelines.inspect.contact_sheet import write_sheet
-from recordmill.pipelines.inspect.record_files import FoundRecord, files_of, is_there
-from recordmill.pipelines.inspect.selection import Source
+from recordmill.pipelines.inspect.record_files import FoundRecord, Source
 from recordmill.pipelines.inspect.tables import ClassNames, show_features, show_records, show_whole
 from recordmill.pipelines.options import load_schema
 from recordmill.pipelines.parser import RECORDS, TILES
-from recordmill.schemas import layout
-from recordmill.schemas.errors import ProofError, UsageError
+from recordmill.schemas.errors import UsageError, VerificationFailed
 from recordmill.schemas.features import Feature, Kind, Schema
-from recordmill.transforms.storage.dataset import Dataset
 
 _TYPES = {Kind.INT64: int, Kind.FLOAT: float, Kind.BYTES: bytes}
 
@@ -27,13 +24,13 @@ def inspect(terminal: Terminal, flags: argparse.Namespace) -> None:
 
     Raises:
         UsageError: if they ask for what is not there.
-        ProofError: if a record is damaged; those before it are shown all the same.
+        VerificationFailed: if a record is damaged; those before it are shown all the same.
     """
     for flag in ("n", "record"):
         if (value := getattr(flags, flag)) is not None and value < (flag == "n"):
             raise UsageError(f"{'-' if flag == 'n' else '--'}{flag} {value}: expected 0 or more")
     schema = load_schema(flags.schema) if flags.schema else None
-    source = source_of(flags.paths)
+    source = Source.of(flags.paths)
     names = source.dataset.classes if source.dataset else {}
     records, damage = _chosen(source, flags)
     if flags.sheet and records:
@@ -47,26 +44,13 @@ def inspect(terminal: Terminal, flags: argparse.Namespace) -> None:
         raise damage
 
 
-def source_of(paths: Sequence[str]) -> Source:
-    """Returns what some paths stand for: one published dataset, or files.
-
-    Raises:
-        UsageError: if there is nothing.
-    """
-    if len(paths) == 1 and is_there(layout.join(paths[0], layout.SUCCESS)):
-        dataset = Dataset.open_unchecked(paths[0])
-        files = tuple(dataset.path(shard.file) for shard in dataset.shards().values())
-        return Source(files, dataset)
-    return Source(tuple(files_of(paths)))
-
-
 def _one(flags: argparse.Namespace) -> bool:
     return flags.record is not None or flags.key is not None
 
 
 def _chosen(
     source: Source, flags: argparse.Namespace
-) -> tuple[list[FoundRecord], ProofError | None]:
+) -> tuple[list[FoundRecord], VerificationFailed | None]:
     """Returns the records to show, and the damage that ended the reading, if any."""
     if flags.record is not None:
         return [source.numbered(flags.record)], None
@@ -77,7 +61,7 @@ def _chosen(
     try:
         for record in source.first(default if flags.n is None else flags.n):
             records.append(record)  # one by one: those before the damage count
-    except ProofError as damage:
+    except VerificationFailed as damage:
         return records, damage
     return records, None
 

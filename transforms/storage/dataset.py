@@ -21,7 +21,7 @@ from pydantic import ValidationError
 
 from recordmill.schemas import layout
 from recordmill.schemas.dataset_info import Problem
-from recordmill.schemas.errors import VerificationFailed
+from recordmill.schemas.errors import UsageError, VerificationFailed
 from recordmill.schemas.manifest import Manifest, ShardEntry, SplitEntry
 from recordmill.transforms.functional.one_thread_parquet import (
     open_parquet,
@@ -35,6 +35,7 @@ from recordmill.transforms.functional.records.framing import (
     FrameError,
     read_frames,
 )
+from recordmill.transforms.functional.splits import ShardPart, parse_split, shard_parts, share_of
 from recordmill.transforms.storage.shard_files import (
     DAMAGED_GZIP,
     compression_of,
@@ -186,6 +187,11 @@ class Dataset:
         return {name: names for name, names in self.manifest.classes.items() if names}
 
     @property
+    def is_gzipped(self) -> bool:
+        """Whether its shards are gzip streams, which are not seekable."""
+        return bool(self.manifest.config.get("compression") == "gzip")
+
+    @property
     def report(self) -> str:
         """The path of its report, which may have been left out."""
         return self.path(layout.REPORT)
@@ -193,6 +199,26 @@ class Dataset:
     def path(self, name: str) -> str:
         """Returns the path of one of its files."""
         return layout.join(self.directory, name)
+
+    def select(self, split: str, share: tuple[int, int] = (0, 1)) -> list[ShardPart]:
+        """Returns the shards that hold some records, and which of theirs they are, in order.
+
+        Args:
+            split: in TFDS's syntax: `train[:80%]`, `train[100:200]+test`.
+            share: (i, n) for the i-th of n equal shares.
+
+        Raises:
+            UsageError: for a split or slice that there is not, or a share that cannot be.
+        """
+        index, count = share
+        if not 0 <= index < count:
+            raise UsageError(f"share={share}: expected (i, n) with i from 0 to n - 1")
+        lengths = {name: [s.records for s in entry.shards] for name, entry in self.splits.items()}
+        return shard_parts(share_of(parse_split(split, lengths), index, count), lengths)
+
+    def shard(self, split: str, number: int) -> ShardEntry:
+        """Returns a shard of a split by its number, from 0."""
+        return self.splits[split].shards[number]
 
     def shards(self) -> dict[tuple[str, int], ShardEntry]:
         """Returns (split, number) to shard, in order."""
@@ -246,6 +272,15 @@ class Dataset:
                 if not classes or not set(classes).isdisjoint(location.classes):
                     yield location
 
+    def location(self, shard: ShardEntry, number: int) -> RecordLocation:
+        """Returns where a record is, by its number in a shard, from 0.
+
+        Raises:
+            VerificationFailed: if the index is not the published one.
+            IndexError: if it has fewer records.
+        """
+        return RecordLocation.of(self._row(shard, number, _LOCATION_COLUMNS))
+
     def find(self, key: str) -> RecordLocation | None:
         """Returns where the record with a key is, or None; reads the indexes one by one.
 
@@ -271,8 +306,7 @@ class Dataset:
             VerificationFailed: if the record is damaged, or is not the one in the index.
         """
         if span is None:
-            index = self.index(shard, ["offset", "length"])
-            (row,) = index.slice(number, 1).to_pylist()
+            row = self._row(shard, number, ("offset", "length"))
             span = row["offset"], row["length"]
         offset, length = span
         try:
@@ -293,7 +327,7 @@ class Dataset:
             what: is wrong with it, in words.
         """
         with contextlib.suppress(VerificationFailed, IndexError):  # the index may be damaged, too
-            what = f"{what} (key {self.index(shard, ['key'])['key'][number].as_py()!r})"
+            what = f"{what} (key {self._row(shard, number, ('key',))['key']!r})"
         problem = Problem(shard.file, what, number, offset - HEADER_BYTES)
         return VerificationFailed(f"{self.directory}: {problem}")
 
@@ -314,6 +348,10 @@ class Dataset:
             ValueError: at a line that is not JSON.
         """
         return map(json.loads, read_lines(self.directory, layout.DROPPED))
+
+    def _row(self, shard: ShardEntry, number: int, columns: Sequence[str]) -> dict[str, Any]:
+        row: dict[str, Any] = self.index(shard, columns).slice(number, 1).to_pylist()[0]
+        return row
 
     def _range(self, shard: ShardEntry, offset: int, length: int) -> bytes:
         """Returns a framed record, or what there is of it."""

@@ -17,7 +17,7 @@ import pytest
 from recordmill.schemas import layout
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.dataset_info import Books, DatasetInfo, ShardAudit, SplitBooks
-from recordmill.schemas.errors import VerificationFailed
+from recordmill.schemas.errors import UsageError, VerificationFailed
 from recordmill.schemas.manifest import Manifest, manifest_of
 from recordmill.schemas.plan import Plan, ResolvedSchema
 from recordmill.schemas.presets import preset
@@ -167,6 +167,20 @@ def test_records_by_number_and_by_key(tmp_path: Path, compression: str) -> None:
     assert location == RecordLocation("c.png", "train", 0, 1, 28, 300, "", ("dog",))
     assert dataset.record(shards["train", 0], 1, (28, 300)) == b"x" * 300
     assert dataset.find("e.png") is None
+    assert dataset.location(shards["train", 0], 1) == location
+    assert dataset.is_gzipped == (compression == "gzip")
+
+
+def test_a_split_is_that_of_shards(folder: Path) -> None:
+    dataset = Dataset.open(folder)
+    assert dataset.select("train[1:]+test") == [
+        ("train", 0, 1, 1),
+        ("train", 1, 0, 1),
+        ("test", 0, 0, 1),
+    ]
+    assert dataset.select("all", (1, 2)) == [("train", 0, 1, 1), ("train", 1, 0, 1)]
+    with pytest.raises(UsageError, match=r"share=\(2, 2\): expected \(i, n\)"):
+        dataset.select("all", (2, 2))
 
 
 def test_locations_of_some_classes(folder: Path) -> None:
