@@ -23,13 +23,7 @@ from recordmill.pipelines.run.progress import progress as shown_progress
 from recordmill.pipelines.run.progress import watch
 from recordmill.pipelines.run.run_record import RunRecord
 from recordmill.schemas.config import ConvertConfig
-from recordmill.schemas.errors import (
-    DatasetExists,
-    RejectBudgetExceeded,
-    RunError,
-    UsageError,
-    VerificationFailed,
-)
+from recordmill.schemas.errors import DatasetExists, UsageError
 from recordmill.schemas.forecast import Forecast
 from recordmill.transforms.storage.stores.options import use_options
 from recordmill.transforms.workers.progress import PULSE
@@ -67,7 +61,7 @@ def convert(
         VerificationFailed: if a shard is not what was written, or the row counts do not match.
         RejectBudgetExceeded: if more rows were rejected than `max_rejects` allows.
         DatasetExists: if the dataset is published already, or another run is writing it.
-        RunError: if the run failed in another way.
+        RecordmillError: if the run failed in another way.
     """
     beam = _beam(beam_options)
     if not is_awaited(beam):
@@ -81,7 +75,7 @@ def convert(
         for warning in record.warnings:
             logging.getLogger(__name__).warning("%s", warning)
         if record.exit_code:
-            raise _error_of(record)
+            raise record.error()
     return open_dataset(config.directory)
 
 
@@ -98,7 +92,7 @@ def dry_run(
     Raises:
         UsageError: for bad options, a bad schema, or a bad input table.
         DatasetExists: if the dataset is published already.
-        RunError: if an input cannot be read to its end.
+        RecordmillError: if an input cannot be read to its end.
     """
     with _one_at_a_time:
         config, forecast = forecast_of({"input": _paths(input), **options}, _beam(beam_options))
@@ -187,9 +181,3 @@ def _beam(options: BeamOptions) -> PipelineOptions:
     if isinstance(options, Mapping):
         options = [f"--{name}" if v is True else f"--{name}={v}" for name, v in options.items()]
     return parsed_beam_options(options)
-
-
-def _error_of(record: RunRecord) -> RunError:
-    kinds = (UsageError, VerificationFailed, RejectBudgetExceeded, DatasetExists)
-    known: dict[int, type[RunError]] = {kind.exit_code: kind for kind in kinds}
-    return known.get(record.exit_code, RunError)(record.message)

@@ -98,11 +98,25 @@ class Conversion:
 
 
 def build(root: beam.Pipeline, job: Conversion) -> PCollection[str]:
-    """Adds the whole conversion to a pipeline; returns the one state that run.json tells."""
-    config, surveyor, work = job.config, job.surveyor, job.target.work
-    base = surveyor.base
+    """Adds the whole conversion to a pipeline; returns the one state that run.json has."""
+    read, rows = read_rows(root, job, staging=job.target.work)
+    return write_dataset(read, rows, job)
 
-    read, rows = read_rows(root, job, staging=work)  # Row
+
+def write_dataset(read: ReadOutcome, rows: PCollection[Row], job: Conversion) -> PCollection[str]:
+    """Adds everything after the reading of rows: analyze, place, write, verify and publish.
+
+    Args:
+        read: the rows, and what was rejected or skipped.
+        rows: the same rows for the analysis, which may come from a read of their own.
+        job: the conversion.
+
+    Returns:
+        The one state that run.json has.
+    """
+    config, surveyor, work = job.config, job.surveyor, job.target.work
+    base, root = surveyor.base, rows.pipeline
+
     surveyed = rows | "SurveyRows" >> SurveyRows(surveyor, parted=can_part_keys(config))
     bound = read.good | "BindRows" >> BindRows(surveyor.binding, surveyed.plan)  # ImageRef
     placement = bound.good | "PlaceRecords" >> PlaceRecords(
@@ -205,12 +219,26 @@ def prepare(
     check_types(both.unsupported, typed_columns(schema, config), embedded)
     if not tables.has_rows:
         raise UsageError(f"--input {tables.files[0].path}: has a header, but no rows; add some")
-    base = open_base(config)
     binding = binding_of(config, schema, [file.path for file in tables.files])
-    surveyor = Surveyor(config, schema, binding, SplitRanges.from_weights(config.weights), base)
+    surveyor = surveyor_of(config, schema, binding)
     context = RunContext.begin(runner_name(options), command)
     chosen = choose_target(config, context, dry_run)
     return Conversion(config, tables, labels, surveyor, context, *chosen) if chosen else None
+
+
+def surveyor_of(config: ConvertConfig, schema: Schema, binding: Binding) -> Surveyor:
+    """Returns what the analysis asks of each row.
+
+    Args:
+        config: the conversion's settings.
+        schema: the resolved schema.
+        binding: which columns mean what.
+
+    Raises:
+        UsageError: if the base version is damaged, or the settings do not go with it.
+    """
+    splits = SplitRanges.from_weights(config.weights)
+    return Surveyor(config, schema, binding, splits, open_base(config))
 
 
 def check_sequence_join(schema: Schema, columns: Sequence[str], config: ConvertConfig) -> None:

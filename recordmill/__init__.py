@@ -8,8 +8,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from recordmill.pipelines.api import convert
+    from recordmill.pipelines.dataset.dataset import Dataset
+    from recordmill.pipelines.dataset.dataset import open_dataset as open
     from recordmill.pipelines.dataset.load import load
     from recordmill.pipelines.dataset.records import Records
+    from recordmill.pipelines.dict_rows import BuildExamples, WriteDataset
     from recordmill.schemas.errors import (
         DatasetExists,
         RecordmillError,
@@ -23,6 +27,8 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
+    "BuildExamples",
+    "Dataset",
     "DatasetExists",
     "RecordmillError",
     "Records",
@@ -31,20 +37,28 @@ __all__ = [
     "SchemaError",
     "UsageError",
     "VerificationFailed",
+    "WriteDataset",
     "__version__",
+    "convert",
     "load",
+    "open",
 ]
 
-_MODULES = {
-    "DatasetExists": "schemas.errors",
-    "RecordmillError": "schemas.errors",
-    "Records": "pipelines.dataset.records",
-    "RejectBudgetExceeded": "schemas.errors",
-    "Schema": "schemas.features",
-    "SchemaError": "schemas.errors",
-    "UsageError": "schemas.errors",
-    "VerificationFailed": "schemas.errors",
-    "load": "pipelines.dataset.load",
+_ORIGINS = {
+    "BuildExamples": "pipelines.dict_rows.BuildExamples",
+    "Dataset": "pipelines.dataset.dataset.Dataset",
+    "DatasetExists": "schemas.errors.DatasetExists",
+    "RecordmillError": "schemas.errors.RecordmillError",
+    "Records": "pipelines.dataset.records.Records",
+    "RejectBudgetExceeded": "schemas.errors.RejectBudgetExceeded",
+    "Schema": "schemas.features.Schema",
+    "SchemaError": "schemas.errors.SchemaError",
+    "UsageError": "schemas.errors.UsageError",
+    "VerificationFailed": "schemas.errors.VerificationFailed",
+    "WriteDataset": "pipelines.dict_rows.WriteDataset",
+    "convert": "pipelines.api.convert",
+    "load": "pipelines.dataset.load.load",
+    "open": "pipelines.dataset.dataset.open_dataset",
 }
 
 
@@ -53,8 +67,9 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         found: Any = version("recordmill")
-    elif name in _MODULES:
-        found = getattr(import_module(f"recordmill.{_MODULES[name]}"), name)
+    elif name in _ORIGINS:
+        module, _, original = _ORIGINS[name].rpartition(".")
+        found = getattr(import_module(f"recordmill.{module}"), original)
     else:
         raise AttributeError(f"module 'recordmill' has no attribute {name!r}")
     globals()[name] = found  # the next use finds it without a call

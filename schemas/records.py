@@ -44,7 +44,8 @@ class Row:
     Attributes:
         values: table column to value; a column that the row lacks is absent or None.
         file: the table's file; of sources without tables, the picture's or its annotation's.
-        line: where the row begins, counted from 1: a line, or in Parquet a row; 0 for all the file.
+        line: where the row begins, counted from 1: a line, or in Parquet a row; 0 for all the file;
+            below 0 for a row without a file, which is not shown and only tells rows apart.
         is_text: whether values are untyped text, as in CSV; or the columns of which they are.
         image: where the row's own image is, if the source knows; None if the image's column tells.
     """
@@ -100,7 +101,7 @@ def source_of(file: str, line: int) -> str:
     >>> source_of("labels.csv", 17), source_of("cats/1.jpg", 0)
     ('labels.csv:17', 'cats/1.jpg')
     """
-    return f"{file}:{line}" if line else file
+    return f"{file}:{line}" if line > 0 else file
 
 
 class RowBoxes(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -131,6 +132,11 @@ class Reject:
         if self.start is not None and self.stop is not None:
             line |= {"start": self.start, "stop": self.stop}
         return masked_json(line)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns what that line holds."""
+        fields: dict[str, Any] = json.loads(self.to_json())
+        return fields
 
 
 _SHOWN_LOST = 3

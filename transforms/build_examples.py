@@ -5,24 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from typing import NamedTuple, TypeAlias, TypeVar
 
-import apache_beam as beam
-from apache_beam.pvalue import AsSingleton, PCollection, TaggedOutput
-from apache_beam.utils.shared import Shared
-
 from recordmill.schemas.config import Decode
-from recordmill.schemas.errors import UsageError
 from recordmill.schemas.features import Schema
 from recordmill.schemas.masking import masked_url
 from recordmill.schemas.plan import Plan
 from recordmill.schemas.records import BuiltFrame, ImageRef, SerializedExample, StoredImage
 from recordmill.schemas.rejects import Reason, RecordError, Reject
 from recordmill.schemas.settings import ImageSettings
-from recordmill.transforms.elements import REJECTS, Outcome, rejected
 from recordmill.transforms.functional.images.masks import (
     examine_plain_mask,
     mask_of_file,
@@ -75,54 +68,8 @@ Check: TypeAlias = Callable[[StoredImage, "bytes | None", Schema], None]
 """Raises a RecordError for an image, and its mask, that are not to be stored."""
 
 
-@dataclass(eq=False)
-class BuildExamples(beam.PTransform):
-    """Builds serialized examples: PCollection[ImageRef] → Outcome(bytes).
-
-    For a plain `beam.io.WriteToTFRecord`, which shuffles the bytes and gives no fixed order. Not
-    for sequences, whose rows have to meet first.
-
-    Attributes:
-        plan: settles the schema.
-        decode: "full" or "header".
-    """
-
-    plan: PCollection[Plan]
-    decode: Decode = "full"
-
-    def expand(self, refs: PCollection[ImageRef]) -> Outcome:
-        """Adds the building, in batches that a pool of threads works ahead on."""
-        built = (
-            refs
-            | "BatchRefs" >> beam.BatchElements(min_batch_size=1, max_batch_size=_BATCH_REFS)
-            | "Build"
-            >> beam.ParDo(_BuildBatch(self.decode), AsSingleton(self.plan))
-            .with_outputs(REJECTS, main="examples")
-            .with_output_types(bytes)
-        )
-        return Outcome(built.examples, built[REJECTS])
-
-
-class _BuildBatch(beam.DoFn):
-    def __init__(self, decode: Decode) -> None:
-        self._decode = decode
-        self._shared = Shared()
-
-    def setup(self) -> None:
-        self._pools = self._shared.acquire(Pools)
-
-    def process(self, refs: list[ImageRef], plan: Plan) -> Iterator[bytes | TaggedOutput]:
-        if plan.resolved.schema.sequence is not None:
-            raise UsageError("BuildExamples makes a record of each row: sequences need WriteShards")
-        for built in build_all(refs, plan, self._decode, self._pools):
-            if isinstance(built, SerializedExample):
-                yield built.data
-            elif isinstance(built, Reject):
-                yield rejected(built)
-
-
 def build_all(
-    refs: Sequence[ImageRef],
+    refs: Sequence[ImageRef | Fetched],
     plan: Plan,
     decode: Decode,
     pools: Pools,
@@ -133,7 +80,7 @@ def build_all(
     """Yields the example, frame or reject of each reference, in order, worked ahead on by threads.
 
     Args:
-        refs: what they are made of.
+        refs: what they are made of; with the image where that is at hand.
         plan: the resolved schema.
         decode: "full" or "header".
         pools: the threads.
@@ -143,9 +90,11 @@ def build_all(
     """
     build = partial(build_one, plan=plan, decode=decode, check=check)
     if not plan.resolved.schema.has_image:  # nothing to wait for
-        return (build(Fetched(ref)) for ref in refs)
+        return (build(ref if isinstance(ref, Fetched) else Fetched(ref)) for ref in refs)
     read = partial(fetch, seen=seen, fence=fence)
-    if all(is_local(ref.uri) for ref in refs):  # read by the threads that decode
+    if all(
+        isinstance(ref, Fetched) or is_local(ref.uri) for ref in refs
+    ):  # read by the threads that decode
         return _in_tasks(lambda ref: build(read(ref)), refs, pools)
     # Waiting for a store takes many threads and no core. Bounded by number and bytes.
     budget = Budget(_FETCH_BYTES)
@@ -160,17 +109,20 @@ def _in_tasks(build: Callable[[T], Built], items: Iterable[T], pools: Pools) -> 
     return chain.from_iterable(built)
 
 
-def fetch(ref: ImageRef, seen: Stamps | None = None, fence: Fence = OPEN) -> Fetched | Reject:
+def fetch(
+    ref: ImageRef | Fetched, seen: Stamps | None = None, fence: Fence = OPEN
+) -> Fetched | Reject:
     """Returns the bytes of a reference's files, or its reject if they cannot be had.
 
     Args:
-        ref: the reference.
+        ref: the reference; with the image if only its mask has to be read.
         seen: takes the version tags of what was read.
         fence: keeps it from reading what is outside of it.
     """
+    ref, held = (ref.ref, ref.image) if isinstance(ref, Fetched) else (ref, None)
     try:
         fence.check_ref(ref)
-        image = read_bytes(ref.uri, ref.start, ref.stop, seen)
+        image = read_bytes(ref.uri, ref.start, ref.stop, seen) if held is None else held
         if not ref.mask_uri or ref.segments is not None:
             return Fetched(ref, image)
         with _fault_of_mask(ref):

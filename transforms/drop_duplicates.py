@@ -135,9 +135,12 @@ def _keep_first(
     first = min(rows, key=lambda row: (_is_new(row, base), _name(row)))
     label = _label(first, plan)
     conflicts = Conflicts()
-    yield first
+    kept = False
     for row in rows:
-        if _name(row) != _name(first):
+        if not kept and _name(row) == _name(first):  # rows without a table can be the same in all
+            kept = True
+            yield row
+        else:
             repeat = _repeat(row, first, _label(row, plan), label)
             conflicts = with_repeat(conflicts, repeat)
             yield TaggedOutput(_REPEATS, repeat)

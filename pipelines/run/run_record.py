@@ -17,7 +17,13 @@ from pydantic import BaseModel, Field, ValidationError
 from recordmill.schemas import layout
 from recordmill.schemas.dataset_info import DatasetInfo
 from recordmill.schemas.duplicates import GroupLeaks
-from recordmill.schemas.errors import RunError
+from recordmill.schemas.errors import (
+    DatasetExists,
+    RecordmillError,
+    RejectBudgetExceeded,
+    UsageError,
+    VerificationFailed,
+)
 from recordmill.schemas.masking import masked, masked_command
 from recordmill.schemas.tallies import Timeline
 from recordmill.transforms.storage.files import open_binary
@@ -131,6 +137,12 @@ class RunRecord(BaseModel):
         document = json.dumps(self.model_dump(mode="json"), ensure_ascii=False, indent=2)
         return document.encode("utf-8", "backslashreplace") + b"\n"
 
+    def error(self) -> RecordmillError:
+        """Returns the error that a run ended with."""
+        kinds = (UsageError, VerificationFailed, RejectBudgetExceeded, DatasetExists)
+        known: dict[int, type[RecordmillError]] = {kind.exit_code: kind for kind in kinds}
+        return known.get(self.exit_code, RecordmillError)(self.message)
+
 
 def read_record(directory: str) -> RunRecord | None:
     """Returns the run.json in a folder; None if there is none that can be read."""
@@ -145,7 +157,7 @@ def read_record(directory: str) -> RunRecord | None:
 def finished(
     context: RunContext,
     info: DatasetInfo | None,
-    error: RunError | None,
+    error: RecordmillError | None,
     warnings: Sequence[str] = (),
 ) -> RunRecord:
     """Returns the record of a run that ends now.

@@ -1,19 +1,16 @@
-"""BuildExamples: references become serialized examples, for any sink."""
+"""References become serialized examples, or rejects, in their order."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import apache_beam as beam
 import pytest
-from apache_beam.testing.util import assert_that, equal_to
 
-from recordmill.schemas.records import ImageRef
+from recordmill.schemas.config import Decode
+from recordmill.schemas.records import ImageRef, SerializedExample
 from recordmill.schemas.rejects import Reason, Reject
-from recordmill.transforms.build_examples import BuildExamples, Fetched, fetch
-from recordmill.transforms.shards.checkpoints import Staging
-from recordmill.transforms.write_shards import WriteShards
-from tests.beam.direct import TABLE, config, direct_pipeline, example, plan, records, ref, told
+from recordmill.transforms.build_examples import Fetched, Pools, build_all, fetch
+from tests.beam.direct import TABLE, example, plan, ref
 from tests.images import jpeg, png
 
 
@@ -37,45 +34,24 @@ def expected(refs: list[ImageRef], tmp_path: Path) -> list[bytes]:
 
 @pytest.mark.parametrize("decode", ["full", "header"])
 def test_each_reference_becomes_an_example_or_a_reject(
-    decode: str, refs: list[ImageRef], expected: list[bytes]
+    decode: Decode, refs: list[ImageRef], expected: list[bytes]
 ) -> None:
-    with direct_pipeline() as p:
-        settled = p | "Plan" >> beam.Create([plan(train=1)])
-        built = p | "Refs" >> beam.Create(refs) | BuildExamples(settled, decode)
-        assert_that(built.good, equal_to(expected), label="Examples")
-        rejects = [("19.jpg", refs[19].uri, f"{TABLE}:21", "not_an_image", "")]
-        assert_that(told(built.rejects, "Tell"), equal_to(rejects), label="Rejects")
+    *examples, reject = build_all(refs, plan(train=1), decode, Pools())
+    assert [one.data for one in examples if isinstance(one, SerializedExample)] == expected
+    assert isinstance(reject, Reject)
+    assert (reject.key, reject.source, reject.reason) == ("19.jpg", f"{TABLE}:21", "not_an_image")
 
 
-def test_a_reference_may_be_a_range_of_a_file(tmp_path: Path) -> None:
-    picture = png(seed=5)
-    (tmp_path / "pictures.bin").write_bytes(b"before" + picture + b"behind")
-    whole = ref("pictures.bin", 2, tmp_path)
-    part = whole._replace(start=6, stop=6 + len(picture))
-    with direct_pipeline() as p:
-        settled = p | "Plan" >> beam.Create([plan(train=1)])
-        built = p | "Refs" >> beam.Create([part]) | BuildExamples(settled)
-        assert_that(built.good, equal_to([example("pictures.bin", picture)]))
-
-
-def test_before_beams_own_sink_the_records_are_those_of_write_shards(
-    refs: list[ImageRef], expected: list[bytes], tmp_path: Path
-) -> None:
-    prefix = str(tmp_path / "plain" / "birds")
-    with direct_pipeline() as p:
-        settled = p | "Plan" >> beam.Create([plan(train=3)])
-        built = p | "Refs" >> beam.Create(refs) | BuildExamples(settled)
-        _ = built.good | beam.io.WriteToTFRecord(prefix, num_shards=2)
-        placed = [(("train", i % 3), (bytes([i]), one)) for i, one in enumerate(refs)]
-        settings, target = config(tmp_path), str(tmp_path / "planned")
-        _ = (
-            p
-            | "Placed" >> beam.Create(placed)
-            | WriteShards(settings, Staging(f"{target}.staging", target), settled)
-        )
-    plain = [r for shard in (tmp_path / "plain").glob("birds-*") for r in records(shard)]
-    planned = [r for shard in (tmp_path / "planned").glob("birds-*") for r in records(shard)]
-    assert sorted(plain) == sorted(planned) == sorted(expected)
+def test_a_reference_may_be_a_range_of_a_file_or_come_with_its_image(tmp_path: Path) -> None:
+    image = png(seed=5)
+    (tmp_path / "images.bin").write_bytes(b"before" + image + b"behind")
+    whole = ref("images.bin", 2, tmp_path)
+    part = whole._replace(start=6, stop=6 + len(image))
+    at_hand = Fetched(whole._replace(uri="nowhere", staged=b"at hand"), image)
+    for one in (part, at_hand):
+        (built,) = build_all([one], plan(train=1), "full", Pools())
+        assert isinstance(built, SerializedExample)
+        assert built.data == example("images.bin", image)
 
 
 def test_files_are_fetched_and_what_cannot_be_is_a_reject(tmp_path: Path) -> None:

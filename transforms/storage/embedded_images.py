@@ -35,13 +35,13 @@ def staged(
         rows: what a reader yields.
         path: a staging file of this attempt's own; not made if no image is embedded.
     """
-    blob: _Blob | None = None
+    blob: StagedImages | None = None
     try:
         for row in rows:
             if not isinstance(row, Embedded):
                 yield row
                 continue
-            blob = blob or _Blob(path)
+            blob = blob or StagedImages(path)
             yield replace(row.row, image=blob.add(row.data))
         if blob is not None:
             blob.commit()
@@ -59,8 +59,8 @@ def staging_file(directory: str) -> str:
     return layout.join(directory, layout.STAGING, f"{uuid.uuid4().hex}.images")
 
 
-class _Blob:
-    """A file of images, one after the other."""
+class StagedImages:
+    """A file of images, one after the other; whole once it is committed."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -73,15 +73,18 @@ class _Blob:
             self._stream = cast("BinaryIO", FileSystems.create(path, compression_type=mode))
 
     def add(self, data: bytes) -> Location:
+        """Appends an image, and returns its address."""
         start, self._size = self._size, self._size + len(data)
         self._stream.write(data)
         content = hashlib.sha256(data).digest()[:_HASH_BYTES]
         return Location(self._path, start, self._size, staged=content)
 
     def commit(self) -> None:
+        """Ends the file; in an object store, it exists from here on."""
         self._stream.close()
 
     def abandon(self) -> None:
+        """Deletes the file, or what there is of it."""
         if is_local(self._path):
             self._stream.close()
             os.unlink(self._path)

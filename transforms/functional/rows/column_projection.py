@@ -51,6 +51,29 @@ def settle_sources(
     return settled
 
 
+def assumed_columns(schema: Schema, config: ConvertConfig) -> tuple[str, ...]:
+    """Returns the columns that rows are taken to have where there is no table to look at.
+
+    Of several sources of a feature, that is a column that `columns` maps; else the key, if that is
+    one of them; else the first.
+
+    Args:
+        schema: the schema.
+        config: the columns' other names, and the columns of keys, splits and groups.
+    """
+    names = [schema.image.column, *config.columns, *_sequence_columns(schema)]
+    for feature in schema.features.values():
+        sources = feature.sources
+        if not any(s.origin in NO_COLUMN or s.name in config.columns for s in sources):
+            names.append(sources[0].name)
+    boxes = schema.boxes
+    if schema.has_boxes and boxes.column not in config.columns:
+        names += boxes.columns or (str(boxes.column),)
+    names.append(schema.masks.labels)
+    others = (config.key_column, config.split_column, config.group_column)
+    return (*map(config.column, names), *(name for name in others if name is not None))
+
+
 def needed_columns(schema: Schema, config: ConvertConfig) -> tuple[str, ...] | None:
     """Returns the table columns that have to be read, sorted; None for all of them."""
     if schema.every_column:

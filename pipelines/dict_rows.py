@@ -1,0 +1,301 @@
+"""Beam transforms for pipelines of one's own: PCollections of dicts in, examples or a dataset out.
+
+A dict has a value for each column: what `ReadFromParquet`, `ReadFromBigQuery` and `Create` give.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import apache_beam as beam
+from apache_beam.pvalue import PCollection, TaggedOutput
+from apache_beam.utils.shared import Shared
+
+from recordmill.pipelines.convert import (
+    Conversion,
+    binding_of,
+    surveyor_of,
+    wanted_of,
+    write_dataset,
+)
+from recordmill.pipelines.input_tables import InputTables
+from recordmill.pipelines.options import config_of
+from recordmill.pipelines.run.lock import Lock
+from recordmill.pipelines.run.run_record import RunContext, read_record
+from recordmill.pipelines.run.target import choose_target
+from recordmill.schemas.config import ConvertConfig
+from recordmill.schemas.errors import RecordmillError, UsageError
+from recordmill.schemas.features import Schema
+from recordmill.schemas.plan import Plan, ResolvedSchema
+from recordmill.schemas.records import Embedded, ImageRef, Location, Row, SerializedExample
+from recordmill.schemas.rejects import RecordError, Reject
+from recordmill.transforms.build_examples import Fetched, Pools, build_all
+from recordmill.transforms.elements import REJECTS, rejected
+from recordmill.transforms.functional.rows.binding import Binding, bind, refuse
+from recordmill.transforms.functional.rows.column_projection import (
+    assumed_columns,
+    settle_sources,
+)
+from recordmill.transforms.functional.rows.labels import with_background
+from recordmill.transforms.functional.sources.dicts import row_of_dict
+from recordmill.transforms.read_dicts import ReadDicts
+from recordmill.transforms.storage.image_root import Fence
+
+_ROWS = "rows"
+"""What messages and manifest.json call the input."""
+
+_BATCH_ROWS = 256
+
+_locks: dict[str, Lock] = {}
+"""Of the datasets that this process writes, by run."""
+
+
+class Examples(NamedTuple):
+    """The outputs of `BuildExamples`.
+
+    Attributes:
+        examples: serialized `tf.train.Example`s, as bytes.
+        rejects: a dict for each row that did not become an example, as in rejects/: `key`, `uri`,
+            `source`, `reason`, `detail`.
+    """
+
+    examples: PCollection[bytes]
+    rejects: PCollection[dict[str, Any]]
+
+
+class BuildExamples(beam.PTransform):
+    """Builds a serialized `tf.train.Example` of each row, for a plain `beam.io.WriteToTFRecord`.
+
+    Takes a PCollection of dicts and gives `Examples`. Each example has the same bytes as the record
+    that `convert` makes of the same row.
+
+    A row's key is the value of `key_column`, or the path of its image. The image is a path (of a
+    file on every worker, or in an object store), the image's bytes, or a dict of `bytes` and
+    `path`; bytes without a path need a `key_column`.
+
+    Values are typed, and text is never read as a number: a label "7" is a class name.
+    """
+
+    def __init__(
+        self,
+        schema: str | Schema = "image_classification",
+        *,
+        classes: Sequence[str] | None = None,
+        row_columns: Iterable[str] | None = None,
+        **options: Any,
+    ) -> None:
+        """Checks the options.
+
+        Args:
+            schema: a preset, the path of a schema file, or a `Schema`; not one of sequences, whose
+                rows have to meet first, nor one that takes every column.
+            classes: the class names, in the order of their ids; None if labels are integers.
+            row_columns: the columns that rows have, where a schema can take a value from one of
+                several; by default those in `columns`, or else the first, or the key.
+            **options: of `convert`: `columns`, `image_root`, `allow_outside_root`, `key_column`,
+                `decode`, `image`, `boxes`, `masks`, `label_offset`.
+
+        Raises:
+            UsageError: for an option that is not valid.
+        """
+        super().__init__()
+        self._config = _config(schema=schema, classes=classes, output=".", name=_ROWS, **options)
+        schema = _resolved(self._config, row_columns)
+        if schema.sequence is not None or schema.every_column:
+            raise UsageError(
+                f"schema {schema.name!r}: BuildExamples makes a record of each row by itself, and "
+                "this schema needs all rows; use WriteDataset"
+            )
+        names = tuple(self._config.classes or ())
+        ids = {
+            name: with_background(names, schema.features[name].label_offset)
+            for name in schema.named_features
+        }
+        self._binding = _binding(self._config, ResolvedSchema(schema, ids))
+
+    def expand(self, rows: PCollection[Any]) -> Examples:
+        """Adds the building, in batches that a pool of threads works ahead on."""
+        built = (
+            rows
+            | "BatchRows" >> beam.BatchElements(min_batch_size=1, max_batch_size=_BATCH_ROWS)
+            | "Build"
+            >> beam.ParDo(_BuildBatch(self._config, self._binding))
+            .with_outputs(REJECTS, main="examples")
+            .with_output_types(bytes)
+        )
+        return Examples(built.examples, built[REJECTS] | "ToDict" >> beam.Map(Reject.to_dict))
+
+
+class _BuildBatch(beam.DoFn):
+    """Builds the examples of a batch of rows, on threads that all instances share."""
+
+    def __init__(self, config: ConvertConfig, binding: Binding) -> None:
+        self._config = config
+        self._binding = binding
+        self._plan = Plan(binding.resolved, {}, 0)
+        self._wanted = wanted_of(binding.resolved.schema, config)
+        self._fence = Fence(config.fence)
+        self._shared = Shared()
+
+    def setup(self) -> None:
+        self._pools = self._shared.acquire(Pools)
+
+    def process(self, batch: list[Any]) -> Iterator[bytes | TaggedOutput]:
+        refs = list[ImageRef | Fetched]()
+        for element in batch:
+            found = row_of_dict(element, self._wanted, self._config.key_column)
+            if isinstance(found, Reject):
+                yield rejected(found)
+                continue
+            row = _with_address(found) if isinstance(found, Embedded) else found
+            try:
+                ref = bind(row, self._binding)
+            except RecordError as error:
+                yield rejected(refuse(row, self._binding, error))
+                continue
+            refs.append(Fetched(ref, found.data) if isinstance(found, Embedded) else ref)
+        decode, fence = self._config.decode, self._fence
+        for built in build_all(refs, self._plan, decode, self._pools, fence=fence):
+            if isinstance(built, SerializedExample):
+                yield built.data
+            elif isinstance(built, Reject):
+                yield rejected(built)
+
+
+def _with_address(found: Embedded) -> Row:
+    """Returns a row whose image is at hand; nothing is read where the address says."""
+    return replace(found.row, image=Location("", 0, len(found.data), staged=b"at hand"))
+
+
+class WrittenDataset(NamedTuple):
+    """The output of `WriteDataset`.
+
+    Attributes:
+        path: of the published dataset, as `open` takes it.
+        records: how many it has.
+        rejected: how many rows are in rejects/.
+    """
+
+    path: str
+    records: int
+    rejected: int
+
+
+class WriteDataset(beam.PTransform):
+    """Writes, verifies and publishes a dataset of the rows of somebody else's pipeline.
+
+    Takes a PCollection of dicts, as `BuildExamples` does, and gives a PCollection of the one
+    `WrittenDataset`. The shards are byte for byte those that `convert` writes of a table with the
+    same rows and options, in whatever order the rows come. If more rows are rejected than
+    `max_rejects` allows, or verification fails, the pipeline fails, and nothing is published.
+
+    The dataset's folder is prepared and locked when the transform is applied, and unlocked when the
+    dataset is published, the pipeline object is deleted, or the process ends.
+    """
+
+    def __init__(
+        self,
+        output: str,
+        name: str,
+        *,
+        schema: str | Schema = "image_classification",
+        row_columns: Iterable[str] | None = None,
+        **options: Any,
+    ) -> None:
+        """Checks the options.
+
+        Args:
+            output: the dataset goes to OUTPUT/NAME/VERSION.
+            name: letters, digits and _.
+            schema: a preset, the path of a schema file, or a `Schema`.
+            row_columns: as for `BuildExamples`.
+            **options: of `convert`, except for its `input`, `input_format`, `labels`, `join_on`:
+                `columns`, `classes`, `splits`, `num_shards`, `max_rejects`, `if_exists`, ….
+
+        Raises:
+            UsageError: for an option that is not valid.
+        """
+        super().__init__()
+        self._config = _config(schema=schema, output=output, name=name, **options)
+        self._schema = _resolved(self._config, row_columns)
+
+    def expand(self, rows: PCollection[Any]) -> PCollection[WrittenDataset]:
+        """Prepares the dataset's folder, and adds the whole conversion.
+
+        Raises:
+            DatasetExists: if it is published already, or another run is writing it.
+            UsageError: if the folder holds files that no run has written.
+        """
+        config, pipeline = self._config, rows.pipeline
+        binding = _binding(config, ResolvedSchema(self._schema))
+        context = RunContext.begin(type(pipeline.runner).__name__)
+        chosen = choose_target(config, context)
+        if chosen is None:  # --if_exists skip
+            return pipeline | "Skipped" >> beam.Create([_published(config.directory)])
+        job = Conversion(
+            config,
+            InputTables((), (), True, {}, frozenset({config.column(self._schema.image.column)})),
+            None,
+            surveyor_of(config, self._schema, binding),
+            context,
+            *chosen,
+        )
+        _locks[context.run_id] = job.lock
+        weakref.finalize(pipeline, _unlock, context.run_id)
+        wanted = wanted_of(self._schema, config)
+        read = rows | "ReadDicts" >> ReadDicts(wanted, config.key_column, job.target.work)
+        state = write_dataset(read, read.good, job)
+        directories = (job.target.final, job.target.work)
+        return state | "Result" >> beam.Map(_result, context, directories)
+
+
+def _config(**options: Any) -> ConvertConfig:
+    """Returns the settings of a conversion whose rows come from a pipeline."""
+    for name in ("input", "input_format", "labels", "join_on"):
+        if name in options:
+            raise UsageError(f"{name}: the rows come from the pipeline; read and join them there")
+    return config_of({"input": [_ROWS], **{k: v for k, v in options.items() if v is not None}})
+
+
+def _resolved(config: ConvertConfig, row_columns: Iterable[str] | None) -> Schema:
+    """Returns the schema with one source for each feature."""
+    schema = config.dataset_schema
+    present = assumed_columns(schema, config) if row_columns is None else tuple(row_columns)
+    if config.key_column is None and not schema.has_image:
+        raise UsageError(
+            f"schema {schema.name!r} has no image, whose path could be the rows' key; "
+            "name a column: key_column"
+        )
+    return settle_sources(schema, present, config, "the rows")
+
+
+def _binding(config: ConvertConfig, resolved: ResolvedSchema) -> Binding:
+    """Returns what the columns mean; without a root, image paths are those of the worker."""
+    binding = binding_of(config, resolved.schema)
+    return replace(binding, resolved=resolved, image_root=config.image_root or "")
+
+
+def _result(_: str, context: RunContext, directories: Sequence[str]) -> WrittenDataset:
+    """Returns the dataset that was published, or raises why it was not."""
+    _unlock(context.run_id)
+    for directory in directories:
+        if context.is_of(directory) and (record := read_record(directory)):
+            if record.exit_code:
+                raise record.error()
+            return WrittenDataset(directory, record.records, record.rejected)
+    raise RecordmillError(f"{directories[0]}: the run ended without a run.json; run it again")
+
+
+def _published(directory: str) -> WrittenDataset:
+    record = read_record(directory)
+    if record is None:
+        raise UsageError(f"{directory}: has no run.json that can be read")
+    return WrittenDataset(directory, record.records, record.rejected)
+
+
+def _unlock(run_id: str) -> None:
+    if lock := _locks.pop(run_id, None):
+        lock.release()

@@ -1,0 +1,226 @@
+"""Transforms for pipelines of one's own (dict_rows, read_dicts): dicts in, a dataset out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.testing.util import assert_that, equal_to
+
+from recordmill.pipelines import convert
+from recordmill.pipelines.dict_rows import BuildExamples, WriteDataset, WrittenDataset
+from recordmill.pipelines.options import config_of
+from recordmill.schemas.errors import DatasetExists, RejectBudgetExceeded, UsageError
+from tests.beam.direct import direct_pipeline, example, records
+from tests.images import jpeg, png
+
+ROWS = 24
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> list[dict[str, Any]]:
+    """Rows of images with paths and labels."""
+    made = []
+    for number in range(ROWS):
+        path = tmp_path / f"{number}.img"
+        path.write_bytes(jpeg(seed=number) if number % 2 else png(seed=number))
+        made.append({"image": str(path), "label": ("cat", "dog")[number % 3 == 0]})
+    return made
+
+
+_results: list[WrittenDataset] = []
+"""What pipelines gave: the runner is in this process."""
+
+
+def write(rows: list[Any], output: Path, **options: Any) -> WrittenDataset:
+    """Runs a pipeline of somebody's own that writes a dataset, and returns what comes out."""
+    _results.clear()
+    with direct_pipeline() as p:
+        transform = WriteDataset(str(output), "birds", **{"report": False, **options})
+        _ = p | beam.Create(rows) | transform | beam.Map(_keep)
+    (result,) = _results
+    return result
+
+
+def _keep(result: WrittenDataset) -> None:
+    _results.append(result)
+
+
+def converted(table: Path, output: Path, **options: Any) -> Path:
+    """Converts a table, and returns the dataset's folder."""
+    config = config_of(
+        {"input": [str(table)], "output": str(output), "name": "birds", "report": False, **options}
+    )
+    job = convert.prepare(config, PipelineOptions([]))
+    assert job is not None
+    with direct_pipeline() as p:
+        convert.build(p, job)
+    job.lock.release()
+    return Path(config.directory)
+
+
+def read(path: str) -> bytes:
+    return Path(path).read_bytes()
+
+
+def shards(dataset: Path | str) -> dict[str, bytes]:
+    """Returns every shard of a dataset."""
+    return {path.name: path.read_bytes() for path in Path(dataset).glob("*.tfrecord*")}
+
+
+def test_each_row_becomes_an_example_or_a_reject(rows: list[dict[str, Any]]) -> None:
+    broken = [{"image": "gone.jpg", "label": "cat"}, {"image": rows[0]["image"], "label": "fish"}]
+    paths = [row["image"] for row in rows]
+    examples = [
+        example(path, read(path), ("cat", "dog").index(row["label"]))
+        for path, row in zip(paths, rows, strict=True)
+    ]
+    with direct_pipeline() as p:
+        built = p | beam.Create([*rows, *broken]) | BuildExamples(classes=["cat", "dog"])
+        assert_that(built.examples, equal_to(examples), label="Examples")
+        rejects = [
+            {
+                "key": "gone.jpg",
+                "uri": "gone.jpg",
+                "source": "row gone.jpg",
+                "reason": "read_error",
+                "detail": "gone.jpg: No such file or directory",
+            },
+            {
+                "key": paths[0],
+                "uri": paths[0],
+                "source": f"row {paths[0]}",
+                "reason": "unknown_label",
+                "detail": "column 'label': 'fish' is none of the 2 classes",
+            },
+        ]
+        assert_that(built.rejects, equal_to(rejects), label="Rejects")
+
+
+def test_an_example_is_the_record_that_convert_makes(
+    rows: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    folder = str(tmp_path)
+    relative = [{"file": Path(r["image"]).name, "class": r["label"]} for r in rows]
+    with_bytes = [
+        {**row, "file": {"bytes": read(f"{folder}/{row['file']}"), "path": row["file"]}}
+        for row in relative
+    ]
+    pq.write_table(pa.Table.from_pylist(relative), tmp_path / "rows.parquet")
+    options = {
+        "schema": "tf_slim",
+        "columns": {"image": "file", "label": "class"},
+        "image_root": folder,
+    }
+    dataset = converted(tmp_path / "rows.parquet", tmp_path / "out", **options)
+    expected = [record for path in sorted(dataset.glob("*.tfrecord*")) for record in records(path)]
+    with direct_pipeline() as p:
+        for label, some in (("Paths", relative), ("Bytes", with_bytes)):
+            transform = BuildExamples(classes=["cat", "dog"], **options)
+            built = p | f"Create{label}" >> beam.Create(some) | f"Build{label}" >> transform
+            assert_that(built.examples, equal_to(expected), label=label)
+
+
+@pytest.mark.parametrize("image", ["path", "bytes"])
+def test_a_dataset_has_the_shards_that_convert_writes_of_a_table(
+    image: str, rows: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    options: dict[str, Any] = {
+        "splits": {"train": 0.7, "test": 0.3},
+        "num_shards": {"train": 2, "test": 1},
+    }
+    if image == "bytes":
+        options["key_column"] = "id"
+        rows = [{**row, "id": row["image"][-6:], "image": read(row["image"])} for row in rows]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "rows.parquet")
+    dataset = converted(tmp_path / "rows.parquet", tmp_path / "converted", **options)
+    found = write(rows[::-1], tmp_path / "written", **options)
+    path = tmp_path / "written" / "birds" / "1.0.0"
+    assert found == WrittenDataset(str(path), ROWS, 0)
+    assert len(shards(path)) == 3
+    assert shards(path) == shards(dataset)
+    assert [entry.name for entry in path.parent.iterdir()] == ["1.0.0"]  # nothing else is left
+
+
+def test_of_rows_with_one_key_one_is_kept_whatever_their_order(
+    rows: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    other = {**rows[0], "label": "fish"}
+    same = [rows[1], rows[1]]
+    found = []
+    for name, some in (("one", [*rows, other, *same]), ("two", [*same, other, *rows[::-1]])):
+        result = write(some, tmp_path / name, max_rejects="3")
+        assert (result.records, result.rejected) == (ROWS, 3)
+        (rejects,) = Path(result.path, "rejects").iterdir()
+        lines = sorted(rejects.read_text().splitlines())
+        assert {json.loads(line)["reason"] for line in lines} == {"duplicate_key"}
+        assert {json.loads(line)["source"] for line in lines} == {
+            f"row {rows[0]['image']}",
+            f"row {rows[1]['image']}",
+        }
+        found.append((shards(result.path), lines))
+    assert found[0] == found[1]
+
+
+def test_rows_that_are_the_same_in_all_are_dropped_but_one(
+    rows: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    result = write([*rows, rows[1], rows[1]], tmp_path, deduplicate="content")
+    assert (result.records, result.rejected) == (ROWS, 0)
+    manifest = json.loads(Path(result.path, "manifest.json").read_bytes())
+    assert manifest["input"]["duplicates"] == 2
+
+
+def test_too_many_rejects_fail_the_pipeline_and_the_next_run_goes_on(
+    rows: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    rows.append({"image": "gone.jpg", "label": "cat"})
+    with pytest.raises(RejectBudgetExceeded, match=r"1 of 25 rows were rejected \(1 read_error\)"):
+        write(rows, tmp_path)
+    left = tmp_path / "birds" / "1.0.0"
+    assert not (left / "_SUCCESS").exists()
+    assert len(list((left / "rejects").iterdir())) == 1
+    assert write(rows, tmp_path, max_rejects="1").rejected == 1
+
+
+def test_a_published_dataset_is_not_written_again_unless_asked(
+    rows: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    first = write(rows, tmp_path)
+    with pytest.raises(DatasetExists, match="a published dataset is there"):
+        write(rows, tmp_path)
+    assert write(rows[:2], tmp_path, if_exists="skip") == first
+    assert write(rows[:2], tmp_path, if_exists="replace").records == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"input": "a.csv"}, "input: the rows come from the pipeline; read and join them there"),
+        ({"schema": "tabular"}, "schema 'tabular' has no image, whose path could be the rows' key"),
+        ({"schema": "none"}, "--schema none"),
+        (
+            {"schema": "tf_slim", "row_columns": ["image"]},
+            "the rows has no column 'label'",
+        ),
+    ],
+)
+def test_bad_options_are_usage_errors_where_they_are_given(
+    options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        WriteDataset("out", "birds", **options)
+    with pytest.raises(UsageError, match=message):
+        BuildExamples(**options)
+
+
+@pytest.mark.parametrize("schema", ["image_sequence", "tabular"])
+def test_schemas_that_need_all_rows_build_no_examples(schema: str) -> None:
+    with pytest.raises(UsageError, match="this schema needs all rows; use WriteDataset"):
+        BuildExamples(schema, key_column="id")

@@ -1,0 +1,91 @@
+"""Rows that are dicts: their key, their image, and what tells one from another."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from recordmill.schemas.records import Embedded, Row
+from recordmill.schemas.rejects import Reason, Reject
+from recordmill.schemas.tables import Wanted
+from recordmill.transforms.functional.sources.dicts import row_of_dict
+
+WANTED = Wanted(("id", "image", "label"), image="image")
+
+
+class Named(NamedTuple):
+    """A row as typed pipelines have it."""
+
+    image: str
+    label: int
+
+
+def row_of(element: Any, key_column: str | None = None, wanted: Wanted = WANTED) -> Row:
+    found = row_of_dict(element, wanted, key_column)
+    assert isinstance(found, Row)
+    return found
+
+
+def test_a_row_is_known_by_its_image_or_by_its_key() -> None:
+    by_image = row_of({"image": "a.jpg", "label": 3, "unused": object()})
+    assert (by_image.values, by_image.source) == ({"image": "a.jpg", "label": 3}, "row a.jpg")
+    assert row_of({"image": "a.jpg", "id": 7}, "id").source == "row 7"
+    assert row_of(Named("a.jpg", 3)) == by_image
+
+
+def test_values_of_numpy_become_pythons() -> None:
+    row = row_of({"image": "a.jpg", "label": np.int64(3), "id": np.array([1.5, 2.5])})
+    assert row.values == {"image": "a.jpg", "label": 3, "id": [1.5, 2.5]}
+    assert type(row.values["label"]) is int
+
+
+def test_rows_with_one_key_are_told_apart_by_their_values_in_any_order() -> None:
+    first = row_of({"image": "a.jpg", "label": 3})
+    assert first.line < 0
+    assert first == row_of({"label": 3, "image": "a.jpg"})
+    assert first.file == row_of({"image": "a.jpg", "label": 4}).file
+    assert first.line != row_of({"image": "a.jpg", "label": 4}).line
+    one, other = (row_of_dict({"image": data, "id": "k"}, WANTED, "id") for data in (b"1", b"2"))
+    assert isinstance(one, Embedded)
+    assert isinstance(other, Embedded)
+    assert (one.row.file, one.data) == ("row k", b"1")
+    assert one.row.line != other.row.line
+
+
+def test_an_image_is_a_path_bytes_or_both() -> None:
+    both = row_of_dict({"image": {"bytes": b"jpeg", "path": "a.jpg"}}, WANTED, None)
+    assert isinstance(both, Embedded)
+    assert (both.row.values, both.row.source, both.data) == (
+        {"image": "a.jpg"},
+        "row a.jpg",
+        b"jpeg",
+    )
+    only_path = row_of({"image": {"bytes": None, "path": "a.jpg"}})
+    assert (only_path.values, only_path.source) == ({"image": "a.jpg"}, "row a.jpg")
+    named = row_of_dict({"image": b"jpeg", "id": "k"}, WANTED, "id")
+    assert isinstance(named, Embedded)
+    assert named.row.values == {"id": "k", "image": None}
+
+
+@pytest.mark.parametrize(
+    ("element", "source", "reason", "detail"),
+    [
+        (3, "row 3", Reason.MALFORMED_ROW, "expected a dict with a value for each column, got int"),
+        (
+            {1: 2},
+            "row {1: 2}",
+            Reason.MALFORMED_ROW,
+            "expected a dict with a value for each column, got dict",
+        ),
+        (
+            {"image": b"jpeg", "label": 3},
+            "row {'image': None, 'label': 3}",
+            Reason.MISSING_VALUE,
+            "the image has no path that could be the row's key; name a column: key_column",
+        ),
+    ],
+)
+def test_what_is_no_row_is_a_reject(element: Any, source: str, reason: Reason, detail: str) -> None:
+    assert row_of_dict(element, WANTED, None) == Reject("", "", source, reason, detail)

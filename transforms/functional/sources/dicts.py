@@ -1,0 +1,81 @@
+"""Rows that are dicts, as other Beam pipelines have them: `Row`s without a table.
+
+A row is known by its key: a column of its own, or its image's path. So that the result does not
+depend on the order in which a runner gives the rows, a digest of the values stands for the line.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from recordmill.schemas.records import Embedded, Row
+from recordmill.schemas.rejects import Reason, RecordError, Reject
+from recordmill.schemas.tables import Wanted
+from recordmill.transforms.functional.sources.embedded import BYTES, PATH
+from recordmill.transforms.functional.values.typed import shown
+
+_DIGEST_BYTES = 7
+
+
+def row_of_dict(element: Any, wanted: Wanted, key_column: str | None) -> Row | Embedded | Reject:
+    """Returns the row that a dict is, with its image's bytes if it has them in itself.
+
+    Args:
+        element: a dict of column to value, or a named tuple or `beam.Row`.
+        wanted: the columns to keep, and which of them has the image: a path, bytes, or a dict of
+            `bytes` and `path`.
+        key_column: the column of the key; None for the image's path.
+
+    Returns:
+        A reject if it is not a row, or has no key.
+    """
+    try:
+        values = {name: _plain(value) for name, value in wanted.of(_dict_of(element)).items()}
+        image, path = _image_of(values.get(wanted.image)) if wanted.image else (None, None)
+    except RecordError as error:
+        return Reject("", "", f"row {shown(element)}", error.reason, error.detail)
+    if wanted.image:
+        values[wanted.image] = path
+    key = values.get(key_column or wanted.image)
+    source = f"row {shown(values) if key is None or key == '' else key}"
+    row = Row(values, source, _number_of(values, image))
+    if image is None:
+        return row
+    if key_column is None and path is None:
+        detail = "the image has no path that could be the row's key; name a column: key_column"
+        return Reject("", "", source, Reason.MISSING_VALUE, detail)
+    return Embedded(row, image)
+
+
+def _dict_of(element: Any) -> Mapping[str, Any]:
+    if hasattr(element, "_asdict"):
+        element = element._asdict()
+    if not isinstance(element, Mapping) or not all(isinstance(name, str) for name in element):
+        detail = f"expected a dict with a value for each column, got {type(element).__name__}"
+        raise RecordError(Reason.MALFORMED_ROW, detail)
+    return element
+
+
+def _plain(value: Any) -> Any:
+    """Returns a value of NumPy as Python has it."""
+    return value.tolist() if isinstance(value, np.generic | np.ndarray) else value
+
+
+def _image_of(value: Any) -> tuple[bytes | None, Any]:
+    """Returns the bytes of an image, if its row has them, and its path."""
+    if isinstance(value, bytes):
+        return value, None
+    if isinstance(value, Mapping):
+        return value.get(BYTES), value.get(PATH) or None
+    return None, value
+
+
+def _number_of(values: Mapping[str, Any], image: bytes | None) -> int:
+    """Returns a number below 0 that tells rows with one key apart, on every run and machine."""
+    digest = hashlib.sha256(image or b"")
+    digest.update(repr(sorted(values.items())).encode("utf-8", "backslashreplace"))
+    return -1 - int.from_bytes(digest.digest()[:_DIGEST_BYTES], "big")
