@@ -1,4 +1,7 @@
-"""JoinLabels: every row with its labels, every row without any a reject, the rest counted."""
+"""JoinLabels: every row with its labels, every row without any a reject, the rest counted.
+
+Covers `recordmill.transforms.functional.rows.join`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Publish: the gate, the sidecars, and the commit mark, last; the same when it is run twice."""
+"""Publish: the gate, the sidecars, and the commit mark, last; the same when it is run twice.
+
+Covers `recordmill.pipelines.publish`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""VerifyShards: each shard as TensorFlow re-read it, and what is wrong with it."""
+"""VerifyShards: each shard as TensorFlow re-read it, and what is wrong with it.
+
+Covers `recordmill.transforms.verification.tensorflow_reader`.
+"""
 
 from __future__ import annotations
 

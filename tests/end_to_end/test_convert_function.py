@@ -1,4 +1,7 @@
-"""`convert()` and `dry_run()`: what the command does, from Python, and nothing else."""
+"""`convert()` and `dry_run()`: what the command does, from Python, and nothing else.
+
+Covers `recordmill.pipelines.api`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""`recordmill diff`: what is told of two datasets is what the test has changed in their tables."""
+"""`recordmill diff`: what is told of two datasets is what the test has changed in their tables.
+
+Covers `recordmill.pipelines.commands.diff`, `recordmill.pipelines.dataset.diff`,
+`recordmill.pipelines.dataset.diff_output`.
+"""
 
 from __future__ import annotations
 

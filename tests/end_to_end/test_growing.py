@@ -1,4 +1,7 @@
-"""A new version from an old one: rows stay in their splits, shards that are the same are taken."""
+"""A new version from an old one: rows stay in their splits, shards that are the same are taken.
+
+Covers `recordmill.transforms.shards.base_shards`.
+"""
 
 from __future__ import annotations
 

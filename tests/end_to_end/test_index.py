@@ -1,4 +1,7 @@
-"""`--index`: where each record begins, as DALI's tool and the tfrecord package have it."""
+"""`--index`: where each record begins, as DALI's tool and the tfrecord package have it.
+
+Covers `recordmill.transforms.index_shards`.
+"""
 
 from __future__ import annotations
 

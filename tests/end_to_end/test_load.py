@@ -1,4 +1,7 @@
-"""`load` gives what TFDS and TensorFlow give, record by record, and says what it cannot."""
+"""`load` gives what TFDS and TensorFlow give, record by record, and says what it cannot.
+
+Covers `recordmill.pipelines.dataset.image_tensors`, `recordmill.pipelines.dataset.load`.
+"""
 
 from __future__ import annotations
 

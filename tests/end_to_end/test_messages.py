@@ -1,4 +1,7 @@
-"""What a user did wrong ends before anything is written: exit code 2, one message, no traceback."""
+"""What a user did wrong ends before anything is written: exit code 2, one message, no traceback.
+
+Covers `recordmill.pipelines.options`, `recordmill.pipelines.parser`, `recordmill.schemas.option`.
+"""
 
 from __future__ import annotations
 

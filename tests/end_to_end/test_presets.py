@@ -1,5 +1,8 @@
 """Every preset, from every format of table: each value of each record, read back by TensorFlow,
-TensorFlow Datasets and pyarrow, equals what the test put into the table and the pictures."""
+TensorFlow Datasets and pyarrow, equals what the test put into the table and the pictures.
+
+Covers `recordmill.pipelines.convert`.
+"""
 
 from __future__ import annotations
 

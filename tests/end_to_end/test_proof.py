@@ -1,4 +1,8 @@
-"""`recordmill verify` proves a dataset, and names every damage: file, record and byte."""
+"""`recordmill verify` proves a dataset, and names every damage: file, record and byte.
+
+Covers `recordmill.pipelines.commands.verify`, `recordmill.pipelines.dataset.verify`,
+`recordmill.transforms.verification.locate_damage`.
+"""
 
 from __future__ import annotations
 

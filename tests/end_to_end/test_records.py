@@ -1,4 +1,8 @@
-"""`Records` gives single records: those that TensorFlow reads, without TensorFlow or Beam."""
+"""`Records` gives single records: those that TensorFlow reads, without TensorFlow or Beam.
+
+Covers `recordmill.pipelines.dataset.records`,
+`recordmill.transforms.functional.records.example_reader`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Images that stand more than once: told always, dropped if asked, and every row in the books."""
+"""Images that stand more than once: told always, dropped if asked, and every row in the books.
+
+Covers `recordmill.transforms.drop_duplicates`, `recordmill.transforms.find_duplicates`.
+"""
 
 from __future__ import annotations
 

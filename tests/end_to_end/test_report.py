@@ -1,4 +1,8 @@
-"""report.html: there after each run, the same for the same data, small, and true to its records."""
+"""report.html: there after each run, the same for the same data, small, and true to its records.
+
+Covers `recordmill.pipelines.report.features`, `recordmill.pipelines.report.gallery`,
+`recordmill.pipelines.report.verdict`, `recordmill.pipelines.report.write_report`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A run that did not publish is gone on with: what is the same is taken, all else is made anew."""
+"""A run that did not publish is gone on with: what is the same is taken, all else is made anew.
+
+Covers `recordmill.transforms.shards.checkpoints`.
+"""
 
 from __future__ import annotations
 

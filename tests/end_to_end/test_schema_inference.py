@@ -1,4 +1,8 @@
-"""`recordmill schema --infer`: what it writes is taken as a schema, and as a command."""
+"""`recordmill schema --infer`: what it writes is taken as a schema, and as a command.
+
+Covers `recordmill.pipelines.commands.schema`, `recordmill.pipelines.schema_inference`,
+`recordmill.pipelines.schema_output`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""How a command starts: at once where it has nothing to load, and quietly when it is given up."""
+"""How a command starts: at once where it has nothing to load, and quietly when it is given up.
+
+Covers `recordmill.__main__`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The same rows in several files, by patterns, and a second time, give the same dataset."""
+"""The same rows in several files, by patterns, and a second time, give the same dataset.
+
+Covers `recordmill.pipelines.input_tables`.
+"""
 
 from __future__ import annotations
 

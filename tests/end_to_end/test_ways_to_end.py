@@ -1,4 +1,8 @@
-"""A run that began tells in run.json how it ended; one that was refused before writes nothing."""
+"""A run that began tells in run.json how it ended; one that was refused before writes nothing.
+
+Covers `recordmill.pipelines.commands.convert`, `recordmill.pipelines.run.interrupt`,
+`recordmill.pipelines.run.run_record`.
+"""
 
 from __future__ import annotations
 

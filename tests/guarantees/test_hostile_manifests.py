@@ -1,4 +1,7 @@
-"""A manifest of whoever: it is read or rejected with a message, and names nothing outside."""
+"""A manifest of whoever: it is read or rejected with a message, and names nothing outside.
+
+Covers `recordmill.transforms.functional.row_counts`.
+"""
 
 from __future__ import annotations
 

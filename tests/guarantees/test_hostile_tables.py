@@ -1,4 +1,7 @@
-"""Tables and schemas made to harm: each ends soon, within bounded memory, and with a clear word."""
+"""Tables and schemas made to harm: each ends soon, within bounded memory, and with a clear word.
+
+Covers `recordmill.transforms.functional.sources.bounded_lines`.
+"""
 
 from __future__ import annotations
 

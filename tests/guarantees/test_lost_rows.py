@@ -165,7 +165,7 @@ def test_a_damaged_byte_gives_all_rows_or_says_that_some_are_lost(
 
 
 @pytest.mark.parametrize("name", ZIPPED)
-@pytest.mark.parametrize("tail", [b"garbage", b"\x1f", gzip.compress(b"x")[:-1]])
+@pytest.mark.parametrize("tail", [b"garbage", b"\x1f", gzip.compress(b"x", mtime=0)[:-1]])
 def test_what_follows_a_whole_gzip_member_is_no_silent_end(
     name: str, tail: bytes, tmp_path: Path
 ) -> None:

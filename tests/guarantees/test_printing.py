@@ -1,4 +1,8 @@
-"""Whatever a text holds, it is printed literally: no control character, no markup, no secret."""
+"""Whatever a text holds, it is printed literally: no control character, no markup, no secret.
+
+Covers `recordmill.pipelines.console.printing`, `recordmill.pipelines.console.terminal`,
+`recordmill.transforms.functional.rendering.visible_text`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A table or a flag can name what is not a regular file: it is never waited for, nor endless."""
+"""A table or a flag can name what is not a regular file: it is never waited for, nor endless.
+
+Covers `recordmill.transforms.storage.stores.local`.
+"""
 
 from __future__ import annotations
 

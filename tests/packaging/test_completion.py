@@ -1,4 +1,7 @@
-"""Completion in real shells: on a terminal, by the tab key."""
+"""Completion in real shells: on a terminal, by the tab key.
+
+Covers `recordmill.pipelines.commands.completion`.
+"""
 
 from __future__ import annotations
 

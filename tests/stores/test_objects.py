@@ -1,4 +1,8 @@
-"""Objects as they are read: ranges, names, listings, and what is said when they cannot be had."""
+"""Objects as they are read: ranges, names, listings, and what is said when they cannot be had.
+
+Covers `recordmill.transforms.storage.stores.client`, `recordmill.transforms.storage.stores.gcs`,
+`recordmill.transforms.storage.stores.s3`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The public API, recordmill/__init__.py: complete, lazy, documented, and nothing else."""
+"""The public API, recordmill/__init__.py: complete, lazy, documented, and nothing else.
+
+Covers `recordmill`.
+"""
 
 from __future__ import annotations
 

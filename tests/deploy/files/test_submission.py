@@ -1,4 +1,7 @@
-"""What is refused before a job is submitted to a service, and whether its end is waited for."""
+"""What is refused before a job is submitted to a service, and whether its end is waited for.
+
+Covers `recordmill.pipelines.engines.submission`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A base is used as it was published, and with what decides where its rows are, or not at all."""
+"""A base is used as it was published, and with what decides where its rows are, or not at all.
+
+Covers `recordmill.schemas.base_version`, `recordmill.transforms.shards.base_keys`.
+"""
 
 from __future__ import annotations
 

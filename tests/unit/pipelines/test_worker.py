@@ -1,4 +1,7 @@
-"""Worker processes: the options and endpoints that they are given."""
+"""Worker processes: the options and endpoints that they are given.
+
+Covers `recordmill.pipelines.worker_imports`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""The parts of a report: figures, and what is found in records/."""
+"""The parts of a report: figures, and what is found in records/.
+
+Covers `recordmill.pipelines.report.charts`, `recordmill.pipelines.report.classes`,
+`recordmill.pipelines.report.dataset`, `recordmill.pipelines.report.duplicates`,
+`recordmill.pipelines.report.page`, `recordmill.pipelines.report.rejects`.
+"""
 
 from __future__ import annotations
 

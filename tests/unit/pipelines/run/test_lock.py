@@ -1,4 +1,7 @@
-"""The lock: one holder at a time, and none once its process is gone, however it went."""
+"""The lock: one holder at a time, and none once its process is gone, however it went.
+
+Covers `recordmill.pipelines.run.atomic_swap`.
+"""
 
 from __future__ import annotations
 

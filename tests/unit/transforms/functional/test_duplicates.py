@@ -1,4 +1,7 @@
-"""Repeated images: what a tally says is what a look at all records says, however it was summed."""
+"""Repeated images: what a tally says is what a look at all records says, however it was summed.
+
+Covers `recordmill.schemas.duplicates`.
+"""
 
 from __future__ import annotations
 

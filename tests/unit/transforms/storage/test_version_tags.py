@@ -1,4 +1,7 @@
-"""Nothing stale: what a finished shard is known by changes whenever its images or masks do."""
+"""Nothing stale: what a finished shard is known by changes whenever its images or masks do.
+
+Covers `recordmill.transforms.functional.rows.fingerprint`.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +21,8 @@ from recordmill.schemas.checkpoint import ImageFault
 from recordmill.schemas.plan import ResolvedSchema
 from recordmill.schemas.presets import preset
 from recordmill.schemas.records import Embedded, ImageRef, Row
-from recordmill.schemas.rejects import Reason, RecordError
-from recordmill.transforms.build_examples import fetch
+from recordmill.schemas.rejects import Reason, RecordError, Reject
+from recordmill.transforms.build_examples import Fetched, fetch
 from recordmill.transforms.functional.rows.binding import Binding, bind
 from recordmill.transforms.functional.rows.fingerprint import ShardMark
 from recordmill.transforms.storage import files, version_tags
@@ -213,15 +216,21 @@ CHANGES: list[Callable[[World, Path, bytes], None]] = [
 
 
 def outcome(refs: list[ImageRef], fence: Fence, seen: Stamps | None = None) -> list[Any]:
-    """Returns what a shard of these references holds, told by their values and files."""
-    return [(one.values, fetch(one, seen, fence)[1]) for one in refs]
+    """Returns what a shard of these references holds: their values, and their files or rejects."""
+    return [(one.values, holding(fetch(one, seen, fence))) for one in refs]
+
+
+def holding(fetched: Fetched | Reject) -> tuple[Any, ...]:
+    """Returns the reason and detail of a reject, or the bytes of an image and of its mask."""
+    if isinstance(fetched, Reject):
+        return fetched.reason, fetched.detail
+    return fetched.image, fetched.mask
 
 
 def is_passing(written: list[Any]) -> bool:
     """Returns whether a shard has no checkpoint, as one of its rejects may be passing."""
-    files = (both for _, both in written)
-    found = [part for both in files if both for part in both if isinstance(part, RecordError)]
-    return any(ImageFault(place=0, reason=e.reason, detail="").passing for e in found)
+    reasons = [found[0] for _, found in written if isinstance(found[0], Reason)]
+    return any(ImageFault(place=0, reason=reason, detail="").passing for reason in reasons)
 
 
 def test_a_link_that_leads_elsewhere_for_a_moment_leaves_no_checkpoint(tmp_path: Path) -> None:

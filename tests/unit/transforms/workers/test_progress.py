@@ -1,4 +1,7 @@
-"""How far workers are: what they tell in files, and which stage that is."""
+"""How far workers are: what they tell in files, and which stage that is.
+
+Covers `recordmill.pipelines.run.progress`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""What is drawn of a record: its picture, its boxes, its mask, and text that can be read."""
+"""What is drawn of a record: its picture, its boxes, its mask, and text that can be read.
+
+Covers `recordmill.transforms.functional.rendering.captions`,
+`recordmill.transforms.functional.rendering.contact_sheet`,
+`recordmill.transforms.functional.rendering.damaged_images`,
+`recordmill.transforms.functional.rendering.overlays`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What a row tells of its picture: boxes and masks, from every form that tables write them in."""
+"""What a row tells of its picture: boxes and masks, from every form that tables write them in.
+
+Covers `recordmill.transforms.functional.rows.box_columns`.
+"""
 
 from __future__ import annotations
 

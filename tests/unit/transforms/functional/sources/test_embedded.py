@@ -1,4 +1,7 @@
-"""Pictures within Parquet and Arrow: their bytes once, their sizes before, no more in memory."""
+"""Pictures within Parquet and Arrow: their bytes once, their sizes before, no more in memory.
+
+Covers `recordmill.transforms.functional.sources.arrow`.
+"""
 
 from __future__ import annotations
 

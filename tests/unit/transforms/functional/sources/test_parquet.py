@@ -1,4 +1,7 @@
-"""Parquet, from real files in memory: every row with its number, whatever is damaged."""
+"""Parquet, from real files in memory: every row with its number, whatever is damaged.
+
+Covers `recordmill.transforms.functional.sources.batches`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Pascal VOC's XML and YOLO's text: exact columns, and a reject for whatever is none."""
+"""Pascal VOC's XML and YOLO's text: exact columns, and a reject for whatever is none.
+
+Covers `recordmill.transforms.functional.sources.annotation_columns`,
+`recordmill.transforms.functional.sources.yolo`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Stores without any server: where an object is, what is worth trying again, how long to wait."""
+"""Stores without any server: where an object is, what is worth trying again, how long to wait.
+
+Covers `recordmill.transforms.storage.stores.azure`, `recordmill.transforms.storage.stores.beam`,
+`recordmill.transforms.storage.stores.hdfs`, `recordmill.transforms.storage.stores.limits`,
+`recordmill.transforms.storage.stores.options`, `recordmill.transforms.storage.stores.persistence`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Folders as sources: every picture once, what is none counted, no name and no link lost."""
+"""Folders as sources: every picture once, what is none counted, no name and no link lost.
+
+Covers `recordmill.transforms.functional.sources.class_folder`,
+`recordmill.transforms.functional.sources.tree`, `recordmill.transforms.storage.formats`.
+"""
 
 from __future__ import annotations
 

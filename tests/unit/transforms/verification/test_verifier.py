@@ -1,5 +1,8 @@
 """The process that audits shards for another: the same verdicts, and an end of its own.
 
+Covers `recordmill.transforms.storage.shard_files`,
+`recordmill.transforms.verification.verify_shard`.
+
 Commands have one: tests/end_to_end/test_tables.py.
 """
 
@@ -27,7 +30,7 @@ from recordmill.transforms.verification.verify_shard import audit_shard
 from tests.beam.direct import RESOLVED, example
 from tests.images import png
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[4]
 ENDS_SECONDS = 60
 
 STARTS_ONE = """

@@ -1,0 +1,66 @@
+"""Processes as they start and end: allocators that return memory, workers without a parent."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+from recordmill.pipelines.run.startup import use_frugal_allocators
+
+ENDS_SECONDS = 20
+
+WORKER = """
+import os, sys, time
+from recordmill.pipelines.run.startup import end_with_parent
+end_with_parent(int(sys.argv[1]))
+print(os.getpid(), flush=True)
+time.sleep(120)
+"""
+
+PARENT = """
+import os, subprocess, sys
+worker = subprocess.Popen([sys.executable, "-c", sys.argv[1], str(os.getpid())])
+sys.stdin.read(1)
+os._exit(9)
+"""
+
+
+def test_it_ends_soon_after_its_parent() -> None:
+    command = [sys.executable, "-c", PARENT, WORKER]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as parent:
+        assert parent.stdout
+        worker = psutil.Process(int(parent.stdout.readline()))
+        assert worker.ppid() == parent.pid
+        time.sleep(0.5)
+        assert worker.is_running()  # for as long as its parent is
+        parent.kill()
+        worker.wait(ENDS_SECONDS)
+
+
+def test_the_environment_asks_for_allocators_that_return_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("ARROW_DEFAULT_MEMORY_POOL", "MALLOC_ARENA_MAX"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+
+    use_frugal_allocators()
+
+    assert os.environ["ARROW_DEFAULT_MEMORY_POOL"] == "system"
+    assert os.environ["MALLOC_ARENA_MAX"] == "2"
+
+
+def test_allocators_that_the_user_has_chosen_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ARROW_DEFAULT_MEMORY_POOL", "mimalloc")
+    monkeypatch.setenv("MALLOC_ARENA_MAX", "8")
+
+    use_frugal_allocators()
+
+    assert os.environ["ARROW_DEFAULT_MEMORY_POOL"] == "mimalloc"
+    assert os.environ["MALLOC_ARENA_MAX"] == "8"

@@ -1,0 +1,65 @@
+"""A file in a store, read by ranges: the bytes of any seek, in requests of some megabytes."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from recordmill.transforms.storage.stores.range_file import open_ranges
+
+DATA = bytes(range(256)) * 40_000  # 10 MB
+REQUEST = 8 * 2**20
+
+
+@pytest.fixture
+def asked() -> list[tuple[int, int]]:
+    """The ranges that were read."""
+    return []
+
+
+@pytest.fixture
+def stream(asked: list[tuple[int, int]]) -> io.BufferedReader:
+    def read(start: int, stop: int) -> bytes:
+        asked.append((start, stop))
+        return DATA[start:stop]
+
+    return open_ranges(len(DATA), read)  # type: ignore[return-value]
+
+
+def test_all_of_it_is_the_data(stream: io.BufferedReader) -> None:
+    assert stream.read() == DATA
+    assert stream.read(1) == b""
+
+
+def test_small_reads_share_a_request(
+    stream: io.BufferedReader, asked: list[tuple[int, int]]
+) -> None:
+    assert [stream.read(3), stream.read(5)] == [DATA[:3], DATA[3:8]]
+    assert asked == [(0, REQUEST)]
+
+
+@pytest.mark.parametrize(
+    ("offset", "whence", "place"),
+    [
+        (100, io.SEEK_SET, 100),
+        (-100, io.SEEK_END, len(DATA) - 100),
+        (-1_000, io.SEEK_END, len(DATA) - 1_000),
+    ],
+)
+def test_a_seek_reads_from_there_and_not_past_the_end(
+    stream: io.BufferedReader,
+    asked: list[tuple[int, int]],
+    offset: int,
+    whence: int,
+    place: int,
+) -> None:
+    assert stream.seek(offset, whence) == stream.tell() == place
+    assert stream.read(10) == DATA[place : place + 10]
+    assert asked == [(place, min(place + REQUEST, len(DATA)))]
+
+
+def test_nothing_lies_past_the_end(stream: io.BufferedReader, asked: list[tuple[int, int]]) -> None:
+    stream.seek(5, io.SEEK_END)
+    assert stream.read(10) == b""
+    assert all(stop <= len(DATA) for _, stop in asked)
