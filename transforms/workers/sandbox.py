@@ -177,8 +177,12 @@ def _interrupts_blocked() -> Iterator[None]:
 def _set_up_child() -> None:
     """Bounds the memory of a child, so that a bomb ends as a MemoryError there.
 
-    Nothing is printed: what is wrong with an image, its reject says.
+    Nothing is printed: what is wrong with an image, its reject says. Pillow's own limit of pixels,
+    which some of its plugins check, is off in the child: that of the settings is checked before.
     """
+    from PIL import Image  # only a child needs it
+
+    Image.MAX_IMAGE_PIXELS = None
     warnings.simplefilter("ignore")
     logging.disable()
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))

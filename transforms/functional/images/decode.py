@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +10,7 @@ from PIL import Image
 
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.features import ImageFact, Schema
+from recordmill.transforms.functional.images.source_image import PLUGIN_ERRORS, open_image
 
 CHANNELS = {0: "as stored", 1: "gray", 3: "RGB"}
 _COLOUR_TYPE, _GRAY_WITH_ALPHA = 25, 4  # where a PNG's header says what its pixels are
@@ -31,12 +31,12 @@ def decode_picture(data: bytes, channels: int = 3) -> np.ndarray:
         ValueError: if it cannot be decoded.
     """
     try:
-        with Image.open(io.BytesIO(data), formats=("JPEG", "PNG")) as image:
+        with open_image(data, ("JPEG", "PNG")) as image:
             picture = _of_8_bits(image)
             if image.format == "PNG" and data[_COLOUR_TYPE] == _GRAY_WITH_ALPHA:
                 picture = picture.convert("LA")  # of 16 bits, Pillow opens it as RGBA
             pixels = np.asarray(_in_mode(picture, channels))
-    except (OSError, SyntaxError) as error:
+    except (OSError, *PLUGIN_ERRORS) as error:
         raise ValueError(f"the picture cannot be decoded: {error}") from error
     return pixels if pixels.ndim == 3 else pixels[:, :, None]
 
@@ -48,9 +48,9 @@ def decode_mask(data: bytes) -> np.ndarray:
         ValueError: if it cannot be decoded.
     """
     try:
-        with Image.open(io.BytesIO(data), formats=("PNG",)) as image:
+        with open_image(data, ("PNG",)) as image:
             return np.asarray(image)[:, :, None]
-    except (OSError, SyntaxError) as error:
+    except (OSError, *PLUGIN_ERRORS) as error:
         raise ValueError(f"the mask cannot be decoded: {error}") from error
 
 

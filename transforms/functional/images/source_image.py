@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+import struct
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -20,9 +21,6 @@ from recordmill.transforms.functional.images import jpeg, png
 from recordmill.transforms.functional.images.effort import MAX_FILE_BYTES, TooMuchEffortError
 from recordmill.transforms.functional.images.exif import UPRIGHT, orientation_of
 from recordmill.transforms.functional.images.sniffing import HEAD_BYTES, check_stated_size, sniff
-
-Image.MAX_IMAGE_PIXELS = None  # the limit is ours, from the header: a policy, not a warning
-ImageFile.LOAD_TRUNCATED_IMAGES = False  # true would turn most damage into gray pixels
 
 PILLOW_FORMATS = {
     "jpeg": ("JPEG",),
@@ -41,6 +39,10 @@ PILLOW_FORMATS = {
 _BITS = {"1": 1, "I": 32, "F": 32, "I;16": 16, "I;16B": 16, "I;16L": 16, "I;16N": 16}
 _JPEG_MODES = {1: "L", 3: "RGB", 4: "CMYK"}
 _SHOWN_BYTES = 16
+_PREFIX_BYTES = 16  # as many as `Image.open` shows a plugin
+
+PLUGIN_ERRORS = (SyntaxError, IndexError, TypeError, struct.error)
+"""What a plugin of Pillow's raises for a file that is not its own, or has a damaged header."""
 _PHOTOMETRIC, _YCBCR = 262, 6
 
 
@@ -133,14 +135,14 @@ def examine_here(data: bytes) -> SourceImage | None:
 
 
 def opened_by_default(data: bytes, format_: str) -> ImageFile.ImageFile | None:
-    """Returns a file as `Image.open` opens it for everybody; None if it does not.
+    """Returns a file as `Image.open` opens it, whatever its size; None if it does not.
 
     Args:
         data: the file, of which TensorFlow would make something.
         format_: "jpeg" or "png".
     """
     try:
-        return Image.open(io.BytesIO(data), formats=PILLOW_FORMATS[format_])
+        return open_image(data, PILLOW_FORMATS[format_])
     except MemoryError:
         raise
     except Exception:  # noqa: BLE001 - whatever it is, who opens the file is stopped by it
@@ -171,13 +173,37 @@ def opened(data: bytes, format_: str) -> Iterator[Image.Image]:
             memory.
     """
     plugins = _plugins(format_)
-    with damage_rejected():
-        try:
-            image = Image.open(io.BytesIO(data), formats=plugins)
-        except UnidentifiedImageError as error:
-            raise _plugin_error(data, plugins) or error from error
-        with image:
-            yield image
+    with damage_rejected(), open_image(data, plugins) as image:
+        yield image
+
+
+def open_image(data: bytes, plugins: Iterable[str]) -> ImageFile.ImageFile:
+    """Opens a file as `Image.open` does, except for its check for decompression bombs.
+
+    That check goes by `Image.MAX_IMAGE_PIXELS`, which is for the program to set that this is part
+    of. Here the limits are those of the settings, compared with the header's size.
+
+    Args:
+        data: the whole file.
+        plugins: names of Pillow's plugins, of which the first that succeeds opens it.
+
+    Returns:
+        The image, whose pixels are not loaded yet.
+
+    Raises:
+        Exception: whatever the first of the plugins raises that takes the file.
+        UnidentifiedImageError: if none takes it.
+    """
+    Image.preinit()
+    failure: Exception | None = None
+    for name in plugins:
+        factory, accept = Image.OPEN[name]
+        if accept is None or accept(data[:_PREFIX_BYTES]):
+            try:
+                return factory(io.BytesIO(data), "")
+            except PLUGIN_ERRORS as error:
+                failure = failure or error
+    raise failure or UnidentifiedImageError("no plugin takes the file")
 
 
 @contextmanager
@@ -192,7 +218,7 @@ def damage_rejected() -> Iterator[None]:
         yield
     except RecordError:
         raise
-    except MemoryError as error:
+    except (MemoryError, Image.DecompressionBombError) as error:
         raise RecordError(Reason.TOO_MANY_PIXELS, "there is not the memory for it") from error
     except Exception as error:  # Pillow's parsers raise almost anything for a damaged file
         raise _damage(error) from error
@@ -211,16 +237,6 @@ def _plugins(format_: str) -> tuple[str, ...]:
     if found := tuple(name for name in names if name in Image.OPEN):
         return found
     raise RecordError(Reason.UNSUPPORTED_FEATURE, f"{format_}; this Pillow was built without it")
-
-
-def _plugin_error(data: bytes, plugins: tuple[str, ...]) -> Exception | None:
-    """Returns what a plugin has to say of a file, which `Image.open` keeps to itself."""
-    for name in plugins:
-        try:
-            Image.OPEN[name][0](io.BytesIO(data), "")
-        except Exception as error:  # noqa: BLE001 - whatever it says of a damaged file
-            return error
-    return None
 
 
 def _damage(error: Exception) -> RecordError:

@@ -6,6 +6,7 @@ import struct
 import zlib
 
 import pytest
+from PIL import ImageFile
 
 from recordmill.pipelines.report import gallery
 from recordmill.schemas.rejects import Reason, RecordError
@@ -213,3 +214,9 @@ def test_memory_that_is_not_there_is_a_reject(monkeypatch):
     with pytest.raises(RecordError) as raised:
         transcode(jpeg(), SETTINGS)
     assert raised.value.reason is Reason.TOO_MANY_PIXELS
+
+
+def test_images_go_to_another_process_where_pillow_passes_over_damage(monkeypatch):
+    name = next(iter(IN_THIS_PROCESS))
+    monkeypatch.setattr(ImageFile, "LOAD_TRUNCATED_IMAGES", True)
+    assert plain_source(IN_THIS_PROCESS[name], SETTINGS) is None

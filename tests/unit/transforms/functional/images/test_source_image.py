@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import io
+
 import pytest
+from PIL import Image, UnidentifiedImageError
 
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.transforms.functional.images import png as png_parser
 from recordmill.transforms.functional.images.source_image import (
     SourceImage,
     examine,
+    open_image,
     sniffed_format,
 )
 from tests.images import image, jpeg, jpeg_header, picture, png, png_16_bit
@@ -113,3 +117,18 @@ def test_refused(data, expected):
 
 def test_sniffed_format_is_by_content():
     assert [sniffed_format(d) for d in (jpeg(), png(), picture("BMP"))] == ["jpeg", "png", "bmp"]
+
+
+@pytest.mark.parametrize("data", [jpeg(40, 30), png(40, 30)], ids=["JPEG", "PNG"])
+def test_no_setting_of_the_program_limits_what_is_opened(data, monkeypatch):
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1)
+    with pytest.raises(Image.DecompressionBombError):
+        Image.open(io.BytesIO(data))
+    with open_image(data, ("PNG", "JPEG")) as opened:
+        assert opened.size == (40, 30)
+
+
+@pytest.mark.parametrize("plugins", [("GIF",), ()])
+def test_what_no_plugin_takes_is_not_identified(plugins):
+    with pytest.raises(UnidentifiedImageError):
+        open_image(png(40, 30), plugins)
