@@ -2,7 +2,7 @@
 
 Covers `recordmill.pipelines.commands.inspect`, `recordmill.pipelines.inspect.command`,
 `recordmill.pipelines.inspect.contact_sheet`, `recordmill.pipelines.inspect.record_files`,
-`recordmill.pipelines.inspect.selection`, `recordmill.pipelines.inspect.tables`.
+`recordmill.pipelines.inspect.tables`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Objects as they are read: ranges, names, listings, and what is said when they cannot be had.
 
-Covers `recordmill.transforms.storage.stores.client`, `recordmill.transforms.storage.stores.gcs`,
-`recordmill.transforms.storage.stores.s3`.
+Covers `recordmill.transforms.storage.stores.clients`.
 """
 
 from __future__ import annotations
@@ -14,9 +13,9 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from recordmill.schemas.rejects import RecordError
 from recordmill.transforms.storage import files
-from recordmill.transforms.storage.stores import persistence
+from recordmill.transforms.storage.stores import retries
 from recordmill.transforms.storage.stores.options import use_options
-from recordmill.transforms.storage.stores.persistence import stop_after_attempt
+from recordmill.transforms.storage.stores.retries import stop_after_attempt
 from tests.stores.kinds import Store
 
 NAMES = ("plain.jpg", "a b.jpg", "a#b?c.jpg", "a%20b.jpg", "a[1].jpg", "ü/x+y.jpg", "q'&;=.jpg")
@@ -113,7 +112,7 @@ def test_what_may_pass_is_tried_again_and_then_told(
     store = object_store
     use_options(PipelineOptions(store.flags))
     store.put("names/plain.jpg", b"some content")
-    monkeypatch.setattr(persistence._attempts, "stop", stop_after_attempt(3))
+    monkeypatch.setattr(retries._attempts, "stop", stop_after_attempt(3))
     store.proxy.set(percent=100, faults=[fault])
     with pytest.raises(RecordError, match=r"given up after 3 attempts in \d+\.\d s$") as caught:
         files.read_bytes(f"{store.root}/names/plain.jpg")

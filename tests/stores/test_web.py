@@ -14,9 +14,9 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from recordmill.schemas.rejects import RecordError
 from recordmill.transforms.storage import files
-from recordmill.transforms.storage.stores import persistence
+from recordmill.transforms.storage.stores import retries
 from recordmill.transforms.storage.stores.options import use_options
-from recordmill.transforms.storage.stores.persistence import stop_after_attempt
+from recordmill.transforms.storage.stores.retries import stop_after_attempt
 from tests.end_to_end.command import recordmill
 from tests.stores.conftest import FLAGS, PICTURES
 from tests.stores.test_conversion import contents
@@ -36,7 +36,7 @@ def site(gallery: Path) -> Iterator[Site]:
 @pytest.fixture
 def three_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Gives up sooner."""
-    monkeypatch.setattr(persistence._attempts, "stop", stop_after_attempt(3))
+    monkeypatch.setattr(retries._attempts, "stop", stop_after_attempt(3))
 
 
 def refusal(uri: str) -> str:

@@ -28,9 +28,9 @@ from recordmill.schemas.masking import masked, masked_url
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.tables import TableFile
 from recordmill.transforms.storage.stores import beam, hdfs, objects, web
-from recordmill.transforms.storage.stores.limits import TooLargeError
 from recordmill.transforms.storage.stores.local import open_regular, read_regular
 from recordmill.transforms.storage.stores.options import max_image_bytes
+from recordmill.transforms.storage.stores.retries import TooLargeError
 
 _SPOOLED_BYTES = 16 * 2**20
 _PATTERN = re.compile(r"[*?\[]")

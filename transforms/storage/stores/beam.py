@@ -12,9 +12,10 @@ from apache_beam.io.aws import s3io
 from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
-from recordmill.transforms.storage.stores.limits import TooLargeError, TooSlowError
 from recordmill.transforms.storage.stores.options import current_options
-from recordmill.transforms.storage.stores.persistence import (
+from recordmill.transforms.storage.stores.retries import (
+    TooLargeError,
+    TooSlowError,
     TransientError,
     is_transient_status,
     persist,

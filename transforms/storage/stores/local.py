@@ -11,7 +11,7 @@ import os
 import stat
 from typing import BinaryIO
 
-from recordmill.transforms.storage.stores.limits import TooLargeError
+from recordmill.transforms.storage.stores.retries import TooLargeError
 
 _KINDS = {
     stat.S_IFIFO: "a FIFO",

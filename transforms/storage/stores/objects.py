@@ -15,15 +15,21 @@ from typing import Any, BinaryIO, NamedTuple, TypeVar
 import obstore
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from recordmill.transforms.storage.stores.client import MANY_PAGES, ONCE
-from recordmill.transforms.storage.stores.limits import TooLargeError
+from recordmill.transforms.storage.stores.clients import (
+    MANY_PAGES,
+    ONCE,
+    azure_store,
+    gcs_store,
+    s3_store,
+)
 from recordmill.transforms.storage.stores.options import current_options
-from recordmill.transforms.storage.stores.persistence import (
+from recordmill.transforms.storage.stores.range_file import open_ranges
+from recordmill.transforms.storage.stores.retries import (
+    TooLargeError,
     TransientError,
     is_transient_status,
     persist,
 )
-from recordmill.transforms.storage.stores.range_file import open_ranges
 
 T = TypeVar("T")
 
@@ -268,17 +274,9 @@ class _Stores:
 def _make(path: ObjectPath, options: PipelineOptions, retries: Any) -> Any:
     try:
         if path.scheme == "s3":
-            from recordmill.transforms.storage.stores.s3 import (
-                s3_store,  # each needs an extra of its own
-            )
-
             return s3_store(path.bucket, options, retries)
         if path.scheme == "gs":
-            from recordmill.transforms.storage.stores.gcs import gcs_store
-
             return gcs_store(path.bucket, options, retries)
-        from recordmill.transforms.storage.stores.azure import azure_store
-
         return azure_store(path.account, path.bucket, options, retries)
     except ImportError as error:
         extra = _EXTRAS[path.scheme]

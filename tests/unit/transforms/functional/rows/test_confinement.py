@@ -1,6 +1,6 @@
 """Which references lead out of `--image_root`: addresses by their text, paths by where they go.
 
-Covers `recordmill.transforms.functional.web_address`, `recordmill.transforms.storage.image_root`.
+Covers `recordmill.transforms.storage.image_root`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Stores without any server: where an object is, what is worth trying again, how long to wait.
 
-Covers `recordmill.transforms.storage.stores.azure`, `recordmill.transforms.storage.stores.beam`,
-`recordmill.transforms.storage.stores.hdfs`, `recordmill.transforms.storage.stores.limits`,
-`recordmill.transforms.storage.stores.options`, `recordmill.transforms.storage.stores.persistence`.
+Covers `recordmill.transforms.storage.stores.beam`, `recordmill.transforms.storage.stores.hdfs`,
+`recordmill.transforms.storage.stores.options`, `recordmill.transforms.storage.stores.retries`.
 """
 
 from __future__ import annotations
@@ -19,9 +18,8 @@ import pytest
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from recordmill.transforms.storage.stores import beam, hdfs, objects, persistence
-from recordmill.transforms.storage.stores.azure import connection
-from recordmill.transforms.storage.stores.limits import TooLargeError, TooSlowError
+from recordmill.transforms.storage.stores import beam, hdfs, objects, retries
+from recordmill.transforms.storage.stores.clients import connection
 from recordmill.transforms.storage.stores.objects import ObjectPath, parse
 from recordmill.transforms.storage.stores.options import (
     WebOptions,
@@ -30,7 +28,9 @@ from recordmill.transforms.storage.stores.options import (
     use_options,
     use_store_flags,
 )
-from recordmill.transforms.storage.stores.persistence import (
+from recordmill.transforms.storage.stores.retries import (
+    TooLargeError,
+    TooSlowError,
     TransientError,
     is_transient_status,
     persist,
@@ -61,7 +61,7 @@ def test_a_path_says_where_an_object_is_unless_its_name_is_too_odd(uri: str) -> 
 
 def test_what_may_pass_is_tried_again_with_growing_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[float] = []
-    monkeypatch.setattr(persistence._attempts, "sleep", waits.append)
+    monkeypatch.setattr(retries._attempts, "sleep", waits.append)
     asked = iter([0.0, 0.0, 90.0, 500.0, 0.0, 0.0, 0.0, 0.0])
 
     def fails() -> None:
@@ -76,7 +76,7 @@ def test_what_may_pass_is_tried_again_with_growing_waits(monkeypatch: pytest.Mon
 
 
 def test_what_comes_in_the_end_is_what_is_returned(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(persistence._attempts, "sleep", lambda _: None)
+    monkeypatch.setattr(retries._attempts, "sleep", lambda _: None)
     attempts: list[int] = []
 
     def succeeds_the_third_time() -> str:
@@ -248,10 +248,10 @@ def test_what_is_too_large_or_too_late_is_not_read_again(error: OSError) -> None
 
 
 def test_no_attempt_begins_after_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(persistence._attempts, "sleep", lambda _: None)
+    monkeypatch.setattr(retries._attempts, "sleep", lambda _: None)
     now = iter([0.0, 100.0, 200.0, 301.0])
     clock = SimpleNamespace(monotonic=lambda: next(now))
-    monkeypatch.setattr(persistence, "time", clock)
+    monkeypatch.setattr(retries, "time", clock)
 
     def fails() -> None:
         raise TransientError("503")

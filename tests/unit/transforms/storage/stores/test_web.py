@@ -14,8 +14,8 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from recordmill.transforms.storage.stores import web
-from recordmill.transforms.storage.stores.limits import TooLargeError, TooSlowError
 from recordmill.transforms.storage.stores.options import use_options
+from recordmill.transforms.storage.stores.retries import TooLargeError, TooSlowError
 
 SECONDS = 0.3
 """Of the deadline that is injected."""

@@ -1,7 +1,7 @@
-"""Tries again what may well succeed the next time: with exponential backoff and full jitter.
+"""Requests made again when they may succeed the next time: exponential backoff with full jitter.
 
 Jitter decides when a request is made, never what it brings. See "Exponential Backoff And Jitter",
-AWS Architecture Blog, 2015.
+AWS Architecture Blog, 2015. What no retry helps is a file that is too large, or too late.
 """
 
 from __future__ import annotations
@@ -19,7 +19,21 @@ from tenacity import (
     wait_random_exponential,
 )
 
-from recordmill.transforms.storage.stores.limits import TooSlowError
+
+class TooLargeError(OSError):
+    """An image above `--max_image_bytes`."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"is larger than {limit:,} bytes; --max_image_bytes allows no more")
+
+
+class TooSlowError(OSError):
+    """A file that did not come in time; no further attempt is made."""
+
+    def __init__(self, seconds: float, error: object = "") -> None:
+        told = f"{error}; " if error else ""
+        super().__init__(f"{told}not read within {seconds:g} s")
+
 
 T = TypeVar("T")
 

@@ -1,0 +1,208 @@
+"""Clients of S3, Google Cloud Storage and Azure, set up as Beam sets up its own.
+
+Beam's options and the credentials that Beam finds decide; obstore's own providers only pass them
+on. For S3 that is flags, then environment, then profiles, then the machine's role, as in boto3.
+"""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+from typing import Any
+from urllib.parse import urlsplit
+
+from apache_beam.options.pipeline_options import (
+    AzureOptions,
+    GoogleCloudOptions,
+    PipelineOptions,
+    S3Options,
+)
+from obstore.store import AzureStore, GCSStore, S3Store
+
+from recordmill.transforms.storage.stores.retries import ATTEMPTS
+
+ONCE: Any = {"max_retries": 0}
+"""Whether to try again is decided in `retries`, for all stores alike."""
+
+MANY_PAGES: Any = {
+    "max_retries": ATTEMPTS - 1,
+    "backoff": {"init_backoff": timedelta(milliseconds=250), "max_backoff": timedelta(seconds=16)},
+}
+"""But a page of a listing is had again by the client, for it alone knows where the page begins."""
+
+GCS_EMULATOR = "STORAGE_EMULATOR_HOST"
+"""The environment variable by which Google's own client is sent to an emulator."""
+
+_AMAZON = (".amazonaws.com", ".amazonaws.com.cn")
+_DEFAULT_REGION = "us-east-1"
+_CREDENTIALS_LAST = timedelta(minutes=5)
+"""How long a key is used before boto3 is asked again, which renews it in time."""
+
+_UNSIGNED = {"skip_signature": True}
+"""Without credentials no request is signed: the data may be public."""
+
+
+def s3_store(bucket: str, options: PipelineOptions, retries: Any) -> S3Store:
+    """Returns a client of a bucket.
+
+    Args:
+        bucket: its name.
+        options: Beam's.
+        retries: `ONCE` or `MANY_PAGES`.
+
+    Raises:
+        ImportError: without boto3.
+    """
+    import boto3  # an extra, and slow to import
+    from obstore.auth.boto3 import Boto3CredentialProvider
+
+    s3 = options.view_as(S3Options)
+    session = boto3.session.Session(
+        aws_access_key_id=s3.s3_access_key_id,
+        aws_secret_access_key=s3.s3_secret_access_key,
+        aws_session_token=s3.s3_session_token,
+    )
+    client = session.client(
+        "s3",
+        region_name=s3.s3_region_name,
+        endpoint_url=s3.s3_endpoint_url,
+        use_ssl=not s3.s3_disable_ssl,
+    )
+    endpoint, region = client.meta.endpoint_url, client.meta.region_name
+    if urlsplit(endpoint).netloc.endswith(_AMAZON):  # elsewhere there is one region
+        region = region_of(client, bucket) or region
+        endpoint = session.client("s3", region_name=region).meta.endpoint_url
+    access: dict[str, Any] = _UNSIGNED
+    if session.get_credentials() is not None:
+        access = {"credential_provider": Boto3CredentialProvider(session, ttl=_CREDENTIALS_LAST)}
+    return S3Store(
+        bucket,
+        endpoint=endpoint,
+        region=_DEFAULT_REGION if region in (None, "aws-global") else region,
+        client_options=_client_options(endpoint) | _trust(s3.s3_verify),
+        retry_config=retries,
+        **access,
+    )
+
+
+def region_of(client: Any, bucket: str) -> str | None:
+    """Returns the region that a bucket is in, which S3 tells even those who may not read it."""
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    try:
+        head = client.head_bucket(Bucket=bucket)["ResponseMetadata"]
+    except ClientError as error:
+        head = error.response["ResponseMetadata"]
+    except BotoCoreError:  # no credentials, say: reading tells more of it than this
+        return None
+    region: str | None = head["HTTPHeaders"].get("x-amz-bucket-region")
+    return region
+
+
+def gcs_store(bucket: str, options: PipelineOptions, retries: Any) -> GCSStore:
+    """Returns a client of a bucket.
+
+    Args:
+        bucket: its name.
+        options: Beam's.
+        retries: `ONCE` or `MANY_PAGES`.
+
+    Raises:
+        ImportError: without google-auth.
+    """
+    if emulator := os.environ.get(GCS_EMULATOR):
+        url = emulator if "://" in emulator else f"http://{emulator}"
+        access: dict[str, Any] = {"base_url": url, **_UNSIGNED}
+    else:
+        url, access = "", _google_access(options)
+    return GCSStore(bucket, client_options=_client_options(url), retry_config=retries, **access)
+
+
+def _google_access(options: PipelineOptions) -> dict[str, Any]:
+    from apache_beam.internal.gcp.auth import get_service_credentials
+    from obstore.auth.google import GoogleCredentialProvider
+
+    skip = options.view_as(GoogleCloudOptions).no_auth
+    found = None if skip else get_service_credentials(options)
+    if found is None:
+        return _UNSIGNED
+    return {"credential_provider": GoogleCredentialProvider(found.get_google_auth_credentials())}
+
+
+def azure_store(account: str, container: str, options: PipelineOptions, retries: Any) -> AzureStore:
+    """Returns a client of a container of a storage account, by connection string or identity.
+
+    Args:
+        account: its name.
+        container: its name.
+        options: Beam's.
+        retries: `ONCE` or `MANY_PAGES`.
+
+    Raises:
+        ImportError: without azure-identity, where there is no connection string.
+    """
+    azure = options.view_as(AzureOptions)
+    text = azure.azure_connection_string or os.environ.get("AZURE_STORAGE_CONNECTION_STRING")
+    said = connection(text) if text else {}
+    endpoint = said.get("endpoint") or azure.blob_service_endpoint
+    config: dict[str, Any] = {"endpoint": endpoint.rstrip("/")} if endpoint else {}
+    keys: dict[str, Any] = {name: said[name] for name in ("account_key", "sas_key") if name in said}
+    return AzureStore(
+        container,
+        account_name=account,
+        client_options=_client_options(endpoint),
+        retry_config=retries,
+        **config,
+        **(keys or _azure_access(options)),
+    )
+
+
+def connection(text: str) -> dict[str, str]:
+    """Returns what a connection string says: account_key, sas_key and endpoint, those it has.
+
+    >>> connection("AccountName=birds;AccountKey=abc==;EndpointSuffix=core.windows.net")
+    {'account_key': 'abc==', 'endpoint': 'https://birds.blob.core.windows.net'}
+    """
+    pairs = (part.partition("=") for part in text.split(";") if part.strip())
+    parts = {name.strip().lower(): value.strip() for name, _, value in pairs}
+    endpoint = parts.get("blobendpoint")
+    if not endpoint and "accountname" in parts:
+        protocol = parts.get("defaultendpointsprotocol", "https")
+        suffix = parts.get("endpointsuffix", "core.windows.net")
+        endpoint = f"{protocol}://{parts['accountname']}.blob.{suffix}"
+    said = {
+        "account_key": parts.get("accountkey"),
+        "sas_key": parts.get("sharedaccesssignature"),
+        "endpoint": endpoint,
+    }
+    return {name: value for name, value in said.items() if value}
+
+
+def _azure_access(options: PipelineOptions) -> dict[str, Any]:
+    from apache_beam.internal.azure.auth import get_service_credentials
+
+    credential = get_service_credentials(options)
+    if credential is None:
+        raise ImportError("azure-identity is not installed")
+    from obstore.auth.azure import AzureCredentialProvider
+
+    return {"credential_provider": AzureCredentialProvider(credential)}
+
+
+def _client_options(endpoint: str | None = None) -> Any:
+    """Returns the timeouts of requests; and whether they may go unencrypted, as `endpoint` says."""
+    return {
+        "connect_timeout": timedelta(seconds=10),
+        "read_timeout": timedelta(seconds=30),  # without a byte
+        "timeout": timedelta(minutes=10),
+        "allow_http": bool(endpoint) and str(endpoint).startswith("http:"),
+    }
+
+
+def _trust(verify: str | None) -> Any:
+    """Returns which certificates are trusted beside the system's: those of a bundle."""
+    bundle = verify or os.environ.get("AWS_CA_BUNDLE")
+    if not bundle or not os.path.isfile(bundle):
+        return {}
+    with open(bundle, "rb") as stream:
+        return {"root_certificate": stream.read()}
