@@ -1,6 +1,6 @@
 """How long a conversion takes and what it costs, by a model: `python -m deploy.scaling`.
 
-It prints the tables of docs/scaling.md. What goes in is either measured, assumed or a price; each
+It prints the tables of docs/explanation/scaling.md. Inputs are measured, assumed or prices; each
 stands in a class of its own with where it comes from, so that a reader can put in his own.
 """
 

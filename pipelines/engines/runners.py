@@ -140,7 +140,7 @@ def _settle_environment(options: PipelineOptions, name: str) -> None:
         raise UsageError(
             f"--runner {name}: {master} is not on this machine; say how its workers run Python "
             "with recordmill: --environment_type=PROCESS|EXTERNAL|DOCKER with "
-            "--environment_config; see docs/engines.md"
+            "--environment_config; see docs/how-to/engines.md"
         )
     portable.environment_type = "LOOPBACK"
 

@@ -27,7 +27,7 @@ from tests.images import png
 from tests.proof.mutations import Neighbours, of_file
 
 NOT_PROMISED = {"run.json", "report.html"}
-"""They differ from run to run, so that nothing could vouch for them: see docs/guarantees.md."""
+"""They differ from run to run, so that nothing could vouch for them: see docs/explanation."""
 
 SEALS = ("manifest.json", "_SUCCESS")
 FLAGS = ("--deduplicate", "content", "--index", "--max_rejects", "9")
@@ -145,7 +145,7 @@ def test_every_file_is_part_of_the_promise_or_said_not_to_be(wide: Scene) -> Non
         **dict.fromkeys(("manifest.json", "_SUCCESS", "features.json", "dataset_info.json"), 1),
         **{"schema.pbtxt": 1, "label.labels.txt": 1},
     }
-    page = (Path(__file__).parents[2] / "docs/guarantees.md").read_text("utf-8")
+    page = (Path(__file__).parents[2] / "docs/explanation/guarantees.md").read_text("utf-8")
     assert all(f"`{name}`" in page for name in NOT_PROMISED)
     assert wide.told({}) == set()
 

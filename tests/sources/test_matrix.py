@@ -1,4 +1,4 @@
-"""Every source with every preset that makes sense for it: docs/sources.md shows this table."""
+"""Every source with every preset that makes sense for it: see docs/reference/sources.md."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from deploy.scaling import (
 )
 from recordmill.schemas.config import MAX_SHARDS
 
-PAGE = (Path(__file__).parents[3] / "docs" / "scaling.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs/explanation/scaling.md").read_text(encoding="utf-8")
 FREE = Assumed(start_seconds=0, get_seconds=0, network_bytes=1e18, rename_seconds=0, evenness=1)
 
 sizes = st.integers(1, 10**9)

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-
 import pytest
-import yaml
 
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.features import BOX_SIDES, Schema
@@ -233,18 +229,3 @@ def test_a_broken_schema_is_told_in_one_message_with_its_place(text, expected):
 def test_yaml_that_would_run_code_is_refused():
     with pytest.raises(UsageError, match="not a YAML file"):
         parse_schema("features: !!python/object/apply:os.system ['true']", "s.yaml")
-
-
-def documented(language):
-    """Returns the blocks of docs/tasks.md in a language."""
-    text = (Path(__file__).parents[3] / "docs" / "tasks.md").read_text(encoding="utf-8")
-    return re.findall(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
-
-
-def test_the_schemas_in_the_documentation_are_some():
-    boxes, masks, clips, whole = documented("yaml")
-    assert parse_schema(whole, "docs").mask_feature == "mask"
-    assert list(parse_schema(clips, "docs").context_features) == ["sequence/id", "label"]
-    for name, block in (("object_detection", boxes), ("segmentation", masks)):
-        document = {**preset(name).model_dump(by_alias=True), **yaml.safe_load(block)}
-        assert Schema.model_validate(document) == preset(name)  # defaults are told as they are

@@ -239,7 +239,7 @@ def _shape(values: Sequence[Any]) -> tuple[int | None, ...] | str | None:
     except ValueError:
         return "lists and single values side by side"
     if len(inner) > 1 or 0 in (sizes := next(iter(inner))):
-        return "lists of lists of different lengths: see flat: and row_lengths: in docs/tasks.md"
+        return "lists of lists of different lengths: see flat: and row_lengths: in the docs"
     return (None, *sizes)
 
 

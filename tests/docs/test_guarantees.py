@@ -1,4 +1,4 @@
-"""docs/guarantees.md names tests for each promise, and none of them is missing or empty.
+"""guarantees.md names tests for each promise, and none of them is missing or empty.
 
 Whether a test shows what the promise says is for its reader to decide; the two are side by side.
 """
@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs/guarantees.md").read_text("utf-8")
+PAGE = (ROOT / "docs/explanation/guarantees.md").read_text("utf-8")
 ROWS = [line.strip("|").split(" | ") for line in PAGE.splitlines() if line.startswith("| ")]
 
 

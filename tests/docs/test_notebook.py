@@ -10,7 +10,11 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_the_notebook_is_the_page_cell_by_cell_and_holds_no_outputs() -> None:
-    page = (ROOT / "docs" / "train.md").read_text(encoding="utf-8").split("---\n", 2)[2]
+    page = (
+        (ROOT / "docs" / "tutorials" / "training.md")
+        .read_text(encoding="utf-8")
+        .split("---\n", 2)[2]
+    )
     parts = re.split(r"^```\{code-cell\}\n(.*?)^```$", page, flags=re.DOTALL | re.MULTILINE)
     cells = [
         ("code" if i % 2 else "markdown", part.strip())

@@ -1,4 +1,4 @@
-"""The examples of docs/reading.md do what it says."""
+"""The examples of docs/how-to/read.md run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.end_to_end.command import ROOT, published
 from tests.end_to_end.gallery import Picture
 from tests.end_to_end.tables import write_table
 
-PAGE = (ROOT / "docs" / "reading.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/how-to/read.md").read_text(encoding="utf-8")
 
 
 def test_the_examples_run(
@@ -25,7 +25,7 @@ def test_the_examples_run(
     blocks = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
     for block in blocks:
         if "torch" not in block:  # tests/torch has it
-            exec(compile(block, "docs/reading.md", "exec"), found)  # noqa: S102 - as readers do
+            exec(compile(block, "docs/how-to/read.md", "exec"), found)  # noqa: S102 - as readers do
     assert len(blocks) == 5
     train, rest = found["train"], found["rest"]
     assert sum(len(labels) for _, labels in [*train, *rest]) == 12

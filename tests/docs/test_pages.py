@@ -1,0 +1,83 @@
+"""Every page is reachable, every link leads somewhere, and every command is one that exists."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from recordmill.pipelines.options import beam_options
+from recordmill.pipelines.parser import program
+from recordmill.schemas.errors import UsageError
+from tests.docs.pages import DOCS, PAGES, ROOT, blocks
+
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+
+
+def commands() -> Iterator[tuple[str, str]]:
+    """Yields the page and the text of each `recordmill` command in a code block."""
+    for page in PAGES:
+        for block in blocks(page, "sh"):
+            for line in block.replace("\\\n", " ").splitlines():
+                if command := re.match(r"(?:RECORDMILL=\S+ )?recordmill (.*)", line.strip()):
+                    yield page.name, command[1]
+
+
+COMMANDS = list(commands())
+
+
+@pytest.mark.parametrize(("page", "command"), COMMANDS)
+def test_a_command_is_one_that_the_program_takes(page: str, command: str) -> None:
+    words = shlex.split(command, comments=True)
+    words = words[: words.index(">")] if ">" in words else words
+    if "…" in words:  # the page leaves the rest to its reader
+        words += ["--output", "datasets", "--name", "birds"]
+    words = [word for word in words if word not in ("…", "$options")]
+    flags, rest = program().parse_known_args(words)
+    if flags.command == "convert":
+        beam_options(rest)
+    else:
+        assert rest == [], page
+
+
+def test_commands_are_found() -> None:
+    assert len(COMMANDS) > 30
+    assert {command.split()[0] for _, command in COMMANDS} >= {"convert", "verify", "diff"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_links_lead_to_files(page: Path) -> None:
+    text = re.sub(r"^```.*?^```", "", page.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
+    for link in LINK.findall(text):
+        if not re.match(r"https?:|#", link):
+            assert (page.parent / link.partition("#")[0]).exists(), link
+
+
+def test_every_page_is_in_the_table_of_contents() -> None:
+    listed = {
+        name for tree in blocks(DOCS / "index.md", "{toctree}") for name in tree.split("\n") if name
+    }
+    pages = {page.relative_to(DOCS).with_suffix("").as_posix() for page in DOCS.rglob("*.md")}
+    assert {name for name in listed if not name.startswith(":")} == pages - {"index"}
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 150
+
+
+def test_the_modes_of_run_local_that_pages_name_exist() -> None:
+    modes = set(re.findall(r"^([a-z|]+)\)", (ROOT / "run_local.sh").read_text("utf-8"), re.M))
+    for page in PAGES:
+        for block in blocks(page, "sh"):
+            for mode in re.findall(r"\./run_local\.sh ([a-z]+)\b", block):
+                assert mode in modes, page
+
+
+def test_a_command_that_does_not_exist_is_found() -> None:
+    with pytest.raises(UsageError):
+        test_a_command_is_one_that_the_program_takes("page.md", "verify")
+    with pytest.raises(AssertionError):
+        test_a_command_is_one_that_the_program_takes("page.md", "verify DIR --no_such_flag")
