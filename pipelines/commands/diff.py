@@ -1,17 +1,22 @@
-"""`recordmill diff`: compares two datasets by key."""
+"""`recordmill diff`: compares two datasets by key, in a table for people, or JSON for machines."""
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from recordmill.pipelines.console.printing import say_json
 from recordmill.pipelines.console.terminal import Terminal
-from recordmill.pipelines.dataset.diff import diff
-from recordmill.pipelines.dataset.diff_output import as_json, show_diff
-from recordmill.schemas.errors import ProofError
+from recordmill.pipelines.dataset.diff import Difference, diff, key_of, shard_of, values_of
+from recordmill.schemas.errors import VerificationFailed
+from recordmill.transforms.functional.compare import Pair, Spot
+from recordmill.transforms.storage.dataset import Dataset
 from recordmill.transforms.storage.stores.options import use_store_flags
+
+_SHOWN_TEXT = 60
 
 
 def run(flags: argparse.Namespace, rest: Sequence[str]) -> int:
@@ -22,4 +27,142 @@ def run(flags: argparse.Namespace, rest: Sequence[str]) -> int:
         say_json(json.dumps(as_json(difference), ensure_ascii=False))
     else:
         show_diff(Terminal(), difference)
-    return 0 if difference.is_none else ProofError.exit_code
+    return 0 if difference.is_none else VerificationFailed.exit_code
+
+
+def show_diff(terminal: Terminal, difference: Difference) -> None:
+    """Prints how many records are the same, and examples of those that are not."""
+    found = difference.found
+    for name, side in (("left", difference.left), ("right", difference.right)):
+        records = side.manifest.input.records
+        terminal.line(f"{name:5}  {side.directory} ({records:,} records)")
+    document = as_json(difference)
+    details = _details(document)
+    counts = (
+        ("same", found.same),
+        ("different", found.different),
+        ("moved", found.moved.total()),
+        ("only left", found.only_left.total()),
+        ("only right", found.only_right.total()),
+    )
+    rows = [(what, f"{count:,}", details.get(what, "")) for what, count in counts]
+    terminal.table(("", "", ""), rows, right=(1,), show_header=False)
+    terminal.lines(difference.notes)
+    terminal.lines(_example_lines(difference, document["examples"]))
+
+
+def as_json(difference: Difference) -> dict[str, Any]:
+    """Returns the same as a document."""
+    found, left, right = difference.found, difference.left, difference.right
+    splits, others = list(left.splits), list(right.splits)
+    return {
+        "equal": difference.is_none,
+        "left": _side(left),
+        "right": _side(right),
+        "same": found.same,
+        "different": found.different,
+        "features": _feature_counts(difference),
+        "moved": [
+            {"from": splits[a], "to": others[b], "records": count}
+            for (a, b), count in sorted(found.moved.items())
+        ],
+        "only_left": {splits[n]: count for n, count in sorted(found.only_left.items())},
+        "only_right": {others[n]: count for n, count in sorted(found.only_right.items())},
+        "notes": list(difference.notes),
+        "examples": {
+            "different": [_pair(difference, pair) for pair in found.different_examples],
+            "moved": [_pair(difference, pair) for pair in found.moved_examples],
+            "only_left": [_place(left, spot) for spot in found.left_examples],
+            "only_right": [_place(right, spot) for spot in found.right_examples],
+        },
+    }
+
+
+def _side(side: Dataset) -> dict[str, Any]:
+    manifest = side.manifest
+    return {
+        "directory": side.directory,
+        "name": manifest.name,
+        "version": manifest.version,
+        "records": manifest.input.records,
+    }
+
+
+def _feature_counts(difference: Difference) -> dict[str, int]:
+    counts = difference.found.features
+    return {difference.names[number]: counts[number] for number in sorted(counts)}
+
+
+def _details(document: dict[str, Any]) -> dict[str, str]:
+    moved = (f"{m['from']} → {m['to']} {m['records']:,}" for m in document["moved"])
+    return {
+        "different": _counted(document["features"].items()),
+        "moved": ", ".join(moved),
+        "only left": _counted(document["only_left"].items()),
+        "only right": _counted(document["only_right"].items()),
+    }
+
+
+def _counted(counts: Iterable[tuple[str, int]]) -> str:
+    return ", ".join(f"{name} {count:,}" for name, count in counts)
+
+
+def _example_lines(difference: Difference, found: dict[str, Any]) -> list[str]:
+    lines = []
+    for what, examples in found.items():
+        lines += ["", f"{what.replace('_', ' ')}:"] if examples else []
+        for example in examples:
+            lines.append(f"  {_where(example)}")
+            changes = example.get("features", {}).items()
+            lines += [f"    {name}: {_change(difference, name, v)}" for name, v in changes]
+    return lines
+
+
+def _change(difference: Difference, name: str, values: dict[str, Any]) -> str:
+    """Returns what became of a value, class ids with the names of their classes."""
+    told = []
+    for side, value in ((difference.left, values["left"]), (difference.right, values["right"])):
+        classes = side.manifest.classes.get(name, ())
+        known = isinstance(value, int) and 0 <= value < len(classes)
+        told.append(f"{value} ({classes[value]})" if known else str(value))
+    return " → ".join(told)
+
+
+def _where(example: dict[str, Any]) -> str:
+    if "split" in example:
+        return f"{example['key']} ({example['split']})"
+    splits = (example["left"]["split"], example["right"]["split"])
+    return f"{example['left']['key']} ({' → '.join(dict.fromkeys(splits))})"
+
+
+def _pair(difference: Difference, pair: Pair) -> dict[str, Any]:
+    values = values_of(difference, pair).items()
+    return {
+        "left": _place(difference.left, pair.left),
+        "right": _place(difference.right, pair.right),
+        "features": {name: {"left": _told(a), "right": _told(b)} for name, (a, b) in values},
+    }
+
+
+def _place(dataset: Dataset, spot: Spot) -> dict[str, Any]:
+    split, shard = shard_of(dataset, spot)
+    key = key_of(dataset, spot)
+    return {"key": key, "split": split, "file": shard.file, "index": spot.row}
+
+
+def _told(value: list[Any] | None) -> Any:
+    """Returns a value as it can be shown: bytes as text, or as what tells them from others."""
+    if value is None:
+        return None
+    shown = [_text(item) if isinstance(item, bytes) else item for item in value]
+    return shown[0] if len(shown) == 1 else shown
+
+
+def _text(data: bytes) -> str:
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError:
+        text = ""
+    if text.isprintable() and len(text) <= _SHOWN_TEXT and (text or not data):
+        return text
+    return f"{len(data):,} bytes, sha256 {hashlib.sha256(data).hexdigest()[:12]}…"

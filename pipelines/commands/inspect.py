@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
 
 from recordmill.pipelines.console.terminal import Terminal
-from recordmill.pipelines.inspect.command import inspect
+from recordmill.pipelines.inspect.contact_sheet import write_sheet
+from recordmill.pipelines.inspect.record_files import FoundRecord, Source
+from recordmill.pipelines.inspect.tables import ClassNames, show_features, show_records, show_whole
+from recordmill.pipelines.options import load_schema
+from recordmill.pipelines.parser import RECORDS, TILES
+from recordmill.schemas.errors import UsageError, VerificationFailed
+from recordmill.schemas.features import Feature, Kind, Schema
 from recordmill.transforms.storage.stores.options import use_store_flags
+
+_TYPES = {Kind.INT64: int, Kind.FLOAT: float, Kind.BYTES: bytes}
 
 
 def run(flags: argparse.Namespace, rest: Sequence[str]) -> int:
@@ -15,3 +25,112 @@ def run(flags: argparse.Namespace, rest: Sequence[str]) -> int:
     use_store_flags(vars(flags))
     inspect(Terminal(), flags)
     return 0
+
+
+def inspect(terminal: Terminal, flags: argparse.Namespace) -> None:
+    """Shows what the flags ask for.
+
+    Raises:
+        UsageError: if they ask for what is not there.
+        VerificationFailed: if a record is damaged; those before it are shown all the same.
+    """
+    for flag in ("n", "record"):
+        if (value := getattr(flags, flag)) is not None and value < (flag == "n"):
+            raise UsageError(f"{'-' if flag == 'n' else '--'}{flag} {value}: expected 0 or more")
+    schema = load_schema(flags.schema) if flags.schema else None
+    source = Source.of(flags.paths)
+    names = source.dataset.classes if source.dataset else {}
+    records, damage = _chosen(source, flags)
+    if flags.sheet and records:
+        write_sheet(flags.sheet, records, names)
+        terminal.line(f"drew {flags.sheet}: {len(records)} records")
+    elif records or not damage:
+        _show(terminal, source, records, names, whole=_one(flags))
+    if schema:
+        _show_differences(terminal, records, schema)
+    if damage:
+        raise damage
+
+
+def _one(flags: argparse.Namespace) -> bool:
+    return flags.record is not None or flags.key is not None
+
+
+def _chosen(
+    source: Source, flags: argparse.Namespace
+) -> tuple[list[FoundRecord], VerificationFailed | None]:
+    """Returns the records to show, and the damage that ended the reading, if any."""
+    if flags.record is not None:
+        return [source.numbered(flags.record)], None
+    if flags.key is not None:
+        return [source.keyed(flags.key)], None
+    default = TILES if flags.sheet else RECORDS
+    records: list[FoundRecord] = []
+    try:
+        for record in source.first(default if flags.n is None else flags.n):
+            records.append(record)  # one by one: those before the damage count
+    except VerificationFailed as damage:
+        return records, damage
+    return records, None
+
+
+def _show(
+    terminal: Terminal,
+    source: Source,
+    records: Sequence[FoundRecord],
+    names: ClassNames,
+    whole: bool,
+) -> None:
+    if whole:
+        show_whole(terminal, records[0], names)
+        return
+    terminal.line(_headline(source, records))
+    if records:
+        terminal.line()
+        show_features(terminal, records)
+        terminal.line()
+        show_records(terminal, records, names)
+
+
+def _headline(source: Source, records: Sequence[FoundRecord]) -> str:
+    number = len(source.files)
+    files = "1 file" if number == 1 else f"{number:,} files"
+    if source.dataset is None:
+        return f"{files}, the first {len(records):,} records" if records else f"{files}, no records"
+    manifest = source.dataset.manifest
+    about = f"{manifest.name} {manifest.version}: {manifest.input.records:,} records in {files}"
+    return f"{about}, schema {manifest.dataset_schema.name}"
+
+
+def _show_differences(terminal: Terminal, records: Sequence[FoundRecord], schema: Schema) -> None:
+    found = Counter(text for record in records for text in differences(record, schema))
+    for text, count in found.items():
+        terminal.line(f"{text}: in {count} of {len(records)} records")
+    if not found:
+        terminal.line(f"all {len(records)} records fit schema {schema.name}")
+
+
+def differences(record: FoundRecord, schema: Schema) -> Iterator[str]:
+    """Yields how a record does not fit a schema."""
+    if record.features is None:
+        yield "no tf.train.Example"
+        return
+    for name, feature in schema.features.items():
+        values, number = record.features.get(name), _values_of(feature)
+        if values is None:
+            yield f"{name!r} is missing"
+        elif any(not isinstance(value, _TYPES[feature.kind]) for value in values):
+            yield f"{name!r} is not of kind {feature.kind.value}"
+        elif not feature.optional and number is not None and len(values) != number:
+            yield f"{name!r} has {len(values)} values, expected {number}"
+    if not schema.every_column:
+        for name in sorted(record.features.keys() - schema.features.keys()):
+            yield f"{name!r} is not in schema {schema.name}"
+
+
+def _values_of(feature: Feature) -> int | None:
+    """Returns how many values a record has to hold; None if any number will do, as of frames."""
+    if feature.per == "frame":
+        return None
+    sizes = feature.shape or ()
+    return None if None in sizes else math.prod(size or 1 for size in sizes)

@@ -1,7 +1,6 @@
 """`recordmill diff`: what is told of two datasets is what the test has changed in their tables.
 
-Covers `recordmill.pipelines.commands.diff`, `recordmill.pipelines.dataset.diff`,
-`recordmill.pipelines.dataset.diff_output`.
+Covers `recordmill.pipelines.commands.diff`, `recordmill.pipelines.dataset.diff`.
 """
 
 from __future__ import annotations

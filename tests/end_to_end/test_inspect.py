@@ -1,8 +1,7 @@
 """`recordmill inspect`: any TFRecord files, whole or damaged, on a terminal and as a picture.
 
-Covers `recordmill.pipelines.commands.inspect`, `recordmill.pipelines.inspect.command`,
-`recordmill.pipelines.inspect.contact_sheet`, `recordmill.pipelines.inspect.record_files`,
-`recordmill.pipelines.inspect.tables`.
+Covers `recordmill.pipelines.commands.inspect`, `recordmill.pipelines.inspect.contact_sheet`,
+`recordmill.pipelines.inspect.record_files`, `recordmill.pipelines.inspect.tables`.
 """
 
 from __future__ import annotations

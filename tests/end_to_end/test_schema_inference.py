@@ -1,7 +1,6 @@
 """`recordmill schema --infer`: what it writes is taken as a schema, and as a command.
 
-Covers `recordmill.pipelines.commands.schema`, `recordmill.pipelines.schema_inference`,
-`recordmill.pipelines.schema_output`.
+Covers `recordmill.pipelines.commands.schema`, `recordmill.pipelines.schema_inference`.
 """
 
 from __future__ import annotations

@@ -22,6 +22,8 @@ from hypothesis import strategies as st
 
 from recordmill.pipelines import dry_run_output
 from recordmill.pipelines.command_line import main
+from recordmill.pipelines.commands import diff
+from recordmill.pipelines.commands.schema import show_schema
 from recordmill.pipelines.console import logs
 from recordmill.pipelines.console.printing import (
     ignore_output_errors,
@@ -32,11 +34,9 @@ from recordmill.pipelines.console.printing import (
     say,
 )
 from recordmill.pipelines.console.terminal import Terminal
-from recordmill.pipelines.dataset import diff_output
 from recordmill.pipelines.inspect.record_files import FoundRecord
 from recordmill.pipelines.inspect.tables import show_features, show_records, show_whole
 from recordmill.pipelines.run import summary
-from recordmill.pipelines.schema_output import show_schema
 from recordmill.schemas.duplicates import Conflicts, Content, GroupLeaks, Leak
 from recordmill.schemas.features import Schema
 from recordmill.schemas.forecast import Forecast, RejectSum, ShardForecast, Trial
@@ -143,7 +143,7 @@ def show_diff(terminal: Terminal, text: str) -> None:
     difference = SimpleNamespace(
         found=found, left=side, right=side, names=[text], notes=(text,), is_none=False
     )
-    diff_output.show_diff(terminal, difference)
+    diff.show_diff(terminal, difference)
 
 
 class CounterLike(dict[Any, int]):
