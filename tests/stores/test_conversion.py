@@ -61,6 +61,11 @@ def test_everything_in_a_store_gives_the_bytes_that_are_given_here(
     proof = recordmill("verify", where, "--decode", *store.reading_flags)
     assert (proof.code, proof.out) == (0, f"proven: {PICTURES:,} records in {where}\n"), proof.err
 
+    compared = recordmill("diff", where, local, *store.reading_flags)
+    assert (compared.code, compared.err) == (0, "")
+    shown = recordmill("inspect", where, "--record", "3", *store.reading_flags)
+    assert shown.out.replace(where, str(local)) == recordmill("inspect", local, "--record", "3").out
+
     names = sorted(store.names("out/"))
     assert convert(store, "out", "--if_exists=skip").code == 0
     assert convert(store, "out").code == 5
