@@ -1,4 +1,4 @@
-"""Pictures within a `tf.data` graph: stored bytes become uint8, (height, width, channels)."""
+"""Decodes images within a `tf.data` graph, to uint8, (height, width, channels)."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from recordmill.schemas.features import Schema
 from recordmill.transforms.functional.images.decode import check_raw_size, common_size, raw_size
 
 _OTHER_SIZE = (
-    "pictures of different sizes make no batch: load(…, image_size=(height, width)) makes them one "
-    "size, batch_size=None gives them one by one"
+    "images of different sizes cannot be batched: resize them with load(…, image_size=(height, "
+    "width)), or read them one by one with batch_size=None"
 )
 
 
 @dataclass(frozen=True)
-class Pictures:
-    """Decodes the pictures of a schema.
+class ImageDecoder:
+    """Decodes the images of a schema.
 
     Attributes:
-        schema: by which they were stored.
+        schema: of the records.
         channels: 3 for RGB, 1 for gray, 0 for as many as are stored.
-        size: height and width that they are resized to, or None.
-        common: height and width that all of them are known to have, or None.
-        checked: whether that has still to be seen.
+        size: (height, width) that images are resized to, in pixels, or None.
+        common: (height, width) that all images have or must have, or None.
+        checked: whether each image is checked for it.
     """
 
     schema: Schema
@@ -38,23 +38,28 @@ class Pictures:
     @classmethod
     def of(
         cls, schema: Schema, channels: int, image_size: int | tuple[int, int] | None
-    ) -> Pictures:
-        """Returns the decoder of a schema's pictures.
+    ) -> ImageDecoder:
+        """Returns the decoder of a schema's images.
+
+        Args:
+            schema: of the records.
+            channels: 3 for RGB, 1 for gray, 0 for as many as are stored.
+            image_size: (height, width), or one number for both, in pixels; None for no resizing.
 
         Raises:
-            UsageError: for a size that is none, and for raw pixels whose size is stored nowhere.
+            UsageError: for an invalid size, and for raw pixels whose size is not stored.
         """
         if schema.encoded_image is None:
             check_raw_size(schema)
         size = None if image_size is None else _checked(image_size)
         return cls(schema, channels, size, size or common_size(schema))
 
-    def of_one_size(self, records: tf.data.Dataset, parse: Any) -> Pictures:
-        """Returns a decoder that holds all pictures to the size of the first, for batches.
+    def of_one_size(self, records: tf.data.Dataset, parse: Any) -> ImageDecoder:
+        """Returns a decoder for batches: each image must have the size of the first.
 
         Args:
-            records: serialized examples, the first of which is looked at.
-            parse: makes features of one.
+            records: serialized examples, of which the first is decoded.
+            parse: parses one.
         """
         for example in records.take(1 if self.common is None else 0).map(parse):
             height, width, _ = self.decode(example).shape
@@ -62,18 +67,16 @@ class Pictures:
         return self
 
     def decode(self, example: dict[str, Any]) -> tf.Tensor:
-        """Returns the picture of a parsed example."""
+        """Returns the image of a parsed example."""
         data = example[self.schema.image_feature or ""]
-        picture = (
-            self._raw(data, example) if self.schema.encoded_image is None else self._coded(data)
-        )
+        image = self._raw(data, example) if self.schema.encoded_image is None else self._coded(data)
         if self.size is not None:
-            picture = _resized(picture, self.size)
+            image = _resized(image, self.size)
         if self.checked:
-            same = tf.debugging.assert_equal(tf.shape(picture)[:2], self.common, _OTHER_SIZE)
+            same = tf.debugging.assert_equal(tf.shape(image)[:2], self.common, _OTHER_SIZE)
             with tf.control_dependencies([same] if same is not None else []):
-                picture = tf.identity(picture)
-        return tf.ensure_shape(picture, [*(self.common or (None, None)), self.channels or None])
+                image = tf.identity(image)
+        return tf.ensure_shape(image, [*(self.common or (None, None)), self.channels or None])
 
     def decode_mask(self, data: tf.Tensor) -> tf.Tensor:
         """Returns the class ids of each pixel: uint8 or uint16, (height, width, 1)."""
@@ -102,17 +105,17 @@ class Pictures:
 
 
 _OTHER_SIZE_IN_SEQUENCE = (
-    "the pictures of one sequence have different sizes: load(…, image_size=(height, width)) makes "
-    "them one size, decode=False gives them as they are stored"
+    "the images of one sequence have different sizes: resize them with load(…, image_size="
+    "(height, width)), or read them as stored with decode=False"
 )
 
 
 @dataclass(frozen=True)
-class PicturesOfFrames(Pictures):
-    """Decodes the pictures of sequences: each gets (frames, height, width, channels)."""
+class FrameDecoder(ImageDecoder):
+    """Decodes the images of a sequence: (frames, height, width, channels)."""
 
     def decode(self, example: dict[str, Any]) -> tf.Tensor:
-        """Returns the pictures of a parsed sequence."""
+        """Returns the images of a parsed sequence."""
         stored = {n: example[n] for n, f in self.schema.features.items() if f.image_fact}
         return self._mapped(super().decode, stored, self.channels or None, tf.uint8)
 
@@ -126,10 +129,10 @@ class PicturesOfFrames(Pictures):
         first = tf.shape(decode(tf.nest.map_structure(lambda values: values[0], stored)))
 
         def one(values: Any) -> tf.Tensor:
-            picture = decode(values)
-            same = tf.debugging.assert_equal(tf.shape(picture), first, _OTHER_SIZE_IN_SEQUENCE)
+            image = decode(values)
+            same = tf.debugging.assert_equal(tf.shape(image), first, _OTHER_SIZE_IN_SEQUENCE)
             with tf.control_dependencies([same] if same is not None else []):
-                return tf.identity(picture)
+                return tf.identity(image)
 
         return tf.map_fn(one, stored, fn_output_signature=tf.TensorSpec([*size, channels], dtype))
 
@@ -141,7 +144,7 @@ def _checked(image_size: int | tuple[int, int]) -> tuple[int, int]:
     return size[0], size[1]
 
 
-def _resized(picture: tf.Tensor, size: tuple[int, int]) -> tf.Tensor:
-    """Returns a picture resized: bilinear and antialiased, rounded to uint8."""
-    resized = tf.image.resize(picture, size, antialias=True)
+def _resized(image: tf.Tensor, size: tuple[int, int]) -> tf.Tensor:
+    """Resizes an image, bilinear and antialiased, and rounds to uint8."""
+    resized = tf.image.resize(image, size, antialias=True)
     return tf.saturate_cast(tf.round(resized), tf.uint8)

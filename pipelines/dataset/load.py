@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from recordmill.pipelines.dataset.image_tensors import Pictures, PicturesOfFrames
+from recordmill.pipelines.dataset.image_tensors import FrameDecoder, ImageDecoder
 from recordmill.schemas import layout
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.features import Schema
@@ -46,36 +46,37 @@ def load(
     share: tuple[int, int] = (0, 1),
     parallel_shards: int | None = None,
 ) -> tf.data.Dataset:
-    """Returns a dataset of dicts: Example key to value; the picture as uint8, (height, width, 3).
+    """Returns a dataset of dicts: Example key to value; images as uint8, (height, width, 3).
 
     Args:
-        path: DIR/NAME/VERSION, on this machine, or where TensorFlow or Beam can read, or the
+        path: DIR/NAME/VERSION, on this machine or where TensorFlow or Beam can read; or the
             dataset itself.
         split: as in `train`, `train[:80%]`, `train[100:200]+test`; slices are exact.
-        batch_size: how many make a batch, ragged in the frames of sequences; None: one by one.
-        shuffle: shards anew in each epoch, and records in a buffer.
-        decode: the picture, and its mask to class ids; otherwise their bytes are given as stored.
-        image_size: (height, width) that pictures are resized to, or one number for both.
-        channels: of a decoded picture: 3 for RGB, 1 for gray, 0 for as many as are stored.
-        features: which to give, or all.
-        as_supervised: gives pairs of picture and label, or mask, as Keras takes them.
+        batch_size: records per batch, ragged in the frames of sequences; None for no batches.
+        shuffle: the shards, again in each epoch, and the records within a buffer.
+        decode: the image, and its mask to class ids; otherwise their bytes are returned as stored.
+        image_size: (height, width) that images are resized to, or one number for both, in pixels.
+        channels: of a decoded image: 3 for RGB, 1 for gray, 0 for as many as are stored.
+        features: the features to return; all of them by default.
+        as_supervised: returns pairs of image and label, or mask, as Keras expects them.
         seed: gives the same shuffled order in each run, at some cost in speed.
-        shuffle_buffer: in records; by default as many as fit 256 MiB, undecoded.
-        epochs: how often to go through the records; None goes on for ever.
+        shuffle_buffer: in records; by default as many as fit into 256 MiB, undecoded.
+        epochs: number of passes over the records; None repeats them forever.
         drop_remainder: leaves out the last batch if it is smaller than the others.
-        share: (i, n) gives the i-th of n equal shares, for one of n processes.
-        parallel_shards: read at a time; by default 16 if shuffled, else 1: in records/' order.
+        share: (i, n) for the i-th of n equal shares, for one of n processes.
+        parallel_shards: shards read at a time; by default 16 if shuffled, else 1, which keeps
+            the order of records/.
 
     Raises:
         VerificationFailed: if no dataset is published there.
-        UsageError: for what it has not, or what cannot be.
+        UsageError: for an option that is not valid, or that the dataset does not allow.
     """
     dataset = path if isinstance(path, Dataset) else _open(path)
     manifest = dataset.manifest
     shards = _Shards(dataset, dataset.select(split, share))
     order = _Order(shuffle, seed, shuffle_buffer, parallel_shards)
     choice = _Choice(manifest.dataset_schema, features, as_supervised, channels)
-    examples = _Examples(manifest, choice, choice.pictures(image_size) if decode else None)
+    examples = _Examples(manifest, choice, choice.decoder(image_size) if decode else None)
     if batch_size is not None:
         examples = examples.for_batches(shards.first_record())
     records = order.applied_to(shards).repeat(epochs)
@@ -93,7 +94,7 @@ def class_names(path: str | os.PathLike[str]) -> dict[str, tuple[str, ...]]:
 
 @dataclass(frozen=True)
 class _Shards:
-    """The shards that hold the records asked for."""
+    """The shards that hold the selected records."""
 
     dataset: Dataset
     parts: Sequence[ShardPart]
@@ -136,7 +137,7 @@ class _Shards:
 
 @dataclass(frozen=True)
 class _Order:
-    """In which order records come."""
+    """The order of the records."""
 
     shuffle: bool
     seed: int | None
@@ -175,7 +176,7 @@ class _Order:
 
 @dataclass(frozen=True)
 class _Choice:
-    """Which features are given."""
+    """The features that are returned."""
 
     schema: Schema
     names: Sequence[str] | None
@@ -185,10 +186,10 @@ class _Choice:
     def __post_init__(self) -> None:
         check_choice(self.schema, self.names, self.channels)
         if self.as_supervised and self.names is not None:
-            raise UsageError("as_supervised gives picture and label: leave features out")
+            raise UsageError("as_supervised returns image and label: leave features out")
         if self.as_supervised and not (self.schema.image_feature and self._label):
             raise UsageError(
-                f"as_supervised gives picture and label; schema {self.schema.name!r} has features "
+                f"as_supervised returns image and label; schema {self.schema.name!r} has features "
                 f"{', '.join(self.schema.features)}: choose with features=[…] and map them"
             )
 
@@ -199,39 +200,39 @@ class _Choice:
 
     @property
     def given(self) -> tuple[str, ...]:
-        """The features, in order."""
+        """The names of the features, in order."""
         if self.as_supervised:
             return (self.schema.image_feature or "", self._label or "")
         return tuple(self.schema.features if self.names is None else self.names)
 
-    def pictures(self, image_size: int | tuple[int, int] | None) -> Pictures | None:
-        """Returns what decodes the picture and its mask, if either is among them."""
+    def decoder(self, image_size: int | tuple[int, int] | None) -> ImageDecoder | None:
+        """Returns the decoder of the image and its mask, if either is among the features."""
         if self.schema.image_feature is None:
             return None
         if not {self.schema.image_feature, self.schema.mask_feature} & set(self.given):
             return None
         if self.schema.sequence is not None:
-            return PicturesOfFrames.of(self.schema, self.channels, image_size)
-        return Pictures.of(self.schema, self.channels, image_size)
+            return FrameDecoder.of(self.schema, self.channels, image_size)
+        return ImageDecoder.of(self.schema, self.channels, image_size)
 
     def of(self, example: dict[str, Any]) -> Any:
-        """Returns what is given of an example."""
+        """Returns the chosen features of an example."""
         values = [example[name] for name in self.given]
         return tuple(values) if self.as_supervised else dict(zip(self.given, values, strict=True))
 
 
 @dataclass(frozen=True)
 class _Examples:
-    """Makes serialized examples into what is given of them."""
+    """Parses and decodes serialized examples."""
 
     manifest: Manifest
     choice: _Choice
-    pictures: Pictures | None
+    decoder: ImageDecoder | None
     spec: dict[str, Any] = field(init=False)
     frames: dict[str, Any] = field(init=False)
 
     def __post_init__(self) -> None:
-        needed = tuple(self.choice.schema.features) if self.pictures else self.choice.given
+        needed = tuple(self.choice.schema.features) if self.decoder else self.choice.given
         spec, frames = parse_spec(self.manifest.resolved), frame_spec(self.manifest.resolved)
         object.__setattr__(self, "spec", {n: _as_ragged(spec[n]) for n in needed if n in spec})
         object.__setattr__(self, "frames", {n: frames[n] for n in needed if n in frames})
@@ -241,17 +242,16 @@ class _Examples:
         return self.choice.schema.sequence is not None
 
     def for_batches(self, first: tf.data.Dataset) -> _Examples:
-        """Returns the same for batches, whose pictures have the size of the first."""
-        if self.pictures is None or self._sequences:
+        """Returns the same for batches, whose images must have the size of the first."""
+        if self.decoder is None or self._sequences:
             return self
-        pictures = self.pictures.of_one_size(first, self._parsed)
-        return _Examples(self.manifest, self.choice, pictures)
+        decoder = self.decoder.of_one_size(first, self._parsed)
+        return _Examples(self.manifest, self.choice, decoder)
 
     def of(self, records: tf.data.Dataset, size: int | None, drop: bool) -> tf.data.Dataset:
         """Returns the examples of some records, in batches of a size."""
-        if (
-            size is not None and self.pictures is None and not self._sequences
-        ):  # parsing many at once is far cheaper
+        if size is not None and self.decoder is None and not self._sequences:
+            # parsing a batch in one call is far cheaper than parsing its records
             batches = records.batch(size, drop_remainder=drop)
             return _mapped(batches, lambda batch: self.choice.of(self._all_parsed(batch)))
         examples = _mapped(records, self._one)
@@ -264,10 +264,10 @@ class _Examples:
     def _one(self, record: tf.Tensor) -> Any:
         example = self._parsed(record)
         image, mask = self.choice.schema.image_feature, self.choice.schema.mask_feature
-        if self.pictures and mask in self.choice.given:
-            example[mask] = self.pictures.decode_mask(example[mask])
-        if self.pictures and image in self.choice.given:
-            example[image] = self.pictures.decode(example)
+        if self.decoder and mask in self.choice.given:
+            example[mask] = self.decoder.decode_mask(example[mask])
+        if self.decoder and image in self.choice.given:
+            example[image] = self.decoder.decode(example)
         return self.choice.of(example)
 
     def _parsed(self, record: tf.Tensor) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Reads single records of a published dataset, by number or by key, without TensorFlow or Beam.
 
-For PyTorch, JAX and notebooks: a map-style dataset as `torch.utils.data.DataLoader` and Grain take.
+For PyTorch, JAX and notebooks: a map-style dataset, as `torch.utils.data.DataLoader` and Grain
+expect one.
 """
 
 from __future__ import annotations
@@ -24,17 +25,17 @@ from recordmill.transforms.storage.dataset import Dataset
 
 
 class Records:
-    """The records of a split: each is read when it is asked for, and its checksums are checked.
+    """The records of a split: each is read on access, and its checksums are checked.
 
     `records[0]`, `records[-1]` and `records["photos/1.jpg"]` are dicts: Example key to an int, a
-    float, bytes, an array or a list of bytes; the picture is uint8, (height, width, channels).
-    Of a sequence, what its frames hold is an array, (frames, …), or a list with an item a frame.
-    `records[10:20]` is `Records` again. They can be shared by threads, forked and pickled: what
-    travels is the index, 20 bytes a record, and no open file.
+    float, bytes, an array or a list of bytes; the image is uint8, (height, width, channels).
+    In a sequence, a feature of the frames is an array, (frames, …), or a list of one item per
+    frame. `records[10:20]` is `Records` again. They can be shared by threads, forked and pickled:
+    the pickle holds the manifest and the index, 16 bytes per record, and no open file.
 
     Attributes:
         path: the dataset's folder, DIR/NAME/VERSION.
-        split: which records, in TFDS's syntax.
+        split: the records, in TFDS's split syntax.
         class_names: feature to its class names, in the order of their ids.
     """
 
@@ -47,18 +48,18 @@ class Records:
         decode: bool = True,
         channels: int = 3,
     ) -> None:
-        """Reads the index of the records, and none of them.
+        """Reads the index of the records; records are read on access.
 
         Args:
             path: the dataset's folder, here or in an object store, or the dataset itself.
             split: as in `train`, `train[:80%]` or `train[100:200]+test`.
-            features: which features to give; all, if not said.
-            decode: whether to decode the picture; otherwise its bytes are given as they are stored.
-            channels: of a decoded picture: 3 for RGB, 1 for gray, 0 for as many as are stored.
+            features: the features to return; all of them by default.
+            decode: whether to decode the image; otherwise its bytes are returned as stored.
+            channels: of a decoded image: 3 for RGB, 1 for gray, 0 for as many as are stored.
 
         Raises:
             VerificationFailed: if no dataset is published there.
-            UsageError: for a split, slice or feature that it has not, and if it is gzipped.
+            UsageError: if there is no such split, slice or feature, or the shards are gzipped.
         """
         dataset = path if isinstance(path, Dataset) else Dataset.open(path)
         _check_seekable(dataset)
@@ -120,10 +121,10 @@ class Records:
 
 
 class _Index:
-    """Where the records are; read once, shared by all slices.
+    """The byte ranges and keys of the records, in order; shared by all slices.
 
     Attributes:
-        size: how many records there are.
+        size: number of records.
     """
 
     def __init__(self, dataset: Dataset, split: str) -> None:
@@ -140,7 +141,7 @@ class _Index:
 
     @cached_property
     def keys(self) -> pa.ChunkedArray:
-        """The records' keys; read when they are first needed."""
+        """The records' keys; read on first use."""
         return self._columns(["key"])["key"]
 
     def find(self, key: str) -> Iterator[int]:
@@ -154,7 +155,7 @@ class _Index:
         """Returns a record.
 
         Raises:
-            VerificationFailed: if it is damaged, or is not the one that was published.
+            VerificationFailed: if it is damaged, or is not the published one.
         """
         span = int(self._offsets[row]), int(self._lengths[row])
         return self._dataset.record(*self._location(row), span)
@@ -164,7 +165,7 @@ class _Index:
         return self._dataset.damaged(*self._location(row), int(self._offsets[row]), what)
 
     def _location(self, row: int) -> tuple[ShardEntry, int]:
-        """Returns the shard of a record, and its number there."""
+        """Returns the shard of a record, and its number in that shard."""
         at = int(np.searchsorted(self._ends, row, side="right"))
         part = self._parts[at]
         return self._shard(part), part.skip + part.take - int(self._ends[at] - row)

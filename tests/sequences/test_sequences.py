@@ -587,7 +587,7 @@ def test_pictures_of_several_sizes_in_a_clip_need_one_size_to_be_loaded(tmp_path
         lines.append(f"{i}.png,a,{i},x")
     (tmp_path / "t.csv").write_text("\n".join(lines) + "\n")
     made = published(tmp_path / "t.csv", tmp_path / "out", "--schema", "image_sequence")
-    with pytest.raises(tf.errors.InvalidArgumentError, match="have different sizes: load"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="have different sizes: resize"):
         list(load(made))
     (example,) = load(made, image_size=4)
     assert example["image/encoded"].shape == (2, 4, 4, 3)
