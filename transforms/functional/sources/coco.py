@@ -10,10 +10,10 @@ from __future__ import annotations
 import json
 import tempfile
 import zlib
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import IO, Any, BinaryIO, NamedTuple, TypeAlias
 
 import ijson
@@ -30,10 +30,8 @@ from recordmill.transforms.functional.sources.annotation_columns import (
     number_of,
 )
 from recordmill.transforms.functional.values.bounded_json import (
-    MAX_DEPTH,
-    BoundedNesting,
-    JsonObject,
     check_depth,
+    entries_of,
     outline_of,
     repeated_name,
 )
@@ -44,15 +42,15 @@ UNMATCHED = (
     "take images and annotations from the same file"
 )
 
+_IDS = {"images": "id", "annotations": "image_id"}
+"""List to the name of an image's id in its entries."""
+
 _OF_PICTURES = ("image", "id", "height", "width")
 _OF_OBJECTS = (*CORNERS, "box_units", "labels", "is_crowd", "area", "segmentation")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _HEAD_ANNOTATIONS = 1000
 _SPOOLS = 64
 _SPOOL_BYTES = 2**18
-_LEVELS_ABOVE = 3
-"""Of the document: it is an object, with a list, with objects. One more shows what is too deep."""
-
 _DAMAGE = (ijson.JSONError, EOFError, OSError, zlib.error, ValueError)
 
 _Categories: TypeAlias = "dict[str, set[str | None]]"
@@ -66,15 +64,14 @@ def look(stream: BinaryIO, file: TableFile) -> Head:
     """
     try:
         outline = outline_of(stream)
-        pictures = list(islice(_items(stream, "images"), 1))
-        first = list(islice(_items(stream, "annotations"), _HEAD_ANNOTATIONS))
+        images, first = _first_entries(stream, outline)
     except _DAMAGE as error:
         raise UsageError(f"{file.path}: is no JSON document: {_said(error)}") from error
     for name in ("images", "annotations", "categories"):
         if isinstance(outline, dict) and not isinstance(outline.get(name, []), list):
             found = type(outline[name]).__name__
             raise UsageError(f"{file.path}: {name!r}: expected a list of objects, got {found}")
-    if not pictures:
+    if not images:
         raise UsageError(
             f"{file.path}: is no COCO file, it has no 'images'; for one JSON object a line "
             "say --input_format jsonl"
@@ -95,13 +92,13 @@ def read(stream: BinaryIO, part: TablePart, wanted: Wanted) -> Iterator[Row | Re
     """Yields a row for each picture; of damaged JSON its reject for all."""
     path = part.file.path
     try:
-        categories = _categories(stream)
         with ExitStack() as stack:
             spools = [
                 stack.enter_context(tempfile.SpooledTemporaryFile(_SPOOL_BYTES, "w+", newline=""))
                 for _ in range(_SPOOLS)
             ]
-            yield from _spool(stream, path, spools, wanted)
+            categories: _Categories = {}
+            yield from _spool(stream, path, spools, wanted, categories)
             fault = _fault_of_all(spools)
             for spool in spools:
                 for found in _pictures(spool):
@@ -149,41 +146,59 @@ class _Picture:
     annotations: list[_Entry] = field(default_factory=list)
 
 
-def _items(stream: BinaryIO, name: str) -> Iterator[Any]:
-    stream.seek(0)
-    if stream.read(len(_BYTE_ORDER_MARK)) != _BYTE_ORDER_MARK:
-        stream.seek(0)
-    bounded = BoundedNesting(stream, MAX_DEPTH + _LEVELS_ABOVE)
-    return iter(ijson.items(bounded, f"{name}.item", use_float=True, map_type=JsonObject))
+def _first_entries(stream: BinaryIO, outline: Any) -> tuple[int, list[Any]]:
+    """Returns how many images were found, at least one if there is any, and some annotations."""
+    images, annotations = 0, list[Any]()
+    for name, entry in entries_of(stream, outline, _IDS):
+        images += name == "images"
+        annotations += [entry] if name == "annotations" else []
+        if images and len(annotations) >= _HEAD_ANNOTATIONS:
+            break
+    return images, annotations
 
 
-def _categories(stream: BinaryIO) -> _Categories:
-    """Returns category id, as JSON, to its names: one, if all is well; None for two in one."""
-    found: _Categories = {}
-    for entry in _items(stream, "categories"):
-        if isinstance(entry, dict) and isinstance(name := entry.get("name"), str):
-            names = found.setdefault(json.dumps(entry.get("id")), set())
-            names.add(name if repeated_name(entry) is None else None)
-    return found
+def _spool(
+    stream: BinaryIO, path: str, spools: list[Any], wanted: Wanted, categories: _Categories
+) -> Iterator[Reject]:
+    """Puts every image and annotation into the spool of its image's id, as they come.
+
+    Args:
+        stream: the file.
+        path: its path.
+        spools: text files.
+        wanted: whether outlines are.
+        categories: takes category id, as JSON, to its names: one, if all is well; None for two in
+            one.
+
+    Yields:
+        the entries that have no id.
+    """
+    numbers = Counter[str]()
+    for kind, entry in entries_of(stream, outline_of(stream), {*_IDS, "categories"}):
+        if kind == "categories":
+            _add_category(categories, entry)
+            continue
+        numbers[kind] += 1
+        id_name, number = _IDS[kind], numbers[kind]
+        id_ = entry.get(id_name) if isinstance(entry, dict) else None
+        if isinstance(id_, bool) or not isinstance(id_, int | str):
+            expected = f"expected an object whose {id_name!r} is an integer or text"
+            detail = f"{kind}, number {number}: {expected}, got {shown(id_)}"
+            yield Reject("", "", path, Reason.MALFORMED_ROW, detail)
+            continue
+        fault = _fault_of(entry)
+        if wanted.columns is not None and "segmentation" not in wanted.columns:
+            entry.pop("segmentation", None)
+        group = json.dumps(str(id_))
+        spool = spools[zlib.crc32(group.encode()) % len(spools)]
+        values = {} if fault else entry
+        spool.write(f"{group}\t{kind}\t{json.dumps([number, id_, fault, values])}\n")
 
 
-def _spool(stream: BinaryIO, path: str, spools: list[Any], wanted: Wanted) -> Iterator[Reject]:
-    """Puts every picture and annotation into the spool of its picture's id, pictures first."""
-    for kind, id_name in (("images", "id"), ("annotations", "image_id")):
-        for number, entry in enumerate(_items(stream, kind), start=1):
-            id_ = entry.get(id_name) if isinstance(entry, dict) else None
-            if isinstance(id_, bool) or not isinstance(id_, int | str):
-                expected = f"expected an object whose {id_name!r} is an integer or text"
-                detail = f"{kind}, number {number}: {expected}, got {shown(id_)}"
-                yield Reject("", "", path, Reason.MALFORMED_ROW, detail)
-                continue
-            fault = _fault_of(entry)
-            if wanted.columns is not None and "segmentation" not in wanted.columns:
-                entry.pop("segmentation", None)
-            group = json.dumps(str(id_))
-            spool = spools[zlib.crc32(group.encode()) % len(spools)]
-            values = {} if fault else entry
-            spool.write(f"{group}\t{kind}\t{json.dumps([number, id_, fault, values])}\n")
+def _add_category(categories: _Categories, entry: Any) -> None:
+    if isinstance(entry, dict) and isinstance(name := entry.get("name"), str):
+        names = categories.setdefault(json.dumps(entry.get("id")), set())
+        names.add(name if repeated_name(entry) is None else None)
 
 
 def _fault_of(entry: dict[str, Any]) -> str:
@@ -197,19 +212,17 @@ def _fault_of(entry: dict[str, Any]) -> str:
 
 def _fault_of_all(spools: list[Any]) -> str:
     """Returns why no picture can be used: there are annotations, and none is of any; or ""."""
-    annotations = False
+    has_annotations = False
     for spool in spools:
         spool.seek(0)
-        groups = set[str]()
+        groups: dict[str, set[str]] = {kind: set() for kind in _IDS}
         for line in spool:
             group, kind, _ = line.split("\t", 2)
-            if kind == "images":
-                groups.add(group)
-            elif group in groups:
+            groups[kind].add(group)
+            if all(group in found for found in groups.values()):
                 return ""
-            else:
-                annotations = True
-    if not annotations:
+        has_annotations |= bool(groups["annotations"])
+    if not has_annotations:
         return ""
     return (
         "none of the file's annotations has an image_id that is the id of one of its images; "

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import io
 import json
+from unittest.mock import patch
 
+import ijson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recordmill.transforms.functional.values import bounded_json
 from recordmill.transforms.functional.values.bounded_json import (
     MAX_DEPTH,
-    BoundedNesting,
     check_depth,
+    entries_of,
+    nested_chunks,
     outline_of,
     parse_json,
 )
@@ -39,8 +43,7 @@ def cut(value, levels):
 @given(VALUES, st.booleans(), st.integers(0, 4), st.integers(1, 20))
 def test_nesting_is_cut_off_wherever_chunks_end(value, ascii_, levels, chunk):
     data = json.dumps(value, ensure_ascii=ascii_).encode("utf-8", "replace")
-    bounded = BoundedNesting(io.BytesIO(data), levels)
-    found = b"".join(iter(lambda: bounded.read(chunk), b""))
+    found = b"".join(c.bounded(levels) for c in nested_chunks(io.BytesIO(data), chunk))
     assert json.loads(found) == cut(json.loads(data), levels)
 
 
@@ -49,6 +52,59 @@ def test_the_outline_of_a_document_lacks_what_is_within_its_values(value):
     document = {"images": value, "n": 1}
     expected = {"images": type(value)() if isinstance(value, list | dict) else value, "n": 1}
     assert outline_of(io.BytesIO(json.dumps(document).encode())) == expected
+
+
+def entries(data, *names):
+    stream = io.BytesIO(data)
+    return list(entries_of(stream, outline_of(stream), names))
+
+
+@given(
+    st.dictionaries(TEXTS, VALUES, max_size=5),
+    st.lists(VALUES, max_size=4),
+    st.booleans(),
+    st.integers(1, 20),
+)
+def test_entries_of_lists_wherever_they_are_and_chunks_end(others, listed, first, chunk):
+    others = {name: value for name, value in others.items() if name != "images"}
+    lists = {"images": listed, "categories": [1, "2"]}
+    document = {**lists, **others} if first else {**others, **lists}
+    data = json.dumps(document).encode()
+    with patch.object(bounded_json, "_PARSED_BYTES", chunk):
+        assert entries(data, "images") == [("images", entry) for entry in listed]
+        both = entries(b"\xef\xbb\xbf" + data, "images", "categories")
+    assert both == [(name, entry) for name, found in lists.items() for entry in found]
+
+
+def test_entries_are_those_of_lists_in_the_document_itself():
+    assert entries(b'{"a": {"item": 1, "a": [2]}, "b": [[3]], "c": "a[", "d": 5}', "a", "c") == []
+    assert entries(b'{"a": [], "b": [1], "a]": [[2], {"a": [3]}]}', "a", "a]") == [
+        ("a]", [2]),
+        ("a]", {"a": [3]}),
+    ]
+    assert entries(b'[{"a": [1]}]', "a") == entries(b"[[1], [2]]", "a") == []
+
+
+@pytest.mark.parametrize(
+    "text", [b"NaN", b"1 2", b"1,", b'{"x": 1,}', b'"\xff"', b'{"x" 1}', b'{"x": [1}]', b"01"]
+)
+@pytest.mark.parametrize("place", [b'{"a": [%b]}', b'{"a": [1], "b": [%b]}', b'{"b": {"c": [%b]}}'])
+def test_entries_of_a_damaged_document_are_an_error(text, place):
+    with pytest.raises((ijson.JSONError, ValueError)):
+        entries(place % text, "a")
+
+
+def test_entries_that_are_nested_too_deeply_are_cut_off():
+    depth = 100_000
+    ((_, entry),) = entries(b'{"a": [' + b"[" * depth + b"]" * depth + b"]}", "a")
+    with pytest.raises(ValueError, match="nested too deeply"):
+        check_depth(entry)
+
+
+def test_a_document_that_changes_while_it_is_read():
+    stream = io.BytesIO(b'{"a": [1], "b": [2]}')
+    with pytest.raises(ValueError, match="it has changed while it was read"):
+        list(entries_of(stream, {"a": []}, ["a"]))
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b'{"a": 1, "a": 2}', b'{"a": [}', b"\xff", b"{}{}"])
