@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from copy import deepcopy
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from apache_beam.options.pipeline_options import PipelineOptions
 
@@ -22,13 +23,18 @@ from recordmill.pipelines.run.interrupt import Interrupt
 from recordmill.pipelines.run.progress import progress as shown_progress
 from recordmill.pipelines.run.progress import watch
 from recordmill.pipelines.run.run_record import RunRecord
-from recordmill.schemas.config import ConvertConfig
+from recordmill.schemas.config import ConvertConfig, SchemaOverrides
 from recordmill.schemas.errors import DatasetExists, UsageError
 from recordmill.schemas.forecast import Forecast
+from recordmill.schemas.option import options_of
 from recordmill.transforms.storage.stores.options import use_options
 from recordmill.transforms.workers.progress import PULSE
 
-StrPath: TypeAlias = "str | os.PathLike[str]"
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from recordmill.schemas.convert_options import ConvertOptions, StrPath
+
 BeamOptions: TypeAlias = "PipelineOptions | Sequence[str] | Mapping[str, Any]"
 
 _one_at_a_time = threading.Lock()
@@ -40,7 +46,7 @@ def convert(
     *,
     beam_options: BeamOptions = (),
     progress: bool = False,
-    **options: Any,
+    **options: Unpack[ConvertOptions],
 ) -> Dataset:
     """Converts label tables and images to a verified TFRecord dataset.
 
@@ -51,7 +57,7 @@ def convert(
         input: a table, a folder or a pattern of files; or several of them.
         beam_options: Beam's own, as flags, as a mapping, or as `PipelineOptions`.
         progress: whether to show progress on standard error.
-        options: those of `recordmill convert`, by their names.
+        **options: those of `recordmill convert`; docs/reference/cli.md lists them.
 
     Returns:
         The published dataset, as `recordmill.open` returns it.
@@ -80,14 +86,17 @@ def convert(
 
 
 def dry_run(
-    input: StrPath | Sequence[StrPath], *, beam_options: BeamOptions = (), **options: Any
+    input: StrPath | Sequence[StrPath],
+    *,
+    beam_options: BeamOptions = (),
+    **options: Unpack[ConvertOptions],
 ) -> Forecast:
     """Returns what `convert` with the same arguments would do; nothing is written.
 
     Args:
         input: as for `convert`.
         beam_options: as for `convert`.
-        options: as for `convert`.
+        **options: as for `convert`.
 
     Raises:
         UsageError: for bad options, a bad schema, or a bad input table.
@@ -99,6 +108,28 @@ def dry_run(
     if forecast is None:
         raise DatasetExists(f"{config.directory}: is published already, and would be left as it is")
     return forecast
+
+
+def _with_signature(function: Callable[..., Any]) -> None:
+    """Gives a function with `**options` the signature that `help()` and notebooks show."""
+    own = inspect.signature(function)
+    fixed = [p for p in own.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
+    for option in options_of(ConvertConfig, SchemaOverrides):
+        if option.name != "input":
+            default = (
+                option.option.default or {}
+                if option.field.default_factory
+                else option.field.default
+            )
+            default = inspect.Parameter.empty if option.field.is_required() else default
+            fixed.append(
+                inspect.Parameter(option.name, inspect.Parameter.KEYWORD_ONLY, default=default)
+            )
+    vars(function)["__signature__"] = own.replace(parameters=fixed)
+
+
+_with_signature(convert)
+_with_signature(dry_run)
 
 
 def run(

@@ -33,6 +33,9 @@ def config_of(options: Mapping[str, Any]) -> ConvertConfig:
         UsageError: for an option that is unknown, or a value that is not valid.
     """
     values = dict(options)
+    known = [declared.name for declared in options_of(ConvertConfig, SchemaOverrides)]
+    if unknown := sorted(values.keys() - {*known, *ConvertConfig.model_fields}):
+        raise UsageError(f"unknown option {unknown[0]!r}{did_you_mean(unknown[0], known)}")
     changes = {name: values.pop(name) for name in SchemaOverrides.model_fields if name in values}
     schema = values.pop("schema", DEFAULT_SCHEMA)
     schema = schema if isinstance(schema, Schema) else load_schema(os.fspath(schema))
@@ -211,6 +214,8 @@ def _checked(model: type[Model], values: Mapping[str, Any]) -> Model:
         if not first["loc"]:
             raise UsageError(problem) from error
         name = str(first["loc"][0])
+        if first["type"] == "missing":
+            raise UsageError(f"--{name} is required") from error
         expected = {o.name: o.option.expected for o in options_of(model)}.get(name)
         problem = f"expected {expected}" if expected else problem
         raise UsageError(f"--{name} {_as_typed(values.get(name, ''))}: {problem}") from error

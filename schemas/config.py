@@ -20,7 +20,15 @@ from pydantic import (
 
 from recordmill.schemas import layout
 from recordmill.schemas.features import Schema
-from recordmill.schemas.option import Integer, Option, Path, parse_pairs, read_integer
+from recordmill.schemas.option import (
+    Integer,
+    Option,
+    Pairs,
+    Path,
+    Settings,
+    parse_pairs,
+    read_integer,
+)
 from recordmill.schemas.presets import preset
 from recordmill.schemas.rejects import RejectBudget
 from recordmill.schemas.settings import ImageSettings, parse_integer
@@ -86,6 +94,13 @@ def _budget(value: Any) -> Any:
 
 
 ShardCount = Annotated[int, Field(ge=1, le=MAX_SHARDS)]
+DatasetName = Annotated[str, Field(pattern=r"^[A-Za-z]\w*$")]
+Version = Annotated[str, Field(pattern=r"^[0-9]+\.[0-9]+\.[0-9]+$")]
+
+_NAME = "letters, digits and _, beginning with a letter"
+_VERSION = "three numbers, as in 1.0.0"
+_NUMBERS = f"auto, a number from 1 to {MAX_SHARDS:,}, or train=16,test=2"
+_TIMEOUT = f"{ImageSettings().timeout:g}"
 
 
 class ConvertConfig(BaseModel):
@@ -98,173 +113,107 @@ class ConvertConfig(BaseModel):
 
     inputs: Annotated[
         tuple[Path, ...],
-        Option("input", "a table, a folder, or a pattern of files; may be given again", "PATTERN"),
+        Option("input", "PATTERN", "table, folder, or pattern of files; repeatable"),
     ] = Field(min_length=1, validation_alias="input")
     input_format: Annotated[
-        InputFormat, Option("input", "of all inputs; auto detects it by name and content")
+        InputFormat, Option("input", "", "of the input; auto detects it by name and content")
     ] = "auto"
-    output: Annotated[Path, Option("output", "the dataset goes to DIR/NAME/VERSION", "DIR")] = (
-        Field(min_length=1)
-    )
-    name: Annotated[
-        str,
-        Option(
-            "output",
-            "of the dataset: letters, digits and _",
-            "NAME",
-            expected="letters, digits and _, beginning with a letter",
-        ),
-    ] = Field(pattern=r"^[A-Za-z]\w*$")
-    version: Annotated[
-        str,
-        Option("output", "of the dataset", "X.Y.Z", expected="three numbers, as in 1.0.0"),
-    ] = Field(default="1.0.0", pattern=r"^[0-9]+\.[0-9]+\.[0-9]+$")
+    output: Annotated[
+        Path, Field(min_length=1), Option("output", "DIR", "the dataset goes to DIR/NAME/VERSION")
+    ]
+    name: Annotated[DatasetName, Option("output", "NAME", "of the dataset", "", _NAME)]
+    version: Annotated[Version, Option("output", "X.Y.Z", "of the dataset", "", _VERSION)] = "1.0.0"
     dataset_schema: Annotated[
-        Schema,
-        Option(
-            "input",
-            "what a record consists of",
-            "PRESET|FILE",
-            default=DEFAULT_SCHEMA,
-            accepts="StrPath | Schema",
-        ),
+        Schema, Option("input", "PRESET|FILE", "what a record consists of", DEFAULT_SCHEMA)
     ] = Field(default_factory=lambda: preset(DEFAULT_SCHEMA), alias="schema")
     image_root: Annotated[
         Path | None,
         Option(
-            "input",
-            "base of relative image paths, and the folder that no image may be outside of",
-            "DIR",
-            default="the table's folder",
-            accepts="StrPath | None",
+            "input", "DIR", "base of image paths, none may lead out of it", "the table's folder"
         ),
     ] = None
     allow_outside_root: Annotated[
-        bool, Option("input", "allow image paths and links that lead out of --image_root")
+        bool, Option("input", "", "allow image paths and links that lead out of --image_root")
     ] = False
     columns: Annotated[
-        dict[str, str],
-        BeforeValidator(parse_pairs),
-        Option(
-            "input",
-            "schema column = table column, where the names differ",
-            "S=T,…",
-            accepts="Mapping[str, str]",
-        ),
+        Pairs, Option("input", "S=T,…", "schema column = table column, where the names differ")
     ] = Field(default_factory=dict)
     labels: Annotated[
-        Path | None,
-        Option("input", "a second table, joined to the input", "PATTERN", accepts="StrPath | None"),
+        Path | None, Option("input", "PATTERN", "a second table, joined to the input")
     ] = None
     join_on: Annotated[
-        str | None, Option("input", "the column of both tables that they are joined on", "C")
+        str | None, Option("input", "C", "the column of both tables that they are joined on")
     ] = None
     key_column: Annotated[
-        str | None,
-        Option("input", "the rows' identity", "C", default="the image path as written"),
+        str | None, Option("input", "C", "the rows' identity", "the image path as written")
     ] = None
     base: Annotated[
         Path | None,
-        Option(
-            "output",
-            "an earlier version: its rows keep their splits, its shards are reused",
-            "DIR",
-            accepts="StrPath | None",
-        ),
+        Option("output", "DIR", "an earlier version, whose splits are kept and shards reused"),
     ] = None
     splits: Annotated[
         dict[str, Decimal] | None,
         BeforeValidator(_weights),
-        Option(
-            "placement",
-            "split weights",
-            "train=0.9,…",
-            default="all rows to train",
-            accepts="Mapping[str, float | Decimal] | None",
-        ),
+        Option("placement", "train=0.9,…", "weights of the splits", "all rows to train"),
     ] = None
     split_column: Annotated[
-        str | None, Option("placement", "a row's own split, which overrides the weights", "C")
+        str | None, Option("placement", "C", "a row's own split, which overrides the weights")
     ] = None
     group_column: Annotated[
         str | None,
-        Option(
-            "placement",
-            "rows with one value go to one split: of a patient, a video, a location",
-            "C",
-        ),
+        Option("placement", "C", "rows with the same value go to the same split: patient, video"),
     ] = None
     num_shards: Annotated[
         Literal["auto"] | ShardCount | dict[str, ShardCount],
         BeforeValidator(_num_shards),
-        Option(
-            "placement",
-            "of each split; auto: by --shard_size",
-            "auto|N|S=N,…",
-            accepts='Literal["auto"] | int | Mapping[str, int]',
-            expected=f"auto, a number from 1 to {MAX_SHARDS:,}, or train=16,test=2",
-        ),
+        Option("placement", "auto|N|S=N,…", "of each split; auto: by --shard_size", "", _NUMBERS),
     ] = "auto"
     shard_size: Annotated[
         ByteSize,
+        Field(gt=0),
         Option(
             "placement",
-            "of a shard, where their number is auto",
             "SIZE",
-            default="128MiB",
-            accepts="int | str",
-            expected="a size above 0, as in 128MiB",
+            "of a shard, if --num_shards is auto",
+            "128MiB",
+            "a size above 0, as in 128MiB",
         ),
-    ] = Field(default=ByteSize(128 * 2**20), gt=0)
+    ] = ByteSize(128 * 2**20)
     records_per_shard: Annotated[
         Annotated[Integer, Field(ge=1)] | None,
-        Option("placement", "in place of a number or size of shards", "N"),
+        Option("placement", "N", "in place of a number or size of shards"),
     ] = None
     classes: Annotated[
         tuple[str, ...] | None,
-        Option(
-            "input",
-            "class names, one a line",
-            "FILE",
-            default="the names found, sorted",
-            accepts="StrPath | Sequence[str] | None",
-        ),
+        Option("input", "FILE", "class names, one a line", "the names found, sorted"),
     ] = None
-    seed: Annotated[
-        Integer, Option("placement", "another seed gives other splits and another order", "N")
-    ] = 0
+    seed: Annotated[Integer, Option("placement", "N", "changes splits and order")] = 0
     compression: Annotated[
-        Literal["none", "gzip"], Option("output", "of the shards; TFDS reads no gzip")
+        Literal["none", "gzip"], Option("output", "", "of the shards; TFDS reads no gzip")
     ] = "none"
     deduplicate: Annotated[
         Literal["none", "content"],
-        Option("placement", "content: keep one of the rows with the same image"),
+        Option("placement", "", "content: keep one of the rows with the same image"),
     ] = "none"
     index: Annotated[
-        bool,
-        Option("output", "write idx/, too: offset and length of each record, for DALI and PyTorch"),
+        bool, Option("output", "", "write idx/: where records begin, for DALI and PyTorch")
     ] = False
     decode: Annotated[
-        Decode, Option("checks", "full reads every coded bit of an image, header only its size")
+        Decode, Option("checks", "", "full reads every coded bit of an image, header its size only")
     ] = "full"
     verify: Annotated[
-        Verify, Option("checks", "parse every record, or decode every image as well")
+        Verify, Option("checks", "", "parse every record, or decode every image as well")
     ] = "parse"
     max_rejects: Annotated[
         RejectBudget,
         BeforeValidator(_budget),
-        Option(
-            "checks",
-            "more rejects than this fail the run: 10, 0.5%, or 10,truncated=5,read_error=1%",
-            "N|P%,…",
-            accepts="int | str",
-        ),
+        Option("checks", "N|P%,…", "rejects allowed: 10, 0.5%, or 10,truncated=5,read_error=1%"),
     ] = RejectBudget()
     if_exists: Annotated[
         Literal["fail", "skip", "replace"],
-        Option("output", "what to do if the dataset is published already"),
+        Option("output", "", "what to do with a published dataset"),
     ] = "fail"
-    report: Annotated[bool, Option("output", "write report.html beside the shards")] = True
+    report: Annotated[bool, Option("output", "", "write report.html beside the shards")] = True
 
     @field_validator("splits")
     @classmethod
@@ -347,52 +296,22 @@ class SchemaOverrides(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     image: Annotated[
-        dict[str, Any],
-        BeforeValidator(parse_pairs),
-        Option(
-            "input",
-            "settings of the schema's image block: max_side=512,format=jpeg,…",
-            "K=V,…",
-            accepts="Mapping[str, Any]",
-        ),
+        Settings,
+        Option("input", "K=V,…", "settings of the image block: max_side=512,format=jpeg,…"),
     ] = Field(default_factory=dict)
     boxes: Annotated[
-        dict[str, Any],
-        BeforeValidator(parse_pairs),
-        Option(
-            "input",
-            "settings of the boxes block: order=xywh,units=normalized,…",
-            "K=V,…",
-            accepts="Mapping[str, Any]",
-        ),
+        Settings,
+        Option("input", "K=V,…", "settings of the boxes block: order=xywh,units=normalized,…"),
     ] = Field(default_factory=dict)
     masks: Annotated[
-        dict[str, Any],
-        BeforeValidator(parse_pairs),
-        Option(
-            "input",
-            "settings of the masks block: bit_depth=16,frame=stored,…",
-            "K=V,…",
-            accepts="Mapping[str, Any]",
-        ),
+        Settings,
+        Option("input", "K=V,…", "settings of the masks block: bit_depth=16,frame=stored,…"),
     ] = Field(default_factory=dict)
     label_offset: Annotated[
         Literal[0, 1] | None,
         BeforeValidator(read_integer),
-        Option(
-            "input",
-            "1 leaves id 0 to the background",
-            "0|1",
-            default="as the schema says",
-            expected="0 or 1",
-        ),
+        Option("input", "0|1", "1 leaves id 0 to the background", "as in the schema", "0 or 1"),
     ] = None
     image_timeout: Annotated[
-        float | None,
-        Option(
-            "checks",
-            "seconds that decoding one image may take",
-            "SECONDS",
-            default=f"{ImageSettings().timeout:g}",
-        ),
+        float | None, Option("checks", "SECONDS", "seconds for decoding one image", _TIMEOUT)
     ] = None

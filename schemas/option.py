@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, BeforeValidator
 from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
 
 from recordmill.schemas.layout import check_utf8
 from recordmill.schemas.settings import parse_integer
@@ -20,22 +21,20 @@ from recordmill.schemas.settings import parse_integer
 
 @dataclass(frozen=True)
 class Option:
-    """What a field does not say about itself.
+    """What the type and the default of a field do not say.
 
     Attributes:
         group: the heading that it is listed under.
-        help: what it does, in a line.
         metavar: a name for its value, such as "DIR".
+        help: what it does.
         default: what is used if it is not given, where the field's default does not show it.
-        accepts: the type of the library's keyword, where values of other types are accepted, too.
         expected: what a valid value looks like, for error messages.
     """
 
     group: str
+    metavar: str
     help: str
-    metavar: str = ""
     default: str = ""
-    accepts: str = ""
     expected: str = ""
 
 
@@ -73,9 +72,8 @@ class DeclaredOption:
     def default(self) -> str:
         """What is used if it is not given, as text; "" if nothing is."""
         value = self.field.default
-        if self.option.default or self.field.is_required() or value is None or value is False:
-            return self.option.default
-        return str(value) if self.field.default_factory is None else ""
+        is_value = value is not PydanticUndefined and value is not None and value is not False
+        return self.option.default or (str(value) if is_value else "")
 
     @property
     def help(self) -> str:
@@ -119,4 +117,6 @@ def read_integer(value: Any) -> Any:
 
 
 Path = Annotated[str, BeforeValidator(read_path)]
+Pairs = Annotated[dict[str, str], BeforeValidator(parse_pairs)]
+Settings = Annotated[dict[str, Any], BeforeValidator(parse_pairs)]
 Integer = Annotated[int, BeforeValidator(read_integer)]

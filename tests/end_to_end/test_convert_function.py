@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import hashlib
+import inspect
 import logging
 import signal
 import sys
@@ -18,6 +19,7 @@ from typing import Any
 import pytest
 
 from recordmill.pipelines.api import convert, dry_run
+from recordmill.schemas.config import ConvertConfig, SchemaOverrides
 from recordmill.schemas.dataset_info import ShardAudit
 from recordmill.schemas.errors import (
     DatasetExists,
@@ -25,6 +27,7 @@ from recordmill.schemas.errors import (
     UsageError,
     VerificationFailed,
 )
+from recordmill.schemas.option import options_of
 from recordmill.schemas.presets import preset
 from recordmill.transforms import verify_shards
 from recordmill.transforms.storage.shard_files import ShardFiles
@@ -139,7 +142,15 @@ def test_rejects_above_the_budget(table: Path, tmp_path: Path) -> None:
         ({"columns": {"image": "fil"}}, "no column 'fil'"),
         ({"beam_options": ["--runer=X"]}, r"unknown flag --runer \(did you mean '--runner'\?\)"),
         ({"beam_options": {"runner": "X"}}, "--runner=X: no such runner"),
-        ({"split": {"train": 1}}, "split"),
+        ({"split": {"train": 1}}, r"unknown option 'split' \(did you mean 'splits'\?\)"),
+        ({"max_rejects": 0.5}, "--max_rejects 0.5: expected a number of rows or a percentage"),
+        ({"num_shards": 0}, "--num_shards 0: expected auto, a number from 1 to 99,999, or"),
+        ({"classes": ["a", "a"]}, "--classes names 'a' twice"),
+        ({"label_offset": 2}, "--label_offset 2: expected 0 or 1"),
+        (
+            {"beam_options": ["--runner=DataflowRunner", "--no_wait_until_finish"]},
+            "--no_wait_until_finish: convert",
+        ),
     ],
 )
 def test_bad_usage(options: dict[str, object], message: str, table: Path, tmp_path: Path) -> None:
@@ -161,6 +172,23 @@ def test_a_dataset_that_is_not_what_was_written(
     monkeypatch.setattr(verify_shards, "_audited", damaged)
     with pytest.raises(VerificationFailed, match="verification failed"):
         convert(table, output=tmp_path / "out", name="birds", **NAMED)
+
+
+def test_help_and_notebooks_show_every_keyword() -> None:
+    shown = inspect.signature(convert).parameters
+    options = {o.name: o for o in options_of(ConvertConfig, SchemaOverrides)}
+    assert [*shown] == ["input", "beam_options", "progress", *(n for n in options if n != "input")]
+    assert {name for name, p in shown.items() if p.default is p.empty} == {
+        "input",
+        "output",
+        "name",
+    }
+    assert shown["schema"].default == "image_classification"
+    assert (shown["seed"].default, shown["report"].default, shown["columns"].default) == (
+        0,
+        True,
+        {},
+    )
 
 
 def test_a_dry_run_writes_nothing(table: Path, tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """What a user did wrong ends before anything is written: exit code 2, one message, no traceback.
 
-Covers `recordmill.pipelines.options`, `recordmill.pipelines.parser`, `recordmill.schemas.option`.
+Covers `recordmill.pipelines.options`.
 """
 
 from __future__ import annotations

@@ -40,6 +40,11 @@ reveal_type(len(records))
 reveal_type(class_names("datasets/birds/1.0.0"))
 reveal_type(preset("tf_slim").name)
 load("datasets/birds/1.0.0", "train", batch_size="32")
+
+from recordmill.pipelines.api import convert
+
+reveal_type(convert("t.csv", output="out", name="birds", splits={"train": 0.9}).directory)
+convert("t.csv", output="out", name="birds", decode="ful")
 """
 
 
@@ -103,9 +108,12 @@ def test_types_are_seen_from_outside(environments: Environments, tmp_path: Path)
     assert 'user.py:7: note: Revealed type is "int"' in told
     assert 'user.py:8: note: Revealed type is "dict[str, tuple[str, ...]]"' in told
     assert 'user.py:9: note: Revealed type is "str"' in told
+    assert 'user.py:14: note: Revealed type is "str"' in told
     assert [line for line in told if "error:" in line] == [
         'user.py:10: error: Argument "batch_size" to "load" has incompatible type "str"; '
-        'expected "int | None"  [arg-type]'
+        'expected "int | None"  [arg-type]',
+        'user.py:15: error: Argument "decode" to "convert" has incompatible type '
+        "\"Literal['ful']\"; expected \"Literal['full', 'header']\"  [arg-type]",
     ]
 
 

@@ -1,0 +1,187 @@
+"""Writes what is derived from the declared options: the command line's page, the keywords' types.
+
+python docs/options.py            writes both
+python docs/options.py --check    fails if they are not what would be written
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic import BeforeValidator, ByteSize
+
+from recordmill.pipelines.parser import COMMANDS, add_log_flags
+from recordmill.schemas.config import GROUPS, ConvertConfig, SchemaOverrides
+from recordmill.schemas.features import Schema
+from recordmill.schemas.option import DeclaredOption, options_of, read_path
+from recordmill.schemas.rejects import RejectBudget
+from recordmill.transforms.storage.stores.options import WebOptions
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "reference" / "cli.md"
+TYPES = ROOT / "schemas" / "convert_options.py"
+
+_BEGIN, _END = "<!-- options: begin -->\n", "<!-- options: end -->\n"
+
+_ALSO_ACCEPTED = {
+    ByteSize: "int | str",
+    Decimal: "float | Decimal",
+    NoneType: "None",
+    RejectBudget: "int | str | RejectBudget",
+    Schema: "StrPath | Schema",
+}
+
+
+def files() -> dict[Path, str]:
+    """Returns the content of each file."""
+    return {PAGE: page(), TYPES: types()}
+
+
+def types() -> str:
+    """Returns the module that declares the keywords of `convert()` for type checkers."""
+    lines = [
+        '"""The keywords of `convert()` and their types, written by docs/options.py."""',
+        "",
+        "from __future__ import annotations",
+        "",
+        "import os",
+        "from collections.abc import Mapping, Sequence",
+        "from decimal import Decimal",
+        "from typing import Any, Literal, TypeAlias",
+        "",
+        "from typing_extensions import Required, TypedDict",
+        "",
+        "from recordmill.schemas.features import Schema",
+        "from recordmill.schemas.rejects import RejectBudget",
+        "",
+        'StrPath: TypeAlias = "str | os.PathLike[str]"',
+        "",
+        "",
+        "class ConvertOptions(TypedDict, total=False):",
+        '    """The options of a conversion, except for its input."""',
+        "",
+    ]
+    for declared in options():
+        if declared.name != "input":
+            shown = keyword_type(declared)
+            required = f"Required[{shown}]" if declared.field.is_required() else shown
+            lines += [f"    {declared.name}: {required}", f'    """{declared.help}"""']
+    return "\n".join([*lines, ""])
+
+
+def options() -> Iterator[DeclaredOption]:
+    """Yields the options of a conversion, by groups."""
+    declared = list(options_of(ConvertConfig, SchemaOverrides))
+    for group in GROUPS:
+        yield from (option for option in declared if option.option.group == group)
+
+
+def keyword_type(declared: DeclaredOption) -> str:
+    """Returns the type that the keyword of an option accepts."""
+    field = declared.field
+    shown = "StrPath" if _is_path(field.metadata) else accepted(field.annotation)
+    if declared.is_repeated:
+        return f"StrPath | {shown}"
+    return f"StrPath | {shown}" if declared.option.metavar == "FILE" else shown
+
+
+def _is_path(metadata: Iterable[Any]) -> bool:
+    return any(isinstance(m, BeforeValidator) and m.func is read_path for m in metadata)
+
+
+def accepted(kind: Any) -> str:
+    """Returns the values that a field of some type accepts, as a type's source text."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return "StrPath" if _is_path(arguments[1:]) else accepted(arguments[0])
+    if origin is Literal:
+        return f"Literal[{', '.join(map(_quoted, arguments))}]"
+    if origin in (Union, UnionType):
+        return " | ".join(map(accepted, arguments))
+    if origin is dict:
+        return f"Mapping[{', '.join(map(accepted, arguments))}]"
+    if origin is tuple:
+        return f"Sequence[{accepted(arguments[0])}]"
+    return _ALSO_ACCEPTED.get(kind) or str(getattr(kind, "__name__", kind))
+
+
+def _quoted(value: object) -> str:
+    return f'"{value}"' if isinstance(value, str) else repr(value)
+
+
+def page() -> str:
+    """Returns the page of the command line: the tables anew, the rest as it is."""
+    head, _, rest = PAGE.read_text("utf-8").partition(_BEGIN)
+    parts = [head + _BEGIN]
+    for group in GROUPS:
+        rows = [_row(declared) for declared in options() if declared.option.group == group]
+        parts.append(_section(f"convert: {group}", ("flag", "keyword", "default", ""), rows))
+    for name, command in COMMANDS.items():
+        parser = argparse.ArgumentParser(add_help=False)
+        command.add_flags(parser)
+        known = {declared.name for declared in options() if name == "convert"}
+        own = [_argument(action) for action in parser._actions if action.dest not in known]
+        title = "convert: of the command alone" if name == "convert" else name
+        parts.append(_section(title, ("argument", ""), own))
+    for title, add_flags in (("every command", add_log_flags), ("the web", _add_web_flags)):
+        parser = argparse.ArgumentParser(add_help=False)
+        add_flags(parser)
+        parts.append(_section(title, ("argument", ""), map(_argument, parser._actions)))
+    return "\n".join([*parts, _END]) + rest.partition(_END)[2]
+
+
+def _section(title: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
+    for row in rows:
+        lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |")
+    return "\n".join([f"## {title[0].upper()}{title[1:]}", "", *lines, ""])
+
+
+def _row(declared: DeclaredOption) -> tuple[str, ...]:
+    values = "|".join(declared.choices or ()) or declared.option.metavar
+    flag = f"`--{declared.name} {values}`" if values else f"`--{declared.name}`"
+    if declared.is_switch and declared.field.default:
+        flag += f", `--no_{declared.name}`"
+    default = "required" if declared.field.is_required() else declared.default
+    kind = "str" if declared.choices else keyword_type(declared)
+    return flag, f"`{kind}`", default, declared.option.help
+
+
+def _add_web_flags(parser: argparse.ArgumentParser) -> None:
+    WebOptions._add_argparse_args(parser)
+
+
+def _argument(action: argparse.Action) -> tuple[str, str]:
+    names = ", ".join(action.option_strings)
+    values = "|".join(map(str, action.choices or ())) or action.metavar
+    if not values and action.nargs != 0:
+        values = "N" if action.option_strings else action.dest.upper()
+    text = (action.help or "").replace("%%", "%")
+    return f"`{' '.join(filter(None, (names, str(values or ''))))}`", text
+
+
+def stale(expected: Mapping[Path, str]) -> list[Path]:
+    """Returns the files that are not what the options say."""
+    return [p for p, text in expected.items() if not p.exists() or p.read_text("utf-8") != text]
+
+
+def main() -> int:
+    """Writes or checks the files; returns the exit code."""
+    parser = argparse.ArgumentParser(description="Write what is derived from the options.")
+    parser.add_argument("--check", action="store_true", help="only say whether they are current")
+    check = parser.parse_args().check
+    for path in (found := stale(files())):
+        print(f"{path.name}: run python docs/options.py" if check else f"wrote {path.name}")
+        if not check:
+            path.write_text(files()[path], encoding="utf-8")
+    return 1 if check and found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,60 @@
+"""recordmill/pipelines/parser.py: the flags of `convert` are the declared options."""
+
+from __future__ import annotations
+
+import argparse
+
+import pytest
+
+from recordmill.pipelines.parser import Parser, add_convert_flags, add_convert_options
+from recordmill.schemas.config import ConvertConfig, SchemaOverrides
+from recordmill.schemas.option import options_of
+
+DECLARED = {declared.name: declared for declared in options_of(ConvertConfig, SchemaOverrides)}
+REQUIRED = ["--input", "a.csv", "--output", "out", "--name", "birds"]
+
+
+def actions() -> dict[str, argparse.Action]:
+    parser = Parser(add_help=False)
+    add_convert_options(parser)
+    flags = {a.option_strings[0].removeprefix("--"): a for a in parser._actions}
+    del flags["no_report"]
+    return flags
+
+
+def parsed(*arguments: str) -> dict[str, object]:
+    parser = Parser(allow_abbrev=False)
+    add_convert_flags(parser)
+    return vars(parser.parse_args([*REQUIRED, *arguments]))
+
+
+def test_every_field_has_a_flag_with_help_and_every_flag_is_a_field() -> None:
+    fields = {*ConvertConfig.model_fields, *SchemaOverrides.model_fields}
+    named = {"inputs": "input", "dataset_schema": "schema"}
+    assert {named.get(name, name) for name in fields} == actions().keys() == DECLARED.keys()
+    for name, action in actions().items():
+        assert action.help == DECLARED[name].help.replace("%", "%%") + (
+            " (default)" if name == "report" else ""
+        )
+        assert action.choices == DECLARED[name].choices
+        assert action.required is DECLARED[name].field.is_required()
+        assert bool(action.metavar or action.choices or action.nargs == 0), name
+
+
+def test_an_option_that_is_not_given_has_no_attribute() -> None:
+    assert parsed() == {"input": ["a.csv"], "output": "out", "name": "birds", "json": False}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "given"),
+    [
+        (["--input", "b.csv"], {"input": ["a.csv", "b.csv"]}),
+        (["--report"], {"report": True}),
+        (["--no_report"], {"report": False}),
+        (["--index", "--allow_outside_root"], {"index": True, "allow_outside_root": True}),
+        (["--splits", "train=1"], {"splits": "train=1"}),
+        (["--dry_run"], {"dry_run": True}),
+    ],
+)
+def test_flags_give_the_names_of_options(arguments: list[str], given: dict[str, object]) -> None:
+    assert parsed(*arguments).items() >= given.items()

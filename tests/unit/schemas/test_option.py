@@ -1,0 +1,80 @@
+"""recordmill/schemas/option.py: what fields declare about their options, and how texts are read."""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+from typing import Annotated, Literal
+
+import pytest
+from pydantic import BaseModel, Field, ValidationError
+
+from recordmill.schemas.errors import UsageError
+from recordmill.schemas.option import Integer, Option, Pairs, Path, options_of
+
+
+class Model(BaseModel):
+    paths: Annotated[tuple[Path, ...], Option("a", "PATTERN", "files")] = Field(
+        validation_alias="path"
+    )
+    level: Annotated[Literal["low", "high"], Option("a", "", "how much")] = "low"
+    seed: Annotated[Integer, Option("b", "N", "changes the order")] = 0
+    columns: Annotated[Pairs, Option("b", "S=T,…", "names")] = Field(default_factory=dict)
+    root: Annotated[Path | None, Option("b", "DIR", "a folder", "the table's folder")] = None
+    quick: Annotated[bool, Option("b", "", "be quick")] = True
+    internal: int = 7
+
+
+OPTIONS = {declared.name: declared for declared in options_of(Model)}
+
+
+def test_only_fields_with_an_option_are_options():
+    assert list(OPTIONS) == ["path", "level", "seed", "columns", "root", "quick"]
+
+
+def test_choices_switches_and_repeated_flags_follow_from_the_type():
+    assert [name for name, declared in OPTIONS.items() if declared.is_switch] == ["quick"]
+    assert [name for name, declared in OPTIONS.items() if declared.is_repeated] == ["path"]
+    assert {name: declared.choices for name, declared in OPTIONS.items() if declared.choices} == {
+        "level": ("low", "high")
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("path", "files"),
+        ("level", "how much; default: low"),
+        ("seed", "changes the order; default: 0"),
+        ("columns", "names"),
+        ("root", "a folder; default: the table's folder"),
+        ("quick", "be quick"),
+    ],
+)
+def test_the_help_says_the_default(name, text):
+    assert OPTIONS[name].help == text
+
+
+def test_texts_and_values_are_accepted_alike():
+    written = Model.model_validate({"path": ["a"], "seed": "-3", "columns": "x=y, z = w"})
+    typed = Model(path=[PurePosixPath("a")], seed=-3, columns={"x": "y", "z": "w"})
+    assert written == typed
+    assert written.paths == ("a",)
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        ({"seed": "1_000"}, "expected a whole number, got '1_000'"),
+        ({"seed": 1.5}, "valid integer"),
+        ({"columns": "x"}, "expected NAME=VALUE,…, got 'x'"),
+        ({"columns": "x=1,x=2"}, "a name occurs twice"),
+    ],
+)
+def test_what_is_not_a_valid_value(value, problem):
+    with pytest.raises(ValidationError, match=problem):
+        Model.model_validate({"path": ["a"], **value})
+
+
+def test_a_path_that_no_file_system_of_beam_can_name():
+    with pytest.raises(UsageError, match="is not text in UTF-8"):
+        Model.model_validate({"path": ["\udcff.csv"]})
