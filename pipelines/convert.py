@@ -56,7 +56,7 @@ from recordmill.transforms.functional.rows.placement import SplitRanges
 from recordmill.transforms.index_shards import IndexShards
 from recordmill.transforms.join_labels import JoinLabels
 from recordmill.transforms.read_rows import ListSources, ReadOutcome, ReadRows
-from recordmill.transforms.reconcile_counts import ReconcileBooks
+from recordmill.transforms.reconcile_counts import ReconcileCounts
 from recordmill.transforms.storage.files import is_local, write_bytes
 from recordmill.transforms.verification.verifier import audits_apart
 from recordmill.transforms.verify_shards import VerifyShards
@@ -142,7 +142,7 @@ def write_dataset(read: ReadOutcome, rows: PCollection[Row], job: Conversion) ->
         rejects | "WriteRejects" >> WriteLines(work, layout.REJECTS),
         unique.files,
     ] | "AllFiles" >> beam.Flatten()
-    info = audits | "Reconcile" >> ReconcileBooks(
+    info = audits | "Reconcile" >> ReconcileCounts(
         plan=surveyed.plan,
         rows=read.good,
         unread=read.rejects,

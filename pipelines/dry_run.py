@@ -19,7 +19,7 @@ from recordmill.pipelines.convert import Conversion, can_part_keys, read_rows
 from recordmill.pipelines.engines.runners import in_process, make_pipeline
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import RejectBudgetExceeded, RunError, UsageError
-from recordmill.schemas.forecast import Forecast, RejectSum, ShardForecast, Trial
+from recordmill.schemas.forecast import Forecast, RejectSum, Trial
 from recordmill.schemas.masking import masked_source
 from recordmill.schemas.plan import Plan
 from recordmill.schemas.records import ImageRef
@@ -28,7 +28,7 @@ from recordmill.transforms.analyze_rows import SurveyRows
 from recordmill.transforms.assign_shards import PlaceRecords
 from recordmill.transforms.bind_rows import BindRows
 from recordmill.transforms.build_examples import Pools, build_all
-from recordmill.transforms.forecast_shards import ForecastShards, SumRejects
+from recordmill.transforms.forecast_shards import ForecastShards, ShardForecast, SumRejects
 from recordmill.transforms.functional.records.framing import FRAME_BYTES
 from recordmill.transforms.storage.image_root import Fence
 
@@ -120,11 +120,12 @@ def _keep(
     config: ConvertConfig,
     unaddressed: bool,
 ) -> None:
-    ordered = tuple(sorted(shards, key=lambda shard: (shard.split, shard.index)))
-    sample = [ref for shard in ordered for ref in shard.sample]
+    ordered = sorted(shards, key=lambda found: (found[0].split, found[0].index))
+    sample = [ref for _, _, refs in ordered for ref in refs]
     every = -(-len(sample) // TRIED_ROWS) or 1
     trial = weigh(sample) if unaddressed else try_out(sample[::every], plan, config)
-    _found[run] = Forecast(plan, ordered, dict(sorted(rejects.items())), trial)
+    counts, remote = tuple(found[0] for found in ordered), sum(found[1] for found in ordered)
+    _found[run] = Forecast(plan, counts, dict(sorted(rejects.items())), trial, remote)
 
 
 def weigh(refs: Sequence[ImageRef]) -> Trial:

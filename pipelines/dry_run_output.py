@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from recordmill.pipelines.console.terminal import Terminal
 from recordmill.schemas.config import ConvertConfig
-from recordmill.schemas.forecast import Forecast, ShardForecast
+from recordmill.schemas.forecast import Forecast
 from recordmill.schemas.layout import is_url
 from recordmill.schemas.rejects import Reject
 
@@ -37,7 +37,7 @@ def show_forecast(terminal: Terminal, forecast: Forecast, config: ConvertConfig)
 
 def as_json(forecast: Forecast, config: ConvertConfig) -> dict[str, Any]:
     """Returns the same as a document; sizes, times and memory are estimates."""
-    trial, rows = forecast.trial, sum(shard.rows for shard in forecast.shards)
+    trial, rows = forecast.trial, sum(shard.converted for shard in forecast.shards)
     seconds = _START_SECONDS + rows * trial.seconds / trial.rows if trial.rows else None
     return {
         "state": "planned",
@@ -67,7 +67,7 @@ def _split(forecast: Forecast, split: str) -> dict[str, Any]:
     filled = {shard.index: shard for shard in forecast.shards if shard.split == split}
     count, size = forecast.plan.shards[split], forecast.trial.bytes_per_row
     records = {index: shard.records for index, shard in filled.items()}
-    rows = {index: shard.rows for index, shard in filled.items()}
+    rows = {index: shard.converted for index, shard in filled.items()}
     return {
         "records": forecast.records(split),
         "shards": count,
@@ -86,12 +86,11 @@ def _class_counts(forecast: Forecast, feature: str) -> dict[int, int]:
 def _requests(forecast: Forecast, config: ConvertConfig) -> dict[str, int]:
     """Returns how many requests to object stores the run would make, not counting the tables."""
     shards = sum(forecast.plan.shards.values()) if is_url(config.directory) else 0
-    images = sum(shard.remote for shard in forecast.shards)
-    return {"get": images + 2 * shards, "put": (2 + config.index) * shards}
+    return {"get": forecast.remote + 2 * shards, "put": (2 + config.index) * shards}
 
 
 def _lines(document: dict[str, Any], forecast: Forecast) -> Iterator[str]:
-    yield from _class_lines(document, forecast.shards)
+    yield from _class_lines(document)
     yield from _reject_lines(document)
     requests, megabytes = document["requests"], document["memory_bytes"] / 10**6
     told = document["seconds"]
@@ -102,7 +101,7 @@ def _lines(document: dict[str, Any], forecast: Forecast) -> Iterator[str]:
     yield f"dry run: nothing was written; a run would write {document['directory']}"
 
 
-def _class_lines(document: dict[str, Any], shards: Sequence[ShardForecast]) -> Iterator[str]:
+def _class_lines(document: dict[str, Any]) -> Iterator[str]:
     for feature, found in document["classes"].items():
         names, counts = found["names"], Counter(found["counts"])
         labels = [

@@ -19,9 +19,9 @@ from recordmill.pipelines.run.target import Target
 from recordmill.schemas import layout, tensorflow_metadata
 from recordmill.schemas.base_version import Base, base_entry
 from recordmill.schemas.config import ConvertConfig
-from recordmill.schemas.dataset_info import DatasetInfo
+from recordmill.schemas.dataset_info import DatasetInfo, manifest_of
 from recordmill.schemas.errors import ProofError, RejectBudgetExceeded, RunError, UsageError
-from recordmill.schemas.manifest import manifest_of
+from recordmill.schemas.masking import masked
 from recordmill.schemas.rejects import Reason, lost_rows_message
 from recordmill.transforms.storage.dataset import commit_marker, read_lines
 from recordmill.transforms.storage.files import write_bytes
@@ -56,8 +56,7 @@ def publish(
     try:
         check(info, config, target)
     except RunError as refusal:
-        warnings = report(info, config, target, finished(context, info, refusal))
-        record = finished(context, info, refusal, warnings)
+        record = report(info, config, target, finished(context, info, refusal))
         target.tidy()
         write_bytes(layout.join(target.work, layout.RUN), record.to_json())
         target.lay_down()
@@ -72,7 +71,7 @@ def check(info: DatasetInfo, config: ConvertConfig, target: Target) -> None:
     """The gate: passes a dataset that is proven and within the reject budget.
 
     Raises:
-        ProofError: if a shard is not what was written, or the books do not balance.
+        ProofError: if a shard is not what was written, or the row counts do not match.
         RejectBudgetExceeded: if too many rows were rejected, rows are lost, or no record is left.
         UsageError: if there was no row at all, or foreign files lie where the dataset belongs.
     """
@@ -81,21 +80,21 @@ def check(info: DatasetInfo, config: ConvertConfig, target: Target) -> None:
         more = len(info.problems) - _SHOWN_PROBLEMS
         tail = f"\n  and {more} more" if more > 0 else ""
         raise ProofError(f"not published, because verification failed:\n  {shown}{tail}")
-    books = info.books
-    if not books.rows_read:
+    counts = info.counts
+    if not counts.rows:
         raise UsageError(f"not published: the input has no rows: {', '.join(config.inputs)}")
-    over = config.max_rejects.exceeded(books.reasons, books.rows_read)
+    over = config.max_rejects.exceeded(counts.reasons, counts.rows)
     if Reason.LOST_ROWS.value in over:
         raise RejectBudgetExceeded(f"not published: {lost_rows_message(_lost(target.work))}")
-    if over or not books.written:
-        reasons = ", ".join(f"{count} {reason}" for reason, count in books.reasons.items())
+    if over or not counts.records:
+        reasons = ", ".join(f"{count} {reason}" for reason, count in counts.reasons.items())
         shown = f", {layout.REPORT} beside it shows them" if config.report else ""
         why = f"--max_rejects allows {config.max_rejects.told(over)}"
         remedy = "mend them, or raise --max_rejects"
-        if not books.written:
+        if not counts.records:
             why, remedy = "no record is left, whatever --max_rejects allows", "fix them"
         raise RejectBudgetExceeded(
-            f"not published: {books.rejected} of {books.rows_read} rows were rejected ({reasons}), "
+            f"not published: {counts.rejected} of {counts.rows} rows were rejected ({reasons}), "
             f"{why}; each is in {layout.join(target.left, layout.REJECTS)} with its reason{shown}: "
             f"{remedy}"
         )
@@ -112,13 +111,23 @@ def _lost(directory: str) -> Iterator[tuple[str, str]]:
 
 def report(
     info: DatasetInfo, config: ConvertConfig, target: Target, record: RunRecord
-) -> list[str]:
-    """Writes report.html, if it is asked for; returns what of it could not be drawn, and why."""
+) -> RunRecord:
+    """Writes report.html, if it is asked for.
+
+    Args:
+        info: the written dataset.
+        config: the run's settings.
+        target: where it was written.
+        record: how the run ended.
+
+    Returns:
+        The record, with a warning for each part of the report that could not be drawn.
+    """
     if not config.report:
-        return []
+        return record
     manifest = manifest_of(info, config, {})
     facts = Facts(Dataset(target.work, manifest), record, info.shapes, info.problems)
-    return write_report(facts)
+    return record.model_copy(update={"warnings": tuple(map(masked, write_report(facts)))})
 
 
 def sidecars(info: DatasetInfo, config: ConvertConfig) -> dict[str, bytes]:
@@ -137,7 +146,7 @@ def sidecars(info: DatasetInfo, config: ConvertConfig) -> dict[str, bytes]:
 def dataset_info(info: DatasetInfo, config: ConvertConfig) -> bytes:
     """Returns dataset_info.json."""
     lengths = {
-        split: [(s.records, s.payload) for s in info.shards if s.split == split]
+        split: [(s.entry.records, s.entry.payload) for s in info.shards if s.split == split]
         for split in info.plan.shards
     }
     description = info.plan.resolved.schema.description
@@ -163,15 +172,15 @@ def _commit(
     lines = {folder: digest_of_lines(read_lines(target.work, folder)) for folder in layout.LINES}
     document = manifest_of(info, config, digests, of_base, lines)
     manifest = document.model_dump_json(indent=2).encode() + b"\n"
-    warnings = report(info, config, target, finished(context, info, None))
     seal = hashlib.sha256(manifest).hexdigest()
-    record = finished(context, info, None, warnings).model_copy(update={"manifest_sha256": seal})
+    published = finished(context, info, None).model_copy(update={"manifest_sha256": seal})
+    record = report(info, config, target, published)
     # The manifest first: what a run has left that was killed from here on is known by it.
     _write(target.work, {layout.MANIFEST: manifest, **files, layout.RUN: record.to_json(), **last})
     target.tidy()
     with committing(context.run_id):
         _write(target.work, {layout.SUCCESS: commit_marker(manifest)})
-        target.promote([shard.file for shard in info.shards])
+        target.promote([shard.entry.file for shard in info.shards])
     return record.state
 
 

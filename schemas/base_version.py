@@ -54,8 +54,8 @@ def base_entry(base: Base, info: DatasetInfo) -> BaseEntry:
         of_base = base.shards(shard.split)
         is_old = shard.index < len(of_base)
         counts = kept if is_old else new
-        counts[shard.split] = counts.get(shard.split, 0) + shard.records
-        unchanged += is_old and of_base[shard.index].sha256 == shard.sha256
+        counts[shard.split] = counts.get(shard.split, 0) + shard.entry.records
+        unchanged += is_old and of_base[shard.index].sha256 == shard.entry.sha256
     gone = {
         split: entry.records - kept.get(split, 0) for split, entry in base.manifest.splits.items()
     }

@@ -1,4 +1,4 @@
-"""The receipt of a finished shard: by it, a later run knows the shard, and takes it as it is."""
+"""The checkpoint of a finished shard: by it, a later run finds the shard and reuses it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from pydantic import BaseModel, ConfigDict
 
-from recordmill.schemas.dataset_info import ShardInfo
+from recordmill.schemas.dataset_info import WrittenShard
 from recordmill.schemas.manifest import File
 from recordmill.schemas.records import ImageRef
 from recordmill.schemas.rejects import Reason, Reject
@@ -22,36 +22,18 @@ _PASSING = frozenset(
 )
 
 
-class StagedFile(BaseModel):
-    """A file of a finished shard.
-
-    Attributes:
-        staged: its name in the staging area.
-        final: its name below the dataset's folder.
-        size: bytes.
-        crc32c: of the file; of a shard, of its uncompressed stream.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    staged: File
-    final: File
-    size: int
-    crc32c: int
-
-
 class ImageFault(BaseModel):
     """A reference that could not become a record.
 
     Attributes:
-        place: its number among the shard's references, from 0.
+        position: its number among the shard's references, from 0.
         reason: one of the closed list.
         detail: in words.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    place: int
+    position: int
     reason: Reason
     detail: str
 
@@ -61,15 +43,15 @@ class ImageFault(BaseModel):
         return self.reason in _PASSING
 
 
-class Receipt(BaseModel):
+class Checkpoint(BaseModel):
     """A finished shard.
 
     Attributes:
         settings: fingerprint of what decided the bytes of all shards of the run.
         fingerprint: of what decided those of this one.
-        info: what the shard holds.
-        shard: its file.
-        records: the index of its records.
+        shard: what it holds, and its two files in the staging area: records, and their index.
+        final: the names of both files below the dataset's folder.
+        sizes: of both files, in bytes.
         faults: which of its references were rejected.
     """
 
@@ -77,18 +59,13 @@ class Receipt(BaseModel):
 
     settings: str
     fingerprint: str
-    info: ShardInfo
-    shard: StagedFile
-    records: StagedFile
+    shard: WrittenShard
+    final: tuple[File, File]
+    sizes: tuple[int, int]
     faults: tuple[ImageFault, ...]
 
-    @property
-    def files(self) -> tuple[StagedFile, StagedFile]:
-        """Both files."""
-        return self.shard, self.records
-
     def rejects(self, refs: Sequence[ImageRef]) -> Iterator[Reject]:
-        """Yields the rejects of the shard, with the places that its rows have in today's table."""
+        """Yields the rejects of the shard, with the source locations of today's table."""
         for fault in self.faults:
-            ref = refs[fault.place]
-            yield Reject.of(ref, fault.reason, fault.detail, self.info.split)
+            ref = refs[fault.position]
+            yield Reject.of(ref, fault.reason, fault.detail, self.shard.split)

@@ -1,58 +1,68 @@
-"""What is known of a dataset after it was written: its shards, their proof, and the books."""
+"""What a run knows of the dataset it has written: shards, their verification, row counts."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
+from recordmill.schemas.config import FORMAT_VERSION, ConvertConfig
 from recordmill.schemas.duplicates import NO_CONTENT, Content, GroupLeaks
+from recordmill.schemas.manifest import BaseEntry, File, Manifest, ShardEntry, SplitEntry
+from recordmill.schemas.masking import masked_values
 from recordmill.schemas.plan import Plan
+from recordmill.schemas.row_counts import Converted, RowCounts, SplitCounts
 from recordmill.schemas.tallies import ImageTally, Timeline
 
-ClassCounts = Mapping[str, Mapping[int, int]]
-"""Feature to class id to the number of times that it occurs."""
+_RUN_ONLY = {"output", "if_exists", "report"}
 
 
-@dataclass(frozen=True)
-class ShardInfo:
-    """One shard, as its writer knows it.
+@dataclass(frozen=True, kw_only=True)
+class ShardCounts(Converted):
+    """What one shard holds, or would hold if all images are good.
 
     Attributes:
         split: which split it belongs to.
         index: its number within the split, from 0.
         records: how many it holds.
-        payload: bytes of all serialized examples, without framing.
-        crc32c: of the uncompressed stream of framed records.
-        index_crc32c: of the file that indexes its records.
-        classes: how often each class occurs.
-        images: how many images got which treatment.
-        shapes: what the images look like.
-        timeline: how many records were written when.
-        reused: whether it was finished by an earlier run, and only taken from there.
-        linked: whether it is a shard of the base, and was only given another name.
-        fingerprint: what decided its bytes; "" if that is not known.
+        classes: feature to class id to the number of times that it occurs.
         frames: of all its sequences; None if each record is made from one row.
     """
 
     split: str
     index: int
     records: int
+    classes: Mapping[str, Mapping[int, int]]
+    frames: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class WrittenShard(ShardCounts):
+    """One shard, as its writer knows it.
+
+    Attributes:
+        payload: bytes of all serialized examples, without framing.
+        crc32c: of the uncompressed stream of framed records.
+        index_crc32c: of the file that indexes its records.
+        staged: its file and its index in the staging area, until they have their final names.
+        images: how many images got which treatment.
+        shapes: image statistics.
+        timeline: how many records were written when.
+        reused: whether an earlier run has finished it.
+        linked: whether it is a shard of the base version under another name.
+        fingerprint: of what its bytes were made from; "" if that is not known.
+    """
+
     payload: int
     crc32c: int
     index_crc32c: int
-    classes: ClassCounts
+    staged: tuple[File, File] = field(compare=False)
     images: Mapping[str, int] = field(default_factory=dict)
     shapes: ImageTally = field(default_factory=ImageTally)
     timeline: Timeline = field(default_factory=Timeline, compare=False)
     reused: bool = field(default=False, compare=False)
     linked: bool = field(default=False, compare=False)
     fingerprint: str = field(default="", compare=False)
-    frames: int | None = None
-
-    @property
-    def rows(self) -> int:
-        """How many rows its records were made from."""
-        return self.records if self.frames is None else self.frames
 
 
 @dataclass(frozen=True)
@@ -78,154 +88,94 @@ class Problem:
 
 
 @dataclass(frozen=True)
-class ShardAudit:
+class ShardVerification:
     """One shard, as TensorFlow re-read it.
 
     Attributes:
         split: which split it belongs to.
         index: its number within the split.
-        file: its name below the dataset's folder.
-        records: how many were parsed against the schema.
-        payload: bytes of all serialized examples, without framing.
-        size: bytes of the file.
-        sha256: hex digest of the file.
-        crc32c: of the uncompressed stream of framed records.
-        index_file: the file that indexes its records, below the dataset's folder.
-        index_sha256: hex digest of that file.
-        index_crc32c: its checksum.
-        classes: how often each class occurs.
+        entry: what was counted in its files, and their digests.
+        index_crc32c: checksum of the file that indexes its records.
         problems: what is wrong with it.
-        frames: of all its sequences; None if each record is made from one row.
     """
 
     split: str
     index: int
-    file: str
-    records: int
-    payload: int
-    size: int
-    sha256: str
-    crc32c: int
-    index_file: str
-    index_sha256: str
+    entry: ShardEntry
     index_crc32c: int
-    classes: ClassCounts
     problems: tuple[Problem, ...] = ()
-    frames: int | None = None
-
-    @property
-    def rows(self) -> int:
-        """How many rows its records hold."""
-        return self.records if self.frames is None else self.frames
-
-
-@dataclass(frozen=True)
-class SplitBooks:
-    """Where the rows of one split went.
-
-    Attributes:
-        rows: placed in the split.
-        written: records, as counted by re-reading them.
-        rejected: did not.
-        duplicates: were dropped for repeating another row's content.
-        frames: became frames of these records, likewise; None if each record is one row.
-    """
-
-    rows: int = 0
-    written: int = 0
-    rejected: int = 0
-    duplicates: int = 0
-    frames: int | None = None
-
-    @property
-    def converted(self) -> int:
-        """Rows that the records were made from."""
-        return self.written if self.frames is None else self.frames
-
-    @property
-    def balanced(self) -> bool:
-        """Whether every row is accounted for."""
-        return self.rows == self.converted + self.rejected + self.duplicates
-
-
-@dataclass(frozen=True)
-class Books:
-    """Where all rows went: the proof that nothing was lost.
-
-    Attributes:
-        rows_read: from all tables.
-        unplaced: rejected before they had a split.
-        splits: the rest, by split.
-        reasons: reason to number of rejects, over all.
-    """
-
-    rows_read: int
-    unplaced: int
-    splits: Mapping[str, SplitBooks]
-    reasons: Mapping[str, int]
-
-    @property
-    def written(self) -> int:
-        """Records in the dataset."""
-        return sum(split.written for split in self.splits.values())
-
-    @property
-    def frames(self) -> int | None:
-        """Rows that became frames of these records; None if each record is one row."""
-        counts = [split.frames for split in self.splits.values() if split.frames is not None]
-        return sum(counts) if counts else None
-
-    @property
-    def rejected(self) -> int:
-        """Rows that are in rejects/."""
-        return self.unplaced + sum(split.rejected for split in self.splits.values())
-
-    @property
-    def balanced(self) -> bool:
-        """Whether rows read = written + rejected + dropped, in all and in each split."""
-        placed = sum(split.rows for split in self.splits.values())
-        each = all(split.balanced for split in self.splits.values())
-        return (
-            each
-            and self.rows_read == placed + self.unplaced
-            and self.rejected == sum(self.reasons.values())
-        )
 
 
 @dataclass(frozen=True)
 class DatasetInfo:
-    """A written dataset with its proof, ready to be published or refused.
+    """A written dataset with its verification, to be published unless there are problems.
 
     Attributes:
         plan: what it was written by.
-        books: where the rows went.
-        shards: one audit a shard, in order.
+        counts: where all rows went.
+        splits: where the rows of each split went.
+        shards: their verification, in order.
         images: how many images got which treatment.
-        problems: why it must not be published, if anything speaks against it.
-        content: which images are repeated.
+        problems: why it must not be published, if there is a reason.
+        content: which images are duplicates.
         group_leaks: which groups are in more than one split.
-        asides: what the sources hold that makes no row, to how many.
-        shapes: what the images look like.
+        shapes: image statistics.
         timeline: how many records were written when.
         reused: how many of the shards were finished by an earlier run.
-        linked: how many of them are the base's, under another name.
-        treatments: split and number of a shard to how many of its images got which treatment.
-        fingerprints: shard file to what decided its bytes, where that is known.
+        linked: how many of them are those of the base version, under another name.
+        fingerprints: shard file to the fingerprint of what it was made from, where that is known.
     """
 
     plan: Plan
-    books: Books
-    shards: tuple[ShardAudit, ...]
+    counts: RowCounts
+    splits: Mapping[str, SplitCounts]
+    shards: tuple[ShardVerification, ...]
     images: Mapping[str, int]
     problems: tuple[Problem, ...]
     content: Content = NO_CONTENT
     group_leaks: GroupLeaks = field(default_factory=GroupLeaks)
-    asides: Mapping[str, int] = field(default_factory=dict)
     shapes: ImageTally = field(default_factory=ImageTally)
     timeline: Timeline = field(default_factory=Timeline, compare=False)
     reused: int = 0
     linked: int = 0
-    treatments: Mapping[tuple[str, int], Mapping[str, int]] = field(
-        default_factory=dict, compare=False
-    )
     fingerprints: Mapping[str, str] = field(default_factory=dict, compare=False)
+
+
+def manifest_of(
+    info: DatasetInfo,
+    config: ConvertConfig,
+    sidecars: Mapping[str, str],
+    base: BaseEntry | None = None,
+    lines: Mapping[str, str] = MappingProxyType({}),
+) -> Manifest:
+    """Returns the manifest of a verified dataset.
+
+    Args:
+        info: the dataset.
+        config: the settings it was written by.
+        sidecars: the files beside the shards, and the sha256 of each.
+        base: how many records it shares with its base version, if it has one.
+        lines: folder of rejects or of dropped rows to the digest of its lines.
+    """
+    return Manifest(
+        format_version=FORMAT_VERSION,
+        name=config.name,
+        version=config.version,
+        fingerprint=config.fingerprint,
+        config=masked_values(config.model_dump(mode="json", exclude=_RUN_ONLY)),
+        dataset_schema=info.plan.resolved.schema,
+        classes=dict(info.plan.resolved.classes),
+        input=info.counts,
+        images=dict(info.images),
+        content=info.content,
+        group_leaks=info.group_leaks if info.group_leaks.groups else None,
+        splits={split: _split_entry(info, split) for split in info.plan.shards},
+        sidecars=dict(sidecars),
+        lines=dict(lines),
+        base=base,
+    )
+
+
+def _split_entry(info: DatasetInfo, split: str) -> SplitEntry:
+    shards = tuple(shard.entry for shard in info.shards if shard.split == split)
+    return SplitEntry(**dict(info.splits[split]), shards=shards)

@@ -1,4 +1,4 @@
-"""What a dry run found out: what a conversion would do, as far as that is known before it."""
+"""What a dry run finds: what a conversion would do, as far as that is known before it."""
 
 from __future__ import annotations
 
@@ -6,38 +6,10 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from recordmill.schemas.dataset_info import ShardCounts
 from recordmill.schemas.plan import Plan
-from recordmill.schemas.records import ImageRef
 from recordmill.schemas.rejects import Reject
 from recordmill.schemas.settings import is_integer
-
-
-@dataclass(frozen=True)
-class ShardForecast:
-    """One shard, as it would be filled.
-
-    Attributes:
-        split: its split.
-        index: its number.
-        records: how many would be written there, if all images are good.
-        classes: class feature to class id to how often it occurs.
-        remote: images in an object store, each of which is one GET.
-        sample: the first rows in its order, some of which are tried out.
-        frames: of its sequences; None if each record is made from one row.
-    """
-
-    split: str
-    index: int
-    records: int
-    classes: Mapping[str, Mapping[int, int]]
-    remote: int
-    sample: tuple[ImageRef, ...]
-    frames: int | None = None
-
-    @property
-    def rows(self) -> int:
-        """How many rows its records are made from."""
-        return self.records if self.frames is None else self.frames
 
 
 @dataclass
@@ -91,12 +63,14 @@ class Forecast:
         shards: in the order of their names; those that would be empty are not there.
         rejects: reason to the rejects that are certain, without opening any image.
         trial: what became of a sample.
+        remote: images in object stores, each of which is one GET.
     """
 
     plan: Plan
-    shards: tuple[ShardForecast, ...]
+    shards: tuple[ShardCounts, ...]
     rejects: Mapping[str, RejectSum]
     trial: Trial
+    remote: int = 0
 
     @property
     def rejected(self) -> int:
@@ -113,8 +87,8 @@ class Forecast:
     @property
     def rows(self) -> int:
         """All rows, also those that cannot be read."""
-        written = sum(shard.rows for shard in self.shards)
-        return written + sum(found.count for found in self.rejects.values())
+        converted = sum(shard.converted for shard in self.shards)
+        return converted + sum(found.count for found in self.rejects.values())
 
     def records(self, split: str) -> int:
         """Returns how many records a split would have, if all images are good."""

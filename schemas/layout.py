@@ -157,7 +157,7 @@ _TEMPORARY = re.compile(r"(?:[a-z]+/)?beam-temp-[^/]+-[0-9a-f]{32}/[^/]+")
 _IMAGES = re.compile(rf"{re.escape(STAGING)}/[0-9a-f]{{32}}\.images")
 
 _STAGED = re.compile(
-    r"""receipts/[^/]+-\d{5,}\.json
+    r"""(?:checkpoints|receipts)/[^/]+-\d{5,}\.json
     | (?:shards|records)-[^/]+/\d{5,}-[0-9a-f-]{36}[^/]*
     | (?:shards|records)-[^/]+/beam-temp-[^/]+/[^/]+""",
     re.VERBOSE,
@@ -217,7 +217,7 @@ def owned_in_run(parts: dict[str, Owned]) -> Owned:
 
 
 def owned_in_staging(name: str) -> bool:
-    """Returns whether a file of the staging area is a finished or an open shard, or a receipt."""
+    """Returns whether a file of the staging area is of a shard, or a checkpoint."""
     return bool(_STAGED.fullmatch(_UNFINISHED.sub("", name)))
 
 

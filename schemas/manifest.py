@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
+from collections import Counter
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 from pydantic import (
@@ -16,14 +16,11 @@ from pydantic import (
 )
 
 from recordmill.schemas import layout
-from recordmill.schemas.config import FORMAT_VERSION, ConvertConfig
-from recordmill.schemas.dataset_info import ClassCounts, DatasetInfo, ShardAudit, SplitBooks
+from recordmill.schemas.config import FORMAT_VERSION
 from recordmill.schemas.duplicates import Content, GroupLeaks
 from recordmill.schemas.features import Schema
-from recordmill.schemas.masking import masked_values
 from recordmill.schemas.plan import ResolvedSchema
-
-_RUN_ONLY = {"output", "if_exists", "report"}
+from recordmill.schemas.row_counts import Count, Counted, RowCounts, SplitCounts, mismatches
 
 
 def _below(name: str) -> str:
@@ -32,34 +29,12 @@ def _below(name: str) -> str:
     return name
 
 
-Count = Annotated[int, Field(ge=0, lt=2**63)]
 File = Annotated[str, AfterValidator(_below)]
 """Named as below the dataset's folder; never outside of it, whoever wrote the manifest."""
 
 
-class _Counted(BaseModel):
-    """Records that were counted.
-
-    Attributes:
-        frames: of all of them, if they are sequences; otherwise it is not written.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    frames: Count | None = None
-
-    @model_serializer(mode="wrap")
-    def _without_no_frames(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        document: dict[str, Any] = handler(self)
-        if self.frames is None:
-            document.pop("frames", None)
-        return document
-
-
-class ShardEntry(_Counted):
+class ShardEntry(Counted):
     """One shard as published: file names are relative to the dataset's folder."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     file: File
     records: Count
@@ -73,40 +48,10 @@ class ShardEntry(_Counted):
     images: dict[str, Count]
 
 
-class SplitEntry(_Counted):
-    """One split as published, with where its rows went: of sequences, to `frames` of `records`."""
+class SplitEntry(SplitCounts):
+    """One split as published."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    rows: Count
-    records: Count
-    rejected: Count
-    duplicates: Count
     shards: tuple[ShardEntry, ...]
-
-    @property
-    def written(self) -> int:
-        """How many rows the records were made from."""
-        return self.records if self.frames is None else self.frames
-
-
-class InputEntry(_Counted):
-    """What was read, what of it was refused, and what made no row at all."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    rows: Count
-    records: Count
-    rejected: Count
-    duplicates: Count
-    unplaced: Count
-    reasons: dict[str, Count]
-    asides: dict[str, Count] = Field(default_factory=dict)
-
-    @property
-    def written(self) -> int:
-        """How many rows the records were made from."""
-        return self.records if self.frames is None else self.frames
 
 
 class BaseEntry(BaseModel):
@@ -162,7 +107,7 @@ class Manifest(BaseModel):
     config: dict[str, Any]
     dataset_schema: Schema
     classes: dict[str, tuple[str, ...]]
-    input: InputEntry
+    input: RowCounts
     images: dict[str, Count]
     content: Content
     group_leaks: GroupLeaks | None = None
@@ -197,75 +142,17 @@ class Manifest(BaseModel):
         """The settled schema, as records were encoded by it."""
         return ResolvedSchema(self.dataset_schema, self.classes)
 
-
-def manifest_of(
-    info: DatasetInfo,
-    config: ConvertConfig,
-    sidecars: Mapping[str, str],
-    base: BaseEntry | None = None,
-    lines: Mapping[str, str] = MappingProxyType({}),
-) -> Manifest:
-    """Returns the manifest of a proven dataset."""
-    books = info.books
-    return Manifest(
-        format_version=FORMAT_VERSION,
-        name=config.name,
-        version=config.version,
-        fingerprint=config.fingerprint,
-        config=masked_values(config.model_dump(mode="json", exclude=_RUN_ONLY)),
-        dataset_schema=info.plan.resolved.schema,
-        classes=dict(info.plan.resolved.classes),
-        input=InputEntry(
-            rows=books.rows_read,
-            records=books.written,
-            rejected=books.rejected,
-            duplicates=sum(split.duplicates for split in books.splits.values()),
-            unplaced=books.unplaced,
-            reasons=dict(books.reasons),
-            asides=dict(info.asides),
-            frames=books.frames,
-        ),
-        images=dict(info.images),
-        content=info.content,
-        group_leaks=info.group_leaks if info.group_leaks.groups else None,
-        splits={split: _split_entry(info, split) for split in info.plan.shards},
-        sidecars=dict(sidecars),
-        lines=dict(lines),
-        base=base,
-    )
-
-
-def _split_entry(info: DatasetInfo, split: str) -> SplitEntry:
-    books = info.books.splits.get(split, SplitBooks())
-    return SplitEntry(
-        rows=books.rows,
-        records=books.written,
-        rejected=books.rejected,
-        duplicates=books.duplicates,
-        shards=tuple(
-            _shard_entry(audit, info.treatments.get((split, audit.index), {}))
-            for audit in info.shards
-            if audit.split == split
-        ),
-        frames=books.frames,
-    )
-
-
-def _shard_entry(audit: ShardAudit, images: Mapping[str, int]) -> ShardEntry:
-    return ShardEntry(
-        file=audit.file,
-        records=audit.records,
-        bytes=audit.size,
-        payload=audit.payload,
-        sha256=audit.sha256,
-        crc32c=audit.crc32c,
-        index_file=audit.index_file,
-        index_sha256=audit.index_sha256,
-        classes=_plain(audit.classes),
-        images=dict(sorted(images.items())),
-        frames=audit.frames,
-    )
-
-
-def _plain(classes: ClassCounts) -> dict[str, dict[int, int]]:
-    return {feature: dict(sorted(counts.items())) for feature, counts in classes.items()}
+    def count_mismatches(self) -> Iterator[str]:
+        """Yields the counts that do not match, in words: rows, then records, frames and images."""
+        yield from mismatches(self.input, self.splits)
+        images = Counter[str]()
+        for name, split in self.splits.items():
+            for shard in split.shards:
+                images.update(shard.images)
+            frames = [shard.frames for shard in split.shards if shard.frames is not None]
+            if split.records != sum(shard.records for shard in split.shards):
+                yield f"split {name!r}: its records are not those of its shards"
+            if split.frames is not None and split.frames != sum(frames):
+                yield f"split {name!r}: its frames are not those of its shards"
+        if self.images != images:
+            yield "the images are not those of the shards"

@@ -69,7 +69,7 @@ class RecordError(Exception):
 
     def __init__(self, reason: Reason, detail: str) -> None:
         self.reason = reason
-        self.detail = _bounded(masked(detail))  # wherever it goes: rejects, receipts, messages
+        self.detail = _bounded(masked(detail))  # wherever it goes: rejects, checkpoints, messages
         super().__init__(f"{reason.value}: {self.detail}")
 
     def __reduce__(self) -> tuple[type[RecordError], tuple[Reason, str]]:

@@ -9,7 +9,7 @@ import apache_beam as beam
 from apache_beam.pvalue import AsSingleton, PCollection
 
 from recordmill.schemas import layout
-from recordmill.schemas.dataset_info import ShardInfo
+from recordmill.schemas.dataset_info import WrittenShard
 from recordmill.schemas.duplicates import Content, GroupLeaks
 from recordmill.schemas.plan import Plan
 from recordmill.transforms.assign_shards import Placed
@@ -31,7 +31,7 @@ from recordmill.transforms.storage.dataset import read_index
 
 @dataclass(eq=False)
 class CompareContents(beam.PTransform):
-    """Compares all images: PCollection[ShardInfo] → PCollection[Content], one element.
+    """Compares all images: PCollection[WrittenShard] → PCollection[Content], one element.
 
     Digests and keys travel, some hundred bytes an image; they are read from the indexes of the
     shards, so that a shard that was kept from an earlier run counts like any other.
@@ -44,7 +44,7 @@ class CompareContents(beam.PTransform):
     directory: str
     plan: PCollection[Plan]
 
-    def expand(self, shards: PCollection[ShardInfo]) -> PCollection[Content]:
+    def expand(self, shards: PCollection[WrittenShard]) -> PCollection[Content]:
         """Adds the comparing; images are compared in parts that fit in memory."""
         return (
             shards
@@ -72,7 +72,7 @@ def shard_tally(path: str, split: str) -> Tally:
     )
 
 
-def _read(info: ShardInfo, directory: str, plan: Plan) -> Iterator[tuple[int, Tally]]:
+def _read(info: WrittenShard, directory: str, plan: Plan) -> Iterator[tuple[int, Tally]]:
     if plan.resolved.schema.has_image:
         name = layout.records_name(info.split, info.index, plan.shards[info.split])
         tally = shard_tally(layout.join(directory, name), info.split)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import apache_beam as beam
 from apache_beam.pvalue import AsSingleton, PCollection, TaggedOutput
 
-from recordmill.schemas.forecast import RejectSum, ShardForecast
+from recordmill.schemas.dataset_info import ShardCounts
+from recordmill.schemas.forecast import RejectSum
 from recordmill.schemas.layout import is_url
 from recordmill.schemas.plan import Plan
 from recordmill.schemas.records import ImageRef
@@ -19,12 +21,15 @@ from recordmill.transforms.elements import REJECTS, Outcome, rejected
 from recordmill.transforms.functional.records.index import labels_of
 from recordmill.transforms.functional.rows.sequences import arranged
 
+ShardForecast: TypeAlias = tuple[ShardCounts, int, Sequence[ImageRef]]
+"""What a shard would hold, how many of its images are in object stores, and its first rows."""
+
 _SHOWN_REJECTS = 3
 
 
 @dataclass(eq=False)
 class ForecastShards(beam.PTransform):
-    """Tells what each shard would hold: PCollection[Placed] → Outcome(ShardForecast).
+    """Forecasts each shard: PCollection[Placed] → Outcome(ShardForecast).
 
     Attributes:
         plan: settles the schema and the number of shards.
@@ -36,7 +41,7 @@ class ForecastShards(beam.PTransform):
 
     def expand(self, placed: PCollection[Placed]) -> Outcome:
         """Adds the same grouping by shard as the writing has, where rows with one key meet."""
-        told = (
+        found = (
             placed
             | "GroupByShard" >> beam.GroupByKey()  # (split, shard), [(order, ImageRef)]
             | "Forecast"
@@ -44,7 +49,7 @@ class ForecastShards(beam.PTransform):
                 REJECTS, main="shards"
             )
         )
-        return Outcome(told.shards, told[REJECTS])
+        return Outcome(found.shards, found[REJECTS])
 
 
 @dataclass(eq=False)
@@ -77,7 +82,10 @@ def forecast(
     share = -(-sample // sum(plan.shards.values()))
     remote = sum(is_url(ref.uri) for ref in refs)
     frames = len(refs) if schema.sequence else None
-    yield ShardForecast(split, index, len(seen), classes, remote, tuple(refs[:share]), frames)
+    counts = ShardCounts(
+        split=split, index=index, records=len(seen), classes=classes, frames=frames
+    )
+    yield counts, remote, refs[:share]
     for reject in repeated:
         yield rejected(replace(reject, split=split))
 

@@ -9,7 +9,7 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.pvalue import AsDict, AsIter, AsSingleton, PCollection
 
-from recordmill.schemas.dataset_info import DatasetInfo, ShardAudit, ShardInfo
+from recordmill.schemas.dataset_info import DatasetInfo, ShardVerification, WrittenShard
 from recordmill.schemas.duplicates import Content, GroupLeaks, Repeat
 from recordmill.schemas.plan import Plan
 from recordmill.schemas.records import Row
@@ -19,8 +19,8 @@ from recordmill.transforms.functional.reconcile import reconcile
 
 
 @dataclass(eq=False)
-class ReconcileBooks(beam.PTransform):
-    """Balances the books: PCollection[ShardAudit] → PCollection[DatasetInfo], one element.
+class ReconcileCounts(beam.PTransform):
+    """Reconciles counts: PCollection[ShardVerification] → PCollection[DatasetInfo], one element.
 
     Attributes:
         plan: what the dataset was written by.
@@ -41,12 +41,12 @@ class ReconcileBooks(beam.PTransform):
     asides: PCollection[tuple[str, int]]
     placed: PCollection[tuple[str, int]]
     rejects: PCollection[Reject]
-    written: PCollection[ShardInfo]
+    written: PCollection[WrittenShard]
     contents: PCollection[Content]
     repeats: PCollection[Repeat]
     group_leaks: PCollection[GroupLeaks]
 
-    def expand(self, audits: PCollection[ShardAudit]) -> PCollection[DatasetInfo]:
+    def expand(self, audits: PCollection[ShardVerification]) -> PCollection[DatasetInfo]:
         """Adds the counting; only sums leave the workers."""
         rows = self.rows | "CountRows" >> beam.combiners.Count.Globally()
         unread = self.unread | "CountUnread" >> beam.combiners.Count.Globally()

@@ -14,7 +14,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from recordmill.schemas import layout
 from recordmill.schemas.config import ConvertConfig, Verify
-from recordmill.schemas.dataset_info import ShardAudit, ShardInfo
+from recordmill.schemas.dataset_info import ShardVerification, WrittenShard
 from recordmill.schemas.plan import Plan, ResolvedSchema
 from recordmill.transforms.build_examples import new_executor
 from recordmill.transforms.storage.shard_files import ShardFiles
@@ -24,7 +24,7 @@ from recordmill.transforms.workers.progress import advance
 
 @dataclass(eq=False)
 class VerifyShards(beam.PTransform):
-    """Re-reads every shard with TensorFlow: PCollection[ShardInfo] → PCollection[ShardAudit].
+    """Re-reads all shards: PCollection[WrittenShard] → PCollection[ShardVerification].
 
     Attributes:
         config: names, compression, and how closely to look.
@@ -36,7 +36,7 @@ class VerifyShards(beam.PTransform):
     directory: str
     plan: PCollection[Plan]
 
-    def expand(self, shards: PCollection[ShardInfo]) -> PCollection[ShardAudit]:
+    def expand(self, shards: PCollection[WrittenShard]) -> PCollection[ShardVerification]:
         """Adds the verification; one shard is one unit of work."""
         return (
             shards
@@ -58,9 +58,9 @@ class _Audit(beam.DoFn):
         self._executor = self._shared.acquire(new_executor)
 
     def start_bundle(self) -> None:
-        self._audits: list[Future[ShardAudit]] = []
+        self._audits: list[Future[ShardVerification]] = []
 
-    def process(self, info: ShardInfo, plan: Plan) -> None:
+    def process(self, info: WrittenShard, plan: Plan) -> None:
         config, split, index = self._config, info.split, info.index
         count = plan.shards[split]
         files = ShardFiles(
@@ -77,7 +77,7 @@ class _Audit(beam.DoFn):
             yield GlobalWindows.windowed_value(audit.result())
 
 
-def _audited(files: ShardFiles, resolved: ResolvedSchema, verify: Verify) -> ShardAudit:
+def _audited(files: ShardFiles, resolved: ResolvedSchema, verify: Verify) -> ShardVerification:
     found = verifier_process.audit(files, resolved, verify)
-    advance("verified", found.rows)
+    advance("verified", found.entry.converted)
     return found

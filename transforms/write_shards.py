@@ -20,9 +20,9 @@ from apache_beam.utils.shared import Shared
 
 from recordmill.schemas import layout
 from recordmill.schemas.base_version import Base
-from recordmill.schemas.checkpoint import ImageFault, Receipt
+from recordmill.schemas.checkpoint import Checkpoint, ImageFault
 from recordmill.schemas.config import ConvertConfig
-from recordmill.schemas.dataset_info import ShardInfo
+from recordmill.schemas.dataset_info import WrittenShard
 from recordmill.schemas.plan import Plan
 from recordmill.schemas.records import ImageRef, SerializedExample
 from recordmill.schemas.rejects import Reject
@@ -30,11 +30,11 @@ from recordmill.schemas.tallies import Timeline
 from recordmill.transforms.assign_shards import Placed, ShardId
 from recordmill.transforms.build_examples import Pools, build_all
 from recordmill.transforms.elements import REJECTS, Outcome, rejected
-from recordmill.transforms.functional.rows.fingerprint import ShardMark, settings_fingerprint
+from recordmill.transforms.functional.rows.fingerprint import Fingerprint, settings_fingerprint
 from recordmill.transforms.functional.rows.sequences import arranged, assemble
 from recordmill.transforms.shards.base_shards import link_shard
 from recordmill.transforms.shards.checkpoints import Staging, versions
-from recordmill.transforms.shards.writer import COMPRESSION, ShardWriter, Sinks, WrittenShard
+from recordmill.transforms.shards.writer import COMPRESSION, ShardWriter, Sinks
 from recordmill.transforms.storage.files import Stamps, is_local
 from recordmill.transforms.storage.image_root import Fence
 from recordmill.transforms.storage.stores.beam import request
@@ -44,7 +44,7 @@ from recordmill.transforms.workers.progress import advance
 
 
 class WriteShards(beam.io.WriteToTFRecord):
-    """Writes planned shards: PCollection[Placed] → Outcome(ShardInfo)."""
+    """Writes planned shards: PCollection[Placed] → Outcome(WrittenShard)."""
 
     def __init__(
         self,
@@ -142,86 +142,87 @@ class _WriteShard(beam.DoFn):
         refs, repeated = arranged(placed, plan.resolved)
         for reject in repeated:
             yield rejected(replace(reject, split=shard[0]))
-        # A store is asked only where there is a tag to compare: else the tags come with the bytes.
+        # A store is asked only where there is something to compare: else reading gives the tags.
         has_past = self._base is not None or self._staging.has(*shard)
         stamps = take_stamps(refs, self._fence, remote=has_past)
-        mark = _mark(settings, shard, refs, plan, stamps)
-        receipt = self._staging.find(*shard, mark.fingerprint) if mark else None
-        if receipt is not None:
-            yield from self._taken(receipt, refs)
-        elif mark and (linked := self._linked(mark)):
-            advance("written", linked.info.rows)
+        fingerprint = _fingerprint(settings, shard, refs, plan, stamps)
+        checkpoint = fingerprint and self._staging.find(*shard, fingerprint.digest)
+        if checkpoint:
+            yield from self._reused(checkpoint, refs)
+        elif fingerprint and (linked := self._linked(fingerprint)):
+            advance("written", linked.converted)
             yield linked
         else:
             writer, seen = ShardWriter(self._sinks, self._staging, plan, *shard), dict(stamps)
             built = build_records(refs, plan, self._config, self._pools, seen, self._fence)
             for reject in writer.write(built):
                 yield rejected(reject)
-            if seen != stamps:  # files of a store, or that have changed since
-                mark = _mark(settings, shard, refs, plan, seen)
-            yield self._closed(writer, mark, plan)
+            if seen != stamps:  # reading has given more version tags
+                fingerprint = _fingerprint(settings, shard, refs, plan, seen)
+            yield self._finished(writer.close(), fingerprint, writer.faults, plan)
 
-    def _linked(self, mark: ShardMark) -> WrittenShard | None:
-        """Returns a shard of the base under another name; None if it is not what is wanted."""
+    def _linked(self, fingerprint: Fingerprint) -> WrittenShard | None:
+        """Returns a shard of the base under another name; None if it has no such shard."""
         if self._base is None:
             return None
-        entry = self._base.same_shard(mark.split, mark.index, mark.fingerprint)
-        return link_shard(self._base, entry, self._staging, mark) if entry else None
+        split, index = fingerprint.split, fingerprint.index
+        entry = self._base.same_shard(split, index, fingerprint.digest)
+        return link_shard(self._base, entry, self._staging, fingerprint) if entry else None
 
-    def _taken(
-        self, receipt: Receipt, refs: list[ImageRef]
+    def _reused(
+        self, checkpoint: Checkpoint, refs: list[ImageRef]
     ) -> Iterator[WrittenShard | TaggedOutput]:
         """Yields a shard that an earlier run has finished."""
-        advance("written", receipt.info.rows)
-        for reject in receipt.rejects(refs):
+        advance("written", checkpoint.shard.converted)
+        for reject in checkpoint.rejects(refs):
             advance("rejected")
             yield rejected(reject)
-        shard, records = map(self._staging.path, receipt.files)
-        info = replace(receipt.info, reused=True, timeline=Timeline())
-        yield WrittenShard(info, shard, records)
+        yield replace(checkpoint.shard, reused=True, timeline=Timeline())
 
-    def _closed(self, writer: ShardWriter, mark: ShardMark | None, plan: Plan) -> WrittenShard:
-        """Returns a shard that was written now; with its checkpoint, if it can be known again.
+    def _finished(
+        self,
+        written: WrittenShard,
+        fingerprint: Fingerprint | None,
+        faults: Sequence[ImageFault],
+        plan: Plan,
+    ) -> WrittenShard:
+        """Returns a shard that was just written; with its checkpoint, if it can be found again.
 
         Args:
-            writer: has written all records.
-            mark: what the shard was made from; None if a file of it has no version tag.
+            written: the shard.
+            fingerprint: of what it was made from; None if that is not known.
+            faults: which of its references were rejected.
             plan: the number of shards.
         """
-        written = writer.close()
-        if mark is None:
+        if fingerprint is None:
             return written
-        info = replace(written.info, fingerprint=mark.without(writer.faults))
-        written = written._replace(info=info)
-        if not any(fault.passing for fault in writer.faults):
-            self._keep(written, mark, writer.faults, plan)
-        return written
-
-    def _keep(
-        self, written: WrittenShard, mark: ShardMark, faults: Sequence[ImageFault], plan: Plan
-    ) -> None:
-        info, config, staged = written.info, self._config, self._staging.staged
-        count = plan.shards[info.split]
-        shard = layout.shard_name(config.name, info.split, info.index, count, config.compression)
-        records = layout.records_name(info.split, info.index, count)
-        receipt = Receipt(
-            settings=mark.settings,
-            fingerprint=mark.fingerprint,
-            info=info,
-            shard=staged(written.shard, shard, info.crc32c),
-            records=staged(written.records, records, info.index_crc32c),
-            faults=tuple(faults),
-        )
-        self._staging.keep(receipt)
+        shard = replace(written, fingerprint=fingerprint.without(faults))
+        if not any(fault.passing for fault in faults):
+            split, index, count = shard.split, shard.index, plan.shards[shard.split]
+            name, compression = self._config.name, self._config.compression
+            checkpoint = Checkpoint(
+                settings=fingerprint.settings,
+                fingerprint=fingerprint.digest,
+                shard=shard,
+                final=(
+                    layout.shard_name(name, split, index, count, compression),
+                    layout.records_name(split, index, count),
+                ),
+                sizes=self._staging.sizes(shard),
+                faults=tuple(faults),
+            )
+            self._staging.keep(checkpoint)
+        return shard
 
 
-def _mark(
+def _fingerprint(
     settings: str, shard: ShardId, refs: list[ImageRef], plan: Plan, taken: Stamps
-) -> ShardMark | None:
+) -> Fingerprint | None:
+    """Returns the fingerprint of a shard; None unless the version of each image is known."""
     stamps = stamps_of(refs, taken)
     if stamps is None:
         return None
-    return ShardMark(settings, *shard, list(zip(refs, stamps, strict=True)), plan.resolved)
+    return Fingerprint(settings, *shard, list(zip(refs, stamps, strict=True)), plan.resolved)
 
 
 def finalize(
@@ -230,23 +231,23 @@ def finalize(
     staging: Staging,
     plan: Plan,
     written: Iterable[WrittenShard],
-) -> Iterator[ShardInfo]:
+) -> Iterator[WrittenShard]:
     """Gives all files their names, and yields the shards, those without any row included."""
     by_split: dict[str, list[WrittenShard]] = {split: [] for split in plan.shards}
     for shard in written:
-        by_split[shard.info.split].append(shard)
+        by_split[shard.split].append(shard)
     for split, shards in by_split.items():
         shards += _empty_shards(sinks, staging, plan, split, shards)
-        for kind, sink in (("shards", sinks.shards(split)), ("records", sinks.records(split))):
-            files = [shard.shard if kind == "shards" else shard.records for shard in shards]
-            _rename(sink, staging.folder(kind, split), files)
-        yield from (shard.info for shard in shards)
+        files = [staging.paths(shard) for shard in shards]  # [(its records, their index)]
+        for i, kind, sink in ((0, "shards", sinks.shards), (1, "records", sinks.records)):
+            _rename(sink(split), staging.folder(kind, split), [pair[i] for pair in files])
+        yield from shards
 
 
 def _empty_shards(
     sinks: Sinks, staging: Staging, plan: Plan, split: str, written: list[WrittenShard]
 ) -> list[WrittenShard]:
-    present = {shard.info.index for shard in written}
+    present = {shard.index for shard in written}
     missing = [index for index in range(plan.shards[split]) if index not in present]
     return [ShardWriter(sinks, staging, plan, split, index).close() for index in missing]
 

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from recordmill.schemas import layout
 from recordmill.schemas.config import Verify
-from recordmill.schemas.dataset_info import Problem, ShardAudit
+from recordmill.schemas.dataset_info import Problem
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.features import Schema
 from recordmill.schemas.manifest import Manifest, ShardEntry
@@ -23,7 +23,6 @@ from recordmill.transforms.functional.duplicates import (
     merge,
     merge_contents,
 )
-from recordmill.transforms.functional.row_counts import wrong_sums
 from recordmill.transforms.storage.dataset import Dataset, current_folder, read_lines
 from recordmill.transforms.storage.files import all_files_below
 from recordmill.transforms.storage.shard_files import ShardFiles, open_stored
@@ -83,7 +82,7 @@ def verify_files(paths: Sequence[str], schema: Schema, verify: Verify) -> tuple[
             )
         except OSError as error:
             raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from error
-        records += audit.records
+        records += audit.entry.records
         problems += audit.problems
     return records, problems
 
@@ -92,8 +91,8 @@ def _check_manifest(dataset: Dataset) -> Iterator[Problem]:
     if not dataset.is_committed:
         yield Problem(layout.MANIFEST, f"does not match the checksum in {layout.SUCCESS}")
         return
-    for what in wrong_sums(dataset.manifest):
-        yield Problem(layout.MANIFEST, what)
+    for what in dataset.manifest.count_mismatches():
+        yield Problem(layout.MANIFEST, f"row counts do not match: {what}")
 
 
 def _check_sidecars(directory: str, manifest: Manifest) -> Iterator[Problem]:
@@ -142,14 +141,14 @@ def _check_lines(directory: str, manifest: Manifest) -> Iterator[Problem]:
 
 
 def _check_rejects(directory: str, manifest: Manifest) -> Iterator[Problem]:
-    books = manifest.input
+    counts = manifest.input
     try:
         reasons = Counter(reject["reason"] for reject in read_rejects(directory))
     except _NOT_LINES as error:
         yield Problem(layout.REJECTS, f"holds a line that is no reject: {error}")
         return
-    if dict(reasons) != books.reasons or reasons.total() != books.rejected:
-        what = f"holds {dict(sorted(reasons.items()))}, the manifest {books.reasons}"
+    if dict(reasons) != counts.reasons or reasons.total() != counts.rejected:
+        what = f"holds {dict(sorted(reasons.items()))}, the manifest {counts.reasons}"
         yield Problem(layout.REJECTS, what)
 
 
@@ -220,24 +219,14 @@ def _check_shard(
     except OSError as error:  # it can be opened, and not be read
         yield _unreadable(files.file, error)
         return
-    if audit.index_sha256 != expected.index_sha256:
+    found = audit.entry
+    if found.index_sha256 != expected.index_sha256:
         yield Problem(files.records, "is not the file that was published: its sha256 differs")
-    if audit.sha256 != expected.sha256:
+    if found.sha256 != expected.sha256:
         broken = [problem for problem in audit.problems if problem.file == files.file]
         yield from broken or [first_foreign_record(files, resolved)]
-    elif audit.index_sha256 == expected.index_sha256:
-        yield from audit.problems or _other_counts(audit, expected)
-
-
-def _other_counts(audit: ShardAudit, expected: ShardEntry) -> Iterator[Problem]:
-    found = (audit.records, audit.frames, audit.size, audit.payload, audit.classes, audit.crc32c)
-    published = (
-        expected.records,
-        expected.frames,
-        expected.bytes,
-        expected.payload,
-        expected.classes,
-        expected.crc32c,
-    )
-    if found != published:
-        yield Problem(layout.MANIFEST, f"tells other counts of {audit.file} than the file itself")
+    elif found.index_sha256 == expected.index_sha256:
+        yield from audit.problems
+        if not audit.problems and found != expected.model_copy(update={"images": {}}):
+            what = f"states other counts of {files.file} than the file itself"
+            yield Problem(layout.MANIFEST, what)

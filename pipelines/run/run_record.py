@@ -155,10 +155,7 @@ def read_record(directory: str) -> RunRecord | None:
 
 
 def finished(
-    context: RunContext,
-    info: DatasetInfo | None,
-    error: RecordmillError | None,
-    warnings: Sequence[str] = (),
+    context: RunContext, info: DatasetInfo | None, error: RecordmillError | None
 ) -> RunRecord:
     """Returns the record of a run that ends now.
 
@@ -166,12 +163,11 @@ def finished(
         context: who ran.
         info: what was written, if it came that far.
         error: why nothing was published; None if it was.
-        warnings: what went wrong beside the data.
     """
     now = time.time()
     seconds = now - context.started
-    books = info.books if info else None
-    records = books.written if books else 0
+    counts = info.counts if info else None
+    records = counts.records if counts else 0
     return RunRecord(
         run_id=context.run_id,
         state=error.state if error else PUBLISHED,
@@ -181,9 +177,9 @@ def finished(
         started=datetime.fromtimestamp(context.started, timezone.utc),
         finished=datetime.fromtimestamp(now, timezone.utc),
         seconds=round(seconds, 3),
-        rows=books.rows_read if books else 0,
+        rows=counts.rows if counts else 0,
         records=records,
-        rejected=books.rejected if books else 0,
+        rejected=counts.rejected if counts else 0,
         shards=len(info.shards) if info else 0,
         shards_reused=info.reused if info else 0,
         shards_linked=info.linked if info else 0,
@@ -194,7 +190,6 @@ def finished(
         command=context.command,
         folder=context.folder,
         throughput=throughput_of(info.timeline if info else Timeline(), context.started),
-        warnings=tuple(map(masked, warnings)),
     )
 
 

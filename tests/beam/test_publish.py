@@ -21,32 +21,33 @@ from recordmill.pipelines.publish import publish
 from recordmill.pipelines.run.run_record import RunContext
 from recordmill.pipelines.run.target import Target
 from recordmill.schemas.config import ConvertConfig
-from recordmill.schemas.dataset_info import Books, DatasetInfo, Problem, ShardAudit, SplitBooks
+from recordmill.schemas.dataset_info import DatasetInfo, Problem, ShardVerification
+from recordmill.schemas.manifest import ShardEntry
 from recordmill.schemas.rejects import Reason, Reject, RejectBudget
+from recordmill.schemas.row_counts import RowCounts, SplitCounts
 from tests.beam.direct import config, direct_pipeline, plan
 
-AUDIT = ShardAudit(
-    split="train",
-    index=0,
+ENTRY = ShardEntry(
     file="birds-train.tfrecord-00000-of-00001",
     records=3,
     payload=300,
-    size=348,
+    bytes=348,
     sha256="aa",
     crc32c=1,
     index_file="records/records-train-00000-of-00001.parquet",
     index_sha256="bb",
-    index_crc32c=2,
     classes={"label": {0: 1, 1: 2}},
+    images={"gif to png": 1, "jpeg kept": 2},
 )
-BOOKS = Books(4, 1, {"train": SplitBooks(rows=3, written=3)}, {"wrong_type": 1})
+SPLITS = {"train": SplitCounts(rows=3, records=3, rejected=0, duplicates=0)}
+NO_SPLITS = {"train": SplitCounts(rows=0, records=0, rejected=0, duplicates=0)}
 INFO = DatasetInfo(
     plan=plan(4, train=1),
-    books=BOOKS,
-    shards=(AUDIT,),
+    counts=RowCounts.of(4, SPLITS, 1, {"wrong_type": 1}),
+    splits=SPLITS,
+    shards=(ShardVerification("train", 0, ENTRY, 2),),
     images={"jpeg kept": 2, "gif to png": 1},
     problems=(),
-    treatments={("train", 0): {"jpeg kept": 2, "gif to png": 1}},
 )
 CONTEXT = RunContext("run", 0.0, "DirectRunner")
 INDEXES = {"idx/b": "4" * 64, "idx/a": "5" * 64}
@@ -97,13 +98,13 @@ def test_a_proven_dataset_gets_its_sidecars_and_its_mark(repeat: int, tmp_path: 
     assert manifest["images"] == INFO.images
     assert manifest["splits"]["train"]["shards"] == [
         {
-            "file": AUDIT.file,
+            "file": ENTRY.file,
             "records": 3,
             "bytes": 348,
             "payload": 300,
             "sha256": "aa",
             "crc32c": 1,
-            "index_file": AUDIT.index_file,
+            "index_file": ENTRY.index_file,
             "index_sha256": "bb",
             "classes": {"label": {"0": 1, "1": 2}},
             "images": {"gif to png": 1, "jpeg kept": 2},
@@ -124,9 +125,9 @@ def test_lost_rows_are_beyond_any_budget_and_named(tmp_path: Path) -> None:
     (tmp_path / "rejects").mkdir()
     lines = "".join(f"{reject.to_json()}\n" for reject in rejects)
     (tmp_path / "rejects/rejects-00000-of-00001.jsonl").write_text(lines)
-    books = Books(5, 2, BOOKS.splits, {"lost_rows": 1, "wrong_type": 1})
+    counts = RowCounts.of(5, SPLITS, 2, {"lost_rows": 1, "wrong_type": 1})
     settings = config(max_rejects=RejectBudget.parse("100%"), report=False)
-    run_publish(replace(INFO, books=books), settings, tmp_path, "failed")
+    run_publish(replace(INFO, counts=counts), settings, tmp_path, "failed")
     record = json.loads((tmp_path / "run.json").read_bytes())
     assert record["exit_code"] == 4
     assert record["message"].startswith(
@@ -153,11 +154,11 @@ REFUSED = {
     "a problem": (replace(INFO, problems=(Problem("shard", "broken", 7, 99),)), "shard", 3),
     "the budget": (INFO, "--max_rejects", 4),
     "no record left": (
-        replace(INFO, books=Books(2, 2, {}, {"wrong_type": 2})),
+        replace(INFO, counts=RowCounts.of(2, {}, 2, {"wrong_type": 2}), splits=NO_SPLITS),
         "2 of 2 rows were rejected (2 wrong_type), no record is left, whatever --max_rejects",
         4,
     ),
-    "no rows": (replace(INFO, books=Books(0, 0, {}, {})), "no rows", 2),
+    "no rows": (replace(INFO, counts=RowCounts.of(0, {}), splits=NO_SPLITS), "no rows", 2),
 }
 
 
@@ -180,7 +181,7 @@ def test_a_report_that_cannot_be_drawn_costs_nothing_but_a_warning(tmp_path: Pat
     run = json.loads((tmp_path / "run.json").read_bytes())
     assert run["warnings"]
     assert all("could not be drawn: FileNotFoundError" in warning for warning in run["warnings"])
-    assert all(AUDIT.file in w or AUDIT.index_file in w for w in run["warnings"])
+    assert all(ENTRY.file in w or ENTRY.index_file in w for w in run["warnings"])
     assert (tmp_path / "_SUCCESS").exists()
 
 

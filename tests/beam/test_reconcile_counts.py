@@ -1,4 +1,4 @@
-"""ReconcileBooks: where every row went, and what does not add up."""
+"""ReconcileCounts: where every row went, and which counts do not match."""
 
 from __future__ import annotations
 
@@ -8,45 +8,51 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.testing.util import assert_that, equal_to
 
-from recordmill.schemas.dataset_info import (
-    Books,
-    DatasetInfo,
-    Problem,
-    ShardAudit,
-    ShardInfo,
-    SplitBooks,
-)
+from recordmill.schemas.dataset_info import DatasetInfo, Problem, ShardVerification, WrittenShard
 from recordmill.schemas.duplicates import Content, GroupLeaks, Repeat
+from recordmill.schemas.manifest import ShardEntry
 from recordmill.schemas.records import Row
 from recordmill.schemas.rejects import Reason, Reject
-from recordmill.transforms.functional.reconcile import mismatch
-from recordmill.transforms.reconcile_counts import ReconcileBooks
+from recordmill.schemas.row_counts import RowCounts, SplitCounts, mismatches
+from recordmill.transforms.reconcile_counts import ReconcileCounts
 from tests.beam.direct import direct_pipeline, plan
 
 PLAN = plan(6, test=1, train=2)
 
 
-def info(split: str, index: int, records: int) -> ShardInfo:
-    classes, images = {"label": {0: records}}, {"png kept": records, f"{split} to png": 1}
-    return ShardInfo(split, index, records, 100 * records, 11, 22, classes, images)
-
-
-def audit(split: str, index: int, records: int) -> ShardAudit:
-    file, index_file = f"birds-{split}-{index}", f"records/{split}-{index}"
-    return ShardAudit(
+def info(split: str, index: int, records: int) -> WrittenShard:
+    images = {"png kept": records, f"{split} to png": 1}
+    return WrittenShard(
         split=split,
         index=index,
-        file=file,
         records=records,
         payload=100 * records,
-        size=116 * records,
+        crc32c=11,
+        index_crc32c=22,
+        staged=("a", "b"),
+        classes={"label": {0: records}},
+        images=images,
+    )
+
+
+def verified(split: str, index: int, records: int, **images: int) -> ShardVerification:
+    entry = ShardEntry(
+        file=f"birds-{split}-{index}",
+        records=records,
+        payload=100 * records,
+        bytes=116 * records,
         sha256="aa",
         crc32c=11,
-        index_file=index_file,
+        index_file=f"records/{split}-{index}",
         index_sha256="bb",
-        index_crc32c=22,
         classes={"label": {0: records}},
+        images=images,
     )
+    return ShardVerification(split, index, entry, 22)
+
+
+def counts(rows: int, records: int, rejected: int = 0, duplicates: int = 0) -> SplitCounts:
+    return SplitCounts(rows=rows, records=records, rejected=rejected, duplicates=duplicates)
 
 
 def reject(reason: Reason, split: str) -> Reject:
@@ -54,7 +60,7 @@ def reject(reason: Reason, split: str) -> Reject:
 
 
 def case(**changes: Any) -> dict[str, Any]:
-    """Returns books that balance: six rows read, one unread; four written, three rejected."""
+    """Returns counts that match: six rows read, one unread; four written, three rejected."""
     unread = [reject(Reason.MALFORMED_ROW, "")]
     return {
         "rows": [Row({}, "labels.csv", line) for line in range(6)],
@@ -67,7 +73,7 @@ def case(**changes: Any) -> dict[str, Any]:
             reject(Reason.CORRUPT, "train"),
         ],
         "written": [info("train", 0, 2), info("train", 1, 1), info("test", 0, 1)],
-        "audits": [audit("test", 0, 1), audit("train", 1, 1), audit("train", 0, 2)],
+        "audits": [verified("test", 0, 1), verified("train", 1, 1), verified("train", 0, 2)],
         "contents": [Content(images=3), Content(images=1, duplicates={"train": 1})],
         "repeats": [],
         "group_leaks": [GroupLeaks()],
@@ -75,16 +81,15 @@ def case(**changes: Any) -> dict[str, Any]:
     }
 
 
-BOOKS = Books(
-    rows_read=7,
-    unplaced=2,
-    splits={
-        "test": SplitBooks(rows=1, written=1),
-        "train": SplitBooks(rows=4, written=3, rejected=1),
-    },
-    reasons={"corrupt": 1, "malformed_row": 1, "unknown_label": 1},
+SPLITS = {"test": counts(1, 1), "train": counts(4, 3, rejected=1)}
+REASONS = {"corrupt": 1, "malformed_row": 1, "unknown_label": 1}
+ASIDES = {"hidden": 3}
+COUNTS = RowCounts.of(7, SPLITS, 2, REASONS, ASIDES)
+VERIFIED = (
+    verified("test", 0, 1, **{"png kept": 1, "test to png": 1}),
+    verified("train", 0, 2, **{"png kept": 2, "train to png": 1}),
+    verified("train", 1, 1, **{"png kept": 1, "train to png": 1}),
 )
-AUDITS = (audit("test", 0, 1), audit("train", 0, 2), audit("train", 1, 1))
 
 
 def reconciled(
@@ -92,33 +97,24 @@ def reconciled(
 ) -> beam.PCollection[DatasetInfo]:
     made = {name: p | name >> beam.Create(elements) for name, elements in given.items()}
     audits = made.pop("audits")
-    return audits | ReconcileBooks(plan=settled or p | "plan" >> beam.Create([PLAN]), **made)
+    return audits | ReconcileCounts(plan=settled or p | "plan" >> beam.Create([PLAN]), **made)
 
 
-def unbalanced(**changes: Any) -> Problem:
-    """Returns the problem of row counts that do not match."""
-    return Problem("row counts", mismatch(replace(BOOKS, **changes)))
-
-
-def splits(**changes: SplitBooks) -> dict[str, SplitBooks]:
-    return {**BOOKS.splits, **changes}
-
-
-def test_books_that_balance_have_no_problem() -> None:
+def test_counts_that_match_are_no_problem() -> None:
     with direct_pipeline() as p:
         expected = DatasetInfo(
             plan=PLAN,
-            books=BOOKS,
-            shards=AUDITS,
+            counts=COUNTS,
+            splits=SPLITS,
+            shards=VERIFIED,
             images={"png kept": 4, "test to png": 1, "train to png": 2},
             problems=(),
             content=Content(images=4, duplicates={"train": 1}),
-            asides={"hidden": 3},
         )
         assert_that(reconciled(p, case()), equal_to([expected]))
 
 
-def test_a_dropped_row_is_in_the_books_of_its_split() -> None:
+def test_a_dropped_row_is_counted_in_its_split() -> None:
     with direct_pipeline() as p:
         settled = p | "settled" >> beam.Create([replace(PLAN, rows=7)])
         changed = case(
@@ -126,30 +122,26 @@ def test_a_dropped_row_is_in_the_books_of_its_split() -> None:
             placed=[("train", 5), ("test", 1)],
             repeats=[Repeat("b", "b.jpg", "labels.csv:3", "train", "a")],
         )
-        found = reconciled(p, changed, settled) | beam.Map(lambda info: (info.problems, info.books))
-        train = SplitBooks(rows=5, written=3, rejected=1, duplicates=1)
-        assert_that(
-            found, equal_to([((), replace(BOOKS, rows_read=8, splits=splits(train=train)))])
-        )
+        found = reconciled(p, changed, settled)
+        told = found | beam.Map(lambda info: (info.problems, info.counts))
+        splits = {**SPLITS, "train": counts(5, 3, rejected=1, duplicates=1)}
+        assert_that(told, equal_to([((), RowCounts.of(8, splits, 2, REASONS, ASIDES))]))
 
 
 def test_what_does_not_add_up_is_a_problem() -> None:
     """Every kind of problem is in the tests of `reconcile`; here, one of each PCollection."""
     counted = "the survey counted 6 rows, the conversion 5"
-    lost = unbalanced(
-        rows_read=6,
-        splits=splits(train=SplitBooks(rows=4, written=3)),
-        reasons={"malformed_row": 1, "unknown_label": 1},
-    )
+    splits = {**SPLITS, "train": counts(4, 3)}
+    lost = "; ".join(mismatches(RowCounts.of(6, splits, 2, REASONS | {"corrupt": 0}), splits))
     changed = case(
         rows=case()["rows"][1:],
         rejects=case()["rejects"][:-1],
-        audits=[replace(audit("test", 0, 1), index_crc32c=1), *case()["audits"][1:]],
+        audits=[replace(verified("test", 0, 1), index_crc32c=1), *case()["audits"][1:]],
     )
     expected = [
         Problem("records/test-0", "crc32c: wrote 22, re-read 1"),
         Problem("input", f"{counted}: a table changed while it was read; run again"),
-        lost,
+        Problem("row counts", f"do not match: {lost}"),
     ]
     with direct_pipeline() as p:
         found = reconciled(p, changed) | beam.Map(lambda info: list(info.problems))

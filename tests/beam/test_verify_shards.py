@@ -14,7 +14,8 @@ import google_crc32c
 import pytest
 from apache_beam.testing.util import assert_that, equal_to
 
-from recordmill.schemas.dataset_info import Problem, ShardAudit, ShardInfo
+from recordmill.schemas.dataset_info import Problem, ShardVerification, WrittenShard
+from recordmill.schemas.manifest import ShardEntry
 from recordmill.transforms.shards.checkpoints import Staging
 from recordmill.transforms.verify_shards import VerifyShards
 from recordmill.transforms.write_shards import WriteShards
@@ -26,9 +27,10 @@ INDEXES = [f"records/records-train-{i:05d}-of-00002.parquet" for i in range(2)]
 LABELS = [[0, 1, 0], [1]]
 
 
-def info(index: int) -> ShardInfo:
-    """Returns what the verifier needs of a shard: its place."""
-    return ShardInfo("train", index, 0, 0, 0, 0, {})
+def info(index: int) -> WrittenShard:
+    """Returns what the verifier needs of a shard: its split and number."""
+    counts = dict.fromkeys(("records", "payload", "crc32c", "index_crc32c"), 0)
+    return WrittenShard(split="train", index=index, classes={}, staged=("a", "b"), **counts)
 
 
 @pytest.fixture
@@ -51,28 +53,27 @@ def dataset(tmp_path: Path) -> Path:
     return tmp_path / "out"
 
 
-def audit(dataset: Path, index: int) -> ShardAudit:
-    """Returns what is true of a shard, worked out from its file and its pictures."""
+def audit(dataset: Path, index: int) -> ShardVerification:
+    """Returns what is true of a shard, worked out from its file and its images."""
     shard, records = (dataset / FILES[index]).read_bytes(), (dataset / INDEXES[index]).read_bytes()
     examples = [
         example(name, (dataset.parent / name).read_bytes(), label)
         for place, label in enumerate(LABELS[index])
         for name in [f"{index}{place}.png"]
     ]
-    return ShardAudit(
-        split="train",
-        index=index,
+    entry = ShardEntry(
         file=FILES[index],
         records=len(examples),
         payload=sum(map(len, examples)),
-        size=len(shard),
+        bytes=len(shard),
         sha256=hashlib.sha256(shard).hexdigest(),
         crc32c=google_crc32c.value(shard),
         index_file=INDEXES[index],
         index_sha256=hashlib.sha256(records).hexdigest(),
-        index_crc32c=google_crc32c.value(records),
         classes={"label": {label: LABELS[index].count(label) for label in set(LABELS[index])}},
+        images={},
     )
+    return ShardVerification("train", index, entry, google_crc32c.value(records))
 
 
 def audits(p: beam.Pipeline, dataset: Path, *indexes: int, **options: str) -> beam.PCollection:

@@ -16,7 +16,7 @@ import pytest
 from apache_beam.runners.portability.fn_api_runner import execution
 from apache_beam.testing.util import assert_that, equal_to
 
-from recordmill.schemas.dataset_info import ShardInfo
+from recordmill.schemas.dataset_info import WrittenShard
 from recordmill.schemas.tallies import ImageTally
 from recordmill.transforms.assign_shards import Placed
 from recordmill.transforms.elements import Outcome
@@ -116,7 +116,7 @@ def tally_of(images: list[bytes]) -> ImageTally:
 
 def test_the_infos_tell_what_the_files_hold(placed: list[Placed], tmp_path: Path) -> None:
     output = tmp_path / "out"
-    infos: list[ShardInfo] = []
+    infos: list[WrittenShard] = []
     with direct_pipeline() as p:
         written(p, placed, output)
     for split, shard in EVERY_SHARD:
@@ -124,13 +124,14 @@ def test_the_infos_tell_what_the_files_hold(placed: list[Placed], tmp_path: Path
         serialized = expected_records(tmp_path, names)
         labels = [ord(name) % 2 for name in names]
         infos.append(
-            ShardInfo(
+            WrittenShard(
                 split=split,
                 index=shard,
                 records=len(names),
                 payload=sum(map(len, serialized)),
                 crc32c=google_crc32c.value((output / shard_file(split, shard)).read_bytes()),
                 index_crc32c=google_crc32c.value((output / index_file(split, shard)).read_bytes()),
+                staged=("a", "b"),
                 classes={"label": {label: labels.count(label) for label in sorted(set(labels))}},
                 images={"jpeg kept": len(names)} if names else {},
                 shapes=tally_of([(tmp_path / f"{name}.jpg").read_bytes() for name in names]),

@@ -71,9 +71,9 @@ class Stage:
         return self.output / "birds" / "1.0.0"
 
     @property
-    def receipts(self) -> int:
+    def checkpoints(self) -> int:
         """How many finished shards wait for the next run."""
-        return len(list((self.output / "birds" / ".1.0.0.run").glob("*/receipts/*.json")))
+        return len(list((self.output / "birds" / ".1.0.0.run").glob("*/checkpoints/*.json")))
 
     def order(self, *flags: str, table: str = "labels.csv", **strike: float) -> Order:
         """Returns the order to convert; with what is to strike it."""
@@ -110,7 +110,7 @@ class Stage:
                 found.append(f"marked, but not proven: {ended.text}")
         elif (self.dataset / "dataset_info.json").exists():
             found.append("no mark, but dataset_info.json is there")
-        waiting = self.receipts
+        waiting = self.checkpoints
         ended = self.run(zygote)
         if ended.code != 0:
             return [*found, f"the next run ended {ended.code}: {ended.text}"]

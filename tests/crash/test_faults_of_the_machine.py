@@ -71,7 +71,7 @@ def test_a_disk_that_becomes_read_only(stage: Stage, mount: Path, zygotes: list[
     over = threading.Event()
 
     def make_read_only() -> None:
-        while not any(mount.glob(".1.0.0.run/staging/receipts/train-00000.json")):
+        while not any(mount.glob(".1.0.0.run/staging/checkpoints/train-00000.json")):
             if over.wait(0.001):
                 return
         while subprocess.run(
@@ -98,7 +98,7 @@ def test_a_permission_that_is_lost_half_way(stage: Stage, zygotes: list[Zygote])
     over = threading.Event()
 
     def take_it() -> None:
-        while not any(staging.glob("receipts/*.json")):
+        while not any(staging.glob("checkpoints/*.json")):
             if over.wait(0.001):
                 return
         for folder in staging.glob("*-train"):

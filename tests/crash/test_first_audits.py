@@ -17,7 +17,7 @@ PROCESSES = 100
 AUDITS = """
 import os, sys, threading
 from tests.beam.direct import RESOLVED
-from recordmill.transforms.verification.verify_shard import audit_shard
+from recordmill.transforms.verification.verify_shard import verify_shard
 from recordmill.transforms.storage.shard_files import ShardFiles
 from recordmill.transforms.verification.tensorflow_reader import tensorflow
 
@@ -27,7 +27,7 @@ begin = threading.Barrier(4)
 
 def audit():
     begin.wait()
-    audit_shard(ShardFiles(sys.argv[1], "train", 0, "birds", ""), RESOLVED, "decode")
+    verify_shard(ShardFiles(sys.argv[1], "train", 0, "birds", ""), RESOLVED, "decode")
 
 ended = []
 for _ in range(int(sys.argv[2])):

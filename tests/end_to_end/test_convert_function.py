@@ -20,7 +20,7 @@ import pytest
 
 from recordmill.pipelines.api import convert, dry_run
 from recordmill.schemas.config import ConvertConfig, SchemaOverrides
-from recordmill.schemas.dataset_info import ShardAudit
+from recordmill.schemas.dataset_info import ShardVerification
 from recordmill.schemas.errors import (
     DatasetExists,
     RejectBudgetExceeded,
@@ -164,7 +164,7 @@ def test_a_dataset_that_is_not_what_was_written(
 ) -> None:
     verify = verify_shards._audited
 
-    def damaged(files: ShardFiles, *rest: Any) -> ShardAudit:
+    def damaged(files: ShardFiles, *rest: Any) -> ShardVerification:
         shard = Path(files.directory, files.file)
         shard.write_bytes(shard.read_bytes()[:-1])
         return verify(files, *rest)

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from recordmill.schemas.forecast import Forecast, RejectSum, ShardForecast, Trial
+from recordmill.schemas.dataset_info import ShardCounts
+from recordmill.schemas.forecast import Forecast, RejectSum, Trial
 from recordmill.schemas.plan import Plan, ResolvedSchema
 from recordmill.schemas.presets import preset
 from recordmill.schemas.records import ImageRef
@@ -173,15 +174,17 @@ def test_requests_to_object_stores_are_counted() -> None:
     refs = [
         ImageRef(uri, "t", n, uri, None, None, (None, b"", n % 2)) for n, uri in enumerate(uris)
     ]
-    (shard,) = forecast((("train", 1), [(b"%d" % n, ref) for n, ref in enumerate(refs)]), plan, 2)
-    assert shard == ShardForecast(
-        "train", 1, 3, {"label": Counter({0: 2, 1: 1})}, remote=2, sample=(refs[0],)
+    ((counts, remote, first),) = forecast(
+        (("train", 1), [(b"%d" % n, ref) for n, ref in enumerate(refs)]), plan, 2
     )
+    classes = {"label": Counter({0: 2, 1: 1})}
+    assert counts == ShardCounts(split="train", index=1, records=3, classes=classes)
+    assert (remote, first) == (2, refs[:1])
 
 
 def test_known_rejects_and_rows_add_up() -> None:
     plan = Plan(ResolvedSchema(preset("image_classification")), {"train": 1}, rows=5)
-    shard = ShardForecast("train", 0, 3, {}, 0, ())
+    shard = ShardCounts(split="train", index=0, records=3, classes={})
     found = Forecast(plan, (shard,), {"wrong_type": RejectSum(2)}, Trial(1, 9, 1.0, (), Counter()))
     assert (found.rows, found.rejected, found.records("train"), found.records("test")) == (
         5,

@@ -1,7 +1,4 @@
-"""A manifest of whoever: it is read or rejected with a message, and names nothing outside.
-
-Covers `recordmill.transforms.functional.row_counts`.
-"""
+"""A manifest of whoever: it is read or rejected with a message, and names nothing outside."""
 
 from __future__ import annotations
 
@@ -18,12 +15,11 @@ from pydantic import ValidationError
 
 from recordmill.pipelines.dataset import verify
 from recordmill.pipelines.dataset.verify import verify_dataset
-from recordmill.schemas.dataset_info import Problem, ShardAudit
+from recordmill.schemas.dataset_info import Problem
 from recordmill.schemas.errors import ProofError
 from recordmill.schemas.manifest import Manifest
-from recordmill.transforms.functional.row_counts import wrong_sums
 from recordmill.transforms.storage.dataset import Dataset, commit_marker
-from tests.unit.pipelines.run.test_target import INDEX, SHARD, manifest, put_dataset
+from tests.unit.pipelines.run.test_target import INDEX, SHARD, VERIFIED, manifest, put_dataset
 
 DOCUMENT = json.loads(manifest(Path("out")))
 OUTSIDE = (
@@ -81,7 +77,7 @@ def test_a_changed_manifest_is_read_or_rejected(place: tuple[Any, ...], value: A
         return
     found = dataset.manifest
     assert dataset.is_committed
-    list(wrong_sums(found))
+    list(found.count_mismatches())
     assert not {*OUTSIDE} & found.files
     assert found.resolved.schema == found.dataset_schema
 
@@ -106,13 +102,10 @@ def test_nesting_without_end_is_a_message() -> None:
 # Foreign, missing and special files beside a good manifest.
 
 
-AUDIT = ShardAudit("train", 0, SHARD, 1, 9, 25, "aa", 1, INDEX, "bb", 2, {})
-
-
 @pytest.fixture
 def dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A dataset whose shard is as its manifest says, if it can be opened."""
-    monkeypatch.setattr(verify.verifier_process, "audit", lambda *_: AUDIT)
+    monkeypatch.setattr(verify.verifier_process, "audit", lambda *_: VERIFIED)
     monkeypatch.setattr(verify, "shard_tally", lambda *_: {})
     put_dataset(tmp_path, tmp_path / "1.0.0")
     return tmp_path / "1.0.0"
@@ -186,7 +179,8 @@ def test_a_line_of_rejects_nested_without_end_is_reported(dataset: Path) -> None
 
 def test_damaged_records_are_named_first(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     damage = Problem(SHARD, "Invalid PNG data (key 'a.png')", 0, 0)
-    audit = replace(AUDIT, sha256="ff", problems=(damage,))
+    entry = VERIFIED.entry.model_copy(update={"sha256": "ff"})
+    audit = replace(VERIFIED, entry=entry, problems=(damage,))
     monkeypatch.setattr(verify.verifier_process, "audit", lambda *_: audit)
     (dataset / "NOTES.md").write_bytes(b"")
     (dataset / "_SUCCESS").write_bytes(b"")

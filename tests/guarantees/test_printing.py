@@ -37,9 +37,10 @@ from recordmill.pipelines.console.terminal import Terminal
 from recordmill.pipelines.inspect.record_files import FoundRecord
 from recordmill.pipelines.inspect.tables import show_features, show_records, show_whole
 from recordmill.pipelines.run import summary
+from recordmill.schemas.dataset_info import ShardCounts
 from recordmill.schemas.duplicates import Conflicts, Content, GroupLeaks, Leak
 from recordmill.schemas.features import Schema
-from recordmill.schemas.forecast import Forecast, RejectSum, ShardForecast, Trial
+from recordmill.schemas.forecast import Forecast, RejectSum, Trial
 from recordmill.schemas.manifest import BaseEntry
 from recordmill.schemas.presets import preset
 from recordmill.schemas.rejects import Reason, Reject
@@ -159,7 +160,7 @@ def show_forecast(terminal: Terminal, text: str) -> None:
     reject = Reject(text, text, text, Reason.CORRUPT, text)
     resolved = SimpleNamespace(classes={text: (text,)})
     plan = SimpleNamespace(shards={text: 1}, resolved=resolved)
-    shard = ShardForecast(text, 0, 1, {text: {0: 1}}, remote=0, sample=())
+    shard = ShardCounts(split=text, index=0, records=1, classes={text: {0: 1}})
     trial = Trial(1, 1, 1.0, (reject,), {text: 1})
     forecast = Forecast(plan, (shard,), {text: RejectSum(1, [reject])}, trial)
     config = SimpleNamespace(directory=text, index=False)

@@ -1,22 +1,73 @@
-"""Reconciles the counts of all stages: the books, and everything that does not fit."""
+"""Reconciles the counts of all stages: the row counts, and all that does not match."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from recordmill.schemas.dataset_info import (
-    Books,
     DatasetInfo,
     Problem,
-    ShardAudit,
-    ShardInfo,
-    SplitBooks,
+    ShardCounts,
+    ShardVerification,
+    WrittenShard,
 )
+from recordmill.schemas.manifest import ShardEntry
 from recordmill.schemas.plan import Plan
+from recordmill.schemas.row_counts import RowCounts, SplitCounts, mismatches
 from recordmill.schemas.tallies import ImageTally, Timeline
+
+
+@dataclass(frozen=True)
+class StageCounts:
+    """The rows that the stages before the writing have counted.
+
+    Attributes:
+        rows: of all tables, those that could not be read included.
+        placed: split to rows placed in it.
+        rejects: (split, reason) to number; the split is "" for rows that were never placed.
+        dropped: split to rows that were dropped for their image.
+        asides: what the sources hold that is not a row, to how many.
+    """
+
+    rows: int
+    placed: Mapping[str, int]
+    rejects: Mapping[tuple[str, str], int]
+    dropped: Mapping[str, int] = field(default_factory=dict)
+    asides: Mapping[str, int] = field(default_factory=dict)
+
+    def with_records(
+        self, shards: Iterable[tuple[str, ShardCounts | ShardEntry]], planned: Iterable[str]
+    ) -> tuple[RowCounts, dict[str, SplitCounts]]:
+        """Returns where all rows went, in all and by split.
+
+        Args:
+            shards: split and counts of each shard.
+            planned: the splits of the dataset.
+        """
+        records, frames = Counter[str](), Counter[str]()
+        for split, shard in shards:
+            records[split] += shard.records
+            if shard.frames is not None:
+                frames[split] += shard.frames
+        rejected, reasons = Counter[str](), Counter[str]()
+        for (split, reason), count in self.rejects.items():
+            rejected[split] += count
+            reasons[reason] += count
+        splits = {
+            split: SplitCounts(
+                rows=self.placed.get(split, 0),
+                records=records[split],
+                rejected=rejected[split],
+                duplicates=self.dropped.get(split, 0),
+                frames=frames.get(split),
+            )
+            for split in sorted({*planned, *self.placed, *records, *rejected, *self.dropped} - {""})
+        }
+        asides = {what: count for what, count in self.asides.items() if count}
+        return RowCounts.of(self.rows, splits, rejected[""], reasons, asides), splits
 
 
 def reconcile(
@@ -25,12 +76,12 @@ def reconcile(
     unread: int,
     placed: Mapping[str, int],
     rejects: Mapping[tuple[str, str], int],
-    written: Iterable[ShardInfo],
-    audits: Iterable[ShardAudit],
+    written: Iterable[WrittenShard],
+    verified: Iterable[ShardVerification],
     dropped: Mapping[str, int] = MappingProxyType({}),
-    asides: Mapping[str, int] | None = None,
+    asides: Mapping[str, int] = MappingProxyType({}),
 ) -> DatasetInfo:
-    """Returns what is known of a written dataset, and whatever speaks against publishing it.
+    """Returns what is known of a written dataset, and all that must keep it from being published.
 
     Args:
         plan: what it was written by.
@@ -39,145 +90,94 @@ def reconcile(
         placed: split to rows placed in it.
         rejects: (split, reason) to number; the split is "" for rows that were never placed.
         written: the shards as their writers know them.
-        audits: the shards as TensorFlow re-read them.
+        verified: the shards as TensorFlow re-read them.
         dropped: split to rows that were dropped for their image.
-        asides: what the sources hold beside rows, to how many.
+        asides: what the sources hold that is not a row, to how many.
     """
-    infos = list(written)
-    shards = tuple(sorted(audits, key=lambda audit: (audit.split, audit.index)))
-    count = partial(keep_books, rows + unread, placed, rejects, dropped=dropped)
-    books = count(shards)
-    problems = _problems(plan, rows, infos, shards, books, count(infos))
+    by_writer = {(shard.split, shard.index): shard for shard in written}
+    shards = [
+        _with_images(shard, by_writer.get((shard.split, shard.index)))
+        for shard in sorted(verified, key=lambda shard: (shard.split, shard.index))
+    ]
+    stages = StageCounts(rows + unread, placed, rejects, dropped, asides)
+    counts, splits = stages.with_records(((s.split, s.entry) for s in shards), plan.shards)
+    by_writers = stages.with_records(((s.split, s) for s in by_writer.values()), plan.shards)
+    damage = [*_damage(plan, by_writer, shards)]
+    # Not all records of a damaged shard are counted: are rows missing beside those?
+    wrong = "" if damage and not _in_words(*by_writers) else _in_words(counts, splits)
+    unmatched = [Problem("row counts", f"do not match: {wrong}")] if wrong else []
     return DatasetInfo(
         plan=plan,
-        books=books,
-        shards=shards,
-        images=_treatments(infos),
-        problems=problems,
-        reused=sum(info.reused for info in infos),
-        linked=sum(info.linked for info in infos),
-        treatments={(info.split, info.index): info.images for info in infos},
-        fingerprints=_fingerprints(infos, shards),
-        asides={what: count for what, count in sorted((asides or {}).items()) if count},
-        shapes=ImageTally.sum_of(info.shapes for info in infos),
-        timeline=Timeline.sum_of(info.timeline for info in infos),
+        counts=counts,
+        splits=splits,
+        shards=tuple(shards),
+        images=_treatments(by_writer.values()),
+        problems=(*damage, *_changed_table(plan, rows), *unmatched),
+        reused=sum(shard.reused for shard in by_writer.values()),
+        linked=sum(shard.linked for shard in by_writer.values()),
+        fingerprints=_fingerprints(by_writer, shards),
+        shapes=ImageTally.sum_of(shard.shapes for shard in by_writer.values()),
+        timeline=Timeline.sum_of(shard.timeline for shard in by_writer.values()),
     )
 
 
-def _problems(
-    plan: Plan,
-    rows: int,
-    infos: list[ShardInfo],
-    shards: Sequence[ShardAudit],
-    books: Books,
-    by_writers: Books,
-) -> tuple[Problem, ...]:
-    """Returns all problems, damaged records first, and none that only follows from another.
-
-    Of a damaged shard not all records are counted: what its writer counted decides whether rows
-    are missing beside that.
-    """
-    damage = [
-        *(problem for shard in shards for problem in shard.problems),
-        *_shard_differences(plan, infos, shards),
-    ]
-    explained = bool(damage) and by_writers.balanced
-    unmatched = [] if books.balanced or explained else [Problem("row counts", mismatch(books))]
-    return *damage, *_changed_table(plan, rows), *unmatched
+def _in_words(counts: RowCounts, splits: Mapping[str, SplitCounts]) -> str:
+    return "; ".join(mismatches(counts, splits))
 
 
-def _fingerprints(infos: Iterable[ShardInfo], shards: Iterable[ShardAudit]) -> dict[str, str]:
+def _with_images(shard: ShardVerification, written: WrittenShard | None) -> ShardVerification:
+    """Returns a shard with its image treatments, which only its writer knows."""
+    images = dict(sorted(written.images.items())) if written else {}
+    return replace(shard, entry=shard.entry.model_copy(update={"images": images}))
+
+
+def _fingerprints(
+    written: Mapping[tuple[str, int], WrittenShard], shards: Iterable[ShardVerification]
+) -> dict[str, str]:
     """Returns file to the fingerprint of what it was made from, for shards that have one."""
-    marks = {(info.split, info.index): info.fingerprint for info in infos if info.fingerprint}
-    found = {shard.file: marks.get((shard.split, shard.index), "") for shard in shards}
-    return {file: mark for file, mark in found.items() if mark}
+    found = {shard.entry.file: written.get((shard.split, shard.index)) for shard in shards}
+    return {file: own.fingerprint for file, own in found.items() if own and own.fingerprint}
 
 
-def _treatments(infos: Iterable[ShardInfo]) -> dict[str, int]:
+def _treatments(written: Iterable[WrittenShard]) -> dict[str, int]:
     total: Counter[str] = Counter()
-    for info in infos:
-        total.update(info.images)
+    for shard in written:
+        total.update(shard.images)
     return dict(sorted(total.items()))
 
 
-def keep_books(
-    rows_read: int,
-    placed: Mapping[str, int],
-    rejects: Mapping[tuple[str, str], int],
-    shards: Iterable[ShardAudit | ShardInfo],
-    dropped: Mapping[str, int] = MappingProxyType({}),
-) -> Books:
-    """Returns where all rows went; records, and frames, count as written when re-read."""
-    written: dict[str, int] = {}
-    frames: dict[str, int] = {}
-    for shard in shards:
-        written[shard.split] = written.get(shard.split, 0) + shard.records
-        if shard.frames is not None:
-            frames[shard.split] = frames.get(shard.split, 0) + shard.frames
-    rejected: dict[str, int] = {}
-    reasons: dict[str, int] = {}
-    for (split, reason), count in rejects.items():
-        rejected[split] = rejected.get(split, 0) + count
-        reasons[reason] = reasons.get(reason, 0) + count
-    splits = {
-        split: SplitBooks(
-            rows=placed.get(split, 0),
-            written=written.get(split, 0),
-            rejected=rejected.get(split, 0),
-            duplicates=dropped.get(split, 0),
-            frames=frames.get(split),
-        )
-        for split in sorted({*placed, *written, *rejected, *dropped} - {""})
-    }
-    return Books(rows_read, rejected.get("", 0), splits, dict(sorted(reasons.items())))
-
-
-def _shard_differences(
-    plan: Plan, written: list[ShardInfo], audits: Iterable[ShardAudit]
+def _damage(
+    plan: Plan,
+    written: Mapping[tuple[str, int], WrittenShard],
+    shards: Sequence[ShardVerification],
 ) -> Iterator[Problem]:
-    """Yields where a shard on disk is not what its writer wrote, or is missing altogether."""
-    infos = {(info.split, info.index): info for info in written}
+    """Yields what is wrong with the shards on disk, or is not what their writers wrote."""
+    for shard in shards:
+        yield from shard.problems
     planned = {(split, i) for split, count in plan.shards.items() for i in range(count)}
-    audited = {(audit.split, audit.index): audit for audit in audits}
-    for split, index in sorted(planned ^ audited.keys() | planned ^ infos.keys()):
+    verified = {(shard.split, shard.index): shard for shard in shards}
+    for split, index in sorted(planned ^ verified.keys() | planned ^ written.keys()):
         yield Problem(split, f"shard {index} was not both written and verified exactly as planned")
-    for place in sorted(infos.keys() & audited.keys()):
-        if not audited[place].problems:  # else its other counts follow from those
-            yield from compare_shard(infos[place], audited[place])
+    for place in sorted(written.keys() & verified.keys()):
+        if not verified[place].problems:  # else its other counts follow from those
+            yield from compare_shard(written[place], verified[place])
 
 
-def compare_shard(info: ShardInfo, audit: ShardAudit) -> Iterator[Problem]:
+def compare_shard(written: WrittenShard, verified: ShardVerification) -> Iterator[Problem]:
     """Yields every difference between a shard as written and as read."""
+    entry = verified.entry
     for what in ("records", "frames", "payload", "crc32c"):
-        wrote, read = getattr(info, what), getattr(audit, what)
+        wrote, read = getattr(written, what), getattr(entry, what)
         if wrote != read:
-            yield Problem(audit.file, f"{what}: wrote {wrote}, re-read {read}")
-    if info.index_crc32c != audit.index_crc32c:
-        wrote, read = info.index_crc32c, audit.index_crc32c
-        yield Problem(audit.index_file, f"crc32c: wrote {wrote}, re-read {read}")
-    if info.classes != audit.classes:
-        yield Problem(audit.file, "the classes of its records are not those that were written")
+            yield Problem(entry.file, f"{what}: wrote {wrote}, re-read {read}")
+    if written.index_crc32c != verified.index_crc32c:
+        wrote, read = written.index_crc32c, verified.index_crc32c
+        yield Problem(entry.index_file, f"crc32c: wrote {wrote}, re-read {read}")
+    if written.classes != entry.classes:
+        yield Problem(entry.file, "the classes of its records are not those that were written")
 
 
 def _changed_table(plan: Plan, rows: int) -> Iterator[Problem]:
     if plan.rows != rows:
         what = f"the survey counted {plan.rows} rows, the conversion {rows}"
         yield Problem("input", f"{what}: a table changed while it was read; run again")
-
-
-def mismatch(books: Books) -> str:
-    """Returns which row counts do not match, in words."""
-    placed = sum(split.rows for split in books.splits.values())
-    reasons = sum(books.reasons.values())
-    found = [
-        f"split {name!r}: {split.rows} rows placed, {split.converted} converted, "
-        f"{split.rejected} rejected, {split.duplicates} dropped"
-        for name, split in books.splits.items()
-        if not split.balanced
-    ]
-    if books.rows_read != placed + books.unplaced:
-        before = f"{books.unplaced} rejected before"
-        found.append(f"{books.rows_read} rows read, {placed} placed in splits, {before}")
-    if books.rejected != reasons:
-        found.append(f"{books.rejected} rows rejected, {reasons} of them with a reason")
-    return f"do not match: {'; '.join(found)}"

@@ -1,4 +1,4 @@
-"""Takes a shard of a base as it is: under another name, by a hard link where that can be."""
+"""Reuses a shard of a base version: under another name, by a hard link where that is possible."""
 
 from __future__ import annotations
 
@@ -6,67 +6,62 @@ import os
 import shutil
 import uuid
 
-import google_crc32c
-
 from recordmill.schemas import layout
 from recordmill.schemas.base_version import Base
-from recordmill.schemas.dataset_info import ShardInfo
+from recordmill.schemas.dataset_info import WrittenShard
 from recordmill.schemas.manifest import ShardEntry
-from recordmill.transforms.functional.rows.fingerprint import ShardMark
+from recordmill.transforms.functional.rows.fingerprint import Fingerprint
 from recordmill.transforms.shards.checkpoints import Staging
-from recordmill.transforms.shards.writer import WrittenShard
 from recordmill.transforms.storage.files import is_local, open_binary, write_bytes
-from recordmill.transforms.storage.shard_files import digests, local_copy
+from recordmill.transforms.storage.shard_files import Digests, digests, local_copy
 
 
 def link_shard(
-    base: Base, entry: ShardEntry, staging: Staging, mark: ShardMark
+    base: Base, entry: ShardEntry, staging: Staging, fingerprint: Fingerprint
 ) -> WrittenShard | None:
     """Returns a shard of a base, in the staging area; None if its files are not as published.
 
     Args:
         base: the dataset that has it.
-        entry: what the base's manifest says of it.
+        entry: what the base's manifest states about it.
         staging: where to.
-        mark: what is wanted.
+        fingerprint: of the shard that is to be written.
     """
     sources = [layout.join(base.directory, name) for name in (entry.file, entry.index_file)]
-    if not all(map(_is, sources, (entry.sha256, entry.index_sha256))):
+    of_shard, of_index = map(_digests, sources)
+    if of_shard is None or of_shard.sha256 != entry.sha256:
         return None
-    uid = f"{mark.index:05d}-{uuid.uuid4()}"
+    if of_index is None or of_index.sha256 != entry.index_sha256:
+        return None
+    uid = f"{fingerprint.index:05d}-{uuid.uuid4()}"
     targets = [
-        layout.join(staging.folder(kind, mark.split), f"{uid}.{source.rpartition('/')[2]}")
+        layout.join(staging.folder(kind, fingerprint.split), f"{uid}.{source.rpartition('/')[2]}")
         for kind, source in zip(("shards", "records"), sources, strict=True)
     ]
     for source, target in zip(sources, targets, strict=True):
         _link(source, target)
-    info = ShardInfo(
-        split=mark.split,
-        index=mark.index,
+    return WrittenShard(
+        split=fingerprint.split,
+        index=fingerprint.index,
         records=entry.records,
         payload=entry.payload,
         crc32c=entry.crc32c,
-        index_crc32c=_crc32c(sources[1]),
+        index_crc32c=of_index.crc32c,
+        staged=(staging.name(targets[0]), staging.name(targets[1])),
         classes=entry.classes,
         frames=entry.frames,
         images=entry.images,
         linked=True,
-        fingerprint=mark.fingerprint,
+        fingerprint=fingerprint.digest,
     )
-    return WrittenShard(info, *targets)
 
 
-def _is(path: str, sha256: str) -> bool:
+def _digests(path: str) -> Digests | None:
     try:
         with local_copy(path) as copy:
-            return digests(copy).sha256 == sha256
+            return digests(copy)
     except OSError:
-        return False
-
-
-def _crc32c(path: str) -> int:
-    with open_binary(path) as stream:
-        return int(google_crc32c.value(stream.read()))
+        return None
 
 
 def _link(source: str, target: str) -> None:

@@ -1,8 +1,8 @@
-"""The staging area of a run: finished shards wait here, and those of a run that died are found.
+"""The staging area of a run: finished shards wait here, also for the next run if this one dies.
 
-A shard is two files and a receipt, written in this order: without its receipt a file counts for
-nothing. The area lies beside the dataset, outlives the run that fails, and goes with the one that
-publishes.
+A shard is two files and a checkpoint, written in this order: without its checkpoint a file counts
+for nothing. The area is beside the dataset, outlives a run that fails, and is deleted by the one
+that publishes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from importlib import metadata
 from pydantic import ValidationError
 
 from recordmill.schemas import layout
-from recordmill.schemas.checkpoint import Receipt, StagedFile
+from recordmill.schemas.checkpoint import Checkpoint
+from recordmill.schemas.dataset_info import WrittenShard
 from recordmill.transforms.storage.files import (
     delete,
     exists,
@@ -29,7 +30,7 @@ from recordmill.transforms.storage.files import (
 )
 from recordmill.transforms.storage.shard_files import local_copy, stream_checksum
 
-_RECEIPTS = "receipts"
+_CHECKPOINTS = "checkpoints"
 _THREADS = 16
 _PACKAGES = ("recordmill", "Pillow", "pyarrow", "protobuf", "numpy", "pycocotools")
 
@@ -57,101 +58,110 @@ class Staging:
             for kind in ("shards", "records"):
                 make_folder(self.folder(kind, split))
 
-    def path(self, file: StagedFile) -> str:
-        """Returns where a file waits."""
-        return layout.join(self.directory, file.staged)
+    def paths(self, shard: WrittenShard) -> tuple[str, str]:
+        """Returns where the two files of a shard wait."""
+        shard_file, index_file = shard.staged
+        return layout.join(self.directory, shard_file), layout.join(self.directory, index_file)
 
-    def staged(self, path: str, final: str, crc32c: int) -> StagedFile:
-        """Returns what a receipt says of a file that was just closed."""
-        name = path.removeprefix(self.directory).lstrip("/")
-        return StagedFile(staged=name, final=final, size=file_size(path) or 0, crc32c=crc32c)
+    def name(self, path: str) -> str:
+        """Returns the name of a file of the area below its folder."""
+        return path.removeprefix(self.directory).lstrip("/")
 
-    def keep(self, receipt: Receipt) -> None:
-        """Writes the receipt of a finished shard; from now on it counts."""
-        path = self._receipt(receipt.info.split, receipt.info.index)
-        write_bytes(path, receipt.model_dump_json().encode())
+    def sizes(self, shard: WrittenShard) -> tuple[int, int]:
+        """Returns the sizes of the two files of a shard, in bytes."""
+        shard_file, index_file = self.paths(shard)
+        return file_size(shard_file) or 0, file_size(index_file) or 0
+
+    def keep(self, checkpoint: Checkpoint) -> None:
+        """Writes the checkpoint of a finished shard; from now on it counts."""
+        path = self._checkpoint(checkpoint.shard.split, checkpoint.shard.index)
+        write_bytes(path, checkpoint.model_dump_json().encode())
 
     def has(self, split: str, index: int) -> bool:
-        """Returns whether there is a receipt of a shard, whatever it says."""
-        return exists(self._receipt(split, index))
+        """Returns whether there is a checkpoint of a shard, whatever it says."""
+        return exists(self._checkpoint(split, index))
 
-    def find(self, split: str, index: int, fingerprint: str) -> Receipt | None:
-        """Returns the receipt of a shard if it is whole and as it would be written now.
+    def find(self, split: str, index: int, fingerprint: str) -> Checkpoint | None:
+        """Returns the checkpoint of a shard if it is whole and as it would be written now.
 
         What is there, but is another or damaged, is deleted.
         """
-        receipt = self._read(self._receipt(split, index))
-        if receipt is None:
+        checkpoint = self._read(self._checkpoint(split, index))
+        if checkpoint is None:
             return None
-        if receipt.fingerprint == fingerprint and all(map(self._whole, receipt.files)):
-            return receipt
-        self._forget(receipt)
+        if checkpoint.fingerprint == fingerprint and self._is_whole(checkpoint):
+            return checkpoint
+        self._forget(checkpoint)
         return None
 
     def count(self) -> int:
         """Returns how many finished shards there are."""
-        return len(files_below(self.directory, f"{_RECEIPTS}/*.json"))
+        return len(files_below(self.directory, f"{_CHECKPOINTS}/*.json"))
 
     def drop_others(self, settings: str) -> None:
         """Deletes the shards that were made under other settings: they would never be taken."""
-        for receipt in self._receipts():
-            if receipt.settings != settings:
-                self._forget(receipt)
+        for checkpoint in self._checkpoints():
+            if checkpoint.settings != settings:
+                self._forget(checkpoint)
 
     def reclaim(self) -> None:
         """Takes stock of what a run has left that is no more.
 
         Shards that had their final names already get those of the staging area again; files
-        without a receipt, of shards that were open, are deleted.
+        without a checkpoint, of shards that were open, are deleted.
         """
         known = set[str]()
-        receipts = self._receipts()
+        checkpoints = self._checkpoints()
         with ThreadPoolExecutor(_THREADS) as executor:
-            for _ in executor.map(self._take_back, receipts):
+            for _ in executor.map(self._take_back, checkpoints):
                 pass
-        for receipt in receipts:
-            known |= {self._name(receipt), *(file.staged for file in receipt.files)}
+        for checkpoint in checkpoints:
+            known |= {self._name(checkpoint), *checkpoint.shard.staged}
         for name in files_below(self.directory, "**"):
             if name not in known:
                 delete(layout.join(self.directory, name))
 
-    def _take_back(self, receipt: Receipt) -> None:
-        for file in receipt.files:
-            final = layout.join(self.dataset, file.final)
-            if not exists(self.path(file)) and exists(final):
-                move(final, self.path(file))
+    def _take_back(self, checkpoint: Checkpoint) -> None:
+        for path, final in zip(self.paths(checkpoint.shard), checkpoint.final, strict=True):
+            published = layout.join(self.dataset, final)
+            if not exists(path) and exists(published):
+                move(published, path)
 
-    def _whole(self, file: StagedFile) -> bool:
-        path = self.path(file)
-        if not exists(path) or file_size(path) != file.size:
-            return False
-        with local_copy(path) as copy:
-            return stream_checksum(copy)[1] == file.crc32c
+    def _is_whole(self, checkpoint: Checkpoint) -> bool:
+        shard = checkpoint.shard
+        paths, expected = self.paths(shard), (shard.crc32c, shard.index_crc32c)
+        return all(map(_is_file, paths, checkpoint.sizes, expected))
 
-    def _forget(self, receipt: Receipt) -> None:
-        delete(layout.join(self.directory, self._name(receipt)))
-        for file in receipt.files:
-            if exists(self.path(file)):
-                delete(self.path(file))
+    def _forget(self, checkpoint: Checkpoint) -> None:
+        delete(layout.join(self.directory, self._name(checkpoint)))
+        for path in filter(exists, self.paths(checkpoint.shard)):
+            delete(path)
 
-    def _receipts(self) -> list[Receipt]:
-        names = files_below(self.directory, f"{_RECEIPTS}/*.json")
+    def _checkpoints(self) -> list[Checkpoint]:
+        names = files_below(self.directory, f"{_CHECKPOINTS}/*.json")
         paths = [layout.join(self.directory, name) for name in names]
         with ThreadPoolExecutor(_THREADS) as executor:
-            return [receipt for receipt in executor.map(self._read, paths) if receipt]
+            return [checkpoint for checkpoint in executor.map(self._read, paths) if checkpoint]
 
-    def _read(self, path: str) -> Receipt | None:
+    def _read(self, path: str) -> Checkpoint | None:
         try:
             with open_binary(path) as stream:
-                return Receipt.model_validate_json(stream.read())
+                return Checkpoint.model_validate_json(stream.read())
         except (OSError, ValidationError):
-            return None  # there is none, or one that was cut short: the shard is written anew
+            return None  # there is none, or one that was cut short: the shard is written again
 
-    def _receipt(self, split: str, index: int) -> str:
-        return layout.join(self.directory, _RECEIPTS, f"{split}-{index:05d}.json")
+    def _checkpoint(self, split: str, index: int) -> str:
+        return layout.join(self.directory, _CHECKPOINTS, f"{split}-{index:05d}.json")
 
-    def _name(self, receipt: Receipt) -> str:
-        return f"{_RECEIPTS}/{receipt.info.split}-{receipt.info.index:05d}.json"
+    def _name(self, checkpoint: Checkpoint) -> str:
+        return f"{_CHECKPOINTS}/{checkpoint.shard.split}-{checkpoint.shard.index:05d}.json"
+
+
+def _is_file(path: str, size: int, crc32c: int) -> bool:
+    if not exists(path) or file_size(path) != size:
+        return False
+    with local_copy(path) as copy:
+        return stream_checksum(copy)[1] == crc32c
 
 
 def versions() -> dict[str, str]:

@@ -11,7 +11,7 @@ import uuid
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import google_crc32c
 from apache_beam.coders import BytesCoder
@@ -21,7 +21,7 @@ from apache_beam.io.tfrecordio import _TFRecordSink
 
 from recordmill.schemas import layout
 from recordmill.schemas.checkpoint import ImageFault
-from recordmill.schemas.dataset_info import ShardInfo
+from recordmill.schemas.dataset_info import WrittenShard
 from recordmill.schemas.plan import Plan
 from recordmill.schemas.records import BuiltFrame, SerializedExample
 from recordmill.schemas.rejects import Reject
@@ -115,20 +115,6 @@ class Sinks:
         )
 
 
-class WrittenShard(NamedTuple):
-    """A shard whose files are not yet in their place.
-
-    Attributes:
-        info: what it holds.
-        shard: the temporary file.
-        records: the temporary file of its index.
-    """
-
-    info: ShardInfo
-    shard: str
-    records: str
-
-
 class ShardWriter:
     """Writes one shard and the index of its records to files in the staging area.
 
@@ -138,7 +124,7 @@ class ShardWriter:
 
     def __init__(self, sinks: Sinks, staging: Staging, plan: Plan, split: str, index: int) -> None:
         """Opens the files; a name of its own for each attempt, in the order of the plan."""
-        self._split, self._index, self._plan = split, index, plan
+        self._split, self._index, self._plan, self._staging = split, index, plan, staging
         uid = f"{index:05d}-{uuid.uuid4()}"
         self._shard = sinks.shards(split).open_writer(staging.folder("shards", split), uid)
         self._records = sinks.records(split).open_writer(staging.folder("records", split), uid)
@@ -154,23 +140,23 @@ class ShardWriter:
 
     def write(self, built: Iterable[SerializedExample | Reject]) -> Iterator[Reject]:
         """Writes all examples in order, and yields the rejects among them."""
-        place = 0
+        position = 0
         for outcome in built:
             if isinstance(outcome, Reject):
                 advance("rejected")
-                fault = ImageFault(place=place, reason=outcome.reason, detail=outcome.detail)
+                fault = ImageFault(position=position, reason=outcome.reason, detail=outcome.detail)
                 self.faults.append(fault)
                 yield replace(outcome, split=self._split)
-                place += 1
+                position += 1
             else:
                 self._add(outcome)
-                place += outcome.rows
+                position += outcome.rows
 
     def close(self) -> WrittenShard:
         """Closes the files."""
         self._record_index.close()
         shard, records = self._shard.close(), self._records.close()
-        info = ShardInfo(
+        return WrittenShard(
             split=self._split,
             index=self._index,
             records=self._shard.num_records_written,
@@ -182,8 +168,8 @@ class ShardWriter:
             images=dict(self._images),
             shapes=self._shapes,
             timeline=self._timeline,
+            staged=(self._staging.name(shard), self._staging.name(records)),
         )
-        return WrittenShard(info, shard, records)
 
     def _add(self, example: SerializedExample) -> None:
         self._shard.write(example.data)
@@ -198,7 +184,7 @@ class ShardWriter:
         advance("written", example.rows)
 
     def _count(self, row: SerializedExample | BuiltFrame, names: Container[str]) -> None:
-        """Takes note of a row's picture, and of its labels in some features."""
+        """Counts a row's image, and its labels in some features."""
         if row.treatment:
             self._images.update((row.treatment, *row.remarks))
         if row.shape:

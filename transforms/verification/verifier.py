@@ -22,7 +22,7 @@ from recordmill.transforms.workers.cores import num_cores
 
 if TYPE_CHECKING:  # it is begun before anything is loaded
     from recordmill.schemas.config import Verify
-    from recordmill.schemas.dataset_info import ShardAudit
+    from recordmill.schemas.dataset_info import ShardVerification
     from recordmill.schemas.plan import ResolvedSchema
     from recordmill.transforms.storage.shard_files import ShardFiles
 
@@ -95,14 +95,16 @@ class Auditor:
             there.close()
             self._free.put(here)
 
-    def audit(self, shard: ShardFiles, resolved: ResolvedSchema, verify: Verify) -> ShardAudit:
+    def audit(
+        self, shard: ShardFiles, resolved: ResolvedSchema, verify: Verify
+    ) -> ShardVerification:
         """Returns what the process finds in a shard.
 
         Raises:
             RunError: if it has died.
         """
         what = f"{shard.file}: the process that re-reads it with TensorFlow"
-        found: ShardAudit = self._answer(what, "audit", shard, resolved, verify)
+        found: ShardVerification = self._answer(what, "audit", shard, resolved, verify)
         return found
 
     def decode_fault(self, *arguments: Any) -> str | None:

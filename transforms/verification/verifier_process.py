@@ -10,7 +10,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from recordmill.schemas.config import Verify
-from recordmill.schemas.dataset_info import ShardAudit
+from recordmill.schemas.dataset_info import ShardVerification
 from recordmill.schemas.features import ImageFact, Schema
 from recordmill.schemas.plan import ResolvedSchema
 from recordmill.schemas.records import StoredImage
@@ -24,7 +24,7 @@ from recordmill.transforms.verification.tensorflow_reader import (
     tensorflow_in_threads,
 )
 from recordmill.transforms.verification.verifier import begun
-from recordmill.transforms.verification.verify_shard import audit_shard
+from recordmill.transforms.verification.verify_shard import verify_shard
 
 
 def prepare() -> None:
@@ -33,14 +33,14 @@ def prepare() -> None:
         tensorflow()
 
 
-def audit(shard: ShardFiles, resolved: ResolvedSchema, verify: Verify) -> ShardAudit:
-    """Returns what `audit_shard` does, here or apart; the arguments and what is raised are its own.
+def audit(shard: ShardFiles, resolved: ResolvedSchema, verify: Verify) -> ShardVerification:
+    """Returns what `verify_shard` does, here or in the verifier process.
 
     Raises:
         RunError: if the process apart has died.
     """
     auditor = begun()
-    return (auditor.audit if auditor else audit_shard)(shard, resolved, verify)
+    return (auditor.audit if auditor else verify_shard)(shard, resolved, verify)
 
 
 def check_decodes(image: StoredImage, mask: bytes | None, schema: Schema) -> None:
@@ -90,7 +90,7 @@ def decode_fault(
     return None
 
 
-_SERVICES: dict[str, Callable[..., Any]] = {"audit": audit_shard, "decode_fault": decode_fault}
+_SERVICES: dict[str, Callable[..., Any]] = {"audit": verify_shard, "decode_fault": decode_fault}
 
 
 def serve(descriptors: list[int]) -> None:

@@ -1,4 +1,4 @@
-"""Audits a shard: re-reads its file with TensorFlow, and says all that is wrong with it."""
+"""Verifies a shard: re-reads its file with TensorFlow, and finds all that is wrong with it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from recordmill.schemas import layout
 from recordmill.schemas.config import Verify
-from recordmill.schemas.dataset_info import Problem, ShardAudit
+from recordmill.schemas.dataset_info import Problem, ShardVerification
+from recordmill.schemas.manifest import ShardEntry
 from recordmill.schemas.plan import ResolvedSchema
 from recordmill.transforms.functional.one_thread_parquet import read_table
 from recordmill.transforms.functional.records.framing import FRAME_BYTES
@@ -50,7 +51,7 @@ class _Contents:
     classes: dict[str, Counter[int]] = field(default_factory=dict)
 
 
-def audit_shard(shard: ShardFiles, resolved: ResolvedSchema, verify: Verify) -> ShardAudit:
+def verify_shard(shard: ShardFiles, resolved: ResolvedSchema, verify: Verify) -> ShardVerification:
     """Returns what TensorFlow finds in a shard, and what is wrong with it.
 
     Args:
@@ -64,25 +65,23 @@ def audit_shard(shard: ShardFiles, resolved: ResolvedSchema, verify: Verify) -> 
     with local_copy(layout.join(shard.directory, shard.file)) as path:
         of_file = digests(path)
         contents, problems = _read(path, of_file, shard, resolved, verify == "decode")
-    of_index, wrong = _audit_index(shard, contents)
-    if not problems and wrong:  # where the shard is broken, the index has nothing to be held to
+    of_index, wrong = _verify_index(shard, contents)
+    if not problems and wrong:  # an index is only compared with a whole shard
         problems = [Problem(shard.records, wrong)]
-    return ShardAudit(
-        split=shard.split,
-        index=shard.index,
+    entry = ShardEntry.model_construct(  # a file that is not of a dataset may have any name
         file=shard.file,
         records=len(contents.lengths),
         payload=sum(contents.lengths),
-        size=of_file.size,
+        bytes=of_file.size,
         sha256=of_file.sha256,
         crc32c=of_file.crc32c,
         index_file=shard.records,
         index_sha256=of_index[0],
-        index_crc32c=of_index[1],
         classes={name: dict(sorted(counts.items())) for name, counts in contents.classes.items()},
-        problems=tuple(problems),
+        images={},
         frames=None if contents.frames is None else sum(contents.frames),
     )
+    return ShardVerification(shard.split, shard.index, entry, of_index[1], tuple(problems))
 
 
 def _read(
@@ -131,7 +130,7 @@ def _class_problems(file: str, contents: _Contents, resolved: ResolvedSchema) ->
     ]
 
 
-def _audit_index(shard: ShardFiles, contents: _Contents) -> tuple[tuple[str, int], str | None]:
+def _verify_index(shard: ShardFiles, contents: _Contents) -> tuple[tuple[str, int], str | None]:
     """Returns digest and checksum of the index of a shard's records, and where it is wrong."""
     if not shard.records:
         return ("", 0), None

@@ -18,11 +18,12 @@ from recordmill.pipelines.base_version import open_base
 from recordmill.pipelines.run.run_record import RunContext, finished
 from recordmill.schemas import layout
 from recordmill.schemas.config import ConvertConfig
-from recordmill.schemas.dataset_info import Books, DatasetInfo, ShardAudit
+from recordmill.schemas.dataset_info import DatasetInfo, ShardVerification, manifest_of
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.manifest import manifest_of
+from recordmill.schemas.manifest import ShardEntry
 from recordmill.schemas.plan import Plan, ResolvedSchema
 from recordmill.schemas.presets import preset
+from recordmill.schemas.row_counts import RowCounts, SplitCounts
 from recordmill.transforms.shards import base_keys
 from recordmill.transforms.shards.base_keys import finder
 from recordmill.transforms.storage.dataset import commit_marker
@@ -42,6 +43,12 @@ def config(folder: Path, **options: object) -> ConvertConfig:
     )
 
 
+def shard_entry(file: str, index_file: str, index_sha256: str) -> ShardEntry:
+    counts = dict.fromkeys(("records", "bytes", "payload", "crc32c"), 0)
+    names = {"file": file, "index_file": index_file, "index_sha256": index_sha256, "sha256": ""}
+    return ShardEntry.model_validate({**names, **counts, "classes": {}, "images": {}})
+
+
 def published(folder: Path, **options: object) -> Path:
     """Writes what of a dataset decides the places of its rows."""
     asked = config(folder, **options)
@@ -53,10 +60,12 @@ def published(folder: Path, **options: object) -> Path:
         pq.write_table(pa.table({"key": pa.array(keys, pa.string())}), dataset / name)
         digest = hashlib.sha256((dataset / name).read_bytes()).hexdigest()
         shards.append(
-            ShardAudit(split, index, f"{split}-{index}", 0, 0, 0, "", 0, name, digest, 0, {})
+            ShardVerification(split, index, shard_entry(f"{split}-{index}", name, digest), 0)
         )
     plan = Plan(ResolvedSchema(SCHEMA), {"test": 1, "train": 2}, 0)
-    info = DatasetInfo(plan, Books(0, 0, {}, {}), tuple(shards), images={}, problems=())
+    none = SplitCounts(rows=0, records=0, rejected=0, duplicates=0)
+    splits = dict.fromkeys(plan.shards, none)
+    info = DatasetInfo(plan, RowCounts.of(0, splits), splits, tuple(shards), {}, ())
     manifest = manifest_of(info, asked, {}).model_dump_json().encode()
     (dataset / layout.MANIFEST).write_bytes(manifest)
     (dataset / layout.SUCCESS).write_bytes(commit_marker(manifest))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from recordmill.schemas.dataset_info import Books, Problem, SplitBooks
+from recordmill.schemas.dataset_info import Problem
 
 
 @pytest.mark.parametrize(
@@ -19,24 +19,3 @@ from recordmill.schemas.dataset_info import Books, Problem, SplitBooks
 )
 def test_a_problem_in_words(problem, expected):
     assert str(problem) == expected
-
-
-def test_sums():
-    books = Books(10, 2, {"a": SplitBooks(5, 3, 1, 1), "b": SplitBooks(3, 3)}, {"corrupt": 3})
-    assert (books.written, books.rejected, books.balanced) == (6, 3, True)
-
-
-@pytest.mark.parametrize(
-    ("split", "balanced"),
-    [
-        (SplitBooks(), True),
-        (SplitBooks(5, 3, 1, 1), True),
-        (SplitBooks(5, 5), True),
-        (SplitBooks(5, 4), False),
-        (SplitBooks(5, 5, 1), False),
-        (SplitBooks(5, 6, -1), True),  # arithmetic: that counts are not negative is others' to see
-    ],
-    ids=str,
-)
-def test_a_split_balances_when_each_of_its_rows_is_accounted_for(split, balanced):
-    assert split.balanced is balanced

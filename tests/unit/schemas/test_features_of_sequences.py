@@ -10,7 +10,6 @@ from google.protobuf import text_format
 from tensorflow_metadata.proto.v0 import schema_pb2
 
 from recordmill.schemas.config import ConvertConfig
-from recordmill.schemas.dataset_info import ShardAudit, SplitBooks
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.features import Schema
 from recordmill.schemas.manifest import ShardEntry, SplitEntry
@@ -21,7 +20,6 @@ from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.tensorflow_metadata import schema_text
 from recordmill.transforms.analyze_rows import only_torn, two_spans
 from recordmill.transforms.elements import ImageRefCoder
-from recordmill.transforms.functional.reconcile import keep_books
 from recordmill.transforms.functional.records.index import RecordIndex, index_mismatch
 from recordmill.transforms.functional.rows.analysis import Survey, Surveyor, plan_of
 from recordmill.transforms.functional.rows.binding import (
@@ -292,21 +290,6 @@ def test_the_index_counts_frames_and_tells_their_classes(per, classes):
     assert told == "row 1: frames is 1, in the shard 2"
 
 
-def audit(split: str, records: int, frames: int | None) -> ShardAudit:
-    return ShardAudit(split, 0, "f", records, 1, 1, "", 0, "r", "", 0, {}, frames=frames)
-
-
-def test_the_books_balance_by_frames():
-    rejects = {("train", "corrupt"): 1, ("train", "sequence_broken"): 2, ("", "malformed_row"): 1}
-    shards = [audit("train", 2, 7), audit("test", 1, 4)]
-    books = keep_books(15, {"train": 10, "test": 4}, rejects, shards)
-    assert books.splits["train"] == SplitBooks(10, 2, 3, 0, frames=7)
-    assert (books.written, books.frames, books.rejected) == (3, 11, 4)
-    assert books.balanced
-    lost = keep_books(15, {"train": 10, "test": 4}, rejects, [audit("train", 2, 6), shards[1]])
-    assert not lost.balanced
-
-
 def test_frames_stand_in_the_manifest_of_sequences_alone():
     shard = {
         **dict.fromkeys(("file", "sha256", "index_file", "index_sha256"), "name"),
@@ -316,9 +299,9 @@ def test_frames_stand_in_the_manifest_of_sequences_alone():
     }
     split = {"rows": 5, "records": 2, "rejected": 1, "duplicates": 0}
     plain = SplitEntry.model_validate({**split, "rows": 3, "shards": [shard]})
-    assert plain.written == 2
+    assert plain.converted == 2
     assert "frames" not in plain.model_dump_json()
     framed = SplitEntry.model_validate({**split, "frames": 4, "shards": [{**shard, "frames": 4}]})
-    assert framed.written == 4
+    assert framed.converted == 4
     assert SplitEntry.model_validate_json(framed.model_dump_json()) == framed
     assert framed.shards == (ShardEntry.model_validate({**shard, "frames": 4}),)

@@ -1,4 +1,4 @@
-"""manifest.json holds the whole proof, and comes back from its text."""
+"""manifest.json holds all counts and digests, and comes back from its text."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ import pytest
 from pydantic import ValidationError
 
 from recordmill.schemas.config import FORMAT_VERSION, ConvertConfig
-from recordmill.schemas.dataset_info import Books, DatasetInfo, ShardAudit, SplitBooks
+from recordmill.schemas.dataset_info import DatasetInfo, ShardVerification, manifest_of
 from recordmill.schemas.duplicates import Conflicts, Content, GroupLeaks, Leak
 from recordmill.schemas.features import Feature, Schema
-from recordmill.schemas.manifest import Manifest, manifest_of
+from recordmill.schemas.manifest import Manifest, ShardEntry
 from recordmill.schemas.plan import Plan, ResolvedSchema
 from recordmill.schemas.presets import preset, preset_names
+from recordmill.schemas.row_counts import RowCounts, SplitCounts
 
 
-def audit(split, index, records, classes):
-    return ShardAudit(
-        split=split,
-        index=index,
+def verified(split, index, records, classes, images):
+    entry = ShardEntry(
         file=f"birds-{split}.tfrecord-{index}",
         records=records,
         payload=10 * records,
-        size=26 * records,
+        bytes=26 * records,
         sha256=f"{index}a" * 32,
         crc32c=100 + index,
         index_file=f"records/{split}-{index}.parquet",
         index_sha256=f"{index}b" * 32,
-        index_crc32c=200 + index,
         classes=classes,
+        images=images,
     )
+    return ShardVerification(split, index, entry, 200 + index)
 
 
 SCHEMA = preset("image_classification")
@@ -45,18 +45,20 @@ CONFIG = ConvertConfig(
     max_rejects={"amount": "0.5", "percent": True},
     if_exists="replace",
 )
+SPLITS = {
+    "test": SplitCounts(rows=3, records=2, rejected=0, duplicates=1),
+    "train": SplitCounts(rows=8, records=6, rejected=2, duplicates=0),
+}
 INFO = DatasetInfo(
     plan=Plan(RESOLVED, {"test": 1, "train": 2}, 12),
-    books=Books(
-        rows_read=13,
-        unplaced=2,
-        splits={"test": SplitBooks(3, 2, 0, 1), "train": SplitBooks(8, 6, 2, 0)},
-        reasons={"corrupt": 2, "wrong_type": 2},
+    counts=RowCounts.of(
+        13, SPLITS, 2, {"corrupt": 2, "wrong_type": 2}, {"hidden files and folders": 3}
     ),
+    splits=SPLITS,
     shards=(
-        audit("test", 0, 2, {"label": {1: 2}}),
-        audit("train", 0, 4, {"label": {1: 3, 0: 1}}),
-        audit("train", 1, 2, {"label": {}}),
+        verified("test", 0, 2, {"label": {1: 2}}, {"gif to png": 1}),
+        verified("train", 0, 4, {"label": {0: 1, 1: 3}}, {"jpeg kept": 7}),
+        verified("train", 1, 2, {"label": {}}, {}),
     ),
     images={"gif to png": 1, "jpeg kept": 7},
     content=Content(
@@ -66,27 +68,26 @@ INFO = DatasetInfo(
         conflicts=Conflicts(images=1, records=2, examples=(("b", "c"),)),
     ),
     problems=(),
-    asides={"hidden files and folders": 3},
-    treatments={("test", 0): {"gif to png": 1}, ("train", 0): {"jpeg kept": 7}},
 )
 SIDECARS = {"features.json": "cd" * 32, "label.labels.txt": "ef" * 32}
 
 
 def without_rows(resolved):
-    books = Books(0, 0, {}, {})
-    return DatasetInfo(Plan(resolved, {}, 0), books, (), images={}, problems=())
+    plan = Plan(resolved, {}, 0)
+    return DatasetInfo(plan, RowCounts.of(0, {}), {}, (), images={}, problems=())
 
 
-def shard_document(audited, classes, images):
+def shard_document(shard, classes, images):
+    records, index = shard.entry.records, shard.index
     return {
-        "file": audited.file,
-        "records": audited.records,
-        "bytes": audited.size,
-        "payload": audited.payload,
-        "sha256": audited.sha256,
-        "crc32c": audited.crc32c,
-        "index_file": audited.index_file,
-        "index_sha256": audited.index_sha256,
+        "file": f"birds-{shard.split}.tfrecord-{index}",
+        "records": records,
+        "bytes": 26 * records,
+        "payload": 10 * records,
+        "sha256": f"{index}a" * 32,
+        "crc32c": 100 + index,
+        "index_file": f"records/{shard.split}-{index}.parquet",
+        "index_sha256": f"{index}b" * 32,
         "classes": classes,
         "images": images,
     }
@@ -144,8 +145,12 @@ def test_the_whole_document():
         "lines": {},
         "base": None,
     }
-    # In the order of the ids, whoever counted them: the text is the same in every run.
-    assert list(document["splits"]["train"]["shards"][0]["classes"]["label"]) == ["0", "1"]
+    # The names in their order: the text is the same in every run, and in every release.
+    assert list(document["input"])[:4] == ["rows", "records", "rejected", "duplicates"]
+    assert list(document["splits"]["test"])[:2] == ["rows", "records"]
+    assert list(document["splits"]["test"]["shards"][0])[:4] == [
+        *("file", "records", "bytes", "payload")
+    ]
     assert Schema.model_validate(schema) == SCHEMA
     assert config["splits"] == {"train": "0.9", "test": "0.1"}
     # The same input and options give the same bytes, wherever they are written to.

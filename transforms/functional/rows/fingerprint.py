@@ -45,15 +45,15 @@ def settings_fingerprint(
 
 
 @dataclass(frozen=True)
-class ShardMark:
-    """All that decides the bytes of one shard.
+class Fingerprint:
+    """The fingerprint of one shard: all that decides its bytes, in one digest.
 
     Attributes:
         settings: the fingerprint of what holds for all shards.
         split: the shard's split.
         index: its number.
-        refs: its references in order, each with the stamp of its image file.
-        resolved: the settled schema.
+        refs: its references in order, each with the version tag of its image file.
+        resolved: the resolved schema.
     """
 
     settings: str
@@ -63,19 +63,19 @@ class ShardMark:
     resolved: ResolvedSchema
 
     @cached_property
-    def fingerprint(self) -> str:
+    def digest(self) -> str:
         """Hex digest of it."""
         return self._digest(self._rows)
 
     def without(self, faults: Sequence[ImageFault]) -> str:
-        """Returns the fingerprint of the same shard, had it never had the rows that were refused.
+        """Returns the fingerprint of the same shard, had it never had the rejected rows.
 
-        By this one a base's shards are known: its refused rows are in no shard of it.
+        By this one the shards of a base are found: its rejected rows are in no shard of it.
         """
         if not faults:
-            return self.fingerprint
-        refused = {fault.place for fault in faults}
-        return self._digest(row for place, row in enumerate(self._rows) if place not in refused)
+            return self.digest
+        rejected = {fault.position for fault in faults}
+        return self._digest(row for i, row in enumerate(self._rows) if i not in rejected)
 
     @cached_property
     def _rows(self) -> list[bytes]:

@@ -33,11 +33,12 @@ from recordmill.pipelines.report.rejects import MEANINGS, numbered_lines, reject
 from recordmill.pipelines.run.run_record import RunContext, throughput_of
 from recordmill.pipelines.run.summary import content_notes
 from recordmill.schemas.duplicates import Content, Leak
-from recordmill.schemas.manifest import InputEntry, Manifest, ShardEntry, SplitEntry
+from recordmill.schemas.manifest import Manifest, ShardEntry, SplitEntry
 from recordmill.schemas.masking import masked_command
 from recordmill.schemas.presets import preset
 from recordmill.schemas.records import ImageRef
 from recordmill.schemas.rejects import Reason, Reject
+from recordmill.schemas.row_counts import RowCounts
 from recordmill.schemas.tallies import Timeline, edge_of
 from recordmill.transforms.functional.rendering.visible_text import visible
 from tests.images import jpeg
@@ -102,9 +103,7 @@ def dataset(folder: Path, splits, contents=()):
         config={},
         dataset_schema=preset("image_classification"),
         classes={"label": CLASSES},
-        input=InputEntry(
-            rows=total, records=total, rejected=0, duplicates=0, unplaced=0, reasons={}
-        ),
+        input=RowCounts.of(total, entries),
         images={},
         splits=entries,
         sidecars={},

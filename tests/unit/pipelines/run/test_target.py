@@ -19,18 +19,24 @@ from recordmill.pipelines.run.lock import Lock
 from recordmill.pipelines.run.run_record import RunContext, finished, running
 from recordmill.pipelines.run.target import choose_target, discard
 from recordmill.schemas.config import ConvertConfig
-from recordmill.schemas.dataset_info import Books, DatasetInfo, ShardAudit, SplitBooks
+from recordmill.schemas.dataset_info import DatasetInfo, ShardVerification, manifest_of
 from recordmill.schemas.errors import DatasetExists, RunError, UsageError
 from recordmill.schemas.layout import owned_in_leftover
-from recordmill.schemas.manifest import manifest_of
+from recordmill.schemas.manifest import ShardEntry
 from recordmill.schemas.plan import Plan, ResolvedSchema
 from recordmill.schemas.presets import preset
+from recordmill.schemas.row_counts import RowCounts, SplitCounts
 from recordmill.transforms.storage.dataset import commit_marker, current_folder
 from recordmill.transforms.write_lines import digest_of_lines
 
 CONTEXT = RunContext("run", 0.0, "DirectRunner")
 SHARD = "birds-train.tfrecord-00000-of-00001"
 INDEX = "records/records-train-00000-of-00001.parquet"
+ENTRY = ShardEntry(
+    **{"file": SHARD, "records": 1, "bytes": 25, "payload": 9, "sha256": "aa", "crc32c": 1},
+    **{"index_file": INDEX, "index_sha256": "bb", "classes": {}, "images": {}},
+)
+VERIFIED = ShardVerification("train", 0, ENTRY, 2)
 RECEIPT = "staging/receipts/train-00000.json"
 TFDS = (
     *("dataset_info.json", "features.json", "label.labels.txt"),
@@ -48,10 +54,10 @@ def config(output: Path, if_exists: str = "fail") -> ConvertConfig:
 
 def manifest(output: Path) -> bytes:
     """Returns the manifest of a dataset of one shard, with a file of class names."""
-    audit = ShardAudit("train", 0, SHARD, 1, 9, 25, "aa", 1, INDEX, "bb", 2, {})
     resolved = ResolvedSchema(preset("image_classification"), {"label": ("cat",)})
-    books = Books(1, 0, {"train": SplitBooks(1, 1)}, {})
-    info = DatasetInfo(Plan(resolved, {"train": 1}, 1), books, (audit,), {}, ())
+    splits = {"train": SplitCounts(rows=1, records=1, rejected=0, duplicates=0)}
+    plan, counts = Plan(resolved, {"train": 1}, 1), RowCounts.of(1, splits)
+    info = DatasetInfo(plan, counts, splits, (VERIFIED,), {}, ())
     sidecars = {"label.labels.txt": "cc", f"idx/{SHARD}.idx": "dd", "dataset_info.json": "ee"}
     lines = {"rejects": digest_of_lines([b"{}\n"])}
     found = manifest_of(info, config(output), sidecars, lines=lines)

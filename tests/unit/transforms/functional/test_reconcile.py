@@ -1,4 +1,4 @@
-"""The books: whatever does not fit is found, and told with where."""
+"""Row counts, and shards as written and as read: each difference is found, with its location."""
 
 from __future__ import annotations
 
@@ -8,52 +8,55 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recordmill.schemas.dataset_info import (
-    Books,
-    DatasetInfo,
-    Problem,
-    ShardAudit,
-    ShardInfo,
-    SplitBooks,
-)
+from recordmill.schemas.dataset_info import DatasetInfo, Problem, ShardVerification, WrittenShard
 from recordmill.schemas.features import Feature, Schema
+from recordmill.schemas.manifest import ShardEntry
 from recordmill.schemas.plan import Plan, ResolvedSchema
-from recordmill.transforms.functional.reconcile import compare_shard, keep_books, reconcile
+from recordmill.schemas.row_counts import RowCounts, SplitCounts, mismatches
+from recordmill.transforms.functional.reconcile import StageCounts, compare_shard, reconcile
 
 SCHEMA = ResolvedSchema(Schema(features={"n": Feature(kind="int64", sources="column:n")}))
 PLAN = Plan(SCHEMA, {"train": 2, "test": 1}, rows=12)
 
 
 def info(split, index, records):
-    return ShardInfo(
+    return WrittenShard(
         split=split,
         index=index,
         records=records,
         payload=10 * records,
         crc32c=100 + index,
         index_crc32c=200 + index,
+        staged=("a", "b"),
         classes={"l": {0: 1}},
         images={"png kept": records, f"gif to png in {split}": 1},
     )
 
 
-def audit(split, index, records):
-    file = f"d-{split}.tfrecord-{index}"
-    records_file = f"records/{split}-{index}.parquet"
-    return ShardAudit(
-        split=split,
-        index=index,
-        file=file,
+def verified(split, index, records, **images):
+    entry = ShardEntry(
+        file=f"d-{split}.tfrecord-{index}",
         records=records,
         payload=10 * records,
-        size=26 * records,
+        bytes=26 * records,
         sha256="ab",
         crc32c=100 + index,
-        index_file=records_file,
+        index_file=f"records/{split}-{index}.parquet",
         index_sha256="cd",
-        index_crc32c=200 + index,
         classes={"l": {0: 1}},
+        images=images,
     )
+    return ShardVerification(split, index, entry, 200 + index)
+
+
+def changed(shard, **changes):
+    """Returns the verification of a shard with other counts in its entry."""
+    own = {name: changes.pop(name) for name in ("index_crc32c", "problems") if name in changes}
+    return replace(shard, entry=shard.entry.model_copy(update=changes), **own)
+
+
+def split(rows, records, rejected=0, duplicates=0):
+    return SplitCounts(rows=rows, records=records, rejected=rejected, duplicates=duplicates)
 
 
 def facts(**changes):
@@ -65,32 +68,33 @@ def facts(**changes):
         "placed": {"train": 8, "test": 3},
         "rejects": {("", "malformed_row"): 1, ("", "wrong_type"): 1, ("train", "corrupt"): 2},
         "written": [info("train", 1, 2), info("test", 0, 3), info("train", 0, 4)],
-        "audits": [audit("train", 1, 2), audit("test", 0, 3), audit("train", 0, 4)],
+        "verified": [verified("train", 1, 2), verified("test", 0, 3), verified("train", 0, 4)],
         **changes,
     }
 
 
-BOOKS = Books(
-    rows_read=13,
-    unplaced=2,
-    splits={"test": SplitBooks(3, 3, 0, 0), "train": SplitBooks(8, 6, 2, 0)},
-    reasons={"corrupt": 2, "malformed_row": 1, "wrong_type": 1},
-)
-SHARDS = (audit("test", 0, 3), audit("train", 0, 4), audit("train", 1, 2))
+SPLITS = {"test": split(3, 3), "train": split(8, 6, 2)}
+REASONS = {"corrupt": 2, "malformed_row": 1, "wrong_type": 1}
+COUNTS = RowCounts.of(13, SPLITS, unplaced=2, reasons=REASONS)
+SHARDS = (verified("test", 0, 3), verified("train", 0, 4), verified("train", 1, 2))
 
 
-def test_books_that_balance():
+def test_row_counts_that_match():
     images = {"gif to png in test": 1, "gif to png in train": 2, "png kept": 9}
+    shards = tuple(
+        changed(s, images={f"gif to png in {s.split}": 1, "png kept": s.entry.records})
+        for s in SHARDS
+    )
     found = reconcile(**facts())
-    assert found == DatasetInfo(PLAN, BOOKS, SHARDS, images=images, problems=())
+    assert found == DatasetInfo(PLAN, COUNTS, SPLITS, shards, images=images, problems=())
     assert list(found.images) == sorted(images)
-    assert BOOKS.balanced
-    assert (BOOKS.written, BOOKS.rejected) == (9, 4)
+    assert list(mismatches(COUNTS, SPLITS)) == []
+    assert (COUNTS.records, COUNTS.rejected) == (9, 4)
 
 
-def test_an_empty_dataset_balances():
+def test_the_row_counts_of_an_empty_dataset_match():
     plan = Plan(SCHEMA, {}, 0)
-    expected = DatasetInfo(plan, Books(0, 0, {}, {}), (), images={}, problems=())
+    expected = DatasetInfo(plan, RowCounts.of(0, {}), {}, (), images={}, problems=())
     assert reconcile(plan, 0, 0, {}, {}, [], []) == expected
 
 
@@ -119,7 +123,7 @@ NOT_AS_PLANNED = "was not both written and verified exactly as planned"
         pytest.param(
             {"placed": {"train": 7, "test": 4}},
             ["row counts"],
-            id="a row in the wrong split's books",
+            id="a row counted in the wrong split",
         ),
         pytest.param({"placed": {"train": 8}}, ["row counts"], id="a split without placed rows"),
         pytest.param(
@@ -141,7 +145,7 @@ NOT_AS_PLANNED = "was not both written and verified exactly as planned"
             id="a shard that nobody wrote",
         ),
         pytest.param(
-            {"audits": [audit("train", 1, 2), audit("train", 0, 4)]},
+            {"verified": [verified("train", 1, 2), verified("train", 0, 4)]},
             [Problem("test", f"shard 0 {NOT_AS_PLANNED}")],
             id="a shard that nobody verified",
         ),
@@ -156,18 +160,18 @@ NOT_AS_PLANNED = "was not both written and verified exactly as planned"
         pytest.param(
             {
                 "written": [*facts()["written"], info("train", 2, 0)],
-                "audits": [*facts()["audits"], audit("train", 2, 0)],
+                "verified": [*facts()["verified"], verified("train", 2, 0)],
             },
             [Problem("train", f"shard 2 {NOT_AS_PLANNED}")],
             id="a shard that nobody planned",
         ),
         pytest.param(
-            {"audits": [*facts()["audits"], audit("test", 0, 3)]},
+            {"verified": [*facts()["verified"], verified("test", 0, 3)]},
             ["row counts"],
             id="a shard verified twice",
         ),
         pytest.param(
-            {"audits": [audit("train", 1, 1), *facts()["audits"][1:]]},
+            {"verified": [verified("train", 1, 1), *facts()["verified"][1:]]},
             [
                 Problem("d-train.tfrecord-1", "records: wrote 2, re-read 1"),
                 Problem("d-train.tfrecord-1", "payload: wrote 20, re-read 10"),
@@ -185,19 +189,19 @@ BROKEN = Problem("d-train.tfrecord-0", "Invalid PNG data (key 'a.png')", 3, 77)
 
 
 def damaged():
-    """Returns the audits, that of the first shard ending at a damaged record."""
+    """Returns the verified shards, the first of which ends at a damaged record."""
     ended = {"records": 3, "payload": 30, "crc32c": 5, "classes": {}, "problems": (BROKEN,)}
-    return [replace(a, **ended) if a is SHARDS[1] else a for a in SHARDS]
+    return [changed(s, **ended) if s is SHARDS[1] else s for s in SHARDS]
 
 
 def test_what_follows_from_a_damaged_record_is_left_out():
-    assert reconcile(**facts(audits=damaged())).problems == (BROKEN,)
+    assert reconcile(**facts(verified=damaged())).problems == (BROKEN,)
 
 
 def test_a_damaged_record_hides_no_other_fault():
     """It comes first; a row that was lost elsewhere and another shard's damage are still found."""
-    other = [replace(a, crc32c=7) if a is SHARDS[0] else a for a in damaged()]
-    problems = reconcile(**facts(audits=other, placed={"train": 8, "test": 4})).problems
+    other = [changed(s, crc32c=7) if s is SHARDS[0] else s for s in damaged()]
+    problems = reconcile(**facts(verified=other, placed={"train": 8, "test": 4})).problems
     assert [str(problem) for problem in problems] == [
         "d-train.tfrecord-0: record 3 at byte 77: Invalid PNG data (key 'a.png')",
         "d-test.tfrecord-0: crc32c: wrote 100, re-read 7",
@@ -218,12 +222,12 @@ def test_a_damaged_record_hides_no_other_fault():
 def test_row_counts_that_do_not_match_are_stated_in_words(
     rows, unread, placed, reasons, read, broken
 ):
-    audits = [replace(SHARDS[1], records=read, problems=(BROKEN,) if broken else ())]
+    shards = [changed(SHARDS[1], records=read, problems=(BROKEN,) if broken else ())]
     rejects = {("train", reason): count for reason, count in reasons.items()}
-    found = reconcile(PLAN, rows, unread, placed, rejects, facts()["written"], audits)
+    found = reconcile(PLAN, rows, unread, placed, rejects, facts()["written"], shards)
     told = [str(problem) for problem in found.problems]
-    assert not any(name in text for text in told for name in ("Books", "(rows", "={", "frames="))
-    assert told or found.books.balanced
+    assert not any(name in text for text in told for name in ("Counts", "(rows", "={", "frames="))
+    assert told or not [*mismatches(found.counts, found.splits)]
     assert not broken or told[0] == str(BROKEN)
 
 
@@ -244,37 +248,18 @@ def test_row_counts_that_do_not_match_are_stated_in_words(
     ids=lambda value: str(value)[:30],
 )
 def test_every_difference_between_written_and_read_is_found(change, problem):
-    assert list(compare_shard(info("train", 0, 4), replace(audit("train", 0, 4), **change))) == [
-        problem
-    ]
+    read = changed(verified("train", 0, 4), **change)
+    assert list(compare_shard(info("train", 0, 4), read)) == [problem]
 
 
 def test_a_shard_read_as_it_was_written_has_no_difference():
-    assert list(compare_shard(info("train", 0, 4), audit("train", 0, 4))) == []
+    assert list(compare_shard(info("train", 0, 4), verified("train", 0, 4))) == []
 
 
-def test_books_count_what_was_read_again_and_not_what_was_said_to_be_written():
-    books = keep_books(13, facts()["placed"], facts()["rejects"], SHARDS)
-    assert books == BOOKS
-    assert keep_books(13, facts()["placed"], facts()["rejects"], SHARDS[:2]).balanced is False
-
-
-@pytest.mark.parametrize(
-    "books",
-    [
-        replace(BOOKS, rows_read=14),
-        replace(BOOKS, unplaced=1),
-        replace(BOOKS, reasons={"corrupt": 2}),
-        replace(BOOKS, splits={**BOOKS.splits, "test": SplitBooks(3, 2, 0, 0)}),
-        # Two splits whose errors cancel out in the total:
-        replace(BOOKS, splits={"test": SplitBooks(3, 2, 0), "train": SplitBooks(8, 7, 2)}),
-    ],
-    ids=["rows", "unplaced", "reasons", "one split", "two splits"],
-)
-def test_books_that_do_not_balance(books):
-    assert not books.balanced
-
-
-def test_duplicates_count_as_accounted_for():
-    assert SplitBooks(rows=5, written=2, rejected=1, duplicates=2).balanced
-    assert not SplitBooks(rows=5, written=2, rejected=1, duplicates=1).balanced
+def test_records_are_counted_as_read_again():
+    stages = StageCounts(13, facts()["placed"], facts()["rejects"])
+    shards = [(shard.split, shard.entry) for shard in SHARDS]
+    assert stages.with_records(shards, PLAN.shards) == (COUNTS, SPLITS)
+    assert [*mismatches(*stages.with_records(shards[:2], PLAN.shards))] == [
+        "split 'train': 8 rows placed, 4 converted, 2 rejected, 0 dropped"
+    ]

@@ -16,11 +16,12 @@ import pytest
 
 from recordmill.schemas import layout
 from recordmill.schemas.config import ConvertConfig
-from recordmill.schemas.dataset_info import Books, DatasetInfo, ShardAudit, SplitBooks
+from recordmill.schemas.dataset_info import DatasetInfo, ShardVerification, manifest_of
 from recordmill.schemas.errors import UsageError, VerificationFailed
-from recordmill.schemas.manifest import Manifest, manifest_of
+from recordmill.schemas.manifest import Manifest, ShardEntry
 from recordmill.schemas.plan import Plan, ResolvedSchema
 from recordmill.schemas.presets import preset
+from recordmill.schemas.row_counts import RowCounts, SplitCounts
 from recordmill.transforms.functional.records.framing import masked_crc32c
 from recordmill.transforms.storage.dataset import (
     Dataset,
@@ -69,7 +70,7 @@ def write(path: Path, data: bytes) -> str:
 
 def put(folder: Path, compression: str = "none") -> Path:
     """Writes a dataset of three shards; returns its folder."""
-    audits = []
+    shards = []
     for (split, number), records in SHARDS.items():
         name = layout.shard_name("birds", split, number, 2, compression)
         index = layout.records_name(split, number, 2)
@@ -78,13 +79,19 @@ def put(folder: Path, compression: str = "none") -> Path:
         (folder / "records").mkdir(exist_ok=True)
         pq.write_table(index_of(split, number, records), folder / index)
         sha256 = hashlib.sha256((folder / index).read_bytes()).hexdigest()
-        counts = (len(records), 0, len(data), digest, 0, index, sha256, 0, {"label": {0: 1}})
-        audits.append(ShardAudit(split, number, name, *counts))
+        entry = ShardEntry(
+            **{"file": name, "records": len(records), "bytes": len(data), "sha256": digest},
+            **{"payload": 0, "crc32c": 0, "index_file": index, "index_sha256": sha256},
+            **{"classes": {"label": {0: 1}}, "images": {}},
+        )
+        shards.append(ShardVerification(split, number, entry, 0))
     resolved = ResolvedSchema(SCHEMA, {"label": ("cat", "dog"), "image": ()})
-    books = Books(4, 0, {"test": SplitBooks(1, 1), "train": SplitBooks(3, 3)}, {})
-    info = DatasetInfo(
-        Plan(resolved, {"test": 1, "train": 2}, 4), books, tuple(audits), images={}, problems=()
-    )
+    splits = {
+        split: SplitCounts(rows=rows, records=rows, rejected=0, duplicates=0)
+        for split, rows in (("test", 1), ("train", 3))
+    }
+    plan, counts = Plan(resolved, {"test": 1, "train": 2}, 4), RowCounts.of(4, splits)
+    info = DatasetInfo(plan, counts, splits, tuple(shards), images={}, problems=())
     config = ConvertConfig(
         inputs=("t.csv",), output=str(folder), name="birds", schema=SCHEMA, compression=compression
     )

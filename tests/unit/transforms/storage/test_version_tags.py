@@ -24,7 +24,7 @@ from recordmill.schemas.records import Embedded, ImageRef, Row
 from recordmill.schemas.rejects import Reason, RecordError, Reject
 from recordmill.transforms.build_examples import Fetched, fetch
 from recordmill.transforms.functional.rows.binding import Binding, bind
-from recordmill.transforms.functional.rows.fingerprint import ShardMark
+from recordmill.transforms.functional.rows.fingerprint import Fingerprint
 from recordmill.transforms.storage import files, version_tags
 from recordmill.transforms.storage.embedded_images import staged, staging_file
 from recordmill.transforms.storage.files import Stamps
@@ -43,9 +43,7 @@ def fingerprint(refs: list[ImageRef], fence: Fence = OPEN) -> str | None:
     found = stamps_of(refs, take_stamps(refs, fence, remote=True))
     if found is None:
         return None
-    return ShardMark(
-        "settings", "train", 0, list(zip(refs, found, strict=True)), RESOLVED
-    ).fingerprint
+    return Fingerprint("settings", "train", 0, list(zip(refs, found, strict=True)), RESOLVED).digest
 
 
 @pytest.mark.parametrize("folder", [".staging", "photos", "a/.staging/b"])
@@ -98,7 +96,7 @@ def test_a_file_that_is_replaced_within_one_tick_of_the_clock_is_seen(
 
 @pytest.mark.parametrize("reason", [Reason.OUTSIDE_ROOT, Reason.READ_ERROR, Reason.TIMEOUT])
 def test_a_reject_that_no_fingerprint_decides_is_not_final(reason: Reason) -> None:
-    assert ImageFault(place=0, reason=reason, detail="").passing
+    assert ImageFault(position=0, reason=reason, detail="").passing
 
 
 @pytest.mark.parametrize("changed", ["nothing", "mask", "image", "both"])
@@ -230,7 +228,7 @@ def holding(fetched: Fetched | Reject) -> tuple[Any, ...]:
 def is_passing(written: list[Any]) -> bool:
     """Returns whether a shard has no checkpoint, as one of its rejects may be passing."""
     reasons = [found[0] for _, found in written if isinstance(found[0], Reason)]
-    return any(ImageFault(place=0, reason=reason, detail="").passing for reason in reasons)
+    return any(ImageFault(position=0, reason=reason, detail="").passing for reason in reasons)
 
 
 def test_a_link_that_leads_elsewhere_for_a_moment_leaves_no_checkpoint(tmp_path: Path) -> None:

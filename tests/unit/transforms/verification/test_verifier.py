@@ -26,7 +26,7 @@ from recordmill.schemas.config import Verify
 from recordmill.schemas.errors import RunError
 from recordmill.transforms.storage.shard_files import ShardFiles
 from recordmill.transforms.verification.verifier import Auditor, audits_apart
-from recordmill.transforms.verification.verify_shard import audit_shard
+from recordmill.transforms.verification.verify_shard import verify_shard
 from tests.beam.direct import RESOLVED, example
 from tests.images import png
 
@@ -61,8 +61,8 @@ def shard(tmp_path: Path) -> ShardFiles:
 @pytest.mark.parametrize("verify", ["parse", "decode"])
 def test_it_finds_what_is_found_here(auditor: Auditor, shard: ShardFiles, verify: Verify) -> None:
     found = auditor.audit(shard, RESOLVED, verify)
-    assert found == audit_shard(shard, RESOLVED, verify)
-    assert (found.records, found.rows, found.problems) == (3, 3, ())
+    assert found == verify_shard(shard, RESOLVED, verify)
+    assert (found.entry.records, found.entry.converted, found.problems) == (3, 3, ())
 
 
 def test_it_finds_damage(auditor: Auditor, shard: ShardFiles) -> None:
@@ -71,14 +71,14 @@ def test_it_finds_damage(auditor: Auditor, shard: ShardFiles) -> None:
     data[100] ^= 1
     path.write_bytes(data)
     found = auditor.audit(shard, RESOLVED, "parse")
-    assert found == audit_shard(shard, RESOLVED, "parse")
+    assert found == verify_shard(shard, RESOLVED, "parse")
     assert [(problem.file, problem.record) for problem in found.problems] == [("birds", 0)]
 
 
 def test_it_works_on_several_at_once(auditor: Auditor, shard: ShardFiles) -> None:
     with ThreadPoolExecutor(4) as threads:
         found = list(threads.map(lambda _: auditor.audit(shard, RESOLVED, "parse"), range(12)))
-    assert found == [audit_shard(shard, RESOLVED, "parse")] * 12
+    assert found == [verify_shard(shard, RESOLVED, "parse")] * 12
 
 
 def test_a_file_that_is_gone_is_told_here(auditor: Auditor, shard: ShardFiles) -> None:
