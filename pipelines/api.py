@@ -16,6 +16,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from recordmill.pipelines import convert as graph
 from recordmill.pipelines import dry_run as trial
 from recordmill.pipelines.dataset.dataset import Dataset, open_dataset
+from recordmill.pipelines.engines.beam_patches import applied
 from recordmill.pipelines.engines.submission import check_submission, is_awaited
 from recordmill.pipelines.options import beam_options as parsed_beam_options
 from recordmill.pipelines.options import config_of
@@ -75,7 +76,7 @@ def convert(
             "--no_wait_until_finish: convert() returns the dataset, so it waits for the job; "
             "leave it out, or submit the job with the command"
         )
-    with _one_at_a_time:
+    with _one_at_a_time, applied():
         config, record = run({"input": _paths(input), **options}, beam, show=progress)
     if record is not None:
         for warning in record.warnings:
@@ -103,7 +104,7 @@ def dry_run(
         DatasetExists: if the dataset is published already.
         RecordmillError: if an input cannot be read to its end.
     """
-    with _one_at_a_time:
+    with _one_at_a_time, applied():
         config, forecast = forecast_of({"input": _paths(input), **options}, _beam(beam_options))
     if forecast is None:
         raise DatasetExists(f"{config.directory}: is published already, and would be left as it is")

@@ -10,7 +10,7 @@ from contextlib import nullcontext
 from recordmill.pipelines import api, dry_run, dry_run_output
 from recordmill.pipelines.console.printing import say, say_json, tell, warn
 from recordmill.pipelines.console.terminal import Terminal
-from recordmill.pipelines.engines.beam_patches import uncompressed_steps
+from recordmill.pipelines.engines.beam_patches import apply, uncompressed_steps
 from recordmill.pipelines.engines.runners import runs_directly
 from recordmill.pipelines.options import beam_options
 from recordmill.pipelines.run.summary import show_summary
@@ -23,6 +23,7 @@ _NO_OPTIONS = ("command", "json", "dry_run", "typed", "verbose", "log_format", "
 
 def run(flags: argparse.Namespace, rest: Sequence[str]) -> int:
     """Makes a dataset."""
+    apply()
     options = {k: v for k, v in vars(flags).items() if k not in _NO_OPTIONS}
     beam, command = beam_options(rest), ("recordmill", *flags.typed)
     is_dry = "dry_run" in flags

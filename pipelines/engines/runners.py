@@ -27,7 +27,6 @@ from apache_beam.runners import PipelineRunner, create_runner
 from apache_beam.runners.portability.fn_api_runner import fn_runner
 from apache_beam.runners.portability.portable_runner import JobServiceHandle
 
-from recordmill.pipelines.engines import beam_patches
 from recordmill.schemas.errors import UsageError, did_you_mean
 from recordmill.transforms.verification.verifier import IN_PROCESS_RUNNERS, workers_are_threads
 
@@ -84,7 +83,6 @@ def make_pipeline(options: PipelineOptions) -> beam.Pipeline:
     Raises:
         UsageError: if the runner is none, or refuses the options.
     """
-    beam_patches.apply()
     setup = options.view_as(SetupOptions)
     if setup.save_main_session is None:
         setup.save_main_session = False  # the code is a package, which workers have installed

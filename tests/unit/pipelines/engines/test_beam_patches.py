@@ -14,18 +14,26 @@ import pytest
 from apache_beam.coders import VarIntCoder
 from apache_beam.internal import cloudpickle_pickler, pickler
 from apache_beam.options.pipeline_options import DebugOptions, DirectOptions, PipelineOptions
+from apache_beam.portability import python_urns
 from apache_beam.portability.api import beam_fn_api_pb2
-from apache_beam.runners.portability.fn_api_runner.worker_handlers import ControlConnection
+from apache_beam.runners.portability.fn_api_runner.worker_handlers import (
+    ControlConnection,
+    WorkerHandler,
+)
+from apache_beam.runners.worker import sdk_worker
 from apache_beam.transforms import core, userstate
 from apache_beam.transforms.userstate import CombiningValueStateSpec
 from apache_beam.typehints.decorators import get_signature
 
 from recordmill.pipelines.engines import beam_patches
 from recordmill.pipelines.engines.beam_patches import (
+    WatchedWorkerHandler,
     answer_for_dead_worker,
+    applied,
     known_signature,
     known_specs,
     known_view,
+    print_nothing,
     uncompressed_steps,
 )
 
@@ -135,11 +143,25 @@ def test_specifications_are_those_that_beam_finds(dofn) -> None:
     assert bool(found[0]) == isinstance(dofn, Stateful)
 
 
-def test_beam_asks_them() -> None:
-    beam_patches.apply()
-    assert core.get_signature is known_signature
-    assert PipelineOptions.view_as is known_view
-    assert userstate.get_dofn_specs is known_specs
+def patched() -> list[object]:
+    return [
+        core.get_signature,
+        PipelineOptions.view_as,
+        userstate.get_dofn_specs,
+        vars(sdk_worker).get("print"),
+        WorkerHandler._registered_environments[python_urns.SUBPROCESS_SDK][0],
+    ]
+
+
+def test_beam_asks_them_while_the_body_runs() -> None:
+    ours = [known_signature, known_view, known_specs, print_nothing, WatchedWorkerHandler]
+    before = patched()
+    with applied():
+        assert patched() == ours
+        with applied():
+            assert patched() == ours
+        assert patched() == ours
+    assert patched() == before
 
 
 def test_a_dead_worker_answers_what_it_was_asked_and_what_it_will_be() -> None:
