@@ -104,19 +104,15 @@ def build(root: beam.Pipeline, job: Conversion) -> PCollection[str]:
 
 
 def write_dataset(read: ReadOutcome, rows: PCollection[Row], job: Conversion) -> PCollection[str]:
-    """Adds everything after the reading of rows: analyze, place, write, verify and publish.
+    """Adds all stages after reading; returns the one state that run.json has.
 
     Args:
         read: the rows, and what was rejected or skipped.
         rows: the same rows for the analysis, which may come from a read of their own.
         job: the conversion.
-
-    Returns:
-        The one state that run.json has.
     """
     config, surveyor, work = job.config, job.surveyor, job.target.work
     base, root = surveyor.base, rows.pipeline
-
     surveyed = rows | "SurveyRows" >> SurveyRows(surveyor, parted=can_part_keys(config))
     bound = read.good | "BindRows" >> BindRows(surveyor.binding, surveyed.plan)  # ImageRef
     placement = bound.good | "PlaceRecords" >> PlaceRecords(
@@ -132,12 +128,8 @@ def write_dataset(read: ReadOutcome, rows: PCollection[Row], job: Conversion) ->
     audits = written.good | "VerifyShards" >> VerifyShards(config, work, surveyed.plan)
     content = written.good | "CompareContents" >> CompareContents(work, surveyed.plan)
 
-    rejects = [
-        read.rejects,
-        bound.rejects,
-        placement.rejects,
-        written.rejects,
-    ] | "AllRejects" >> beam.Flatten()
+    rejected = [read.rejects, bound.rejects, placement.rejects, written.rejects]
+    rejects = rejected | "AllRejects" >> beam.Flatten()
     files = [
         rejects | "WriteRejects" >> WriteLines(work, layout.REJECTS),
         unique.files,

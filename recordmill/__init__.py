@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from recordmill.pipelines.api import convert
-    from recordmill.pipelines.dataset.dataset import Dataset
+    from recordmill.pipelines.dataset.dataset import Dataset, verify
     from recordmill.pipelines.dataset.dataset import open_dataset as open
     from recordmill.pipelines.dataset.load import load
     from recordmill.pipelines.dataset.records import Records
@@ -42,6 +42,7 @@ __all__ = [
     "convert",
     "load",
     "open",
+    "verify",
 ]
 
 _ORIGINS = {
@@ -59,6 +60,7 @@ _ORIGINS = {
     "convert": "pipelines.api.convert",
     "load": "pipelines.dataset.load.load",
     "open": "pipelines.dataset.dataset.open_dataset",
+    "verify": "pipelines.dataset.dataset.verify",
 }
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from recordmill.pipelines.dataset.records import Records
 from recordmill.schemas.config import Verify
 from recordmill.schemas.dataset_info import Problem
+from recordmill.schemas.errors import VerificationFailed
 from recordmill.transforms.storage import dataset as storage
 
 if TYPE_CHECKING:
@@ -69,3 +70,25 @@ def open_dataset(path: str | os.PathLike[str]) -> Dataset:
         VerificationFailed: if no dataset is published there, or its manifest is another one.
     """
     return Dataset.open(path)
+
+
+def verify(path: str | os.PathLike[str], level: Verify = "parse") -> Dataset:
+    """Re-reads a published dataset: every file, and every record with TensorFlow.
+
+    Args:
+        path: its folder, DIR/NAME/VERSION, on this machine or in an object store.
+        level: "parse" every record, or "decode" every image as well.
+
+    Returns:
+        The dataset, which is as it was published.
+
+    Raises:
+        VerificationFailed: if none is published there, or something differs from its manifest.
+    """
+    from recordmill.pipelines.dataset.verify import verify_dataset  # imports Beam
+
+    problems = verify_dataset(os.fspath(path), level)[1]
+    if problems:
+        shown = "\n  ".join(str(problem) for problem in problems)
+        raise VerificationFailed(f"{os.fspath(path)}: not verified:\n  {shown}")
+    return open_dataset(path)

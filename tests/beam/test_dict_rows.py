@@ -1,4 +1,4 @@
-"""Transforms for pipelines of one's own (dict_rows, read_dicts): dicts in, a dataset out.
+"""Transforms for pipelines of one's own: dicts in, examples or a dataset out.
 
 Covers `recordmill.pipelines.dict_rows`, `recordmill.transforms.read_dicts`.
 """

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from recordmill.pipelines.dataset.dataset import Dataset, open_dataset
-from recordmill.schemas.errors import UsageError
+from recordmill.pipelines.dataset.dataset import Dataset, open_dataset, verify
+from recordmill.schemas.errors import UsageError, VerificationFailed
 from tests.unit.transforms.storage.test_dataset import put
 
 ROOT = Path(__file__).parents[4]
@@ -50,3 +50,13 @@ print([name for name in ("tensorflow", "apache_beam") if name in sys.modules])
     command = [sys.executable, "-c", code]
     ended = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
     assert ended.stdout.splitlines() == ["4 [] 1", "[]"]
+
+
+def test_verifying_raises_everything_that_is_wrong(tmp_path: Path) -> None:
+    path = put(tmp_path)
+    with pytest.raises(VerificationFailed) as raised:
+        verify(path)
+    first, *problems = str(raised.value).splitlines()
+    assert first == f"{path}: not verified:"
+    assert len(problems) == len(open_dataset(path).verify())
+    assert problems[0].startswith("  birds-test.tfrecord-00000-of-00002: record 0 at byte 0: ")
