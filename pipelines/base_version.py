@@ -16,7 +16,7 @@ from recordmill.schemas.errors import ProofError, UsageError
 from recordmill.schemas.features import Schema
 from recordmill.schemas.manifest import Manifest
 from recordmill.transforms.functional.rows.labels import with_background
-from recordmill.transforms.shards.base_keys import finder
+from recordmill.transforms.shards.base_shards import finder
 from recordmill.transforms.storage.dataset import Dataset
 from recordmill.transforms.storage.files import is_local
 

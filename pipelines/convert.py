@@ -46,7 +46,7 @@ from recordmill.transforms.drop_duplicates import DropRepeats
 from recordmill.transforms.find_duplicates import CompareContents, CompareGroups
 from recordmill.transforms.functional.rows.analysis import Surveyor
 from recordmill.transforms.functional.rows.binding import Binding, common_folder, table_names
-from recordmill.transforms.functional.rows.column_projection import (
+from recordmill.transforms.functional.rows.columns import (
     check_types,
     needed_columns,
     settle_sources,

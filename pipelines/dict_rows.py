@@ -35,10 +35,7 @@ from recordmill.schemas.rejects import RecordError, Reject
 from recordmill.transforms.build_examples import Fetched, Pools, build_all
 from recordmill.transforms.elements import REJECTS, rejected
 from recordmill.transforms.functional.rows.binding import Binding, bind, refuse
-from recordmill.transforms.functional.rows.column_projection import (
-    assumed_columns,
-    settle_sources,
-)
+from recordmill.transforms.functional.rows.columns import assumed_columns, settle_sources
 from recordmill.transforms.functional.rows.labels import with_background
 from recordmill.transforms.functional.sources.dicts import row_of_dict
 from recordmill.transforms.read_dicts import ReadDicts

@@ -17,7 +17,7 @@ from recordmill.schemas.records import Row
 from recordmill.schemas.rejects import Reason, RecordError, Reject, lost_rows_message
 from recordmill.schemas.tables import TablePart, Wanted
 from recordmill.transforms.functional.rows.binding import resolve_path
-from recordmill.transforms.functional.rows.column_projection import settle_sources
+from recordmill.transforms.functional.rows.columns import settle_sources
 from recordmill.transforms.functional.rows.infer_schema import (
     Guess,
     Pictures,

@@ -22,7 +22,7 @@ from recordmill.transforms.functional.rows.analysis import (
 )
 from recordmill.transforms.functional.rows.binding import broken_identity, identity_of, span_of
 from recordmill.transforms.functional.rows.placement import order_of
-from recordmill.transforms.shards.base_keys import finder
+from recordmill.transforms.shards.base_shards import finder
 from recordmill.transforms.storage.files import file_size
 from recordmill.transforms.workers.progress import advance, settle_total
 

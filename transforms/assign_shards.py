@@ -26,7 +26,7 @@ from recordmill.transforms.functional.rows.placement import (
     stays,
 )
 from recordmill.transforms.functional.rows.sequences import torn
-from recordmill.transforms.shards.base_keys import finder
+from recordmill.transforms.shards.base_shards import finder
 from recordmill.transforms.workers.progress import advance
 
 ShardId = tuple[str, int]

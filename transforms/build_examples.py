@@ -23,8 +23,7 @@ from recordmill.transforms.functional.images.masks import (
 )
 from recordmill.transforms.functional.images.transcode import keep, plain_source, transcode
 from recordmill.transforms.functional.read_ahead import Budget, fetch_ahead, in_groups, map_ahead
-from recordmill.transforms.functional.records.examples import build_example
-from recordmill.transforms.functional.records.sequence_examples import build_frame
+from recordmill.transforms.functional.records.examples import build_example, build_frame
 from recordmill.transforms.storage.files import Stamps, is_local, read_bytes
 from recordmill.transforms.storage.image_root import OPEN, Fence
 from recordmill.transforms.workers.cores import num_cores

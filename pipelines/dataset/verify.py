@@ -27,7 +27,7 @@ from recordmill.transforms.storage.dataset import Dataset, current_folder, read_
 from recordmill.transforms.storage.files import all_files_below
 from recordmill.transforms.storage.shard_files import ShardFiles, open_stored
 from recordmill.transforms.verification import verifier_process
-from recordmill.transforms.verification.locate_damage import first_foreign_record
+from recordmill.transforms.verification.verify_shard import first_foreign_record
 from recordmill.transforms.workers.cores import num_cores
 from recordmill.transforms.write_lines import digest_of_lines
 

@@ -15,7 +15,7 @@ from recordmill.schemas import layout
 from recordmill.schemas.masking import is_masked
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.settings import is_integer
-from recordmill.transforms.functional.rendering.damaged_images import thumbnail_of_damaged
+from recordmill.transforms.functional.rendering.drawing import thumbnail_of_damaged
 from recordmill.transforms.storage.files import files_below, open_binary, read_bytes
 from recordmill.transforms.storage.formats import format_of
 from recordmill.transforms.storage.image_root import OPEN, Fence

@@ -15,7 +15,7 @@ from recordmill.schemas.features import Feature
 from recordmill.schemas.records import Items, Location, Row
 from recordmill.schemas.rejects import Reason, RecordError, Reject
 from recordmill.transforms.elements import RowCoder
-from recordmill.transforms.functional.rows.column_types import ColumnKinds
+from recordmill.transforms.functional.rows.columns import ColumnKinds
 from recordmill.transforms.functional.rows.join import join_key, joined
 from recordmill.transforms.functional.values.typed import items_of, one_of
 from recordmill.transforms.join_labels import UNMATCHED, JoinLabels

@@ -1,7 +1,7 @@
 """`recordmill verify` proves a dataset, and names every damage: file, record and byte.
 
 Covers `recordmill.pipelines.commands.verify`, `recordmill.pipelines.dataset.verify`,
-`recordmill.transforms.verification.locate_damage`.
+`recordmill.transforms.verification.verify_shard`.
 """
 
 from __future__ import annotations

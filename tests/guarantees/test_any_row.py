@@ -24,7 +24,7 @@ from recordmill.transforms.build_examples import Fetched, build_one
 from recordmill.transforms.elements import ImageRefCoder, RowCoder
 from recordmill.transforms.functional.rows.analysis import Survey, Surveyor, plan_of
 from recordmill.transforms.functional.rows.binding import Binding, bind, broken_frame, refuse
-from recordmill.transforms.functional.rows.column_projection import settle_sources
+from recordmill.transforms.functional.rows.columns import settle_sources
 from recordmill.transforms.functional.rows.join import join_key, joined
 from recordmill.transforms.functional.rows.placement import SplitRanges
 from recordmill.transforms.functional.rows.sequences import arranged

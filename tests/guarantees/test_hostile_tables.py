@@ -1,7 +1,4 @@
-"""Tables and schemas made to harm: each ends soon, within bounded memory, and with a clear word.
-
-Covers `recordmill.transforms.functional.sources.bounded_lines`.
-"""
+"""Tables and schemas made to harm: each ends soon, within bounded memory, and with a clear word."""
 
 from __future__ import annotations
 
@@ -23,14 +20,7 @@ from recordmill.schemas.records import Row
 from recordmill.schemas.rejects import Reason, Reject
 from recordmill.schemas.tables import TableFile, TablePart, Wanted
 from recordmill.transforms.functional.records.framing import masked_crc32c
-from recordmill.transforms.functional.sources import (
-    arrow,
-    bounded_lines,
-    delimited,
-    json_lines,
-    parquet,
-    tfrecord,
-)
+from recordmill.transforms.functional.sources import arrow, delimited, json_lines, parquet, tfrecord
 
 CSV, JSONL, PARQUET = (TableFile(f"t.{name}", name) for name in ("csv", "jsonl", "parquet"))
 LIMIT = 2**20
@@ -39,8 +29,8 @@ LIMIT = 2**20
 @pytest.fixture
 def short_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     """Takes a line of 1 MiB for too long, so that the tests need no 64."""
-    monkeypatch.setattr(bounded_lines.BoundedLines.__init__, "__defaults__", (LIMIT,))
-    monkeypatch.setattr(bounded_lines.bounded_lines, "__defaults__", (LIMIT,))
+    monkeypatch.setattr(delimited.BoundedLines.__init__, "__defaults__", (LIMIT,))
+    monkeypatch.setattr(delimited.bounded_lines, "__defaults__", (LIMIT,))
 
 
 class Endless(io.RawIOBase):
@@ -114,7 +104,7 @@ def test_a_json_line_beyond_the_limit_is_one_reject_in_bounded_memory() -> None:
 def test_lines_as_long_as_may_be_are_whole(
     breaks: bytes, extra: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bounded_lines.BoundedLines.__init__, "__defaults__", (32,))
+    monkeypatch.setattr(delimited.BoundedLines.__init__, "__defaults__", (32,))
     name = b"x" * (32 - len(breaks) + extra)
     data = breaks.join([b"image", name, b"b", name, b"c"])
     found = told(delimited.read(stream(data), TablePart(CSV), Wanted()))

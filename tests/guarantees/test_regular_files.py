@@ -20,8 +20,8 @@ from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import Aside
 from recordmill.schemas.rejects import Reason, RecordError
-from recordmill.transforms.storage.file_tree import FileTree
 from recordmill.transforms.storage.files import open_binary, read_bytes
+from recordmill.transforms.storage.formats import FileTree
 from recordmill.transforms.storage.stores.local import NotRegularError
 from recordmill.transforms.storage.stores.options import use_options
 

@@ -28,16 +28,15 @@ unit/transforms/functional/images/test_geometry.py
 unit/transforms/functional/records/test_framing.py
 unit/transforms/functional/rows/test_analysis.py
 unit/transforms/functional/rows/test_binding.py
-unit/transforms/functional/rows/test_column_projection.py
+unit/transforms/functional/rows/test_columns_projection.py
 unit/transforms/functional/rows/test_labels.py
 unit/transforms/functional/rows/test_placement.py
-unit/transforms/functional/rows/test_shard_order.py
 unit/transforms/functional/sources/test_delimited.py
 unit/transforms/functional/sources/test_tar.py
 unit/transforms/functional/sources/test_tfrecord.py
 unit/transforms/functional/test_compare.py
 unit/transforms/functional/values/test_typed.py
-unit/transforms/storage/stores/test_addresses.py
+unit/transforms/functional/test_web_address.py
 """
 
 

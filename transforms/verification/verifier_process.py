@@ -16,7 +16,6 @@ from recordmill.schemas.plan import ResolvedSchema
 from recordmill.schemas.records import StoredImage
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.transforms.storage.shard_files import ShardFiles
-from recordmill.transforms.verification.locate_damage import first_line
 from recordmill.transforms.verification.tensorflow_reader import (
     BadImageError,
     check_image,
@@ -24,7 +23,7 @@ from recordmill.transforms.verification.tensorflow_reader import (
     tensorflow_in_threads,
 )
 from recordmill.transforms.verification.verifier import begun
-from recordmill.transforms.verification.verify_shard import verify_shard
+from recordmill.transforms.verification.verify_shard import first_line, verify_shard
 
 
 def prepare() -> None:

@@ -1,6 +1,6 @@
 """A base is used as it was published, and with what decides where its rows are, or not at all.
 
-Covers `recordmill.schemas.base_version`, `recordmill.transforms.shards.base_keys`.
+Covers `recordmill.schemas.base_version`.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from recordmill.schemas.manifest import ShardEntry
 from recordmill.schemas.plan import Plan, ResolvedSchema
 from recordmill.schemas.presets import preset
 from recordmill.schemas.row_counts import RowCounts, SplitCounts
-from recordmill.transforms.shards import base_keys
-from recordmill.transforms.shards.base_keys import finder
+from recordmill.transforms.shards import base_shards
+from recordmill.transforms.shards.base_shards import finder
 from recordmill.transforms.storage.dataset import commit_marker
 
 KEYS = {("test", 0): ["a", "b"], ("train", 0): [], ("train", 1): ["c"]}
@@ -34,7 +34,7 @@ SCHEMA = preset("image_classification")
 
 @pytest.fixture(autouse=True)
 def _new_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(base_keys, "_known", {})
+    monkeypatch.setattr(base_shards, "_known", {})
 
 
 def config(folder: Path, **options: object) -> ConvertConfig:

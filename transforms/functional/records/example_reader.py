@@ -16,8 +16,7 @@ from recordmill.transforms.functional.images.decode import (
     raw_size,
     reshape_raw,
 )
-from recordmill.transforms.functional.records.examples import decode_example
-from recordmill.transforms.functional.records.sequence_examples import decode_sequence
+from recordmill.transforms.functional.records.examples import decode_example, decode_sequence
 
 
 @dataclass(frozen=True)

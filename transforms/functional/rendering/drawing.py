@@ -10,18 +10,20 @@ import io
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from PIL import Image
+from PIL import Image, ImageFile
 
-from recordmill.schemas.rejects import RecordError
+from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.settings import MAX_PIXELS
 from recordmill.transforms.functional.images import pixels
 from recordmill.transforms.functional.images.effort import MAX_WORK
+from recordmill.transforms.functional.images.pixels import canonical
 from recordmill.transforms.functional.images.sniffing import HEAD_BYTES, sniff
 from recordmill.transforms.functional.images.source_image import (
     PILLOW_FORMATS,
     examine,
     examine_here,
     opened,
+    sniffed_format,
 )
 from recordmill.transforms.functional.rendering.overlays import (
     MASK_KEY,
@@ -37,6 +39,7 @@ _WIDTH_KEYS = ("image/width", "width")
 _CHANNEL_KEYS = ("image/channels", "depth", "channels")
 _RAW_MODES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
 _GROUND = (255, 255, 255)
+_DAMAGED_QUALITY = 70
 
 
 class RawShape(NamedTuple):
@@ -169,3 +172,34 @@ def _first_int(features: Features, keys: Sequence[str]) -> int | None:
         if len(values) == 1 and isinstance(values[0], int):
             return values[0]
     return None
+
+
+def thumbnail_of_damaged(data: bytes, side: int) -> tuple[bytes, tuple[int, int]]:
+    """Returns a small JPEG of what can be decoded of a file, and its width and height.
+
+    Raises:
+        RecordError: if nothing can.
+    """
+    picture = salvage(data, side)
+    return to_jpeg(picture, _DAMAGED_QUALITY), picture.size
+
+
+def salvage(data: bytes, side: int) -> Image.Image:
+    """Returns a damaged picture in RGB, gray where it is lost, no side longer than `side`.
+
+    Only for a process apart: it changes how Pillow takes damage in all of a process while it runs.
+
+    Raises:
+        RecordError: if nothing can be decoded.
+    """
+    format_ = sniffed_format(data)
+    ImageFile.LOAD_TRUNCATED_IMAGES = True
+    try:
+        with opened(data, format_) as image:
+            if image.width * image.height > MAX_PIXELS:
+                raise RecordError(Reason.TOO_MANY_PIXELS, "are too many to show")
+            image.draft(None, (2 * side, 2 * side))
+            image.load()
+            return shrunk(canonical(image), side)
+    finally:
+        ImageFile.LOAD_TRUNCATED_IMAGES = False

@@ -27,7 +27,7 @@ from recordmill.transforms.functional.rows.binding import (
     broken_identity,
     identity_of,
 )
-from recordmill.transforms.functional.rows.column_types import ColumnKinds
+from recordmill.transforms.functional.rows.columns import ColumnKinds
 from recordmill.transforms.functional.rows.labels import all_names, with_background
 from recordmill.transforms.functional.rows.placement import (
     Find,

@@ -2,17 +2,123 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from recordmill.schemas.features import Feature, Missing, Origin, Schema
 from recordmill.schemas.plan import ResolvedSchema
-from recordmill.schemas.records import ImageRef, Row
+from recordmill.schemas.records import ImageRef, Row, RowBoxes
 from recordmill.schemas.rejects import Reason, RecordError
+from recordmill.schemas.settings import BoxSettings, Order
+from recordmill.transforms.functional.images.geometry import Box
 from recordmill.transforms.functional.images.masks import Outline, checked_outlines
-from recordmill.transforms.functional.rows.box_columns import boxes_of
 from recordmill.transforms.functional.rows.labels import class_id
-from recordmill.transforms.functional.values.typed import items_of, one_of, shown, to_bytes
+from recordmill.transforms.functional.values.typed import (
+    is_missing,
+    items_of,
+    one_of,
+    shown,
+    to_bytes,
+    to_number,
+)
+
+_UNITS = ("pixel", "normalized")
+_BETWEEN = re.compile(r"[,\s]+")
+
+
+def boxes_of(
+    row: Row, settings: BoxSettings, columns: Mapping[str, str], feature: Feature
+) -> RowBoxes:
+    """Returns the boxes of a row, as two corners each, in the row's own units.
+
+    Args:
+        row: the row.
+        settings: how boxes are written; one way of the two is settled.
+        columns: schema column to table column, where the names differ.
+        feature: one that is taken from boxes: its `missing` and `separator` hold for all of them.
+
+    Raises:
+        RecordError: missing_value or wrong_type; what is wrong with a box itself is told once its
+            picture is known.
+    """
+    names = settings.columns or (settings.column or "",)
+    found = [columns.get(name, name) for name in names]
+    lists = [_box_items(row, column, feature) for column in found]
+    fours = _zipped(lists, found) if settings.columns else _lists_of_four(lists[0], found[0], row)
+    corners = _CORNERS[settings.order]
+    is_text = any(row.untyped(column) for column in found)
+    numbers = [_numbers(four, i, is_text) for i, four in enumerate(fours)]
+    return RowBoxes(_units(row, settings, columns), [x for four in numbers for x in corners(*four)])
+
+
+def _box_items(row: Row, column: str, feature: Feature) -> list[Any]:
+    value, is_text = row.values.get(column), row.untyped(column)
+    if is_missing(value, feature, is_text):
+        if feature.missing is Missing.EMPTY:
+            return []
+        detail = f"column {column!r}: empty; expected a list, which may have no items"
+        raise RecordError(Reason.MISSING_VALUE, detail)
+    try:
+        return items_of(value, feature, is_text)
+    except RecordError as error:
+        raise RecordError(error.reason, f"column {column!r}: {error.detail}") from None
+
+
+def _zipped(lists: list[list[Any]], columns: list[str]) -> list[tuple[Any, ...]]:
+    counts = [len(items) for items in lists]
+    if len(set(counts)) > 1:
+        told = ", ".join(f"{n} in {column!r}" for n, column in zip(counts, columns, strict=True))
+        raise RecordError(Reason.WRONG_TYPE, f"expected as many items in each column, got {told}")
+    return list(zip(*lists, strict=True))
+
+
+def _lists_of_four(items: list[Any], column: str, row: Row) -> list[list[Any]]:
+    boxes, is_text = [], row.untyped(column)
+    for i, item in enumerate(items):
+        four = _BETWEEN.split(item.strip()) if is_text and isinstance(item, str) else item
+        if not isinstance(four, list | tuple) or len(four) != 4:
+            detail = f"column {column!r}: box {i}: expected a list of 4 numbers, got {item!r}"
+            raise RecordError(Reason.WRONG_TYPE, detail)
+        boxes.append(list(four))
+    return boxes
+
+
+def _numbers(four: Any, index: int, is_text: bool) -> tuple[float, float, float, float]:
+    try:
+        one, two, three, four_ = (to_number(value, is_text) for value in four)
+    except RecordError as error:
+        raise RecordError(error.reason, f"box {index}: {error.detail}") from None
+    return one, two, three, four_
+
+
+def _units(row: Row, settings: BoxSettings, columns: Mapping[str, str]) -> str:
+    if settings.units_column is None:
+        return settings.units
+    column = columns.get(settings.units_column, settings.units_column)
+    units = one_of(row.values.get(column))
+    if units is None or units == "":
+        return settings.units
+    if units not in _UNITS:
+        detail = f"column {column!r}: expected one of {', '.join(_UNITS)}, got {units!r}"
+        raise RecordError(Reason.WRONG_TYPE, detail)
+    return str(units)
+
+
+def _from_xywh(left: float, top: float, width: float, height: float) -> Box:
+    return left, top, left + width, top + height
+
+
+def _from_cxcywh(x: float, y: float, width: float, height: float) -> Box:
+    return x - width / 2, y - height / 2, x + width / 2, y + height / 2
+
+
+_CORNERS: dict[Order, Callable[[float, float, float, float], Box]] = {
+    "xyxy": lambda xmin, ymin, xmax, ymax: (xmin, ymin, xmax, ymax),
+    "yxyx": lambda ymin, xmin, ymax, xmax: (xmin, ymin, xmax, ymax),
+    "xywh": _from_xywh,
+    "cxcywh": _from_cxcywh,
+}
 
 
 def annotated(

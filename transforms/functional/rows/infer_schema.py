@@ -13,7 +13,7 @@ from typing import Any
 from recordmill.schemas.features import Feature, Kind, Missing
 from recordmill.schemas.records import Row
 from recordmill.transforms.functional.images.sniffing import HEAD_BYTES, sniff
-from recordmill.transforms.functional.rows.column_types import ColumnKinds
+from recordmill.transforms.functional.rows.columns import ColumnKinds
 from recordmill.transforms.functional.values.bounded_json import parse_json
 
 _IMAGE = re.compile(

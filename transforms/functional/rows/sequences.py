@@ -22,8 +22,8 @@ from recordmill.schemas.records import (
     SerializedExample,
 )
 from recordmill.schemas.rejects import Reason, Reject
+from recordmill.transforms.functional.records.examples import build_sequence
 from recordmill.transforms.functional.records.index import labels_of
-from recordmill.transforms.functional.records.sequence_examples import build_sequence
 from recordmill.transforms.functional.rows import placement
 
 MAX_BYTES = 2**31 - 2**20

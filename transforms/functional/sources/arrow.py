@@ -17,7 +17,7 @@ from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import Embedded, Location, Row
 from recordmill.schemas.rejects import Reject
 from recordmill.schemas.tables import Head, TableFile, TablePart, Wanted
-from recordmill.transforms.functional.sources import embedded
+from recordmill.transforms.functional.sources import batches
 from recordmill.transforms.functional.sources.batches import BATCH_ROWS, rows_of, text_as_bytes
 from recordmill.transforms.functional.sources.parquet import distinct, present, unsupported_columns
 
@@ -47,7 +47,7 @@ def look(stream: BinaryIO, file: TableFile) -> Head:
         distinct(schema.names, file),
         has_rows,
         unsupported_columns(schema),
-        embedded.embedded_columns(schema),
+        batches.embedded_columns(schema),
     )
 
 
@@ -155,15 +155,15 @@ def _rows(
     batch: pa.RecordBatch, line: int, part: TablePart, wanted: Wanted, whole: pa.Buffer | None
 ) -> Iterator[Row | Embedded]:
     path, names, image = part.file.path, batch.schema.names, wanted.image
-    if image not in names or not embedded.is_embedded(batch.schema.field(image).type):
+    if image not in names or not batches.is_embedded(batch.schema.field(image).type):
         kept = present(names, wanted.columns)
         for number, values in enumerate(rows_of(batch.select(kept)), start=line):
             yield Row(values, path, number)
         return
     column = batch.column(names.index(image))
-    pictures, paths = embedded.bytes_of(column), embedded.paths_of(column)
+    pictures, paths = batches.bytes_of(column), batches.paths_of(column)
     kept = [name for name in present(names, wanted.columns) if name != image]
-    spans = embedded.spans_of(pictures)
+    spans = batches.spans_of(pictures)
     for at, (span, others) in enumerate(zip(spans, rows_of(batch.select(kept)), strict=True)):
         row = Row(wanted.of({**others, image: paths[at]}), path, line + at)
         place = _place(span, path, whole) if span is not None else None

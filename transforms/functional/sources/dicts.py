@@ -15,7 +15,7 @@ import numpy as np
 from recordmill.schemas.records import Embedded, Row
 from recordmill.schemas.rejects import Reason, RecordError, Reject
 from recordmill.schemas.tables import Wanted
-from recordmill.transforms.functional.sources.embedded import BYTES, PATH
+from recordmill.transforms.functional.sources.batches import BYTES, PATH
 from recordmill.transforms.functional.values.typed import shown
 
 _DIGEST_BYTES = 7

@@ -17,8 +17,11 @@ from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import Row
 from recordmill.schemas.rejects import Reject
 from recordmill.schemas.tables import Head, TableFile, TablePart, Wanted
-from recordmill.transforms.functional.sources.bounded_lines import LongLine, bounded_lines
-from recordmill.transforms.functional.sources.delimited import refuse_binary
+from recordmill.transforms.functional.sources.delimited import (
+    LongLine,
+    bounded_lines,
+    refuse_binary,
+)
 from recordmill.transforms.functional.values.bounded_json import parse_json
 from recordmill.transforms.functional.values.typed import has_surrogates, shown
 

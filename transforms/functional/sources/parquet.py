@@ -18,7 +18,7 @@ from recordmill.schemas.records import Embedded, Location, Row
 from recordmill.schemas.rejects import Reject
 from recordmill.schemas.tables import Head, TableFile, TablePart, Wanted
 from recordmill.transforms.functional.one_thread_parquet import open_parquet, read_batches
-from recordmill.transforms.functional.sources import embedded
+from recordmill.transforms.functional.sources import batches
 from recordmill.transforms.functional.sources.batches import (
     BATCH_BYTES,
     BATCH_ROWS,
@@ -54,7 +54,7 @@ def look(stream: BinaryIO, file: TableFile) -> Head:
         distinct(schema.names, file),
         table.metadata.num_rows > 0,
         unsupported_columns(schema),
-        embedded.embedded_columns(schema),
+        batches.embedded_columns(schema),
     )
 
 
@@ -69,7 +69,7 @@ def read(stream: BinaryIO, part: TablePart, wanted: Wanted) -> Iterator[Row | Em
     columns, path, group = wanted.columns, part.file.path, part.row_group or 0
     table = open_parquet(stream)
     schema = table.schema_arrow
-    if wanted.image in schema.names and embedded.is_embedded(schema.field(wanted.image).type):
+    if wanted.image in schema.names and batches.is_embedded(schema.field(wanted.image).type):
         yield from _read_pictures(table, part, wanted)
     else:
         yield from read_row_group(table, group, part.first, path, columns)
@@ -145,8 +145,8 @@ def _read_pictures(
     kept = [name for name in present(parquet.schema_arrow.names, wanted.columns) if name != image]
     if wanted.pixels:
         kept.append(image)
-    elif embedded.has_path(parquet.schema_arrow.field(image).type):
-        kept.append(f"{image}.{embedded.PATH}")
+    elif batches.has_path(parquet.schema_arrow.field(image).type):
+        kept.append(f"{image}.{batches.PATH}")
 
     def rows(batch: pa.RecordBatch, line: int) -> Iterator[Row | Embedded]:
         names = batch.schema.names
@@ -154,8 +154,8 @@ def _read_pictures(
             pictures, paths = None, [None] * batch.num_rows
         else:
             column = batch.column(names.index(image))
-            pictures = embedded.bytes_of(column) if wanted.pixels else None
-            paths = embedded.paths_of(column)
+            pictures = batches.bytes_of(column) if wanted.pixels else None
+            paths = batches.paths_of(column)
             batch = batch.drop_columns([image])
         for at, values in enumerate(rows_of(batch)):
             values = wanted.of({**values, image: paths[at]})

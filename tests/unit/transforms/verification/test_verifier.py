@@ -1,7 +1,6 @@
 """The process that audits shards for another: the same verdicts, and an end of its own.
 
-Covers `recordmill.transforms.storage.shard_files`,
-`recordmill.transforms.verification.verify_shard`.
+Covers `recordmill.transforms.storage.shard_files`.
 
 Commands have one: tests/end_to_end/test_tables.py.
 """

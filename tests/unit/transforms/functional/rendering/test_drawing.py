@@ -2,7 +2,6 @@
 
 Covers `recordmill.transforms.functional.rendering.captions`,
 `recordmill.transforms.functional.rendering.contact_sheet`,
-`recordmill.transforms.functional.rendering.damaged_images`,
 `recordmill.transforms.functional.rendering.overlays`.
 """
 
@@ -23,8 +22,12 @@ from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.transforms.functional.rendering import captions as module
 from recordmill.transforms.functional.rendering.captions import fitted, lettering
 from recordmill.transforms.functional.rendering.contact_sheet import TILE_SIDE, Tile, contact_sheet
-from recordmill.transforms.functional.rendering.damaged_images import salvage, thumbnail_of_damaged
-from recordmill.transforms.functional.rendering.drawing import draw_record, image_key
+from recordmill.transforms.functional.rendering.drawing import (
+    draw_record,
+    image_key,
+    salvage,
+    thumbnail_of_damaged,
+)
 from recordmill.transforms.functional.rendering.overlays import BOX_KEYS, MASK_KEY, boxes_of, colour
 from tests.images import SRGB, SWAPPED, image, jpeg, picture, png, png_16_bit
 

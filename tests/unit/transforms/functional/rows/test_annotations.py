@@ -1,7 +1,4 @@
-"""What a row tells of its picture: boxes and masks, from every form that tables write them in.
-
-Covers `recordmill.transforms.functional.rows.box_columns`.
-"""
+"""What a row tells of its picture: boxes and masks, from every form that tables write them in."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ from recordmill.schemas.presets import preset
 from recordmill.schemas.records import Row
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.transforms.functional.rows.binding import Binding, bind
-from recordmill.transforms.functional.rows.column_projection import (
+from recordmill.transforms.functional.rows.columns import (
     needed_columns,
     settle_sources,
     typed_columns,

@@ -18,7 +18,7 @@ from recordmill.transforms.functional.rows.binding import (
     refuse,
     resolve_path,
 )
-from recordmill.transforms.functional.rows.column_projection import settle_sources
+from recordmill.transforms.functional.rows.columns import settle_sources
 
 
 def text_row(**values):

@@ -10,7 +10,7 @@ from recordmill.schemas.features import Schema
 from recordmill.schemas.plan import ResolvedSchema
 from recordmill.schemas.records import BuiltFrame, FramePlace, ImageRef, SerializedExample
 from recordmill.schemas.rejects import Reason, Reject
-from recordmill.transforms.functional.records.sequence_examples import decode_sequence
+from recordmill.transforms.functional.records.examples import decode_sequence
 from recordmill.transforms.functional.rows import sequences
 from recordmill.transforms.functional.rows.sequences import (
     arranged,

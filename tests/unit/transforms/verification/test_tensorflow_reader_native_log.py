@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from recordmill.transforms.verification.native_log import without_native_notes
+from recordmill.transforms.verification.tensorflow_reader import without_native_notes
 
 NOTES = (
     b"WARNING: All log messages before absl::InitializeLog() is called are written to STDERR\n",

@@ -18,8 +18,7 @@ from recordmill.schemas.rejects import Reason, Reject
 from recordmill.schemas.tables import Head, TableFile, TablePart, Wanted
 from recordmill.transforms.functional.sources import class_folder, tree, voc, yolo
 from recordmill.transforms.functional.sources.tree import Unlisted
-from recordmill.transforms.storage.file_tree import HIDDEN, LOOPS, FileTree
-from recordmill.transforms.storage.formats import FORMATS
+from recordmill.transforms.storage.formats import FORMATS, HIDDEN, LOOPS, FileTree
 from tests.images import jpeg, picture, png
 
 

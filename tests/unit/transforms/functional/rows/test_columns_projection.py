@@ -8,7 +8,7 @@ from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.features import Feature, Schema
 from recordmill.schemas.presets import preset
-from recordmill.transforms.functional.rows.column_projection import (
+from recordmill.transforms.functional.rows.columns import (
     check_types,
     needed_columns,
     settle_sources,

@@ -14,15 +14,13 @@ from recordmill.schemas.features import Feature, Kind, Schema
 from recordmill.schemas.records import BuiltFrame, FramePlace, ImageRef, ImageShape, StoredImage
 from recordmill.transforms.functional.compare import value_digests
 from recordmill.transforms.functional.records.examples import (
-    encode_example,
-    read_features,
-    read_first_frame,
-)
-from recordmill.transforms.functional.records.sequence_examples import (
     build_frame,
     build_sequence,
     decode_sequence,
+    encode_example,
     encode_sequence,
+    read_features,
+    read_first_frame,
     sequence_digest,
 )
 

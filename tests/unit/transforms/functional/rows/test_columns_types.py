@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recordmill.schemas.features import Feature, Kind, Missing
-from recordmill.transforms.functional.rows.column_types import ColumnKinds
+from recordmill.transforms.functional.rows.columns import ColumnKinds
 from recordmill.transforms.functional.values.typed import CONVERTERS, is_missing
 
 TEXT, TYPED = True, False
