@@ -50,6 +50,7 @@ def config_of(options: Mapping[str, Any]) -> ConvertConfig:
 Model = TypeVar("Model", bound=BaseModel)
 
 _MAX_CLASSES_BYTES = 64 * 2**20
+_CLASSES = "expected a file of class names, one a line"
 
 _BLOCKS: dict[str, type[BaseModel]] = {
     "image": ImageSettings,
@@ -58,11 +59,16 @@ _BLOCKS: dict[str, type[BaseModel]] = {
 }
 
 
-def with_settings(schema: Schema, block: str, overrides: dict[str, Any]) -> Schema:
+def _with_settings(schema: Schema, block: str, overrides: Mapping[str, Any]) -> Schema:
     """Returns a schema with some settings of its `image:`, `boxes:` or `masks:` block replaced.
 
+    Args:
+        schema: the schema.
+        block: which block of it.
+        overrides: setting to value; numbers may be texts.
+
     Raises:
-        UsageError: for a setting that is none, or that conflicts with another.
+        UsageError: for a setting that is unknown, or that conflicts with another.
     """
     if not overrides:
         return schema
@@ -75,8 +81,9 @@ def with_settings(schema: Schema, block: str, overrides: dict[str, Any]) -> Sche
     kept = getattr(schema, block).model_dump()
     if "column" in overrides:
         kept.pop("columns", None)  # the other way to write boxes
+    typed = {k: int(v) if is_integer(str(v)) else v for k, v in overrides.items()}
     try:
-        settings = _BLOCKS[block].model_validate({**kept, **overrides})
+        settings = _BLOCKS[block].model_validate({**kept, **typed})
     except ValidationError as error:
         first = error.errors()[0]
         name = first["loc"][0] if first["loc"] else ",".join(overrides)
@@ -85,33 +92,21 @@ def with_settings(schema: Schema, block: str, overrides: dict[str, Any]) -> Sche
     return schema.model_copy(update={block: settings})
 
 
-def with_label_offset(schema: Schema, offset: int) -> Schema:
-    """Returns a schema whose labels are all offset by 0 or 1.
-
-    Raises:
-        UsageError: for a schema without class labels.
-    """
+def _overridden(schema: Schema, changes: SchemaOverrides) -> Schema:
+    timeout = {"timeout": changes.image_timeout} if changes.image_timeout is not None else {}
+    schema = _with_settings(schema, "image", changes.image | timeout)
+    schema = _with_settings(schema, "boxes", changes.boxes)
+    schema = _with_settings(schema, "masks", changes.masks)
+    if changes.label_offset is None:
+        return schema
     if not schema.named_features:
         raise UsageError(f"--label_offset: schema {schema.name!r} has no class labels")
+    update = {"label_offset": changes.label_offset}
     features = {
-        name: feature.model_copy(update={"label_offset": offset}) if feature.classes else feature
+        name: feature.model_copy(update=update) if feature.classes else feature
         for name, feature in schema.features.items()
     }
     return schema.model_copy(update={"features": features})
-
-
-def _overridden(schema: Schema, changes: SchemaOverrides) -> Schema:
-    timeout = {"timeout": changes.image_timeout} if changes.image_timeout is not None else {}
-    for block, settings in (
-        ("image", changes.image | timeout),
-        ("boxes", changes.boxes),
-        ("masks", changes.masks),
-    ):
-        typed = {k: int(v) if is_integer(str(v)) else v for k, v in settings.items()}
-        schema = with_settings(schema, block, typed)
-    if changes.label_offset is not None:
-        schema = with_label_offset(schema, changes.label_offset)
-    return schema
 
 
 def beam_options(rest: Sequence[str]) -> PipelineOptions:
@@ -170,33 +165,25 @@ def _bytes_of(path: str, most: int) -> bytes | None:
 
 def _class_names(path: str) -> tuple[str, ...]:
     try:
-        return _names_of(path)
-    except ValueError as error:
-        raise UsageError(f"--classes {path}: {error}") from error
-
-
-def _names_of(path: str) -> tuple[str, ...]:
-    try:
         data = _bytes_of(path, _MAX_CLASSES_BYTES)
-    except ValueError as error:
-        raise ValueError(f"{error}; expected a file of class names, one a line") from error
-    if data is None:
-        raise ValueError("no such file; expected class names, one a line")
-    if len(data) > _MAX_CLASSES_BYTES:
-        raise ValueError(f"is larger than {_MAX_CLASSES_BYTES:,} bytes; expected class names")
-    try:
+        if data is None:
+            raise ValueError("no such file")
+        if len(data) > _MAX_CLASSES_BYTES:
+            raise ValueError(f"is larger than {_MAX_CLASSES_BYTES:,} bytes")
         lines = data.decode("utf-8-sig").splitlines()
+        while lines and not lines[-1]:
+            lines.pop()
+        if not lines:
+            raise ValueError("the file is empty")
+        for number, line in enumerate(lines, start=1):
+            if not is_class_name(line):
+                what = "is not a class name: it is empty, or has spaces around it"
+                raise ValueError(f"line {number}: {line!r} {what}")
     except UnicodeDecodeError as error:
         what = f"byte {error.start} is not text in UTF-8"
-        raise ValueError(f"{what}; expected class names, one a line") from error
-    while lines and not lines[-1]:
-        lines.pop()
-    for number, line in enumerate(lines, start=1):
-        if not is_class_name(line):
-            what = "it is empty, or has spaces around it"
-            raise ValueError(f"line {number}: {line!r} is no class name: {what}")
-    if not lines:
-        raise ValueError("the file is empty; expected class names, one a line")
+        raise UsageError(f"--classes {path}: {what}; {_CLASSES}") from error
+    except ValueError as error:
+        raise UsageError(f"--classes {path}: {error}; {_CLASSES}") from error
     return tuple(lines)
 
 

@@ -227,35 +227,19 @@ class ConvertConfig(BaseModel):
         return splits
 
     @model_validator(mode="after")
-    def _check_classes(self) -> ConvertConfig:
+    def _check_combinations(self) -> ConvertConfig:
         counts = Counter(self.classes or ())
         if repeated := [name for name, count in counts.items() if count > 1]:
             raise ValueError(f"--classes names {min(repeated)!r} twice; each name is one class")
-        return self
-
-    @model_validator(mode="after")
-    def _check_join(self) -> ConvertConfig:
         if (self.labels is None) != (self.join_on is None):
             raise ValueError("--labels PATTERN and --join_on COLUMN go together; give both")
-        return self
-
-    @model_validator(mode="after")
-    def _check_records_per_shard(self) -> ConvertConfig:
         if self.records_per_shard is not None and self.num_shards != "auto":
             raise ValueError("--records_per_shard and --num_shards both say how many; drop one")
-        return self
-
-    @model_validator(mode="after")
-    def _check_num_shards(self) -> ConvertConfig:
-        open_list = self.splits is None and self.split_column is not None
+        is_open = self.splits is None and self.split_column is not None
         named = self.num_shards.keys() if isinstance(self.num_shards, dict) else set()
-        if not open_list and (unknown := sorted(named - self.weights.keys())):
+        if not is_open and (unknown := sorted(named - self.weights.keys())):
             expected = ", ".join(self.weights)
             raise ValueError(f"--num_shards names split {unknown[0]!r}; there are: {expected}")
-        return self
-
-    @model_validator(mode="after")
-    def _check_index(self) -> ConvertConfig:
         if self.index and self.compression != "none":
             raise ValueError(
                 "--index states where records begin, and nobody can seek in a gzip stream; "

@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import hashlib
 import inspect
+import json
 import logging
 import signal
 import sys
@@ -18,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from recordmill.pipelines import convert as graph
 from recordmill.pipelines.api import convert, dry_run
 from recordmill.schemas.config import ConvertConfig, SchemaOverrides
 from recordmill.schemas.dataset_info import ShardVerification
@@ -172,6 +174,21 @@ def test_a_dataset_that_is_not_what_was_written(
     monkeypatch.setattr(verify_shards, "_audited", damaged)
     with pytest.raises(VerificationFailed, match="verification failed"):
         convert(table, output=tmp_path / "out", name="birds", **NAMED)
+
+
+def test_ctrl_c_of_the_host_ends_the_run_and_reaches_the_host(
+    table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(graph, "build", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        convert(table, output=tmp_path / "out", name="birds", **NAMED)
+    record = json.loads((tmp_path / "out/birds/1.0.0/run.json").read_bytes())
+    assert (record["state"], record["message"]) == ("failed", "interrupted")
+    monkeypatch.undo()
+    assert convert(table, output=tmp_path / "out", name="birds", **NAMED).manifest.input.rows == 6
 
 
 def test_help_and_notebooks_show_every_keyword() -> None:

@@ -158,7 +158,9 @@ def test_a_file_of_classes_that_is_none_is_a_usage_error(special: tuple[Path, st
 
 def test_classes_that_are_no_text_are_a_usage_error(tmp_path: Path) -> None:
     (tmp_path / "c.txt").write_bytes(b"cat\n\xff\n")
-    with pytest.raises(UsageError, match="byte 4 is not text in UTF-8; expected class names"):
+    with pytest.raises(
+        UsageError, match="byte 4 is not text in UTF-8; expected a file of class names"
+    ):
         config(classes=str(tmp_path / "c.txt"))
 
 
