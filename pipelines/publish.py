@@ -11,7 +11,6 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from recordmill.pipelines.report.dataset import Dataset
 from recordmill.pipelines.report.write_report import Facts, write_report
 from recordmill.pipelines.run.commit import committing
 from recordmill.pipelines.run.run_record import PUBLISHED, RunContext, RunRecord, finished
@@ -23,7 +22,7 @@ from recordmill.schemas.dataset_info import DatasetInfo, manifest_of
 from recordmill.schemas.errors import ProofError, RejectBudgetExceeded, RunError, UsageError
 from recordmill.schemas.masking import masked
 from recordmill.schemas.rejects import Reason, lost_rows_message
-from recordmill.transforms.storage.dataset import commit_marker, read_lines
+from recordmill.transforms.storage.dataset import Dataset, commit_marker, read_lines
 from recordmill.transforms.storage.files import write_bytes
 from recordmill.transforms.write_lines import digest_of_lines
 

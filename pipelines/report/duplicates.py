@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from recordmill.pipelines.report.dataset import COLUMNS, Dataset, Place, place_of
+from recordmill.transforms.storage.dataset import LOCATION_COLUMNS, Dataset, RecordLocation
 
 MAX_RECORDS = 4_000_000
 """How many digests are held at once: 32 MB."""
@@ -38,13 +38,13 @@ class Group:
 
     Attributes:
         records: how many.
-        places: the first of them, from as many splits as there are.
+        copies: where the first of them are, from as many splits as there are.
         crossing: whether they are in more than one split.
         disputed: whether they have different classes.
     """
 
     records: int
-    places: tuple[Place, ...]
+    copies: tuple[RecordLocation, ...]
     crossing: bool
     disputed: bool
 
@@ -84,7 +84,7 @@ def _all_digests(dataset: Dataset, part: float) -> np.ndarray:
     """Returns the digests of all images, or of the part with the smallest, sorted."""
     limit = np.uint64(min(int(part * 2.0**64), 2**64 - 1))
     found = [np.empty(0, np.uint64)]
-    for shard in dataset.shards():
+    for shard in dataset.shards().values():
         for batch in dataset.batches(shard, ["sha256"]):
             digests = prefixes(batch.column(0).drop_null())
             found.append(digests[digests <= limit])
@@ -115,7 +115,7 @@ def _repeats(
     """Yields the rows whose image has one of these digests, which are sorted."""
     if not len(repeated):
         return
-    for shard in dataset.shards():
+    for shard in dataset.shards().values():
         for batch in dataset.batches(shard, columns):
             whole = batch.filter(batch.column("sha256").is_valid())
             digests = prefixes(whole.column("sha256"))
@@ -141,13 +141,13 @@ def _groups(
     disputed: np.ndarray,
 ) -> tuple[Group, ...]:
     """Returns the groups of these digests, with some of their records."""
-    copies: dict[int, dict[Any, list[Place]]] = {int(digest): {} for digest in digests}
-    for batch in _repeats(dataset, np.sort(digests), COLUMNS):
+    copies: dict[int, dict[Any, list[RecordLocation]]] = {int(digest): {} for digest in digests}
+    for batch in _repeats(dataset, np.sort(digests), LOCATION_COLUMNS):
         for digest, row in zip(prefixes(batch.column("sha256")), batch.to_pylist(), strict=True):
-            place = place_of(row)
-            alike = copies[int(digest)].setdefault((place.split, place.classes), [])
+            found = RecordLocation.of(row)
+            alike = copies[int(digest)].setdefault((found.split, found.classes), [])
             if len(alike) < SHOWN_COPIES:
-                alike.append(place)
+                alike.append(found)
     facts = zip(digests, sizes, crossing, disputed, strict=True)
     return tuple(
         Group(int(size), _in_turn(copies[int(digest)]), bool(across), bool(unlike))
@@ -155,7 +155,7 @@ def _groups(
     )
 
 
-def _in_turn(alike: dict[Any, list[Place]]) -> tuple[Place, ...]:
+def _in_turn(alike: dict[Any, list[RecordLocation]]) -> tuple[RecordLocation, ...]:
     """Returns some copies: the first of each split and class, then the second, and so on."""
-    ranked = [(i, place) for places in alike.values() for i, place in enumerate(places)]
-    return tuple(place for _, place in sorted(ranked)[:SHOWN_COPIES])
+    ranked = [(i, found) for copies in alike.values() for i, found in enumerate(copies)]
+    return tuple(found for _, found in sorted(ranked)[:SHOWN_COPIES])

@@ -1,8 +1,7 @@
-"""What the features of a dataset hold, told from a sample of its records."""
+"""What the features of a dataset hold, by a sample of its records."""
 
 from __future__ import annotations
 
-import gzip
 import io
 import math
 from collections.abc import Iterator, Mapping
@@ -11,13 +10,12 @@ from itertools import islice
 from typing import Any
 
 from recordmill.pipelines.report.charts import Histogram, number_text, of_values
-from recordmill.pipelines.report.dataset import Dataset
-from recordmill.schemas import layout
 from recordmill.schemas.features import Feature, Kind
 from recordmill.schemas.manifest import ShardEntry, SplitEntry
 from recordmill.transforms.functional.records.examples import read_features
 from recordmill.transforms.functional.records.framing import FrameError, read_frames
-from recordmill.transforms.storage.files import open_binary
+from recordmill.transforms.storage.dataset import Dataset
+from recordmill.transforms.storage.shard_files import uncompressed
 
 SAMPLE_BYTES = 4 * 2**20
 SAMPLE_RECORDS = 1000
@@ -104,15 +102,13 @@ def _sample(dataset: Dataset, split: SplitEntry) -> Iterator[dict[str, list[Any]
 
 def _first_records(dataset: Dataset, shard: ShardEntry) -> Iterator[dict[str, list[Any]]]:
     """Yields the whole records within the first bytes of a shard."""
-    with open_binary(layout.join(dataset.directory, shard.file)) as stream:
-        zipped = dataset.manifest.config.get("compression") == "gzip"
-        data = gzip.GzipFile(fileobj=stream) if zipped else stream
-        head = io.BytesIO(data.read(SAMPLE_BYTES))
+    with uncompressed(dataset.path(shard.file)) as stream:
+        head = io.BytesIO(stream.read(SAMPLE_BYTES))
     try:
         for frame in islice(read_frames(head), SAMPLE_RECORDS):
             yield read_features(frame.data)
     except FrameError:
-        return  # the last one is cut by the sample's end; whether shards are whole is proven apart
+        return  # the last one is cut by the sample's end; verification checks the shards
 
 
 def _sheet(name: str, feature: Feature, lists: list[list[Any]]) -> FeatureSheet:

@@ -5,18 +5,17 @@ from __future__ import annotations
 import gzip
 import hashlib
 import heapq
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, BinaryIO, cast
 
 from recordmill.pipelines.report.gallery import NO_THUMBNAIL, THUMBNAIL_SIDE, Budget, Thumbnail
-from recordmill.schemas import layout
 from recordmill.schemas.masking import is_masked
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.settings import is_integer
 from recordmill.transforms.functional.rendering.drawing import thumbnail_of_damaged
-from recordmill.transforms.storage.files import files_below, open_binary, read_bytes
+from recordmill.transforms.storage.dataset import Dataset
+from recordmill.transforms.storage.files import open_binary, read_bytes
 from recordmill.transforms.storage.formats import format_of
 from recordmill.transforms.storage.image_root import OPEN, Fence
 from recordmill.transforms.workers.sandbox import run_apart
@@ -115,25 +114,20 @@ class RejectGroup:
 
 
 def reject_groups(
-    directory: str,
-    counts: dict[str, int],
-    budget: Budget,
-    fence: Fence = OPEN,
-    input_format: str = "auto",
+    dataset: Dataset, budget: Budget, fence: Fence = OPEN, input_format: str = "auto"
 ) -> list[RejectGroup]:
     """Returns the rejects of a run by reason, the most frequent first.
 
     Args:
-        directory: the dataset's folder.
-        counts: reason to number, as the books have it.
-        budget: of the page's pictures.
-        fence: what no picture is read outside of.
+        dataset: the dataset.
+        budget: of the page's thumbnails.
+        fence: no image outside of it is read.
         input_format: of the sources whose names do not say it.
     """
-    chosen = _choose(read_rejects(directory))
+    chosen = _choose(dataset.rejects())
     sources = [reject["source"] for rejects in chosen.values() for reject in rejects]
     rows = _rows(sources, input_format)
-    ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    ranked = sorted(dataset.manifest.input.reasons.items(), key=lambda item: (-item[1], item[0]))
     return [
         RejectGroup(
             reason,
@@ -143,14 +137,6 @@ def reject_groups(
         )
         for reason, count in ranked
     ]
-
-
-def read_rejects(directory: str) -> Iterator[dict[str, Any]]:
-    """Yields every reject, one at a time."""
-    for name in files_below(directory, f"{layout.REJECTS}/rejects-*.jsonl"):
-        with open_binary(layout.join(directory, name)) as stream:
-            for line in stream:
-                yield json.loads(line)
 
 
 def _choose(rejects: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:

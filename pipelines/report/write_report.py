@@ -7,15 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import Any, TypeVar
 
 from recordmill.pipelines.report.charts import Histogram, bars_of, number_text, of_bins, size_text
-from recordmill.pipelines.report.classes import SAMPLED_CLASSES, ClassRow, class_tables, ends_of
-from recordmill.pipelines.report.dataset import Dataset, Place, class_feature, sample
+from recordmill.pipelines.report.classes import class_tables
 from recordmill.pipelines.report.duplicates import SHOWN_GROUPS, Group, find_duplicates
 from recordmill.pipelines.report.features import feature_sheets
-from recordmill.pipelines.report.gallery import NO_THUMBNAIL, Budget, Thumbnail, thumbnails
+from recordmill.pipelines.report.gallery import Budget, Thumbnail, samples, thumbnails
 from recordmill.pipelines.report.page import render
 from recordmill.pipelines.report.rejects import reject_groups
 from recordmill.pipelines.report.verdict import findings, treated
@@ -24,6 +22,7 @@ from recordmill.schemas import layout
 from recordmill.schemas.dataset_info import Problem
 from recordmill.schemas.manifest import Manifest
 from recordmill.schemas.tallies import RATIO_STEPS, SIDE_STEPS, ImageTally
+from recordmill.transforms.storage.dataset import Dataset, RecordLocation
 from recordmill.transforms.storage.files import write_bytes
 from recordmill.transforms.storage.image_root import Fence
 
@@ -32,8 +31,6 @@ T = TypeVar("T")
 PICTURE_BYTES = 3_500_000
 """Of all thumbnails, as they stand in the page."""
 
-SAMPLES = 180
-SAMPLES_EACH = 4
 MAX_SHARD_ROWS = 200
 
 
@@ -89,9 +86,8 @@ def content_of(facts: Facts, parts: _Parts) -> dict[str, Any]:
     """Returns all that the page shows."""
     dataset, manifest = facts.dataset, facts.manifest
     budget = Budget(PICTURE_BYTES)
-    directory, reasons = dataset.directory, manifest.input.reasons
     source = (_fence_of(manifest), manifest.config.get("input_format", "auto"))
-    rejects = parts.draw("rejects", reject_groups, directory, reasons, budget, *source)
+    rejects = parts.draw("rejects", reject_groups, dataset, budget, *source)
     groups = parts.draw("duplicates", find_duplicates, dataset)
     tables = class_tables(manifest)
     problems = tuple(str(problem) for problem in facts.problems)
@@ -106,7 +102,7 @@ def content_of(facts: Facts, parts: _Parts) -> dict[str, Any]:
         "treated": treated(manifest),
         "features": parts.draw("features", feature_sheets, dataset),
         "rejects": rejects,
-        "samples": parts.draw("samples", _samples, dataset, tables, budget),
+        "samples": parts.draw("samples", samples, dataset, tables, budget),
         "groups": groups,
         "copies": parts.draw("copies", _copies, dataset, groups or (), budget) or {},
         "throughput": throughput(facts.record),
@@ -122,56 +118,11 @@ def _fence_of(manifest: Manifest) -> Fence:
     return Fence(None if options.get("allow_outside_root") else options.get("image_root"))
 
 
-@dataclass(frozen=True)
-class Sheet:
-    """Some records of one class, or of all.
-
-    Attributes:
-        name: the class; "" for all.
-        splits: split to (place, thumbnail) of its records.
-    """
-
-    name: str
-    splits: dict[str, list[tuple[Place, Thumbnail]]]
-
-
-def _samples(dataset: Dataset, tables: list[Any], budget: Budget) -> list[Sheet]:
-    """Returns sample sheets by class, and within it by split."""
-    manifest = dataset.manifest
-    rows = _sampled_rows(tables, class_feature(manifest), manifest)
-    cells = max(1, len(rows) * len(manifest.splits))
-    each = min(4 * SAMPLES_EACH if len(rows) == 1 else SAMPLES_EACH, max(1, SAMPLES // cells))
-    wanted = {
-        split: {row.name: min(each, row.counts[i]) for row in rows}
-        for i, split in enumerate(manifest.splits)
-    }
-    found = sample(dataset, wanted)
-    drawn = thumbnails(dataset, chain.from_iterable(found.values()), budget)
-    return [
-        Sheet(
-            row.name,
-            {
-                split: [(p, drawn.get(p, NO_THUMBNAIL)) for p in found.get((split, row.name), [])]
-                for split in manifest.splits
-            },
-        )
-        for row in rows
-    ]
-
-
-def _sampled_rows(
-    tables: list[Any], feature: str | None, manifest: Manifest
-) -> tuple[ClassRow, ...]:
-    table = next((table for table in tables if table.feature == feature), None)
-    if table is None:
-        counts = tuple(split.records for split in manifest.splits.values())
-        return (ClassRow("", 0, counts),) if feature is None else ()
-    return ends_of(table.present, SAMPLED_CLASSES)
-
-
-def _copies(dataset: Dataset, groups: Sequence[Group], budget: Budget) -> dict[Place, Thumbnail]:
+def _copies(
+    dataset: Dataset, groups: Sequence[Group], budget: Budget
+) -> dict[RecordLocation, Thumbnail]:
     """Returns the thumbnails of images that are in several records."""
-    return thumbnails(dataset, (place for group in groups for place in group.places), budget)
+    return thumbnails(dataset, (copy for group in groups for copy in group.copies), budget)
 
 
 def histograms(tally: ImageTally) -> list[tuple[str, Histogram]]:

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 _BATCH_ROWS = 65_536
 _OPEN_FILES = 256
-_LOCATION_COLUMNS = ("key", "split", "shard", "index", "offset", "length", "sha256", "class")
+LOCATION_COLUMNS = ("key", "split", "shard", "index", "offset", "length", "sha256", "class")
 _TYPES = {"key": pa.string(), "offset": pa.int64(), "length": pa.int64()}
 """Of the columns that decide which record is read."""
 
@@ -263,7 +263,7 @@ class Dataset:
             shard: one of its shards.
             classes: only records of one of these; all records if there are none.
         """
-        for batch in self.batches(shard, _LOCATION_COLUMNS):
+        for batch in self.batches(shard, LOCATION_COLUMNS):
             labels = batch.column("class")
             if classes and pa.types.is_string(labels.type):
                 batch = batch.filter(pc.is_in(labels, value_set=pa.array(list(classes))))
@@ -279,7 +279,7 @@ class Dataset:
             VerificationFailed: if the index is not the published one.
             IndexError: if it has fewer records.
         """
-        return RecordLocation.of(self._row(shard, number, _LOCATION_COLUMNS))
+        return RecordLocation.of(self._row(shard, number, LOCATION_COLUMNS))
 
     def find(self, key: str) -> RecordLocation | None:
         """Returns where the record with a key is, or None; reads the indexes one by one.
@@ -288,7 +288,7 @@ class Dataset:
             VerificationFailed: if an index is not the published one.
         """
         for shard in self.shards().values():
-            index = self.index(shard, _LOCATION_COLUMNS)
+            index = self.index(shard, LOCATION_COLUMNS)
             found = index.filter(pc.equal(index["key"], pa.scalar(key))).to_pylist()
             if found:
                 return RecordLocation.of(found[0])

@@ -1,8 +1,8 @@
 """The parts of a report: figures, and what is found in records/.
 
 Covers `recordmill.pipelines.report.charts`, `recordmill.pipelines.report.classes`,
-`recordmill.pipelines.report.dataset`, `recordmill.pipelines.report.duplicates`,
-`recordmill.pipelines.report.page`, `recordmill.pipelines.report.rejects`.
+`recordmill.pipelines.report.duplicates`, `recordmill.pipelines.report.page`,
+`recordmill.pipelines.report.rejects`.
 """
 
 from __future__ import annotations
@@ -25,9 +25,8 @@ from recordmill.pipelines.report import duplicates as module
 from recordmill.pipelines.report import rejects as rejects_module
 from recordmill.pipelines.report.charts import of_bins, of_values, size_text
 from recordmill.pipelines.report.classes import class_tables
-from recordmill.pipelines.report.dataset import Dataset, sample
 from recordmill.pipelines.report.duplicates import find_duplicates
-from recordmill.pipelines.report.gallery import Budget
+from recordmill.pipelines.report.gallery import Budget, sample
 from recordmill.pipelines.report.page import command_text, quoted, render
 from recordmill.pipelines.report.rejects import MEANINGS, numbered_lines, reject_groups
 from recordmill.pipelines.run.run_record import RunContext, throughput_of
@@ -41,6 +40,7 @@ from recordmill.schemas.rejects import Reason, Reject
 from recordmill.schemas.row_counts import RowCounts
 from recordmill.schemas.tallies import Timeline, edge_of
 from recordmill.transforms.functional.rendering.visible_text import visible
+from recordmill.transforms.storage.dataset import Dataset
 from tests.images import jpeg
 
 CLASSES = ("cat", "dog", "cow")
@@ -129,13 +129,13 @@ def test_duplicates_are_those_that_a_plain_search_finds(tmp_path_factory, splits
                 digest = hashlib.sha256(str(image).encode()).hexdigest()
                 expected[digest].append((split, CLASSES[label], f"{split}-{i}-{n}"))
     repeated = {digest: copies for digest, copies in expected.items() if len(copies) > 1}
-    assert {group.places[0].sha256 for group in found} == repeated.keys()
+    assert {group.copies[0].sha256 for group in found} == repeated.keys()
     for group in found:
-        copies = repeated[group.places[0].sha256]
+        copies = repeated[group.copies[0].sha256]
         assert group.records == len(copies)
         assert group.crossing == (len({split for split, _, _ in copies}) > 1)
         assert group.disputed == (len({label for _, label, _ in copies}) > 1)
-        shown = {(place.split, place.classes[0], place.key) for place in group.places}
+        shown = {(place.split, place.classes[0], place.key) for place in group.copies}
         assert shown <= set(copies)
         assert len(shown) == min(len(copies), module.SHOWN_COPIES)
         if group.crossing:
@@ -151,7 +151,7 @@ def test_of_too_many_records_a_part_is_compared_and_no_pair_is_torn(tmp_path, mo
     found = find_duplicates(dataset(tmp_path, splits))
     digests = sorted(hashlib.sha256(str(i).encode()).hexdigest() for i in range(40))
     chosen = [d for d in digests if int(d[:16], 16) <= 2**64 / 4]
-    assert sorted(group.places[0].sha256 for group in found) == chosen
+    assert sorted(group.copies[0].sha256 for group in found) == chosen
     assert all(group.records == 2 and group.crossing for group in found)
 
 
@@ -227,9 +227,11 @@ def rejects_in(folder: Path, *rejects: Reject, input_format: str = "auto"):
     """Returns what a report shows of some rejects."""
     (folder / "rejects").mkdir()
     lines = "".join(f"{reject.to_json()}\n" for reject in rejects)
-    (folder / "rejects/rejects-00000.jsonl").write_text(lines)
-    counts = Counter(reject.reason.value for reject in rejects)
-    groups = reject_groups(str(folder), counts, Budget(10**6), input_format=input_format)
+    (folder / "rejects/rejects-00000-of-00001.jsonl").write_text(lines)
+    made, number = dataset(folder, {}), len(rejects)
+    counts = RowCounts.of(number, {}, number, Counter(reject.reason.value for reject in rejects))
+    manifest = made.manifest.model_copy(update={"input": counts})
+    groups = reject_groups(Dataset(str(folder), manifest), Budget(10**6), input_format=input_format)
     return [shown for group in groups for shown in group.shown]
 
 
