@@ -83,15 +83,6 @@ def load(
     return examples.of(records, batch_size, drop_remainder).with_options(order.options)
 
 
-def class_names(path: str | os.PathLike[str]) -> dict[str, tuple[str, ...]]:
-    """Returns the class names of each feature that has some, in the order of their ids.
-
-    Raises:
-        VerificationFailed: if no dataset is published there.
-    """
-    return _open(path).classes
-
-
 @dataclass(frozen=True)
 class _Shards:
     """The shards that hold the selected records."""

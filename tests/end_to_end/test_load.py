@@ -21,7 +21,8 @@ from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.io.localfilesystem import LocalFileSystem
 
-from recordmill.pipelines.dataset.load import class_names, load
+from recordmill.pipelines.dataset.dataset import open_dataset
+from recordmill.pipelines.dataset.load import load
 from recordmill.schemas.errors import ProofError, UsageError
 from tests.end_to_end import readers
 from tests.end_to_end.command import ROOT, published
@@ -141,12 +142,8 @@ def test_pairs_for_keras(dataset: Path) -> None:
     assert len(history.history["loss"]) == 2
 
 
-def test_class_names(dataset: Path) -> None:
-    assert class_names(dataset) == {"label": ("cat", "horse", "Übermut")}
-
-
 def test_chosen_features_alone(dataset: Path) -> None:
-    data = load(dataset, "train", features=["label"], batch_size=3)
+    data = open_dataset(dataset).load("train", features=["label"], batch_size=3)
     labels = [label for batch in data.as_numpy_iterator() for label in batch["label"]]
     assert list(data.element_spec) == ["label"]
     assert labels == [e["label"][0] for e in readers.examples(dataset, "train")]

@@ -31,13 +31,13 @@ print(package.__file__)
 """
 
 USER = """
-from recordmill.pipelines.dataset.load import class_names, load
-from recordmill.pipelines.dataset.records import Records
+import recordmill
+from recordmill import Records, load
 from recordmill.schemas.presets import preset
 
 records = Records("datasets/birds/1.0.0", "train")
 reveal_type(len(records))
-reveal_type(class_names("datasets/birds/1.0.0"))
+reveal_type(recordmill.open("datasets/birds/1.0.0").classes)
 reveal_type(preset("tf_slim").name)
 load("datasets/birds/1.0.0", "train", batch_size="32")
 
