@@ -21,9 +21,8 @@ from recordmill.pipelines.input_tables import (
     with_labels,
 )
 from recordmill.pipelines.publish import publish
-from recordmill.pipelines.run.commit import giving_up
 from recordmill.pipelines.run.interrupt import Interrupt
-from recordmill.pipelines.run.lock import Lock
+from recordmill.pipelines.run.lock import Lock, giving_up
 from recordmill.pipelines.run.run_record import (
     RunContext,
     RunRecord,

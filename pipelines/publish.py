@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from recordmill.pipelines.report.write_report import Facts, write_report
-from recordmill.pipelines.run.commit import committing
+from recordmill.pipelines.run.lock import committing
 from recordmill.pipelines.run.run_record import PUBLISHED, RunContext, RunRecord, finished
 from recordmill.pipelines.run.target import Target
 from recordmill.schemas import layout, tensorflow_metadata

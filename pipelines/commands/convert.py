@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from contextlib import nullcontext
 
-from recordmill.pipelines import api, dry_run, dry_run_output
+from recordmill.pipelines import api, dry_run
 from recordmill.pipelines.console.printing import say, say_json, tell, warn
 from recordmill.pipelines.console.terminal import Terminal
 from recordmill.pipelines.engines.beam_patches import apply, uncompressed_steps
@@ -60,8 +60,8 @@ def _dry_run(config: ConvertConfig, forecast: Forecast | None, as_json: bool) ->
     if forecast is None:
         return _skipped(config, as_json)
     if as_json:
-        say_json(json.dumps(dry_run_output.as_json(forecast, config), ensure_ascii=False))
+        say_json(json.dumps(dry_run.as_json(forecast, config), ensure_ascii=False))
     else:
-        dry_run_output.show_forecast(Terminal(), forecast, config)
+        dry_run.show_forecast(Terminal(), forecast, config)
     dry_run.check(forecast, config)
     return 0

@@ -4,6 +4,9 @@ The lock is the kernel's, on a file beside the dataset: it goes with the process
 however that ends. So a dead run's lock is none, and nobody has to guess from process numbers,
 which other machines reuse and cannot see, or from clocks. It holds between machines where the file
 system carries `flock`, as NFS does.
+
+Within a process, a run either publishes or gives up, and not both: a signal interrupts the main
+thread while a thread of a worker may be publishing.
 """
 
 from __future__ import annotations
@@ -15,12 +18,18 @@ import logging
 import os
 import socket
 import stat
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
-from recordmill.schemas.errors import DatasetExists, UsageError
+from recordmill.schemas.errors import DatasetExists, RunError, UsageError
 
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 _UNSUPPORTED_TEXT = "two runs at once would not see each other"
+
+_publishing = threading.Lock()
+_given_up: set[str] = set()
 
 
 @dataclass
@@ -107,3 +116,31 @@ def _is_still(path: str, descriptor: int) -> bool:
     with contextlib.suppress(FileNotFoundError):
         return os.path.samestat(os.stat(path), os.fstat(descriptor))
     return False
+
+
+@contextmanager
+def committing(run_id: str) -> Iterator[None]:
+    """Publishes in its body; whoever gives up waits.
+
+    Args:
+        run_id: which run.
+
+    Raises:
+        RunError: if that run has given up.
+    """
+    with _publishing:
+        if run_id in _given_up:
+            raise RunError("not published: the run was interrupted")
+        yield
+
+
+@contextmanager
+def giving_up(run_id: str) -> Iterator[None]:
+    """Clears up in its body a run that has published or never will.
+
+    Args:
+        run_id: which run.
+    """
+    with _publishing:
+        _given_up.add(run_id)
+        yield

@@ -1,7 +1,7 @@
 """`--dry_run` tells what a run then does, to the row, and leaves no trace.
 
-Covers `recordmill.pipelines.dry_run`, `recordmill.pipelines.dry_run_output`,
-`recordmill.schemas.forecast`, `recordmill.transforms.forecast_shards`.
+Covers `recordmill.pipelines.dry_run`, `recordmill.schemas.forecast`,
+`recordmill.transforms.forecast_shards`.
 """
 
 from __future__ import annotations

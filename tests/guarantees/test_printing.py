@@ -20,7 +20,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recordmill.pipelines import dry_run_output
+from recordmill.pipelines import dry_run
 from recordmill.pipelines.command_line import main
 from recordmill.pipelines.commands import diff
 from recordmill.pipelines.commands.schema import show_schema
@@ -164,7 +164,7 @@ def show_forecast(terminal: Terminal, text: str) -> None:
     trial = Trial(1, 1, 1.0, (reject,), {text: 1})
     forecast = Forecast(plan, (shard,), {text: RejectSum(1, [reject])}, trial)
     config = SimpleNamespace(directory=text, index=False)
-    dry_run_output.show_forecast(terminal, forecast, config)
+    dry_run.show_forecast(terminal, forecast, config)
 
 
 def show_records_of(terminal: Terminal, text: str) -> None:

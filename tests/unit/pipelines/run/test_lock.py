@@ -1,7 +1,4 @@
-"""The lock: one holder at a time, and none once its process is gone, however it went.
-
-Covers `recordmill.pipelines.run.atomic_swap`.
-"""
+"""The lock: one holder at a time, and none once its process is gone, however it went."""
 
 from __future__ import annotations
 
@@ -9,13 +6,13 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
-from recordmill.pipelines.run.atomic_swap import exchange
-from recordmill.pipelines.run.lock import lock
-from recordmill.schemas.errors import DatasetExists, UsageError
+from recordmill.pipelines.run.lock import committing, giving_up, lock
+from recordmill.schemas.errors import DatasetExists, RunError, UsageError
 
 ROOT = Path(__file__).parents[4]
 
@@ -110,12 +107,26 @@ def test_a_folder_that_is_not_there_is_bad_usage(tmp_path):
         lock(str(tmp_path / "nowhere" / "lock"), "it")
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="renameat2 is Linux's")
-def test_two_folders_are_exchanged(tmp_path):
-    for name in "ab":
-        (tmp_path / name).mkdir()
-        (tmp_path / name / name).touch()
-    assert exchange(str(tmp_path / "a"), str(tmp_path / "b"))
-    assert (os.listdir(tmp_path / "a"), os.listdir(tmp_path / "b")) == (["b"], ["a"])
-    assert not exchange(str(tmp_path / "a"), str(tmp_path / "nowhere"))
-    assert os.listdir(tmp_path / "a") == ["b"]
+def test_a_run_that_gave_up_does_not_publish() -> None:
+    with giving_up("gave up"):
+        pass
+    with pytest.raises(RunError, match="was interrupted"), committing("gave up"):
+        pytest.fail("it published")
+    with committing("another"):
+        pass
+
+
+def test_giving_up_waits_for_what_is_published() -> None:
+    order = []
+
+    def give_up() -> None:
+        with giving_up("published"):
+            order.append("gave up")
+
+    thread = threading.Thread(target=give_up)
+    with committing("published"):
+        thread.start()
+        thread.join(0.05)
+        order.append("published")
+    thread.join()
+    assert order == ["published", "gave up"]

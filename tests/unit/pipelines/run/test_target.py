@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 from recordmill.pipelines.run import target as target_module
 from recordmill.pipelines.run.lock import Lock
 from recordmill.pipelines.run.run_record import RunContext, finished, running
-from recordmill.pipelines.run.target import choose_target, discard
+from recordmill.pipelines.run.target import choose_target, discard, swap
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.dataset_info import DatasetInfo, ShardVerification, manifest_of
 from recordmill.schemas.errors import DatasetExists, RunError, UsageError
@@ -276,7 +277,7 @@ def test_a_damaged_dataset_of_ours_can_be_replaced(tmp_path: Path) -> None:
     chosen[1].release()
 
 
-# Where two folders cannot be exchanged: NFS, macOS.
+# Where two folders cannot be swapped atomically: NFS, macOS.
 
 
 def half_replaced(output: Path) -> Path:
@@ -319,13 +320,13 @@ class Struck(BaseException):
 
 
 @pytest.mark.parametrize("state", ["published", "leftover killed"])
-@pytest.mark.parametrize("exchange", [True, False])
+@pytest.mark.parametrize("swaps", [True, False])
 def test_a_crash_at_any_deletion_leaves_what_is_known_as_ours(
-    state: str, exchange: bool, monkeypatch: pytest.MonkeyPatch
+    state: str, swaps: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(target_module, "lock", lambda path, _: Lock(path, None))
-    if not exchange:
-        monkeypatch.setattr(target_module, "exchange", lambda *_: False)
+    if not swaps:
+        monkeypatch.setattr(target_module, "swap", lambda *_: False)
     for steps in range(60):
         with output_with(state) as (output, final, _):
             countdown = iter(range(steps))
@@ -439,3 +440,14 @@ def test_a_crash_at_any_step_in_a_store_leaves_what_is_known_as_ours(state: str)
         if done:
             return
     pytest.fail("60 steps are not all")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="renameat2 is Linux's")
+def test_two_folders_are_swapped_atomically(tmp_path: Path) -> None:
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        (tmp_path / name / name).touch()
+    assert swap(str(tmp_path / "a"), str(tmp_path / "b"))
+    assert (os.listdir(tmp_path / "a"), os.listdir(tmp_path / "b")) == (["b"], ["a"])
+    assert not swap(str(tmp_path / "a"), str(tmp_path / "nowhere"))
+    assert os.listdir(tmp_path / "a") == ["b"]
