@@ -52,13 +52,12 @@ from recordmill.transforms.functional.rows.columns import (
     typed_columns,
 )
 from recordmill.transforms.functional.rows.placement import SplitRanges
-from recordmill.transforms.index_shards import IndexShards
 from recordmill.transforms.join_labels import JoinLabels
 from recordmill.transforms.read_rows import ListSources, ReadOutcome, ReadRows
 from recordmill.transforms.reconcile_counts import ReconcileCounts
 from recordmill.transforms.storage.files import is_local, write_bytes
 from recordmill.transforms.verification.verifier import audits_apart
-from recordmill.transforms.verify_shards import VerifyShards
+from recordmill.transforms.verify_shards import IndexShards, VerifyShards
 from recordmill.transforms.workers.sandbox import allow_children, stop_children
 from recordmill.transforms.write_lines import WriteLines
 from recordmill.transforms.write_shards import WriteShards

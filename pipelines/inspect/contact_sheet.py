@@ -12,8 +12,12 @@ from recordmill.schemas.errors import UsageError
 from recordmill.schemas.rejects import RecordError
 from recordmill.transforms.functional.records.examples import read_first_frame
 from recordmill.transforms.functional.rendering.contact_sheet import TILE_SIDE, Tile, contact_sheet
-from recordmill.transforms.functional.rendering.drawing import draw_record, fault_of, image_key
-from recordmill.transforms.functional.rendering.overlays import BOX_LABEL_KEY
+from recordmill.transforms.functional.rendering.drawing import (
+    BOX_LABEL_KEY,
+    draw_record,
+    fault_of,
+    image_key,
+)
 from recordmill.transforms.functional.rendering.visible_text import text_of
 from recordmill.transforms.storage.files import write_bytes
 from recordmill.transforms.workers.sandbox import run_apart

@@ -16,12 +16,12 @@ from recordmill.schemas.rejects import RecordError
 from recordmill.transforms.functional.read_ahead import map_ahead
 from recordmill.transforms.functional.records.examples import read_first_frame
 from recordmill.transforms.functional.rendering.drawing import (
+    BOX_LABEL_KEY,
     draw_record,
     fault_of,
     is_little_work,
     to_jpeg,
 )
-from recordmill.transforms.functional.rendering.overlays import BOX_LABEL_KEY
 from recordmill.transforms.storage.dataset import Dataset, RecordLocation
 from recordmill.transforms.storage.shard_files import uncompressed
 from recordmill.transforms.workers.sandbox import run_apart

@@ -1,7 +1,4 @@
-"""`--index`: where each record begins, as DALI's tool and the tfrecord package have it.
-
-Covers `recordmill.transforms.index_shards`.
-"""
+"""`--index`: where each record begins, as DALI's tool and the tfrecord package have it."""
 
 from __future__ import annotations
 

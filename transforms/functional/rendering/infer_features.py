@@ -10,8 +10,7 @@ from typing import Any
 
 from recordmill.schemas.rejects import RecordError
 from recordmill.transforms.functional.images.source_image import examine_here, sniffed_format
-from recordmill.transforms.functional.rendering.drawing import is_picture, raw_shape
-from recordmill.transforms.functional.rendering.overlays import Features
+from recordmill.transforms.functional.rendering.drawing import Features, is_picture, raw_shape
 from recordmill.transforms.functional.rendering.visible_text import text_of
 
 

@@ -16,9 +16,8 @@ from recordmill.transforms.functional.images import jpeg as jpeg_parser
 from recordmill.transforms.functional.images import png as png_parser
 from recordmill.transforms.functional.images.masks import examine_plain_mask
 from recordmill.transforms.functional.images.transcode import plain_source, transcode
-from recordmill.transforms.functional.rendering.drawing import is_little_work
+from recordmill.transforms.functional.rendering.drawing import MASK_KEY, is_little_work
 from recordmill.transforms.functional.rendering.infer_features import bytes_kind
-from recordmill.transforms.functional.rendering.overlays import MASK_KEY
 from recordmill.transforms.workers.sandbox import examine_apart
 from tests.corpus import png_of, samples_of
 from tests.images import (

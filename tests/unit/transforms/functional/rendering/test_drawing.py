@@ -1,8 +1,7 @@
 """What is drawn of a record: its picture, its boxes, its mask, and text that can be read.
 
 Covers `recordmill.transforms.functional.rendering.captions`,
-`recordmill.transforms.functional.rendering.contact_sheet`,
-`recordmill.transforms.functional.rendering.overlays`.
+`recordmill.transforms.functional.rendering.contact_sheet`.
 """
 
 from __future__ import annotations
@@ -23,12 +22,15 @@ from recordmill.transforms.functional.rendering import captions as module
 from recordmill.transforms.functional.rendering.captions import fitted, lettering
 from recordmill.transforms.functional.rendering.contact_sheet import TILE_SIDE, Tile, contact_sheet
 from recordmill.transforms.functional.rendering.drawing import (
+    BOX_KEYS,
+    MASK_KEY,
+    boxes_of,
+    colour,
     draw_record,
     image_key,
     salvage,
     thumbnail_of_damaged,
 )
-from recordmill.transforms.functional.rendering.overlays import BOX_KEYS, MASK_KEY, boxes_of, colour
 from tests.images import SRGB, SWAPPED, image, jpeg, picture, png, png_16_bit
 
 GRAY = (127, 127, 127)
