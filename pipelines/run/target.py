@@ -27,6 +27,7 @@ import os
 import sys
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from recordmill.pipelines.run.lock import Lock, lock
 from recordmill.pipelines.run.run_record import RunContext, read_record, running
@@ -43,6 +44,7 @@ from recordmill.schemas.layout import (
     owned_in_run,
     owned_in_staging,
 )
+from recordmill.schemas.manifest import Manifest
 from recordmill.transforms.shards.checkpoints import Staging
 from recordmill.transforms.storage.dataset import find_manifest
 from recordmill.transforms.storage.files import (
@@ -63,6 +65,71 @@ _PROGRESS = "progress"
 _MARKERS = (layout.RUN, layout.MANIFEST)
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What is in a dataset's folder: nothing, a dataset, what a run has left, or foreign files.
+
+    Each fact is read when it is first asked for, and only once.
+
+    Attributes:
+        directory: the folder.
+        name: the dataset's name.
+    """
+
+    directory: str
+    name: str
+
+    @cached_property
+    def is_published(self) -> bool:
+        """Whether there is a commit marker."""
+        return exists(layout.join(self.directory, layout.SUCCESS))
+
+    @cached_property
+    def names(self) -> list[str]:
+        """Every file, as named below the folder."""
+        return all_files_below(self.directory)
+
+    @cached_property
+    def is_marked(self) -> bool:
+        """Whether a run has marked the folder as its own."""
+        manifest, is_committed = self._manifest
+        return manifest is not None or is_committed or read_record(self.directory) is not None
+
+    @cached_property
+    def owned(self) -> Owned:
+        """Which of the files a run has written."""
+        manifest, is_committed = self._manifest
+        if manifest and is_committed:
+            return owned_in_published(manifest.files)
+        return owned_in_leftover(self.name, manifest.files if manifest else ())
+
+    @cached_property
+    def _manifest(self) -> tuple[Manifest | None, bool]:
+        return find_manifest(self.directory)
+
+    def check(self) -> None:
+        """Passes a folder where only files of a run would be replaced.
+
+        Raises:
+            UsageError: naming the first file that no run has written.
+        """
+        if is_local(self.directory) and os.path.islink(self.directory):
+            raise UsageError(
+                f"{self.directory}: is a link to {os.path.realpath(self.directory)}; a dataset "
+                "gets its place by renaming its folder: delete the link, or choose another "
+                "--output, --name or --version"
+            )
+        if foreign := first_foreign(self.names, self.owned):
+            _refuse_foreign(self.directory, foreign)
+        if self.names and not self.is_marked:
+            what = "was not written by recordmill: no run.json says so"
+            _refuse_foreign(self.directory, self.names[0], what)
+
+    def discard(self, keep: Collection[str] = ()) -> None:
+        """Deletes the files that a run has written, except for those to keep."""
+        discard(self.directory, self.owned, keep)
 
 
 @dataclass(frozen=True)
@@ -90,10 +157,14 @@ class Target:
         """Where workers of other processes tell how far they are."""
         return layout.join(self.run, _PROGRESS)
 
+    def contents(self) -> Contents:
+        """Returns what is in the dataset's place now: one value for one decision."""
+        return self._contents(self.final)
+
     @property
     def is_published(self) -> bool:
         """Whether a dataset is in its place."""
-        return exists(layout.join(self.final, layout.SUCCESS))
+        return self.contents().is_published
 
     @property
     def left(self) -> str:
@@ -132,17 +203,17 @@ class Target:
         if is_local(self.final):
             self.recover()
             os.makedirs(self.run, exist_ok=True)
-            if self.left == self.final and os.path.isdir(self.final):
+            if os.path.isdir(self.final) and not (there := self.contents()).is_published:
                 if os.path.isdir(self.work):
-                    discard(self.final, self.owned(self.final))
+                    there.discard()
                 else:
                     os.rename(self.final, self.work)
         elif self.work == self.final:
             write_bytes(layout.join(self.final, layout.RUN), running(context).to_json())
-            discard(self._dataset, self.owned(self._dataset))
+            self._contents(self._dataset).discard()
         self.staging.reclaim()
         marker = (layout.RUN,) if self.work == self.final else ()
-        discard(self.work, self.owned(self.work), keep=marker)
+        self._contents(self.work).discard(keep=marker)
 
     def sweep(self) -> None:
         """Deletes what a run has left that was killed when its dataset was in its place already.
@@ -151,11 +222,6 @@ class Target:
         """
         if not exists(self._staging) or exists(layout.join(self.work, layout.SUCCESS)):
             self.clear()
-
-    @property
-    def is_ours(self) -> bool:
-        """Whether a run has marked the folder of the dataset, or nothing is there."""
-        return _is_marked(self.final) or not all_files_below(self.final)
 
     @property
     def is_half_replaced(self) -> bool:
@@ -172,7 +238,7 @@ class Target:
             os.rename(self._replaced, self.final)
         if os.path.isdir(self._published) and not os.path.isdir(self._staging):
             os.rename(self._published, self._staging)
-        discard(self._replaced, self.owned(self._replaced))
+        self._contents(self._replaced).discard()
         discard(self._published, owned_in_staging)
 
     def check_final(self) -> None:
@@ -181,20 +247,7 @@ class Target:
         Raises:
             UsageError: naming the first file that no run has written.
         """
-        if is_local(self.final) and os.path.islink(self.final):
-            raise UsageError(
-                f"{self.final}: is a link to {os.path.realpath(self.final)}; a dataset gets its "
-                "place by renaming its folder: delete the link, or choose another --output, "
-                "--name or --version"
-            )
-        names = all_files_below(self.final)
-        foreign = first_foreign(names, self.owned(self.final))
-        if foreign:
-            _refuse_foreign(self.final, foreign)
-        if names and not _is_marked(self.final):
-            _refuse_foreign(
-                self.final, names[0], "was not written by recordmill: no run.json says so"
-            )
+        self.contents().check()
 
     def check_run(self) -> None:
         """Passes a folder of an earlier run that holds only what a run writes.
@@ -205,19 +258,14 @@ class Target:
         if foreign := first_foreign(all_files_below(self.run), self._owned_in_run()):
             _refuse_foreign(self.run, foreign)
 
-    def owned(self, directory: str) -> Owned:
-        """Returns which files of a folder, a dataset or what a run has left of one, are ours."""
-        manifest, sealed = find_manifest(directory)
-        if manifest and sealed:
-            return owned_in_published(manifest.files)
-        named = manifest.files if manifest else ()
-        return owned_in_leftover(self.final.rstrip("/").split("/")[-2], named)
+    def _contents(self, directory: str) -> Contents:
+        return Contents(directory, self.final.rstrip("/").split("/")[-2])
 
     def _owned_in_run(self) -> Owned:
         return owned_in_run(
             {
-                _DATASET: self.owned(self._dataset),
-                layout.REPLACED: self.owned(self._replaced),
+                _DATASET: self._contents(self._dataset).owned,
+                layout.REPLACED: self._contents(self._replaced).owned,
                 _STAGING: owned_in_staging,
                 _PUBLISHED: owned_in_staging,
                 _PROGRESS: owned_in_progress,
@@ -257,7 +305,7 @@ class Target:
         work, final = self.work, self.final
         files = all_files_below(work)
         if set(shards) <= set(files):
-            owned = self.owned(final)
+            owned = self.contents().owned  # by the old manifest, while its marker is there
             delete(layout.join(final, layout.SUCCESS))
             # Written, not copied: HDFS copies over no file, and the old one has to stay till then.
             write_bytes(layout.join(final, layout.RUN), read_bytes(layout.join(work, layout.RUN)))
@@ -265,7 +313,7 @@ class Target:
             others = [name for name in files if name not in (layout.RUN, layout.SUCCESS)]
             _copy(work, final, others)
             _copy(work, final, [layout.SUCCESS])
-        discard(work, self.owned(work))
+        self._contents(work).discard()
 
 
 def discard(directory: str, owned: Owned, keep: Collection[str] = ()) -> None:
@@ -325,24 +373,26 @@ def _choose(
             target.recover()
         finally:
             held.release()
-    if target.is_published and not target.is_ours:
-        target.check_final()
-    if (target.is_published or target.is_half_replaced) and config.if_exists != "replace":
+    there = target.contents()
+    if there.is_published and not there.is_marked:
+        there.check()
+    if (there.is_published or target.is_half_replaced) and config.if_exists != "replace":
         if not dry_run:
             _sweep(target)
         _refuse(config)
         return None
-    target.check_final()
+    there.check()
     target.check_run()
     if dry_run:
         return target, Lock(_lock_path(target), None)
     held = _lock(target)
     try:
-        if target.is_published and config.if_exists != "replace":  # by a run that just ended
+        there = target.contents()  # again, now that no other run is at work
+        if there.is_published and config.if_exists != "replace":  # by a run that just ended
             _refuse(config)
             held.release()
             return None
-        target.check_final()  # again, now that no other run is at work
+        there.check()
         target.check_run()
         target.take_up(context)
     except BaseException:
@@ -431,12 +481,6 @@ def _check_folder(directory: str) -> None:
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), directory)
     if not os.access(directory, os.W_OK | os.X_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), directory)
-
-
-def _is_marked(directory: str) -> bool:
-    """Returns whether a run has marked a folder as its own."""
-    manifest, sealed = find_manifest(directory)
-    return manifest is not None or sealed or read_record(directory) is not None
 
 
 def _refuse_foreign(directory: str, name: str, what: str = "is no part of a dataset") -> None:
