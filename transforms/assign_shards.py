@@ -80,7 +80,7 @@ class PlaceRecords(beam.PTransform):
         rows = (
             outputs.placed
             | "SplitOfPlaced" >> beam.Map(split_of_placed).with_output_types(str)
-            | "RowsBySplit" >> beam.combiners.Count.PerElement()
+            | "RowsBySplit" >> beam.combiners.Count.PerElement()  # (split, rows)
         )
         return Placement(outputs.placed, rows, outputs[REJECTS])
 

@@ -86,7 +86,7 @@ class DropRepeats(beam.PTransform):
             >> beam.ParDo(_DigestImages(Fence(self.config.fence)), *awaited).with_output_types(
                 tuple[bytes, Placed]
             )
-            | "GroupByDigest" >> beam.GroupByKey()  # digest, [Placed]
+            | "GroupByDigest" >> beam.GroupByKey()  # (digest, [Placed])
             | "KeepFirst"
             >> beam.FlatMap(_keep_first, AsSingleton(self.plan), self.base).with_outputs(
                 _REPEATS, _CONFLICTS, main="placed"

@@ -52,7 +52,7 @@ class CompareContents(beam.PTransform):
             >> beam.FlatMap(_read, self.directory, AsSingleton(self.plan)).with_output_types(
                 tuple[int, Tally]
             )
-            | "GroupByBucket" >> beam.GroupByKey()  # bucket, a tally a shard
+            | "GroupByBucket" >> beam.GroupByKey()  # (bucket, [Tally]), a tally a shard
             | "ContentOfBucket" >> beam.Map(_content_of_bucket)
             | "CombineContents" >> beam.CombineGlobally(_merge_contents)
         )
@@ -108,7 +108,7 @@ class CompareGroups(beam.PTransform):
             placed
             | "SplitOfGroup"
             >> beam.FlatMap(split_of_group).with_output_types(tuple[str, tuple[str, ...]])
-            | "SplitsByGroup" >> beam.CombinePerKey(splits_of)  # group, splits
+            | "SplitsByGroup" >> beam.CombinePerKey(splits_of)  # (group, splits)
             | "LeaksOfGroup" >> beam.FlatMapTuple(leaks_of)
             | "CombineGroupLeaks" >> beam.CombineGlobally(merge_group_leaks)
         )

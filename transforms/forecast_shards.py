@@ -43,7 +43,7 @@ class ForecastShards(beam.PTransform):
         """Adds the same grouping by shard as the writing has, where rows with one key meet."""
         found = (
             placed
-            | "GroupByShard" >> beam.GroupByKey()  # (split, shard), [(order, ImageRef)]
+            | "GroupByShard" >> beam.GroupByKey()  # ((split, shard), [(order, ImageRef)])
             | "Forecast"
             >> beam.FlatMap(forecast, AsSingleton(self.plan), self.sample).with_outputs(
                 REJECTS, main="shards"
@@ -61,7 +61,7 @@ class SumRejects(beam.PTransform):
         by_reason = rejects | "ByReason" >> beam.Map(_with_reason).with_output_types(
             tuple[str, RejectSum]
         )
-        return by_reason | "SumByReason" >> beam.CombinePerKey(_sum)
+        return by_reason | "SumByReason" >> beam.CombinePerKey(_sum)  # (reason, RejectSum)
 
 
 def forecast(

@@ -52,7 +52,7 @@ class JoinLabels(beam.PTransform):
         grouped = {
             side: found[side] | f"Typed{side.title()}" >> beam.Map(_same).with_output_types(Keyed)
             for side, found in keyed.items()
-        } | "GroupByValue" >> beam.CoGroupByKey()  # value, {"rows": [Row], "labels": [Row]}
+        } | "GroupByValue" >> beam.CoGroupByKey()  # (value, {"rows": [Row], "labels": [Row]})
         found = grouped | "Join" >> beam.FlatMap(
             _join, self.column, self.image_column
         ).with_outputs(REJECTS, _ASIDES, main="joined")

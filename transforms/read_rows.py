@@ -93,7 +93,7 @@ class ReadRows(beam.PTransform):
             listed.splits
             # Row groups of one file go to many workers. And each reader has a shuffle of its own,
             # so that no runner fuses two readers and then stores the rows of one of them.
-            | "SpreadSplits" >> beam.Reshuffle()
+            | "SpreadSplits" >> beam.Reshuffle()  # TablePart
             | "ReadSplits"
             >> beam.FlatMap(_read_tagged, self.wanted, self.staging, self.counted).with_outputs(
                 REJECTS, _ASIDES, main="rows"

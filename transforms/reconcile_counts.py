@@ -53,12 +53,12 @@ class ReconcileCounts(beam.PTransform):
         reasons = (
             self.rejects
             | "ReasonOfReject" >> beam.Map(split_and_reason).with_output_types(tuple[str, str])
-            | "CountReasons" >> beam.combiners.Count.PerElement()
+            | "CountReasons" >> beam.combiners.Count.PerElement()  # ((split, reason), rows)
         )
         dropped = (
             self.repeats
             | "SplitOfRepeat" >> beam.Map(split_of_repeat).with_output_types(str)
-            | "CountRepeats" >> beam.combiners.Count.PerElement()
+            | "CountRepeats" >> beam.combiners.Count.PerElement()  # (split, rows)
         )
         once: Any = audits.pipeline | "Once" >> beam.Create([None])
         return once | "Reconcile" >> beam.Map(

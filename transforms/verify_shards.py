@@ -47,7 +47,7 @@ class VerifyShards(beam.PTransform):
         """Adds the verification; one shard is one unit of work."""
         return (
             shards
-            | "SpreadShards" >> beam.Reshuffle()
+            | "SpreadShards" >> beam.Reshuffle()  # WrittenShard
             | "Audit" >> beam.ParDo(_Audit(self.config, self.directory), AsSingleton(self.plan))
         )
 

@@ -81,7 +81,7 @@ class WriteShards(beam.io.WriteToTFRecord):
         )
         written = (
             placed
-            | "GroupByShard" >> beam.GroupByKey()  # (split, shard), [(order, ImageRef)]
+            | "GroupByShard" >> beam.GroupByKey()  # ((split, shard), [(order, ImageRef)])
             | "WriteShard"
             >> beam.ParDo(
                 _WriteShard(self._sinks, self._staging, self._config, self._base), settings, plan

@@ -81,6 +81,8 @@ def fetch_ahead(
     waiting, ahead = iter(items), deque[Future[R]]()
     try:
         while True:
+            # With nothing ahead one item is begun whatever its size: of a budget that is too small
+            # for a single one, nothing would ever come.
             while not ahead or (len(ahead) < window and budget.allows_more()):
                 try:
                     item = next(waiting)
@@ -91,7 +93,7 @@ def fetch_ahead(
             if not ahead:
                 return
             result = ahead.popleft().result()
-            budget.give(size_of(result))
+            budget.give(size_of(result))  # before the caller works on it, so that others can begin
             yield result
     finally:
         for future in ahead:

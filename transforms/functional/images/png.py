@@ -317,6 +317,8 @@ class RowChecker:
         start = 0
         while self._passes and start < len(piece):
             rows, stride = self._passes[0]
+            # The rest of this pass, as far as the piece goes. Every row begins with its filter: a
+            # slice from the next row's first byte on, one a stride, has them all without a loop.
             stop = min(len(piece), start + rows * stride - self._done)
             filters = piece[start + -self._done % stride : stop : stride]
             if filters and max(filters) > _MAX_FILTER:
