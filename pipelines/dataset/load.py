@@ -17,7 +17,7 @@ from recordmill.schemas.features import Schema
 from recordmill.schemas.manifest import Manifest
 from recordmill.transforms.functional.records.example_reader import check_choice
 from recordmill.transforms.functional.records.framing import read_frames
-from recordmill.transforms.functional.splits import ShardPart
+from recordmill.transforms.functional.splits import RecordRange
 from recordmill.transforms.storage.dataset import Dataset, read_file
 from recordmill.transforms.storage.shard_files import uncompressed
 from recordmill.transforms.verification.tensorflow_reader import frame_spec, parse_spec
@@ -88,7 +88,7 @@ class _Shards:
     """The shards that hold the selected records."""
 
     dataset: Dataset
-    parts: Sequence[ShardPart]
+    parts: Sequence[RecordRange]
 
     @property
     def bytes_per_record(self) -> float:

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from recordmill.schemas.errors import UsageError, VerificationFailed
 from recordmill.schemas.manifest import ShardEntry
 from recordmill.transforms.functional.records.example_reader import ExampleReader
-from recordmill.transforms.functional.splits import ShardPart
+from recordmill.transforms.functional.splits import RecordRange
 from recordmill.transforms.storage.dataset import Dataset
 
 
@@ -179,7 +179,7 @@ class _Index:
         key: str = self.keys[int(row)].as_py()
         return key
 
-    def _shard(self, part: ShardPart) -> ShardEntry:
+    def _shard(self, part: RecordRange) -> ShardEntry:
         return self._dataset.shard(part.split, part.shard)
 
     def _columns(self, columns: list[str]) -> pa.Table:

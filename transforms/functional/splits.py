@@ -35,8 +35,8 @@ class Part(NamedTuple):
     stop: int
 
 
-class ShardPart(NamedTuple):
-    """Some records of a shard that follow each other.
+class RecordRange(NamedTuple):
+    """A range of the records of one shard.
 
     Attributes:
         split: the shard's split.
@@ -90,21 +90,21 @@ def share_of(parts: Sequence[Part], index: int, count: int) -> list[Part]:
     return [part for part in share if part.start < part.stop]
 
 
-def shard_parts(parts: Iterable[Part], lengths: Lengths) -> list[ShardPart]:
+def shard_parts(parts: Iterable[Part], lengths: Lengths) -> list[RecordRange]:
     """Returns the shards that hold some records, and where in them, in order.
 
     >>> shard_parts([Part("train", 0, 1)], {"train": [2, 3]})
-    [ShardPart(split='train', shard=0, skip=0, take=1)]
+    [RecordRange(split='train', shard=0, skip=0, take=1)]
     """
     return [found for part in parts for found in _shards_of(part, lengths[part.split])]
 
 
-def _shards_of(part: Part, lengths: Sequence[int]) -> Iterator[ShardPart]:
+def _shards_of(part: Part, lengths: Sequence[int]) -> Iterator[RecordRange]:
     for shard, end in enumerate(accumulate(lengths)):
         begin = end - lengths[shard]
         start, stop = max(part.start, begin), min(part.stop, end)
         if start < stop:
-            yield ShardPart(part.split, shard, start - begin, stop - start)
+            yield RecordRange(part.split, shard, start - begin, stop - start)
 
 
 def _parse_part(text: str, lengths: Lengths) -> list[Part]:

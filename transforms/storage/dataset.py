@@ -35,7 +35,7 @@ from recordmill.transforms.functional.records.framing import (
     FrameError,
     read_frames,
 )
-from recordmill.transforms.functional.splits import ShardPart, parse_split, shard_parts, share_of
+from recordmill.transforms.functional.splits import RecordRange, parse_split, shard_parts, share_of
 from recordmill.transforms.storage.shard_files import (
     DAMAGED_GZIP,
     compression_of,
@@ -200,7 +200,7 @@ class Dataset:
         """Returns the path of one of its files."""
         return layout.join(self.directory, name)
 
-    def select(self, split: str, share: tuple[int, int] = (0, 1)) -> list[ShardPart]:
+    def select(self, split: str, share: tuple[int, int] = (0, 1)) -> list[RecordRange]:
         """Returns the shards that hold some records, and which of theirs they are, in order.
 
         Args:

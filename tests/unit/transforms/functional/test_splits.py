@@ -10,7 +10,7 @@ from tensorflow_datasets.core import splits as tfds_splits
 from recordmill.schemas.errors import UsageError
 from recordmill.transforms.functional.splits import (
     Part,
-    ShardPart,
+    RecordRange,
     parse_split,
     shard_parts,
     share_of,
@@ -166,8 +166,8 @@ def test_shares_part_all_records_evenly(given_, count):
 def test_shard_parts_of_slices():
     parts = parse_split("train[2:9]+test[:1]", LENGTHS)
     assert shard_parts(parts, LENGTHS) == [
-        ShardPart("train", 0, 2, 1),
-        ShardPart("train", 2, 0, 5),
-        ShardPart("train", 3, 0, 1),
-        ShardPart("test", 0, 0, 1),
+        RecordRange("train", 0, 2, 1),
+        RecordRange("train", 2, 0, 5),
+        RecordRange("train", 3, 0, 1),
+        RecordRange("test", 0, 0, 1),
     ]
