@@ -13,7 +13,11 @@ os.environ["PYTHONPATH"] = str(Path(__file__).parents[1])
 
 project = "recordmill"
 version = release = metadata.version("recordmill")
-extensions = ["myst_nb", "sphinx_copybutton"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
+autoclass_content = "both"
+autodoc_typehints_format = "short"
+napoleon_use_rtype = False
+nitpick_ignore_regex = [("py:.*", ".*")]  # types of other libraries, which have no page here
 myst_heading_anchors = 3
 nb_execution_mode = "force"
 nb_execution_in_temp = True

@@ -54,7 +54,7 @@ class Examples(NamedTuple):
     """The outputs of `BuildExamples`.
 
     Attributes:
-        examples: serialized `tf.train.Example`s, as bytes.
+        examples: of type `tf.train.Example`, serialized to bytes.
         rejects: a dict for each row that did not become an example, as in rejects/: `key`, `uri`,
             `source`, `reason`, `detail`.
     """

@@ -64,18 +64,20 @@ _ORIGINS = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name == "__version__":
-        from importlib.metadata import version
+if not TYPE_CHECKING:  # type checkers report names that are not above
 
-        found: Any = version("recordmill")
-    elif name in _ORIGINS:
-        module, _, original = _ORIGINS[name].rpartition(".")
-        found = getattr(import_module(f"recordmill.{module}"), original)
-    else:
-        raise AttributeError(f"module 'recordmill' has no attribute {name!r}")
-    globals()[name] = found  # the next use finds it without a call
-    return found
+    def __getattr__(name: str) -> Any:
+        if name == "__version__":
+            from importlib.metadata import version
+
+            found: Any = version("recordmill")
+        elif name in _ORIGINS:
+            module, _, original = _ORIGINS[name].rpartition(".")
+            found = getattr(import_module(f"recordmill.{module}"), original)
+        else:
+            raise AttributeError(f"module 'recordmill' has no attribute {name!r}")
+        globals()[name] = found  # the next use finds it without a call
+        return found
 
 
 def __dir__() -> list[str]:

@@ -66,6 +66,9 @@ def open_dataset(path: str | os.PathLike[str]) -> Dataset:
     Args:
         path: its folder, DIR/NAME/VERSION, on this machine or in an object store.
 
+    Returns:
+        The dataset; only its manifest is read, and checked against the commit marker.
+
     Raises:
         VerificationFailed: if no dataset is published there, or its manifest is another one.
     """

@@ -31,20 +31,53 @@ print(package.__file__)
 """
 
 USER = """
+import apache_beam as beam
 import recordmill
-from recordmill import Records, load
-from recordmill.schemas.presets import preset
 
-records = Records("datasets/birds/1.0.0", "train")
-reveal_type(len(records))
-reveal_type(recordmill.open("datasets/birds/1.0.0").classes)
-reveal_type(preset("tf_slim").name)
-load("datasets/birds/1.0.0", "train", batch_size="32")
+dataset = recordmill.open("datasets/birds/1.0.0")
+reveal_type(dataset)
+reveal_type(dataset.splits["train"].records)
+reveal_type(dataset.classes)
+reveal_type(dataset.records["a.jpg"])
+reveal_type(recordmill.convert("labels.csv", output="datasets", name="birds", splits={"train": 1}))
+reveal_type(recordmill.verify(dataset.directory))
+reveal_type(recordmill.Records(dataset.directory, "train")[1:])
+reveal_type(recordmill.UsageError("what").exit_code)
+reveal_type(recordmill.__version__)
+build = recordmill.BuildExamples("tf_slim", classes=["cat"], columns={"image": "file"})
+write = recordmill.WriteDataset("datasets", "birds", schema="tf_slim")
+recordmill.load("datasets/birds/1.0.0", "train", batch_size="32")
+recordmill.convert("labels.csv", output="datasets", name="birds", split={"train": 1})
+recordmill.convert("labels.csv", output="datasets", name="birds", decode="ful")
+recordmill.nothing
+"""
 
-from recordmill.pipelines.api import convert
+TOLD = """\
+user.py:6: note: Revealed type is "recordmill.pipelines.dataset.dataset.Dataset"
+user.py:7: note: Revealed type is "int"
+user.py:8: note: Revealed type is "dict[str, tuple[str, ...]]"
+user.py:9: note: Revealed type is "dict[str, Any]"
+user.py:10: note: Revealed type is "recordmill.pipelines.dataset.dataset.Dataset"
+user.py:11: note: Revealed type is "recordmill.pipelines.dataset.dataset.Dataset"
+user.py:12: note: Revealed type is "recordmill.pipelines.dataset.records.Records"
+user.py:13: note: Revealed type is "int"
+user.py:14: note: Revealed type is "str"
+user.py:17: error: Argument "batch_size" to "load" has incompatible type "str"; expected "int | None"  [arg-type]
+user.py:18: error: Unexpected keyword argument "split" for "convert"; did you mean "splits"?  [call-arg]
+user.py:18: note: "convert" defined in "recordmill.pipelines.api"
+user.py:19: error: Argument "decode" to "convert" has incompatible type "Literal['ful']"; expected "Literal['full', 'header']"  [arg-type]
+user.py:20: error: Module has no attribute "nothing"  [attr-defined]
+Found 4 errors in 1 file (checked 1 source file)
+"""  # noqa: E501 - as mypy has them
 
-reveal_type(convert("t.csv", output="out", name="birds", splits={"train": 0.9}).directory)
-convert("t.csv", output="out", name="birds", decode="ful")
+OWN_PACKAGES = """
+import sys
+import recordmill
+for name in ("schemas", "transforms", "pipelines"):
+    assert name not in sys.modules
+    assert __import__(name).__file__.startswith(sys.argv[1])
+dataset = recordmill.convert("labels.csv", output="out", name="own", report=False)
+print(dataset.splits["train"].records)
 """
 
 
@@ -105,16 +138,19 @@ def test_types_are_seen_from_outside(environments: Environments, tmp_path: Path)
     (tmp_path / "user.py").write_text(USER)
     python = environments(HERE, "") / "python"
     told = mypy(tmp_path, python)
-    assert 'user.py:7: note: Revealed type is "int"' in told
-    assert 'user.py:8: note: Revealed type is "dict[str, tuple[str, ...]]"' in told
-    assert 'user.py:9: note: Revealed type is "str"' in told
-    assert 'user.py:14: note: Revealed type is "str"' in told
-    assert [line for line in told if "error:" in line] == [
-        'user.py:10: error: Argument "batch_size" to "load" has incompatible type "str"; '
-        'expected "int | None"  [arg-type]',
-        'user.py:15: error: Argument "decode" to "convert" has incompatible type '
-        "\"Literal['ful']\"; expected \"Literal['full', 'header']\"  [arg-type]",
-    ]
+    assert told == TOLD.splitlines()
+
+
+def test_packages_of_ones_own_may_have_the_names_of_its_folders(
+    environments: Environments, sample: Path, tmp_path: Path
+) -> None:
+    for name in ("schemas", "transforms", "pipelines"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("")
+    (image,) = sorted(sample.parent.glob("**/*.jpg"))[:1]
+    (tmp_path / "labels.csv").write_text(f"image,label\n{image},cat\n")
+    python = environments(HERE, "") / "python"
+    assert run(python, "-c", OWN_PACKAGES, tmp_path, cwd=tmp_path).strip() == "1"
 
 
 def test_the_source_distribution_installs_as_the_wheel_does(
