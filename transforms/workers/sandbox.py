@@ -8,7 +8,6 @@ when they die; the worker, whatever runner it belongs to, only sees a reject.
 from __future__ import annotations
 
 import logging
-import multiprocessing
 import os
 import resource
 import signal
@@ -22,7 +21,8 @@ from concurrent.futures import wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from functools import partial
-from multiprocessing import resource_tracker
+from multiprocessing import context, popen_spawn_posix, process, resource_tracker, spawn
+from types import FunctionType, SimpleNamespace
 from typing import Any, TypeVar
 
 from pebble import ProcessExpired, ProcessFuture, ProcessPool
@@ -143,9 +143,43 @@ def _pool() -> ProcessPool:
             _pools[os.getpid()] = ProcessPool(
                 max_workers=_children,
                 initializer=_set_up_child,
-                context=multiprocessing.get_context("spawn"),  # threads and locks do not fork
+                context=_Context(),
             )
         return _pools[os.getpid()]
+
+
+def _preparation_data(name: str) -> dict[str, Any]:
+    """Returns what `multiprocessing` tells a new child, except for the main module."""
+    data = spawn.get_preparation_data(name)
+    return {key: value for key, value in data.items() if not key.startswith("init_main")}
+
+
+class _Popen(popen_spawn_posix.Popen):
+    """Starts a child that does not import the main module of this process.
+
+    `multiprocessing` has every child import it: a script that calls `convert()` at its top level
+    would call it again in each. Unnecessary once a context can be told not to; no issue is known.
+    """
+
+    _launch = FunctionType(
+        vars(popen_spawn_posix.Popen)["_launch"].__code__,
+        {
+            **vars(popen_spawn_posix),
+            "spawn": SimpleNamespace(**{**vars(spawn), "get_preparation_data": _preparation_data}),
+        },
+    )
+
+
+class _Process(context.SpawnProcess):
+    @staticmethod
+    def _Popen(process_obj: process.BaseProcess) -> _Popen:  # noqa: N802 - its name there
+        return _Popen(process_obj)
+
+
+class _Context(context.SpawnContext):
+    """Spawns children, since threads and locks do not fork."""
+
+    Process = _Process
 
 
 def _start_quiet_tracker() -> None:

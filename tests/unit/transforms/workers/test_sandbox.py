@@ -6,10 +6,13 @@ import contextlib
 import ctypes
 import logging
 import os
+import subprocess
+import sys
 import threading
 import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import psutil
@@ -228,3 +231,14 @@ def test_a_picture_that_takes_too_long_is_a_reject():
 def test_a_child_prints_nothing_of_an_image(capfd):
     run_apart(complain, timeout=LONG)
     assert capfd.readouterr().err == ""
+
+
+def test_children_do_not_run_the_script_that_starts_them(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from recordmill.transforms.workers.sandbox import run_apart\n"
+        "print('run', run_apart(abs, -3, timeout=60))\n"
+    )
+    command = [sys.executable, str(script)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert ended.stdout == "run 3\n"
