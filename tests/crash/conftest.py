@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.crash.scene import Scene
-from tests.crash.zygote import Zygote
+from tests.crash.preforked_runner import PreforkedRunner
+from tests.crash.scenario import Scenario
 from tests.images import jpeg, picture, png
 
 
@@ -18,18 +18,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.fixture(scope="session")
-def zygotes() -> Iterator[list[Zygote]]:
+def runners() -> Iterator[list[PreforkedRunner]]:
     """Two of them: as many as the smallest machine has cores."""
-    both = [Zygote(), Zygote()]
+    both = [PreforkedRunner(), PreforkedRunner()]
     yield both
-    for zygote in both:
-        zygote.close()
+    for runner in both:
+        runner.close()
 
 
 @pytest.fixture(scope="session")
-def scene(tmp_path_factory: pytest.TempPathFactory, zygotes: list[Zygote]) -> Scene:
+def scenario(tmp_path_factory: pytest.TempPathFactory, runners: list[PreforkedRunner]) -> Scenario:
     """Ten pictures in five shards, one of them decoded apart and one of them damaged."""
-    folder = tmp_path_factory.mktemp("scene")
+    folder = tmp_path_factory.mktemp("scenario")
     rows = []
     for i in range(10):
         data = (jpeg if i % 2 else png)(16 + i, 12 + i, seed=i)
@@ -41,4 +41,4 @@ def scene(tmp_path_factory: pytest.TempPathFactory, zygotes: list[Zygote]) -> Sc
         table = csv.DictWriter(stream, ["image", "label"])
         table.writeheader()
         table.writerows(rows)
-    return Scene.played(folder, zygotes[0])
+    return Scenario.played(folder, runners[0])

@@ -3,10 +3,14 @@
 A process that has imported all of it forks one child a run. A child can be made to end at its n-th
 step: a step is whatever Python's audit events tell of files below the output, seen before it is
 done. So nothing in the program knows of this, and no step can be left out.
+
+As in a user's run, a separate process verifies. Only its start differs: it is a fork of the run, in
+which TensorFlow is imported already.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
@@ -14,15 +18,25 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
 ROOT = Path(__file__).parents[2]
 
 _CAPABILITY_VERSION_3 = 0x20080522
 _CAP_DAC_OVERRIDE = 1 << 1
 _CAP_DAC_READ_SEARCH = 1 << 2
+
+_PR_SET_CHILD_SUBREAPER = 36
+
+_MET = "the verifier is alive"
+"""A line among a run's steps, written as the signal comes."""
+
+_OUTLIVE_SECONDS = 20
+"""How soon after a run all its processes have to be gone."""
 
 _STEPS = {
     "open": (0,),
@@ -70,18 +84,20 @@ class Ended:
         code: its exit code; negative for a signal that killed it.
         text: all that it printed.
         steps: those that it took, in words.
+        met_verifier: whether the process that verifies was alive when the signal came.
     """
 
     code: int
     text: str
     steps: list[str]
+    met_verifier: bool
 
 
-class Zygote:
+class PreforkedRunner:
     """The process that forks; one order at a time."""
 
     def __init__(self) -> None:
-        command = [sys.executable, "-m", "tests.crash.zygote"]
+        command = [sys.executable, "-m", "tests.crash.preforked_runner"]
         pipe = subprocess.PIPE
         self._process = subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, text=True)
         self._lock = threading.Lock()
@@ -93,10 +109,11 @@ class Zygote:
             assert self._process.stdout
             self._process.stdin.write(json.dumps(asdict(order)) + "\n")
             self._process.stdin.flush()
-            code = int(self._process.stdout.readline())
+            code, outliving = map(int, self._process.stdout.readline().split())
         text = Path(order.report).read_text(errors="replace")
-        steps = Path(f"{order.report}.steps")
-        return Ended(code, text, steps.read_text().splitlines() if steps.exists() else [])
+        assert outliving == 0, f"{outliving} of its processes outlived the run: {text}"
+        lines = Path(f"{order.report}.steps").read_text().splitlines()
+        return Ended(code, text, [line for line in lines if line != _MET], _MET in lines)
 
     def close(self) -> None:
         """Ends the process."""
@@ -112,23 +129,43 @@ def main() -> None:
 
     set_up_logs()
     import recordmill.pipelines.commands.convert
-    import recordmill.pipelines.commands.verify  # noqa: F401 - loaded once for all children
+    import recordmill.pipelines.commands.verify
+    import recordmill.transforms.verification.verifier_process  # noqa: F401 - once for all children
     from recordmill.transforms.verification.tensorflow_reader import tensorflow
 
     tensorflow()
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)  # whatever outlives a run is a child here
     for line in sys.stdin:
         order = Order(**json.loads(line))
         child = os.fork()
         if child == 0:
             _carry_out(order)
         _, status = os.waitpid(child, 0)
-        print(os.waitstatus_to_exitcode(status), file=answers, flush=True)
+        print(os.waitstatus_to_exitcode(status), _reap_rest(), file=answers, flush=True)
+
+
+def _reap_rest() -> int:
+    """Waits for the processes that a run has left, and returns how many have to be killed."""
+    deadline = time.monotonic() + _OUTLIVE_SECONDS
+    killed = set[int]()
+    with contextlib.suppress(ChildProcessError):  # there is none any more
+        while True:
+            if os.waitpid(-1, os.WNOHANG) != (0, 0):
+                continue
+            time.sleep(0.002)
+            if time.monotonic() > deadline:
+                children = Path("/proc/thread-self/children").read_text().split()
+                killed |= set(map(int, children))
+                for child in killed:
+                    os.kill(child, signal.SIGKILL)
+    return len(killed)
 
 
 def _carry_out(order: Order) -> None:
     from recordmill.pipelines.command_line import main as recordmill
 
     os.setsid()
+    _ForkedVerifier.stand_in()
     report = os.open(order.report, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(report, 1)
     os.dup2(report, 2)
@@ -162,19 +199,86 @@ def _heed_permissions() -> None:
     assert libc.capset(header, sets) == 0
 
 
+class _ForkedVerifier:
+    """Stands in for `subprocess.Popen` where the process that verifies is started: forks it."""
+
+    pid = 0
+    _tensorflow: ModuleType
+
+    @classmethod
+    def stand_in(cls) -> None:
+        """Has the run start its verifier so; to the run, TensorFlow is not imported."""
+        from recordmill.transforms.verification import verifier
+
+        cls._tensorflow = sys.modules.pop("tensorflow")
+        pipes = {"PIPE": subprocess.PIPE, "DEVNULL": subprocess.DEVNULL}
+        vars(verifier)["subprocess"] = SimpleNamespace(Popen=cls, **pipes)
+
+    def __init__(self, _: Sequence[str], *, pass_fds: Sequence[int], **__: object) -> None:
+        there, self._stdin = os.pipe()
+        self._code: int | None = None
+        child = os.fork()
+        if child == 0:
+            self._serve(there, pass_fds)
+        os.close(there)
+        type(self).pid = self.pid = child
+
+    def _serve(self, stdin: int, connections: Sequence[int]) -> None:
+        """Does what the started program does, with the files that it has."""
+        os.setsid()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
+        os.dup2(stdin, 0)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        for descriptor in map(int, os.listdir("/proc/self/fd")):
+            if descriptor > 2 and descriptor not in connections:
+                with contextlib.suppress(OSError):  # that of the listing
+                    os.close(descriptor)
+        sys.modules["tensorflow"] = self._tensorflow
+        from recordmill.transforms.verification.verifier_process import serve
+
+        try:
+            serve(list(connections))
+        finally:
+            os._exit(1)
+
+    def kill(self) -> None:
+        """As that of `subprocess.Popen`."""
+        if self._code is None:
+            os.kill(self.pid, signal.SIGKILL)
+
+    def wait(self) -> int:
+        """As that of `subprocess.Popen`."""
+        if self._code is None:
+            self._code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+            type(self).pid = 0
+        return self._code
+
+    def communicate(self) -> None:
+        """As that of `subprocess.Popen`."""
+        os.close(self._stdin)
+        self.wait()
+
+    @classmethod
+    def is_alive(cls) -> bool:
+        """Returns whether this run's verifier is."""
+        return cls.pid > 0 and os.waitpid(cls.pid, os.WNOHANG) == (0, 0)
+
+
 class _Steps:
     """Counts the steps, and has the order's signal come before one of them."""
 
     def __init__(self, order: Order) -> None:
         self._order = order
         self._count = 0
+        self._process = os.getpid()  # a fork of it, the verifier, takes no steps on disk
         self._lock = threading.Lock()
         self._log = os.open(f"{order.report}.steps", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         sys.addaudithook(self._heed)
 
     def _heed(self, event: str, arguments: Sequence[object]) -> None:
         places = _STEPS.get(event)
-        if places is None:
+        if places is None or os.getpid() != self._process:
             return
         paths = [os.fspath(a) for i in places if isinstance(a := arguments[i], str | os.PathLike)]
         if not any(str(path).startswith(self._order.output) for path in paths):
@@ -187,11 +291,11 @@ class _Steps:
 
     def _strike(self) -> None:
         if self._order.clock:
-            import time
-
             real, jump = time.time, self._order.clock
             time.time = lambda: real() + jump  # what a clock that is set looks like to Python
         else:
+            if _ForkedVerifier.is_alive():
+                os.write(self._log, f"{_MET}\n".encode())
             os.kill(os.getpid(), self._order.number)
 
 

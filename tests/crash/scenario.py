@@ -7,7 +7,7 @@ import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tests.crash.zygote import Ended, Order, Zygote
+from tests.crash.preforked_runner import Ended, Order, PreforkedRunner
 
 _VOLATILE = {"run.json", "report.html"}
 _FLAGS = (
@@ -22,7 +22,7 @@ _FLAGS = (
 
 
 @dataclass(frozen=True)
-class Scene:
+class Scenario:
     """A table and its pictures, and the dataset that an undisturbed run makes of them.
 
     Attributes:
@@ -36,15 +36,15 @@ class Scene:
     steps: list[str]
 
     @classmethod
-    def played(cls, folder: Path, zygote: Zygote) -> Scene:
+    def played(cls, folder: Path, runner: PreforkedRunner) -> Scenario:
         """Runs without any disturbance."""
-        scene = cls(folder, {}, [])
-        stage = scene.stage("undisturbed")
-        ended = stage.run(zygote)
+        scenario = cls(folder, {}, [])
+        stage = scenario.stage("undisturbed")
+        ended = stage.run(runner)
         assert ended.code == 0, ended.text
-        assert "proven" in stage.verify(zygote).text
+        assert "proven" in stage.verify(runner).text
         assert stage.leftovers() == []
-        return replace(scene, expected=content(stage.dataset), steps=ended.steps)
+        return replace(scenario, expected=content(stage.dataset), steps=ended.steps)
 
     def stage(self, name: str) -> Stage:
         """Returns a place to run in."""
@@ -58,11 +58,11 @@ class Stage:
     """An output of its own.
 
     Attributes:
-        scene: what to make.
+        scenario: what to make.
         output: where.
     """
 
-    scene: Scene
+    scenario: Scenario
     output: Path
 
     @property
@@ -77,44 +77,44 @@ class Stage:
 
     def order(self, *flags: str, table: str = "labels.csv", **strike: float) -> Order:
         """Returns the order to convert; with what is to strike it."""
-        target = ("--input", str(self.scene.folder / table), "--output", str(self.output))
+        target = ("--input", str(self.scenario.folder / table), "--output", str(self.output))
         flags = flags or ("--if_exists", "skip")
         arguments = ("convert", *target, "--name", "birds", *_FLAGS, *flags)
         report = self.output.with_suffix(".report")
         return Order(arguments, str(self.output / "birds"), str(report), **strike)  # type: ignore[arg-type]
 
-    def run(self, zygote: Zygote, *flags: str, **strike: float) -> Ended:
+    def run(self, runner: PreforkedRunner, *flags: str, **strike: float) -> Ended:
         """Converts."""
-        return zygote.run(self.order(*flags, **strike))
+        return runner.run(self.order(*flags, **strike))
 
-    def verify(self, zygote: Zygote) -> Ended:
+    def verify(self, runner: PreforkedRunner) -> Ended:
         """Verifies."""
         report = self.output.with_suffix(".report")
-        return zygote.run(Order(("verify", str(self.dataset)), str(self.output), str(report)))
+        return runner.run(Order(("verify", str(self.dataset)), str(self.output), str(report)))
 
     def leftovers(self) -> list[str]:
         """Returns whatever is there beside a dataset as it should be."""
         beside = [p.name for p in (self.output / "birds").iterdir() if p.name != "1.0.0"]
         names = {str(p.relative_to(self.dataset)) for p in self.dataset.rglob("*") if p.is_file()}
-        expected = self.scene.expected.keys() | _VOLATILE
-        return sorted([*beside, *(names - expected if self.scene.expected else [])])
+        expected = self.scenario.expected.keys() | _VOLATILE
+        return sorted([*beside, *(names - expected if self.scenario.expected else [])])
 
-    def faults(self, zygote: Zygote) -> list[str]:
+    def faults(self, runner: PreforkedRunner) -> list[str]:
         """Returns what is wrong after a run was struck: a proven dataset is there, or none.
 
         Then runs once more, and returns what is wrong with that.
         """
         found = []
         if (self.dataset / "_SUCCESS").exists():
-            if (ended := self.verify(zygote)).code != 0:
+            if (ended := self.verify(runner)).code != 0:
                 found.append(f"marked, but not proven: {ended.text}")
         elif (self.dataset / "dataset_info.json").exists():
             found.append("no mark, but dataset_info.json is there")
         waiting = self.checkpoints
-        ended = self.run(zygote)
+        ended = self.run(runner)
         if ended.code != 0:
             return [*found, f"the next run ended {ended.code}: {ended.text}"]
-        if content(self.dataset) != self.scene.expected:
+        if content(self.dataset) != self.scenario.expected:
             found.append(f"the next run made other bytes: {ended.text}")
         if self.leftovers():
             found.append(f"the next run left {self.leftovers()}")

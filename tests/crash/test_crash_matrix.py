@@ -17,26 +17,28 @@ from queue import Queue
 
 import pytest
 
-from tests.crash.scene import Scene, Stage, content
-from tests.crash.zygote import Ended, Zygote
+from tests.crash.preforked_runner import Ended, PreforkedRunner
+from tests.crash.scenario import Scenario, Stage, content
 
 _ENDED_BY = {signal.SIGKILL: {-signal.SIGKILL}, signal.SIGTERM: {128 + signal.SIGTERM}}
 
 
-def on_all(zygotes: list[Zygote], cases: Iterable[object], play: Callable) -> dict[str, list[str]]:
+def on_all(
+    runners: list[PreforkedRunner], cases: Iterable[object], play: Callable
+) -> dict[str, list[str]]:
     """Plays each case on whichever process is free; returns what was wrong with which."""
-    free: Queue[Zygote] = Queue()
-    for zygote in zygotes:
-        free.put(zygote)
+    free: Queue[PreforkedRunner] = Queue()
+    for runner in runners:
+        free.put(runner)
 
     def one(case: object) -> tuple[str, list[str]]:
-        zygote = free.get()
+        runner = free.get()
         try:
-            return play(case, zygote)
+            return play(case, runner)
         finally:
-            free.put(zygote)
+            free.put(runner)
 
-    with ThreadPoolExecutor(len(zygotes)) as executor:
+    with ThreadPoolExecutor(len(runners)) as executor:
         return {name: faults for name, faults in executor.map(one, cases) if faults}
 
 
@@ -65,97 +67,105 @@ def chosen(number: int, last: int) -> list[int]:
     return [*range(1, last - 25, 12), *range(last - 25, last + 1, 2)]
 
 
-def test_a_hundred_moments_are_chosen(scene: Scene) -> None:
-    last = len(scene.steps)
+def test_a_hundred_moments_are_chosen(scenario: Scenario) -> None:
+    last = len(scenario.steps)
     steps = [step for number in _ENDED_BY for step in chosen(number, last)]
     assert len(steps) + TIMES * len(_ENDED_BY) >= 100
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_at_its_steps(number: int, scene: Scene, zygotes: list[Zygote], every_step: bool) -> None:
-    def play(step: int, zygote: Zygote) -> tuple[str, list[str]]:
-        stage = scene.stage(f"step-{number}-{step}")
-        ended = stage.run(zygote, step=step, number=number)
-        faults = struck(stage, ended, number) + stage.faults(zygote)
+def test_at_its_steps(
+    number: int, scenario: Scenario, runners: list[PreforkedRunner], every_step: bool
+) -> None:
+    def play(step: int, runner: PreforkedRunner) -> tuple[str, list[str]]:
+        stage = scenario.stage(f"step-{number}-{step}")
+        ended = stage.run(runner, step=step, number=number)
+        faults = struck(stage, ended, number) + stage.faults(runner)
+        if ended.code != 0 and not ended.met_verifier:
+            faults.append("the verifier was not alive")
         stage.strike_down()
         return f"step {step}, {ended.steps[-1]}", faults
 
-    last = len(scene.steps)
+    last = len(scenario.steps)
     steps = list(range(1, last + 1)) if every_step else chosen(number, last)
-    assert on_all(zygotes, steps, play) == {}
+    assert on_all(runners, steps, play) == {}
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_at_any_time(number: int, scene: Scene, zygotes: list[Zygote]) -> None:
-    def play(seconds: float, zygote: Zygote) -> tuple[str, list[str]]:
-        stage = scene.stage(f"time-{number}-{seconds}")
-        ended = stage.run(zygote, seconds=seconds, number=number)
+def test_at_any_time(number: int, scenario: Scenario, runners: list[PreforkedRunner]) -> None:
+    def play(seconds: float, runner: PreforkedRunner) -> tuple[str, list[str]]:
+        stage = scenario.stage(f"time-{number}-{seconds}")
+        ended = stage.run(runner, seconds=seconds, number=number)
         late = ended.code == 0
-        faults = ([] if late else struck(stage, ended, number)) + stage.faults(zygote)
+        faults = ([] if late else struck(stage, ended, number)) + stage.faults(runner)
         stage.strike_down()
         return f"{seconds} s", faults
 
     chance = random.Random(number)
     times = [round(chance.uniform(0.05, 3.0), 3) for _ in range(TIMES)]
-    assert on_all(zygotes, times, play) == {}
+    assert on_all(runners, times, play) == {}
 
 
-def test_a_run_that_goes_on_is_struck_again_and_again(scene: Scene, zygotes: list[Zygote]) -> None:
-    stage = scene.stage("again")
+def test_a_run_that_goes_on_is_struck_again_and_again(
+    scenario: Scenario, runners: list[PreforkedRunner]
+) -> None:
+    stage = scenario.stage("again")
     for step in range(12, 150, 12):
-        stage.run(zygotes[0], step=step)
-    assert stage.faults(zygotes[0]) == []
+        stage.run(runners[0], step=step)
+    assert stage.faults(runners[0]) == []
 
 
 def test_a_replacement_leaves_readers_a_dataset_at_its_steps(
-    scene: Scene, zygotes: list[Zygote], every_step: bool, tmp_path: Path
+    scenario: Scenario, runners: list[PreforkedRunner], every_step: bool, tmp_path: Path
 ) -> None:
     """The old one or the new one, whole, at each step; and the old one until the last."""
     flags = ("--if_exists", "replace", "--seed", "1")
 
-    first = scene.stage("replace")
-    assert first.run(zygotes[0], *flags[2:]).code == 0
+    first = scenario.stage("replace")
+    assert first.run(runners[0], *flags[2:]).code == 0
     old = content(first.dataset)
     kept = shutil.copytree(first.output, tmp_path / "old")
 
     def staged(name: str) -> Stage:
-        stage = scene.stage(name)
+        stage = scenario.stage(name)
         shutil.copytree(kept, stage.output, dirs_exist_ok=True)
         return stage
 
-    ended = first.run(zygotes[0], "--if_exists", "replace")
+    ended = first.run(runners[0], "--if_exists", "replace")
     assert ended.code == 0, ended.text
-    assert content(first.dataset) == scene.expected != old
+    assert content(first.dataset) == scenario.expected != old
     last = len(ended.steps)
 
-    def play(step: int, zygote: Zygote) -> tuple[str, list[str]]:
+    def play(step: int, runner: PreforkedRunner) -> tuple[str, list[str]]:
         stage = staged(f"replace-{step}")
-        struck = stage.run(zygote, "--if_exists", "replace", step=step)
+        struck = stage.run(runner, "--if_exists", "replace", step=step)
         found = content(stage.dataset)
-        faults = [] if found in (old, scene.expected) else ["neither the old one nor the new"]
-        if (proof := stage.verify(zygote)).code != 0:
+        faults = [] if found in (old, scenario.expected) else ["neither the old one nor the new"]
+        if (proof := stage.verify(runner)).code != 0:
             faults.append(f"not proven: {proof.text}")
-        again = stage.run(zygote, "--if_exists", "replace")
-        if again.code != 0 or content(stage.dataset) != scene.expected or stage.leftovers():
+        again = stage.run(runner, "--if_exists", "replace")
+        if again.code != 0 or content(stage.dataset) != scenario.expected or stage.leftovers():
             faults.append(f"ended {again.code}, left {stage.leftovers()}: {again.text}")
         stage.strike_down()
         return f"step {step}, {struck.steps[-1]}", faults
 
     some = [*range(1, last - 30, 40), *range(last - 30, last + 1, 3)]
-    assert on_all(zygotes, range(1, last + 1) if every_step else some, play) == {}
+    assert on_all(runners, range(1, last + 1) if every_step else some, play) == {}
 
 
-def test_a_clock_that_jumps_changes_nothing(scene: Scene, zygotes: list[Zygote]) -> None:
+def test_a_clock_that_jumps_changes_nothing(
+    scenario: Scenario, runners: list[PreforkedRunner]
+) -> None:
     for seconds in (-86_400.0 * 400, 86_400.0 * 400):
-        stage = scene.stage(f"clock{seconds}")
-        ended = stage.run(zygotes[0], step=40, clock=seconds)
+        stage = scenario.stage(f"clock{seconds}")
+        ended = stage.run(runners[0], step=40, clock=seconds)
         assert ended.code == 0, ended.text
-        assert content(stage.dataset) == scene.expected
+        assert content(stage.dataset) == scenario.expected
         assert stage.leftovers() == []
         struck = replace(stage.order(), step=60)
         stage.strike_down()
-        stage = scene.stage(f"clock{seconds}")
-        zygotes[0].run(struck)
-        ended = stage.run(zygotes[0], step=20, clock=seconds)
+        stage = scenario.stage(f"clock{seconds}")
+        runners[0].run(struck)
+        ended = stage.run(runners[0], step=20, clock=seconds)
         assert ended.code == 0, ended.text
-        assert content(stage.dataset) == scene.expected
+        assert content(stage.dataset) == scenario.expected

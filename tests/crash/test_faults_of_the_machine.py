@@ -16,15 +16,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.scene import Scene, Stage, content
-from tests.crash.zygote import ROOT, Zygote
+from tests.crash.preforked_runner import ROOT, PreforkedRunner
+from tests.crash.scenario import Scenario, Stage, content
 
 as_root = pytest.mark.skipif(os.getuid() != 0, reason="mounts and changes of user need root")
 
 
 @pytest.fixture
-def stage(scene: Scene, request: pytest.FixtureRequest) -> Stage:
-    return scene.stage(request.node.name)
+def stage(scenario: Scenario, request: pytest.FixtureRequest) -> Stage:
+    return scenario.stage(request.node.name)
 
 
 @pytest.fixture
@@ -45,18 +45,18 @@ def sizes(target: Path, size: str) -> None:
 
 
 @as_root
-def test_a_full_disk(stage: Stage, mount: Path, zygotes: list[Zygote]) -> None:
+def test_a_full_disk(stage: Stage, mount: Path, runners: list[PreforkedRunner]) -> None:
     """However full: from no room for the lock to none for the mark."""
     faults = {}
     for kib in range(4, 100, 8):
         sizes(mount, f"{kib}k")
-        ended = stage.run(zygotes[0])
+        ended = stage.run(runners[0])
         if ended.code == 0:
             break
         assert ended.code in (1, 2, 3), ended.text
         assert "No space left" in ended.text, ended.text
         sizes(mount, "4m")
-        if found := stage.faults(zygotes[0]):
+        if found := stage.faults(runners[0]):
             faults[kib] = found
         for path in mount.iterdir():
             shutil.rmtree(path)
@@ -65,7 +65,9 @@ def test_a_full_disk(stage: Stage, mount: Path, zygotes: list[Zygote]) -> None:
 
 
 @as_root
-def test_a_disk_that_becomes_read_only(stage: Stage, mount: Path, zygotes: list[Zygote]) -> None:
+def test_a_disk_that_becomes_read_only(
+    stage: Stage, mount: Path, runners: list[PreforkedRunner]
+) -> None:
     sizes(mount, "4m")
 
     over = threading.Event()
@@ -81,19 +83,19 @@ def test_a_disk_that_becomes_read_only(stage: Stage, mount: Path, zygotes: list[
 
     thread = threading.Thread(target=make_read_only)
     thread.start()
-    ended = stage.run(zygotes[0])
+    ended = stage.run(runners[0])
     over.set()
     thread.join()
     if ended.code:
         assert "Read-only file system" in ended.text
-    ended = stage.run(zygotes[0], "--if_exists", "replace")
+    ended = stage.run(runners[0], "--if_exists", "replace")
     assert (ended.code, "Read-only file system" in ended.text) == (2, True)
     assert "Traceback" not in ended.text
     subprocess.run(["mount", "-o", "remount,rw", str(mount)], check=True)
-    assert stage.faults(zygotes[0]) == []
+    assert stage.faults(runners[0]) == []
 
 
-def test_a_permission_that_is_lost_half_way(stage: Stage, zygotes: list[Zygote]) -> None:
+def test_a_permission_that_is_lost_half_way(stage: Stage, runners: list[PreforkedRunner]) -> None:
     staging = stage.output / "birds" / ".1.0.0.run" / "staging"
     over = threading.Event()
 
@@ -106,22 +108,22 @@ def test_a_permission_that_is_lost_half_way(stage: Stage, zygotes: list[Zygote])
 
     thread = threading.Thread(target=take_it)
     thread.start()
-    ended = stage.run(zygotes[0], plain=True)
+    ended = stage.run(runners[0], plain=True)
     over.set()
     thread.join()
     assert ended.code == 1, ended.text
     assert "Permission denied" in ended.text
     for folder in staging.glob("*-train"):
         folder.chmod(0o755)
-    assert stage.faults(zygotes[0]) == []
+    assert stage.faults(runners[0]) == []
 
 
 def test_an_input_that_changes_while_it_is_read(
-    scene: Scene, stage: Stage, zygotes: list[Zygote]
+    scenario: Scenario, stage: Stage, runners: list[PreforkedRunner]
 ) -> None:
     """A row more than the survey saw: nothing is published; then the table's new state is."""
-    table = scene.folder / "growing.csv"
-    text = (scene.folder / "labels.csv").read_text()
+    table = scenario.folder / "growing.csv"
+    text = (scenario.folder / "labels.csv").read_text()
     table.write_text(text)
     stop = threading.Event()
 
@@ -138,19 +140,19 @@ def test_an_input_that_changes_while_it_is_read(
     thread = threading.Thread(target=grow)
     thread.start()
     order = stage.order(table="growing.csv")
-    ended = zygotes[0].run(order)
+    ended = runners[0].run(order)
     stop.set()
     thread.join()
     assert ended.code in (3, 4), ended.text
     assert not (stage.dataset / "_SUCCESS").exists()
     table.write_text(text)
-    ended = zygotes[0].run(order)
+    ended = runners[0].run(order)
     assert ended.code == 0, ended.text
-    shards = {name: data for name, data in scene.expected.items() if "tfrecord" in name}
+    shards = {name: data for name, data in scenario.expected.items() if "tfrecord" in name}
     assert {n: d for n, d in content(stage.dataset).items() if "tfrecord" in n} == shards
 
 
-def test_memory_that_runs_out(stage: Stage, zygotes: list[Zygote]) -> None:
+def test_memory_that_runs_out(stage: Stage, runners: list[PreforkedRunner]) -> None:
     """The kernel kills what takes most memory: here whatever decodes odd pictures, each time."""
     process = subprocess.Popen(
         [sys.executable, "-m", "recordmill", *stage.order().arguments],
@@ -172,15 +174,15 @@ def test_memory_that_runs_out(stage: Stage, zygotes: list[Zygote]) -> None:
     if process.returncode != 0:
         assert process.returncode == 4, said
         assert "1 decoder_crash, 1 truncated" in said
-    assert stage.faults(zygotes[0]) == []
+    assert stage.faults(runners[0]) == []
 
 
-def test_two_runs_at_once(scene: Scene, stage: Stage, zygotes: list[Zygote]) -> None:
+def test_two_runs_at_once(scenario: Scenario, stage: Stage, runners: list[PreforkedRunner]) -> None:
     ends = []
     threads = [
-        threading.Thread(target=lambda z=zygote, n=n: ends.append(z.run(n)))
-        for zygote, n in zip(
-            zygotes,
+        threading.Thread(target=lambda z=runner, n=n: ends.append(z.run(n)))
+        for runner, n in zip(
+            runners,
             [stage.order("--if_exists", "fail"), _elsewhere(stage)],
             strict=True,
         )
@@ -192,7 +194,7 @@ def test_two_runs_at_once(scene: Scene, stage: Stage, zygotes: list[Zygote]) -> 
     assert sorted(ended.code for ended in ends) == [0, 5]
     (loser,) = [ended for ended in ends if ended.code == 5]
     assert "another run is writing it (" in loser.text or "is there" in loser.text
-    assert content(stage.dataset) == scene.expected
+    assert content(stage.dataset) == scenario.expected
     assert stage.leftovers() == []
 
 
@@ -203,7 +205,7 @@ def _elsewhere(stage: Stage):
     return replace(stage.order("--if_exists", "fail"), report=f"{stage.output}.other")
 
 
-def test_children_do_not_outlive_a_run(scene: Scene, stage: Stage, tmp_path: Path) -> None:
+def test_children_do_not_outlive_a_run(scenario: Scenario, stage: Stage, tmp_path: Path) -> None:
     """SIGTERM and SIGKILL: whatever decodes odd pictures goes with the run."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         arguments = [*stage.order("--if_exists", "replace").arguments, "--image", "max_side=8"]

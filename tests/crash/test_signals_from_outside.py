@@ -13,8 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.crash.scene import Scene, Stage
-from tests.crash.zygote import ROOT, Zygote
+from tests.crash.preforked_runner import ROOT, PreforkedRunner
+from tests.crash.scenario import Scenario, Stage
 
 BOOT_SECONDS = 0.4
 """Until then Python may still start, and the signal is Python's to handle."""
@@ -63,17 +63,17 @@ def faults(process: subprocess.Popen[str], number: int) -> list[str]:
     [(signal.SIGTERM, False), (signal.SIGINT, True), (signal.SIGKILL, False)],
 )
 def test_at_moments_of_a_process(
-    number: int, to_all: bool, scene: Scene, zygotes: list[Zygote]
+    number: int, to_all: bool, scenario: Scenario, runners: list[PreforkedRunner]
 ) -> None:
     """A terminal sends Ctrl-C to all processes, children that start included."""
     wrong = {}
     for seconds in [BOOT_SECONDS + 0.5 * i for i in range(5)]:
-        stage = scene.stage(f"outside-{number}-{seconds:.1f}")
+        stage = scenario.stage(f"outside-{number}-{seconds:.1f}")
         process = started(stage)
         time.sleep(seconds)
         with contextlib.suppress(ProcessLookupError):  # a fast machine is done by now
             (os.killpg if to_all else os.kill)(process.pid, number)
-        if found := faults(process, number) + stage.faults(zygotes[0]):
+        if found := faults(process, number) + stage.faults(runners[0]):
             wrong[seconds] = found
         stage.strike_down()
     assert wrong == {}
@@ -81,10 +81,10 @@ def test_at_moments_of_a_process(
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_worker_processes_end_with_the_run(
-    number: int, scene: Scene, zygotes: list[Zygote]
+    number: int, scenario: Scenario, runners: list[PreforkedRunner]
 ) -> None:
     """However early the signal arrives: workers that start wait for a runner that is gone."""
-    stage = scene.stage(f"workers-{number}")
+    stage = scenario.stage(f"workers-{number}")
     flags = ("--direct_running_mode=multi_processing", "--direct_num_workers=2")
     process = started(stage, *flags)
     deadline = time.monotonic() + 60
@@ -92,14 +92,16 @@ def test_worker_processes_end_with_the_run(
         assert time.monotonic() < deadline, "no worker was started"
         time.sleep(0.01)
     os.kill(process.pid, number)
-    assert faults(process, number) + stage.faults(zygotes[0]) == []
+    assert faults(process, number) + stage.faults(runners[0]) == []
 
 
 @pytest.mark.parametrize("command", ["convert", "inspect", "verify", "--help"])
 @pytest.mark.parametrize("closed", ["0<&- 1>&- 2>&-", ">/dev/full", "| true"])
-def test_output_that_nobody_takes(command: str, closed: str, scene: Scene, tmp_path: Path) -> None:
-    stage = scene.stage(f"output-{command}-{len(closed)}")
-    dataset = scene.folder / "out" / "undisturbed" / "birds" / "1.0.0"
+def test_output_that_nobody_takes(
+    command: str, closed: str, scenario: Scenario, tmp_path: Path
+) -> None:
+    stage = scenario.stage(f"output-{command}-{len(closed)}")
+    dataset = scenario.folder / "out" / "undisturbed" / "birds" / "1.0.0"
     arguments = stage.order().arguments if command == "convert" else (command, str(dataset))
     shell = f'("$@"; echo $? >"$CODE") {closed}'
     done = subprocess.run(
