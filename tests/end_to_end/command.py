@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import io
+import os
 import subprocess
 import sys
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from recordmill.pipelines.command_line import main
-from recordmill.transforms.verification.tensorflow_reader import tensorflow
+from recordmill.transforms.verification import verifier
+from recordmill.transforms.workers.cores import num_cores
 
 ROOT = Path(__file__).parents[2]
 """The checkout: `python -m recordmill` is run from here."""
@@ -26,12 +30,28 @@ class Ended:
 
 
 def recordmill(*arguments: object) -> Ended:
-    """Runs `recordmill ARGUMENTS` in this process."""
-    tensorflow()  # once, or each run would have a process import it anew
+    """Runs `recordmill ARGUMENTS` in this process; a separate one verifies, as users' runs do."""
+    start_verifier()
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = main([str(argument) for argument in arguments])
     return Ended(code, out.getvalue(), err.getvalue())
+
+
+def start_verifier() -> None:
+    """Starts the separate process that verifies, once for all commands of this process.
+
+    A command starts none where there is one already.
+    """
+    verifier._auditors[os.getpid()] = _verifier(os.getpid(), os.getcwd())
+
+
+@cache
+def _verifier(process: int, folder: str) -> verifier.Auditor:
+    """Returns the one that a process started in a folder: relative paths are its own, too."""
+    started = verifier.Auditor(num_cores())
+    atexit.register(started.end)
+    return started
 
 
 def recordmill_process(*arguments: object, cwd: Path = ROOT) -> Ended:
