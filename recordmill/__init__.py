@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from recordmill.pipelines.api import convert
+    from recordmill.pipelines.api import convert, dry_run
     from recordmill.pipelines.dataset.dataset import Dataset, verify
     from recordmill.pipelines.dataset.dataset import open_dataset as open
     from recordmill.pipelines.dataset.load import load
@@ -40,6 +40,7 @@ __all__ = [
     "WriteDataset",
     "__version__",
     "convert",
+    "dry_run",
     "load",
     "open",
     "verify",
@@ -58,6 +59,7 @@ _ORIGINS = {
     "VerificationFailed": "schemas.errors.VerificationFailed",
     "WriteDataset": "pipelines.dict_rows.WriteDataset",
     "convert": "pipelines.api.convert",
+    "dry_run": "pipelines.api.dry_run",
     "load": "pipelines.dataset.load.load",
     "open": "pipelines.dataset.dataset.open_dataset",
     "verify": "pipelines.dataset.dataset.verify",

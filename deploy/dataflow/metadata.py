@@ -22,9 +22,6 @@ from recordmill.schemas.config import ConvertConfig
 PATH = Path(__file__).with_name("metadata.json")
 COMMAND = "python -m deploy.dataflow.metadata"
 
-HERE_ONLY = ("dry_run",)
-"""Flags that answer the person at the terminal; a template has none."""
-
 _DESCRIPTION = (
     "Label tables and images in, proven TFRecord datasets out: the dataset is published only after "
     "every record was read again and the books balance."
@@ -52,8 +49,7 @@ def flags() -> dict[str, argparse.Action]:
     """Returns the flags of `recordmill convert` that a template has, by their names."""
     parser = argparse.ArgumentParser(add_help=False)
     add_convert_options(parser)
-    named = {flag.option_strings[0].removeprefix("--"): flag for flag in parser._actions}
-    return {name: flag for name, flag in named.items() if name not in HERE_ONLY}
+    return {flag.option_strings[0].removeprefix("--"): flag for flag in parser._actions}
 
 
 def parameters_of(flags: Mapping[str, argparse.Action]) -> list[dict[str, Any]]:
