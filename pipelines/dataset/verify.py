@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -50,8 +49,7 @@ def verify_dataset(directory: str, verify: Verify) -> tuple[Manifest, list[Probl
     directory, manifest = dataset.directory, dataset.manifest
     expected: dict[ShardFiles, ShardEntry] = {
         ShardFiles(directory, split, index, shard.file, shard.index_file): shard
-        for split, entry in manifest.splits.items()
-        for index, shard in enumerate(entry.shards)
+        for (split, index), shard in dataset.shards().items()
     }
     with ThreadPoolExecutor(num_cores()) as executor:
         checked = executor.map(
@@ -61,11 +59,11 @@ def verify_dataset(directory: str, verify: Verify) -> tuple[Manifest, list[Probl
         shard_problems = [problem for problems in checked for problem in problems]
     return manifest, [
         *shard_problems,  # first, as they name records
-        *_check_sidecars(directory, manifest),
-        *_check_lines(directory, manifest),
-        *_check_foreign(directory, manifest),
+        *_check_sidecars(dataset),
+        *_check_lines(dataset),
+        *_check_foreign(dataset),
         *_check_manifest(dataset),
-        *([] if shard_problems else _check_content(directory, manifest)),
+        *([] if shard_problems else _check_content(dataset)),
     ]
 
 
@@ -95,10 +93,10 @@ def _check_manifest(dataset: Dataset) -> Iterator[Problem]:
         yield Problem(layout.MANIFEST, f"row counts do not match: {what}")
 
 
-def _check_sidecars(directory: str, manifest: Manifest) -> Iterator[Problem]:
-    for name, digest in manifest.sidecars.items():
+def _check_sidecars(dataset: Dataset) -> Iterator[Problem]:
+    for name, digest in dataset.manifest.sidecars.items():
         try:
-            with open_stored(layout.join(directory, name)) as stream:
+            with open_stored(dataset.path(name)) as stream:
                 content = stream.read()
         except OSError as error:
             yield _unreadable(name, error)
@@ -107,14 +105,14 @@ def _check_sidecars(directory: str, manifest: Manifest) -> Iterator[Problem]:
             yield Problem(name, "is not the file that was published: its sha256 differs")
 
 
-def _check_foreign(directory: str, manifest: Manifest) -> Iterator[Problem]:
+def _check_foreign(dataset: Dataset) -> Iterator[Problem]:
     """Yields the files that are not part of the dataset: some reader may find each of them."""
     try:
-        names = all_files_below(directory)
+        names = all_files_below(dataset.directory)
     except OSError as error:
-        yield _unreadable(directory, error)
+        yield _unreadable(dataset.directory, error)
         return
-    known = manifest.files
+    known = dataset.manifest.files
     for name in names:
         if name not in known:
             yield Problem(name, "is no part of this dataset; delete it, or move it away")
@@ -126,24 +124,25 @@ def _unreadable(name: str, error: OSError) -> Problem:
     return Problem(name, f"cannot be read: {error.strerror or error}")
 
 
-def _check_lines(directory: str, manifest: Manifest) -> Iterator[Problem]:
+def _check_lines(dataset: Dataset) -> Iterator[Problem]:
     """Yields what is wrong with rejects and dropped rows: their counts, else their digest."""
     checks = {layout.REJECTS: _check_rejects, layout.DROPPED: _check_dropped}
     for folder, check in checks.items():
         try:
-            problems = list(check(directory, manifest))
-            digest = manifest.lines.get(folder)
-            if digest and not problems and digest_of_lines(read_lines(directory, folder)) != digest:
+            problems = list(check(dataset))
+            digest = dataset.manifest.lines.get(folder)
+            lines = read_lines(dataset.directory, folder)
+            if digest and not problems and digest_of_lines(lines) != digest:
                 problems = [Problem(folder, "does not hold the lines that were published")]
         except OSError as error:
             problems = [_unreadable(folder, error)]
         yield from problems
 
 
-def _check_rejects(directory: str, manifest: Manifest) -> Iterator[Problem]:
-    counts = manifest.input
+def _check_rejects(dataset: Dataset) -> Iterator[Problem]:
+    counts = dataset.manifest.input
     try:
-        reasons = Counter(reject["reason"] for reject in read_rejects(directory))
+        reasons = Counter(reject["reason"] for reject in dataset.rejects())
     except _NOT_LINES as error:
         yield Problem(layout.REJECTS, f"holds a line that is no reject: {error}")
         return
@@ -152,12 +151,12 @@ def _check_rejects(directory: str, manifest: Manifest) -> Iterator[Problem]:
         yield Problem(layout.REJECTS, what)
 
 
-def _check_dropped(directory: str, manifest: Manifest) -> Iterator[Problem]:
-    rows = conflicts = 0
+def _check_dropped(dataset: Dataset) -> Iterator[Problem]:
+    manifest, rows, conflicts = dataset.manifest, 0, 0
     images = set[str]()
     try:
-        for line in read_lines(directory, layout.DROPPED):
-            row, rows = json.loads(line), rows + 1
+        for row in dataset.dropped():
+            rows += 1
             if "label" in row:
                 conflicts += 1
                 images.add(row["repeats"])
@@ -175,34 +174,23 @@ def _check_dropped(directory: str, manifest: Manifest) -> Iterator[Problem]:
         yield Problem(layout.DROPPED, told_so)
 
 
-def _check_content(directory: str, manifest: Manifest) -> Iterator[Problem]:
+def _check_content(dataset: Dataset) -> Iterator[Problem]:
     """Compares all images anew; their digests are those of the indexes, which were checked."""
-    shards = [
-        (s, shard.index_file) for s, entry in manifest.splits.items() for shard in entry.shards
-    ]
-    records = sum(s.records for entry in manifest.splits.values() for s in entry.shards)
-    passes = 1 + records // _PASS_RECORDS
+    shards = dataset.shards()
+    passes = 1 + sum(shard.records for shard in shards.values()) // _PASS_RECORDS
     contents = []
     for number in range(passes):  # so that memory is bounded, however many images there are
         total: Tally = {}
-        for split, name in shards:
-            tally = shard_tally(layout.join(directory, name), split)
+        for (split, _), shard in shards.items():
+            tally = shard_tally(dataset.path(shard.index_file), split)
             merge(total, by_bucket(tally, passes).get(number, {}))
         contents.append(content_of(total))
     found = merge_contents(contents)
-    told = manifest.content.model_copy(update={"dropped_conflicts": found.dropped_conflicts})
+    told = dataset.manifest.content.model_copy(
+        update={"dropped_conflicts": found.dropped_conflicts}
+    )
     if found != told:
         yield Problem(layout.MANIFEST, "does not tell which images are repeated as they are")
-
-
-def read_rejects(directory: str) -> Iterator[dict[str, str]]:
-    """Yields every reject of a dataset.
-
-    Raises:
-        ValueError: at a line that is none.
-    """
-    for line in read_lines(directory, layout.REJECTS):
-        yield json.loads(line)
 
 
 def _check_shard(
