@@ -163,8 +163,10 @@ def _reap_rest() -> int:
 
 def _carry_out(order: Order) -> None:
     from recordmill.pipelines.command_line import main as recordmill
+    from recordmill.pipelines.run.startup import exit_on_signals
 
     os.setsid()
+    exit_on_signals()  # as `python -m recordmill` does first
     _ForkedVerifier.stand_in()
     report = os.open(order.report, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(report, 1)
