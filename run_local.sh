@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Sets up .venv/ beside this file if need be, and runs recordmill there.
 #
-#   ./run_local.sh                     draw sample pictures, convert them, prove the dataset
+#   ./run_local.sh                     draw sample images, convert them, verify the dataset
 #   ./run_local.sh test [ARGS…]        run the tests; ARGS go to pytest
 #   ./run_local.sh stores [ARGS…]      run the tests on real object stores, installed into a cache
 #   ./run_local.sh browser [ARGS…]     look at reports in a real Chromium; installs it where apt can
@@ -126,7 +126,7 @@ run_sample() {
     show_rejects "$dataset"
     cat <<EOF
 
-the pictures  $here/sample/labels.csv
+the images  $here/sample/labels.csv
 the dataset   $here/$dataset
 the rejects   $here/$dataset/rejects
 the report    $here/$dataset/report.html

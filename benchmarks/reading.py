@@ -1,6 +1,6 @@
 """`python -m benchmarks.reading DATASET`: `load` beside bare `tf.data`, on one published dataset.
 
-Both read the same records, parse them, decode the picture, and make no batches. They take turns in
+Both read the same records, parse them, decode the image, and make no batches. They take turns in
 one process, so that what else the machine does falls on both; only ratios mean anything, and those
 of CPU time more than those of the clock where others use the machine, too.
 """
@@ -42,7 +42,7 @@ class Score(NamedTuple):
 def main(argv: Sequence[str] | None = None) -> int:
     """Prints records/s of each, and how many times bare `tf.data` that is."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.reading", description=__doc__)
-    parser.add_argument("dataset", type=Path, help="DIR/NAME/VERSION, with JPEG pictures alone")
+    parser.add_argument("dataset", type=Path, help="DIR/NAME/VERSION, with JPEG images alone")
     parser.add_argument("--split", default="train")
     parser.add_argument("--turns", type=int, default=5, help="medians are shown; default: 5")
     flags = parser.parse_args(argv)

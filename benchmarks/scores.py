@@ -72,7 +72,7 @@ def race(
         entries: who takes part.
         repeats: how many turns.
         work: a folder for outputs.
-        tell: is told of each run.
+        tell: is reported of each run.
     """
     runs: dict[Entry, list[tuple[Run, Run]]] = {entry: [] for entry in entries}
     for turn in range(repeats):

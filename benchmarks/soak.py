@@ -3,8 +3,8 @@
     python -m benchmarks.soak --images 1000000 --folder /tmp/soak
 
 draws tars of tiny PNGs of ten classes, every hundredth of them cut short, converts them on
-DirectRunner, and checks that the books are exact, that memory is flat, and that the last tenth of
-the images took as long as the first. It leaves soak.json and soak.svg in the folder.
+DirectRunner, and checks that the row counts are exact, that memory is flat, and that the last
+tenth of the images took as long as the first. It leaves soak.json and soak.svg in the folder.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Sample(NamedTuple):
     megabytes: float
 
 
-def picture(number: int) -> bytes:
+def image(number: int) -> bytes:
     """Returns a PNG of 16 by 16 gray pixels, no two of them alike; some are cut short."""
     row = b"\0" + number.to_bytes(8, "big") * (SIDE // 8)
     chunks = (
@@ -80,7 +80,7 @@ def draw(folder: Path, images: int) -> None:
     for first in range(0, images, TAR_IMAGES):
         with tarfile.open(folder / f"{first:08d}.tar", "w") as tar:
             for number in range(first, min(images, first + TAR_IMAGES)):
-                _add(tar, f"{number:08d}.png", picture(number))
+                _add(tar, f"{number:08d}.png", image(number))
                 _add(tar, f"{number:08d}.cls", b"class %d" % (number % CLASSES))
 
 
@@ -160,12 +160,14 @@ def _seconds_for(wanted: float, counts: Sequence[int]) -> float:
     return taken
 
 
-def wrong_books(manifest: dict[str, Any], images: int) -> list[str]:
-    """Returns what in the books is not exactly as it was drawn."""
-    bad, books = images // BAD_EVERY, manifest["input"]
+def wrong_row_counts(manifest: dict[str, Any], images: int) -> list[str]:
+    """Returns what in the row counts is not exactly as it was drawn."""
+    bad, row_counts = images // BAD_EVERY, manifest["input"]
     expected = {"rows": images, "records": images - bad, "rejected": bad, "duplicates": 0}
     expected["reasons"] = {"truncated": bad} if bad else {}
-    wrong = [f"{k}: {books[k]}, expected {v}" for k, v in expected.items() if books[k] != v]
+    wrong = [
+        f"{k}: {row_counts[k]}, expected {v}" for k, v in expected.items() if row_counts[k] != v
+    ]
     classes: dict[str, int] = {}
     for split in manifest["splits"].values():
         for shard in split["shards"]:
@@ -203,7 +205,7 @@ def plot(samples: Sequence[Sample], title: str) -> str:
 
 def judge(samples: Sequence[Sample], run: dict[str, Any], manifest: dict[str, Any]) -> list[str]:
     """Returns what does not hold, in words."""
-    wrong = wrong_books(manifest, manifest["input"]["rows"])
+    wrong = wrong_row_counts(manifest, manifest["input"]["rows"])
     if (grown := growth(samples, run)) > MAX_GROWTH:
         wrong.append(f"memory grew by a factor of {grown:.2f}, allowed are {MAX_GROWTH}")
     if (slower := slowdown(run["throughput"])) > MAX_SLOWER:

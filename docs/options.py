@@ -116,7 +116,7 @@ def _quoted(value: object) -> str:
 
 
 def page() -> str:
-    """Returns the page of the command line: the tables anew, the rest as it is."""
+    """Returns the page of the command line: the tables again, the rest as it is."""
     head, _, rest = PAGE.read_text("utf-8").partition(_BEGIN)
     parts = [head + _BEGIN]
     for group in GROUPS:

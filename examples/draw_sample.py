@@ -2,7 +2,7 @@
 
     python examples/draw_sample.py FOLDER
 
-makes FOLDER/labels.csv (columns image, label) and FOLDER/images/. The same pictures every time.
+makes FOLDER/labels.csv (columns image, label) and FOLDER/images/. The same images every time.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ SHAPES = ("circle", "square", "triangle")
 COLOURS = ("crimson", "darkorange", "gold", "seagreen", "royalblue", "purple", "sienna")
 GROUNDS = ("white", "lightgray", "lightyellow", "lavender", "black")
 SIZES = ((64, 64), (96, 72), (120, 160), (200, 150))
-PICTURES = 60
+IMAGES = 60
 
 Row = tuple[str, str]
-"""What a line of the table says: the picture's path and its label."""
+"""What a line of the table says: the image's path and its label."""
 
 
 def draw_sample(folder: Path) -> list[Row]:
-    """Draws all pictures, good and bad, and writes the table; returns its rows."""
+    """Draws all images, good and bad, and writes the table; returns its rows."""
     (folder / "images").mkdir(parents=True, exist_ok=True)
-    rows = [draw_picture(folder, number) for number in range(PICTURES)]
+    rows = [draw_image(folder, number) for number in range(IMAGES)]
     rows += add_faults(folder)
     with (folder / "labels.csv").open("w", encoding="utf-8", newline="") as stream:
         writer = csv.writer(stream, lineterminator="\n")
@@ -35,27 +35,27 @@ def draw_sample(folder: Path) -> list[Row]:
     return rows
 
 
-def draw_picture(folder: Path, number: int) -> Row:
-    """Draws one good picture: each fifth is a PNG, each eighth is gray."""
+def draw_image(folder: Path, number: int) -> Row:
+    """Draws one good image: each fifth is a PNG, each eighth is gray."""
     shape = SHAPES[number % len(SHAPES)]
     suffix = "png" if number % 5 == 4 else "jpg"
     name = f"images/{shape}-{number:02d}.{suffix}"
-    picture = shape_on_ground(number)
+    image = shape_on_ground(number)
     if number % 8 == 5:
-        picture = picture.convert("L")
-    picture.save(folder / name, quality=90)
+        image = image.convert("L")
+    image.save(folder / name, quality=90)
     return name, shape
 
 
 def shape_on_ground(number: int) -> Image.Image:
-    """Returns a shape whose colour, size and place follow from the picture's number."""
+    """Returns a shape whose colour, size and place follow from the image's number."""
     size = SIZES[number // len(SHAPES) % len(SIZES)]
-    picture = Image.new("RGB", size, GROUNDS[number % len(GROUNDS)])
+    image = Image.new("RGB", size, GROUNDS[number % len(GROUNDS)])
     radius = min(size) // 4 + number % 4 * min(size) // 20
     x, y = size[0] // 2 + number % 5 - 2, size[1] // 2 + number % 7 - 3
     box = (x - radius, y - radius, x + radius, y + radius)
     colour = COLOURS[number % len(COLOURS)]
-    canvas = ImageDraw.Draw(picture)
+    canvas = ImageDraw.Draw(image)
     match SHAPES[number % len(SHAPES)]:
         case "circle":
             canvas.ellipse(box, fill=colour)
@@ -64,7 +64,7 @@ def shape_on_ground(number: int) -> Image.Image:
         case _:
             left, top, right, bottom = box
             canvas.polygon([(left, bottom), (right, bottom), (x, top)], fill=colour)
-    return picture
+    return image
 
 
 def add_faults(folder: Path) -> Iterator[Row]:
@@ -72,7 +72,7 @@ def add_faults(folder: Path) -> Iterator[Row]:
     images = folder / "images"
     whole = (images / "circle-00.jpg").read_bytes()
     (images / "truncated.jpg").write_bytes(whole[: len(whole) // 2])
-    (images / "text.jpg").write_text("This is no picture.\n", encoding="utf-8")
+    (images / "text.jpg").write_text("This is no image.\n", encoding="utf-8")
     (images / "empty.jpg").write_bytes(b"")
     (images / "unlabelled.jpg").write_bytes(whole)
     (images / "missing.jpg").unlink(missing_ok=True)
@@ -86,11 +86,11 @@ def add_faults(folder: Path) -> Iterator[Row]:
 
 def main() -> None:
     """Draws into the folder named on the command line."""
-    parser = argparse.ArgumentParser(description="Draw sample pictures and a table with faults.")
+    parser = argparse.ArgumentParser(description="Draw sample images and a table with faults.")
     parser.add_argument("folder", type=Path)
     folder = parser.parse_args().folder
     rows = draw_sample(folder)
-    print(f"drew {folder}/labels.csv: {len(rows)} rows, {len(rows) - PICTURES} with a fault")
+    print(f"drew {folder}/labels.csv: {len(rows)} rows, {len(rows) - IMAGES} with a fault")
 
 
 if __name__ == "__main__":

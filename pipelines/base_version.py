@@ -1,4 +1,4 @@
-"""Opens the dataset that a new version is made from, and refuses what does not go with it."""
+"""Opens the dataset that a new version is made from, and rejects what does not go with it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from recordmill.pipelines.run.run_record import read_record
 from recordmill.schemas import layout
 from recordmill.schemas.base_version import Base
 from recordmill.schemas.config import ConvertConfig
-from recordmill.schemas.errors import ProofError, UsageError
+from recordmill.schemas.errors import UsageError, VerificationFailed
 from recordmill.schemas.features import Schema
 from recordmill.schemas.manifest import Manifest
 from recordmill.transforms.functional.rows.labels import with_background
@@ -31,7 +31,7 @@ def open_base(config: ConvertConfig) -> Base | None:
         return None
     try:
         dataset = Dataset.open(config.base)
-    except ProofError as error:
+    except VerificationFailed as error:
         raise UsageError(f"--base {error}") from error
     directory, manifest = dataset.directory, dataset.manifest
     if _is_same(directory, config.directory):
@@ -85,7 +85,7 @@ def _is_same(one: str, other: str) -> bool:
 
 
 def _check_sequences(config: ConvertConfig, manifest: Manifest) -> None:
-    """Refuses a base whose records are made from other rows than those of this run."""
+    """Rejects a base whose records are made from other rows than those of this run."""
 
     def told(schema: Schema, columns: Mapping[str, str]) -> str:
         group = schema.sequence and schema.sequence.group
@@ -100,7 +100,7 @@ def _check_sequences(config: ConvertConfig, manifest: Manifest) -> None:
 
 
 def _check_groups(config: ConvertConfig, manifest: Manifest) -> None:
-    """Refuses what would part the new rows of a group from its old ones."""
+    """Rejects what would part the new rows of a group from its old ones."""
     asked, column = config.model_dump(mode="json"), manifest.config["group_column"]
     if config.group_column is None and column is not None:
         raise UsageError(
@@ -118,7 +118,7 @@ def _check_groups(config: ConvertConfig, manifest: Manifest) -> None:
 
 
 def _check_classes(config: ConvertConfig, manifest: Manifest) -> None:
-    """Refuses a list of classes that would give those of the base other ids."""
+    """Rejects a list of classes that would give those of the base other ids."""
     for feature, names in manifest.classes.items():
         offset = manifest.dataset_schema.features[feature].label_offset
         given = with_background(config.classes or (), offset)

@@ -15,9 +15,12 @@ from recordmill.pipelines.console.printing import lost_output, tell, warn
 from recordmill.pipelines.parser import COMMANDS, command_parser, program
 from recordmill.pipelines.run.interrupt import heed_signals
 from recordmill.pipelines.run.startup import use_frugal_allocators
-from recordmill.schemas.errors import RunError
+from recordmill.schemas.errors import RecordmillError
 from recordmill.schemas.layout import check_utf8, is_url
-from recordmill.transforms.verification.verifier import audits_apart, workers_are_threads
+from recordmill.transforms.verification.verifier import (
+    verifier_process_started,
+    workers_are_threads,
+)
 
 
 def main(argv: Sequence[str] | None = None, loaded: Callable[[], None] = lambda: None) -> int:
@@ -42,7 +45,7 @@ def main(argv: Sequence[str] | None = None, loaded: Callable[[], None] = lambda:
             command = import_module(f"recordmill.pipelines.commands.{flags.command}")
             loaded()
             return _run(command, flags, rest)
-    except RunError as error:
+    except RecordmillError as error:
         if "--verbose" in arguments:
             tell("".join(traceback.format_exception(error)).rstrip("\n"))
         warn(str(error))
@@ -57,7 +60,7 @@ def _run(command: ModuleType, flags: argparse.Namespace, rest: Sequence[str]) ->
             code: int = command.run(flags, rest)
             if lost := lost_output():
                 if interrupt.code is None:
-                    raise RunError(lost)
+                    raise RecordmillError(lost)
                 warn(f"warning: {lost}")
             interrupt.code = code
         except (KeyboardInterrupt, Exception):  # an engine may raise anything after a signal
@@ -76,5 +79,5 @@ def _verifier(flags: argparse.Namespace, rest: Sequence[str]) -> AbstractContext
     needed = flags.command == "verify" or (flags.command == "convert" and "dry_run" not in flags)
     paths = [flags.output] if flags.command == "convert" else getattr(flags, "paths", [])
     if needed and workers_are_threads(**vars(engine)) and not any(map(is_url, paths)):
-        return audits_apart()
+        return verifier_process_started()
     return nullcontext()

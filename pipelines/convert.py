@@ -1,4 +1,4 @@
-"""The conversion: label tables and images in, a proven TFRecord dataset out."""
+"""The conversion: label tables and images in, a verified TFRecord dataset out."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ from recordmill.pipelines.run.run_record import (
 from recordmill.pipelines.run.target import Target, choose_target
 from recordmill.schemas import layout
 from recordmill.schemas.config import ConvertConfig
-from recordmill.schemas.errors import Interrupted, RunError, UsageError
+from recordmill.schemas.errors import Interrupted, RecordmillError, UsageError
 from recordmill.schemas.features import Schema
 from recordmill.schemas.plan import ResolvedSchema
 from recordmill.schemas.records import Row
 from recordmill.schemas.tables import Wanted
-from recordmill.transforms.analyze_rows import SurveyRows
-from recordmill.transforms.assign_shards import PlaceRecords
+from recordmill.transforms.analyze_rows import AnalyzeRows
+from recordmill.transforms.assign_shards import AssignShards
 from recordmill.transforms.bind_rows import BindRows
-from recordmill.transforms.drop_duplicates import DropRepeats
-from recordmill.transforms.find_duplicates import CompareContents, CompareGroups
-from recordmill.transforms.functional.rows.analysis import Surveyor
+from recordmill.transforms.drop_duplicates import DropDuplicates
+from recordmill.transforms.find_duplicates import FindDuplicateImages, FindGroupLeaks
+from recordmill.transforms.functional.rows.analysis import Analyzer
 from recordmill.transforms.functional.rows.binding import Binding, common_folder, table_names
 from recordmill.transforms.functional.rows.columns import (
     check_types,
@@ -56,7 +56,7 @@ from recordmill.transforms.join_labels import JoinLabels
 from recordmill.transforms.read_rows import ListSources, ReadOutcome, ReadRows
 from recordmill.transforms.reconcile_counts import ReconcileCounts
 from recordmill.transforms.storage.files import is_local, write_bytes
-from recordmill.transforms.verification.verifier import audits_apart
+from recordmill.transforms.verification.verifier import verifier_process_started
 from recordmill.transforms.verify_shards import IndexShards, VerifyShards
 from recordmill.transforms.workers.sandbox import allow_children, stop_children
 from recordmill.transforms.write_lines import WriteLines
@@ -73,7 +73,7 @@ class Conversion:
         config: what is asked for.
         tables: the input, looked at.
         labels: the tables that are joined to it, if any are.
-        surveyor: the schema and columns, settled by what the tables have.
+        analyzer: the schema and columns, settled by what the tables have.
         context: who runs this, and since when.
         target: where to write.
         lock: keeps other runs away from there.
@@ -82,7 +82,7 @@ class Conversion:
     config: ConvertConfig
     tables: InputTables
     labels: InputTables | None
-    surveyor: Surveyor
+    analyzer: Analyzer
     context: RunContext
     target: Target
     lock: Lock
@@ -90,9 +90,9 @@ class Conversion:
     @property
     def stages_images(self) -> bool:
         """Whether images have an address only once a run has put them into a file."""
-        column = self.config.column(self.surveyor.schema.image.column)
+        column = self.config.column(self.analyzer.schema.image.column)
         zipped = (file.gzipped and file.format in _ARCHIVES for file in self.tables.files)
-        return self.surveyor.schema.has_image and (column in self.tables.embedded or any(zipped))
+        return self.analyzer.schema.has_image and (column in self.tables.embedded or any(zipped))
 
 
 def build(root: beam.Pipeline, job: Conversion) -> PCollection[str]:
@@ -109,22 +109,22 @@ def write_dataset(read: ReadOutcome, rows: PCollection[Row], job: Conversion) ->
         rows: the same rows for the analysis, which may come from a read of their own.
         job: the conversion.
     """
-    config, surveyor, work = job.config, job.surveyor, job.target.work
-    base, root = surveyor.base, rows.pipeline
-    surveyed = rows | "SurveyRows" >> SurveyRows(surveyor, parted=can_part_keys(config))
-    bound = read.good | "BindRows" >> BindRows(surveyor.binding, surveyed.plan)  # ImageRef
-    placement = bound.good | "PlaceRecords" >> PlaceRecords(
-        surveyed, surveyor.ranges, config.seed, base
+    config, analyzer, work = job.config, job.analyzer, job.target.work
+    base, root = analyzer.base, rows.pipeline
+    analyzed = rows | "AnalyzeRows" >> AnalyzeRows(analyzer, parted=can_part_keys(config))
+    bound = read.good | "BindRows" >> BindRows(analyzer.binding, analyzed.plan)  # ImageRef
+    placement = bound.good | "AssignShards" >> AssignShards(
+        analyzed, analyzer.ranges, config.seed, base
     )  # ((split, shard), (order, ImageRef))
-    unique = placement.placed | "DropRepeats" >> DropRepeats(
-        config, work, surveyed.plan, base, staged=job.stages_images
+    unique = placement.placed | "DropDuplicates" >> DropDuplicates(
+        config, work, analyzed.plan, base, staged=job.stages_images
     )
-    group_leaks = unique.placed | "CompareGroups" >> CompareGroups(can_part_groups(config))
+    group_leaks = unique.placed | "CompareGroups" >> FindGroupLeaks(can_part_groups(config))
     written = unique.placed | "WriteShards" >> WriteShards(
-        config, job.target.staging, surveyed.plan, base
+        config, job.target.staging, analyzed.plan, base
     )
-    audits = written.good | "VerifyShards" >> VerifyShards(config, work, surveyed.plan)
-    content = written.good | "CompareContents" >> CompareContents(work, surveyed.plan)
+    audits = written.good | "VerifyShards" >> VerifyShards(config, work, analyzed.plan)
+    content = written.good | "FindDuplicateImages" >> FindDuplicateImages(work, analyzed.plan)
 
     rejected = [read.rejects, bound.rejects, placement.rejects, written.rejects]
     rejects = rejected | "AllRejects" >> beam.Flatten()
@@ -133,7 +133,7 @@ def write_dataset(read: ReadOutcome, rows: PCollection[Row], job: Conversion) ->
         unique.files,
     ] | "AllFiles" >> beam.Flatten()
     info = audits | "Reconcile" >> ReconcileCounts(
-        plan=surveyed.plan,
+        plan=analyzed.plan,
         rows=read.good,
         unread=read.rejects,
         asides=read.asides,
@@ -155,7 +155,7 @@ def read_rows(
     root: beam.Pipeline, job: Conversion, staging: str
 ) -> tuple[ReadOutcome, PCollection[Row]]:
     """Adds the reading of all rows, and of what of them the survey looks at."""
-    wanted, on = wanted_of(job.surveyor.schema, job.config), job.config.join_on
+    wanted, on = wanted_of(job.analyzer.schema, job.config), job.config.join_on
     listed = root | "ListTables" >> ListSources(job.tables.files)
     read = listed | "ReadTables" >> ReadRows(wanted, staging)
     if job.labels and on:
@@ -164,7 +164,7 @@ def read_rows(
         joined = read | "JoinLabels" >> JoinLabels(labels, on, wanted.image)
         return joined, joined.good
     # Read twice: a second look costs less than to hold all rows between two stages.
-    return read, (listed | "SurveyTables" >> ReadRows(wanted, counted=False)).good
+    return read, (listed | "AnalyzeTables" >> ReadRows(wanted, counted=False)).good
 
 
 def can_part_keys(config: ConvertConfig) -> bool:
@@ -204,19 +204,19 @@ def prepare(
     schema = settle_sources(config.dataset_schema, both.columns, config, where)
     if labels is not None:
         check_sequence_join(schema, tables.columns, config)
-    pictures = config.column(schema.image.column) if schema.has_image else ""
-    embedded = pictures if pictures in tables.embedded else None
+    images = config.column(schema.image.column) if schema.has_image else ""
+    embedded = images if images in tables.embedded else None
     check_types(both.unsupported, typed_columns(schema, config), embedded)
     if not tables.has_rows:
         raise UsageError(f"--input {tables.files[0].path}: has a header, but no rows; add some")
     binding = binding_of(config, schema, [file.path for file in tables.files])
-    surveyor = surveyor_of(config, schema, binding)
+    analyzer = surveyor_of(config, schema, binding)
     context = RunContext.begin(runner_name(options), command)
     chosen = choose_target(config, context, dry_run)
-    return Conversion(config, tables, labels, surveyor, context, *chosen) if chosen else None
+    return Conversion(config, tables, labels, analyzer, context, *chosen) if chosen else None
 
 
-def surveyor_of(config: ConvertConfig, schema: Schema, binding: Binding) -> Surveyor:
+def surveyor_of(config: ConvertConfig, schema: Schema, binding: Binding) -> Analyzer:
     """Returns what the analysis asks of each row.
 
     Args:
@@ -228,11 +228,11 @@ def surveyor_of(config: ConvertConfig, schema: Schema, binding: Binding) -> Surv
         UsageError: if the base version is damaged, or the settings do not go with it.
     """
     splits = SplitRanges.from_weights(config.weights)
-    return Surveyor(config, schema, binding, splits, open_base(config))
+    return Analyzer(config, schema, binding, splits, open_base(config))
 
 
 def check_sequence_join(schema: Schema, columns: Sequence[str], config: ConvertConfig) -> None:
-    """Refuses a join that would reject single frames of sequences that are known without it.
+    """Rejects a join that would reject single frames of sequences that are known without it.
 
     Raises:
         UsageError: if the input tells the sequence, and is joined on another column.
@@ -262,7 +262,7 @@ def binding_of(config: ConvertConfig, schema: Schema, files: Sequence[str] = ())
         resolved=ResolvedSchema(schema),
         columns=config.columns,
         image_root=config.image_root,
-        fence=config.fence,
+        guard=config.guard,
         key_column=config.key_column,
         split_column=config.split_column,
         group_column=config.group_column,
@@ -295,15 +295,15 @@ def run(
     allow_children()
     here = is_in_process(options) and is_local(job.target.work)
     try:
-        with audits_apart() if here else nullcontext():
+        with verifier_process_started() if here else nullcontext():
             return _run(job, options, submission)
-    except RunError as error:
+    except RecordmillError as error:
         return _failed(job, _interrupted(job, interrupt) or without_step(error))
     except Exception as error:  # noqa: BLE001 - an engine raises what it likes
-        failure = RunError(f"the engine failed: {in_short(error)}")
+        failure = RecordmillError(f"the engine failed: {in_short(error)}")
         return _failed(job, _interrupted(job, interrupt) or failure)
     except KeyboardInterrupt:
-        record = _failed(job, _interrupted(job, interrupt) or RunError("interrupted"))
+        record = _failed(job, _interrupted(job, interrupt) or RecordmillError("interrupted"))
         if interrupt.number is None:
             raise
         return record
@@ -327,7 +327,7 @@ def _run(job: Conversion, options: PipelineOptions, submission: Callable[[str], 
     for directory in (job.target.final, job.target.work):
         if job.context.is_of(directory) and (record := read_record(directory)):
             return record
-    raise RunError(f"{job.target.work}: the engine ended without a word; see its own log")
+    raise RecordmillError(f"{job.target.work}: the engine ended without a word; see its own log")
 
 
 def _interrupted(job: Conversion, interrupt: Interrupt) -> Interrupted | None:
@@ -339,20 +339,20 @@ def _interrupted(job: Conversion, interrupt: Interrupt) -> Interrupted | None:
     return interrupt.error(f"; {kept} finished shards are kept: run again to go on from there")
 
 
-def _failed(job: Conversion, error: RunError) -> RunRecord:
+def _failed(job: Conversion, error: RecordmillError) -> RunRecord:
     """Returns the record of a run that failed; one that had published by then has not."""
     with giving_up(job.context.run_id):
         return _record_of_failure(job, error)
 
 
-def _record_of_failure(job: Conversion, error: RunError) -> RunRecord:
+def _record_of_failure(job: Conversion, error: RecordmillError) -> RunRecord:
     if job.target.is_published and job.context.is_of(job.target.final):
         job.target.clear()
         return read_record(job.target.final) or finished(job.context, None, error)
     record = finished(job.context, None, error)
     try:
         write_bytes(layout.join(job.target.work, layout.RUN), record.to_json())
-        job.target.lay_down()
+        job.target.lay_out()
     except OSError as unwritable:
         message = f"{record.message}; and run.json cannot be written: {unwritable}"
         return record.model_copy(update={"message": message})

@@ -39,7 +39,7 @@ from recordmill.transforms.functional.rows.columns import assumed_columns, settl
 from recordmill.transforms.functional.rows.labels import with_background
 from recordmill.transforms.functional.sources.dicts import row_of_dict
 from recordmill.transforms.read_dicts import ReadDicts
-from recordmill.transforms.storage.image_root import Fence
+from recordmill.transforms.storage.image_root import ImageRootGuard
 
 _ROWS = "rows"
 """What messages and manifest.json call the input."""
@@ -134,7 +134,7 @@ class _BuildBatch(beam.DoFn):
         self._binding = binding
         self._plan = Plan(binding.resolved, {}, 0)
         self._wanted = wanted_of(binding.resolved.schema, config)
-        self._fence = Fence(config.fence)
+        self._fence = ImageRootGuard(config.guard)
         self._shared = Shared()
 
     def setup(self) -> None:
@@ -154,8 +154,8 @@ class _BuildBatch(beam.DoFn):
                 yield rejected(refuse(row, self._binding, error))
                 continue
             refs.append(Fetched(ref, found.data) if isinstance(found, Embedded) else ref)
-        decode, fence = self._config.decode, self._fence
-        for built in build_all(refs, self._plan, decode, self._pools, fence=fence):
+        decode, guard = self._config.decode, self._fence
+        for built in build_all(refs, self._plan, decode, self._pools, guard=guard):
             if isinstance(built, SerializedExample):
                 yield built.data
             elif isinstance(built, Reject):

@@ -20,20 +20,20 @@ from recordmill.pipelines.console.terminal import Terminal
 from recordmill.pipelines.convert import Conversion, can_part_keys, read_rows
 from recordmill.pipelines.engines.runners import in_process, make_pipeline
 from recordmill.schemas.config import ConvertConfig
-from recordmill.schemas.errors import RejectBudgetExceeded, RunError, UsageError
-from recordmill.schemas.forecast import Forecast, RejectSum, Trial
+from recordmill.schemas.errors import RecordmillError, RejectBudgetExceeded, UsageError
+from recordmill.schemas.forecast import Forecast, RejectSum, SampleEstimate
 from recordmill.schemas.layout import is_url
 from recordmill.schemas.masking import masked_source
 from recordmill.schemas.plan import Plan
 from recordmill.schemas.records import ImageRef
 from recordmill.schemas.rejects import Reason, Reject, lost_rows_message
-from recordmill.transforms.analyze_rows import SurveyRows
-from recordmill.transforms.assign_shards import PlaceRecords
+from recordmill.transforms.analyze_rows import AnalyzeRows
+from recordmill.transforms.assign_shards import AssignShards
 from recordmill.transforms.bind_rows import BindRows
 from recordmill.transforms.build_examples import Pools, build_all
 from recordmill.transforms.forecast_shards import ForecastShards, ShardForecast, SumRejects
 from recordmill.transforms.functional.records.framing import FRAME_BYTES
-from recordmill.transforms.storage.image_root import Fence
+from recordmill.transforms.storage.image_root import ImageRootGuard
 
 TRIED_ROWS = 200
 _BASE_BYTES = 900 * 10**6
@@ -63,15 +63,15 @@ def dry_run(job: Conversion, options: PipelineOptions) -> Forecast:
         pipeline = make_pipeline(in_process(options))
         _build(pipeline, job, run)
         pipeline.run().wait_until_finish()
-    except RunError:
+    except RecordmillError:
         raise
     except Exception as error:  # an engine raises what it likes
-        raise RunError(f"the dry run failed: {type(error).__name__}: {error}") from error
+        raise RecordmillError(f"the dry run failed: {type(error).__name__}: {error}") from error
     return _found.pop(run)
 
 
 def check(forecast: Forecast, config: ConvertConfig) -> None:
-    """Refuses, as the run itself would, what is known already to be over the reject budget.
+    """Rejects, as the run itself would, what is known already to be over the reject budget.
 
     Raises:
         UsageError: if there is no row at all.
@@ -87,20 +87,20 @@ def check(forecast: Forecast, config: ConvertConfig) -> None:
         raise RejectBudgetExceeded(
             f"would not be published: at least {forecast.rejected:,} of {forecast.rows:,} rows "
             f"would be rejected, --max_rejects allows {config.max_rejects.told(over)}: "
-            "mend them, or raise --max_rejects"
+            "fix them, or raise --max_rejects"
         )
 
 
 def _build(root: beam.Pipeline, job: Conversion, run: str) -> None:
     """Adds the stages of a conversion up to the shuffle, and a look at what came of them."""
-    config, surveyor = job.config, job.surveyor
+    config, analyzer = job.config, job.analyzer
     read, rows = read_rows(root, job, staging="")  # Row
-    surveyed = rows | "SurveyRows" >> SurveyRows(surveyor, parted=can_part_keys(config))
-    bound = read.good | "BindRows" >> BindRows(surveyor.binding, surveyed.plan)  # ImageRef
-    placement = bound.good | "PlaceRecords" >> PlaceRecords(
-        surveyed, surveyor.ranges, config.seed, surveyor.base
+    analyzed = rows | "AnalyzeRows" >> AnalyzeRows(analyzer, parted=can_part_keys(config))
+    bound = read.good | "BindRows" >> BindRows(analyzer.binding, analyzed.plan)  # ImageRef
+    placement = bound.good | "AssignShards" >> AssignShards(
+        analyzed, analyzer.ranges, config.seed, analyzer.base
     )
-    shards = placement.placed | "ForecastShards" >> ForecastShards(surveyed.plan, TRIED_ROWS)
+    shards = placement.placed | "ForecastShards" >> ForecastShards(analyzed.plan, TRIED_ROWS)
     rejects = [
         read.rejects,
         bound.rejects,
@@ -113,7 +113,7 @@ def _build(root: beam.Pipeline, job: Conversion, run: str) -> None:
         | "Keep"
         >> beam.Map(
             _keep,
-            AsSingleton(surveyed.plan),
+            AsSingleton(analyzed.plan),
             AsIter(shards.good),
             AsDict(rejects | "SumRejects" >> SumRejects()),
             config,
@@ -138,23 +138,23 @@ def _keep(
     _found[run] = Forecast(plan, counts, dict(sorted(rejects.items())), trial, remote)
 
 
-def weigh(refs: Sequence[ImageRef]) -> Trial:
+def weigh(refs: Sequence[ImageRef]) -> SampleEstimate:
     """Returns how large records are, by what the tables tell of their images, without any trial."""
     sizes = [FRAME_BYTES + (ref.stop or 0) - (ref.start or 0) for ref in refs]
-    return Trial(0, sum(sizes) // max(1, len(sizes)), 0.0, (), Counter())
+    return SampleEstimate(0, sum(sizes) // max(1, len(sizes)), 0.0, (), Counter())
 
 
-def try_out(refs: Sequence[ImageRef], plan: Plan, config: ConvertConfig) -> Trial:
+def try_out(refs: Sequence[ImageRef], plan: Plan, config: ConvertConfig) -> SampleEstimate:
     """Returns what becomes of some rows: each is made into an example, as the run itself would."""
     size, rejects, images = 0, list[Reject](), Counter[str]()
     began = time.monotonic()
-    for built in build_all(refs, plan, config.decode, Pools(), fence=Fence(config.fence)):
+    for built in build_all(refs, plan, config.decode, Pools(), guard=ImageRootGuard(config.guard)):
         if isinstance(built, Reject):
             rejects.append(built)
             continue
         size += built.size + FRAME_BYTES
         images.update([built.treatment] if built.treatment else [])
-    return Trial(len(refs), size, time.monotonic() - began, tuple(rejects), images)
+    return SampleEstimate(len(refs), size, time.monotonic() - began, tuple(rejects), images)
 
 
 def show_forecast(terminal: Terminal, forecast: Forecast, config: ConvertConfig) -> None:

@@ -23,7 +23,7 @@ from recordmill.transforms.storage.files import exists, expand, is_local, open_b
 from recordmill.transforms.storage.formats import FORMATS, format_of
 from recordmill.transforms.storage.stores.local import NotRegularError
 
-_WITH_PICTURES = ("tar",)
+_WITH_IMAGES = ("tar",)
 _STORE = re.compile(r"(s3|gs|azfs|hdfs|https?):/?(?=[^/])")
 _GZIP = b"\x1f\x8b"
 _HEAD_BYTES = 64
@@ -58,10 +58,10 @@ def look_at_tables(config: ConvertConfig) -> InputTables:
     if config.image_root is not None:
         _check_root(config.image_root)
     tables = _look_at_all("--input", config.inputs, config.input_format)
-    known = [file for file in tables.files if file.format in _WITH_PICTURES]
+    known = [file for file in tables.files if file.format in _WITH_IMAGES]
     if config.image_root is not None and known:
         raise UsageError(
-            f"--image_root: {known[0].path} is of format {known[0].format}, which has its pictures "
+            f"--image_root: {known[0].path} is of format {known[0].format}, which has its images "
             "in itself; drop the flag"
         )
     return tables
@@ -169,7 +169,7 @@ def _file(path: str, input_format: str) -> TableFile:
     if FORMATS[found].is_folder:
         raise UsageError(f"{path}: is a file; format {found} is a folder's")
     if not head and (found != "tfrecord" or path.endswith(".gz")):  # a shard may have no record
-        raise UsageError(f"{path}: the file is empty; expected a table: write it anew")
+        raise UsageError(f"{path}: the file is empty; expected a table: write it again")
     return TableFile(path, found, head.startswith(_GZIP))
 
 

@@ -171,7 +171,7 @@ class Command(NamedTuple):
 
 COMMANDS = {
     "convert": Command("make a dataset", add_convert_flags, reads_stores=False),
-    "verify": Command("prove a dataset again", add_verify_flags),
+    "verify": Command("verify a dataset again", add_verify_flags),
     "diff": Command("compare two datasets by key", add_diff_flags),
     "inspect": Command("show records", add_inspect_flags),
     "schema": Command("print a schema, or guess one", add_schema_flags),
@@ -192,7 +192,7 @@ def program(filled: Collection[str] = tuple(COMMANDS)) -> Parser:
     """
     parser = Parser(
         prog="recordmill",
-        description="Label tables and images in, proven TFRecord datasets out.",
+        description="Label tables and images in, verified TFRecord datasets out.",
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=metadata.version("recordmill"))

@@ -1,4 +1,4 @@
-"""Publishes a proven dataset, or says why not: the gate, the sidecars, and the commit mark, last.
+"""Publishes a verified dataset, or says why not: the gate, the sidecars, and the commit mark, last.
 
 Runs within the graph, so that it holds on engines whose driver is gone, and more than once if its
 worker is retried: each step gives the same files again.
@@ -19,7 +19,12 @@ from recordmill.schemas import layout, tensorflow_metadata
 from recordmill.schemas.base_version import Base, base_entry
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.dataset_info import DatasetInfo, manifest_of
-from recordmill.schemas.errors import ProofError, RejectBudgetExceeded, RunError, UsageError
+from recordmill.schemas.errors import (
+    RecordmillError,
+    RejectBudgetExceeded,
+    UsageError,
+    VerificationFailed,
+)
 from recordmill.schemas.masking import masked
 from recordmill.schemas.rejects import Reason, lost_rows_message
 from recordmill.transforms.storage.dataset import Dataset, commit_marker, read_lines
@@ -54,11 +59,11 @@ def publish(
     """
     try:
         check(info, config, target)
-    except RunError as refusal:
+    except RecordmillError as refusal:
         record = report(info, config, target, finished(context, info, refusal))
         target.tidy()
         write_bytes(layout.join(target.work, layout.RUN), record.to_json())
-        target.lay_down()
+        target.lay_out()
         return record.state
     if target.is_published and context.is_of(target.final):
         target.clear()  # it was published, but the engine does not know, and tries again
@@ -67,7 +72,7 @@ def publish(
 
 
 def check(info: DatasetInfo, config: ConvertConfig, target: Target) -> None:
-    """The gate: passes a dataset that is proven and within the reject budget.
+    """The gate: passes a dataset that is verified and within the reject budget.
 
     Raises:
         ProofError: if a shard is not what was written, or the row counts do not match.
@@ -78,7 +83,7 @@ def check(info: DatasetInfo, config: ConvertConfig, target: Target) -> None:
         shown = "\n  ".join(str(problem) for problem in info.problems[:_SHOWN_PROBLEMS])
         more = len(info.problems) - _SHOWN_PROBLEMS
         tail = f"\n  and {more} more" if more > 0 else ""
-        raise ProofError(f"not published, because verification failed:\n  {shown}{tail}")
+        raise VerificationFailed(f"not published, because verification failed:\n  {shown}{tail}")
     counts = info.counts
     if not counts.rows:
         raise UsageError(f"not published: the input has no rows: {', '.join(config.inputs)}")
@@ -89,7 +94,7 @@ def check(info: DatasetInfo, config: ConvertConfig, target: Target) -> None:
         reasons = ", ".join(f"{count} {reason}" for reason, count in counts.reasons.items())
         shown = f", {layout.REPORT} beside it shows them" if config.report else ""
         why = f"--max_rejects allows {config.max_rejects.told(over)}"
-        remedy = "mend them, or raise --max_rejects"
+        remedy = "fix them, or raise --max_rejects"
         if not counts.records:
             why, remedy = "no record is left, whatever --max_rejects allows", "fix them"
         raise RejectBudgetExceeded(

@@ -20,7 +20,7 @@ from recordmill.transforms.functional.rows.binding import resolve_path
 from recordmill.transforms.functional.rows.columns import settle_sources
 from recordmill.transforms.functional.rows.infer_schema import (
     Guess,
-    Pictures,
+    Images,
     guess_schema,
     schema_name,
     yaml_of,
@@ -56,8 +56,8 @@ def infer_schema(table: str, image_root: str | None = None, input_format: str = 
         told = [f"{name} holds {what}" for name, what in guess.left_out.items()]
         why = f"no column holds what a feature can: {', '.join(told)}" if told else "has no columns"
         raise UsageError(f"--infer {table}: {why}")
-    pictures = _pictures(guess, rows, image_root)
-    return yaml_of(guess, schema_name(table), _heading(table, guess, config, tables), pictures)
+    images = _images(guess, rows, image_root)
+    return yaml_of(guess, schema_name(table), _heading(table, guess, config, tables), images)
 
 
 def _config(table: str, image_root: str | None, input_format: str) -> ConvertConfig:
@@ -96,7 +96,7 @@ def _within(rows: Iterator[Row], size: int) -> Iterator[Row]:
             return
 
 
-def _pictures(guess: Guess, rows: Sequence[Row], image_root: str | None) -> Pictures:
+def _images(guess: Guess, rows: Sequence[Row], image_root: str | None) -> Images:
     """Returns what the first images are."""
     formats, sizes = Counter[str](), list[tuple[int, int]]()
     named = [row for row in rows if guess.image and row.values.get(guess.image)]
@@ -108,7 +108,7 @@ def _pictures(guess: Guess, rows: Sequence[Row], image_root: str | None) -> Pict
             continue  # counted as one that cannot be opened
         formats[source.format] += 1
         sizes.append((source.width, source.height))
-    return Pictures(len(tried), formats, sizes)
+    return Images(len(tried), formats, sizes)
 
 
 def _image(row: Row, column: str, image_root: str | None) -> bytes:

@@ -52,7 +52,7 @@ _CONTRACT = (
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Serves a pool of workers until it is told to stop, or becomes one worker."""
+    """Serves a pool of workers until it is reported to stop, or becomes one worker."""
     flags = _parser().parse_known_args(argv)[0]
     use_frugal_allocators()
     if flags.pool is None:
@@ -136,7 +136,7 @@ def serve(host: str, port: int) -> None:
 def work(flags: argparse.Namespace) -> None:
     """Does what Beam's worker does, with the options that the engine has for it; ends the process.
 
-    Python's own end would wait for the children that decode odd pictures, which go with it.
+    Python's own end would wait for the children that decode odd images, which go with it.
     """
     channel = grpc.insecure_channel(flags.provision_endpoint)
     answer = beam_provision_api_pb2_grpc.ProvisionServiceStub(channel).GetProvisionInfo(

@@ -253,7 +253,7 @@ class ConvertConfig(BaseModel):
         return self.splits or {"train": Decimal(1)}
 
     @property
-    def fence(self) -> str | None:
+    def guard(self) -> str | None:
         """The folder that no image may be outside of, or None."""
         return None if self.allow_outside_root else self.image_root
 

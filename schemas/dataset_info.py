@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from recordmill.schemas.config import FORMAT_VERSION, ConvertConfig
-from recordmill.schemas.duplicates import NO_CONTENT, Content, GroupLeaks
+from recordmill.schemas.duplicates import NO_CONTENT, DuplicateStats, GroupLeakage
 from recordmill.schemas.manifest import BaseEntry, File, Manifest, ShardEntry, SplitEntry
 from recordmill.schemas.masking import masked_values
 from recordmill.schemas.plan import Plan
@@ -132,8 +132,8 @@ class DatasetInfo:
     shards: tuple[ShardVerification, ...]
     images: Mapping[str, int]
     problems: tuple[Problem, ...]
-    content: Content = NO_CONTENT
-    group_leaks: GroupLeaks = field(default_factory=GroupLeaks)
+    content: DuplicateStats = NO_CONTENT
+    group_leaks: GroupLeakage = field(default_factory=GroupLeakage)
     shapes: ImageTally = field(default_factory=ImageTally)
     timeline: Timeline = field(default_factory=Timeline, compare=False)
     reused: int = 0

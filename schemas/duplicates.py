@@ -18,7 +18,7 @@ Pair = tuple[str, str]
 """The keys of two records, or rows, with one image."""
 
 
-class Leak(BaseModel):
+class Leakage(BaseModel):
     """Two splits that share images: a model is tested on what it was trained on.
 
     Attributes:
@@ -37,7 +37,7 @@ class Leak(BaseModel):
     examples: tuple[Pair, ...] = ()
 
 
-class GroupLeaks(BaseModel):
+class GroupLeakage(BaseModel):
     """Groups (`--group_column`) whose rows are in more than one split.
 
     Attributes:
@@ -67,7 +67,7 @@ class Conflicts(BaseModel):
     examples: tuple[Pair, ...] = ()
 
 
-class Content(BaseModel):
+class DuplicateStats(BaseModel):
     """How often a dataset's images are repeated, told by the digests of the images as stored.
 
     Attributes:
@@ -83,17 +83,17 @@ class Content(BaseModel):
 
     images: int = 0
     duplicates: dict[str, int] = {}
-    leaks: tuple[Leak, ...] = ()
+    leaks: tuple[Leakage, ...] = ()
     conflicts: Conflicts = Conflicts()
     dropped_conflicts: Conflicts = Conflicts()
 
 
-NO_CONTENT = Content()
+NO_CONTENT = DuplicateStats()
 """What is known of no images."""
 
 
 @dataclass(frozen=True)
-class Repeat:
+class Duplicate:
     """A row that was dropped, because its image is that of another row.
 
     Attributes:

@@ -70,10 +70,6 @@ class Interrupted(RecordmillError):
         self.exit_code = 128 + signal_number
 
 
-# The names that modules still import.
-RunError = RecordmillError
-ProofError = VerificationFailed
-
 _MAX_LENGTH, _MAX_NAMES = 100, 10_000
 """What is compared: a guess is worth some seconds, and each takes the square of its length."""
 

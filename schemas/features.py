@@ -42,15 +42,15 @@ class Origin(str, Enum):
     CLASS_NAME = "class_name"  # of the label in a column: its text, whatever the label's own form
     IMAGE = "image"  # a fact of the image
     KEY = "key"
-    BOX = "box"  # of each box: a side, or all four in some order, as fractions of the picture
-    AREA = "area"  # of each object, in a column: in pixels of the picture as it is stored
-    MASK = "mask"  # the class of each pixel: from a picture of them, whose path is in a column
+    BOX = "box"  # of each box: a side, or all four in some order, as fractions of the image
+    AREA = "area"  # of each object, in a column: in pixels of the image as it is stored
+    MASK = "mask"  # the class of each pixel: from an image of them, whose path is in a column
     SEGMENTATION = "segmentation"  # the same, drawn from the objects' outlines in a column
     FLAT = "flat"  # the values of a list of lists, one after the other
     ROW_LENGTHS = "row_lengths"  # and how many of them each list has
 
 
-class ImageFact(str, Enum):
+class ImageAttribute(str, Enum):
     """What can be said of an image: as it is stored, and, from `source_format` on, as it was."""
 
     BYTES = "bytes"
@@ -69,14 +69,14 @@ class ImageFact(str, Enum):
 
 _TEXT_FACTS = frozenset(
     {
-        ImageFact.BYTES,
-        ImageFact.FORMAT,
-        ImageFact.SHA256,
-        ImageFact.SOURCE_FORMAT,
-        ImageFact.MODE,
+        ImageAttribute.BYTES,
+        ImageAttribute.FORMAT,
+        ImageAttribute.SHA256,
+        ImageAttribute.SOURCE_FORMAT,
+        ImageAttribute.MODE,
     }
 )
-KIND_OF_FACT = {fact: Kind.BYTES if fact in _TEXT_FACTS else Kind.INT64 for fact in ImageFact}
+KIND_OF_FACT = {fact: Kind.BYTES if fact in _TEXT_FACTS else Kind.INT64 for fact in ImageAttribute}
 
 
 BOX_SIDES = ("xmin", "ymin", "xmax", "ymax")
@@ -92,7 +92,7 @@ _SETTLED_KINDS = {
 NO_COLUMN = (Origin.IMAGE, Origin.KEY, Origin.BOX)
 """Sources that name no column: boxes have theirs in the schema's `boxes:` block."""
 
-_OF_A_PICTURE = (Origin.IMAGE, Origin.BOX, Origin.AREA, Origin.MASK, Origin.SEGMENTATION)
+_OF_A_IMAGE = (Origin.IMAGE, Origin.BOX, Origin.AREA, Origin.MASK, Origin.SEGMENTATION)
 """Sources that only a frame of a sequence has."""
 
 _SORTS = (
@@ -135,9 +135,9 @@ class Source(BaseModel):
         if origin not in {o.value for o in Origin} or bool(name) == (origin == Origin.KEY.value):
             guess = did_you_mean(origin, [o.value for o in Origin])
             raise ValueError(f"{text!r} is no source{guess}; write {_SORTS}")
-        if origin == Origin.IMAGE.value and name not in {f.value for f in ImageFact}:
-            facts = ", ".join(f.value for f in ImageFact)
-            guess = did_you_mean(name, [f.value for f in ImageFact])
+        if origin == Origin.IMAGE.value and name not in {f.value for f in ImageAttribute}:
+            facts = ", ".join(f.value for f in ImageAttribute)
+            guess = did_you_mean(name, [f.value for f in ImageAttribute])
             raise ValueError(f"{name!r} is no fact of an image{guess}; expected one of: {facts}")
         if origin == Origin.BOX.value and name not in BOX_SIDES + BOX_ORDERS:
             expected = ", ".join(BOX_SIDES + BOX_ORDERS)
@@ -196,7 +196,7 @@ class Feature(BaseModel):
         self._check_kind()
         self._check_shape()
         if self.is_mask and self.missing is not Missing.REQUIRED:
-            raise ValueError("a picture without a mask is rejected: a mask cannot be empty")
+            raise ValueError("an image without a mask is rejected: a mask cannot be empty")
         if self.label_offset and not self.classes:
             raise ValueError("label_offset is that of class labels: it goes with classes: true")
         if self.single and self.shape != ():
@@ -208,7 +208,7 @@ class Feature(BaseModel):
         return self
 
     def _check_kind(self) -> None:
-        fact = self.image_fact
+        fact = self.image_attribute
         settled = KIND_OF_FACT[fact] if fact else _SETTLED_KINDS.get(self.source.origin)
         if settled and self.kind is not settled:
             raise ValueError(f"{self.source} is of kind {settled.value}")
@@ -249,11 +249,11 @@ class Feature(BaseModel):
         return self.sources[0]
 
     @property
-    def image_fact(self) -> ImageFact | None:
+    def image_attribute(self) -> ImageAttribute | None:
         """The fact of the image that this feature holds, if it holds one."""
         if self.source.origin is not Origin.IMAGE:
             return None
-        return ImageFact(self.source.name)
+        return ImageAttribute(self.source.name)
 
     @property
     def optional(self) -> bool:
@@ -269,7 +269,7 @@ class Feature(BaseModel):
 
     @property
     def is_mask(self) -> bool:
-        """Whether it is a mask: a picture of class ids."""
+        """Whether it is a mask: an image of class ids."""
         return self.source.origin in (Origin.MASK, Origin.SEGMENTATION)
 
     @property
@@ -278,9 +278,9 @@ class Feature(BaseModel):
         return self.per_box or self.source.origin in (Origin.BOX, Origin.AREA)
 
     @property
-    def of_picture(self) -> bool:
-        """Whether it cannot be had without a picture."""
-        return self.per_box or any(source.origin in _OF_A_PICTURE for source in self.sources)
+    def of_image(self) -> bool:
+        """Whether it cannot be had without an image."""
+        return self.per_box or any(source.origin in _OF_A_IMAGE for source in self.sources)
 
     @property
     def column(self) -> str | None:
@@ -322,7 +322,7 @@ class Schema(BaseModel):
                 self.has_boxes, "a feature for each box needs boxes: add one from box:xmin, …"
             )
         if self.has_boxes or self.mask_feature:
-            self._need(self.has_image, "boxes and masks need their picture: add one from image:…")
+            self._need(self.has_image, "boxes and masks need their image: add one from image:…")
         self._need(
             sum(f.is_mask for f in self.features.values()) <= 1, "a schema has one mask at most"
         )
@@ -360,8 +360,8 @@ class Schema(BaseModel):
             if feature.has_open_rows:
                 what = "a sequence holds no shape [null, n]; write [] for any number"
                 raise SchemaError(what, "features", name, "shape")
-            if feature.per == "record" and feature.of_picture:
-                what = "a sequence has a picture for each frame: mark the feature per: frame"
+            if feature.per == "record" and feature.of_image:
+                what = "a sequence has an image for each frame: mark the feature per: frame"
                 raise SchemaError(what, "features", name)
 
     def _need(self, given: bool, what: str) -> None:
@@ -371,7 +371,7 @@ class Schema(BaseModel):
     @cached_property
     def has_image(self) -> bool:
         """Whether any feature is a fact of an image, so that images have to be read."""
-        return any(f.image_fact for f in self.features.values())
+        return any(f.image_attribute for f in self.features.values())
 
     @cached_property
     def frame_features(self) -> dict[str, Feature]:
@@ -419,8 +419,8 @@ class Schema(BaseModel):
     @cached_property
     def image_feature(self) -> str | None:
         """The Example key of the image's bytes, if the schema stores them."""
-        facts = ((key, f.image_fact) for key, f in self.features.items())
-        return next((key for key, fact in facts if fact is ImageFact.BYTES), None)
+        facts = ((key, f.image_attribute) for key, f in self.features.items())
+        return next((key for key, fact in facts if fact is ImageAttribute.BYTES), None)
 
     @property
     def encoded_image(self) -> str | None:

@@ -31,7 +31,7 @@ class RejectSum:
 
 
 @dataclass(frozen=True)
-class Trial:
+class SampleEstimate:
     """What became of some rows that were made into examples, and then thrown away.
 
     Attributes:
@@ -69,7 +69,7 @@ class Forecast:
     plan: Plan
     shards: tuple[ShardCounts, ...]
     rejects: Mapping[str, RejectSum]
-    trial: Trial
+    trial: SampleEstimate
     remote: int = 0
 
     @property

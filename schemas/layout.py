@@ -60,7 +60,7 @@ def is_below(name: str) -> bool:
 
 
 def check_utf8(text: str) -> None:
-    """Refuses a path or flag that neither Beam, Arrow nor JSON can hold.
+    """Rejects a path or flag that neither Beam, Arrow nor JSON can hold.
 
     Raises:
         UsageError: if its bytes are not UTF-8.

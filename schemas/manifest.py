@@ -1,4 +1,4 @@
-"""manifest.json: what a dataset consists of, to be proven again at any time."""
+"""manifest.json: what a dataset consists of, to be verified again at any time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pydantic import (
 
 from recordmill.schemas import layout
 from recordmill.schemas.config import FORMAT_VERSION
-from recordmill.schemas.duplicates import Content, GroupLeaks
+from recordmill.schemas.duplicates import DuplicateStats, GroupLeakage
 from recordmill.schemas.features import Schema
 from recordmill.schemas.plan import ResolvedSchema
 from recordmill.schemas.row_counts import Count, Counted, RowCounts, SplitCounts, mismatches
@@ -109,8 +109,8 @@ class Manifest(BaseModel):
     classes: dict[str, tuple[str, ...]]
     input: RowCounts
     images: dict[str, Count]
-    content: Content
-    group_leaks: GroupLeaks | None = None
+    content: DuplicateStats
+    group_leaks: GroupLeakage | None = None
     splits: dict[str, SplitEntry]
     sidecars: dict[File, str]
     lines: dict[str, str] = {}

@@ -43,7 +43,7 @@ class Row:
 
     Attributes:
         values: table column to value; a column that the row lacks is absent or None.
-        file: the table's file; of sources without tables, the picture's or its annotation's.
+        file: the table's file; of sources without tables, the image's or its annotation's.
         line: where the row begins, counted from 1: a line, or in Parquet a row; 0 for all the file;
             below 0 for a row without a file, which is not shown and only tells rows apart.
         is_text: whether values are untyped text, as in CSV; or the columns of which they are.
@@ -83,11 +83,11 @@ class Embedded(NamedTuple):
     data: bytes
 
 
-class Aside(NamedTuple):
-    """Something that a source holds and that makes no row, counted for the books.
+class SkippedInput(NamedTuple):
+    """Something that a source holds and that makes no row, counted for the row counts.
 
     Attributes:
-        what: in words, as the books call it.
+        what: in words, as the row counts call it.
         number: how many; below 0 to take back what was counted before.
     """
 
@@ -122,7 +122,7 @@ class RowBoxes(NamedTuple):
         return zip(sides, sides, sides, sides, strict=True)
 
 
-class FramePlace(NamedTuple):
+class FrameLocation(NamedTuple):
     """Of which sequence a row is a frame, and where in it.
 
     Attributes:
@@ -139,7 +139,7 @@ class FramePlace(NamedTuple):
 
 
 class ImageRef(NamedTuple):
-    """A row that is ready to become an example, but for its image: this is what is shuffled.
+    """A row that is ready to become an example, except for its image: this is what is shuffled.
 
     A tuple, because a shard's references are all in memory at once. They sort by key and source.
 
@@ -154,10 +154,10 @@ class ImageRef(NamedTuple):
         split: the row's own split, or "".
         group: the value that keeps rows together in one split, or "" for the key.
         boxes: the fields of `RowBoxes`, or None for schemas without boxes.
-        mask_uri: where the picture of its pixels' classes is, or "".
-        segments: what such a picture is to be drawn from: (class id, outline) of each object in
+        mask_uri: where the image of its pixels' classes is, or "".
+        segments: what such an image is to be drawn from: (class id, outline) of each object in
             the order of drawing; or None.
-        frame: the fields of `FramePlace`, or None where a row makes a record by itself.
+        frame: the fields of `FrameLocation`, or None where a row makes a record by itself.
         staged: as in `Location`.
     """
 
@@ -207,9 +207,9 @@ class StoredImage(NamedTuple):
         bit_depth: of its samples.
         frames: of an animation, or pages; the first is stored.
         orientation: EXIF's, 1 to 8, of the file.
-        transcoded: 1 if the picture was encoded anew, 0 if it passed through.
+        transcoded: 1 if the image was transcoded, 0 if it passed through.
         treatment: what was done, in words, to be counted by.
-        source_size: width and height as the file stored the picture, before it was turned.
+        source_size: width and height as the file stored the image, before it was turned.
     """
 
     data: bytes
@@ -251,7 +251,7 @@ class BuiltFrame(NamedTuple):
 
     Attributes:
         ref: the reference that it was made from.
-        values: one value for each feature of the schema, in order, those of the picture included.
+        values: one value for each feature of the schema, in order, those of the image included.
         image_sha256: hex digest of the image as stored, or "" without one.
         treatment: what was done to the image, or "" without one.
         remarks: what was done to its boxes, if anything was.
@@ -279,7 +279,7 @@ def _size_of(value: FeatureValue) -> int:
 
 
 class SerializedExample(NamedTuple):
-    """A `tf.train.Example` or `SequenceExample` on the wire, with what the books keep of it.
+    """A `tf.train.Example` or `SequenceExample` on the wire, with what the row counts keep of it.
 
     Attributes:
         ref: the reference that it was made from; of a sequence, of its first frame.

@@ -15,13 +15,13 @@ MAX_SIDE = 65_500
 """The longest side that a JPEG can have."""
 
 MAX_PIXELS = 178_956_970
-"""Where Pillow takes a picture for a bomb."""
+"""Where Pillow takes an image for a bomb."""
 
 Side = Annotated[int, Field(ge=1, le=MAX_SIDE)]
 
 
 class Resize(BaseModel):
-    """A size that every picture gets, written "640x480 pad lanczos".
+    """A size that every image gets, written "640x480 pad lanczos".
 
     Attributes:
         width: in pixels.
@@ -62,7 +62,7 @@ class ImageSettings(BaseModel):
     """How images are found, checked and stored.
 
     An image that already is as these settings want it passes through byte for byte; any other is
-    decoded, changed, and encoded anew.
+    decoded, changed, and transcoded.
 
     Attributes:
         column: the schema column that holds the image's path.
@@ -73,9 +73,9 @@ class ImageSettings(BaseModel):
         bit_depth: "keep", or 8: deeper ones are scaled.
         format: "keep" JPEG and PNG, and make all others PNG; or "jpeg", "png" or "raw" for all: raw
             is the uint8 tensor, (height, width, channels).
-        quality: of JPEGs that are encoded anew; 95 if not said.
+        quality: of JPEGs that are transcoded; 95 if not said.
         max_side: longer images are scaled down to it, in pixels.
-        resize: a size that every picture gets.
+        resize: a size that every image gets.
         animated: of several frames take the "first", or "reject" the file.
         max_pixels: height times width above which a file is rejected, from its header.
         min_side: in pixels; smaller images are rejected.
@@ -122,7 +122,7 @@ class ImageSettings(BaseModel):
 
     @property
     def background(self) -> tuple[int, int, int] | None:
-        """The colour that transparent pictures are put on; None if they are not."""
+        """The colour that transparent images are put on; None if they are not."""
         match = _ALPHA.fullmatch(self.alpha)
         if match and match[1]:
             red, green, blue = bytes.fromhex(match[1])
@@ -131,7 +131,7 @@ class ImageSettings(BaseModel):
 
 
 Frame = Literal["displayed", "stored"]
-"""The picture that was annotated: turned by EXIF, as viewers show it, or as the file has it."""
+"""The image that was annotated: turned by EXIF, as viewers show it, or as the file has it."""
 
 Order = Literal["xyxy", "xywh", "yxyx", "cxcywh"]
 
@@ -147,10 +147,10 @@ class BoxSettings(BaseModel):
             "cxcywh" the middle, width and height.
         units: "pixel", or "normalized": fractions of width and height.
         units_column: the column in which rows say their own units; a table need not have it.
-        frame: the picture that they were drawn on: as "displayed", that is, turned by EXIF, or as
+        frame: the image that they were drawn on: as "displayed", that is, turned by EXIF, or as
             "stored".
-        out_of_bounds: "clip" what stands over the picture's edge, "reject" the row, or "drop" the
-            box. Less than a millionth of the picture's side is rounding, and always clipped.
+        out_of_bounds: "clip" what stands over the image's edge, "reject" the row, or "drop" the
+            box. Less than a millionth of the image's side is rounding, and always clipped.
         invalid: boxes without extent, inverted ones, and those that hold no numbers: "reject" the
             row, or "drop" the box.
     """
@@ -192,7 +192,7 @@ class MaskSettings(BaseModel):
 
     Attributes:
         labels: the column that holds the class of each object of a `segmentation:` column.
-        frame: the picture that they were drawn on, as for boxes.
+        frame: the image that they were drawn on, as for boxes.
         bit_depth: of all masks: 8 holds ids up to 255, 16 up to 65535.
         padding: the id of what `resize: … pad` adds.
     """
@@ -237,7 +237,7 @@ _INTEGER = re.compile(r"-?[0-9]{1,4000}")
 def is_integer(text: str) -> bool:
     """Returns whether a text is a whole number: digits of ASCII, and perhaps a minus.
 
-    Python takes more: other scripts' digits, `1_000`, spaces; and `isdigit` even what it refuses.
+    Python takes more: other scripts' digits, `1_000`, spaces; and `isdigit` even what it rejects.
 
     >>> is_integer("-12"), is_integer("²"), is_integer("1_000"), is_integer(" 1"), is_integer("٣")
     (True, False, False, False, False)

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-PICTURES = "pictures"
-"""The type of a column of bytes that are pictures, where types do not tell."""
+IMAGES = "images"
+"""The type of a column of bytes that are images, where types do not tell."""
 
 
 @dataclass(frozen=True)

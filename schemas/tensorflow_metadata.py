@@ -164,7 +164,7 @@ def _image() -> dict[str, Any]:
 
 
 def _mask(bit_depth: int, num_classes: int) -> dict[str, Any]:
-    """A picture of class ids; where the ids have names, TFDS knows them."""
+    """An image of class ids; where the ids have names, TFDS knows them."""
     shape = {"dimensions": ["-1", "-1", "1"]}
     image = {"dtype": f"uint{bit_depth}", "shape": shape, "encodingFormat": "png"}
     if not num_classes:

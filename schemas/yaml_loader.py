@@ -98,7 +98,7 @@ def problem_of(error: yaml.YAMLError) -> tuple[str, str]:
 
 
 def check_size(node: yaml.Node | None) -> None:
-    """Refuses a document whose aliases make it larger than any schema is, or endless.
+    """Rejects a document whose aliases make it larger than any schema is, or endless.
 
     Raises:
         ValueError: if so. Nothing is expanded for that.

@@ -1,1 +1,1 @@
-"""The tests; `tests.images` draws the pictures that they use."""
+"""The tests; `tests.images` draws the images that they use."""

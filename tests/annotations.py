@@ -1,6 +1,6 @@
-"""What becomes of boxes and masks, worked out anew from EXIF's own words and the sizes alone.
+"""What becomes of boxes and masks, worked out again from EXIF's own words and the sizes alone.
 
-Shares no code with the project: turns are told by which side row 0 and column 0 show at, as EXIF's
+Shares no code with the project: a turn is which side row 0 and column 0 show at, as EXIF's
 table has it; scaling by the factor that covers, or fits within, the size asked for.
 """
 
@@ -25,7 +25,7 @@ SIDES = {  # EXIF 2.3, tag 0x0112: where the 0th row is seen, and the 0th column
 
 @dataclass(frozen=True)
 class Case:
-    """A picture, what is done to it, and which picture was annotated."""
+    """An image, what is done to it, and which image was annotated."""
 
     width: int
     height: int
@@ -41,17 +41,17 @@ class Case:
 
     @property
     def annotated(self) -> tuple[int, int]:
-        """Width and height of the picture that was annotated."""
+        """Width and height of the image that was annotated."""
         return self.shown if self.frame == "displayed" else (self.width, self.height)
 
     @property
     def turned(self) -> bool:
-        """Whether the record's picture is turned upright."""
+        """Whether the record's image is turned upright."""
         return self.image.get("orientation", "apply") == "apply"
 
 
 def seen_at(x: float, y: float, case: Case) -> tuple[float, float]:
-    """Returns where a point of the stored picture is seen."""
+    """Returns where a point of the stored image is seen."""
     row_side, column_side = SIDES[case.orientation]
     seen: dict[str, float] = {}
     for side, distance in ((row_side, y), (column_side, x)):  # from the side that it is named for
@@ -63,7 +63,7 @@ def seen_at(x: float, y: float, case: Case) -> tuple[float, float]:
 
 
 def stored_at(x: float, y: float, case: Case) -> tuple[float, float]:
-    """Returns the point of the stored picture that is seen at a place."""
+    """Returns the point of the stored image that is seen at a place."""
     row_side, column_side = SIDES[case.orientation]
     distance = {"top": y, "left": x, "bottom": case.shown[1] - y, "right": case.shown[0] - x}
     return distance[column_side], distance[row_side]
@@ -102,7 +102,7 @@ def placement(case: Case) -> tuple[tuple[int, int], tuple, tuple]:
 
 
 def expected_box(box: tuple[float, ...], case: Case) -> tuple[float, ...] | None:
-    """Returns a box, in pixels of the annotated picture, in fractions of the record's; or None."""
+    """Returns a box, in pixels of the annotated image, in fractions of the record's; or None."""
     points = [(box[0], box[1]), (box[2], box[1]), (box[0], box[3]), (box[2], box[3])]
     if case.frame == "displayed" and not case.turned:
         points = [stored_at(x, y, case) for x, y in points]
@@ -116,12 +116,12 @@ def expected_box(box: tuple[float, ...], case: Case) -> tuple[float, ...] | None
 
 
 def expected_mask(ids: np.ndarray, case: Case, padding: int = 0) -> np.ndarray:
-    """Returns the class ids of each pixel of the record's picture, pixel by pixel.
+    """Returns the class ids of each pixel of the record's image, pixel by pixel.
 
     Args:
-        ids: of the annotated picture, (height, width).
-        case: the picture.
-        padding: the id outside the picture.
+        ids: of the annotated image, (height, width).
+        case: the image.
+        padding: the id outside the image.
     """
     (width, height), (across, down), (left, top) = placement(case)
     upright = case.shown if case.turned else (case.width, case.height)
@@ -138,7 +138,7 @@ def expected_mask(ids: np.ndarray, case: Case, padding: int = 0) -> np.ndarray:
 
 
 def _annotated_pixel(column: int, row: int, case: Case) -> tuple[int, int]:
-    """Returns the row and column of the annotated picture's pixel that shows as one upright."""
+    """Returns the row and column of the annotated image's pixel that shows as one upright."""
     x, y = column + 0.5, row + 0.5
     if case.frame == "stored" and case.turned:
         x, y = stored_at(x, y, case)

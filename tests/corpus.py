@@ -4,7 +4,7 @@
     png_of(samples, ...)            a PNG of any colour type and depth from its samples
     tiff_of(samples, ...), bmp_of(samples, ...), lossless_jpeg(samples)      the same of others
 
-An outcome is "kept" (byte for byte), "png" or "jpeg" (encoded anew), or a reject's reason. Where
+An outcome is "kept" (byte for byte), "png" or "jpeg" (transcoded), or a reject's reason. Where
 nobody can say whether a file was cut or damaged, as after a cut within a header, it is both:
 "truncated|corrupt".
 """
@@ -24,10 +24,10 @@ from PIL import Image
 
 from tests.images import (
     image,
+    image_bytes,
     jpeg,
     jpeg_header,
     jpeg_segment,
-    picture,
     pixels,
     png,
     png_chunk,
@@ -274,7 +274,9 @@ def ico_of(*entries: tuple[int, int, bytes]) -> bytes:
 
 def _frames(format_: str, number: int, mode: str = "RGB", **options: Any) -> bytes:
     more = [image(WIDTH, HEIGHT, seed, mode) for seed in range(1, number)]
-    return picture(format_, WIDTH, HEIGHT, 0, mode, save_all=True, append_images=more, **options)
+    return image_bytes(
+        format_, WIDTH, HEIGHT, 0, mode, save_all=True, append_images=more, **options
+    )
 
 
 def _saved(drawn: Image.Image, format_: str, **options: Any) -> bytes:
@@ -284,7 +286,7 @@ def _saved(drawn: Image.Image, format_: str, **options: Any) -> bytes:
 
 
 def _drawn(format_: str, mode: str = "RGB", **options: Any) -> bytes:
-    return picture(format_, WIDTH, HEIGHT, 3, mode, **options)
+    return image_bytes(format_, WIDTH, HEIGHT, 3, mode, **options)
 
 
 def _oriented(orientation: int) -> bytes:
@@ -335,7 +337,7 @@ def _jpegs() -> Iterator[Specimen]:
         yield Specimen(f"JPEG lossless of {channels}", made, "png", format="jpeg")
         coded = jpeg_header(WIDTH, HEIGHT, process=9, components=channels)
         tables = jpeg_segment(0xDB, b"\0" + b"\x08" * 64)
-        # An arithmetic decoder takes any bytes: each of them is the code of some picture.
+        # An arithmetic decoder takes any bytes: each of them is the code of some image.
         made = coded[:2] + tables + coded[2:-2] + b"\x12\x34\x56" * 40 + b"\xff\xd9"
         yield Specimen(f"JPEG arithmetic of {channels}", made, "png", format="jpeg")
     for name, segment in {
@@ -439,7 +441,7 @@ def _pngs() -> Iterator[Specimen]:
         if b"text" in chunk:
             made = png_of(drawn, 2, after=chunk)
             yield Specimen(f"PNG with {name} at its end", made, outcome, format="png")
-        turned = png(WIDTH, HEIGHT, exif_orientation=6)  # so that it is encoded anew
+        turned = png(WIDTH, HEIGHT, exif_orientation=6)  # so that it is transcoded
         data = turned[:33] + chunk + turned[33:]
         outcome = "corrupt" if b"iCCP" in chunk else "png"
         yield Specimen(f"PNG to be turned with {name}", data, outcome, (HEIGHT, WIDTH), "png")
@@ -769,8 +771,8 @@ def _pnms() -> Iterator[Specimen]:
 
 def _icos() -> Iterator[Specimen]:
     one = _drawn("ICO", sizes=[(16, 16)])
-    several = picture("ICO", 64, 64, sizes=[(16, 16), (32, 32), (64, 64)])
-    old = picture("ICO", 64, 64, mode="RGBA", sizes=[(16, 16), (32, 32)], bitmap_format="bmp")
+    several = image_bytes("ICO", 64, 64, sizes=[(16, 16), (32, 32), (64, 64)])
+    old = image_bytes("ICO", 64, 64, mode="RGBA", sizes=[(16, 16), (32, 32)], bitmap_format="bmp")
     yield Specimen("ICO of one", one, "png", (16, 12), "ico")
     yield Specimen("ICO of several", several, "png", (64, 64), "ico")
     yield Specimen("ICO of bitmaps", old, "png", (32, 32), "ico")
@@ -787,9 +789,9 @@ def _foreign() -> Iterator[Specimen]:
         "HEIC": b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + bytes(200),
         "HEIC as mif1": b"\0\0\0\x18ftypmif1\0\0\0\0mif1heic" + bytes(200),
         "PSD": b"8BPS\0\1" + bytes(6) + b"\0\3\0\0\0\x1e\0\0\0\x28\0\x08\0\3" + bytes(99),
-        "EPS": picture("EPS"),
+        "EPS": image_bytes("EPS"),
         "EPS for DOS": b"\xc5\xd0\xd3\xc6" + bytes(60),
-        "PDF": picture("PDF"),
+        "PDF": image_bytes("PDF"),
         "JPEG XL": b"\xff\x0a" + bytes(60),
         "JPEG XL in a box": b"\0\0\0\x0cJXL \r\n\x87\n" + bytes(60),
     }.items():
@@ -883,7 +885,7 @@ def _cuts() -> Iterator[Specimen]:
         "lossless WebP": (_drawn("WEBP", lossless=True), BROKEN),
         "AVIF": (_drawn("AVIF", speed=10), BROKEN),
         "JPEG 2000": (_drawn("JPEG2000"), BROKEN),
-        "ICO": (picture("ICO", 64, 64, sizes=[(64, 64)]), BROKEN),
+        "ICO": (image_bytes("ICO", 64, 64, sizes=[(64, 64)]), BROKEN),
     }
     for name, (data, outcome) in whole.items():
         for percent in (95, 75, 50):

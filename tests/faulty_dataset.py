@@ -1,6 +1,6 @@
-"""A table and its pictures with every sort of oddity that a report has to show.
+"""A table and its images with every sort of oddity that a report has to show.
 
-    draw(folder)    writes the pictures, labels.csv and classes.txt; `FLAGS` convert them
+    draw(folder)    writes the images, labels.csv and classes.txt; `FLAGS` convert them
 
 Names and labels try to break out of a page: markup, control characters, text that turns around.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
-from tests.images import jpeg, picture, png
+from tests.images import image_bytes, jpeg, png
 
 CLASSES = (
     "cat",
@@ -48,7 +48,7 @@ def _good(folder: Path) -> list[tuple[str, str]]:
         width, height = 90 + 7 * i, 400 - 4 * i
         name, data = f"{i:02d}.jpg", jpeg(width, height, i, quality=60)
         if i < GIFS:
-            name, data = f"{i:02d}.gif", picture("GIF", width, height, i, "P")
+            name, data = f"{i:02d}.gif", image_bytes("GIF", width, height, i, "P")
         elif i == GIFS:
             name, data = "<b>bold</b> & \u202egnp.png", png(64, 48, i, "RGBA")
             (folder / name).parent.mkdir()  # the slash of </b> makes a folder
@@ -58,7 +58,7 @@ def _good(folder: Path) -> list[tuple[str, str]]:
 
 
 def _copies(folder: Path) -> list[tuple[str, str]]:
-    """Returns rows of pictures that stand in the table already, one with another label."""
+    """Returns rows of images that stand in the table already, one with another label."""
     rows = []
     for i in range(COPIES):
         original = f"{10 + i:02d}.jpg"

@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Iterator
 
 from tests.corpus import IEND, PNG_SIGNATURE, flipped, patched, png_of, samples_of
-from tests.images import SRGB, image, jpeg, jpeg_segment, picture, png_chunk
+from tests.images import SRGB, image, image_bytes, jpeg, jpeg_segment, png_chunk
 
 Mutant = tuple[str, bytes]
 
@@ -204,7 +204,7 @@ def jpeg_mutants() -> Iterator[Mutant]:
         "4:4:4": jpeg(40, 30, subsampling="4:4:4"),
         "RGB": jpeg(40, 30, keep_rgb=True),
         "CMYK": jpeg(40, 30, mode="CMYK"),
-        "MPO": picture("MPO", 40, 30, save_all=True, append_images=second),
+        "MPO": image_bytes("MPO", 40, 30, save_all=True, append_images=second),
     }.items():
         marks = list(_segments(base))
         for start, stop in marks:

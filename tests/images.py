@@ -1,8 +1,8 @@
-"""Pictures for tests, drawn by code and encoded in memory: the same arguments give the same bytes.
+"""Images for tests, drawn by code and encoded in memory: the same arguments give the same bytes.
 
     jpeg(width, height, seed)          a JPEG as cameras and the web have them
     png(width, height, seed)           a PNG; `png_16_bit` for two bytes a sample
-    picture("GIF", width, height)      any other format that Pillow writes, by Pillow's name
+    image("GIF", width, height)      any other format that Pillow writes, by Pillow's name
     jpeg_header(width, height)         a JPEG's markers up to its scan, and no pixel data at all
     png_header(width, height)          the same of a PNG
 
@@ -64,7 +64,7 @@ def jpeg(
     **options: Any,
 ) -> bytes:
     """Returns a JPEG; `options` go to Pillow: quality, subsampling, restart_marker_blocks, …"""
-    return picture(
+    return image_bytes(
         "JPEG",
         width,
         height,
@@ -86,10 +86,10 @@ def png(
     **options: Any,
 ) -> bytes:
     """Returns a PNG; `options` go to Pillow: transparency, compress_level, …"""
-    return picture("PNG", width, height, seed, mode, **_exif(exif_orientation), **options)
+    return image_bytes("PNG", width, height, seed, mode, **_exif(exif_orientation), **options)
 
 
-def picture(
+def image_bytes(
     format_: str,
     width: int = 16,
     height: int = 12,
@@ -97,7 +97,7 @@ def picture(
     mode: str = "RGB",
     **options: Any,
 ) -> bytes:
-    """Returns a picture in any format that Pillow writes: "GIF", "BMP", "WEBP", "TIFF", …"""
+    """Returns an image in any format that Pillow writes: "GIF", "BMP", "WEBP", "TIFF", …"""
     encoded = io.BytesIO()
     image(width, height, seed, mode).save(encoded, format_, **options)
     return encoded.getvalue()

@@ -14,8 +14,8 @@ from recordmill.schemas.plan import Plan
 from recordmill.schemas.records import Row
 from recordmill.schemas.rejects import RecordError
 from recordmill.transforms.functional.rows.analysis import (
-    Survey,
-    Surveyor,
+    Analysis,
+    Analyzer,
     needs_sizes,
     plan_of,
     sampled,
@@ -24,7 +24,7 @@ from recordmill.transforms.functional.rows.binding import broken_identity, ident
 from recordmill.transforms.functional.rows.placement import order_of
 from recordmill.transforms.shards.base_shards import finder
 from recordmill.transforms.storage.files import file_size
-from recordmill.transforms.workers.progress import advance, settle_total
+from recordmill.transforms.workers.progress import advance, set_total
 
 _STAT_THREADS = 16
 
@@ -32,7 +32,7 @@ Place = tuple[str, int]
 """The file and line of a row."""
 
 
-class Surveyed(NamedTuple):
+class Analyzed(NamedTuple):
     """What a survey gives.
 
     Attributes:
@@ -46,83 +46,84 @@ class Surveyed(NamedTuple):
 
 
 @dataclass(eq=False)
-class SurveyRows(beam.PTransform):
+class AnalyzeRows(beam.PTransform):
     """Looks at every row before the first is placed: PCollection[Row] → Surveyed.
 
     Attributes:
-        surveyor: what to ask of each row.
+        analyzer: what to ask of each row.
         parted: whether rows with one key can land in different splits, so that shards, where
             repeated keys meet otherwise, do not find them.
     """
 
-    surveyor: Surveyor
+    analyzer: Analyzer
     parted: bool
 
-    def expand(self, rows: PCollection[Row]) -> Surveyed:
+    def expand(self, rows: PCollection[Row]) -> Analyzed:
         """Adds the survey; only sums cross the workers, and key digests if rows can be parted."""
         plan = (
             rows
-            | "Survey" >> beam.CombineGlobally(SurveyFn(self.surveyor))
-            | "Plan" >> beam.Map(make_plan, self.surveyor)
+            | "Analyze" >> beam.CombineGlobally(AnalyzeFn(self.analyzer))
+            | "Plan" >> beam.Map(make_plan, self.analyzer)
         )
         if not self.parted:
-            return Surveyed(plan, rows.pipeline | "NoRepeats" >> beam.Create([]))
-        if self.surveyor.schema.sequence is not None:
+            return Analyzed(plan, rows.pipeline | "NoDuplicates" >> beam.Create([]))
+        if self.analyzer.schema.sequence is not None:
             torn = (
                 rows
                 | "SpanOfSequence"
-                >> beam.FlatMap(span_of_sequence, self.surveyor).with_output_types(
+                >> beam.FlatMap(span_of_sequence, self.analyzer).with_output_types(
                     tuple[bytes, str]
                 )
                 | "SpansBySequence" >> beam.CombinePerKey(two_spans)  # (order, up to 2 spans)
                 | "Torn" >> beam.FlatMapTuple(only_torn)
             )
-            return Surveyed(plan, torn)
+            return Analyzed(plan, torn)
         # A row's identity is worked out again here. To hand it on from one step to both would cost
         # every row of every run 3 us, and save 2 us where keys can be parted.
         repeats = (
             rows
             | "PlaceOfKey"
-            >> beam.FlatMap(place_of_key, self.surveyor).with_output_types(tuple[bytes, Place])
-            | "PlacesByKey" >> beam.CombinePerKey(FirstPlaceFn())  # (order, (count, first place))
+            >> beam.FlatMap(place_of_key, self.analyzer).with_output_types(tuple[bytes, Place])
+            | "PlacesByKey"
+            >> beam.CombinePerKey(FirstLocationFn())  # (order, (count, first place))
             | "Repeated" >> beam.FlatMapTuple(only_repeated)
         )
-        return Surveyed(plan, repeats)
+        return Analyzed(plan, repeats)
 
 
 @dataclass(eq=False)
-class SurveyFn(beam.CombineFn):
+class AnalyzeFn(beam.CombineFn):
     """Sums surveys.
 
     Attributes:
-        surveyor: what to ask of each row.
+        analyzer: what to ask of each row.
     """
 
-    surveyor: Surveyor
+    analyzer: Analyzer
 
-    def create_accumulator(self) -> Survey:
+    def create_accumulator(self) -> Analysis:
         """Returns a survey of nothing."""
-        return Survey()
+        return Analysis()
 
-    def add_input(self, survey: Survey, row: Row) -> Survey:
+    def add_input(self, analysis: Analysis, row: Row) -> Analysis:
         """Returns the survey with one more row."""
-        survey.add(row, self.surveyor, finder(self.surveyor.base))
-        advance("surveyed")
-        return survey
+        analysis.add(row, self.analyzer, finder(self.analyzer.base))
+        advance("analyzed")
+        return analysis
 
-    def merge_accumulators(self, surveys: Iterable[Survey]) -> Survey:
+    def merge_accumulators(self, surveys: Iterable[Analysis]) -> Analysis:
         """Returns the sum of some surveys."""
-        total = Survey()
-        for survey in surveys:
-            total.merge(survey)
+        total = Analysis()
+        for analysis in surveys:
+            total.merge(analysis)
         return total
 
-    def extract_output(self, survey: Survey) -> Survey:
+    def extract_output(self, analysis: Analysis) -> Analysis:
         """Returns the survey."""
-        return survey
+        return analysis
 
 
-class FirstPlaceFn(beam.CombineFn):
+class FirstLocationFn(beam.CombineFn):
     """Finds the first of some places, and how many there are."""
 
     def create_accumulator(self) -> tuple[int, Place | None]:
@@ -146,32 +147,32 @@ class FirstPlaceFn(beam.CombineFn):
         return first
 
 
-def make_plan(survey: Survey, surveyor: Surveyor) -> Plan:
+def make_plan(analysis: Analysis, analyzer: Analyzer) -> Plan:
     """Returns the plan, with one look at each sampled image for its size where that matters."""
-    settle_total(survey.rows)
-    rows = sampled(survey) if needs_sizes(survey, surveyor.config) else ()
+    set_total(analysis.rows)
+    rows = sampled(analysis) if needs_sizes(analysis, analyzer.config) else ()
     uris = [uri for _, uri, _ in rows if uri]
     with ThreadPoolExecutor(_STAT_THREADS) as executor:
         sizes = zip(uris, executor.map(file_size, uris), strict=True)
-    return plan_of(survey, surveyor, {uri: size for uri, size in sizes if size is not None})
+    return plan_of(analysis, analyzer, {uri: size for uri, size in sizes if size is not None})
 
 
-def place_of_key(row: Row, surveyor: Surveyor) -> Iterator[tuple[bytes, Place]]:
+def place_of_key(row: Row, analyzer: Analyzer) -> Iterator[tuple[bytes, Place]]:
     """Yields where a row's key stands; nothing for a row without one."""
     try:
-        key = identity_of(row, surveyor.binding).key
+        key = identity_of(row, analyzer.binding).key
     except RecordError:
         pass  # binding rejects the row, and says why
     else:
-        yield order_of(key, surveyor.config.seed), (row.file, row.line)
+        yield order_of(key, analyzer.config.seed), (row.file, row.line)
 
 
-def span_of_sequence(row: Row, surveyor: Surveyor) -> Iterator[tuple[bytes, str]]:
+def span_of_sequence(row: Row, analyzer: Analyzer) -> Iterator[tuple[bytes, str]]:
     """Yields what else decides the split of a frame; nothing for a row without a sequence."""
-    binding = surveyor.binding
+    binding = analyzer.binding
     identity = broken_identity(row, binding)
     if identity is not None:
-        yield order_of(identity.record, surveyor.config.seed), span_of(row, binding)
+        yield order_of(identity.record, analyzer.config.seed), span_of(row, binding)
 
 
 def two_spans(spans: Iterable[str | tuple[str, ...]]) -> tuple[str, ...]:

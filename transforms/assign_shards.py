@@ -10,11 +10,11 @@ import apache_beam as beam
 from apache_beam.pvalue import AsDict, AsSingleton, PCollection, TaggedOutput
 
 from recordmill.schemas.base_version import Base
-from recordmill.schemas.errors import RunError
+from recordmill.schemas.errors import RecordmillError
 from recordmill.schemas.plan import Plan
 from recordmill.schemas.records import ImageRef
 from recordmill.schemas.rejects import Reject
-from recordmill.transforms.analyze_rows import Place, Surveyed
+from recordmill.transforms.analyze_rows import Analyzed, Place
 from recordmill.transforms.elements import REJECTS, rejected
 from recordmill.transforms.functional.rows.placement import (
     SplitRanges,
@@ -51,7 +51,7 @@ class Placement(NamedTuple):
 
 
 @dataclass(eq=False)
-class PlaceRecords(beam.PTransform):
+class AssignShards(beam.PTransform):
     """Decides each reference's split, shard and order: PCollection[ImageRef] → Placement.
 
     Attributes:
@@ -61,7 +61,7 @@ class PlaceRecords(beam.PTransform):
         base: the dataset whose rows stay where they are, if any.
     """
 
-    surveyed: Surveyed
+    analyzed: Analyzed
     ranges: SplitRanges
     seed: int
     base: Base | None = None
@@ -70,8 +70,8 @@ class PlaceRecords(beam.PTransform):
         """Adds the placing, and the count of rows by split."""
         placing = beam.FlatMap(
             _place_tagged,
-            AsSingleton(self.surveyed.plan),
-            AsDict(self.surveyed.repeats),
+            AsSingleton(self.analyzed.plan),
+            AsDict(self.analyzed.repeats),
             self.ranges,
             self.seed,
             self.base,
@@ -103,7 +103,9 @@ def place(
     split = ref.split or split_of(ref.group or ref.record_key, ranges, seed)
     first = len(base.shards(split)) if base else 0
     if plan.shards.get(split, 0) <= first:
-        raise RunError(f"{ref.source}: split {split!r} is new: the table changed while it was read")
+        raise RecordmillError(
+            f"{ref.source}: split {split!r} is new: the table changed while it was read"
+        )
     if split in plan.starts:
         return split, first + shard_from(order, plan.starts[split])
     return split, first + shard_of(order, plan.shards[split] - first)

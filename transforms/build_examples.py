@@ -25,7 +25,7 @@ from recordmill.transforms.functional.images.transcode import keep, plain_source
 from recordmill.transforms.functional.read_ahead import Budget, fetch_ahead, in_groups, map_ahead
 from recordmill.transforms.functional.records.examples import build_example, build_frame
 from recordmill.transforms.storage.files import Stamps, is_local, read_bytes
-from recordmill.transforms.storage.image_root import OPEN, Fence
+from recordmill.transforms.storage.image_root import OPEN, ImageRootGuard
 from recordmill.transforms.workers.cores import num_cores
 from recordmill.transforms.workers.sandbox import run_apart
 
@@ -73,7 +73,7 @@ def build_all(
     decode: Decode,
     pools: Pools,
     seen: Stamps | None = None,
-    fence: Fence = OPEN,
+    guard: ImageRootGuard = OPEN,
     check: Check | None = None,
 ) -> Iterator[Built]:
     """Yields the example, frame or reject of each reference, in order, worked ahead on by threads.
@@ -84,13 +84,13 @@ def build_all(
         decode: "full" or "header".
         pools: the threads.
         seen: takes the version tags of what was read.
-        fence: keeps them from reading what is outside of it.
+        guard: keeps them from reading what is outside of it.
         check: is called with every image that is to be stored, and may reject it.
     """
     build = partial(build_one, plan=plan, decode=decode, check=check)
     if not plan.resolved.schema.has_image:  # nothing to wait for
         return (build(ref if isinstance(ref, Fetched) else Fetched(ref)) for ref in refs)
-    read = partial(fetch, seen=seen, fence=fence)
+    read = partial(fetch, seen=seen, guard=guard)
     if all(
         isinstance(ref, Fetched) or is_local(ref.uri) for ref in refs
     ):  # read by the threads that decode
@@ -109,18 +109,18 @@ def _in_tasks(build: Callable[[T], Built], items: Iterable[T], pools: Pools) -> 
 
 
 def fetch(
-    ref: ImageRef | Fetched, seen: Stamps | None = None, fence: Fence = OPEN
+    ref: ImageRef | Fetched, seen: Stamps | None = None, guard: ImageRootGuard = OPEN
 ) -> Fetched | Reject:
     """Returns the bytes of a reference's files, or its reject if they cannot be had.
 
     Args:
         ref: the reference; with the image if only its mask has to be read.
         seen: takes the version tags of what was read.
-        fence: keeps it from reading what is outside of it.
+        guard: keeps it from reading what is outside of it.
     """
     ref, held = (ref.ref, ref.image) if isinstance(ref, Fetched) else (ref, None)
     try:
-        fence.check_ref(ref)
+        guard.check_ref(ref)
         image = read_bytes(ref.uri, ref.start, ref.stop, seen) if held is None else held
         if not ref.mask_uri or ref.segments is not None:
             return Fetched(ref, image)

@@ -15,7 +15,7 @@ from apache_beam.utils.shared import Shared
 from recordmill.schemas import layout
 from recordmill.schemas.base_version import Base
 from recordmill.schemas.config import ConvertConfig
-from recordmill.schemas.duplicates import Conflicts, Content, Repeat
+from recordmill.schemas.duplicates import Conflicts, Duplicate, DuplicateStats
 from recordmill.schemas.plan import Plan
 from recordmill.schemas.records import ImageRef
 from recordmill.schemas.rejects import RecordError
@@ -24,7 +24,7 @@ from recordmill.transforms.build_examples import new_executor
 from recordmill.transforms.functional.duplicates import label_text, merge_contents, with_repeat
 from recordmill.transforms.functional.records.index import class_of
 from recordmill.transforms.storage.files import read_bytes
-from recordmill.transforms.storage.image_root import OPEN, Fence
+from recordmill.transforms.storage.image_root import OPEN, ImageRootGuard
 from recordmill.transforms.write_lines import WriteLines
 
 _REPEATS = "repeats"
@@ -43,13 +43,13 @@ class Deduplicated(NamedTuple):
     """
 
     placed: PCollection[Placed]
-    repeats: PCollection[Repeat]
-    content: PCollection[Content]
+    repeats: PCollection[Duplicate]
+    content: PCollection[DuplicateStats]
     files: PCollection[str]
 
 
 @dataclass(eq=False)
-class DropRepeats(beam.PTransform):
+class DropDuplicates(beam.PTransform):
     """Keeps one row of each image: PCollection[Placed] → Deduplicated.
 
     The row with the smallest key is kept, in whichever split it is. Images are the same if their
@@ -74,7 +74,7 @@ class DropRepeats(beam.PTransform):
     def expand(self, placed: PCollection[Placed]) -> Deduplicated:
         """Adds the reading, and a shuffle of references by digest; if asked for."""
         if self.config.deduplicate == "none":
-            nothing = placed.pipeline | "NoRepeats" >> beam.Create([])
+            nothing = placed.pipeline | "NoDuplicates" >> beam.Create([])
             return Deduplicated(placed, nothing, nothing, nothing)
         awaited = []
         if self.staged:
@@ -83,9 +83,9 @@ class DropRepeats(beam.PTransform):
             placed
             | "BatchPlaced" >> beam.BatchElements(min_batch_size=1, max_batch_size=_BATCH_REFS)
             | "DigestImages"
-            >> beam.ParDo(_DigestImages(Fence(self.config.fence)), *awaited).with_output_types(
-                tuple[bytes, Placed]
-            )
+            >> beam.ParDo(
+                _DigestImages(ImageRootGuard(self.config.guard)), *awaited
+            ).with_output_types(tuple[bytes, Placed])
             | "GroupByDigest" >> beam.GroupByKey()  # (digest, [Placed])
             | "KeepFirst"
             >> beam.FlatMap(_keep_first, AsSingleton(self.plan), self.base).with_outputs(
@@ -100,23 +100,23 @@ class DropRepeats(beam.PTransform):
             | "ContentOfDropped" >> beam.Map(_content_of)
             | "CombineDropped" >> beam.CombineGlobally(_merge_contents)
         )
-        files = dropping[_REPEATS] | "WriteRepeats" >> WriteLines(self.directory, layout.DROPPED)
+        files = dropping[_REPEATS] | "WriteDropped" >> WriteLines(self.directory, layout.DROPPED)
         return Deduplicated(kept, dropping[_REPEATS], content, files)
 
 
-def digest_of(ref: ImageRef, fence: Fence = OPEN) -> bytes:
+def digest_of(ref: ImageRef, guard: ImageRootGuard = OPEN) -> bytes:
     """Returns what tells a reference's image from others; what cannot be read is like no other."""
     try:
         if not ref.staged:
-            fence.check(ref.uri)
+            guard.check(ref.uri)
         return hashlib.sha256(read_bytes(ref.uri, ref.start, ref.stop)).digest()
     except RecordError:
         return repr((ref.key, ref.source)).encode("utf-8", "backslashreplace")
 
 
 class _DigestImages(beam.DoFn):
-    def __init__(self, fence: Fence) -> None:
-        self._digest = partial(digest_of, fence=fence)
+    def __init__(self, guard: ImageRootGuard) -> None:
+        self._digest = partial(digest_of, guard=guard)
         self._shared = Shared()
 
     def setup(self) -> None:
@@ -163,11 +163,11 @@ def _label(row: Placed, plan: Plan) -> str:
     return label_text(class_of(ref.values, plan.resolved))
 
 
-def _repeat(row: Placed, first: Placed, label: str, kept_label: str) -> Repeat:
+def _repeat(row: Placed, first: Placed, label: str, kept_label: str) -> Duplicate:
     (split, _), (_, ref) = row
     _, (_, kept) = first
     differs = label != kept_label
-    return Repeat(
+    return Duplicate(
         key=ref.key,
         uri=ref.shown_uri,
         source=ref.source,
@@ -182,9 +182,9 @@ def _same(placed: Placed) -> Placed:
     return placed
 
 
-def _content_of(conflicts: Conflicts) -> Content:
-    return Content(dropped_conflicts=conflicts)
+def _content_of(conflicts: Conflicts) -> DuplicateStats:
+    return DuplicateStats(dropped_conflicts=conflicts)
 
 
-def _merge_contents(contents: Iterable[Content]) -> Content:
+def _merge_contents(contents: Iterable[DuplicateStats]) -> DuplicateStats:
     return merge_contents(contents)

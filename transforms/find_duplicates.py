@@ -10,7 +10,7 @@ from apache_beam.pvalue import AsSingleton, PCollection
 
 from recordmill.schemas import layout
 from recordmill.schemas.dataset_info import WrittenShard
-from recordmill.schemas.duplicates import Content, GroupLeaks
+from recordmill.schemas.duplicates import DuplicateStats, GroupLeakage
 from recordmill.schemas.plan import Plan
 from recordmill.transforms.assign_shards import Placed
 from recordmill.transforms.functional.duplicates import (
@@ -30,7 +30,7 @@ from recordmill.transforms.storage.dataset import read_index
 
 
 @dataclass(eq=False)
-class CompareContents(beam.PTransform):
+class FindDuplicateImages(beam.PTransform):
     """Compares all images: PCollection[WrittenShard] → PCollection[Content], one element.
 
     Digests and keys travel, some hundred bytes an image; they are read from the indexes of the
@@ -44,7 +44,7 @@ class CompareContents(beam.PTransform):
     directory: str
     plan: PCollection[Plan]
 
-    def expand(self, shards: PCollection[WrittenShard]) -> PCollection[Content]:
+    def expand(self, shards: PCollection[WrittenShard]) -> PCollection[DuplicateStats]:
         """Adds the comparing; images are compared in parts that fit in memory."""
         return (
             shards
@@ -79,19 +79,19 @@ def _read(info: WrittenShard, directory: str, plan: Plan) -> Iterator[tuple[int,
         yield from by_bucket(tally, num_buckets(plan.rows)).items()
 
 
-def _content_of_bucket(bucket: tuple[int, Iterable[Tally]]) -> Content:
+def _content_of_bucket(bucket: tuple[int, Iterable[Tally]]) -> DuplicateStats:
     total: Tally = {}
     for tally in bucket[1]:
         merge(total, tally)
     return content_of(total)
 
 
-def _merge_contents(contents: Iterable[Content]) -> Content:
+def _merge_contents(contents: Iterable[DuplicateStats]) -> DuplicateStats:
     return merge_contents(contents)
 
 
 @dataclass(eq=False)
-class CompareGroups(beam.PTransform):
+class FindGroupLeaks(beam.PTransform):
     """Compares all groups: PCollection[Placed] → PCollection[GroupLeaks], one element.
 
     Attributes:
@@ -100,10 +100,10 @@ class CompareGroups(beam.PTransform):
 
     parted: bool
 
-    def expand(self, placed: PCollection[Placed]) -> PCollection[GroupLeaks]:
+    def expand(self, placed: PCollection[Placed]) -> PCollection[GroupLeakage]:
         """Adds the comparing, if it can find anything; names of groups and splits travel."""
         if not self.parted:
-            return placed.pipeline | "NoGroupLeaks" >> beam.Create([GroupLeaks()])
+            return placed.pipeline | "NoGroupLeaks" >> beam.Create([GroupLeakage()])
         return (
             placed
             | "SplitOfGroup"

@@ -14,7 +14,7 @@ from recordmill.transforms.elements import REJECTS, rejected
 from recordmill.transforms.functional.rows.join import join_key, joined, unmatched
 from recordmill.transforms.read_rows import ReadOutcome
 
-UNMATCHED = "label rows without a picture"
+UNMATCHED = "label rows without an image"
 
 _ASIDES = "asides"
 _ROWS, _LABELS = "rows", "labels"
@@ -61,7 +61,8 @@ class JoinLabels(beam.PTransform):
         return ReadOutcome(
             rows,
             (*rejects, found[REJECTS]) | "UnjoinedRows" >> beam.Flatten(),
-            (read.asides, self.labels.asides, found[_ASIDES]) | "AllAsides" >> beam.Flatten(),
+            (read.asides, self.labels.asides, found[_ASIDES])
+            | "AllSkippedInputs" >> beam.Flatten(),
         )
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import apache_beam as beam
 from apache_beam.pvalue import PCollection, TaggedOutput
 
-from recordmill.schemas.records import Aside, Row
+from recordmill.schemas.records import Row, SkippedInput
 from recordmill.schemas.rejects import Reject
 from recordmill.schemas.tables import TableFile, TablePart, Wanted
 from recordmill.transforms.elements import REJECTS, rejected
@@ -102,7 +102,7 @@ class ReadRows(beam.PTransform):
         return ReadOutcome(
             read.rows,
             (listed.rejects, read[REJECTS]) | "UnreadRows" >> beam.Flatten(),
-            (listed.asides, read[_ASIDES]) | "Asides" >> beam.Flatten(),
+            (listed.asides, read[_ASIDES]) | "SkippedInputs" >> beam.Flatten(),
         )
 
 
@@ -123,5 +123,5 @@ def _read_tagged(
         yield row if isinstance(row, Row) else _tagged(row)
 
 
-def _tagged(other: Reject | Aside) -> TaggedOutput:
+def _tagged(other: Reject | SkippedInput) -> TaggedOutput:
     return rejected(other) if isinstance(other, Reject) else TaggedOutput(_ASIDES, tuple(other))

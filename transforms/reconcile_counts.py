@@ -10,7 +10,7 @@ import apache_beam as beam
 from apache_beam.pvalue import AsDict, AsIter, AsSingleton, PCollection
 
 from recordmill.schemas.dataset_info import DatasetInfo, ShardVerification, WrittenShard
-from recordmill.schemas.duplicates import Content, GroupLeaks, Repeat
+from recordmill.schemas.duplicates import Duplicate, DuplicateStats, GroupLeakage
 from recordmill.schemas.plan import Plan
 from recordmill.schemas.records import Row
 from recordmill.schemas.rejects import Reject
@@ -42,9 +42,9 @@ class ReconcileCounts(beam.PTransform):
     placed: PCollection[tuple[str, int]]
     rejects: PCollection[Reject]
     written: PCollection[WrittenShard]
-    contents: PCollection[Content]
-    repeats: PCollection[Repeat]
-    group_leaks: PCollection[GroupLeaks]
+    contents: PCollection[DuplicateStats]
+    repeats: PCollection[Duplicate]
+    group_leaks: PCollection[GroupLeakage]
 
     def expand(self, audits: PCollection[ShardVerification]) -> PCollection[DatasetInfo]:
         """Adds the counting; only sums leave the workers."""
@@ -57,8 +57,8 @@ class ReconcileCounts(beam.PTransform):
         )
         dropped = (
             self.repeats
-            | "SplitOfRepeat" >> beam.Map(split_of_repeat).with_output_types(str)
-            | "CountRepeats" >> beam.combiners.Count.PerElement()  # (split, rows)
+            | "SplitOfDuplicate" >> beam.Map(split_of_repeat).with_output_types(str)
+            | "CountDuplicates" >> beam.combiners.Count.PerElement()  # (split, rows)
         )
         once: Any = audits.pipeline | "Once" >> beam.Create([None])
         return once | "Reconcile" >> beam.Map(
@@ -73,7 +73,7 @@ class ReconcileCounts(beam.PTransform):
             AsIter(self.written),
             AsIter(audits),
             AsDict(dropped),
-            AsDict(self.asides | "SumAsides" >> beam.CombinePerKey(sum)),
+            AsDict(self.asides | "SumSkippedInputs" >> beam.CombinePerKey(sum)),
         )
 
 
@@ -82,13 +82,13 @@ def split_and_reason(reject: Reject) -> tuple[str, str]:
     return reject.split, reject.reason.value
 
 
-def split_of_repeat(repeat: Repeat) -> str:
+def split_of_repeat(repeat: Duplicate) -> str:
     """Returns the split that a dropped row had been placed in."""
     return repeat.split
 
 
 def _reconcile(
-    _: None, contents: Iterable[Content], group_leaks: GroupLeaks, *counts: Any
+    _: None, contents: Iterable[DuplicateStats], group_leaks: GroupLeakage, *counts: Any
 ) -> DatasetInfo:
     content = merge_contents(contents)
     return replace(reconcile(*counts), content=content, group_leaks=group_leaks)

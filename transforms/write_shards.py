@@ -36,7 +36,7 @@ from recordmill.transforms.shards.base_shards import link_shard
 from recordmill.transforms.shards.checkpoints import Staging, versions
 from recordmill.transforms.shards.writer import COMPRESSION, ShardWriter, Sinks
 from recordmill.transforms.storage.files import Stamps, is_local
-from recordmill.transforms.storage.image_root import Fence
+from recordmill.transforms.storage.image_root import ImageRootGuard
 from recordmill.transforms.storage.stores.beam import request
 from recordmill.transforms.storage.version_tags import stamps_of, take_stamps
 from recordmill.transforms.verification.verifier_process import check_decodes
@@ -99,11 +99,11 @@ def build_records(
     config: ConvertConfig,
     pools: Pools,
     seen: Stamps,
-    fence: Fence,
+    guard: ImageRootGuard,
 ) -> Iterator[SerializedExample | Reject]:
     """Yields a shard's records and rejects, worked ahead on; of sequences, one is in memory."""
     check = check_decodes if config.verify == "decode" else None
-    built: Iterator[Any] = build_all(refs, plan, config.decode, pools, seen, fence, check)
+    built: Iterator[Any] = build_all(refs, plan, config.decode, pools, seen, guard, check)
     schema = plan.resolved.schema
     return built if schema.sequence is None else assemble(built, refs, schema)
 
@@ -126,7 +126,7 @@ class _WriteShard(beam.DoFn):
         self._staging = staging
         self._config = config
         self._base = base
-        self._fence = Fence(config.fence)
+        self._fence = ImageRootGuard(config.guard)
         self._shared = Shared()
 
     def setup(self) -> None:

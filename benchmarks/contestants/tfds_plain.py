@@ -17,7 +17,7 @@ NUM_SHARDS = 16
 
 @dataclass(eq=False)
 class TableConfig(tfds.core.BuilderConfig):  # type: ignore[misc, unused-ignore]
-    """Which table a builder reads: TFDS makes builders anew from their config.
+    """Which table a builder reads: TFDS makes builders again from their config.
 
     Attributes:
         table: path of the table.

@@ -1,4 +1,4 @@
-"""An Airflow DAG: converts the label tables of one day, then proves the dataset again.
+"""An Airflow DAG: converts the label tables of one day, then verifies the dataset again.
 
 Copy it into the folder of DAGs. Each day is a version of the dataset: that of 20 November 2026 is
 OUTPUT/NAME/2026.11.20, and DATE in the input pattern stands for 2026-11-20. A day that is published
@@ -27,7 +27,7 @@ Arguments = Callable[[Mapping[str, Any], date], list[str]]
 
 NO_RETRY = {
     2: "bad usage, schema or input table",
-    3: "verification failed, or the books do not balance",
+    3: "verification failed, or the row counts do not balance",
     4: "more rejects than --max_rejects allows",
     5: "the dataset exists",
 }
@@ -44,17 +44,17 @@ def convert_arguments(params: Mapping[str, Any], day: date) -> list[str]:
 
 
 def verify_arguments(params: Mapping[str, Any], day: date) -> list[str]:
-    """Returns the arguments that prove the dataset of one day."""
+    """Returns the arguments that verify the dataset of one day."""
     return ["verify", "/".join([params["output"].rstrip("/"), params["name"], version(day)])]
 
 
 def version(day: date) -> str:
-    """Returns the dataset's version of one day, without leading zeros, which TFDS refuses."""
+    """Returns the dataset's version of one day, without leading zeros, which TFDS rejects."""
     return f"{day.year}.{day.month}.{day.day}"
 
 
 class RecordmillOperator(BaseOperator):
-    """Runs recordmill for the day of the run, and retries only what a retry can mend."""
+    """Runs recordmill for the day of the run, and retries only what a retry can fix."""
 
     def __init__(self, *, arguments: Arguments, **options: Any) -> None:
         super().__init__(**options)
@@ -86,7 +86,7 @@ class RecordmillOperator(BaseOperator):
 
 with DAG(
     dag_id="recordmill",
-    description="Label tables and images of one day into a proven TFRecord dataset",
+    description="Label tables and images of one day into a verified TFRecord dataset",
     schedule=CronDataIntervalTimetable("0 2 * * *", timezone="UTC"),  # at two, the day before
     start_date=datetime(2026, 1, 1, tzinfo=timezone.utc),
     catchup=False,

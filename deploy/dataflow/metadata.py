@@ -23,8 +23,8 @@ PATH = Path(__file__).with_name("metadata.json")
 COMMAND = "python -m deploy.dataflow.metadata"
 
 _DESCRIPTION = (
-    "Label tables and images in, proven TFRecord datasets out: the dataset is published only after "
-    "every record was read again and the books balance."
+    "Converts label tables and images to verified TFRecord datasets: a dataset is published only "
+    "after every record has been read back and the row counts match."
 )
 _URL = r"^[a-z][a-z0-9+.-]*://.+$"
 _IMAGE = {
@@ -107,7 +107,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     if PATH.read_text(encoding="utf-8") == content:
         return 0
-    print(f"{PATH.name} is not what the flags say; make it anew: {COMMAND}", file=sys.stderr)
+    print(f"{PATH.name} is not what the flags say; make it again: {COMMAND}", file=sys.stderr)
     return 1
 
 

@@ -12,7 +12,7 @@ from recordmill.pipelines.console.printing import say_json
 from recordmill.pipelines.console.terminal import Terminal
 from recordmill.pipelines.dataset.diff import Difference, diff, key_of, shard_of, values_of
 from recordmill.schemas.errors import VerificationFailed
-from recordmill.transforms.functional.compare import Pair, Spot
+from recordmill.transforms.functional.compare import Pair, RecordLocation
 from recordmill.transforms.storage.dataset import Dataset
 from recordmill.transforms.storage.stores.options import use_store_flags
 
@@ -144,7 +144,7 @@ def _pair(difference: Difference, pair: Pair) -> dict[str, Any]:
     }
 
 
-def _place(dataset: Dataset, spot: Spot) -> dict[str, Any]:
+def _place(dataset: Dataset, spot: RecordLocation) -> dict[str, Any]:
     split, shard = shard_of(dataset, spot)
     key = key_of(dataset, spot)
     return {"key": key, "split": split, "file": shard.file, "index": spot.row}

@@ -1,4 +1,4 @@
-"""`recordmill verify`: proves a dataset again."""
+"""`recordmill verify`: verifies a dataset again."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from recordmill.pipelines.dataset.verify import verify_dataset, verify_files
 from recordmill.pipelines.options import load_schema
 from recordmill.schemas.config import Verify
 from recordmill.schemas.dataset_info import Problem
-from recordmill.schemas.errors import ProofError
+from recordmill.schemas.errors import VerificationFailed
 from recordmill.transforms.storage.stores.options import use_store_flags
 
 
 def run(flags: argparse.Namespace, rest: Sequence[str]) -> int:
-    """Proves datasets again, or files by a schema."""
+    """Verifies datasets again, or files by a schema."""
     use_store_flags(vars(flags))
     verify: Verify = "decode" if flags.decode else "parse"
     if flags.schema is not None:
@@ -28,6 +28,6 @@ def run(flags: argparse.Namespace, rest: Sequence[str]) -> int:
             problems += found
     if problems:
         shown = "\n  ".join(str(problem) for problem in problems)
-        raise ProofError(f"{' '.join(flags.paths)}: not proven:\n  {shown}")
-    say(f"proven: {records:,} records in {' '.join(flags.paths)}")
+        raise VerificationFailed(f"{' '.join(flags.paths)}: not verified:\n  {shown}")
+    say(f"verified: {records:,} records in {' '.join(flags.paths)}")
     return 0

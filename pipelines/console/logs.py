@@ -32,7 +32,7 @@ def set_up_logs() -> None:
     """Logs warnings to standard error. Called before Beam is imported, which logs as it loads."""
     logging.basicConfig(level=logging.WARNING)
     for handler in logging.getLogger().handlers:
-        handler.addFilter(is_worth_telling)
+        handler.addFilter(is_worth_reporting)
     use_log_flags(verbose=False, as_json=False)
     warnings.filterwarnings("ignore", module=r"PIL\.")
     threading.excepthook = _tell_of_thread
@@ -45,7 +45,7 @@ def leave_logs_to_the_runner() -> None:
     sys.excepthook = _tell_of_main_thread
 
 
-def is_worth_telling(record: logging.LogRecord) -> bool:
+def is_worth_reporting(record: logging.LogRecord) -> bool:
     """Returns whether a person learns anything from a record."""
     if record.funcName == "read_messages" and record.module == "portable_runner":
         return False  # why a job failed: the command's own last message says it
@@ -100,7 +100,7 @@ def use_log_flags(verbose: bool, as_json: bool) -> None:
     """Has events told as flags ask for; each is one line, unless it is to be told in full.
 
     Args:
-        verbose: tells of progress, and where in the code an error came from.
+        verbose: describes progress, and where in the code an error came from.
         as_json: tells an event as an object of JSON.
     """
     root = logging.getLogger()

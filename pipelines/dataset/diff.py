@@ -24,7 +24,7 @@ from recordmill.schemas.manifest import Manifest, ShardEntry
 from recordmill.transforms.functional.compare import (
     Comparison,
     Pair,
-    Spot,
+    RecordLocation,
     compare,
     features_of,
     row_type,
@@ -124,20 +124,20 @@ class _Spill:
         return np.fromfile(file, self._type) if file.exists() else np.zeros(0, self._type)
 
 
-def shard_of(dataset: Dataset, spot: Spot) -> tuple[str, ShardEntry]:
+def shard_of(dataset: Dataset, spot: RecordLocation) -> tuple[str, ShardEntry]:
     """Returns the name of a record's split, and its shard."""
     name = list(dataset.splits)[spot.split]
     return name, dataset.shard(name, spot.shard)
 
 
-def key_of(dataset: Dataset, spot: Spot) -> str:
+def key_of(dataset: Dataset, spot: RecordLocation) -> str:
     """Returns the key of a record."""
     _, shard = shard_of(dataset, spot)
     key: str = dataset.index(shard, ["key"])["key"][spot.row].as_py()
     return key
 
 
-def _features(dataset: Dataset, spot: Spot) -> dict[str, Any]:
+def _features(dataset: Dataset, spot: RecordLocation) -> dict[str, Any]:
     """Returns the features of a record, as its protobuf message has them."""
     return features_of(dataset.record(shard_of(dataset, spot)[1], spot.row))
 
@@ -162,7 +162,7 @@ def _read(
 
     def read(item: tuple[tuple[str, int], ShardEntry]) -> None:
         (split, number), shard = item
-        first = Spot(numbers[split], number, 0)
+        first = RecordLocation(numbers[split], number, 0)
         is_shared = (shard.sha256, shard.index_sha256) in shared
         try:
             for rows in _rows(dataset, first, shard, () if is_shared else names, len(names)):
@@ -176,7 +176,7 @@ def _read(
 
 
 def _rows(
-    dataset: Dataset, first: Spot, shard: ShardEntry, names: Sequence[str], features: int
+    dataset: Dataset, first: RecordLocation, shard: ShardEntry, names: Sequence[str], features: int
 ) -> Iterator[np.ndarray]:
     """Yields the rows of a shard, batch by batch; without values if no names are given."""
     index = dataset.index(shard, ["key"])

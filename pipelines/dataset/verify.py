@@ -1,4 +1,4 @@
-"""Proves a published dataset again, from its own files and nothing else."""
+"""Verifies a published dataset again, from its own files and nothing else."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def _check_dropped(dataset: Dataset) -> Iterator[Problem]:
 
 
 def _check_content(dataset: Dataset) -> Iterator[Problem]:
-    """Compares all images anew; their digests are those of the indexes, which were checked."""
+    """Compares all images again; their digests are those of the indexes, which were checked."""
     shards = dataset.shards()
     passes = 1 + sum(shard.records for shard in shards.values()) // _PASS_RECORDS
     contents = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from recordmill.schemas.errors import RunError
+from recordmill.schemas.errors import RecordmillError
 
 _SHORT = 6
 _HUNG_UP = "Channel closed prematurely"
@@ -41,7 +41,7 @@ def in_short(error: Exception) -> str:
     return _first_and_last(error) + "".join(remedies)
 
 
-def without_step(error: RunError) -> RunError:
+def without_step(error: RecordmillError) -> RecordmillError:
     """Returns an error of this program without the step of its pipeline, which Beam adds."""
     error.args = (_STEP.sub("", str(error)), *error.args[1:])
     return error

@@ -81,7 +81,7 @@ def make_pipeline(options: PipelineOptions) -> beam.Pipeline:
     """Returns an empty pipeline for the runner that the options name.
 
     Raises:
-        UsageError: if the runner is none, or refuses the options.
+        UsageError: if the runner is none, or rejects the options.
     """
     setup = options.view_as(SetupOptions)
     if setup.save_main_session is None:

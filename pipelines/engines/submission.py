@@ -25,7 +25,7 @@ _REQUIRED = ("project", "region", "temp_location")
 
 
 def check_submission(config: ConvertConfig, options: PipelineOptions) -> None:
-    """Refuses what could only fail on the service, minutes later and with a worse message.
+    """Rejects what could only fail on the service, minutes later and with a worse message.
 
     Raises:
         UsageError: if a flag is missing, or a path that workers need is on this machine.

@@ -1,1 +1,1 @@
-"""`recordmill inspect`: what is in TFRecord files, on a terminal and as a picture."""
+"""`recordmill inspect`: what is in TFRecord files, on a terminal and as an image."""

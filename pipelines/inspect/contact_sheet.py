@@ -42,10 +42,10 @@ def write_sheet(path: str, records: Sequence[FoundRecord], names: ClassNames) ->
     """Writes a contact sheet as PNG.
 
     Raises:
-        UsageError: if no record holds a picture, or the file cannot be written.
+        UsageError: if no record holds an image, or the file cannot be written.
     """
     if not any(image_key(_shown(record)) for record in records):
-        raise UsageError(f"--sheet {path}: none of the {len(records)} records holds a picture")
+        raise UsageError(f"--sheet {path}: none of the {len(records)} records holds an image")
     png = io.BytesIO()
     contact_sheet([tile_of(record, names) for record in records]).save(png, "PNG")
     try:
@@ -55,15 +55,15 @@ def write_sheet(path: str, records: Sequence[FoundRecord], names: ClassNames) ->
 
 
 def tile_of(record: FoundRecord, names: ClassNames) -> Tile:
-    """Returns a record's picture and its captions; in place of a damaged one, why."""
+    """Returns a record's image and its captions; in place of a damaged one, why."""
     features = _shown(record)
     title, key = label_of(features, names), record.key or _key_of(features, record.number)
     try:
         classes = tuple(names.get(BOX_LABEL_KEY, ()))
-        picture = run_apart(draw_record, features, TILE_SIDE, classes, timeout=_SECONDS)
+        image = run_apart(draw_record, features, TILE_SIDE, classes, timeout=_SECONDS)
     except (RecordError, ValueError) as error:
         return Tile(None, title, key, fault_of(error))
-    return Tile(picture, title, key)
+    return Tile(image, title, key)
 
 
 def _shown(record: FoundRecord) -> dict[str, list[Any]]:

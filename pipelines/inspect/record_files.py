@@ -41,7 +41,7 @@ class FoundRecord:
         data: what it holds.
         features: the same, if it is a `tf.train.Example`.
         key: of the row that it was made from; "" outside of a published dataset.
-        split: its split; likewise.
+        split: its split; also.
     """
 
     file: str
@@ -261,7 +261,7 @@ def features_of(data: bytes) -> dict[str, list[Any]] | None:
 
 @contextmanager
 def uncompressed(file: str) -> Iterator[BinaryIO]:
-    """Gives the records and their framing; compression is told by content, not by name."""
+    """Gives the records and their framing; compression is reported by content, not by name."""
     with open_binary(file) as stream:
         head = stream.read(HEADER_BYTES)
         stream.seek(0)

@@ -12,7 +12,7 @@ from recordmill.pipelines.console.terminal import Terminal
 from recordmill.pipelines.inspect.record_files import FoundRecord
 from recordmill.pipelines.report.charts import size_text
 from recordmill.schemas.rejects import RecordError
-from recordmill.transforms.functional.rendering.drawing import is_picture, raw_shape
+from recordmill.transforms.functional.rendering.drawing import is_image, raw_shape
 from recordmill.transforms.functional.rendering.infer_features import bytes_kind, infer_features
 from recordmill.transforms.functional.rendering.visible_text import text_of
 from recordmill.transforms.workers.sandbox import examine_apart
@@ -77,16 +77,16 @@ def short(value: Any, classes: Sequence[str] = ()) -> str:
         return f"{value} {classes[value]}" if 0 <= value < len(classes) else str(value)
     if isinstance(value, float):
         return f"{value:.6g}"
-    if is_picture(value):
-        return picture_in_words(value)
+    if is_image(value):
+        return image_in_words(value)
     text = text_of(value)
     if text is None:
         return f"{len(value):,} bytes"
     return text if len(text) <= _CELL_CHARACTERS else text[: _CELL_CHARACTERS - 1] + "…"
 
 
-def picture_in_words(value: bytes) -> str:
-    """Returns format, size in pixels and size in bytes of an encoded picture."""
+def image_in_words(value: bytes) -> str:
+    """Returns format, size in pixels and size in bytes of an encoded image."""
     try:
         source = examine_apart(value)
     except RecordError as error:
@@ -120,10 +120,10 @@ def _kind(values: Sequence[Any]) -> str:
 def _whole(value: Any, classes: Sequence[str]) -> str:
     if not isinstance(value, bytes):
         return short(value, classes) if isinstance(value, int) else str(np.float32(value))
-    text = None if is_picture(value) else text_of(value)
+    text = None if is_image(value) else text_of(value)
     if text is not None:
         return text
-    what = picture_in_words(value) if is_picture(value) else bytes_kind(value)
+    what = image_in_words(value) if is_image(value) else bytes_kind(value)
     return (
         f"{what}, {len(value):,} bytes, sha256 {hashlib.sha256(value).hexdigest()}: {_hex(value)}"
     )

@@ -45,10 +45,10 @@ _THREADS = 8
 
 @dataclass(frozen=True)
 class Thumbnail:
-    """A small picture for a page.
+    """A small image for a page.
 
     Attributes:
-        url: a data: URL; "" if there is no picture.
+        url: a data: URL; "" if there is no image.
         width: in pixels.
         height: in pixels.
         fault: why there is none, in words.
@@ -74,14 +74,14 @@ class Budget:
 
     Attributes:
         left: bytes.
-        refused: thumbnails that it did not take.
+        rejected: thumbnails that it did not take.
     """
 
     left: int
     refused: int = field(default=0)
 
     def admit(self, thumbnail: Thumbnail) -> Thumbnail:
-        """Returns a thumbnail, or one without a picture if there is no room for it."""
+        """Returns a thumbnail, or one without an image if there is no room for it."""
         if len(thumbnail.url) > self.left:
             self.refused += 1
             return Thumbnail(fault="left out, to keep this page small")
@@ -116,14 +116,12 @@ def _draw(record: bytes | str, class_names: tuple[str, ...]) -> Thumbnail:
     try:
         features = read_first_frame(record)
         if is_little_work(features):
-            picture = draw_record(features, THUMBNAIL_SIDE, class_names)
+            image = draw_record(features, THUMBNAIL_SIDE, class_names)
         else:
-            picture = run_apart(
-                draw_record, features, THUMBNAIL_SIDE, class_names, timeout=_SECONDS
-            )
+            image = run_apart(draw_record, features, THUMBNAIL_SIDE, class_names, timeout=_SECONDS)
     except (RecordError, ValueError) as error:
         return Thumbnail(fault=fault_of(error))
-    return Thumbnail.of(to_jpeg(picture, _QUALITY), picture.size)
+    return Thumbnail.of(to_jpeg(image, _QUALITY), image.size)
 
 
 def _reads(

@@ -1,7 +1,7 @@
 """Renders a page: jinja2 escapes every value, and a policy in the page forbids all but itself.
 
 Bars and histograms are a few SVG rectangles made by the template. Chart libraries were weighed:
-those that draw such SVG bring scripts, fonts or addresses of their own, which the policy refuses.
+those that draw such SVG bring scripts, fonts or addresses of their own, which the policy rejects.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Rows that were refused: some of each reason, with the picture or the row itself."""
+"""Rows that were rejected: some of each reason, with the image or the row itself."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from recordmill.transforms.functional.rendering.drawing import thumbnail_of_dama
 from recordmill.transforms.storage.dataset import Dataset
 from recordmill.transforms.storage.files import open_binary, read_bytes
 from recordmill.transforms.storage.formats import format_of
-from recordmill.transforms.storage.image_root import OPEN, Fence
+from recordmill.transforms.storage.image_root import OPEN, ImageRootGuard
 from recordmill.transforms.workers.sandbox import run_apart
 
 SHOWN_EACH = 6
@@ -40,13 +40,13 @@ MEANINGS = {
     Reason.NOT_AN_IMAGE: "The file's content is no image, whatever its name says.",
     Reason.UNSUPPORTED_FORMAT: "An image of a format that is not read, or not to be stored.",
     Reason.UNSUPPORTED_FEATURE: "An image that uses a rare feature of its format.",
-    Reason.TRUNCATED: "The file ends before the picture does.",
+    Reason.TRUNCATED: "The file ends before the image does.",
     Reason.CORRUPT: "The file is damaged.",
     Reason.TOO_MANY_PIXELS: "More pixels than max_pixels allows, or than memory holds.",
     Reason.INVALID_DIMENSIONS: "A size that is not allowed.",
-    Reason.ANIMATED: "An animation; the schema asks for still pictures.",
+    Reason.ANIMATED: "An animation; the schema asks for still images.",
     Reason.TIMEOUT: "Decoding took longer than it may.",
-    Reason.DECODER_CRASH: "The decoder crashed; it ran in a process apart.",
+    Reason.DECODER_CRASH: "The decoder crashed; it ran in a separate process.",
     Reason.LOST_ROWS: "Rows that cannot be read or counted: the file is damaged or cut from here.",
     Reason.MALFORMED_ROW: "The row cannot be read as a row of its table.",
     Reason.MISSING_VALUE: "A value that the schema requires is missing.",
@@ -54,7 +54,7 @@ MEANINGS = {
     Reason.UNKNOWN_LABEL: "The label is none of the classes.",
     Reason.UNKNOWN_SPLIT: "The row's own split is none of those asked for.",
     Reason.DUPLICATE_KEY: "An earlier row has the same key; the first counts.",
-    Reason.BAD_BOX: "A box is outside the picture, or no box.",
+    Reason.BAD_BOX: "A box is outside the image, or no box.",
     Reason.UNMATCHED_JOIN: "The row has no partner in the joined table.",
     Reason.OUTSIDE_ROOT: "The path leads out of the folder of images.",
     Reason.DUPLICATE_ORDER: "Another frame of the sequence has the same place.",
@@ -77,14 +77,14 @@ _PIXELLESS = {
 
 @dataclass(frozen=True)
 class ShownReject:
-    """One refused row.
+    """One rejected row.
 
     Attributes:
         key: its key, or "".
         uri: its image, or "".
         source: file and line.
         detail: what was got and what was expected.
-        thumbnail: the picture, as far as it can be decoded.
+        thumbnail: the image, as far as it can be decoded.
         row: the line as the table has it; "" if it is no text, or cannot be had.
     """
 
@@ -114,14 +114,14 @@ class RejectGroup:
 
 
 def reject_groups(
-    dataset: Dataset, budget: Budget, fence: Fence = OPEN, input_format: str = "auto"
+    dataset: Dataset, budget: Budget, guard: ImageRootGuard = OPEN, input_format: str = "auto"
 ) -> list[RejectGroup]:
     """Returns the rejects of a run by reason, the most frequent first.
 
     Args:
         dataset: the dataset.
         budget: of the page's thumbnails.
-        fence: no image outside of it is read.
+        guard: no image outside of it is read.
         input_format: of the sources whose names do not say it.
     """
     chosen = _choose(dataset.rejects())
@@ -133,7 +133,7 @@ def reject_groups(
             reason,
             MEANINGS.get(Reason(reason), ""),
             count,
-            tuple(_shown(reject, rows, budget, fence) for reject in chosen.get(reason, [])),
+            tuple(_shown(reject, rows, budget, guard) for reject in chosen.get(reason, [])),
         )
         for reason, count in ranked
     ]
@@ -162,21 +162,21 @@ def _digest(reject: dict[str, Any]) -> bytes:
 
 
 def _shown(
-    reject: dict[str, Any], rows: dict[str, str], budget: Budget, fence: Fence
+    reject: dict[str, Any], rows: dict[str, str], budget: Budget, guard: ImageRootGuard
 ) -> ShownReject:
     shown = ShownReject(reject["key"], reject["uri"], reject["source"], reject["detail"])
-    if thumbnail := _thumbnail(reject, fence):
+    if thumbnail := _thumbnail(reject, guard):
         return replace(shown, thumbnail=budget.admit(thumbnail))
     return replace(shown, row=rows.get(reject["source"], ""))
 
 
-def _thumbnail(reject: dict[str, Any], fence: Fence) -> Thumbnail | None:
+def _thumbnail(reject: dict[str, Any], guard: ImageRootGuard) -> Thumbnail | None:
     """Returns what can be decoded of a rejected row's image, if anything."""
     if not _has_image(reject) or Reason(reject["reason"]) in _PIXELLESS:
         return None
     start, stop = reject.get("start", 0), reject.get("stop", _MAX_IMAGE_BYTES)
     try:
-        fence.check(reject["uri"])
+        guard.check(reject["uri"])
         data = read_bytes(reject["uri"], start, min(stop, start + _MAX_IMAGE_BYTES))
         return Thumbnail.of(
             *run_apart(thumbnail_of_damaged, data, THUMBNAIL_SIDE, timeout=_SECONDS)

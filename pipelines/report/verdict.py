@@ -8,7 +8,7 @@ from typing import Literal
 
 from recordmill.pipelines.report.classes import ClassTable
 from recordmill.pipelines.run.summary import SHOWN_LEAKS, group_notes, oddities
-from recordmill.schemas.duplicates import Content
+from recordmill.schemas.duplicates import DuplicateStats
 from recordmill.schemas.manifest import Manifest
 
 Grade = Literal["bad", "warn", "note"]
@@ -49,7 +49,7 @@ def findings(
 
 
 def treated(manifest: Manifest) -> int:
-    """Returns how many images were encoded anew."""
+    """Returns how many images were transcoded."""
     return sum(n for how, n in manifest.images.items() if _ANEW in how.partition(",")[0])
 
 
@@ -60,8 +60,8 @@ def _of_rows(manifest: Manifest) -> Iterator[Finding]:
     for note in oddities(manifest):
         text = note.removeprefix("note: ")
         yield Finding("warn", f"{text[0].upper()}{text[1:]}.", "splits")
-    if anew := treated(manifest):
-        yield Finding("note", f"{_count(anew, 'image')} encoded anew.", "images")
+    if transcoded := treated(manifest):
+        yield Finding("note", f"{_count(transcoded, 'image')} transcoded.", "images")
 
 
 def _of_classes(table: ClassTable) -> Iterator[Finding]:
@@ -85,7 +85,7 @@ def _of_groups(manifest: Manifest) -> Iterator[Finding]:
         yield Finding("warn", f"{note.removeprefix('warning: ')}: a leak.", "splits")
 
 
-def _of_content(content: Content) -> Iterator[Finding]:
+def _of_content(content: DuplicateStats) -> Iterator[Finding]:
     for leak in content.leaks[:SHOWN_LEAKS]:
         one, other = leak.splits
         text = f"{_count(leak.images, 'image')} in both {one} and {other}: a leak."

@@ -24,11 +24,11 @@ from recordmill.schemas.manifest import Manifest
 from recordmill.schemas.tallies import RATIO_STEPS, SIDE_STEPS, ImageTally
 from recordmill.transforms.storage.dataset import Dataset, RecordLocation
 from recordmill.transforms.storage.files import write_bytes
-from recordmill.transforms.storage.image_root import Fence
+from recordmill.transforms.storage.image_root import ImageRootGuard
 
 T = TypeVar("T")
 
-PICTURE_BYTES = 3_500_000
+IMAGE_BYTES = 3_500_000
 """Of all thumbnails, as they stand in the page."""
 
 MAX_SHARD_ROWS = 200
@@ -42,7 +42,7 @@ class Facts:
         dataset: the written dataset.
         record: how the run ended.
         shapes: what the images look like.
-        problems: why it was not published, if the proof failed.
+        problems: why it was not published, if verification failed.
     """
 
     dataset: Dataset
@@ -85,7 +85,7 @@ def write_report(facts: Facts) -> list[str]:
 def content_of(facts: Facts, parts: _Parts) -> dict[str, Any]:
     """Returns all that the page shows."""
     dataset, manifest = facts.dataset, facts.manifest
-    budget = Budget(PICTURE_BYTES)
+    budget = Budget(IMAGE_BYTES)
     source = (_fence_of(manifest), manifest.config.get("input_format", "auto"))
     rejects = parts.draw("rejects", reject_groups, dataset, budget, *source)
     groups = parts.draw("duplicates", find_duplicates, dataset)
@@ -108,14 +108,14 @@ def content_of(facts: Facts, parts: _Parts) -> dict[str, Any]:
         "throughput": throughput(facts.record),
         "shard_rows": MAX_SHARD_ROWS,
         "most_groups": SHOWN_GROUPS,
-        "refused": budget.refused,
+        "rejected": budget.refused,
         "warnings": parts.warnings,
     }
 
 
-def _fence_of(manifest: Manifest) -> Fence:
+def _fence_of(manifest: Manifest) -> ImageRootGuard:
     options = manifest.config
-    return Fence(None if options.get("allow_outside_root") else options.get("image_root"))
+    return ImageRootGuard(None if options.get("allow_outside_root") else options.get("image_root"))
 
 
 def _copies(

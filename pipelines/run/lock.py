@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from recordmill.schemas.errors import DatasetExists, RunError, UsageError
+from recordmill.schemas.errors import DatasetExists, RecordmillError, UsageError
 
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 _UNSUPPORTED_TEXT = "two runs at once would not see each other"
@@ -130,7 +130,7 @@ def committing(run_id: str) -> Iterator[None]:
     """
     with _publishing:
         if run_id in _given_up:
-            raise RunError("not published: the run was interrupted")
+            raise RecordmillError("not published: the run was interrupted")
         yield
 
 

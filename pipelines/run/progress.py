@@ -19,7 +19,13 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 
 from recordmill.pipelines.engines.runners import is_in_process
 from recordmill.transforms.storage.files import delete, is_local, make_folder
-from recordmill.transforms.workers.progress import PULSE, ProgressOptions, Pulse, sum_of, told_in
+from recordmill.transforms.workers.progress import (
+    PULSE,
+    ProgressCounters,
+    ProgressOptions,
+    read_counters,
+    sum_of,
+)
 
 _POLL_SECONDS = 0.2
 _LINE_SECONDS = 10.0
@@ -27,7 +33,7 @@ _LINE_POLL_SECONDS = 1.0
 _FOLDER_SECONDS = 1.0
 _STORE_SECONDS = 10.0
 
-Watch = Callable[[], Pulse]
+Watch = Callable[[], ProgressCounters]
 """Returns the progress of all workers together."""
 
 
@@ -45,15 +51,15 @@ class Stage(NamedTuple):
     total: int | None
 
 
-def stage_of(pulse: Pulse) -> Stage:
+def stage_of(pulse: ProgressCounters) -> Stage:
     """Returns the stage that the counts of a run tell.
 
-    >>> stage_of(Pulse(surveyed=7)), stage_of(Pulse(total=9, placed=9, written=2, rejected=1))
-    (Stage(name='surveying', done=7, total=None), Stage(name='writing', done=3, total=9))
+    >>> stage_of(ProgressCounters(analyzed=7))
+    Stage(name='analyzing', done=7, total=None)
     """
     if not pulse.total:
-        if pulse.surveyed:
-            return Stage("surveying", pulse.surveyed, None)
+        if pulse.analyzed:
+            return Stage("analyzing", pulse.analyzed, None)
         # Folders are listed and tables joined before anything is surveyed.
         return Stage("reading" if pulse.read else "starting", pulse.read, None)
     if pulse.verified:
@@ -164,11 +170,11 @@ class _Told:
         self._folder = folder
         self._pause = _FOLDER_SECONDS if is_local(folder) else _STORE_SECONDS
         self._due = 0.0
-        self._known: dict[str, Pulse] = {}
+        self._known: dict[str, ProgressCounters] = {}
 
-    def __call__(self) -> Pulse:
+    def __call__(self) -> ProgressCounters:
         if time.monotonic() >= self._due:
             with contextlib.suppress(OSError):  # what cannot be listed now may be next time
-                self._known.update(told_in(self._folder))
+                self._known.update(read_counters(self._folder))
             self._due = time.monotonic() + self._pause
         return sum_of(self._known.values())

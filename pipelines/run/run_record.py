@@ -16,7 +16,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from recordmill.schemas import layout
 from recordmill.schemas.dataset_info import DatasetInfo
-from recordmill.schemas.duplicates import GroupLeaks
+from recordmill.schemas.duplicates import GroupLeakage
 from recordmill.schemas.errors import (
     DatasetExists,
     RecordmillError,
@@ -124,7 +124,7 @@ class RunRecord(BaseModel):
     shards_linked: int = 0
     manifest_sha256: str = ""
     fingerprints: dict[str, str] = {}
-    group_leaks: GroupLeaks = GroupLeaks()
+    group_leaks: GroupLeakage = GroupLeakage()
     records_per_second: float
     versions: dict[str, str]
     command: tuple[str, ...] = ()
@@ -184,7 +184,7 @@ def finished(
         shards_reused=info.reused if info else 0,
         shards_linked=info.linked if info else 0,
         fingerprints=dict(info.fingerprints) if info else {},
-        group_leaks=info.group_leaks if info else GroupLeaks(),
+        group_leaks=info.group_leaks if info else GroupLeakage(),
         records_per_second=round(records / seconds, 1) if seconds else 0.0,
         versions=_versions(),
         command=context.command,
@@ -200,7 +200,9 @@ def submitted(context: RunContext, path: str) -> RunRecord:
         context: who ran.
         path: the run.json that the job will write at its end.
     """
-    message = f"submitted; {path} will tell how it ended, and _SUCCESS beside it that it is proven"
+    message = (
+        f"submitted; {path} will tell how it ended, and _SUCCESS beside it that it is verified"
+    )
     return finished(context, None, None).model_copy(
         update={"state": "submitted", "message": message}
     )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from recordmill.pipelines.console.terminal import Terminal
 from recordmill.pipelines.run.run_record import RunRecord
-from recordmill.schemas.duplicates import Conflicts, Content, Leak
+from recordmill.schemas.duplicates import Conflicts, DuplicateStats, Leakage
 from recordmill.schemas.manifest import BaseEntry, Manifest
 
 _SHOWN_PAIRS = 2
@@ -37,7 +37,7 @@ def show_summary(terminal: Terminal, record: RunRecord, manifest: Manifest, dire
         what = f"{record.shards_reused:,} of {record.shards:,} shards"
         terminal.line(f"resumed: {what} were finished by an earlier run")
     rate = f"{record.records:,} records in {record.seconds:,.1f} s"
-    terminal.line(f"proven and published: {directory} ({rate})")
+    terminal.line(f"verified and published: {directory} ({rate})")
 
 
 def notes(manifest: Manifest) -> list[str]:
@@ -105,7 +105,7 @@ def group_notes(manifest: Manifest) -> list[str]:
     ]
 
 
-def content_notes(content: Content) -> list[str]:
+def content_notes(content: DuplicateStats) -> list[str]:
     """Returns what a person should know of images that stand more than once."""
     lines = [_leak_note(leak) for leak in content.leaks[:SHOWN_LEAKS]]
     if (hidden := len(content.leaks) - SHOWN_LEAKS) > 0:
@@ -124,7 +124,7 @@ def content_notes(content: Content) -> list[str]:
     return lines
 
 
-def _leak_note(leak: Leak) -> str:
+def _leak_note(leak: Leakage) -> str:
     one, two = leak.splits
     shown = _pairs(leak.examples)
     return f"warning: {one} and {two} share {_count(leak.images, 'image')} ({shown})"

@@ -189,7 +189,7 @@ class Target:
         """Deletes what only the run needed, and the dataset that it has replaced."""
         discard(self.run, self._owned_in_run())
 
-    def lay_down(self) -> None:
+    def lay_out(self) -> None:
         """Leaves what a failed run has written where people look for it: never as a dataset."""
         for name in (layout.SUCCESS, layout.DATASET_INFO):
             if self.work != self.final or not self.is_published:
@@ -198,7 +198,7 @@ class Target:
             with contextlib.suppress(OSError):  # there is something: then it stays where it is
                 os.rename(self.work, self.final)
 
-    def take_up(self, context: RunContext) -> None:
+    def resume(self, context: RunContext) -> None:
         """Takes up what an earlier run has left: its finished shards stay, all else is deleted."""
         if is_local(self.final):
             self.recover()
@@ -298,7 +298,7 @@ class Target:
     def _copy_over(self, shards: Sequence[str]) -> None:
         """Does the same in an object store, where a dataset without its mark is none.
 
-        The copy is whole before anything of the old one is deleted. So whoever does this anew,
+        The copy is whole before anything of the old one is deleted. So whoever does this again,
         because a worker died over it, finds all shards in the first place, or all files in the
         second. The run.json goes first, so that the folder is marked as ours all the time.
         """
@@ -350,7 +350,7 @@ def choose_target(
 ) -> tuple[Target, Lock] | None:
     """Returns where to write, locked; None if the dataset is there and is to be left (`skip`).
 
-    What a run that did not finish has left is deleted, but for its finished shards; in a dry run
+    What a run that did not finish has left is deleted, except for its finished shards; in a dry run
     nothing is touched.
 
     Raises:
@@ -394,7 +394,7 @@ def _choose(
             return None
         there.check()
         target.check_run()
-        target.take_up(context)
+        target.resume(context)
     except BaseException:
         held.release()
         raise
@@ -414,7 +414,7 @@ def _refuse(config: ConvertConfig) -> None:
     if config.if_exists == "fail":
         raise DatasetExists(
             f"{config.directory}: a published dataset is there; raise --version, or choose "
-            "--if_exists skip to keep it or --if_exists replace to write it anew"
+            "--if_exists skip to keep it or --if_exists replace to write it again"
         )
 
 
@@ -440,7 +440,7 @@ def _lock_path(target: Target) -> str:
 
 
 def _check_directory(directory: str, dry_run: bool) -> None:
-    """Refuses folders that cannot be made, or that Beam's sinks would take for patterns."""
+    """Rejects folders that cannot be made, or that Beam's sinks would take for patterns."""
     if "[" in directory:
         raise UsageError(
             f"--output: {directory} holds '[', which Beam's sinks take for a pattern of names; "

@@ -38,7 +38,7 @@ def plan(rows: int = 0, **shards: int) -> Plan:
 
 
 def ref(name: str, line: int, folder: Path | str = "/pictures", label: int = 0) -> ImageRef:
-    """Returns the reference of a picture."""
+    """Returns the reference of an image."""
     return ImageRef(
         key=name,
         uri=f"{folder}/{name}",
@@ -51,7 +51,7 @@ def ref(name: str, line: int, folder: Path | str = "/pictures", label: int = 0) 
 
 
 def example(name: str, image: bytes, label: int = 0) -> bytes:
-    """Returns the example of a picture, serialized by TensorFlow."""
+    """Returns the example of an image, serialized by TensorFlow."""
 
     def of_bytes(value: bytes) -> tf.train.Feature:
         return tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
@@ -71,7 +71,7 @@ def records(shard: Path | str, compression: str = "") -> list[bytes]:
 
 
 def told(rejects: beam.PCollection[Reject], label: str) -> beam.PCollection[tuple[str, ...]]:
-    """Returns what is told of each reject; the detail, in words, has to be there."""
+    """Returns what is reported of each reject; the detail, in words, has to be there."""
     return rejects | label >> beam.Map(_told)
 
 

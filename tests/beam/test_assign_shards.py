@@ -1,4 +1,4 @@
-"""PlaceRecords: split, shard and order of each reference; repeated keys become rejects."""
+"""AssignShards: split, shard and order of each reference; repeated keys become rejects."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 from apache_beam.testing.util import assert_that, equal_to
 
 from recordmill.schemas.records import ImageRef
-from recordmill.transforms.analyze_rows import Surveyed
-from recordmill.transforms.assign_shards import Placement, PlaceRecords
+from recordmill.transforms.analyze_rows import Analyzed
+from recordmill.transforms.assign_shards import AssignShards, Placement
 from recordmill.transforms.functional.rows.placement import SplitRanges
 from tests.beam.direct import TABLE, direct_pipeline, plan, ref, told
 
@@ -27,7 +27,7 @@ def digest(seed: int, purpose: str, text: str) -> bytes:
 
 
 def expected(refs: list[ImageRef], seed: int) -> list[tuple[object, ...]]:
-    """Returns where references belong, worked out anew: a quarter of all hashes is for test."""
+    """Returns where references belong, worked out again: a quarter of all hashes is for test."""
     placed = []
     for one in refs:
         point = int.from_bytes(digest(seed, "split", one.group or one.key)[:8], "big")
@@ -46,8 +46,8 @@ def placement(
 ) -> Placement:
     settled = p | "Plan" >> beam.Create([plan(len(refs), **SHARDS)])
     repeated = p | "Repeats" >> beam.Create(repeats or [])
-    surveyed = Surveyed(settled, repeated)
-    return p | "Refs" >> beam.Create(refs) | PlaceRecords(surveyed, RANGES, seed)
+    analyzed = Analyzed(settled, repeated)
+    return p | "Refs" >> beam.Create(refs) | AssignShards(analyzed, RANGES, seed)
 
 
 @pytest.mark.parametrize("seed", [0, 3])

@@ -16,7 +16,7 @@ from tests.images import jpeg, png
 
 @pytest.fixture
 def refs(tmp_path: Path) -> list[ImageRef]:
-    """Twenty pictures, the last of them a text."""
+    """Twenty images, the last of them a text."""
     for i in range(19):
         (tmp_path / f"{i}.jpg").write_bytes(jpeg(seed=i) if i % 2 else png(seed=i))
     (tmp_path / "19.jpg").write_bytes(b"no picture")

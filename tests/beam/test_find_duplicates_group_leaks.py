@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recordmill.pipelines.convert import can_part_groups
-from recordmill.schemas.duplicates import GroupLeaks
+from recordmill.schemas.duplicates import GroupLeakage
 from recordmill.transforms.assign_shards import Placed
-from recordmill.transforms.find_duplicates import CompareGroups
+from recordmill.transforms.find_duplicates import FindGroupLeaks
 from recordmill.transforms.functional.duplicates import leaks_of, merge_group_leaks, splits_of
 from tests.beam.direct import config, direct_pipeline, ref
 
@@ -20,7 +20,7 @@ ROWS = [
     *[("p1", "train"), ("p2", "test"), ("p1", "test"), ("p3", "train"), ("p3", "train")],
     *[("p4", "test"), ("p4", "train"), ("p4", "extra"), ("", "train"), ("", "test")],
 ]
-LEAKS = GroupLeaks(
+LEAKS = GroupLeakage(
     groups=2, examples=(("p1", ("test", "train")), ("p4", ("extra", "test", "train")))
 )
 
@@ -35,9 +35,9 @@ def placed(rows: list[tuple[str, str]]) -> list[Placed]:
 def test_groups_in_more_than_one_split_are_found() -> None:
     with direct_pipeline() as p:
         rows = p | beam.Create(placed(ROWS))
-        assert_that(rows | "Parted" >> CompareGroups(True), equal_to([LEAKS]), label="Found")
-        unparted = rows | "Unparted" >> CompareGroups(False)
-        assert_that(unparted, equal_to([GroupLeaks()]), label="NotLooked")
+        assert_that(rows | "Parted" >> FindGroupLeaks(True), equal_to([LEAKS]), label="Found")
+        unparted = rows | "Unparted" >> FindGroupLeaks(False)
+        assert_that(unparted, equal_to([GroupLeakage()]), label="NotLooked")
 
 
 @given(
@@ -55,7 +55,7 @@ def test_however_the_rows_are_spread_the_leaks_are_those_of_a_plain_search(
     merged = merge_group_leaks([merge_group_leaks(found[:2]), merge_group_leaks(found[2:])])
     plain = {g: sorted({s for other, s in rows if other == g}) for g, _ in rows}
     torn = sorted((g, tuple(splits)) for g, splits in plain.items() if len(splits) > 1)
-    assert merged == GroupLeaks(groups=len(torn), examples=tuple(torn[:5]))
+    assert merged == GroupLeakage(groups=len(torn), examples=tuple(torn[:5]))
 
 
 def test_groups_are_compared_where_something_else_decides_splits() -> None:

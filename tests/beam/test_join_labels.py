@@ -83,7 +83,7 @@ def test_rows_and_labels_meet() -> None:
         assert_that(found.good, equal_to(good), label="Rows")
         assert_that(told(found.rejects, "Tell"), equal_to(bad), label="Rejects")
         asides = [("of rows", 1), ("of labels", 1), (UNMATCHED, 2)]
-        assert_that(found.asides, equal_to(asides), label="Asides")
+        assert_that(found.asides, equal_to(asides), label="SkippedInputs")
 
 
 def test_keys_are_texts_and_integers() -> None:

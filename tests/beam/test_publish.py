@@ -70,7 +70,7 @@ def run_publish(
 
 
 @pytest.mark.parametrize("repeat", [0, 2])
-def test_a_proven_dataset_gets_its_sidecars_and_its_mark(repeat: int, tmp_path: Path) -> None:
+def test_a_verified_dataset_gets_its_sidecars_and_its_mark(repeat: int, tmp_path: Path) -> None:
     settings = config(max_rejects=RejectBudget.parse("1"))
     run_publish(INFO, settings, tmp_path, "published", repeat)
     assert {path.name for path in tmp_path.iterdir()} == {
@@ -163,7 +163,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_speaks_against_it_is_told_in_run_json_and_the_report(
+def test_what_speaks_against_it_is_reported_in_run_json_and_the_report(
     case: str, tmp_path: Path
 ) -> None:
     info, told, code = REFUSED[case]
@@ -192,7 +192,7 @@ def test_without_a_report_nothing_is_drawn(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "run.json").read_bytes())["warnings"] == []
 
 
-def test_a_problem_is_told_with_record_and_byte(tmp_path: Path) -> None:
+def test_a_problem_is_reported_with_record_and_byte(tmp_path: Path) -> None:
     run_publish(REFUSED["a problem"][0], config(), tmp_path, "failed")
     run = json.loads((tmp_path / "run.json").read_bytes())
     assert "shard: record 7 at byte 99: broken" in run["message"]

@@ -9,7 +9,7 @@ import apache_beam as beam
 from apache_beam.testing.util import assert_that, equal_to
 
 from recordmill.schemas.dataset_info import DatasetInfo, Problem, ShardVerification, WrittenShard
-from recordmill.schemas.duplicates import Content, GroupLeaks, Repeat
+from recordmill.schemas.duplicates import Duplicate, DuplicateStats, GroupLeakage
 from recordmill.schemas.manifest import ShardEntry
 from recordmill.schemas.records import Row
 from recordmill.schemas.rejects import Reason, Reject
@@ -74,9 +74,9 @@ def case(**changes: Any) -> dict[str, Any]:
         ],
         "written": [info("train", 0, 2), info("train", 1, 1), info("test", 0, 1)],
         "audits": [verified("test", 0, 1), verified("train", 1, 1), verified("train", 0, 2)],
-        "contents": [Content(images=3), Content(images=1, duplicates={"train": 1})],
+        "contents": [DuplicateStats(images=3), DuplicateStats(images=1, duplicates={"train": 1})],
         "repeats": [],
-        "group_leaks": [GroupLeaks()],
+        "group_leaks": [GroupLeakage()],
         **changes,
     }
 
@@ -109,7 +109,7 @@ def test_counts_that_match_are_no_problem() -> None:
             shards=VERIFIED,
             images={"png kept": 4, "test to png": 1, "train to png": 2},
             problems=(),
-            content=Content(images=4, duplicates={"train": 1}),
+            content=DuplicateStats(images=4, duplicates={"train": 1}),
         )
         assert_that(reconciled(p, case()), equal_to([expected]))
 
@@ -120,7 +120,7 @@ def test_a_dropped_row_is_counted_in_its_split() -> None:
         changed = case(
             rows=[Row({}, "labels.csv", line) for line in range(7)],
             placed=[("train", 5), ("test", 1)],
-            repeats=[Repeat("b", "b.jpg", "labels.csv:3", "train", "a")],
+            repeats=[Duplicate("b", "b.jpg", "labels.csv:3", "train", "a")],
         )
         found = reconciled(p, changed, settled)
         told = found | beam.Map(lambda info: (info.problems, info.counts))

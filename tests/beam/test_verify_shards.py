@@ -89,7 +89,7 @@ def test_an_audit_tells_all_of_a_good_shard(verify: str, dataset: Path) -> None:
         assert_that(audits(p, dataset, 0, 1, verify=verify), equal_to(expected))
 
 
-def test_damage_is_told_with_record_and_byte(dataset: Path) -> None:
+def test_damage_is_reported_with_record_and_byte(dataset: Path) -> None:
     shard = dataset / FILES[0]
     data = bytearray(shard.read_bytes())
     second = 16 + int.from_bytes(data[:8], "little")

@@ -26,7 +26,7 @@ from tests.beam.direct import TABLE, config, direct_pipeline, example, plan, rec
 from tests.images import jpeg
 
 LAYOUT = {("train", 0): "dab", ("train", 2): "c", ("test", 0): "e"}
-"""Shard to the names of its pictures, in their order; shard 1 of train has none."""
+"""Shard to the names of its images, in their order; shard 1 of train has none."""
 
 SHARDS = {"train": 3, "test": 1}
 
@@ -38,8 +38,8 @@ def placed(tmp_path: Path) -> list[Placed]:
     for (split, shard), names in LAYOUT.items():
         for place, name in enumerate(names):
             (tmp_path / f"{name}.jpg").write_bytes(jpeg(seed=ord(name)))
-            picture = ref(f"{name}.jpg", ord(name), tmp_path, ord(name) % 2)
-            elements.append(((split, shard), (bytes([9, place]), picture)))
+            image = ref(f"{name}.jpg", ord(name), tmp_path, ord(name) % 2)
+            elements.append(((split, shard), (bytes([9, place]), image)))
     return sorted(elements, key=lambda element: element[1][1].key, reverse=True)
 
 
@@ -68,7 +68,7 @@ def index_file(split: str, shard: int) -> str:
 EVERY_SHARD = [(split, shard) for split, count in SHARDS.items() for shard in range(count)]
 
 
-def assert_written(output: Path, pictures: Path, suffix: str = "") -> None:
+def assert_written(output: Path, images: Path, suffix: str = "") -> None:
     """Asserts that there is every shard with its index, exact in content, and no other file."""
     files = {str(path.relative_to(output)) for path in output.rglob("*") if path.is_file()}
     assert files == {
@@ -80,7 +80,7 @@ def assert_written(output: Path, pictures: Path, suffix: str = "") -> None:
         names = LAYOUT.get((split, shard), "")
         compression = "GZIP" if suffix else ""
         found = records(output / shard_file(split, shard, suffix), compression)
-        assert found == expected_records(pictures, names)
+        assert found == expected_records(images, names)
         index = pq.read_table(output / index_file(split, shard)).to_pylist()
         assert [(row["key"], row["split"], row["shard"], row["index"]) for row in index] == [
             (f"{name}.jpg", split, shard, i) for i, name in enumerate(names)
@@ -198,10 +198,10 @@ def test_no_byte_of_an_image_crosses_a_shuffle(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Watches what the runner really keeps between stages: groupings, and all else."""
-    number, pictures = 200, [jpeg(256, 192, seed=i, quality=95) for i in range(5)]
-    assert min(map(len, pictures)) > 10_000
-    for i, picture in enumerate(pictures):
-        (tmp_path / f"{i}.jpg").write_bytes(picture)
+    number, images = 200, [jpeg(256, 192, seed=i, quality=95) for i in range(5)]
+    assert min(map(len, images)) > 10_000
+    for i, image in enumerate(images):
+        (tmp_path / f"{i}.jpg").write_bytes(image)
     refs = [ref(f"{i % 5}.jpg", i, tmp_path)._replace(key=f"key {i}") for i in range(number)]
     elements = [(("train", i % 3), (bytes([i]), one)) for i, one in enumerate(refs)]
     grouped, kept = [], []
@@ -214,7 +214,7 @@ def test_no_byte_of_an_image_crosses_a_shuffle(
     assert b"key 199" in shuffled
     assert len(shuffled) <= 1000 * number
     for data in (*grouped, *kept):
-        assert not any(picture[500:532] in data for picture in pictures)
+        assert not any(image[500:532] in data for image in images)
 
 
 def watch(monkeypatch: pytest.MonkeyPatch, buffer: type, note: Callable[[bytes], None]) -> None:

@@ -157,21 +157,21 @@ def test_leaks_are_those_of_the_manifest_and_shown_side_by_side(
     groups = page.locator(".group").all()
     assert len(groups) == 5
     for group in groups:
-        pictures = group.locator("img").evaluate_all("images => images.map(i => i.src)")
-        assert len(pictures) == 2
-        assert pictures[0] == pictures[1]
+        images = group.locator("img").evaluate_all("images => images.map(i => i.src)")
+        assert len(images) == 2
+        assert images[0] == images[1]
     crossing = page.locator(".group", has_text="in several splits").count()
     assert crossing == number(page, "#leak-images")
 
 
-def test_rejects_are_shown_by_their_picture_or_their_row(
+def test_rejects_are_shown_by_their_image_or_their_row(
     page: Page, reports: dict[str, Report]
 ) -> None:
     page.goto(reports["refused"].url)
     shown = {row[0]: int(row[1]) for row in rows(page, "#reasons")}
     assert shown == BROKEN
-    with_picture = "h3[id='reason-truncated'] ~ ul"
-    assert page.locator(with_picture).first.locator("img").count() == 6
+    with_image = "h3[id='reason-truncated'] ~ ul"
+    assert page.locator(with_image).first.locator("img").count() == 6
     malformed = page.locator("h3[id='reason-malformed_row'] ~ ul").first
     assert malformed.locator("pre").inner_text() == '00.jpg,"c"at'
 
@@ -193,8 +193,8 @@ def test_its_policy_refuses_what_would_be_loaded_or_run(
 ) -> None:
     page.goto(reports["plain"].url)
     refused = page.evaluate("""async () => {
-        const refused = [];
-        const note = event => refused.push(event.violatedDirective);
+        const rejected = [];
+        const note = event => rejected.push(event.violatedDirective);
         document.addEventListener('securitypolicyviolation', note);
         const image = new Image();
         image.src = 'http://127.0.0.1:9/x.png';
@@ -202,7 +202,7 @@ def test_its_policy_refuses_what_would_be_loaded_or_run(
         const script = document.createElement('script'); script.text = 'document.title = "broken"';
         document.body.append(script);
         await new Promise(done => setTimeout(done, 200));
-        return refused.sort();
+        return rejected.sort();
     }""")
     assert refused == ["img-src", "script-src-elem"]
     assert page.title() == "plain 1.0.0 · recordmill report"

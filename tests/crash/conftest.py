@@ -9,7 +9,7 @@ import pytest
 
 from tests.crash.preforked_runner import PreforkedRunner
 from tests.crash.scenario import Scenario
-from tests.images import jpeg, picture, png
+from tests.images import image_bytes, jpeg, png
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -28,14 +28,14 @@ def runners() -> Iterator[list[PreforkedRunner]]:
 
 @pytest.fixture(scope="session")
 def scenario(tmp_path_factory: pytest.TempPathFactory, runners: list[PreforkedRunner]) -> Scenario:
-    """Ten pictures in five shards, one of them decoded apart and one of them damaged."""
+    """Ten images in five shards, one of them decoded apart and one of them damaged."""
     folder = tmp_path_factory.mktemp("scenario")
     rows = []
     for i in range(10):
         data = (jpeg if i % 2 else png)(16 + i, 12 + i, seed=i)
         (folder / f"{i}.jpg").write_bytes(data[:-40] if i == 3 else data)
         rows.append({"image": f"{i}.jpg", "label": "ab"[i % 2]})
-    (folder / "odd.gif").write_bytes(picture("GIF"))
+    (folder / "odd.gif").write_bytes(image_bytes("GIF"))
     rows.append({"image": "odd.gif", "label": "a"})
     with (folder / "labels.csv").open("w", newline="") as stream:
         table = csv.DictWriter(stream, ["image", "label"])

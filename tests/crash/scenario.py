@@ -23,7 +23,7 @@ _FLAGS = (
 
 @dataclass(frozen=True)
 class Scenario:
-    """A table and its pictures, and the dataset that an undisturbed run makes of them.
+    """A table and its images, and the dataset that an undisturbed run makes of them.
 
     Attributes:
         folder: of both.
@@ -100,7 +100,7 @@ class Stage:
         return sorted([*beside, *(names - expected if self.scenario.expected else [])])
 
     def faults(self, runner: PreforkedRunner) -> list[str]:
-        """Returns what is wrong after a run was struck: a proven dataset is there, or none.
+        """Returns what is wrong after a run was struck: a verified dataset is there, or none.
 
         Then runs once more, and returns what is wrong with that.
         """

@@ -1,4 +1,4 @@
-"""A run is struck down at the steps that it takes on disk: there is a proven dataset, or none.
+"""A run is struck down at the steps that it takes on disk: there is a verified dataset, or none.
 
 And the next run makes what an undisturbed one makes, to the byte, redoes only shards that were
 open, and leaves nothing behind.

@@ -153,7 +153,7 @@ def test_an_input_that_changes_while_it_is_read(
 
 
 def test_memory_that_runs_out(stage: Stage, runners: list[PreforkedRunner]) -> None:
-    """The kernel kills what takes most memory: here whatever decodes odd pictures, each time."""
+    """The kernel kills what takes most memory: here whatever decodes odd images, each time."""
     process = subprocess.Popen(
         [sys.executable, "-m", "recordmill", *stage.order().arguments],
         cwd=ROOT,
@@ -206,7 +206,7 @@ def _elsewhere(stage: Stage):
 
 
 def test_children_do_not_outlive_a_run(scenario: Scenario, stage: Stage, tmp_path: Path) -> None:
-    """SIGTERM and SIGKILL: whatever decodes odd pictures goes with the run."""
+    """SIGTERM and SIGKILL: whatever decodes odd images goes with the run."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         arguments = [*stage.order("--if_exists", "replace").arguments, "--image", "max_side=8"]
         process = subprocess.Popen(

@@ -13,7 +13,7 @@ from recordmill.pipelines.options import beam_options, config_of
 from recordmill.pipelines.parser import Parser, add_convert_options
 from recordmill.pipelines.run.run_record import RunRecord
 from recordmill.schemas.config import ConvertConfig
-from recordmill.schemas.errors import RunError
+from recordmill.schemas.errors import RecordmillError
 
 PAGE = (Path(__file__).parents[2] / "docs/how-to/schedule.md").read_text(encoding="utf-8")
 
@@ -69,7 +69,7 @@ def test_the_systemd_unit_converts_yesterday_and_retries_only_what_helps() -> No
     assert is_of_yesterday(taken(as_shell_passes_them(f"convert {words}")))
     codes = re.search(r"^RestartPreventExitStatus=(.*)$", service, re.MULTILINE)[1]
     assert [int(code) for code in codes.split()] == sorted(
-        {kind.exit_code for kind in RunError.__subclasses__()} - {1}
+        {kind.exit_code for kind in RecordmillError.__subclasses__()} - {1}
     )
     assert "OnCalendar=*-*-* 02:00:00" in timer
 
@@ -81,6 +81,10 @@ def test_the_record_that_is_shown_has_the_fields_of_one() -> None:
     assert record["records"] + record["rejected"] == record["rows"]
 
 
-def test_every_exit_code_is_told() -> None:
+def test_every_exit_code_is_reported() -> None:
     told = [int(code) for code in re.findall(r"^\| (\d) \|", PAGE, re.MULTILINE)]
-    assert told == [0, 1, *sorted({kind.exit_code for kind in RunError.__subclasses__()} - {1})]
+    assert told == [
+        0,
+        1,
+        *sorted({kind.exit_code for kind in RecordmillError.__subclasses__()} - {1}),
+    ]

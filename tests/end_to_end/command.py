@@ -47,9 +47,9 @@ def start_verifier() -> None:
 
 
 @cache
-def _verifier(process: int, folder: str) -> verifier.Auditor:
+def _verifier(process: int, folder: str) -> verifier.VerifierProcess:
     """Returns the one that a process started in a folder: relative paths are its own, too."""
-    started = verifier.Auditor(num_cores())
+    started = verifier.VerifierProcess(num_cores())
     atexit.register(started.end)
     return started
 

@@ -1,4 +1,4 @@
-"""What the end-to-end tests share: pictures on disk, and datasets made of them once."""
+"""What the end-to-end tests share: images on disk, and datasets made of them once."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import pytest
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 
-from tests.end_to_end.gallery import Picture, hang
+from tests.end_to_end.gallery import Photo, hang
 
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the pictures; tests write their tables into it, nothing else."""
+    """The folder of the images; tests write their tables into it, nothing else."""
     return tmp_path_factory.mktemp("gallery")
 
 
 @pytest.fixture(scope="session")
-def pictures(folder: Path) -> list[Picture]:
-    """Twelve small pictures of every form that passes through, of three classes."""
+def images(folder: Path) -> list[Photo]:
+    """Twelve small images of every form that passes through, of three classes."""
     return hang(folder)

@@ -1,4 +1,4 @@
-"""A small folder of pictures, with all that the tests know of them because they drew them."""
+"""A small folder of images, with all that the tests know of them because they drew them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from tests.images import jpeg, png
 
 
 @dataclass(frozen=True)
-class Picture:
-    """A picture on disk."""
+class Photo:
+    """An image on disk."""
 
     path: str
     data: bytes
@@ -42,12 +42,12 @@ _FORMS: tuple[tuple[Callable[..., bytes], str, int, dict[str, bool]], ...] = (
 _CLASSES = ("horse", "cat", "Übermut")
 
 
-def hang(folder: Path, number: int = 12) -> list[Picture]:
-    """Draws some pictures into a folder, every form and class among them."""
+def hang(folder: Path, number: int = 12) -> list[Photo]:
+    """Draws some images into a folder, every form and class among them."""
     return [_hang(folder, i) for i in range(number)]
 
 
-def _hang(folder: Path, i: int) -> Picture:
+def _hang(folder: Path, i: int) -> Photo:
     encode, mode, channels, options = _FORMS[i % len(_FORMS)]
     width, height = 8 + i, 20 - i % 7
     data = encode(width, height, i, mode, **options)
@@ -56,7 +56,7 @@ def _hang(folder: Path, i: int) -> Picture:
     (folder / path).write_bytes(data)
     label = _CLASSES[i % 3]
     labels = sorted(_CLASSES)[: i % 4]
-    return Picture(
+    return Photo(
         path,
         data,
         encode.__name__,

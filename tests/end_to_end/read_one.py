@@ -1,4 +1,4 @@
-"""Reads one record, in a process that begins anew: it imports no more than this."""
+"""Reads one record, in a process that begins again: it imports no more than this."""
 
 from __future__ import annotations
 

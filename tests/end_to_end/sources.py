@@ -1,4 +1,4 @@
-"""The same labelled pictures in every form that people hold them in."""
+"""The same labelled images in every form that people hold them in."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.images import jpeg, png
 
 @dataclass(frozen=True)
 class Shot:
-    """A picture, what is on it, and where: boxes in pixels as (label, xmin, ymin, xmax, ymax)."""
+    """An image, what is on it, and where: boxes in pixels as (label, xmin, ymin, xmax, ymax)."""
 
     name: str
     data: bytes
@@ -40,7 +40,7 @@ LABELS = ("cat", "dog", "새")
 
 
 def shots(number: int = 9) -> list[Shot]:
-    """Returns some small pictures of three classes, with none to two boxes each."""
+    """Returns some small images of three classes, with none to two boxes each."""
     return [_shot(i) for i in range(number)]
 
 
@@ -171,17 +171,17 @@ SINGLE_LABEL = {
     "arrow": Form(_arrow),
     "feather": Form(_feather),
 }
-"""Forms that hold a label for each picture, by their names."""
+"""Forms that hold a label for each image, by their names."""
 
 
-def _pictures(root: Path, given: Sequence[Shot]) -> None:
+def _images(root: Path, given: Sequence[Shot]) -> None:
     root.mkdir(parents=True, exist_ok=True)
     for shot in given:
         (root / shot.name).write_bytes(shot.data)
 
 
 def _coco(root: Path, given: Sequence[Shot]) -> Path:
-    _pictures(root / "images", given)
+    _images(root / "images", given)
     annotations = [
         {
             "id": 100 * i + k,
@@ -198,7 +198,7 @@ def _coco(root: Path, given: Sequence[Shot]) -> Path:
 
 
 def _captions(root: Path, given: Sequence[Shot]) -> Path:
-    _pictures(root / "images", given)
+    _images(root / "images", given)
     notes = [
         {"id": 100 * i + k, "image_id": i, "caption": caption}
         for i, shot in enumerate(given)
@@ -219,7 +219,7 @@ def _coco_file(root: Path, given: Sequence[Shot], annotations: list[dict[str, An
 
 
 def _voc(root: Path, given: Sequence[Shot]) -> Path:
-    _pictures(root / "voc" / "JPEGImages", given)
+    _images(root / "voc" / "JPEGImages", given)
     (root / "voc" / "Annotations").mkdir()
     for shot in given:
         objects = "".join(
@@ -233,7 +233,7 @@ def _voc(root: Path, given: Sequence[Shot]) -> Path:
 
 
 def _yolo(root: Path, given: Sequence[Shot]) -> Path:
-    _pictures(root / "yolo" / "images", given)
+    _images(root / "yolo" / "images", given)
     (root / "yolo" / "labels").mkdir()
     for shot in given:
         lines = [
@@ -254,7 +254,7 @@ ANNOTATED = {
     "voc": Form(_voc, ("--input_format", "voc")),
     "yolo": Form(_yolo, ("--input_format", "yolo")),
 }
-"""Forms that hold boxes for each picture, by their names."""
+"""Forms that hold boxes for each image, by their names."""
 
 CAPTIONED = {"coco captions": Form(_captions)}
 """Forms that hold captions and no labels."""

@@ -21,7 +21,7 @@ from tests.end_to_end.command import convert, published, recordmill
 from tests.end_to_end.tables import write_table
 from tests.images import jpeg, png
 
-PICTURES = 100
+IMAGES = 100
 PETS = ["cat", "dog", "owl"]
 MASK = "image/segmentation/class/encoded"
 BOX_KEYS = [f"image/object/bbox/{side}" for side in ("xmin", "ymin", "xmax", "ymax")]
@@ -41,7 +41,7 @@ image: {resize: 24x20 crop, format: png}
 
 
 def draw(folder: Path, i: int) -> tuple[Case, dict[str, Any], np.ndarray]:
-    """Draws a picture and its mask; returns what it is, its row in COCO's form, and the mask."""
+    """Draws an image and its mask; returns what it is, its row in COCO's form, and the mask."""
     random = np.random.default_rng(i)
     width, height = (int(n) for n in random.integers(4, 48, 2))
     orientation = i % len(SIDES) + 1
@@ -73,9 +73,9 @@ def draw(folder: Path, i: int) -> tuple[Case, dict[str, Any], np.ndarray]:
 def drawn(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> tuple[Path, dict[str, tuple[Case, dict[str, Any], np.ndarray]]]:
-    """A folder of pictures, and what is known of each by its name."""
+    """A folder of images, and what is known of each by its name."""
     folder = tmp_path_factory.mktemp("drawn")
-    made = [draw(folder, i) for i in range(PICTURES)]
+    made = [draw(folder, i) for i in range(IMAGES)]
     return folder, {row["image"]: (case, row, ids) for case, row, ids in made}
 
 
@@ -143,14 +143,14 @@ def test_the_manifest_counts_what_became_of_boxes(drawn: Any, both: Path) -> Non
     images = json.loads((both / "manifest.json").read_text())["images"]
     assert lost > 0
     assert images["boxes cropped off"] == lost
-    assert sum(images.values()) == PICTURES + lost
+    assert sum(images.values()) == IMAGES + lost
 
 
 def test_load_and_records_give_boxes_in_rows_and_masks_as_ids(drawn: Any, both: Path) -> None:
     _, known = drawn
     records = Records(both)
     loaded = list(load(both))
-    assert len(loaded) == len(records) == PICTURES
+    assert len(loaded) == len(records) == IMAGES
     for key, ours, read in zip(readers.keys(both, "train"), loaded, records, strict=True):
         case, _, ids = known[key]
         mask = expected_mask(ids, case)[:, :, None]
@@ -172,7 +172,7 @@ def test_batches_of_boxes_are_ragged(both: Path, decode: bool) -> None:
     assert first["mask"].shape == shape
 
 
-def test_pairs_of_picture_and_mask_are_resized_alike(both: Path) -> None:
+def test_pairs_of_image_and_mask_are_resized_alike(both: Path) -> None:
     for size in (10, 40):
         chosen = load(both, features=["mask", "image/encoded"], image_size=size, batch_size=4)
         batch = next(iter(chosen))

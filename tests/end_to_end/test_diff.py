@@ -1,4 +1,4 @@
-"""`recordmill diff`: what is told of two datasets is what the test has changed in their tables.
+"""`recordmill diff`: what is reported of two datasets is what the test has changed in their tables.
 
 Covers `recordmill.pipelines.commands.diff`, `recordmill.pipelines.dataset.diff`.
 """
@@ -15,7 +15,7 @@ import pytest
 
 from tests.end_to_end import readers
 from tests.end_to_end.command import published, recordmill
-from tests.end_to_end.gallery import Picture
+from tests.end_to_end.gallery import Photo
 from tests.end_to_end.tables import write_table
 
 SCHEMA = """
@@ -27,7 +27,7 @@ features:
 
 
 @pytest.fixture(scope="module")
-def here(pictures: list[Picture], folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def here(images: list[Photo], folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     here = tmp_path_factory.mktemp("diff")
     (here / "schema.yaml").write_text(SCHEMA)
     (here / "classes.txt").write_text("cat\nhorse\nÜbermut\n")
@@ -35,11 +35,11 @@ def here(pictures: list[Picture], folder: Path, tmp_path_factory: pytest.TempPat
     return here
 
 
-def rows_of(pictures: list[Picture]) -> list[dict[str, Any]]:
+def rows_of(images: list[Photo]) -> list[dict[str, Any]]:
     splits = ["train", "train", "test"]
     return [
         {"image": p.path, "label": p.label, "note": f"n{n}", "split": splits[n % 3]}
-        for n, p in enumerate(pictures)
+        for n, p in enumerate(images)
     ]
 
 
@@ -50,17 +50,17 @@ def dataset(here: Path, name: str, rows: list[dict[str, Any]], *flags: object) -
 
 
 @pytest.fixture(scope="module")
-def left(here: Path, pictures: list[Picture]) -> Path:
-    return dataset(here, "left", rows_of(pictures), "--num_shards", "train=3")
+def left(here: Path, images: list[Photo]) -> Path:
+    return dataset(here, "left", rows_of(images), "--num_shards", "train=3")
 
 
 @pytest.fixture(scope="module")
-def right(here: Path, pictures: list[Picture]) -> Path:
+def right(here: Path, images: list[Photo]) -> Path:
     """Another order, shards and compression; 1 differs, 4 too and moved, 7 moved, 0 is gone."""
-    rows = rows_of(pictures)
+    rows = rows_of(images)
     rows[1]["note"] = "changed"
     other = here / "pictures" / "other.jpg"
-    other.write_bytes(pictures[6].data)
+    other.write_bytes(images[6].data)
     rows[4] |= {
         "label": "cat" if rows[4]["label"] != "cat" else "horse",
         "note": "",
@@ -78,7 +78,7 @@ def told(*arguments: object) -> tuple[int, dict[str, Any]]:
     return ended.code, json.loads(ended.out)
 
 
-def test_what_was_changed_is_told(left: Path, right: Path, pictures: list[Picture]) -> None:
+def test_what_was_changed_is_reported(left: Path, right: Path, images: list[Photo]) -> None:
     code, document = told(left, right)
     assert code == 3
     examples = document.pop("examples")
@@ -96,16 +96,16 @@ def test_what_was_changed_is_told(left: Path, right: Path, pictures: list[Pictur
     }
     keys = {name: [_key(e) for e in found] for name, found in examples.items()}
     assert {name: set(found) for name, found in keys.items()} == {
-        "different": {pictures[1].path, pictures[4].path},
-        "moved": {pictures[7].path},
-        "only_left": {pictures[0].path},
+        "different": {images[1].path, images[4].path},
+        "moved": {images[7].path},
+        "only_left": {images[0].path},
         "only_right": {"other.jpg"},
     }
     by_key = {_key(e): e for e in examples["different"]}
     classes = ["cat", "horse", "Übermut"]
-    old = classes.index(pictures[4].label)
-    assert by_key[pictures[1].path]["features"] == {"note": {"left": "n1", "right": "changed"}}
-    assert by_key[pictures[4].path]["features"] == {
+    old = classes.index(images[4].label)
+    assert by_key[images[1].path]["features"] == {"note": {"left": "n1", "right": "changed"}}
+    assert by_key[images[4].path]["features"] == {
         "label": {"left": old, "right": 0 if old else 1},
         "note": {"left": "n4", "right": ""},
     }
@@ -145,7 +145,7 @@ def test_the_other_way_round(left: Path, right: Path) -> None:
     assert back["moved"] == [{"from": "test", "to": "train", "records": 1}]
 
 
-def test_the_table_for_people(left: Path, right: Path, pictures: list[Picture]) -> None:
+def test_the_table_for_people(left: Path, right: Path, images: list[Photo]) -> None:
     ended = recordmill("diff", left, right, "-n", "1")
     lines = [" ".join(line.split()) for line in ended.out.splitlines()]
     assert ended.code == 3
@@ -158,15 +158,15 @@ def test_the_table_for_people(left: Path, right: Path, pictures: list[Picture]) 
         "only left 1 train 1",
         "only right 1 train 1",
     ]
-    assert f"{pictures[7].path} (train → test)" in lines
+    assert f"{images[7].path} (train → test)" in lines
     assert "other.jpg (train)" in lines
     assert lines.count("different:") == lines.count("moved:") == 1
 
 
 def test_other_shards_and_order_alone_are_no_difference(
-    here: Path, left: Path, pictures: list[Picture]
+    here: Path, left: Path, images: list[Photo]
 ) -> None:
-    again = dataset(here, "again", rows_of(pictures)[::-1], "--seed", "9", "--compression", "gzip")
+    again = dataset(here, "again", rows_of(images)[::-1], "--seed", "9", "--compression", "gzip")
     code, document = told(left, again)
     assert (code, document["equal"], document["same"]) == (0, True, 12)
     assert recordmill("diff", left, left).code == 0
@@ -180,17 +180,17 @@ def test_the_same_shards_are_not_read_again(left: Path, tmp_path: Path) -> None:
     assert told(left, copied)[1]["same"] == 12
 
 
-def test_classes_and_features_that_differ_are_told(
-    here: Path, left: Path, pictures: list[Picture]
+def test_classes_and_features_that_differ_are_reported(
+    here: Path, left: Path, images: list[Photo]
 ) -> None:
     (here / "more.txt").write_text("cat\nhorse\nÜbermut\nowl\n")
-    more = dataset(here, "more", rows_of(pictures), "--classes", here / "more.txt")
+    more = dataset(here, "more", rows_of(images), "--classes", here / "more.txt")
     code, document = told(left, more)
     assert (code, document["same"]) == (3, 12)
     assert document["notes"] == ["classes of 'label': only right owl"]
 
     (here / "schema.yaml").write_text(SCHEMA + "  id: {kind: bytes, from: key}\n")
-    wider = dataset(here, "wider", rows_of(pictures))
+    wider = dataset(here, "wider", rows_of(images))
     (here / "schema.yaml").write_text(SCHEMA)
     code, document = told(left, wider, "-n", "1")
     assert (code, document["same"], document["features"]) == (3, 0, {"id": 12})
@@ -199,21 +199,21 @@ def test_classes_and_features_that_differ_are_told(
     assert change["left"] is None
 
 
-def test_pictures_that_differ_are_told_by_their_digests(
-    here: Path, left: Path, pictures: list[Picture]
+def test_images_that_differ_are_reported_by_their_digests(
+    here: Path, left: Path, images: list[Photo]
 ) -> None:
-    path = here / "pictures" / pictures[2].path
+    path = here / "pictures" / images[2].path
     whole = path.read_bytes()
-    path.write_bytes(pictures[8].data)
-    other = dataset(here, "other", rows_of(pictures))
+    path.write_bytes(images[8].data)
+    other = dataset(here, "other", rows_of(images))
     path.write_bytes(whole)
     _, document = told(left, other)
     (example,) = document["examples"]["different"]
     assert example["features"] == {
         "image": {
-            "left": f"{len(whole):,} bytes, sha256 {pictures[2].sha256[:12]}…",
-            "right": f"{len(pictures[8].data):,} bytes, "
-            f"sha256 {hashlib.sha256(pictures[8].data).hexdigest()[:12]}…",
+            "left": f"{len(whole):,} bytes, sha256 {images[2].sha256[:12]}…",
+            "right": f"{len(images[8].data):,} bytes, "
+            f"sha256 {hashlib.sha256(images[8].data).hexdigest()[:12]}…",
         }
     }
 
@@ -226,7 +226,7 @@ def test_what_is_not_published_is_bad_usage(left: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damaged", ["plain", "gzip"])
-def test_a_damaged_shard_is_told(left: Path, right: Path, tmp_path: Path, damaged: str) -> None:
+def test_a_damaged_shard_is_reported(left: Path, right: Path, tmp_path: Path, damaged: str) -> None:
     whole, broken = (right, left) if damaged == "plain" else (left, right)
     copied = shutil.copytree(broken, tmp_path / "copied")
     shard = readers.shards(copied, "test")[0]
@@ -238,7 +238,7 @@ def test_a_damaged_shard_is_told(left: Path, right: Path, tmp_path: Path, damage
 
 
 @pytest.mark.parametrize("change", ["one less", "one more"])
-def test_a_shard_that_does_not_fit_its_index_is_told(
+def test_a_shard_that_does_not_fit_its_index_is_reported(
     left: Path, right: Path, tmp_path: Path, change: str
 ) -> None:
     copied = shutil.copytree(left, tmp_path / "copied")

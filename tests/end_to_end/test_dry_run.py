@@ -14,30 +14,30 @@ from typing import Any
 import pytest
 
 from recordmill.schemas.dataset_info import ShardCounts
-from recordmill.schemas.forecast import Forecast, RejectSum, Trial
+from recordmill.schemas.forecast import Forecast, RejectSum, SampleEstimate
 from recordmill.schemas.plan import Plan, ResolvedSchema
 from recordmill.schemas.presets import preset
 from recordmill.schemas.records import ImageRef
 from recordmill.transforms.forecast_shards import forecast
 from tests.end_to_end import readers
 from tests.end_to_end.command import convert, published
-from tests.end_to_end.gallery import Picture
+from tests.end_to_end.gallery import Photo
 from tests.end_to_end.tables import write_table
 
 FLAGS = ("--splits", "train=0.7,test=0.3", "--num_shards", "train=3,test=1")
 
 
 @pytest.fixture(scope="module")
-def good(pictures: list[Picture], folder: Path) -> Path:
-    rows = [{"image": p.path, "label": p.label} for p in pictures]
+def good(images: list[Photo], folder: Path) -> Path:
+    rows = [{"image": p.path, "label": p.label} for p in images]
     return write_table(folder / "good.csv", rows)
 
 
 @pytest.fixture(scope="module")
-def faulty(pictures: list[Picture], folder: Path) -> Path:
+def faulty(images: list[Photo], folder: Path) -> Path:
     """Four good rows of nine, and five faults of three kinds."""
     (folder / "text.jpg").write_text("no picture")
-    rows = [{"image": p.path, "label": p.label} for p in pictures[:4]]
+    rows = [{"image": p.path, "label": p.label} for p in images[:4]]
     rows += [rows[0], rows[1] | {"label": "dog"}, rows[2] | {"label": ""}]
     rows += [{"image": "text.jpg", "label": "cat"}, {"image": "nowhere.jpg", "label": "cat"}]
     return write_table(folder / "faulty.csv", rows)
@@ -106,9 +106,9 @@ def test_it_tells_every_reject_of_the_run(faulty: Path, tmp_path: Path) -> None:
 
 
 def test_rows_that_their_own_splits_part_are_found_as_in_the_run(
-    pictures: list[Picture], folder: Path, tmp_path: Path
+    images: list[Photo], folder: Path, tmp_path: Path
 ) -> None:
-    rows = [{"image": p.path, "label": p.label, "s": "ab"[n % 2]} for n, p in enumerate(pictures)]
+    rows = [{"image": p.path, "label": p.label, "s": "ab"[n % 2]} for n, p in enumerate(images)]
     table = write_table(folder / "parted.csv", [*rows, rows[0] | {"s": "b"}])
     flags = ("--split_column", "s", "--max_rejects", "1")
     plan = planned(table, tmp_path, *flags)
@@ -185,7 +185,9 @@ def test_requests_to_object_stores_are_counted() -> None:
 def test_known_rejects_and_rows_add_up() -> None:
     plan = Plan(ResolvedSchema(preset("image_classification")), {"train": 1}, rows=5)
     shard = ShardCounts(split="train", index=0, records=3, classes={})
-    found = Forecast(plan, (shard,), {"wrong_type": RejectSum(2)}, Trial(1, 9, 1.0, (), Counter()))
+    found = Forecast(
+        plan, (shard,), {"wrong_type": RejectSum(2)}, SampleEstimate(1, 9, 1.0, (), Counter())
+    )
     assert (found.rows, found.rejected, found.records("train"), found.records("test")) == (
         5,
         2,

@@ -22,7 +22,7 @@ NEW = ("--splits", "train=0.2,validation=0.8", "--seed", "7", "--num_shards", "1
 
 
 def table(folder: Path, name: str, numbers: range, classes: str = "cd") -> Path:
-    """Writes a table of pictures, drawing those that are not there yet."""
+    """Writes a table of images, drawing those that are not there yet."""
     lines = ["image,label"]
     for i in numbers:
         if not (folder / f"{i}.jpg").exists():
@@ -52,7 +52,7 @@ def grown(tables: Path, output: Path, *flags: object) -> Path:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of pictures, and the dataset made of them in out/."""
+    """A folder of images, and the dataset made of them in out/."""
     folder = tmp_path_factory.mktemp("growing")
     published(table(folder, "old.csv", range(20)), folder / "out", *OLD)
     return folder
@@ -60,7 +60,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def base(made: Path, tmp_path: Path) -> Path:
-    """The dataset, for one test; its pictures, by the paths and times that it was made from."""
+    """The dataset, for one test; its images, by the paths and times that it was made from."""
     shutil.copytree(made / "out", tmp_path / "out")
     return tmp_path / "out" / "birds" / "1.0.0"
 
@@ -125,7 +125,7 @@ def test_what_is_linked_is_what_would_be_written(made: Path, base: Path, tmp_pat
     assert readers.content(one) == linked
 
 
-def test_rows_that_are_gone_and_pictures_that_changed_are_written_anew(tmp_path: Path) -> None:
+def test_rows_that_are_gone_and_images_that_changed_are_written_again(tmp_path: Path) -> None:
     base = published(table(tmp_path, "old.csv", range(20)), tmp_path / "out", *OLD)
     train = sorted(readers.splits(base)["train"])
     homes = {row["key"]: row["shard"] for row in readers.index_rows(base, "train")}
@@ -184,7 +184,7 @@ def test_a_row_of_the_base_is_kept_before_a_new_one_with_its_image(
         (("--version", "1.0.0", "--if_exists", "replace"), "raise --version"),
     ],
 )
-def test_what_does_not_go_with_a_base_is_refused(
+def test_what_does_not_go_with_a_base_is_rejected(
     flags: tuple[str, ...],
     told: str,
     made: Path,

@@ -1,4 +1,4 @@
-"""Compressed datasets: .gz shards of the same records, no TFDS metadata, proven alike."""
+"""Compressed datasets: .gz shards of the same records, no TFDS metadata, verified alike."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import pytest
 
 from tests.end_to_end import readers
 from tests.end_to_end.command import published, recordmill
-from tests.end_to_end.gallery import Picture
+from tests.end_to_end.gallery import Photo
 from tests.end_to_end.tables import write_table
 
 SHARDS = [f"birds-train.tfrecord-{i:05d}-of-00002.gz" for i in range(2)]
 
 
 @pytest.fixture(scope="module")
-def table(folder: Path, pictures: list[Picture]) -> Path:
-    rows = [{"image": p.path, "label": p.label} for p in pictures]
+def table(folder: Path, images: list[Photo]) -> Path:
+    rows = [{"image": p.path, "label": p.label} for p in images]
     return write_table(folder / "gzip.csv", rows)
 
 
@@ -61,14 +61,14 @@ def test_a_second_run_gives_the_same_bytes(made: Path, table: Path, tmp_path: Pa
     assert readers.content(again) == readers.content(made)
 
 
-def test_the_dataset_is_proven(made: Path) -> None:
+def test_the_dataset_is_verified(made: Path) -> None:
     ended = recordmill("verify", made)
     assert (ended.code, ended.err) == (0, "")
     assert "12 records" in ended.out
 
 
 @pytest.mark.parametrize("part", [0.0, 0.01, 0.25, 0.5, 0.75, 0.999])
-def test_a_flipped_bit_is_told_with_its_file(dataset: Path, part: float) -> None:
+def test_a_flipped_bit_is_reported_with_its_file(dataset: Path, part: float) -> None:
     shard = dataset / SHARDS[0]
     data = bytearray(shard.read_bytes())
     data[int(part * len(data))] ^= 0x10
@@ -80,7 +80,7 @@ def test_a_flipped_bit_is_told_with_its_file(dataset: Path, part: float) -> None
 
 
 @pytest.mark.parametrize("cut", [8, 100, 1000])
-def test_a_cut_shard_is_told_with_its_file(dataset: Path, cut: int) -> None:
+def test_a_cut_shard_is_reported_with_its_file(dataset: Path, cut: int) -> None:
     shard = dataset / SHARDS[1]
     shard.write_bytes(shard.read_bytes()[:-cut])
     ended = recordmill("verify", dataset)
@@ -89,7 +89,7 @@ def test_a_cut_shard_is_told_with_its_file(dataset: Path, cut: int) -> None:
     assert "Traceback" not in ended.err
 
 
-def test_a_shard_compressed_anew_is_told_although_its_records_are_the_same(
+def test_a_shard_compressed_again_is_reported_although_its_records_are_the_same(
     dataset: Path,
 ) -> None:
     shard = dataset / SHARDS[0]

@@ -1,4 +1,4 @@
-"""`--image_root` confines: no source reads a picture or a mask outside, unless it is allowed."""
+"""`--image_root` confines: no source reads an image or a mask outside, unless it is allowed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BOXES = ("--schema", "object_detection")
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """A folder with a picture, one outside of it, and two links that lead there."""
+    """A folder with an image, one outside of it, and two links that lead there."""
     root, beside = tmp_path / "photos", tmp_path / "secret"
     for folder in (root / "cat", beside):
         folder.mkdir(parents=True)
@@ -30,14 +30,14 @@ def place(tmp_path: Path) -> Path:
 
 
 def outside(place: Path) -> str:
-    """Returns what is told of a row whose picture is the hidden one."""
+    """Returns what is reported of a row whose image is the hidden one."""
     there = (place.parent / "secret/hidden.jpg").resolve()
     remedy = "put the file there, or say --allow_outside_root"
     return f"leads to {there}, outside of --image_root {place}; {remedy}"
 
 
 def told(source: Path, place: Path, *flags: object) -> list[tuple[str, str, str]]:
-    """Converts and returns (key, reason, detail) of each reject; the good picture is written."""
+    """Converts and returns (key, reason, detail) of each reject; the good image is written."""
     flags = (*flags, "--image_root", place, "--max_rejects", "99")
     dataset = published(source, place.parent / "out", *flags)
     (record,) = readers.index_rows(dataset, "train")
@@ -197,7 +197,7 @@ def test_links_and_upward_names_in_a_tar_touch_no_file(place: Path) -> None:
 
 
 def unlabelled(place: Path) -> tuple[object, ...]:
-    """Returns the flags for pictures without any label."""
+    """Returns the flags for images without any label."""
     (place.parent / "schema.yaml").write_text(
         'name: bare\nfeatures:\n  image: {kind: bytes, from: "image:bytes"}\n'
     )

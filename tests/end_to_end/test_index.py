@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from tests.end_to_end import readers
 from tests.end_to_end.command import convert, published, recordmill
-from tests.end_to_end.gallery import Picture
+from tests.end_to_end.gallery import Photo
 from tests.end_to_end.tables import write_table
 
 BY_PACKAGE = """
@@ -27,8 +27,8 @@ for record in tfrecord.tfrecord_iterator(shard, index, (int(part), 2)):
 
 
 @pytest.fixture(scope="module")
-def table(pictures: list[Picture], folder: Path) -> Path:
-    rows = [{"image": p.path, "label": p.label} for p in pictures]
+def table(images: list[Photo], folder: Path) -> Path:
+    rows = [{"image": p.path, "label": p.label} for p in images]
     return write_table(folder / "index.csv", rows)
 
 

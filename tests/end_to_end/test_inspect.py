@@ -1,4 +1,4 @@
-"""`recordmill inspect`: any TFRecord files, whole or damaged, on a terminal and as a picture.
+"""`recordmill inspect`: any TFRecord files, whole or damaged, on a terminal and as an image.
 
 Covers `recordmill.pipelines.commands.inspect`, `recordmill.pipelines.inspect.contact_sheet`,
 `recordmill.pipelines.inspect.record_files`, `recordmill.pipelines.inspect.tables`.
@@ -22,7 +22,7 @@ from PIL import Image
 from recordmill.transforms.functional.rendering.contact_sheet import TILE_SIDE
 from tests.end_to_end import readers
 from tests.end_to_end.command import ROOT, published, recordmill
-from tests.end_to_end.gallery import Picture
+from tests.end_to_end.gallery import Photo
 from tests.end_to_end.tables import write_table
 from tests.images import jpeg, png
 
@@ -33,8 +33,8 @@ def _wide(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def dataset(folder: Path, pictures: list[Picture], tmp_path_factory: Any) -> Path:
-    rows = [{"image": picture.path, "label": picture.label} for picture in pictures]
+def dataset(folder: Path, images: list[Photo], tmp_path_factory: Any) -> Path:
+    rows = [{"image": image.path, "label": image.label} for image in images]
     table = write_table(folder / "inspect.csv", rows)
     flags = ("--splits", "train=0.7,test=0.3", "--num_shards", "train=2,test=1")
     return published(table, tmp_path_factory.mktemp("inspect"), *flags)
@@ -65,18 +65,18 @@ FOREIGN = [
 
 
 def test_a_dataset_shows_records_of_each_split_with_keys_and_class_names(
-    dataset: Path, pictures: list[Picture]
+    dataset: Path, images: list[Photo]
 ) -> None:
     ended = recordmill("inspect", dataset, "-n", "4")
     assert (ended.code, ended.err) == (0, "")
     for split in ("test", "train"):
         for key in readers.keys(dataset, split)[:2]:
             (line,) = [text for text in ended.out.splitlines() if f" {key} " in text]
-            (picture,) = [picture for picture in pictures if picture.path == key]
-            expected = f"{picture.format.upper()} {picture.width}×{picture.height}"
+            (image,) = [image for image in images if image.path == key]
+            expected = f"{image.format.upper()} {image.width}×{image.height}"
             assert line.split()[1] == split
             assert expected in line
-            assert line.rstrip().endswith(picture.label)
+            assert line.rstrip().endswith(image.label)
     assert "birds 1.0.0: 12 records in 3 files, schema image_classification" in ended.out
 
 
@@ -112,23 +112,23 @@ def test_one_record_by_its_number_is_the_one_that_tensorflow_reads_there(
 
 @pytest.mark.parametrize("compression", ["none", "gzip"])
 def test_one_record_by_its_key_in_full(
-    compression: str, folder: Path, pictures: list[Picture], tmp_path: Path
+    compression: str, folder: Path, images: list[Photo], tmp_path: Path
 ) -> None:
-    rows = [{"image": picture.path, "label": picture.label} for picture in pictures]
+    rows = [{"image": image.path, "label": image.label} for image in images]
     table = write_table(folder / f"inspect-{compression}.csv", rows)
     dataset = published(table, tmp_path, "--compression", compression, "--schema", "tf_slim")
-    for picture in pictures[::5]:
-        ended = recordmill("inspect", dataset, "--key", picture.path)
+    for image in images[::5]:
+        ended = recordmill("inspect", dataset, "--key", image.path)
         assert ended.code == 0, ended.err
-        assert f"key {picture.path}, split train" in ended.out
-        assert f"sha256 {picture.sha256}" in ended.out
+        assert f"key {image.path}, split train" in ended.out
+        assert f"sha256 {image.sha256}" in ended.out
         height = re.search(r"image/height int64\n  (\d+)", ended.out)
         assert height
-        assert int(height[1]) == picture.height
+        assert int(height[1]) == image.height
     ended = recordmill("inspect", dataset, "--key", "nobody")
     assert ended.code == 2
     assert "--key nobody: no record" in ended.err
-    assert pictures[0].path.partition("/")[0] in ended.err
+    assert images[0].path.partition("/")[0] in ended.err
 
 
 def test_a_foreign_record_is_found_by_a_text_that_it_holds(tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_a_sheet_goes_to_the_working_folder_by_its_bare_name(
     assert Image.open("sheet.png").format == "PNG"
 
 
-def test_the_sheet_shows_each_picture_with_its_boxes(tmp_path: Path) -> None:
+def test_the_sheet_shows_each_image_with_its_boxes(tmp_path: Path) -> None:
     grey = io.BytesIO()
     Image.new("RGB", (200, 100), (90, 90, 90)).save(grey, "PNG")
     box = {f"image/object/bbox/{k}": [v] for k, v in (("xmin", 0.25), ("xmax", 0.75))}
@@ -188,7 +188,7 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("case", DAMAGE)
-def test_damage_is_told_with_record_and_byte_and_what_is_before_it_is_shown(
+def test_damage_is_reported_with_record_and_byte_and_what_is_before_it_is_shown(
     case: str, tmp_path: Path
 ) -> None:
     damage, told = DAMAGE[case]
@@ -201,7 +201,7 @@ def test_damage_is_told_with_record_and_byte_and_what_is_before_it_is_shown(
     assert ("first" in ended.out) == ("record 1" in told)
 
 
-def test_a_damaged_gzip_stream_is_told(tmp_path: Path) -> None:
+def test_a_damaged_gzip_stream_is_reported(tmp_path: Path) -> None:
     path = write(tmp_path / "x", FOREIGN)
     path.write_bytes(gzip.compress(path.read_bytes())[:-30])
     ended = recordmill("inspect", path)
@@ -223,7 +223,9 @@ def test_a_damaged_gzip_stream_is_told(tmp_path: Path) -> None:
         (("{folder}/x", "--what"), "unknown flag --what"),
     ],
 )
-def test_what_cannot_be_done_is_told(arguments: tuple[str, ...], told: str, tmp_path: Path) -> None:
+def test_what_cannot_be_done_is_reported(
+    arguments: tuple[str, ...], told: str, tmp_path: Path
+) -> None:
     write(tmp_path / "x", FOREIGN)
     write(tmp_path / "words", [features(a=[b"text"])])
     ended = recordmill("inspect", *(text.format(folder=tmp_path) for text in arguments))

@@ -48,7 +48,7 @@ SUFFIXES = ("csv", "jsonl", "parquet")
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The pictures, each of other bytes, in a folder whose own name is no easier."""
+    """The images, each of other bytes, in a folder whose own name is no easier."""
     folder = tmp_path_factory.mktemp("keys") / "My [pictures] 사진"
     for number, name in enumerate(NAMES):
         path = folder / name
@@ -60,7 +60,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def dataset(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The pictures by tables of three formats, each with a third of the names."""
+    """The images by tables of three formats, each with a third of the names."""
     rows = [{"image": name, "label": f"class of {i}"} for i, name in enumerate(NAMES)]
     for i, suffix in enumerate(SUFFIXES):
         write_table(folder / f"labels.{suffix}", rows[i :: len(SUFFIXES)])
@@ -92,7 +92,7 @@ def test_every_record_has_the_name_and_the_bytes_of_its_own_file(
     assert found == {name: [(folder / name).read_bytes()] for name in NAMES}
 
 
-def test_the_dataset_is_proven(dataset: Path) -> None:
+def test_the_dataset_is_verified(dataset: Path) -> None:
     assert recordmill("verify", dataset).code == 0
 
 
@@ -120,7 +120,7 @@ def test_the_output_may_be_in_nearly_any_folder(folder: Path, tmp_path: Path) ->
     assert set(readers.keys(dataset, "train")) == set(NAMES)
 
 
-def test_an_output_that_beam_takes_for_a_pattern_is_refused(folder: Path, tmp_path: Path) -> None:
+def test_an_output_that_beam_takes_for_a_pattern_is_rejected(folder: Path, tmp_path: Path) -> None:
     table = folder / "labels.csv"
     write_table(table, [{"image": NAMES[0], "label": "a"}])
     ended = convert(table, tmp_path / "out [1]")

@@ -23,10 +23,10 @@ from apache_beam.io.localfilesystem import LocalFileSystem
 
 from recordmill.pipelines.dataset.dataset import open_dataset
 from recordmill.pipelines.dataset.load import load
-from recordmill.schemas.errors import ProofError, UsageError
+from recordmill.schemas.errors import UsageError, VerificationFailed
 from tests.end_to_end import readers
 from tests.end_to_end.command import ROOT, published
-from tests.end_to_end.gallery import Picture
+from tests.end_to_end.gallery import Photo
 from tests.end_to_end.tables import write_table
 from tests.images import jpeg
 
@@ -34,17 +34,15 @@ SPLITS = ("--splits", "train=0.7,test=0.3", "--num_shards", "train=3,test=1")
 
 
 @pytest.fixture(scope="module")
-def dataset(
-    pictures: list[Picture], folder: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Path:
-    rows = [{"image": p.path, "label": p.label} for p in pictures]
+def dataset(images: list[Photo], folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    rows = [{"image": p.path, "label": p.label} for p in images]
     table = write_table(folder / "load.csv", rows)
     return published(table, tmp_path_factory.mktemp("load"), *SPLITS)
 
 
 @pytest.fixture(scope="module")
-def lists(pictures: list[Picture], folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    rows = [{"image": p.path, "labels": p.labels} for p in pictures]
+def lists(images: list[Photo], folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    rows = [{"image": p.path, "labels": p.labels} for p in images]
     table = write_table(folder / "lists.jsonl", rows)
     return published(table, tmp_path_factory.mktemp("lists"), *SPLITS, "--schema", "multi_label")
 
@@ -198,7 +196,7 @@ SIZED = '  height: {kind: int64, from: "image:height"}\n  width: {kind: int64, f
 
 @pytest.mark.parametrize(("size", "more"), [(SIZED, ""), ("", ", resize: 9x6 exact, color: rgb")])
 def test_raw_pixels_get_their_shape(
-    pictures: list[Picture], folder: Path, dataset: Path, tmp_path: Path, size: str, more: str
+    images: list[Photo], folder: Path, dataset: Path, tmp_path: Path, size: str, more: str
 ) -> None:
     schema = tmp_path / "raw.yaml"
     schema.write_text(RAW.format(size=size, more=more))
@@ -216,7 +214,9 @@ def test_raw_pixels_get_their_shape(
         assert load(raw, "all", batch_size=5).element_spec["image"].shape == (None, 6, 9, 3)
 
 
-def test_raw_pixels_without_a_size_are_told(folder: Path, dataset: Path, tmp_path: Path) -> None:
+def test_raw_pixels_without_a_size_are_reported(
+    folder: Path, dataset: Path, tmp_path: Path
+) -> None:
     schema = tmp_path / "raw.yaml"
     schema.write_text(RAW.format(size="", more=""))
     raw = published(folder / "load.csv", tmp_path, "--schema", schema)
@@ -225,12 +225,12 @@ def test_raw_pixels_without_a_size_are_told(folder: Path, dataset: Path, tmp_pat
     assert len(list(load(raw, decode=False))) == 12
 
 
-def test_pictures_of_many_sizes_make_no_batch(dataset: Path) -> None:
+def test_images_of_many_sizes_make_no_batch(dataset: Path) -> None:
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"image_size=\(height, width\)"):
         list(load(dataset, "train", batch_size=4))
 
 
-def test_pictures_of_one_size_make_batches(tmp_path: Path) -> None:
+def test_images_of_one_size_make_batches(tmp_path: Path) -> None:
     for number in range(3):
         (tmp_path / f"{number}.jpg").write_bytes(jpeg(20, 10, number))
     rows = [{"image": f"{number}.jpg", "label": number} for number in range(3)]
@@ -252,19 +252,19 @@ def test_pictures_of_one_size_make_batches(tmp_path: Path) -> None:
         ({"as_supervised": True, "features": ["label"]}, "leave features out"),
     ],
 )
-def test_what_cannot_be_is_told(dataset: Path, arguments: dict[str, Any], told: str) -> None:
+def test_what_cannot_be_is_reported(dataset: Path, arguments: dict[str, Any], told: str) -> None:
     with pytest.raises(UsageError) as refused:
         load(dataset, **arguments)
     assert told in str(refused.value)
 
 
-def test_what_is_not_published_is_refused(dataset: Path, tmp_path: Path) -> None:
+def test_what_is_not_published_is_rejected(dataset: Path, tmp_path: Path) -> None:
     copied = shutil.copytree(dataset, tmp_path / "copied")
     (copied / "_SUCCESS").unlink()
-    with pytest.raises(ProofError, match="no published dataset, it has no _SUCCESS"):
+    with pytest.raises(VerificationFailed, match="no published dataset, it has no _SUCCESS"):
         load(copied)
     (copied / "_SUCCESS").write_text("0" * 64)
-    with pytest.raises(ProofError, match="does not match the checksum in _SUCCESS"):
+    with pytest.raises(VerificationFailed, match="does not match the checksum in _SUCCESS"):
         load(copied)
 
 
@@ -296,7 +296,7 @@ def test_a_file_system_of_tensorflow(dataset: Path) -> None:
             tf.io.gfile.makedirs(os.path.dirname(target))
             tf.io.gfile.copy(str(path), target)
     assert names(load("ram://birds/", "all")) == names(load(dataset, "all"))
-    with pytest.raises(ProofError, match="ram://nowhere"):
+    with pytest.raises(VerificationFailed, match="ram://nowhere"):
         load("ram://nowhere")
 
 
@@ -325,5 +325,5 @@ def test_a_file_system_of_beam(dataset: Path, there: str, request: pytest.Fixtur
     assert isinstance(FileSystems.get_filesystem(url), OnlyBeam)
     for split in ("all", "train[2:-1]"):
         assert names(load(url, split)) == names(load(dataset, split))
-    with pytest.raises(ProofError):
+    with pytest.raises(VerificationFailed):
         load("onlybeam://nowhere")

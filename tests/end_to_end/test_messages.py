@@ -21,7 +21,7 @@ PRESETS = ("image_classification", "landmark", "multi_label", "tabular", "tf_sli
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working folder with one good table and two good pictures."""
+    """A working folder with one good table and two good images."""
     monkeypatch.chdir(tmp_path)
     for number in (1, 2):
         Path(f"{number}.jpg").write_bytes(jpeg(seed=number))
@@ -36,7 +36,7 @@ def convert(*flags: str, table: str = "good.csv", name: str = "birds") -> Ended:
 
 
 def refused(ended: Ended, *told: str) -> None:
-    """Asserts that a command was refused as bad usage, and which words the message has."""
+    """Asserts that a command was rejected as bad usage, and which words the message has."""
     assert ended.code == 2
     assert ended.out == ""
     assert ended.err.startswith("recordmill: ")
@@ -101,17 +101,17 @@ WRONG = [
 
 
 @pytest.mark.parametrize("wrong", WRONG, ids=str)
-def test_a_wrong_flag_is_told(wrong: Wrong, here: Path) -> None:
+def test_a_wrong_flag_is_reported(wrong: Wrong, here: Path) -> None:
     refused(convert(*wrong.flags), *wrong.told)
 
 
 @pytest.mark.parametrize("name", ["", "my-birds", "../birds", "1birds", "a b", "vögel/x"])
-def test_a_name_that_makes_no_file_name_is_told(name: str, here: Path) -> None:
+def test_a_name_that_makes_no_file_name_is_reported(name: str, here: Path) -> None:
     refused(convert(name=name), "--name")
 
 
 @pytest.mark.parametrize("missing", ["--input", "--output", "--name"])
-def test_a_missing_flag_is_told(missing: str, here: Path) -> None:
+def test_a_missing_flag_is_reported(missing: str, here: Path) -> None:
     given = {"--input": "good.csv", "--output": "out", "--name": "birds"}
     flags = [word for flag, value in given.items() if flag != missing for word in (flag, value)]
     refused(recordmill("convert", *flags), missing)
@@ -138,14 +138,14 @@ TABLES = {
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_what_is_no_table_is_told(name: str, here: Path) -> None:
+def test_what_is_no_table_is_reported(name: str, here: Path) -> None:
     data, told = TABLES[name]
     Path(name).write_bytes(data)
     refused(convert(table=name), f"{name}", *told)
 
 
 @pytest.mark.parametrize("table", ["nowhere.csv", "nowhere/*.csv", "*.tsv"])
-def test_a_table_that_is_not_there_is_told(table: str, here: Path) -> None:
+def test_a_table_that_is_not_there_is_reported(table: str, here: Path) -> None:
     refused(convert(table=table), table, "no such file")
 
 
@@ -154,17 +154,17 @@ def test_a_folder_is_no_table(here: Path) -> None:
     refused(convert(table="folder"), "folder")
 
 
-def test_the_same_table_twice_is_told(here: Path) -> None:
+def test_the_same_table_twice_is_reported(here: Path) -> None:
     refused(convert("--input", "*.csv"), "good.csv", "twice")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_table_that_may_not_be_read_is_told(here: Path) -> None:
+def test_a_table_that_may_not_be_read_is_reported(here: Path) -> None:
     Path("good.csv").chmod(0)
     refused(convert(), "good.csv", "Permission denied")
 
 
-def test_one_table_without_the_column_of_the_others_is_told(here: Path) -> None:
+def test_one_table_without_the_column_of_the_others_is_reported(here: Path) -> None:
     Path("other.csv").write_text("image,class\n1.jpg,cat\n")
     refused(convert("--input", "other.csv"), "'label'")
 
@@ -192,7 +192,7 @@ SCHEMAS = {
 
 @pytest.mark.parametrize("name", SCHEMAS)
 @pytest.mark.parametrize("command", ["convert", "schema"])
-def test_what_is_no_schema_is_told(name: str, command: str, here: Path) -> None:
+def test_what_is_no_schema_is_reported(name: str, command: str, here: Path) -> None:
     text, told = SCHEMAS[name]
     Path(name).write_text(text)
     ended = convert("--schema", name) if command == "convert" else recordmill("schema", name)
@@ -213,7 +213,7 @@ CLASSES = {
 
 
 @pytest.mark.parametrize("name", CLASSES)
-def test_what_is_no_list_of_classes_is_told(name: str, here: Path) -> None:
+def test_what_is_no_list_of_classes_is_reported(name: str, here: Path) -> None:
     data, told = CLASSES[name]
     Path(name).write_bytes(data)
     refused(convert("--classes", name), "--classes", told)
@@ -234,7 +234,7 @@ def test_what_is_no_list_of_classes_is_told(name: str, here: Path) -> None:
     ],
     ids=" ".join,
 )
-def test_a_wrong_command_is_told(arguments: tuple[str, ...], here: Path) -> None:
+def test_a_wrong_command_is_reported(arguments: tuple[str, ...], here: Path) -> None:
     refused(recordmill(*arguments))
 
 

@@ -86,7 +86,7 @@ def test_load_and_records_know_their_shapes(dataset: Path) -> None:
     assert batch["matrix"].shape == (2, 2, 3)
 
 
-def test_a_record_that_does_not_fill_its_shape_is_told(dataset: Path) -> None:
+def test_a_record_that_does_not_fill_its_shape_is_reported(dataset: Path) -> None:
     (record, *_) = readers.records(dataset, "train")
     example = tf.train.Example.FromString(record)
     example.features.feature["matrix"].float_list.value.append(7.0)

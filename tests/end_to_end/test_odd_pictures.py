@@ -1,4 +1,4 @@
-"""The command line on a folder of odd pictures under odd names: right records, right rejects."""
+"""The command line on a folder of odd images under odd names: right records, right rejects."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Every preset, from every format of table: each value of each record, read back by TensorFlow,
-TensorFlow Datasets and pyarrow, equals what the test put into the table and the pictures.
+TensorFlow Datasets and pyarrow, equals what the test put into the table and the images.
 
 Covers `recordmill.pipelines.convert`.
 """
@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from tests.end_to_end import readers
 from tests.end_to_end.command import published, recordmill
-from tests.end_to_end.gallery import Picture
+from tests.end_to_end.gallery import Photo
 from tests.end_to_end.tables import write_table
 
 CLASSES = ["cat", "horse", "Übermut"]
@@ -32,15 +32,15 @@ SPLIT_FLAGS = ("--splits", "train=0.6,test=0.4", "--num_shards", "train=2,test=1
 class Case:
     """A preset with a table for it, and what has to come out."""
 
-    row: Callable[[Picture], dict[str, Any]]
+    row: Callable[[Photo], dict[str, Any]]
     spec: dict[str, Any]
-    expected: Callable[[Picture], dict[str, Any]]
+    expected: Callable[[Photo], dict[str, Any]]
     flags: tuple[str, ...] = ()
     image: str | None = None
     label: str | None = None
 
 
-def _image_row(p: Picture) -> dict[str, Any]:
+def _image_row(p: Photo) -> dict[str, Any]:
     return {"image": p.path, "label": p.label}
 
 
@@ -157,10 +157,10 @@ class Made:
     preset: str
     case: Case
     directory: Path
-    by_key: dict[str, Picture]
+    by_key: dict[str, Photo]
 
-    def in_order(self, split: str) -> list[Picture]:
-        """Returns the pictures of a split in the order of records/."""
+    def in_order(self, split: str) -> list[Photo]:
+        """Returns the images of a split in the order of records/."""
         return [self.by_key[key] for key in readers.keys(self.directory, split)]
 
 
@@ -168,20 +168,18 @@ class Made:
 def made(
     request: pytest.FixtureRequest,
     folder: Path,
-    pictures: list[Picture],
+    images: list[Photo],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Made:
     """The dataset that a preset makes of a CSV table."""
-    directory = _published(request.param, "csv", folder, pictures, tmp_path_factory.mktemp("out"))
-    by_key = {picture.path: picture for picture in pictures}
+    directory = _published(request.param, "csv", folder, images, tmp_path_factory.mktemp("out"))
+    by_key = {image.path: image for image in images}
     return Made(request.param, CASES[request.param], directory, by_key)
 
 
-def _published(
-    preset: str, suffix: str, folder: Path, pictures: list[Picture], output: Path
-) -> Path:
+def _published(preset: str, suffix: str, folder: Path, images: list[Photo], output: Path) -> Path:
     case = CASES[preset]
-    table = write_table(folder / f"{preset}.{suffix}", [case.row(p) for p in pictures])
+    table = write_table(folder / f"{preset}.{suffix}", [case.row(p) for p in images])
     return published(table, output, "--schema", preset, *SPLIT_FLAGS, *case.flags)
 
 
@@ -194,7 +192,7 @@ def test_every_row_is_a_record_of_one_split(made: Made) -> None:
 
 @pytest.mark.parametrize("split", ["train", "test"])
 def test_tensorflow_parses_exactly_the_values_of_the_table(made: Made, split: str) -> None:
-    expected = [made.case.expected(picture) for picture in made.in_order(split)]
+    expected = [made.case.expected(image) for image in made.in_order(split)]
     parsed = readers.parsed(made.directory, split, made.case.spec)
     assert parsed == {name: [values[name] for values in expected] for name in made.case.spec}
 
@@ -234,23 +232,23 @@ def test_records_tell_digest_and_class_of_each_image(made: Made, split: str) -> 
     }.get(made.preset, lambda p: (p.sha256, p.label))
     rows = readers.index_rows(made.directory, split)
     assert [(row["sha256"], row["class"]) for row in rows] == [
-        told(picture) for picture in made.in_order(split)
+        told(image) for image in made.in_order(split)
     ]
 
 
 @pytest.mark.parametrize("split", ["train", "test"])
 def test_tensorflow_datasets_loads_the_same_values(made: Made, split: str) -> None:
     _, found = readers.loaded(made.directory, split)
-    pictures = made.in_order(split)
-    assert len(found) == len(pictures)
-    for example, picture in zip(found, pictures, strict=True):
+    images = made.in_order(split)
+    assert len(found) == len(images)
+    for example, image in zip(found, images, strict=True):
         values = {
             name: value.tolist() if hasattr(value, "tolist") else value
             for name, value in example.items()
         }
-        expected = made.case.expected(picture)
+        expected = made.case.expected(image)
         if made.case.image:
-            pixels = tf.io.decode_image(picture.data, channels=3).numpy()
+            pixels = tf.io.decode_image(image.data, channels=3).numpy()
             expected[made.case.image] = pixels.tolist()
         assert values == expected
 
@@ -281,10 +279,10 @@ SUFFIXES = ("tsv", "jsonl.gz", "parquet")
 
 
 def test_all_other_table_formats_together_give_the_same_bytes(
-    made: Made, folder: Path, pictures: list[Picture], tmp_path: Path
+    made: Made, folder: Path, images: list[Photo], tmp_path: Path
 ) -> None:
     """Every format holds a third of the rows; what one made otherwise would differ."""
-    rows = [made.case.row(picture) for picture in pictures]
+    rows = [made.case.row(image) for image in images]
     inputs = []
     for number, suffix in enumerate(SUFFIXES):
         table = folder / f"{made.preset}.part{number}.{suffix}"
@@ -298,13 +296,13 @@ def test_all_other_table_formats_together_give_the_same_bytes(
 @pytest.mark.parametrize("made", ["tabular"], indirect=True)
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_each_table_format_alone_gives_the_same_kinds_and_bytes(
-    made: Made, suffix: str, folder: Path, pictures: list[Picture], tmp_path: Path
+    made: Made, suffix: str, folder: Path, images: list[Photo], tmp_path: Path
 ) -> None:
-    assert_same(_published("tabular", suffix, folder, pictures, tmp_path), made.directory)
+    assert_same(_published("tabular", suffix, folder, images, tmp_path), made.directory)
 
 
 def assert_same(other: Path, dataset: Path) -> None:
-    """Asserts that two datasets are the same but for the tables that they were made of."""
+    """Asserts that two datasets are the same except for the tables that they were made of."""
     found, expected = readers.content(other), readers.content(dataset)
     assert found.pop("manifest.json") != expected.pop("manifest.json")  # it names the table
     assert found.pop("_SUCCESS") != expected.pop("_SUCCESS")  # it seals the manifest

@@ -1,4 +1,4 @@
-"""`recordmill verify` proves a dataset, and names every damage: file, record and byte.
+"""`recordmill verify` verifies a dataset, and names every damage: file, record and byte.
 
 Covers `recordmill.pipelines.commands.verify`, `recordmill.pipelines.dataset.verify`,
 `recordmill.transforms.verification.verify_shard`.
@@ -20,7 +20,7 @@ from recordmill.pipelines.dataset.verify import verify_dataset
 from recordmill.schemas.dataset_info import Problem
 from tests.end_to_end import readers
 from tests.end_to_end.command import ROOT, published, recordmill
-from tests.end_to_end.gallery import Picture
+from tests.end_to_end.gallery import Photo
 from tests.end_to_end.readers import Frame
 from tests.end_to_end.tables import write_table
 
@@ -38,15 +38,15 @@ SIDECARS = (
 
 
 @pytest.fixture(scope="module")
-def table(folder: Path, pictures: list[Picture]) -> Path:
-    rows = [{"image": p.path, "label": p.label} for p in pictures]
+def table(folder: Path, images: list[Photo]) -> Path:
+    rows = [{"image": p.path, "label": p.label} for p in images]
     rows += [{"image": "not there.jpg", "label": "cat"}]
     return write_table(folder / "proof.csv", rows)
 
 
 @pytest.fixture(scope="module")
 def made(table: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A dataset of two shards of pictures, with one reject."""
+    """A dataset of two shards of images, with one reject."""
     flags = ("--num_shards", "2", "--max_rejects", "1")
     return published(table, tmp_path_factory.mktemp("out"), *flags)
 
@@ -71,7 +71,7 @@ def problems(dataset: Path) -> list[Problem]:
 
 
 def refused(dataset: Path) -> str:
-    """Returns what `recordmill verify` says of a dataset that it has to refuse."""
+    """Returns what `recordmill verify` says of a dataset that it has to reject."""
     ended = recordmill("verify", dataset)
     assert ended.code == 3
     assert ended.out == ""
@@ -91,19 +91,19 @@ def frame_at(frames: list[Frame], byte: int) -> tuple[int, int]:
     return next((i, f.start) for i, f in enumerate(frames) if f.start <= byte < f.stop)
 
 
-def test_what_was_published_is_proven(made: Path) -> None:
+def test_what_was_published_is_verified(made: Path) -> None:
     ended = recordmill("verify", made)
     assert (ended.code, ended.err) == (0, "")
     assert "12 records" in ended.out
 
 
-def test_several_datasets_are_proven_at_once_and_decoded(made: Path, tiny: Path) -> None:
+def test_several_datasets_are_verified_at_once_and_decoded(made: Path, tiny: Path) -> None:
     ended = recordmill("verify", "--decode", made, f"{tiny}/")
     assert (ended.code, ended.err) == (0, "")
     assert "14 records" in ended.out
 
 
-def test_a_relative_path_is_proven_alike(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_relative_path_is_verified_alike(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(made.parent)
     assert recordmill("verify", "1.0.0").code == 0
     assert recordmill("verify", "./1.0.0/").code == 0
@@ -116,7 +116,7 @@ def test_a_relative_path_is_proven_alike(made: Path, monkeypatch: pytest.MonkeyP
         (made / "birds-train.tfrecord-00002-of-00003").unlink()
 
 
-def test_every_single_byte_of_a_shard_is_proven(tiny: Path, tmp_path: Path) -> None:
+def test_every_single_byte_of_a_shard_is_verified(tiny: Path, tmp_path: Path) -> None:
     copy = Path(shutil.copytree(tiny, tmp_path / "copy"))
     (shard,) = readers.shards(copy, "train")
     whole = shard.read_bytes()
@@ -131,7 +131,7 @@ def test_every_single_byte_of_a_shard_is_proven(tiny: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("part", [0.0, 0.11, 0.37, 0.5, 0.74, 0.99])
-def test_a_flipped_bit_is_told_with_file_record_and_byte(dataset: Path, part: float) -> None:
+def test_a_flipped_bit_is_reported_with_file_record_and_byte(dataset: Path, part: float) -> None:
     shard = dataset / SHARD
     frames = readers.frames(shard.read_bytes())
     byte = int(part * shard.stat().st_size)
@@ -141,7 +141,7 @@ def test_a_flipped_bit_is_told_with_file_record_and_byte(dataset: Path, part: fl
 
 
 @pytest.mark.parametrize("inside", [5, 12, 30, -2], ids=["length", "data", "data", "checksum"])
-def test_a_shard_cut_within_a_record_is_told_with_record_and_byte(
+def test_a_shard_cut_within_a_record_is_reported_with_record_and_byte(
     dataset: Path, inside: int
 ) -> None:
     shard = dataset / SHARD
@@ -152,14 +152,14 @@ def test_a_shard_cut_within_a_record_is_told_with_record_and_byte(
 
 
 @pytest.mark.parametrize("left", [0, 2])
-def test_a_shard_cut_between_records_is_told_by_name(dataset: Path, left: int) -> None:
+def test_a_shard_cut_between_records_is_reported_by_name(dataset: Path, left: int) -> None:
     shard = dataset / SHARD
     data = shard.read_bytes()
     shard.write_bytes(data[: readers.frames(data)[left].start])
     assert SHARD in refused(dataset)
 
 
-def test_records_in_another_order_are_told(dataset: Path) -> None:
+def test_records_in_another_order_are_reported(dataset: Path) -> None:
     shard = dataset / SHARD
     data = shard.read_bytes()
     first, second, *_ = readers.frames(data)
@@ -168,7 +168,7 @@ def test_records_in_another_order_are_told(dataset: Path) -> None:
     assert SHARD in refused(dataset)
 
 
-def test_bytes_after_the_last_record_are_told(dataset: Path) -> None:
+def test_bytes_after_the_last_record_are_reported(dataset: Path) -> None:
     size = (dataset / SHARD).stat().st_size
     count = len(readers.frames((dataset / SHARD).read_bytes()))
     with (dataset / SHARD).open("ab") as shard:
@@ -177,12 +177,12 @@ def test_bytes_after_the_last_record_are_told(dataset: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [SHARD, OTHER, INDEX])
-def test_a_missing_file_is_told(dataset: Path, name: str) -> None:
+def test_a_missing_file_is_reported(dataset: Path, name: str) -> None:
     (dataset / name).unlink()
     assert f"{name}: is missing" in refused(dataset)
 
 
-def test_shards_that_changed_places_are_told(dataset: Path) -> None:
+def test_shards_that_changed_places_are_reported(dataset: Path) -> None:
     (dataset / SHARD).rename(dataset / "kept")
     (dataset / OTHER).rename(dataset / SHARD)
     (dataset / "kept").rename(dataset / OTHER)
@@ -191,7 +191,7 @@ def test_shards_that_changed_places_are_told(dataset: Path) -> None:
     assert OTHER in told
 
 
-def test_a_shard_of_another_run_is_told_with_its_first_foreign_record(
+def test_a_shard_of_another_run_is_reported_with_its_first_foreign_record(
     dataset: Path, table: Path, tmp_path: Path
 ) -> None:
     flags = ("--num_shards", "2", "--max_rejects", "1", "--seed", "5")
@@ -201,7 +201,7 @@ def test_a_shard_of_another_run_is_told_with_its_first_foreign_record(
     assert f"{SHARD}: record 0 at byte 0: " in refused(dataset)
 
 
-def test_a_shard_and_its_index_of_another_run_are_told(
+def test_a_shard_and_its_index_of_another_run_are_reported(
     dataset: Path, table: Path, tmp_path: Path
 ) -> None:
     flags = ("--num_shards", "2", "--max_rejects", "1", "--seed", "5")
@@ -211,7 +211,7 @@ def test_a_shard_and_its_index_of_another_run_are_told(
     assert {SHARD, INDEX} <= {problem.file for problem in problems(dataset)}
 
 
-def test_a_label_that_was_changed_with_its_checksums_is_told(dataset: Path) -> None:
+def test_a_label_that_was_changed_with_its_checksums_is_reported(dataset: Path) -> None:
     """A forged record is whole in itself; only the published digest tells."""
     shard = dataset / SHARD
     forged = []
@@ -230,18 +230,18 @@ def test_a_label_that_was_changed_with_its_checksums_is_told(dataset: Path) -> N
 
 
 @pytest.mark.parametrize("name", SIDECARS)
-def test_a_sidecar_that_was_edited_is_told(dataset: Path, name: str) -> None:
+def test_a_sidecar_that_was_edited_is_reported(dataset: Path, name: str) -> None:
     flip(dataset / name, (dataset / name).stat().st_size - 2, bit=0)
     assert ("manifest.json" if name == "_SUCCESS" else name) in refused(dataset)
 
 
 @pytest.mark.parametrize("name", SIDECARS)
-def test_a_sidecar_that_was_removed_is_told(dataset: Path, name: str) -> None:
+def test_a_sidecar_that_was_removed_is_reported(dataset: Path, name: str) -> None:
     (dataset / name).unlink()
     assert name in refused(dataset)
 
 
-def test_class_names_that_changed_places_are_told(dataset: Path) -> None:
+def test_class_names_that_changed_places_are_reported(dataset: Path) -> None:
     names = (dataset / "label.labels.txt").read_text().splitlines()
     (dataset / "label.labels.txt").write_text("".join(f"{name}\n" for name in reversed(names)))
     assert "label.labels.txt" in refused(dataset)
@@ -256,7 +256,7 @@ def _edit_path(manifest: dict[str, object]) -> None:
 
 
 @pytest.mark.parametrize("edit", [_edit_counts, _edit_path, dict.clear])
-def test_a_manifest_that_was_edited_is_told(
+def test_a_manifest_that_was_edited_is_reported(
     dataset: Path, edit: Callable[[dict[str, object]], None]
 ) -> None:
     path = dataset / "manifest.json"
@@ -275,13 +275,13 @@ def test_a_manifest_that_was_edited_is_told(
         "records/records-train-00002-of-00003.parquet",
     ],
 )
-def test_a_stray_file_that_readers_would_find_is_told(dataset: Path, stray: str) -> None:
+def test_a_stray_file_that_readers_would_find_is_reported(dataset: Path, stray: str) -> None:
     shutil.copy(dataset / (INDEX if stray.startswith("records") else SHARD), dataset / stray)
     assert f"{stray}: " in refused(dataset)
 
 
 @pytest.mark.parametrize("column", ["key", "shard", "index", "offset", "length", "sha256", "class"])
-def test_an_index_whose_values_were_edited_is_told(dataset: Path, column: str) -> None:
+def test_an_index_whose_values_were_edited_is_reported(dataset: Path, column: str) -> None:
     table = pq.read_table(dataset / INDEX)
     values = table[column].to_pylist()
     values[1] = values[1] + 1 if isinstance(values[1], int) else values[1][::-1]
@@ -293,7 +293,7 @@ def test_an_index_whose_values_were_edited_is_told(dataset: Path, column: str) -
 
 
 @pytest.mark.parametrize("part", [0.0, 0.2, 0.5, 0.8, 0.999])
-def test_an_index_with_a_flipped_bit_is_told(dataset: Path, part: float) -> None:
+def test_an_index_with_a_flipped_bit_is_reported(dataset: Path, part: float) -> None:
     flip(dataset / INDEX, int(part * (dataset / INDEX).stat().st_size), bit=0)
     assert f"{INDEX}: " in refused(dataset)
 
@@ -319,13 +319,13 @@ def _change_reason(path: Path) -> None:
 
 
 @pytest.mark.parametrize("edit", [_remove, _empty, _repeat, _garble, _change_reason])
-def test_rejects_that_were_edited_are_told(dataset: Path, edit: Callable[[Path], None]) -> None:
+def test_rejects_that_were_edited_are_reported(dataset: Path, edit: Callable[[Path], None]) -> None:
     (rejects,) = (dataset / "rejects").iterdir()
     edit(rejects)
     assert "rejects" in refused(dataset)
 
 
-def test_what_is_no_dataset_is_told(tmp_path: Path) -> None:
+def test_what_is_no_dataset_is_reported(tmp_path: Path) -> None:
     assert "_SUCCESS" in refused(tmp_path)
     assert str(tmp_path / "nowhere") in refused(tmp_path / "nowhere")
 
@@ -346,7 +346,9 @@ def test_plain_tfrecord_files_are_checked_against_a_schema(dataset: Path, tmp_pa
 
 
 @pytest.mark.parametrize("more", [b"\0", b"\0" * 11, b"\0" * 12, b"more than a header"])
-def test_bytes_after_the_last_record_of_a_plain_file_are_told(dataset: Path, more: bytes) -> None:
+def test_bytes_after_the_last_record_of_a_plain_file_are_reported(
+    dataset: Path, more: bytes
+) -> None:
     data = (dataset / SHARD).read_bytes()
     (dataset / SHARD).write_bytes(data + more)
     ended = recordmill("verify", dataset / SHARD, "--schema", "image_classification")

@@ -9,16 +9,16 @@ import pytest
 import tensorflow as tf
 
 from tests.end_to_end.command import ROOT, published
-from tests.end_to_end.gallery import Picture
+from tests.end_to_end.gallery import Photo
 from tests.end_to_end.tables import write_table
 
 PAGE = (ROOT / "docs/how-to/read.md").read_text(encoding="utf-8")
 
 
 def test_the_examples_run(
-    pictures: list[Picture], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    images: list[Photo], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows = [{"image": p.path, "label": p.label} for p in pictures]
+    rows = [{"image": p.path, "label": p.label} for p in images]
     published(write_table(folder / "page.csv", rows), tmp_path / "datasets", "--index")
     monkeypatch.chdir(tmp_path)
     found: dict[str, object] = {}

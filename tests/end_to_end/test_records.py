@@ -20,11 +20,11 @@ import numpy as np
 import pytest
 
 from recordmill.pipelines.dataset.records import Records
-from recordmill.schemas.errors import ProofError, UsageError
-from recordmill.transforms.functional.images.decode import decode_picture
+from recordmill.schemas.errors import UsageError, VerificationFailed
+from recordmill.transforms.functional.images.decode import decode_stored
 from tests.end_to_end import readers
 from tests.end_to_end.command import ROOT, published
-from tests.end_to_end.gallery import Picture
+from tests.end_to_end.gallery import Photo
 from tests.end_to_end.read_one import read_one
 from tests.end_to_end.tables import write_table
 
@@ -40,13 +40,11 @@ features:
 
 
 @pytest.fixture(scope="module")
-def dataset(
-    pictures: list[Picture], folder: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Path:
+def dataset(images: list[Photo], folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows = [
         {"image": p.path, "label": p.label, "box": [n, 1.5, 2.5, 3.5], "labels": p.labels}
         | ({"score": n / 3, "maybe": n} if n % 2 else {})
-        for n, p in enumerate(pictures)
+        for n, p in enumerate(images)
     ]
     schema = folder / "records.yaml"
     schema.write_text(SCHEMA)
@@ -92,9 +90,9 @@ def test_values_have_the_types_of_their_features(dataset: Path) -> None:
     assert (record["image"].dtype, record["image"].shape[2]) == (np.uint8, 3)
 
 
-def test_pictures_are_decoded(dataset: Path) -> None:
+def test_images_are_decoded(dataset: Path) -> None:
     for decoded, stored in zip(Records(dataset), Records(dataset, decode=False), strict=True):
-        assert np.array_equal(decoded["image"], decode_picture(stored["image"]))
+        assert np.array_equal(decoded["image"], decode_stored(stored["image"]))
 
 
 def test_numbers_slices_and_keys(dataset: Path) -> None:
@@ -132,7 +130,7 @@ def test_only_what_is_asked_for_is_opened(dataset: Path, tmp_path: Path) -> None
     records, keys = Records(copied), readers.keys(copied, "train")
     gone.unlink()
     assert [plain(r) for r in records[:3]] == [plain(r) for r in Records(dataset)[:3]]
-    with pytest.raises(ProofError, match=r"00003-of-00004: is missing"):
+    with pytest.raises(VerificationFailed, match=r"00003-of-00004: is missing"):
         records[-1]
     assert len(kept) == 3
     assert records.keys() == keys
@@ -187,7 +185,7 @@ def test_a_changed_byte_is_found(dataset: Path, tmp_path: Path) -> None:
         shard.write_bytes(data)
         records = Records(copied, "test")
         records[0]
-        with pytest.raises(ProofError) as found:
+        with pytest.raises(VerificationFailed) as found:
             records[1]
         assert str(found.value) == (
             f"{copied}: {shard.name}: record 1 at byte {second.start}: "
@@ -199,18 +197,18 @@ def test_another_shard_in_its_place_is_found(dataset: Path, tmp_path: Path) -> N
     copied = shutil.copytree(dataset, tmp_path / "copied")
     shard = readers.shards(copied, "test")[0]
     shard.write_bytes(readers.shards(copied, "train")[0].read_bytes())
-    with pytest.raises(ProofError):
+    with pytest.raises(VerificationFailed):
         list(Records(copied, "test"))
 
 
-def test_what_cannot_be_is_told(folder: Path, dataset: Path, tmp_path: Path) -> None:
+def test_what_cannot_be_is_reported(folder: Path, dataset: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="there is no split 'tain'"):
         Records(dataset, "tain")
     with pytest.raises(UsageError, match="did you mean 'label'"):
         Records(dataset, features=["lable"])
     with pytest.raises(UsageError, match="channels=2"):
         Records(dataset, channels=2)
-    with pytest.raises(ProofError, match="it has no _SUCCESS"):
+    with pytest.raises(VerificationFailed, match="it has no _SUCCESS"):
         Records(tmp_path)
     zipped = published(
         folder / "records.jsonl",

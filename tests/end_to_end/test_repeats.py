@@ -1,4 +1,4 @@
-"""Images that stand more than once: told always, dropped if asked, and every row in the books.
+"""Images that stand more than once: told always, dropped if asked, and every row in the row counts.
 
 Covers `recordmill.transforms.drop_duplicates`, `recordmill.transforms.find_duplicates`.
 """
@@ -17,7 +17,7 @@ import pytest
 
 from tests.end_to_end import readers
 from tests.end_to_end.command import Ended, convert, published, recordmill
-from tests.end_to_end.gallery import Picture
+from tests.end_to_end.gallery import Photo
 from tests.end_to_end.tables import write_table
 
 SPLITS = (
@@ -32,22 +32,22 @@ SPLITS = (
 
 
 @pytest.fixture
-def gallery(pictures: list[Picture], folder: Path, tmp_path: Path) -> Path:
-    """A folder with the pictures, and some of them once more under other names."""
-    for picture in pictures:
-        (tmp_path / picture.path).parent.mkdir(exist_ok=True)
-        (tmp_path / picture.path).write_bytes(picture.data)
+def gallery(images: list[Photo], folder: Path, tmp_path: Path) -> Path:
+    """A folder with the images, and some of them once more under other names."""
+    for image in images:
+        (tmp_path / image.path).parent.mkdir(exist_ok=True)
+        (tmp_path / image.path).write_bytes(image.data)
     for name, i in (("0 first.jpg", 0), ("z last.jpg", 0), ("z again.jpg", 0), ("z leak.jpg", 3)):
-        shutil.copy(tmp_path / pictures[i].path, tmp_path / name)
+        shutil.copy(tmp_path / images[i].path, tmp_path / name)
     return tmp_path
 
 
 @pytest.fixture
-def table(gallery: Path, pictures: list[Picture]) -> Path:
-    rows = [{"image": p.path, "label": p.label, "split": "train"} for p in pictures]
-    labels = {"0 first.jpg": pictures[0].label, "z last.jpg": "goat", "z again.jpg": "goat"}
+def table(gallery: Path, images: list[Photo]) -> Path:
+    rows = [{"image": p.path, "label": p.label, "split": "train"} for p in images]
+    labels = {"0 first.jpg": images[0].label, "z last.jpg": "goat", "z again.jpg": "goat"}
     rows += [{"image": name, "label": label, "split": "train"} for name, label in labels.items()]
-    rows.append({"image": "z leak.jpg", "label": pictures[3].label, "split": "test"})
+    rows.append({"image": "z leak.jpg", "label": images[3].label, "split": "test"})
     return write_table(gallery / "labels.csv", rows)
 
 
@@ -56,7 +56,7 @@ def manifest(dataset: Path) -> dict:
 
 
 def digests(dataset: Path, split: str) -> list[str]:
-    """Returns the sha256 of each image, taken anew from the records."""
+    """Returns the sha256 of each image, taken again from the records."""
     found = readers.examples(dataset, split)
     return [hashlib.sha256(example["image"][0]).hexdigest() for example in found]
 
@@ -65,11 +65,11 @@ def warnings(ended: Ended) -> list[str]:
     return [line for line in ended.out.splitlines() if line.startswith(("warning", "note", "drop"))]
 
 
-def test_repeats_and_leaks_are_told(table: Path, pictures: list[Picture], tmp_path: Path) -> None:
+def test_repeats_and_leaks_are_reported(table: Path, images: list[Photo], tmp_path: Path) -> None:
     ended = convert(table, tmp_path / "out", *SPLITS)
     assert ended.code == 0, ended.err
     dataset = tmp_path / "out" / "birds" / "1.0.0"
-    first, fourth = pictures[0].path, pictures[3].path
+    first, fourth = images[0].path, images[3].path
     assert manifest(dataset)["content"] == {
         "images": 12,
         "duplicates": {"train": 3},
@@ -96,14 +96,14 @@ def test_repeats_and_leaks_are_told(table: Path, pictures: list[Picture], tmp_pa
 
 
 def test_of_rows_with_one_image_the_smallest_key_is_kept(
-    table: Path, pictures: list[Picture], tmp_path: Path
+    table: Path, images: list[Photo], tmp_path: Path
 ) -> None:
     ended = convert(table, tmp_path / "out", *SPLITS, "--deduplicate", "content")
     assert ended.code == 0, ended.err
     dataset = tmp_path / "out" / "birds" / "1.0.0"
-    kept = {p.path for p in pictures[1:]} | {"0 first.jpg"}
+    kept = {p.path for p in images[1:]} | {"0 first.jpg"}
     assert readers.splits(dataset) == {"train": kept, "test": set()}
-    assert sorted(digests(dataset, "train")) == sorted({p.sha256 for p in pictures})
+    assert sorted(digests(dataset, "train")) == sorted({p.sha256 for p in images})
     told = manifest(dataset)
     counts = ("rows", "records", "rejected", "duplicates")
     assert [told["input"][name] for name in counts] == [16, 12, 0, 4]
@@ -119,10 +119,10 @@ def test_of_rows_with_one_image_the_smallest_key_is_kept(
     (file,) = (dataset / "dropped").iterdir()
     rows = sorted(map(json.loads, file.read_text().splitlines()), key=lambda row: row["key"])
     assert [(row["key"], row["repeats"], row.get("label")) for row in rows] == [
-        (pictures[0].path, "0 first.jpg", None),
+        (images[0].path, "0 first.jpg", None),
         ("z again.jpg", "0 first.jpg", "goat"),
         ("z last.jpg", "0 first.jpg", "goat"),
-        ("z leak.jpg", pictures[3].path, None),
+        ("z leak.jpg", images[3].path, None),
     ]
     assert rows[0]["source"] == f"{table}:2"
     assert warnings(ended)[0] == "dropped: 4 rows with the image of another row"

@@ -19,7 +19,7 @@ from PIL import Image
 
 from tests.end_to_end import readers
 from tests.end_to_end.command import convert, published, recordmill
-from tests.end_to_end.gallery import Picture
+from tests.end_to_end.gallery import Photo
 from tests.end_to_end.tables import write_table
 from tests.faulty_dataset import BROKEN, draw
 
@@ -27,7 +27,7 @@ SPLITS = ("--splits", "train=0.5,test=0.5")
 
 
 class Page(HTMLParser):
-    """What can be told of a page without a browser: its texts, its pictures by their alt text."""
+    """What can be reported a page without a browser: its texts, its images by their alt text."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -53,22 +53,22 @@ class Page(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def table(folder: Path, pictures: list[Picture]) -> Path:
-    rows = [{"image": picture.path, "label": picture.label} for picture in pictures]
+def table(folder: Path, images: list[Photo]) -> Path:
+    rows = [{"image": image.path, "label": image.label} for image in images]
     return write_table(folder / "report.csv", rows)
 
 
 @pytest.mark.parametrize("flags", [(), ("--compression", "gzip")])
-def test_every_sample_is_the_picture_of_its_record(
-    flags: tuple[str, ...], table: Path, pictures: list[Picture], tmp_path: Path
+def test_every_sample_is_the_image_of_its_record(
+    flags: tuple[str, ...], table: Path, images: list[Photo], tmp_path: Path
 ) -> None:
     dataset = published(table, tmp_path / "out", "--report", *SPLITS, *flags)
     page = Page(dataset / "report.html")
     split_of = {key: split for split, keys in readers.splits(dataset).items() for key in keys}
-    by_alt = {f"{p.path}, {p.label}, {split_of[p.path]}": p for p in pictures}
+    by_alt = {f"{p.path}, {p.label}, {split_of[p.path]}": p for p in images}
     assert page.images.keys() == by_alt.keys()
-    for alt, picture in by_alt.items():
-        true = Image.open(io.BytesIO(picture.data)).convert("RGBA")
+    for alt, image in by_alt.items():
+        true = Image.open(io.BytesIO(image.data)).convert("RGBA")
         on_white = Image.alpha_composite(Image.new("RGBA", true.size, "white"), true)
         assert page.images[alt].size == true.size
         difference = np.asarray(page.images[alt]).astype(int) - np.asarray(on_white)[..., :3]
@@ -123,7 +123,7 @@ def test_a_table_of_numbers_gets_their_ranges(tmp_path: Path) -> None:
     assert "i" not in page.tags
 
 
-def test_the_command_that_made_it_is_told_without_secrets_and_the_dataset_is_as_without_it(
+def test_the_command_that_made_it_is_reported_without_secrets_and_the_dataset_is_as_without_it(
     table: Path, tmp_path: Path
 ) -> None:
     flags = ("--s3_secret_access_key=hush", "--s3_access_key_id", "hush", "--seed", "5")

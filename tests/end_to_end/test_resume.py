@@ -1,4 +1,4 @@
-"""A run that did not publish is gone on with: what is the same is taken, all else is made anew.
+"""A run that did not publish is gone on with: what is the same is taken, all else is regenerated.
 
 Covers `recordmill.transforms.shards.checkpoints`.
 """
@@ -21,7 +21,7 @@ SHARDS = ("--num_shards", "4", "--no_report")
 
 
 def fail(folder: Path) -> Path:
-    """Draws sixteen pictures, one of them cut short; returns their table, which a run failed on."""
+    """Draws sixteen images, one of them cut short; returns their table, which a run failed on."""
     lines = ["image,label"]
     for i in range(16):
         data = jpeg(16, 12, seed=i)
@@ -39,7 +39,7 @@ def fail(folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A table, and beside it what a failed run left, for all tests that change no picture."""
+    """A table, and beside it what a failed run left, for all tests that change no image."""
     return fail(tmp_path_factory.mktemp("failed"))
 
 
@@ -78,7 +78,7 @@ def test_every_finished_shard_is_taken_its_rejects_too(table: Path, output: Path
     assert recordmill("verify", dataset).code == 0
 
 
-def test_a_picture_or_a_row_that_changed_costs_its_shard_alone(tmp_path: Path) -> None:
+def test_a_image_or_a_row_that_changed_costs_its_shard_alone(tmp_path: Path) -> None:
     table = fail(tmp_path)
     twin = table.parent / "0.jpg"
     when = twin.stat()

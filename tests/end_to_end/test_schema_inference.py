@@ -13,7 +13,7 @@ import pytest
 
 from tests.end_to_end import readers
 from tests.end_to_end.command import published, recordmill
-from tests.end_to_end.gallery import Picture
+from tests.end_to_end.gallery import Photo
 from tests.end_to_end.tables import write_table
 
 ROWS: dict[str, Any] = {
@@ -26,9 +26,9 @@ ROWS: dict[str, Any] = {
 
 @pytest.mark.parametrize("name", ROWS)
 def test_the_guess_converts_its_table(
-    pictures: list[Picture], folder: Path, tmp_path: Path, name: str
+    images: list[Photo], folder: Path, tmp_path: Path, name: str
 ) -> None:
-    rows = [ROWS[name](n, p) for n, p in enumerate(pictures)]
+    rows = [ROWS[name](n, p) for n, p in enumerate(images)]
     table = write_table(folder / name, rows)
     ended = recordmill("schema", "--infer", table)
     assert (ended.code, ended.err) == (0, "")
@@ -42,9 +42,9 @@ def test_the_guess_converts_its_table(
     assert image == (name != "tabular.tsv")
     assert set(rows[0]) - {column} <= {name.removesuffix("/value") for name in examples[0]}
     if image:
-        assert {e["image"][0] for e in examples} == {p.data for p in pictures}
+        assert {e["image"][0] for e in examples} == {p.data for p in images}
         assert {(e["height"][0], e["width"][0]) for e in examples} == {
-            (p.height, p.width) for p in pictures
+            (p.height, p.width) for p in images
         }
 
     commands = [line for line in ended.out.splitlines() if "recordmill convert" in line]
@@ -62,7 +62,7 @@ def test_the_guess_converts_its_table(
     assert recordmill(*words, "--dry_run").code == 0
 
 
-def test_it_tells_where_it_has_looked(pictures: list[Picture], folder: Path) -> None:
+def test_it_tells_where_it_has_looked(images: list[Photo], folder: Path) -> None:
     rows = [{"file": f"/nowhere/{n}.jpg", "label": n} for n in range(3)]
     table = write_table(folder / "lost.csv", rows)
     ended = recordmill("schema", "--infer", table)
@@ -85,7 +85,7 @@ def test_a_table_without_columns_is_a_message(tmp_path: Path) -> None:
         ((), "is required"),
     ],
 )
-def test_what_cannot_be_is_told(arguments: tuple[str, ...], told: str) -> None:
+def test_what_cannot_be_is_reported(arguments: tuple[str, ...], told: str) -> None:
     ended = recordmill("schema", *arguments)
     assert (ended.code, ended.out) == (2, "")
     assert told in ended.err

@@ -1,4 +1,4 @@
-"""Every source converts, is proven, and loads in TFDS; tests/sources has it with every preset."""
+"""Every source converts, is verified, and loads in TFDS; tests/sources has it with every preset."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from recordmill.transforms.functional.sources.class_folder import NO_PICTURE
+from recordmill.transforms.functional.sources.class_folder import NO_IMAGE
 from tests.end_to_end import readers
 from tests.end_to_end.command import Ended, convert, published, recordmill
 from tests.end_to_end.sources import ANNOTATED, CAPTIONED, LABELS, SINGLE_LABEL, Shot, shots
@@ -32,7 +32,7 @@ def made() -> Iterator[list[Path]]:
 
 
 @pytest.mark.parametrize("name", SINGLE_LABEL)
-def test_every_source_of_labelled_pictures(
+def test_every_source_of_labelled_images(
     name: str, given: list[Shot], made: list[Path], tmp_path: Path
 ) -> None:
     form = SINGLE_LABEL[name]
@@ -44,8 +44,8 @@ def test_every_source_of_labelled_pictures(
     assert builder.info.features["label"].names == sorted(LABELS)
     assert Counter(e["label"] for e in loaded) == {0: 3, 1: 3, 2: 3}
     if name == "folder":
-        assert passed_over(dataset) == {"hidden files and folders": 1, NO_PICTURE: 1}
-    elif name != "parquet bytes":  # of which no picture has a name
+        assert passed_over(dataset) == {"hidden files and folders": 1, NO_IMAGE: 1}
+    elif name != "parquet bytes":  # of which no image has a name
         names = [e["image/filename"][0].decode() for e in readers.examples(dataset, "train")]
         suffix = {"tfrecord": 3, "tfrecord.gz": 3}.get(name)
         assert sorted(names) == sorted(shot.name[:suffix] for shot in given)
@@ -142,7 +142,7 @@ def refused(ended: Ended, *told: str) -> bool:
     return all(words in ended.err for words in told)
 
 
-def test_a_damaged_picture_in_a_blob_is_told_by_its_table(tmp_path: Path) -> None:
+def test_a_damaged_image_in_a_blob_is_reported_by_its_table(tmp_path: Path) -> None:
     given = [*shots(3), Shot("bad.jpg", b"\xff\xd8\xff cut", 1, 1, "cat", (), ())]
     table = _written("parquet structs", tmp_path, given)
     dataset = published(table, tmp_path / "out", "--max_rejects", "1")
@@ -151,7 +151,7 @@ def test_a_damaged_picture_in_a_blob_is_told_by_its_table(tmp_path: Path) -> Non
     assert (reject["source"], reject["reason"]) == (f"{table}:4", "truncated")
 
 
-def test_a_failed_run_leaves_no_staged_picture(tmp_path: Path) -> None:
+def test_a_failed_run_leaves_no_staged_image(tmp_path: Path) -> None:
     given = [*shots(3), Shot("bad.jpg", b"no picture", 1, 1, "cat", (), ())]
     ended = convert(_written("parquet structs", tmp_path, given), tmp_path / "out")
     assert ended.code == 4
@@ -191,7 +191,7 @@ def test_what_a_killed_run_has_staged_is_deleted_by_the_next(tmp_path: Path) -> 
         ("folder", ("--records_per_shard", "2", "--shard_size", "1MiB"), ("drop one",)),
     ],
 )
-def test_wrong_usage_is_told(
+def test_wrong_usage_is_reported(
     write: str,
     flags: tuple[str, ...],
     told: tuple[str, ...],

@@ -13,15 +13,15 @@ import pytest
 
 from tests.end_to_end import readers
 from tests.end_to_end.command import ROOT, published, recordmill
-from tests.end_to_end.gallery import Picture
+from tests.end_to_end.gallery import Photo
 from tests.end_to_end.tables import write_table
 
 FLAGS = ("--splits", "train=0.5,test=0.5", "--num_shards", "2", "--seed", "7")
 
 
 @pytest.fixture(scope="module")
-def rows(pictures: list[Picture]) -> list[dict[str, str]]:
-    return [{"image": p.path, "label": p.label} for p in pictures]
+def rows(images: list[Photo]) -> list[dict[str, str]]:
+    return [{"image": p.path, "label": p.label} for p in images]
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +77,7 @@ def test_several_files_of_a_pattern_give_the_same_dataset_as_one(
 
 
 def test_tables_of_one_name_in_two_folders_keep_all_their_rows(tmp_path: Path) -> None:
-    """Rows without a key of their own are told apart by where they stand, folder included."""
+    """Rows without a key of their own are reported apart by where they stand, folder included."""
     for part in ("a", "b"):
         (tmp_path / part).mkdir()
         write_table(tmp_path / part / "part.csv", [{"x": f"{part}{i}"} for i in range(3)])

@@ -174,7 +174,7 @@ def test_a_killed_run_leaves_no_dataset_and_the_next_one_cleans_up(
 
 
 @pytest.mark.parametrize("foreign", ["thesis.txt", "notes/day1.md", "other-train.tfrecord-0-of-1"])
-def test_a_folder_with_foreign_files_is_refused_and_left_alone(
+def test_a_folder_with_foreign_files_is_rejected_and_left_alone(
     foreign: str, table: Path, tmp_path: Path
 ) -> None:
     output = tmp_path / "out"
@@ -189,7 +189,7 @@ def test_a_folder_with_foreign_files_is_refused_and_left_alone(
     assert everything(tmp_path) == before
 
 
-def test_a_target_that_cannot_be_written_is_told(table: Path, tmp_path: Path) -> None:
+def test_a_target_that_cannot_be_written_is_reported(table: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
     ended = convert(table, tmp_path / "file", *TABULAR)
     assert ended.code == 2

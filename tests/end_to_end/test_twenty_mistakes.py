@@ -1,4 +1,4 @@
-"""Mistakes that users make, and the whole of what they are told: what, where, and what to do."""
+"""Usage errors, each with its complete message: what, where, and what to do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run that began tells in run.json how it ended; one that was refused before writes nothing.
+"""A run that began tells in run.json how it ended; one that was rejected before writes nothing.
 
 Covers `recordmill.pipelines.commands.convert`, `recordmill.pipelines.run.interrupt`,
 `recordmill.pipelines.run.run_record`.
@@ -78,7 +78,7 @@ def no_file_above(size: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("mode", ["in_memory", "multi_threading", "multi_processing"])
-def test_what_a_step_may_not_write_is_told_once(mode: str, tmp_path: Path) -> None:
+def test_what_a_step_may_not_write_is_reported_once(mode: str, tmp_path: Path) -> None:
     table = write_table(tmp_path / "t.csv", [{"n": 1, "x": "y" * 20_000}])
     with no_file_above(8192):
         ended = convert(table, tmp_path / "out", *FLAGS, f"--direct_running_mode={mode}")
@@ -96,7 +96,7 @@ def test_a_signal(table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert told(ended, tmp_path / "out") == (143, "interrupted", 143)
 
 
-def test_what_is_refused_before_it_begins_writes_nothing(table: Path, tmp_path: Path) -> None:
+def test_what_is_rejected_before_it_begins_writes_nothing(table: Path, tmp_path: Path) -> None:
     for flags, code in ((("--schema", "nothing"), 2), (("--split_column", "z"), 2)):
         ended = convert(table, tmp_path / "out", *flags)
         assert (ended.code, "Traceback" in ended.err) == (code, False)

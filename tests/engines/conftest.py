@@ -25,13 +25,13 @@ class Line:
     seconds: float
     shuffled: float | None
     digest: str
-    books: str
+    row_counts: str
 
     def cells(self) -> list[str]:
         """Returns the line as text."""
         shuffled = "-" if self.shuffled is None else f"{self.shuffled:,.0f}"
         where = [self.engine, self.mode, self.kind, f"{self.seconds:.0f}", shuffled]
-        return [*where, f"`{self.digest}`", self.books]
+        return [*where, f"`{self.digest}`", self.row_counts]
 
 
 Note = Callable[[Line], None]
@@ -74,7 +74,7 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Case]:
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A table of a few pictures."""
+    """A table of a few images."""
     folder = tmp_path_factory.mktemp("input")
     path = folder / "labels.csv"
     with path.open("w", newline="", encoding="utf-8") as stream:
@@ -97,7 +97,7 @@ def pause(
     tmp_path_factory: pytest.TempPathFactory,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Pause]:
-    """One picture of the table, made to wait for, in all processes that are started from now on."""
+    """One image of the table, made to wait for, in all processes that are started from now on."""
     made = Pause(table.parent / _WAITED_FOR, tmp_path_factory.mktemp("pause"))
     for name, value in made.environment.items():
         monkeypatch.setenv(name, value)

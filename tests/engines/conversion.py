@@ -105,8 +105,8 @@ def shard_digest(dataset: Path) -> str:
     return digest.hexdigest()[:16]
 
 
-def books(dataset: Path) -> str:
-    """Returns the books of a dataset: rows read = written + rejected + dropped."""
+def row_counts(dataset: Path) -> str:
+    """Returns the row counts of a dataset: rows read = written + rejected + dropped."""
     found = json.loads((dataset / "manifest.json").read_bytes())["input"]
     parts = [found["records"], found["rejected"], found["duplicates"]]
     assert found["rows"] == sum(parts)

@@ -131,7 +131,7 @@ def _is_free(port: int) -> bool:
 def shuffled_on_flink(port: int) -> int:
     """Returns the bytes that the last finished job of a Flink cluster shuffled.
 
-    That is, what those of its vertices read that have an input by key, or dealt out anew.
+    That is, what those of its vertices read that have an input by key, or dealt out again.
     """
     jobs = _get(f"http://127.0.0.1:{port}/jobs/overview")["jobs"]
     last = max((job for job in jobs if job["state"] == "FINISHED"), key=lambda job: job["end-time"])

@@ -1,4 +1,4 @@
-"""What the engines convert: tables and pictures made by code, with faults of every common kind.
+"""What the engines convert: tables and images made by code, with faults of every common kind.
 
 A further kind of input is one more function in `KINDS`: it makes its files below a folder, and
 returns the flags of `recordmill convert` for them.
@@ -15,7 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tests.images import jpeg, picture, png
+from tests.images import image_bytes, jpeg, png
 
 ROWS = 2_400
 DIFFERENT = 1_900
@@ -29,7 +29,7 @@ PLACEMENT = (
 
 
 def files(folder: Path) -> tuple[str, ...]:
-    """A CSV table that names pictures."""
+    """A CSV table that names images."""
     with (folder / "labels.csv").open("w", newline="", encoding="utf-8") as stream:
         writer = csv.DictWriter(stream, ["image", "label"])
         writer.writeheader()
@@ -38,7 +38,7 @@ def files(folder: Path) -> tuple[str, ...]:
 
 
 def embedded(folder: Path) -> tuple[str, ...]:
-    """A Parquet table of pictures themselves; of those that are the same, one is kept."""
+    """A Parquet table of images themselves; of those that are the same, one is kept."""
     listed = [
         {
             "image": {"bytes": _content(folder / "drawn" / row["image"]), "path": row["image"]},
@@ -52,12 +52,12 @@ def embedded(folder: Path) -> tuple[str, ...]:
 
 
 def tars(folder: Path) -> tuple[str, ...]:
-    """Some tars of pictures, each with its label beside it."""
+    """Some tars of images, each with its label beside it."""
     for number, listed in enumerate(_parts(list(rows(folder / "drawn")))):
         with tarfile.open(folder / f"part-{number}.tar", "w") as tar:
             for row in listed:
-                picture = folder / "drawn" / row["image"]
-                _add(tar, row["image"], _content(picture))
+                image = folder / "drawn" / row["image"]
+                _add(tar, row["image"], _content(image))
                 _add(tar, str(Path(row["image"]).with_suffix(".cls")), row["label"].encode())
     return ("--input", str(folder / "part-*.tar"))
 
@@ -67,8 +67,8 @@ def _parts(listed: list[dict[str, str]]) -> list[list[dict[str, str]]]:
     return [listed[start : start + each] for start in range(0, len(listed), each)]
 
 
-def _content(picture: Path) -> bytes | None:
-    return picture.read_bytes() if picture.exists() else None
+def _content(image: Path) -> bytes | None:
+    return image.read_bytes() if image.exists() else None
 
 
 def _add(tar: tarfile.TarFile, name: str, data: bytes | None) -> None:
@@ -84,11 +84,11 @@ KINDS: dict[str, Callable[[Path], tuple[str, ...]]] = {
     "tars": tars,
 }
 MISSING = {"files": "read_error", "embedded": "read_error", "tars": "malformed_row"}
-"""What a picture that is not there is rejected for."""
+"""What an image that is not there is rejected for."""
 
 
 def rows(folder: Path, number: int = ROWS) -> Iterator[dict[str, str]]:
-    """Yields the rows of a table, and draws a picture for each."""
+    """Yields the rows of a table, and draws an image for each."""
     (folder / "pictures").mkdir(parents=True)
     for i in range(number):
         name = f"pictures/{i:05d}.{'jpg' if i % 4 else 'png'}"
@@ -99,15 +99,15 @@ def rows(folder: Path, number: int = ROWS) -> Iterator[dict[str, str]]:
 
 
 def draw(i: int) -> bytes:
-    """Returns a small picture; one of each hundred has to be encoded anew."""
+    """Returns a small image; one of each hundred has to be transcoded."""
     width, height = 24 + i % 17, 20 + i % 13
     if i % 100 == 50:
-        return picture("GIF", width, height, i, "P")
+        return image_bytes("GIF", width, height, i, "P")
     return (jpeg if i % 4 else png)(width, height, i)
 
 
 def faulty(i: int, data: bytes) -> bytes | None:
-    """Returns what is on disk of a picture: some are cut short, empty, texts, or missing."""
+    """Returns what is on disk of an image: some are cut short, empty, texts, or missing."""
     if i % 97 == 96:
         return data[: len(data) // 2]
     if i % 101 == 100:

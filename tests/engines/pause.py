@@ -1,4 +1,4 @@
-"""Stops a conversion in mid-write: whoever opens one of its pictures first waits for the test."""
+"""Stops a conversion in mid-write: whoever opens one of its images first waits for the test."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _HOOK = """
 import os, sys, time
 
 def wait(event, arguments):
-    if event != "open" or arguments[0] != {picture!r} or os.path.exists({reader!r}):
+    if event != "open" or arguments[0] != {image!r} or os.path.exists({reader!r}):
         return
     mine = {reader!r} + str(os.getpid())
     with open(mine, "w") as stream:
@@ -36,12 +36,12 @@ sys.addaudithook(wait)
 
 
 class Pause:
-    """A picture whose first reader waits, in whichever process with `environment` it is."""
+    """An image whose first reader waits, in whichever process with `environment` it is."""
 
-    def __init__(self, picture: Path, folder: Path) -> None:
+    def __init__(self, image: Path, folder: Path) -> None:
         """Writes what makes it wait into a folder."""
         self._reader, self._over = folder / "reader", folder / "over"
-        names = {"picture": picture, "reader": self._reader, "over": self._over}
+        names = {"picture": image, "reader": self._reader, "over": self._over}
         hook = _HOOK.format_map({name: str(path) for name, path in names.items()})
         (folder / "sitecustomize.py").write_text(hook)
         paths = [str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]

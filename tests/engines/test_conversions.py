@@ -12,7 +12,7 @@ import pytest
 
 from tests.end_to_end import readers
 from tests.engines.conftest import Case, Line, Note
-from tests.engines.conversion import Ended, assert_the_same, books, convert, shard_digest
+from tests.engines.conversion import Ended, assert_the_same, convert, row_counts, shard_digest
 from tests.engines.engine import Engine, free_ports, shuffled_on_flink, shuffled_on_spark
 from tests.engines.inputs import KINDS, MISSING, REASONS, ROWS
 
@@ -27,7 +27,7 @@ DIRECT = {
 }
 DIRECT_KINDS = {"two threads": ["files"], "two processes": KINDS}
 PROGRESS = re.compile(
-    r"^\d+ s: (reading|surveying|placing|writing|verifying), [1-9][\d,]*( of [\d,]+)? rows, "
+    r"^\d+ s: (reading|analyzing|placing|writing|verifying), [1-9][\d,]*( of [\d,]+)? rows, "
     r"\d+ rejected$",
     re.MULTILINE,
 )
@@ -121,7 +121,7 @@ def test_an_engine(running: Running, kind: str, cases: Cases, note: Note, tmp_pa
 
 def line(ended: Ended, case: Case, engine: str, mode: str, shuffled: float | None) -> Line:
     """Returns what came of a conversion."""
-    digest, told = shard_digest(ended.dataset), books(ended.dataset)
+    digest, told = shard_digest(ended.dataset), row_counts(ended.dataset)
     return Line(engine, mode, case.kind, ended.seconds, shuffled, digest, told)
 
 

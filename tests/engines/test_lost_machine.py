@@ -17,7 +17,7 @@ SECONDS = 120
 def test_what_comes_back_late_changes_nothing(
     pause: Pause, table: Path, expected: Path, begin: Begin, tmp_path: Path
 ) -> None:
-    """Its Python worker goes on with a shard that is written anew, at the same time."""
+    """Its Python worker goes on with a shard that is rewritten, at the same time."""
     engine = engine_for("flink-1.20", with_workers=True, folder=tmp_path)
     try:
         conversion = begin("--input", str(table), *engine.start())

@@ -15,28 +15,28 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tests.images import jpeg, picture, png
+from tests.images import image_bytes, jpeg, png
 from tests.proof.mutations import framed
 
 CORPUS = Path(__file__).parent / "corpus"
 
 
-def _table(with_picture: bool) -> pa.Table:
+def _table(with_image: bool) -> pa.Table:
     columns = {"image": ["a.jpg", "b.jpg", None], "label": ["cat", "dog", "cat"], "n": [1, 2, 3]}
     columns |= {"box": [[1.5, 2.0], [], None]}
-    if with_picture:
+    if with_image:
         columns["image"] = [{"bytes": png(3, 2, i), "path": f"{i}.png"} for i in range(3)]
     return pa.table(columns)
 
 
-def _parquet(with_picture: bool, **options: object) -> bytes:
+def _parquet(with_image: bool, **options: object) -> bytes:
     sink = io.BytesIO()
-    pq.write_table(_table(with_picture), sink, row_group_size=2, **options)
+    pq.write_table(_table(with_image), sink, row_group_size=2, **options)
     return sink.getvalue()
 
 
-def _arrow(with_picture: bool, as_file: bool) -> bytes:
-    sink, table = io.BytesIO(), _table(with_picture)
+def _arrow(with_image: bool, as_file: bool) -> bytes:
+    sink, table = io.BytesIO(), _table(with_image)
     new = pa.ipc.new_file if as_file else pa.ipc.new_stream
     with new(sink, table.schema) as writer:
         writer.write_table(table)
@@ -99,7 +99,7 @@ def seeds() -> Iterator[tuple[str, str, bytes]]:
     yield "sniffing", "progressive", jpeg(9, 7, progressive=True, exif_orientation=6)
     yield "sniffing", "png", png(5, 4, 1, "RGBA")
     for format_ in ("GIF", "BMP", "WEBP", "TIFF", "AVIF", "JPEG2000", "PPM", "ICO"):
-        yield "sniffing", format_.lower(), picture(format_, 5, 4)
+        yield "sniffing", format_.lower(), image_bytes(format_, 5, 4)
     yield "tar", "pax", _tar(tarfile.PAX_FORMAT)
     yield "tar", "gnu", _tar(tarfile.GNU_FORMAT)
     yield "tfrecord", "examples", _records()

@@ -1,6 +1,6 @@
 """What is fuzzed: each takes bytes from outside, and may only end in the ways that it documents.
 
-A reader's `look` may refuse a source, as `pipelines.input_tables` tells its user; what it has
+A reader's `look` may reject a source, as `pipelines.input_tables` tells its user; what it has
 accepted, `read` must give as rows and rejects, whatever is in it.
 """
 
@@ -16,10 +16,10 @@ import pyarrow as pa
 
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.presets import parse_schema
-from recordmill.schemas.records import Aside, Embedded, Row
+from recordmill.schemas.records import Embedded, Row, SkippedInput
 from recordmill.schemas.rejects import RecordError, Reject
 from recordmill.schemas.tables import TableFile, TablePart, Wanted
-from recordmill.transforms.functional.images.sniffing import HEAD_BYTES, is_picture, sniff
+from recordmill.transforms.functional.images.sniffing import HEAD_BYTES, is_image, sniff
 from recordmill.transforms.functional.images.source_image import examine
 from recordmill.transforms.functional.sources import (
     arrow,
@@ -46,7 +46,7 @@ def _stream(data: bytes) -> BinaryIO:
 
 def _consume(found: Iterable[Any]) -> None:
     for row in islice(found, MAX_ROWS):
-        assert isinstance(row, Row | Embedded | Reject | Aside)
+        assert isinstance(row, Row | Embedded | Reject | SkippedInput)
 
 
 def _table(reader: Any, format_: str) -> Callable[[bytes], None]:
@@ -81,7 +81,7 @@ def schema(data: bytes) -> None:
 def sniffing(data: bytes) -> None:
     """An image's format and header."""
     sniff(data[:HEAD_BYTES])
-    is_picture(data[:HEAD_BYTES])
+    is_image(data[:HEAD_BYTES])
     try:
         examine(data)
     except RecordError as error:

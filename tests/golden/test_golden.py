@@ -1,8 +1,8 @@
-"""The committed pictures give the committed digests: placement and encoding have not changed.
+"""The committed images give the committed digests: placement and encoding have not changed.
 
 `digests.json` was made once by running, for one format version. Where a change of bytes is meant,
 raise `schemas.config.FORMAT_VERSION` and write the digests that this test then shows. What the
-shards hold is proven here by code of its own, so that no wrong bytes can be made golden.
+shards hold is verified here by code of its own, so that no wrong bytes can be made golden.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ FLAGS = {
 
 @pytest.fixture(scope="module", params=FLAGS)
 def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A dataset made of the committed table and pictures; its name tells its flags."""
+    """A dataset made of the committed table and images; its name tells its flags."""
     output = tmp_path_factory.mktemp("golden")
     target = ("--input", str(HERE / "labels.csv"), "--output", str(output), "--name", request.param)
     assert main(["convert", *target, *FLAGS[request.param]]) == 0
@@ -55,7 +55,7 @@ def test_the_digests_belong_to_this_format_version() -> None:
     assert GOLDEN["format_version"] == FORMAT_VERSION
 
 
-def test_the_pictures_are_those_that_the_digests_were_made_of() -> None:
+def test_the_images_are_those_that_the_digests_were_made_of() -> None:
     files = [HERE / "labels.csv", *(HERE / "pictures").iterdir()]
     found = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
     assert found == GOLDEN["input"]
@@ -70,7 +70,7 @@ def test_every_shard_is_golden(made: Path) -> None:
     assert found == GOLDEN["shards"][made.parent.name]
 
 
-def test_the_golden_shards_hold_the_table_and_the_pictures(made: Path) -> None:
+def test_the_golden_shards_hold_the_table_and_the_images(made: Path) -> None:
     found = [
         values_of(record)
         for path in sorted(made.glob("*.tfrecord-*"))
@@ -128,20 +128,20 @@ def values_of(record: bytes) -> dict[str, list[Any]]:
     }
 
 
-def _picture(row: dict[str, str]) -> bytes:
+def _image(row: dict[str, str]) -> bytes:
     return (HERE / "pictures" / row["image"]).read_bytes()
 
 
 def _slim(row: dict[str, str]) -> dict[str, list[Any]]:
-    picture = _picture(row)
+    image = _image(row)
     return {
         "image/class/label": [sorted({r["label"] for r in ROWS}).index(row["label"])],
         "image/class/text": [row["label"].encode()],
-        "image/encoded": [picture],
+        "image/encoded": [image],
         "image/filename": [row["image"].encode()],
         "image/format": [b"png" if row["image"].endswith(".png") else b"jpeg"],
         "image/height": [16],
-        "image/key/sha256": [hashlib.sha256(picture).hexdigest().encode()],
+        "image/key/sha256": [hashlib.sha256(image).hexdigest().encode()],
         "image/source_id": [row["image"].encode()],
         "image/width": [16],
     }
@@ -149,7 +149,7 @@ def _slim(row: dict[str, str]) -> dict[str, list[Any]]:
 
 def _seeded(row: dict[str, str]) -> dict[str, list[Any]]:
     return {
-        "image": [_picture(row)],
+        "image": [_image(row)],
         "image/filename": [row["image"].encode()],
         "label": [sorted({r["label"] for r in ROWS}).index(row["label"])],
     }

@@ -1,4 +1,4 @@
-"""The same for sequences: the committed birds, two pictures each, give the committed digests."""
+"""The same for sequences: the committed birds, two images each, give the committed digests."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ GOLDEN = {
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The records of the committed table: one a bird, its pictures by their names."""
+    """The records of the committed table: one a bird, its images by their names."""
     output = tmp_path_factory.mktemp("golden")
     target = ("--input", str(HERE / "labels.csv"), "--output", str(output), "--name", "birds")
     schema = ("--schema", str(HERE / "birds.yaml"), "--image_root", str(HERE / "pictures"))
@@ -52,7 +52,7 @@ def values(feature: tf.train.Feature) -> list[Any]:
     return list(getattr(feature, feature.WhichOneof("kind")).value)
 
 
-def test_the_golden_shards_hold_the_table_and_the_pictures(made: Path) -> None:
+def test_the_golden_shards_hold_the_table_and_the_images(made: Path) -> None:
     files = sorted(str(path) for path in made.glob("*.tfrecord-*"))
     found = {}
     for record in tf.data.TFRecordDataset(files).as_numpy_iterator():

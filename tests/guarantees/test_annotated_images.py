@@ -1,4 +1,4 @@
-"""1,000 drawn pictures with boxes and masks, of every orientation and setting: each box within a
+"""1,000 drawn images with boxes and masks, of every orientation and setting: each box within a
 millionth of an independent computation, each mask the same to the pixel."""
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from recordmill.transforms.functional.records.examples import build_example
 from tests.annotations import Case, expected_box, expected_mask, placement
 from tests.images import jpeg, png
 
-PICTURES = 300
+IMAGES = 300
 MASK = "image/segmentation/class/encoded"
 SIDES = ("xmin", "ymin", "xmax", "ymax")
 
 
 def drawn_case(seed):
-    """Returns a picture's size, orientation and treatment, all by its number."""
+    """Returns an image's size, orientation and treatment, all by its number."""
     chance = random.Random(seed)
     side = chance.randint
     settings = chance.choice(
@@ -50,7 +50,7 @@ def drawn_case(seed):
 
 
 def schema_of(case):
-    """Returns a schema that holds boxes and a mask, and treats pictures as a case says."""
+    """Returns a schema that holds boxes and a mask, and treats images as a case says."""
     detection, segmentation = preset("object_detection"), preset("segmentation")
     return Schema.model_validate(
         {
@@ -63,7 +63,7 @@ def schema_of(case):
 
 
 def drawn_boxes(case, seed):
-    """Returns some boxes on the annotated picture, those that end at its edges among them."""
+    """Returns some boxes on the annotated image, those that end at its edges among them."""
     random = np.random.default_rng(seed)
     width, height = case.annotated
     boxes = [(0.0, 0.0, float(width), float(height))]
@@ -74,7 +74,7 @@ def drawn_boxes(case, seed):
 
 
 def built(case, seed, boxes, units="pixel", ids=None):
-    """Returns what an example of the picture holds, feature by feature."""
+    """Returns what an example of the image holds, feature by feature."""
     encode = jpeg if seed % 2 else png
     data = encode(case.width, case.height, seed, exif_orientation=case.orientation)
     schema = schema_of(case)
@@ -99,8 +99,8 @@ def built(case, seed, boxes, units="pixel", ids=None):
 
 
 @pytest.mark.parametrize("third", range(3))
-def test_boxes_and_masks_follow_their_picture(third):
-    for seed in range(third * PICTURES // 3, (third + 1) * PICTURES // 3):
+def test_boxes_and_masks_follow_their_image(third):
+    for seed in range(third * IMAGES // 3, (third + 1) * IMAGES // 3):
         case = drawn_case(seed)
         boxes = drawn_boxes(case, seed)
         ids = np.random.default_rng(seed).integers(0, 256, case.annotated[::-1])
@@ -125,7 +125,7 @@ def test_boxes_and_masks_follow_their_picture(third):
 
 
 @pytest.mark.parametrize("seed", range(16))
-def test_fractions_of_the_annotated_picture_give_the_same_as_pixels(seed):
+def test_fractions_of_the_annotated_image_give_the_same_as_pixels(seed):
     case = drawn_case(seed)
     width, height = case.annotated
     boxes = drawn_boxes(case, 3)

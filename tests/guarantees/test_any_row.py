@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.plan import Plan, ResolvedSchema
 from recordmill.schemas.presets import parse_schema, preset
-from recordmill.schemas.records import Aside, ImageRef, Items, Row
+from recordmill.schemas.records import ImageRef, Items, Row, SkippedInput
 from recordmill.schemas.rejects import RecordError, Reject
 from recordmill.schemas.tables import TableFile, TablePart, Wanted
 from recordmill.transforms.build_examples import Fetched, build_one
 from recordmill.transforms.elements import ImageRefCoder, RowCoder
-from recordmill.transforms.functional.rows.analysis import Survey, Surveyor, plan_of
+from recordmill.transforms.functional.rows.analysis import Analysis, Analyzer, plan_of
 from recordmill.transforms.functional.rows.binding import Binding, bind, broken_frame, refuse
 from recordmill.transforms.functional.rows.columns import settle_sources
 from recordmill.transforms.functional.rows.join import join_key, joined
@@ -107,14 +107,14 @@ def run(name: str, columns: dict[str, Any], rows: list[Row]) -> None:
         inputs=("/d/t.jsonl",), output="out", name="d", schema=schema, image_root="/d", **flags
     )
     schema = settle_sources(schema, list(columns), config)
-    binding = Binding(ResolvedSchema(schema), config.columns, "/d", fence="/d", **flags)
-    surveyor = Surveyor(config, schema, binding, SplitRanges.from_weights(config.weights))
+    binding = Binding(ResolvedSchema(schema), config.columns, "/d", guard="/d", **flags)
+    analyzer = Analyzer(config, schema, binding, SplitRanges.from_weights(config.weights))
     rows = [RowCoder().decode(RowCoder().encode(row)) for row in rows]
-    survey = Survey()
+    analysis = Analysis()
     for row in rows:
-        survey.add(row, surveyor)
-    plan = plan_of(survey, surveyor, {})
-    binding = Binding(plan.resolved, config.columns, "/d", fence="/d", **flags)
+        analysis.add(row, analyzer)
+    plan = plan_of(analysis, analyzer, {})
+    binding = Binding(plan.resolved, config.columns, "/d", guard="/d", **flags)
     refs = [ref for row in rows if isinstance(ref := bound(row, binding), ImageRef)]
     whole, rejects = arranged([(ref.record_key.encode(), ref) for ref in refs], plan.resolved)
     for outcome in [*rejects, *(built(ref, plan) for ref in whole)]:
@@ -211,7 +211,7 @@ def test_a_value_of_any_kind_in_any_field_of_coco(
     document[part][1][name] = "HERE"
     data_ = json.dumps(document).encode().replace(b'"HERE"', drawn.encode())
     found = list(coco.read(stream(data_), TablePart(TableFile("/d/c.json", "coco")), Wanted()))
-    assert all(isinstance(row, Row | Reject | Aside) for row in found)
+    assert all(isinstance(row, Row | Reject | SkippedInput) for row in found)
     for schema in ("boxes", "outlines"):
         columns = SCHEMAS[schema][1]
         run(schema, columns, [row for row in found if isinstance(row, Row)])

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from recordmill.pipelines.dataset import verify
 from recordmill.pipelines.dataset.verify import verify_dataset
 from recordmill.schemas.dataset_info import Problem
-from recordmill.schemas.errors import ProofError
+from recordmill.schemas.errors import VerificationFailed
 from recordmill.schemas.manifest import Manifest
 from recordmill.transforms.storage.dataset import Dataset, commit_marker
 from tests.unit.pipelines.run.test_target import INDEX, SHARD, VERIFIED, manifest, put_dataset
@@ -72,7 +72,7 @@ def test_a_changed_manifest_is_read_or_rejected(place: tuple[Any, ...], value: A
     answers = {"d/manifest.json": data, "d/_SUCCESS": commit_marker(data)}
     try:
         dataset = Dataset.open_unchecked("d", answers.get)
-    except ProofError as error:
+    except VerificationFailed as error:
         assert str(error).startswith("d/manifest.json: is ")  # noqa: PT017
         return
     found = dataset.manifest
@@ -95,7 +95,7 @@ def test_no_manifest_names_a_file_outside_of_its_dataset(field: str, name: str) 
 
 def test_nesting_without_end_is_a_message() -> None:
     for deep in ("[" * 10**6, '{"config": ' * 10**5):
-        with pytest.raises(ProofError, match="is no manifest that this version reads"):
+        with pytest.raises(VerificationFailed, match="is no manifest that this version reads"):
             Dataset.open("d", lambda path, deep=deep: deep.encode())  # type: ignore[misc]
 
 
@@ -159,7 +159,9 @@ def test_a_file_that_is_none_is_reported(dataset: Path, name: str, kind: str) ->
         if kind == "full folder":
             (path / "x").write_bytes(b"")
     if name in SEALS:
-        with pytest.raises(ProofError, match=rf"{name}.*(cannot be read|is missing)|no {name}"):
+        with pytest.raises(
+            VerificationFailed, match=rf"{name}.*(cannot be read|is missing)|no {name}"
+        ):
             verify_dataset(str(dataset), "parse")
         return
     found = told(dataset)

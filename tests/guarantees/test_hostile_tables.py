@@ -134,7 +134,7 @@ def test_columns_without_number_take_no_longer_than_reading_them() -> None:
     assert time.perf_counter() - began < 120  # each held to all others, it would be hours
 
 
-def test_zero_bytes_are_refused_at_the_head_and_a_value_below_it() -> None:
+def test_zero_bytes_are_rejected_at_the_head_and_a_value_below_it() -> None:
     with pytest.raises(UsageError, match="holds binary data"):
         delimited.look(stream(b"image,label\na\0.jpg,cat\n"), CSV)
     with pytest.raises(UsageError, match="holds binary data"):
@@ -178,7 +178,7 @@ ROWS_OF_FILE, ROWS_OF_GROUP = b"\x16\x06\x19", b"\x16\x06"
 """Thrift's compact form of num_rows, 3 as a zigzag varint, before the field that comes next."""
 
 
-def test_a_footer_that_contradicts_itself_is_refused(tmp_path: Path) -> None:
+def test_a_footer_that_contradicts_itself_is_rejected(tmp_path: Path) -> None:
     table = lying_parquet(tmp_path / "t.parquet", {ROWS_OF_FILE: b"\x16\x08\x19"})
     with pytest.raises(UsageError, match="tells of 4 rows, its row groups of 3: the file is dam"):
         parquet.look(table, PARQUET)
@@ -261,7 +261,7 @@ LAUGHS = "\n".join(
     ],
     ids=["laughs", "inside", "circle", "deep", "large", "date", "key", "python", "long"],
 )
-def test_a_hostile_schema_is_refused_soon_and_shortly(text: str, problem: str) -> None:
+def test_a_hostile_schema_is_rejected_soon_and_shortly(text: str, problem: str) -> None:
     began = time.perf_counter()
     with pytest.raises(UsageError) as refused:
         parse_schema(text, "s.yaml")
@@ -287,7 +287,7 @@ CLASSES = "{kind: int64, classes: true, from: 'column:c'}"
     ],
     ids=["surrogate", "name", "long", "one file", "float32", "integer", "fine"],
 )
-def test_a_schema_that_no_dataset_can_have_is_refused(features: str, problem: str) -> None:
+def test_a_schema_that_no_dataset_can_have_is_rejected(features: str, problem: str) -> None:
     text = f"features:\n  {features}\n"
     if not problem:
         assert parse_schema(text, "s.yaml").features
@@ -296,7 +296,7 @@ def test_a_schema_that_no_dataset_can_have_is_refused(features: str, problem: st
         parse_schema(text, "s.yaml")
 
 
-def test_a_schema_in_no_known_encoding_is_refused() -> None:
+def test_a_schema_in_no_known_encoding_is_rejected() -> None:
     text = "features:\n  é: {kind: bytes, from: key}\n"
     for encoding in ("utf-8", "utf-8-sig", "utf-16"):
         assert list(parse_schema(text.encode(encoding), "s.yaml").features) == ["é"]

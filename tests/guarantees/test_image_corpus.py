@@ -26,7 +26,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # Pillow's, on metadata that 
 
 
 def outcome_of(data, image_settings):
-    """Returns the image as stored, or None and why it is refused."""
+    """Returns the image as stored, or None and why it is rejected."""
     try:
         return transcode(data, image_settings), None
     except RecordError as error:

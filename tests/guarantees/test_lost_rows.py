@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from recordmill.pipelines.schema_inference import infer_schema
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.example_pb2 import Example
-from recordmill.schemas.records import Aside
+from recordmill.schemas.records import SkippedInput
 from recordmill.schemas.rejects import Reason, Reject
 from recordmill.schemas.tables import TableFile, TablePart, Wanted
 from recordmill.transforms.functional.records.framing import masked_crc32c
@@ -116,7 +116,7 @@ def outcome(path: Path, data: bytes) -> str | int:
         return REFUSED  # as `recordmill.pipelines.input_tables` does
     if any(isinstance(row, Reject) and row.reason is Reason.LOST_ROWS for row in found):
         return LOST
-    rows = sum(not isinstance(row, Aside) for row in found)
+    rows = sum(not isinstance(row, SkippedInput) for row in found)
     return ALL_ROWS if rows == ROWS else rows
 
 
@@ -185,12 +185,12 @@ def test_no_schema_is_inferred_from_what_is_left_of_a_table(tmp_path: Path) -> N
         infer_schema(str(path))
 
 
-def test_a_stream_of_arrow_that_goes_on_after_its_end_is_told(tmp_path: Path) -> None:
+def test_a_stream_of_arrow_that_goes_on_after_its_end_is_reported(tmp_path: Path) -> None:
     data = FILES["stream.arrow"][1]
     assert outcome(tmp_path / "stream.arrow", data + data) == LOST
 
 
-def test_a_footer_of_arrow_that_names_fewer_batches_is_told(tmp_path: Path) -> None:
+def test_a_footer_of_arrow_that_names_fewer_batches_is_reported(tmp_path: Path) -> None:
     data = bytearray(FILES["file.arrow"][1])
     found = set()
     for at in range(data.rindex(b"\xff\xff\xff\xff\0\0\0\0"), len(data) - 10):

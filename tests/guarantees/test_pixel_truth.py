@@ -13,7 +13,7 @@ from PIL import Image
 from recordmill.schemas.settings import ImageSettings
 from recordmill.transforms.functional.images.transcode import transcode
 from tests.corpus import adobe, bmp_of, lossless_jpeg, on_canvas, png_of, tiff_of
-from tests.images import SRGB, SWAPPED, image, jpeg, picture, pixels, png_chunk
+from tests.images import SRGB, SWAPPED, image, image_bytes, jpeg, pixels, png_chunk
 
 WIDTH, HEIGHT = 40, 30
 RANDOM = np.random.default_rng(11)
@@ -220,7 +220,7 @@ def test_a_transparent_colour_is_composited_and_never_shown():
 
 def test_tiffs_of_other_kinds():
     drawn = pixels(WIDTH, HEIGHT, 1, 2)
-    np.testing.assert_array_equal(stored_pixels(picture("TIFF", WIDTH, HEIGHT, 1, "LA")), drawn)
+    np.testing.assert_array_equal(stored_pixels(image_bytes("TIFF", WIDTH, HEIGHT, 1, "LA")), drawn)
     gray = RANDOM.integers(0, 256, (HEIGHT, WIDTH, 1)).astype("u1")
     np.testing.assert_array_equal(
         stored_pixels(tiff_of(gray, photometric=0)), 255 - gray.astype(int)
@@ -286,7 +286,7 @@ LOSSLESS = {
 @pytest.mark.parametrize("format_", LOSSLESS)
 def test_formats_that_lose_nothing(format_):
     drawn = pixels(WIDTH, HEIGHT, 5).astype(int)
-    data = picture(format_, WIDTH, HEIGHT, 5, **LOSSLESS[format_])
+    data = image_bytes(format_, WIDTH, HEIGHT, 5, **LOSSLESS[format_])
     np.testing.assert_array_equal(stored_pixels(data), drawn)
     np.testing.assert_array_equal(stored_pixels(data, orientation="ignore"), drawn)
     raw = transcode(data, ImageSettings(format="raw"))
@@ -298,8 +298,8 @@ def test_formats_that_lose_nothing(format_):
 def test_avif_and_lossy_webp():
     drawn = pixels(64, 48, 5).astype(int)
     for data in (
-        picture("AVIF", 64, 48, 5, quality=100, subsampling="4:4:4", speed=10),
-        picture("WEBP", 64, 48, 5, quality=100),
+        image_bytes("AVIF", 64, 48, 5, quality=100, subsampling="4:4:4", speed=10),
+        image_bytes("WEBP", 64, 48, 5, quality=100),
     ):
         assert np.abs(stored_pixels(data) - drawn).mean() <= 8
 
@@ -324,7 +324,7 @@ def test_gray_is_that_of_itu_r_601():
 
 def test_resizing_shows_what_it_says():
     drawn = pixels(WIDTH, HEIGHT, 5).astype(int)
-    data = picture("PNG", WIDTH, HEIGHT, 5)
+    data = image_bytes("PNG", WIDTH, HEIGHT, 5)
     twice = drawn.repeat(2, axis=0).repeat(2, axis=1)
     fit = stored_pixels(data, resize="80x80 fit nearest")
     np.testing.assert_array_equal(fit, twice)
@@ -339,9 +339,9 @@ def test_resizing_shows_what_it_says():
 
 
 @pytest.mark.parametrize("filter_", ["bilinear", "bicubic", "lanczos"])
-def test_filters_keep_the_light_of_a_picture(filter_):
+def test_filters_keep_the_light_of_a_image(filter_):
     drawn = pixels(WIDTH, HEIGHT, 5).astype(int)
-    found = stored_pixels(picture("PNG", WIDTH, HEIGHT, 5), resize=f"20x15 exact {filter_}")
+    found = stored_pixels(image_bytes("PNG", WIDTH, HEIGHT, 5), resize=f"20x15 exact {filter_}")
     blocks = drawn.reshape(15, 2, 20, 2, 3).mean(axis=(1, 3))
     assert np.abs(found - blocks).mean() <= 4
     assert abs(found.mean() - drawn.mean()) <= 1
@@ -366,7 +366,7 @@ def test_profiles_are_applied(format_):
     as_png = {"resize": "80x60 exact nearest"} if format_ == "PNG" else {}  # else it passes
 
     def found(profile):
-        data = picture(format_, WIDTH, HEIGHT, 5, icc_profile=profile, **options)
+        data = image_bytes(format_, WIDTH, HEIGHT, 5, icc_profile=profile, **options)
         shown = stored_pixels(data, **as_png)
         return shown[::2, ::2] if as_png else shown
 
@@ -376,7 +376,7 @@ def test_profiles_are_applied(format_):
 
 
 def test_records_hold_no_profile_with_the_time_in_it():
-    data = picture("TIFF", WIDTH, HEIGHT, 5, icc_profile=SWAPPED)
+    data = image_bytes("TIFF", WIDTH, HEIGHT, 5, icc_profile=SWAPPED)
     assert b"iCCP" not in transcode(data, ImageSettings()).data
 
 
@@ -399,7 +399,7 @@ LAID = {
     7: lambda a: np.rot90(a, 2).swapaxes(0, 1),
     8: lambda a: np.rot90(a, -1),
 }
-"""How a camera that was held so lays an upright picture into its file."""
+"""How a camera that was held so lays an upright image into its file."""
 CODECS = {
     "PNG": {},
     "TIFF": {},
@@ -418,7 +418,7 @@ def laid(format_, orientation, upright):
 
 @pytest.mark.parametrize("orientation", LAID)
 @pytest.mark.parametrize("format_", CODECS)
-def test_however_a_camera_was_held_the_picture_is_upright(format_, orientation):
+def test_however_a_camera_was_held_the_image_is_upright(format_, orientation):
     upright = pixels(48, 32, 5)
     data = laid(format_, orientation, upright)
     stored = transcode(data, ImageSettings())
@@ -436,5 +436,5 @@ def test_a_turned_image_of_16_bits_keeps_them():
     np.testing.assert_array_equal(found, np.rot90(DEEP, -1))
 
 
-def test_the_same_picture_is_drawn_as_these_tests_think():
+def test_the_same_image_is_drawn_as_these_tests_think():
     np.testing.assert_array_equal(np.asarray(image(WIDTH, HEIGHT, 5)), pixels(WIDTH, HEIGHT, 5))

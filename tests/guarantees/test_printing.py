@@ -38,9 +38,9 @@ from recordmill.pipelines.inspect.record_files import FoundRecord
 from recordmill.pipelines.inspect.tables import show_features, show_records, show_whole
 from recordmill.pipelines.run import summary
 from recordmill.schemas.dataset_info import ShardCounts
-from recordmill.schemas.duplicates import Conflicts, Content, GroupLeaks, Leak
+from recordmill.schemas.duplicates import Conflicts, DuplicateStats, GroupLeakage, Leakage
 from recordmill.schemas.features import Schema
-from recordmill.schemas.forecast import Forecast, RejectSum, Trial
+from recordmill.schemas.forecast import Forecast, RejectSum, SampleEstimate
 from recordmill.schemas.manifest import BaseEntry
 from recordmill.schemas.presets import preset
 from recordmill.schemas.rejects import Reason, Reject
@@ -93,10 +93,10 @@ def manifest_with(text: str) -> Any:
     """Returns as much of a manifest as a summary reads, a text wherever a table decides."""
     pair = (text, text)
     conflicts = Conflicts(images=1, records=2, examples=(pair,))
-    content = Content(
+    content = DuplicateStats(
         images=1,
         duplicates={text: 1},
-        leaks=(Leak(splits=pair, images=1, records=2, examples=(pair,)),),
+        leaks=(Leakage(splits=pair, images=1, records=2, examples=(pair,)),),
         conflicts=conflicts,
         dropped_conflicts=conflicts,
     )
@@ -114,7 +114,7 @@ def manifest_with(text: str) -> Any:
         classes={text: ("1", text)},
         content=content,
         base=base,
-        group_leaks=GroupLeaks(groups=1, examples=((text, (text, text)),)),
+        group_leaks=GroupLeakage(groups=1, examples=((text, (text, text)),)),
         name=text,
         version=text,
     )
@@ -161,7 +161,7 @@ def show_forecast(terminal: Terminal, text: str) -> None:
     resolved = SimpleNamespace(classes={text: (text,)})
     plan = SimpleNamespace(shards={text: 1}, resolved=resolved)
     shard = ShardCounts(split=text, index=0, records=1, classes={text: {0: 1}})
-    trial = Trial(1, 1, 1.0, (reject,), {text: 1})
+    trial = SampleEstimate(1, 1, 1.0, (reject,), {text: 1})
     forecast = Forecast(plan, (shard,), {text: RejectSum(1, [reject])}, trial)
     config = SimpleNamespace(directory=text, index=False)
     dry_run.show_forecast(terminal, forecast, config)

@@ -18,7 +18,7 @@ from recordmill.pipelines.inspect.record_files import files_of
 from recordmill.pipelines.options import config_of, load_schema
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.records import Aside
+from recordmill.schemas.records import SkippedInput
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.transforms.storage.files import open_binary, read_bytes
 from recordmill.transforms.storage.formats import FileTree
@@ -121,8 +121,8 @@ def test_in_a_folder_they_are_skipped_and_counted(tmp_path: Path) -> None:
     linked(tmp_path / "3.jpg")
     found = list(FileTree(str(tmp_path)).walk())
     assert sorted(name for name in found if isinstance(name, str)) == ["1.jpg", "gone.jpg"]
-    assert [aside for aside in found if isinstance(aside, Aside)] == [
-        Aside("FIFOs, sockets and devices")
+    assert [aside for aside in found if isinstance(aside, SkippedInput)] == [
+        SkippedInput("FIFOs, sockets and devices")
     ] * 2
 
 

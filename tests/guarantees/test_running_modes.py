@@ -22,7 +22,7 @@ FLAGS = (
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Sixty pictures above 10 kB, a missing one, a text, and two repeated keys."""
+    """Sixty images above 10 kB, a missing one, a text, and two repeated keys."""
     folder = tmp_path_factory.mktemp("pictures")
     for i in range(NUMBER):
         (folder / f"{i}.jpg").write_bytes(jpeg(256, 192, seed=i, quality=95))
@@ -65,8 +65,8 @@ def test_two_workers_give_the_same_bytes(
 def test_all_shuffles_of_a_conversion_carry_less_than_1_kb_a_row(
     table: Path, expected: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pictures = [path.read_bytes() for path in table.parent.glob("[0-9]*.jpg")]
-    assert min(map(len, pictures)) > 10_000
+    images = [path.read_bytes() for path in table.parent.glob("[0-9]*.jpg")]
+    assert min(map(len, images)) > 10_000
     grouped, kept = [], []
     watch(monkeypatch, execution.GroupingBuffer, grouped.append)
     watch(monkeypatch, execution.ListBuffer, kept.append)
@@ -74,4 +74,4 @@ def test_all_shuffles_of_a_conversion_carry_less_than_1_kb_a_row(
     assert readers.content(dataset) == readers.content(expected)
     assert 0 < sum(map(len, grouped)) <= 1000 * NUMBER
     for data in (*grouped, *kept):
-        assert not any(picture[500:532] in data for picture in pictures)
+        assert not any(image[500:532] in data for image in images)

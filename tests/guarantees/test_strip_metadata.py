@@ -1,4 +1,4 @@
-"""`strip_metadata` takes out what tells of people and places, and leaves the picture as it was."""
+"""`strip_metadata` takes out what describes people and places, and leaves the image as it was."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from PIL import ExifTags, Image, PngImagePlugin
 
 from recordmill.schemas.settings import ImageSettings
 from recordmill.transforms.functional.images.transcode import transcode
-from tests.images import image, jpeg, jpeg_segment, picture, png, png_chunk
+from tests.images import image, image_bytes, jpeg, jpeg_segment, png, png_chunk
 
 STRIPPED = ImageSettings(strip_metadata=True)
 SECRET = b"52.5163 N, 13.3777 E"
@@ -57,7 +57,7 @@ FILES = [
     pytest.param(rich_png("LA"), id="gray PNG with alpha"),
     pytest.param(rich_png() + SECRET, id="PNG with a trailer"),
     pytest.param(
-        picture("MPO", 48, 32, 3, exif=exif(), save_all=True, append_images=[image(48, 32)]),
+        image_bytes("MPO", 48, 32, 3, exif=exif(), save_all=True, append_images=[image(48, 32)]),
         id="MPO",
     ),
 ]
@@ -69,7 +69,7 @@ def coded(data):
 
 
 @pytest.mark.parametrize("data", FILES)
-def test_nothing_is_left_but_the_picture_and_its_colours(data):
+def test_nothing_is_left_but_the_image_and_its_colours(data):
     assert SECRET in data
     stored = transcode(data, STRIPPED)
     assert stored.transcoded == 0

@@ -55,7 +55,7 @@ def install(environment: Path, *arguments: object) -> None:
 
 @pytest.fixture(scope="session")
 def sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A table of drawn pictures: 66 rows, 6 of them with a fault."""
+    """A table of drawn images: 66 rows, 6 of them with a fault."""
     folder = tmp_path_factory.mktemp("drawn") / "sample"
     run(sys.executable, ROOT / "examples" / "draw_sample.py", folder)
     return folder / "labels.csv"

@@ -66,7 +66,7 @@ def test_the_tab_key_completes(shell: str, folder: Path) -> None:
     assert found == {what: meant for what, (_, meant) in TYPED.items()}
 
 
-def test_another_shell_is_told_which_there_are() -> None:
+def test_another_shell_is_reported_which_there_are() -> None:
     ended = recordmill("completion", "tcsh")
     assert ended.code == 2
     for shell in SHELLS:

@@ -191,7 +191,7 @@ def forge_feature(data: bytes, chance: random.Random, _: Neighbours) -> bytes:
 
 
 def move_feature_bytes(data: bytes, chance: random.Random, _: Neighbours) -> bytes:
-    """Encodes an example anew, its features in another order: the same values in other bytes."""
+    """Encodes an example again, its features in another order: the same values in other bytes."""
     records = records_of(data)
     place = chance.randrange(len(records))
     example = tf.train.Example.FromString(records[place])
@@ -294,14 +294,14 @@ def reorder_lines(data: bytes, chance: random.Random, _: Neighbours) -> bytes:
     return b"".join(lines)
 
 
-def write_json_anew(data: bytes, chance: random.Random, _: Neighbours) -> bytes:
+def write_json_again(data: bytes, chance: random.Random, _: Neighbours) -> bytes:
     try:
         return json.dumps(json.loads(data), indent=chance.choice((None, 1, 4))).encode()
     except ValueError:
         return data.replace(b"\n", b"\r\n")
 
 
-TEXT: tuple[Mutate, ...] = (change_number, change_word, drop_line, repeat_line, write_json_anew)
+TEXT: tuple[Mutate, ...] = (change_number, change_word, drop_line, repeat_line, write_json_again)
 """Of these, `reorder_lines` is not: in rejects/ the order is none."""
 
 

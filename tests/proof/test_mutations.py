@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from recordmill.pipelines.dataset.verify import verify_dataset
-from recordmill.schemas.errors import ProofError
+from recordmill.schemas.errors import VerificationFailed
 from recordmill.transforms.storage.dataset import commit_marker
 from tests.end_to_end.command import published, recordmill
 from tests.images import png
@@ -36,7 +36,7 @@ WIDE = ("--splits", "train=0.8,test=0.2", "--num_shards", "train=9,test=3")
 
 
 def draw(folder: Path, rows: int, first: int = 0) -> Path:
-    """Writes a table of small pictures; three rows are rejects, two repeat another's picture."""
+    """Writes a table of small images; three rows are rejects, two repeat another's image."""
     folder.mkdir()
     lines = ["image,label"]
     for i in range(first, first + rows):
@@ -105,7 +105,7 @@ class Scene:
             (self.copy / name).write_bytes(data)
         try:
             return {problem.file for problem in verify_dataset(str(self.copy), "parse")[1]}
-        except ProofError as error:
+        except VerificationFailed as error:
             return {name for name in SEALS if name in str(error)}
         finally:
             for name in damaged:
@@ -187,7 +187,7 @@ def test_a_damage_alone_is_found_in_every_file_by_every_way(small: Scene) -> Non
 
 
 @pytest.mark.parametrize("kind", ["shard", "records", "idx"])
-def test_files_that_changed_places_are_told(small: Scene, kind: str) -> None:
+def test_files_that_changed_places_are_reported(small: Scene, kind: str) -> None:
     found = [name for name in small.files if kind_of(name) == kind]
     for one in found:
         for other in found:
@@ -196,7 +196,7 @@ def test_files_that_changed_places_are_told(small: Scene, kind: str) -> None:
                 assert {one, other} <= told
 
 
-def test_a_file_that_is_gone_is_told_and_the_command_ends_3(small: Scene) -> None:
+def test_a_file_that_is_gone_is_reported_and_the_command_ends_3(small: Scene) -> None:
     for name, content in small.files.items():
         path = small.copy / name
         path.unlink()
@@ -262,7 +262,7 @@ def test_every_wrong_digest_is_found_even_under_a_new_seal(small: Scene) -> None
         assert small.told({"manifest.json": forged, "_SUCCESS": commit_marker(forged)}), path
 
 
-def test_a_shard_of_an_older_run_with_its_index_is_told(small: Scene) -> None:
+def test_a_shard_of_an_older_run_with_its_index_is_reported(small: Scene) -> None:
     for name, content in small._older.items():
         if kind_of(name) == "shard" and content != small.files[name]:
             index = name.replace("birds-", "records/records-").replace(".tfrecord", "")
@@ -282,7 +282,7 @@ def test_a_shard_of_an_older_run_with_its_index_is_told(small: Scene) -> None:
         "dropped/dropped-00001-of-00002.jsonl",
     ],
 )
-def test_a_file_too_many_is_told(small: Scene, stray: str) -> None:
+def test_a_file_too_many_is_reported(small: Scene, stray: str) -> None:
     folder = stray.rpartition("/")[0]
     like = next(n for n in small.files if kind_of(n) == (folder or "shard"))
     (small.copy / stray).write_bytes(small.files[like])

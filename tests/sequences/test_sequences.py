@@ -185,8 +185,12 @@ def test_each_clip_is_one_record_with_all_its_frames_in_order(dataset: Path, fol
 
 def test_rows_and_records_are_counted_apart(dataset: Path) -> None:
     document = manifest(dataset)
-    books = document["input"]
-    assert (books["rows"], books["records"], books["frames"]) == (FRAMES, len(WHOLE), FRAMES)
+    row_counts = document["input"]
+    assert (row_counts["rows"], row_counts["records"], row_counts["frames"]) == (
+        FRAMES,
+        len(WHOLE),
+        FRAMES,
+    )
     for split, entry in document["splits"].items():
         clips = readers.keys(dataset, split)
         frames = [len(WHOLE[clip][1]) for clip in clips]
@@ -214,8 +218,8 @@ def test_the_index_tells_where_records_are_and_their_digest(dataset: Path, folde
         for entry, record in zip(readers.index_rows(dataset, split), records, strict=True):
             start, stop = entry["offset"], entry["offset"] + entry["length"]
             assert files[entry["shard"]][start:stop] == record
-            pictures = expected_lists(folder, entry["key"])["image/encoded"]
-            digests = b"".join(hashlib.sha256(picture).digest() for picture in pictures)
+            images = expected_lists(folder, entry["key"])["image/encoded"]
+            digests = b"".join(hashlib.sha256(image).digest() for image in images)
             assert entry["sha256"] == hashlib.sha256(digests).hexdigest()
             assert entry["class"] == WHOLE[entry["key"]][0]
 
@@ -234,7 +238,7 @@ def test_there_is_no_metadata_of_tfds_and_a_schema_of_tfx(dataset: Path) -> None
     assert frames["image/encoded"].HasField("image_domain")
 
 
-def test_it_is_proven_again_and_a_flipped_bit_or_a_torn_list_is_told(
+def test_it_is_verified_again_and_a_flipped_bit_or_a_torn_list_is_reported(
     dataset: Path, tmp_path: Path
 ) -> None:
     proven = recordmill("verify", dataset, "--decode")
@@ -264,7 +268,9 @@ def test_any_files_of_sequences_are_held_to_a_schema(dataset: Path, tmp_path: Pa
     assert recordmill("verify", shard, "--schema", "image_classification").code == 3
 
 
-def test_a_frame_whose_size_is_not_the_recorded_one_is_told(dataset: Path, tmp_path: Path) -> None:
+def test_a_frame_whose_size_is_not_the_recorded_one_is_reported(
+    dataset: Path, tmp_path: Path
+) -> None:
     wrong = tmp_path / "wrong.tfrecord"
     made = sequences(dataset, "train")[0]
     made.feature_lists.feature_list["image/height"].feature[-1].int64_list.value[0] = 99
@@ -293,9 +299,9 @@ def test_load_gives_frames_in_a_dimension_of_their_own(dataset: Path, folder: Pa
 def test_load_pads_what_a_batch_has_ragged(dataset: Path) -> None:
     (batch,) = load(dataset, "train+test", batch_size=4, image_size=(6, 8))
     lengths = [len(ORDERED[clip.decode()]) for clip in batch["sequence/id"].numpy()]
-    pictures = batch["image/encoded"]
-    assert pictures.row_lengths().numpy().tolist() == lengths
-    assert pictures.to_tensor().shape == (4, max(lengths), 6, 8, 3)
+    images = batch["image/encoded"]
+    assert images.row_lengths().numpy().tolist() == lengths
+    assert images.to_tensor().shape == (4, max(lengths), 6, 8, 3)
     assert batch["label"].shape == (4,)
     (stored,) = load(dataset, "train+test", batch_size=4, decode=False)
     assert [len(clip) for clip in stored["image/encoded"].numpy()] == lengths
@@ -311,8 +317,8 @@ def test_records_gives_a_clip_by_its_key(dataset: Path, folder: Path) -> None:
         assert found["sequence/id"] == clip.encode()
         assert found["image/height"].tolist() == lists["image/height"]
         assert found["image/filename"] == lists["image/filename"]
-        for picture, data in zip(found["image/encoded"], lists["image/encoded"], strict=True):
-            np.testing.assert_array_equal(picture, pixels(data))
+        for image, data in zip(found["image/encoded"], lists["image/encoded"], strict=True):
+            np.testing.assert_array_equal(image, pixels(data))
 
 
 def test_it_can_be_looked_at(dataset: Path, tmp_path: Path) -> None:
@@ -372,9 +378,9 @@ def test_nothing_of_a_broken_clip_is_written_and_each_row_has_its_reason(
     assert "'idle'" in details["mixed 1.jpg"]
     assert "'sport'" in details["mixed 1.jpg"]
     assert all_told(made) == all_told(dataset)
-    books = manifest(made)["input"]
-    assert books["rows"] == len(bad_rows) == books["frames"] + len(REJECTS)
-    assert books["reasons"] == dict(sorted(Counter(REJECTS.values()).items()))
+    row_counts = manifest(made)["input"]
+    assert row_counts["rows"] == len(bad_rows) == row_counts["frames"] + len(REJECTS)
+    assert row_counts["reasons"] == dict(sorted(Counter(REJECTS.values()).items()))
     assert recordmill("verify", made, "--decode").code == 0
 
 
@@ -400,7 +406,7 @@ def test_a_dry_run_tells_records_and_certain_rejects(
 
 
 @pytest.mark.parametrize("column", ["--split_column", "--group_column"])
-def test_a_clip_stays_in_one_split_or_is_refused(
+def test_a_clip_stays_in_one_split_or_is_rejected(
     column: str, folder: Path, rows: list[dict[str, str]], tmp_path: Path
 ) -> None:
     """By a split of their own, or by a patient: what all frames of a clip have to agree on."""
@@ -467,10 +473,10 @@ def test_labels_are_joined_on_the_clip_and_on_nothing_else(
 def test_labels_may_be_what_tells_the_sequence(
     folder: Path, rows: list[dict[str, str]], dataset: Path, tmp_path: Path
 ) -> None:
-    """A picture without a label is then in no sequence that anybody knows, and rejected alone."""
+    """An image without a label is then in no sequence that anybody knows, and rejected alone."""
     draw(folder, "nowhere", "1")
-    pictures = [{"image": row["image"]} for row in rows] + [{"image": "nowhere 1.jpg"}]
-    table = write(folder / "pictures.csv", pictures)
+    images = [{"image": row["image"]} for row in rows] + [{"image": "nowhere 1.jpg"}]
+    table = write(folder / "pictures.csv", images)
     labels = write(folder / "all.csv", rows)
     join = ("--labels", labels, "--join_on", "image", "--max_rejects", 1)
     joined = published(table, tmp_path, *FLAGS, *join)
@@ -498,7 +504,7 @@ def test_folders_of_frames_are_sequences_and_may_be_gzipped_one_a_file(tmp_path:
     assert found[b"a"]["image/filename"].numpy().tolist() == names
 
 
-def test_repeated_frames_are_no_repeats_and_repeated_clips_are_told(
+def test_repeated_frames_are_no_repeats_and_repeated_clips_are_reported(
     folder: Path, rows: list[dict[str, str]], table: Path, tmp_path: Path
 ) -> None:
     refused = convert(table, tmp_path, *FLAGS, "--deduplicate", "content")
@@ -580,7 +586,7 @@ def test_a_schema_of_its_own_has_boxes_masks_and_lists_for_each_frame(tmp_path: 
     assert sorted(batch["boxes/xmin"].to_list()) == [[[0.0, 0.5], []], [[0.25]]]
 
 
-def test_pictures_of_several_sizes_in_a_clip_need_one_size_to_be_loaded(tmp_path: Path) -> None:
+def test_images_of_several_sizes_in_a_clip_need_one_size_to_be_loaded(tmp_path: Path) -> None:
     lines = ["image,sequence,frame,label"]
     for i in range(2):
         (tmp_path / f"{i}.png").write_bytes(png(8 + i, 6, seed=i))
@@ -591,7 +597,7 @@ def test_pictures_of_several_sizes_in_a_clip_need_one_size_to_be_loaded(tmp_path
         list(load(made))
     (example,) = load(made, image_size=4)
     assert example["image/encoded"].shape == (2, 4, 4, 3)
-    assert [picture.shape for picture in Records(made)["a"]["image/encoded"]] == [
+    assert [image.shape for image in Records(made)["a"]["image/encoded"]] == [
         (6, 8, 3),
         (6, 9, 3),
     ]
@@ -611,7 +617,7 @@ def test_pictures_of_several_sizes_in_a_clip_need_one_size_to_be_loaded(tmp_path
         ),
     ],
 )
-def test_a_table_that_tells_no_sequences_is_refused(
+def test_a_table_that_tells_no_sequences_is_rejected(
     flags: tuple[str, ...], message: str, table: Path, tmp_path: Path
 ) -> None:
     label = () if flags else ("--columns", "label=action")

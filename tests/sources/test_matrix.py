@@ -17,7 +17,7 @@ PRESETS = {
     "tf_tutorial": "image_raw",
     "landmark": "image_raw",
 }
-"""The presets of one label a picture, and where each has the picture."""
+"""The presets of one label an image, and where each has the image."""
 
 FORMS = {**SINGLE_LABEL, **ANNOTATED, **CAPTIONED}
 WITH_LISTS = [form for form in SINGLE_LABEL if form not in ("folder", "tar", "tar.gz")]
@@ -43,7 +43,7 @@ def made() -> Iterator[list[Path]]:
 
 
 @pytest.mark.parametrize(("name", "preset"), PAIRS)
-def test_a_pair_converts_is_proven_and_loads(
+def test_a_pair_converts_is_verified_and_loads(
     name: str, preset: str, given: list[Shot], made: list[Path], tmp_path: Path
 ) -> None:
     form = FORMS[name]
@@ -51,13 +51,13 @@ def test_a_pair_converts_is_proven_and_loads(
     dataset = published(form.write(tmp_path, given), tmp_path / "out", *flags)
     made.append(dataset)
     image = PRESETS.get(preset, "image" if preset == "multi_label" else "image/encoded")
-    pictures = [example[image][0] for example in readers.examples(dataset, "train")]
-    assert sorted(pictures) == sorted(shot.data for shot in given)
+    images = [example[image][0] for example in readers.examples(dataset, "train")]
+    assert sorted(images) == sorted(shot.data for shot in given)
     _, loaded = readers.loaded(dataset, "train")
     assert len(loaded) == len(given)
 
 
-def test_all_forms_give_the_same_pictures_byte_for_byte(given: list[Shot], tmp_path: Path) -> None:
+def test_all_forms_give_the_same_images_byte_for_byte(given: list[Shot], tmp_path: Path) -> None:
     """The same keys in the same order: shards of one form are those of the next."""
     digests = {}
     for name in ("parquet structs", "arrow", "feather", "tar", "tar.gz"):

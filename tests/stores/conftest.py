@@ -1,4 +1,4 @@
-"""What the tests of stores share: stores, pictures, and what becomes of them on this machine."""
+"""What the tests of stores share: stores, images, and what becomes of them on this machine."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 
 from tests.end_to_end.command import published
-from tests.images import jpeg, picture, png
+from tests.images import image_bytes, jpeg, png
 from tests.stores.kinds import KINDS, Store
 
-PICTURES = 420
+IMAGES = 420
 REJECTS = {"read_error": 1, "truncated": 1, "empty_file": 1}
 FLAGS = (
     "--splits=train=0.8,validation=0.1,test=0.1",
@@ -28,9 +28,9 @@ FLAGS = (
 
 @pytest.fixture(scope="session")
 def gallery(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with labels.csv and 420 pictures, and three rows that must be rejected."""
+    """A folder with labels.csv and 420 images, and three rows that must be rejected."""
     folder = tmp_path_factory.mktemp("gallery")
-    rows = [(_draw(folder, number), f"class {number % 7}") for number in range(PICTURES)]
+    rows = [(_draw(folder, number), f"class {number % 7}") for number in range(IMAGES)]
     whole = jpeg(32, 24)
     (folder / "images" / "truncated.jpg").write_bytes(whole[: len(whole) // 2])
     (folder / "images" / "empty.jpg").write_bytes(b"")
@@ -41,7 +41,7 @@ def gallery(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _draw(folder: Path, number: int) -> str:
-    forms = {"jpg": jpeg, "png": png, "gif": lambda *size: picture("GIF", *size)}
+    forms = {"jpg": jpeg, "png": png, "gif": lambda *size: image_bytes("GIF", *size)}
     suffix = "gif" if number % 50 == 49 else "png" if number % 3 == 0 else "jpg"
     name = f"images/{number % 4}/a #{number:03d} ü.{suffix}"
     (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -51,13 +51,13 @@ def _draw(folder: Path, number: int) -> str:
 
 @pytest.fixture(scope="session")
 def local(gallery: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The dataset that is made of the pictures on this machine."""
+    """The dataset that is made of the images on this machine."""
     return published(gallery / "labels.csv", tmp_path_factory.mktemp("local"), *FLAGS)
 
 
 @pytest.fixture(scope="session")
 def stores(tmp_path_factory: pytest.TempPathFactory, gallery: Path) -> Iterator[object]:
-    """Gives each kind of store as it is asked for, with the pictures in it."""
+    """Gives each kind of store as it is asked for, with the images in it."""
     with ExitStack() as stack:
         running: dict[str, Store] = {}
 

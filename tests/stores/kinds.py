@@ -23,7 +23,7 @@ class Store:
 
     Attributes:
         root: what its paths begin with: a bucket that is there.
-        flags: how recordmill is told of it.
+        flags: how recordmill is reported of it.
         env: the environment that it takes besides.
         put: writes an object, with the store's own client.
         get: reads one.

@@ -64,7 +64,7 @@ class Proxy(Server):
     """A proxy before a server, which counts requests and has some fail."""
 
     def set(self, **settings: object) -> None:
-        """Changes the settings, and counts anew; see fault_proxy/main.go."""
+        """Changes the settings, and counts again; see fault_proxy/main.go."""
         data = json.dumps(settings).encode()
         request = urllib.request.Request(f"{self.url}/__proxy", data, method="PUT")
         urllib.request.urlopen(request).read()

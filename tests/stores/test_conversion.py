@@ -1,4 +1,4 @@
-"""Table, pictures and output in a store: the same bytes as on this machine."""
+"""Table, images and output in a store: the same bytes as on this machine."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import json
 from pathlib import Path
 
 from tests.end_to_end.command import Ended, recordmill
-from tests.stores.conftest import FLAGS, PICTURES, REJECTS
+from tests.stores.conftest import FLAGS, IMAGES, REJECTS
 from tests.stores.kinds import Store
 
 
 def convert(store: Store, output: str, *flags: str) -> Ended:
-    """Converts the pictures in a store."""
+    """Converts the images in a store."""
     table = f"{store.root}/gallery/lab*.csv"
     command = ["convert", "--input", table, "--output", f"{store.root}/{output}", "--name", "birds"]
     return recordmill(*command, *FLAGS, *store.flags, *flags)
@@ -44,22 +44,22 @@ def contents(dataset: Path) -> dict[str, object]:
 def test_everything_in_a_store_gives_the_bytes_that_are_given_here(
     store: Store, local: Path, tmp_path: Path
 ) -> None:
-    ended = convert(store, "out", "--no_report")  # which shows rejected pictures, and reads them
+    ended = convert(store, "out", "--no_report")  # which shows rejected images, and reads them
     assert ended.code == 0, ended.err
     requests = store.proxy.counts()
     here = store.download("out/birds/1.0.0", tmp_path / "first")
     assert contents(here) == contents(local)
     assert json.loads((here / "manifest.json").read_bytes())["input"]["reasons"] == REJECTS
 
-    pictures = f"{store.url_path}gallery/images/"
-    read = {name: count for name, count in requests.items() if pictures in name}
+    images = f"{store.url_path}gallery/images/"
+    read = {name: count for name, count in requests.items() if images in name}
     assert {name: count for name, count in read.items() if count > 1} == {}
     assert {name.split(" ")[0] for name in read} == {"GET"}
-    assert len(read) == PICTURES + len(REJECTS)
+    assert len(read) == IMAGES + len(REJECTS)
 
     where = f"{store.root}/out/birds/1.0.0"
     proof = recordmill("verify", where, "--decode", *store.reading_flags)
-    assert (proof.code, proof.out) == (0, f"proven: {PICTURES:,} records in {where}\n"), proof.err
+    assert (proof.code, proof.out) == (0, f"proven: {IMAGES:,} records in {where}\n"), proof.err
 
     compared = recordmill("diff", where, local, *store.reading_flags)
     assert (compared.code, compared.err) == (0, "")
@@ -99,7 +99,7 @@ def test_a_run_over_its_budget_leaves_no_dataset_and_the_next_one_is_whole(
     assert resumed.code == 0, resumed.err
     requests = store.proxy.counts()
     read = sum(n for name, n in requests.items() if name.startswith("GET /birds/gallery/images/"))
-    assert 0 < read < PICTURES // 2  # what the first run had finished is not read again
+    assert 0 < read < IMAGES // 2  # what the first run had finished is not read again
     assert contents(store.download("refused/birds/1.0.0", tmp_path)) == contents(local)
 
     schema, classes = _put_settings(store)

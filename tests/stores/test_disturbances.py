@@ -19,7 +19,7 @@ from recordmill.transforms.build_examples import Pools, build_all
 from recordmill.transforms.storage.stores.options import use_options
 from tests.end_to_end.command import ROOT, recordmill
 from tests.images import jpeg
-from tests.stores.conftest import FLAGS, PICTURES, ready
+from tests.stores.conftest import FLAGS, IMAGES, ready
 from tests.stores.kinds import Store
 from tests.stores.test_conversion import contents, convert
 
@@ -38,7 +38,7 @@ def test_five_per_cent_of_all_requests_fail_and_nothing_is_lost(
     ended = convert(store, "disturbed")
     assert ended.code == 0, ended.err
     faults = store.proxy.faults()
-    assert sum(faults.values()) > PICTURES // 40
+    assert sum(faults.values()) > IMAGES // 40
     assert set(faults) == set(possible)
     store.proxy.set()
     assert contents(store.download("disturbed/birds/1.0.0", tmp_path)) == contents(local)
@@ -81,7 +81,7 @@ def test_the_environment_alone_reaches_a_store(
         monkeypatch.setenv(f"AWS_{name}", flag.partition("=")[2])
     where = f"{s3_store.root}/apart/birds/1.0.0"
     proof = recordmill("verify", where)
-    assert (proof.code, proof.out) == (0, f"proven: {PICTURES} records in {where}\n"), proof.err
+    assert (proof.code, proof.out) == (0, f"proven: {IMAGES} records in {where}\n"), proof.err
 
 
 PHOTOS = 40
@@ -90,7 +90,7 @@ ROWS = 1200
 
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Pictures that weigh and cost what ImageNet's do: 110 kB, and 1 ms to decode."""
+    """Images that weigh and cost what ImageNet's do: 110 kB, and 1 ms to decode."""
     folder = tmp_path_factory.mktemp("photos")
     for number in range(PHOTOS):
         (folder / f"{number}.jpg").write_bytes(jpeg(500, 375, number, quality=96))

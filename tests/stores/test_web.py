@@ -18,7 +18,7 @@ from recordmill.transforms.storage.stores import retries
 from recordmill.transforms.storage.stores.options import use_options
 from recordmill.transforms.storage.stores.retries import stop_after_attempt
 from tests.end_to_end.command import recordmill
-from tests.stores.conftest import FLAGS, PICTURES
+from tests.stores.conftest import FLAGS, IMAGES
 from tests.stores.test_conversion import contents
 from tests.stores.web_server import BODY, Site, serving
 
@@ -27,7 +27,7 @@ ALLOW = "--allow_private_hosts"
 
 @pytest.fixture
 def site(gallery: Path) -> Iterator[Site]:
-    """A web server that serves the pictures; it may be read from."""
+    """A web server that serves the images; it may be read from."""
     use_options(PipelineOptions([ALLOW, "--http_timeout=1"]))
     with serving(gallery) as site:
         yield site
@@ -47,17 +47,17 @@ def refusal(uri: str) -> str:
     return caught.value.detail
 
 
-def test_pictures_and_their_table_from_the_web_give_the_same_dataset(
+def test_images_and_their_table_from_the_web_give_the_same_dataset(
     site: Site, local: Path, tmp_path: Path
 ) -> None:
     table = f"{site.url}/files/labels.csv"
     command = ["convert", "--input", table, "--output", tmp_path, "--name", "birds", *FLAGS, ALLOW]
-    ended = recordmill(*command, "--no_report")  # which reads rejected pictures again
+    ended = recordmill(*command, "--no_report")  # which reads rejected images again
     assert ended.code == 0, ended.err
     assert contents(tmp_path / "birds" / "1.0.0") == contents(local)
     images = {path: count for path, count in site.seen.items() if "/images/" in path}
     assert set(images.values()) == {1}
-    assert len(images) == PICTURES + 3
+    assert len(images) == IMAGES + 3
     assert site.most_at_once <= 16
     assert site.connections <= 40  # kept open, and used again
 
@@ -103,7 +103,9 @@ def test_what_will_not_pass_is_said_at_once(path: str, site: Site) -> None:
     assert site.seen[name] == 1
 
 
-def test_what_does_not_pass_is_told_with_what_was_tried(site: Site, three_attempts: None) -> None:
+def test_what_does_not_pass_is_reported_with_what_was_tried(
+    site: Site, three_attempts: None
+) -> None:
     said = refusal(f"{site.url}/status/503?token=abc")
     assert said.startswith(f"{site.url}/status/503?token=***: the host answers 503 Service Unavai")
     assert "; given up after 3 attempts in " in said
@@ -148,7 +150,7 @@ INSIDE = ("127.0.0.1", "localhost", "2130706433", "0x7f.1", "[::ffff:127.0.0.1]"
 
 
 @pytest.mark.parametrize("host", INSIDE)
-def test_a_private_host_is_refused_before_anything_is_sent(host: str, site: Site) -> None:
+def test_a_private_host_is_rejected_before_anything_is_sent(host: str, site: Site) -> None:
     use_options(PipelineOptions([]))
     said = refusal(site.url.replace("127.0.0.1", host) + "/whole")
     assert "which is no public address; --allow_private_hosts reads from such, too" in said

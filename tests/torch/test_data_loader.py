@@ -19,7 +19,7 @@ DATASET = os.environ["DATASET"]
 
 
 def to_tensors(examples: list[dict[str, Any]]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns the upper left corner of each picture, and the labels."""
+    """Returns the upper left corner of each image, and the labels."""
     corners = [torch.from_numpy(example["image"][:8, :8].copy()) for example in examples]
     return torch.stack(corners), torch.tensor([example["label"] for example in examples])
 

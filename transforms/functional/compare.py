@@ -21,7 +21,7 @@ _KEY_BYTES, _VALUE_BYTES = 16, 8
 _ABSENT = bytes(_VALUE_BYTES)
 
 
-class Spot(NamedTuple):
+class RecordLocation(NamedTuple):
     """Where a record is.
 
     Attributes:
@@ -44,8 +44,8 @@ class Pair(NamedTuple):
         features: the numbers of the features that differ.
     """
 
-    left: Spot
-    right: Spot
+    left: RecordLocation
+    right: RecordLocation
     features: tuple[int, ...] = ()
 
 
@@ -71,8 +71,8 @@ class Comparison:
     only_right: Counter[int] = field(default_factory=Counter)
     different_examples: list[Pair] = field(default_factory=list)
     moved_examples: list[Pair] = field(default_factory=list)
-    left_examples: list[Spot] = field(default_factory=list)
-    right_examples: list[Spot] = field(default_factory=list)
+    left_examples: list[RecordLocation] = field(default_factory=list)
+    right_examples: list[RecordLocation] = field(default_factory=list)
 
     def merge(self, other: Comparison, shown: int) -> None:
         """Takes note of what was found elsewhere, and keeps the first examples of each sort."""
@@ -99,7 +99,9 @@ def row_type(features: int) -> np.dtype:
     )
 
 
-def rows_of(spot: Spot, keys: Sequence[str], values: bytes | None, features: int) -> np.ndarray:
+def rows_of(
+    spot: RecordLocation, keys: Sequence[str], values: bytes | None, features: int
+) -> np.ndarray:
     """Returns what is kept of records that follow each other in a shard.
 
     Args:
@@ -190,6 +192,6 @@ def _first_pairs(
     return [Pair(a, b, tuple(np.flatnonzero(differing[n]).tolist())) for a, b, n in first]
 
 
-def _spots(rows: np.ndarray) -> list[Spot]:
+def _spots(rows: np.ndarray) -> list[RecordLocation]:
     columns = (rows[name].tolist() for name in ("split", "shard", "row"))
-    return [Spot(*spot) for spot in zip(*columns, strict=True)]
+    return [RecordLocation(*spot) for spot in zip(*columns, strict=True)]

@@ -16,11 +16,11 @@ from recordmill.schemas.duplicates import (
     EXAMPLES,
     PAIRED_SPLITS,
     Conflicts,
-    Content,
-    GroupLeaks,
-    Leak,
+    Duplicate,
+    DuplicateStats,
+    GroupLeakage,
+    Leakage,
     Pair,
-    Repeat,
 )
 
 DIGEST_BYTES = 16
@@ -100,7 +100,7 @@ def _merged(one: tuple[Seen, ...], other: tuple[Seen, ...]) -> tuple[Seen, ...]:
     )
 
 
-def content_of(tally: Tally) -> Content:
+def content_of(tally: Tally) -> DuplicateStats:
     """Returns what a tally of whole images says."""
     duplicates: Counter[str] = Counter()
     leaks: dict[tuple[str, str], list[tuple[int, Pair]]] = {}
@@ -115,7 +115,7 @@ def content_of(tally: Tally) -> Content:
             found = count + other_count, (key, other_key)
             leaks.setdefault((one, two), []).append(found)
         conflicts += _conflict(seen)
-    return Content(
+    return DuplicateStats(
         images=len(tally),
         duplicates=dict(sorted(duplicates.items())),
         leaks=tuple(_leak(splits, found) for splits, found in sorted(leaks.items())),
@@ -152,9 +152,11 @@ def _conflict(seen: Iterable[Seen]) -> Iterator[tuple[int, Pair]]:
         yield records, (one, two)
 
 
-def _leak(splits: tuple[str, str], found: list[tuple[int, Pair]]) -> Leak:
+def _leak(splits: tuple[str, str], found: list[tuple[int, Pair]]) -> Leakage:
     counts, pairs = zip(*found, strict=True)
-    return Leak(splits=splits, images=len(found), records=sum(counts), examples=_smallest([pairs]))
+    return Leakage(
+        splits=splits, images=len(found), records=sum(counts), examples=_smallest([pairs])
+    )
 
 
 def _conflicts(found: list[tuple[int, Pair]]) -> Conflicts:
@@ -165,16 +167,16 @@ def _conflicts(found: list[tuple[int, Pair]]) -> Conflicts:
     )
 
 
-def merge_contents(contents: Iterable[Content]) -> Content:
+def merge_contents(contents: Iterable[DuplicateStats]) -> DuplicateStats:
     """Returns what is known of all images, from what is known of parts of them."""
     parts = list(contents)
     duplicates: Counter[str] = Counter()
-    leaks: dict[tuple[str, str], list[Leak]] = {}
+    leaks: dict[tuple[str, str], list[Leakage]] = {}
     for part in parts:
         duplicates.update(part.duplicates)
         for leak in part.leaks:
             leaks.setdefault(leak.splits, []).append(leak)
-    return Content(
+    return DuplicateStats(
         images=sum(part.images for part in parts),
         duplicates=dict(sorted(duplicates.items())),
         leaks=tuple(_merge_leaks(splits, found) for splits, found in sorted(leaks.items())),
@@ -183,7 +185,7 @@ def merge_contents(contents: Iterable[Content]) -> Content:
     )
 
 
-def with_repeat(conflicts: Conflicts, repeat: Repeat) -> Conflicts:
+def with_repeat(conflicts: Conflicts, repeat: Duplicate) -> Conflicts:
     """Returns the conflicts among the dropped rows of one image, with one more row."""
     if not repeat.label:
         return conflicts
@@ -191,8 +193,8 @@ def with_repeat(conflicts: Conflicts, repeat: Repeat) -> Conflicts:
     return Conflicts(images=1, records=conflicts.records + 1, examples=(min(pairs),))
 
 
-def _merge_leaks(splits: tuple[str, str], leaks: list[Leak]) -> Leak:
-    return Leak(
+def _merge_leaks(splits: tuple[str, str], leaks: list[Leakage]) -> Leakage:
+    return Leakage(
         splits=splits,
         images=sum(leak.images for leak in leaks),
         records=sum(leak.records for leak in leaks),
@@ -221,16 +223,16 @@ def splits_of(splits: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
     return tuple(sorted({split for some in splits for split in some}))
 
 
-def leaks_of(group: str, splits: tuple[str, ...]) -> Iterator[GroupLeaks]:
+def leaks_of(group: str, splits: tuple[str, ...]) -> Iterator[GroupLeakage]:
     """Yields that a group is in several splits, if it is."""
     if len(splits) > 1:
-        yield GroupLeaks(groups=1, examples=((group, splits),))
+        yield GroupLeakage(groups=1, examples=((group, splits),))
 
 
-def merge_group_leaks(leaks: Iterable[GroupLeaks]) -> GroupLeaks:
+def merge_group_leaks(leaks: Iterable[GroupLeakage]) -> GroupLeakage:
     """Returns the sum of what is known of different groups."""
     parts = list(leaks)
     examples = sorted(example for part in parts for example in part.examples)
-    return GroupLeaks(
+    return GroupLeakage(
         groups=sum(part.groups for part in parts), examples=tuple(examples[:EXAMPLES])
     )

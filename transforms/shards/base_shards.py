@@ -22,7 +22,7 @@ import numpy.typing as npt
 from recordmill.schemas import layout
 from recordmill.schemas.base_version import Base
 from recordmill.schemas.dataset_info import WrittenShard
-from recordmill.schemas.errors import ProofError, UsageError
+from recordmill.schemas.errors import UsageError, VerificationFailed
 from recordmill.schemas.manifest import ShardEntry
 from recordmill.transforms.functional.rows.fingerprint import Fingerprint
 from recordmill.transforms.functional.rows.placement import Find, Home
@@ -100,7 +100,7 @@ def _digests_of(dataset: Dataset, shard: ShardEntry) -> bytes:
     """Returns the digests of the keys of a shard's records, one after the other."""
     try:
         keys = dataset.index(shard, ["key"])["key"].to_pylist()
-    except ProofError as error:
+    except VerificationFailed as error:
         raise UsageError(f"--base {error}, choose another --base, or leave --base out") from error
     return b"".join(map(_digest, keys))
 

@@ -17,7 +17,7 @@ from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
 from recordmill.schemas import layout
-from recordmill.schemas.records import Aside, Embedded, Location, Row
+from recordmill.schemas.records import Embedded, Location, Row, SkippedInput
 from recordmill.schemas.rejects import Reject
 from recordmill.transforms.storage.files import is_local
 
@@ -25,8 +25,8 @@ _HASH_BYTES = 16
 
 
 def staged(
-    rows: Iterator[Row | Embedded | Reject | Aside], path: str
-) -> Iterator[Row | Reject | Aside]:
+    rows: Iterator[Row | Embedded | Reject | SkippedInput], path: str
+) -> Iterator[Row | Reject | SkippedInput]:
     """Yields rows whose images all have addresses; one image in memory, no more.
 
     The file is whole once the last row was yielded.

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import BinaryIO, Protocol, TypeAlias
 
 from recordmill.schemas.layout import join
-from recordmill.schemas.records import Aside, Embedded, Row
+from recordmill.schemas.records import Embedded, Row, SkippedInput
 from recordmill.schemas.rejects import Reject
 from recordmill.schemas.tables import Head, TableFile, TablePart, Wanted
 from recordmill.transforms.functional.sources import (
@@ -64,8 +64,8 @@ class FileTree:
 
     root: str
 
-    def walk(self) -> Iterator[str | Unlisted | Aside]:
-        """Yields the name below the root of every file at any depth, but for hidden ones."""
+    def walk(self) -> Iterator[str | Unlisted | SkippedInput]:
+        """Yields the name below the root of every file at any depth, except for hidden ones."""
         return _walk_here(self.root) if is_local(self.root) else _walk_store(self.root)
 
     def path(self, name: str) -> str:
@@ -82,7 +82,7 @@ class FileTree:
         return exists(self.path(name))
 
 
-def _walk_here(root: str) -> Iterator[str | Unlisted | Aside]:
+def _walk_here(root: str) -> Iterator[str | Unlisted | SkippedInput]:
     """Yields what is below a folder; links are followed, but never in a circle.
 
     A folder that several links lead to is read for each of them, up to a limit: 16 levels of two
@@ -97,7 +97,7 @@ def _walk_here(root: str) -> Iterator[str | Unlisted | Aside]:
             state = os.stat(path)
             here = (state.st_dev, state.st_ino)
             if here in above:
-                yield Aside(LOOPS)
+                yield SkippedInput(LOOPS)
                 continue
             paths[here] += 1
             if paths[here] > MAX_PATHS:
@@ -119,23 +119,23 @@ def _walk_here(root: str) -> Iterator[str | Unlisted | Aside]:
             yield Unlisted(readable(folder), why)
 
 
-def _found(entry: os.DirEntry[str], name: str) -> str | Unlisted | Aside | None:
+def _found(entry: os.DirEntry[str], name: str) -> str | Unlisted | SkippedInput | None:
     """Returns what an entry is; None for a folder."""
     if is_hidden(entry.name):
-        return Aside(HIDDEN)
+        return SkippedInput(HIDDEN)
     if readable(entry.name) != entry.name:
         return Unlisted(readable(name), "the name is not text in UTF-8: rename it")
     if entry.is_file():
         return name
     if entry.is_dir():
         return None
-    return Aside(SPECIAL) if is_special(entry.path) else name  # a broken link is a reject
+    return SkippedInput(SPECIAL) if is_special(entry.path) else name  # a broken link is a reject
 
 
-def _walk_store(root: str) -> Iterator[str | Aside]:
+def _walk_store(root: str) -> Iterator[str | SkippedInput]:
     for name in names_below(root + "/"):
         if any(is_hidden(part) for part in name.split("/")):
-            yield Aside(HIDDEN)
+            yield SkippedInput(HIDDEN)
         elif name and not name.endswith("/"):  # some tools mark folders by empty objects
             yield name
 
@@ -145,7 +145,7 @@ def readable(name: str) -> str:
     return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
-Read: TypeAlias = Row | Embedded | Reject | Aside
+Read: TypeAlias = Row | Embedded | Reject | SkippedInput
 """What comes of reading a source."""
 
 
@@ -159,7 +159,7 @@ class Format(Protocol):
     def look(self, file: TableFile) -> Head:
         """Returns what the head of a source tells."""
 
-    def parts(self, file: TableFile) -> Iterator[TablePart | Reject | Aside]:
+    def parts(self, file: TableFile) -> Iterator[TablePart | Reject | SkippedInput]:
         """Yields what of a source can be read apart, and what can be told before."""
 
     def read(self, part: TablePart, wanted: Wanted) -> Iterator[Read]:
@@ -185,7 +185,7 @@ class _TreeReader(Protocol):
 
     def look(self, tree: Tree, file: TableFile) -> Head: ...
 
-    def parts(self, tree: Tree, file: TableFile) -> Iterator[TablePart | Reject | Aside]: ...
+    def parts(self, tree: Tree, file: TableFile) -> Iterator[TablePart | Reject | SkippedInput]: ...
 
     def read(self, tree: Tree, part: TablePart, wanted: Wanted) -> Iterator[Read]: ...
 
@@ -201,7 +201,7 @@ class _OfFiles:
         with open_table(file) as stream:
             return self.reader.look(stream, file)
 
-    def parts(self, file: TableFile) -> Iterator[TablePart | Reject | Aside]:
+    def parts(self, file: TableFile) -> Iterator[TablePart | Reject | SkippedInput]:
         yield TablePart(file)
 
     def read(self, part: TablePart, wanted: Wanted) -> Iterator[Read]:
@@ -215,7 +215,7 @@ class _OfPartedFiles(_OfFiles):
 
     reader: _PartedReader
 
-    def parts(self, file: TableFile) -> Iterator[TablePart | Reject | Aside]:
+    def parts(self, file: TableFile) -> Iterator[TablePart | Reject | SkippedInput]:
         with open_table(file) as stream:
             yield from self.reader.parts(stream, file)
 
@@ -230,7 +230,7 @@ class _OfFolders:
     def look(self, file: TableFile) -> Head:
         return self.reader.look(FileTree(file.path), file)
 
-    def parts(self, file: TableFile) -> Iterator[TablePart | Reject | Aside]:
+    def parts(self, file: TableFile) -> Iterator[TablePart | Reject | SkippedInput]:
         return self.reader.parts(FileTree(file.path), file)
 
     def read(self, part: TablePart, wanted: Wanted) -> Iterator[Read]:

@@ -20,7 +20,7 @@ _FOLDERS = 65_536
 
 
 @dataclass(frozen=True)
-class Fence:
+class ImageRootGuard:
     """What may be read, in one run: another run makes its own, as links may change in between.
 
     Attributes:
@@ -40,7 +40,7 @@ class Fence:
         self.check(ref.mask_uri)
 
     def check(self, path: str) -> None:
-        """Refuses a file that is outside.
+        """Rejects a file that is outside.
 
         Raises:
             RecordError: outside_root.
@@ -58,7 +58,7 @@ class Fence:
     def real_path(self, path: str) -> str:
         """Returns where a path leads, all links followed; nothing need be there.
 
-        As `os.path.realpath`, but for one look at the file where its folder is known.
+        As `os.path.realpath`, except for one look at the file where its folder is known.
         """
         slash = path.rfind("/") + 1
         folder, name = path[:slash], path[slash:]
@@ -74,5 +74,5 @@ class Fence:
         return {"root": self.root}  # a worker looks for itself
 
 
-OPEN = Fence()
+OPEN = ImageRootGuard()
 """Lets every file pass."""

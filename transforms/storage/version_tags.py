@@ -19,29 +19,29 @@ from itertools import chain
 from recordmill.schemas.records import ImageRef
 from recordmill.schemas.rejects import RecordError
 from recordmill.transforms.storage.files import ABSENT, Stamps, is_local, stamp
-from recordmill.transforms.storage.image_root import Fence
+from recordmill.transforms.storage.image_root import ImageRootGuard
 from recordmill.transforms.storage.stores.local import version_tag
 
 _THREADS = 64
 
 
-def take_stamps(refs: Iterable[ImageRef], fence: Fence, remote: bool) -> Stamps:
+def take_stamps(refs: Iterable[ImageRef], guard: ImageRootGuard, remote: bool) -> Stamps:
     """Returns the stamps of the files that references are read from; to be taken before they are.
 
     A file that changes later has another stamp when it is looked at again.
 
     Args:
         refs: the references.
-        fence: what is outside of it is not looked at, and has no stamp.
+        guard: what is outside of it is not looked at, and has no stamp.
         remote: whether stores are asked, at a request a file; otherwise only this machine is.
     """
     files = dict.fromkeys(chain.from_iterable(map(_files_of, refs)))
     here = [uri for uri in files if is_local(uri)]
-    stamps: Stamps = {uri: _stamp_of(uri, fence) for uri in here}
+    stamps: Stamps = {uri: _stamp_of(uri, guard) for uri in here}
     if remote and len(here) < len(files):
         there = [uri for uri in files if not is_local(uri)]
         with ThreadPoolExecutor(_THREADS) as executor:
-            found = executor.map(partial(_stamp_of, fence=fence), there)
+            found = executor.map(partial(_stamp_of, guard=guard), there)
             stamps.update(zip(there, found, strict=True))
     return stamps
 
@@ -68,9 +68,9 @@ def _files_of(ref: ImageRef) -> tuple[str, ...]:
     return (*image, ref.mask_uri) if ref.mask_uri else image
 
 
-def _stamp_of(uri: str, fence: Fence) -> str | None:
+def _stamp_of(uri: str, guard: ImageRootGuard) -> str | None:
     try:
-        fence.check(uri)
+        guard.check(uri)
     except RecordError:
         return None  # a link may lead elsewhere next time, and the file stay as it is
     return _local_stamp(uri) if is_local(uri) else stamp(uri)

@@ -1,4 +1,4 @@
-"""Reads records as TensorFlow does: the judge that had no part in writing them.
+"""Reads records as TensorFlow does: the verifier that had no part in writing them.
 
 TensorFlow is imported when it is first needed: 3-5 s and 450 MB that no writing process pays.
 """
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import accumulate, islice, takewhile
 from typing import Any
 
-from recordmill.schemas.features import Feature, ImageFact, Kind
+from recordmill.schemas.features import Feature, ImageAttribute, Kind
 from recordmill.schemas.plan import ResolvedSchema
 from recordmill.transforms.functional.records.framing import FrameError, read_frames
 from recordmill.transforms.storage.shard_files import DAMAGED_GZIP, compression_of, uncompressed
@@ -30,7 +30,7 @@ _used_in: set[int] = set()
 _BATCH_BYTES = 2 * 2**20
 _BUFFER_BYTES = 2**18
 _MAX_BATCH = 1024
-_SHAPE = (ImageFact.HEIGHT, ImageFact.WIDTH, ImageFact.CHANNELS)
+_SHAPE = (ImageAttribute.HEIGHT, ImageAttribute.WIDTH, ImageAttribute.CHANNELS)
 _NOISE = re.compile(
     rb"(?:WARNING: All log messages before absl|To enable the following instructions:"
     rb"|I\d{4} [\d:.]+ +\d+ [\w.]+:\d+\] ).*\n"
@@ -220,7 +220,9 @@ def decode_images(parsed: dict[str, Any], resolved: ResolvedSchema) -> None:
     if name is None:
         return
     masks = parsed.get(resolved.schema.mask_feature or "")
-    facts = {f.image_fact: key for key, f in resolved.schema.features.items() if f.image_fact}
+    facts = {
+        f.image_attribute: key for key, f in resolved.schema.features.items() if f.image_attribute
+    }
     stated = [(fact, parsed[facts[fact]].numpy()) for fact in _SHAPE if fact in facts]
     for i, data in enumerate(parsed[name]):
         mask = None if masks is None else masks[i]
@@ -228,7 +230,7 @@ def decode_images(parsed: dict[str, Any], resolved: ResolvedSchema) -> None:
         check_image(data, sizes, mask, resolved.schema.masks.bit_depth)
 
 
-def check_image(data: Any, stated: dict[ImageFact, int], mask: Any, bit_depth: int) -> None:
+def check_image(data: Any, stated: dict[ImageAttribute, int], mask: Any, bit_depth: int) -> None:
     """Decodes an image, and its mask, as readers do.
 
     Args:
@@ -253,11 +255,11 @@ def check_image(data: Any, stated: dict[ImageFact, int], mask: Any, bit_depth: i
         _decode_mask(mask, found, bit_depth)
 
 
-def _decode_mask(data: Any, image: dict[ImageFact, int], bit_depth: int) -> None:
-    """Decodes a mask as readers do: it has to be one channel of its picture's size."""
+def _decode_mask(data: Any, image: dict[ImageAttribute, int], bit_depth: int) -> None:
+    """Decodes a mask as readers do: it has to be one channel of its image's size."""
     tf = tensorflow()
     ids = tf.io.decode_png(data, dtype=tf.uint8 if bit_depth == 8 else tf.uint16)
-    expected = [image[ImageFact.HEIGHT], image[ImageFact.WIDTH], 1]
+    expected = [image[ImageAttribute.HEIGHT], image[ImageAttribute.WIDTH], 1]
     if ids.shape != expected:
         raise BadImageError(f"the mask decodes to {list(ids.shape)}, expected {expected}")
 

@@ -1,4 +1,4 @@
-"""Audits shards in a process apart, which imports TensorFlow while this one still writes.
+"""Audits shards in a separate process, which imports TensorFlow while this one still writes.
 
 The import takes 3 s of one core, an audit some more: another process shares neither the
 interpreter's lock with the writing nor, if TensorFlow dies of a file, its end.
@@ -17,7 +17,7 @@ from multiprocessing.connection import Connection
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from recordmill.schemas.errors import RunError
+from recordmill.schemas.errors import RecordmillError
 from recordmill.transforms.workers.cores import num_cores
 
 if TYPE_CHECKING:  # it is begun before anything is loaded
@@ -30,7 +30,7 @@ _SERVES = "recordmill.transforms.verification.verifier_process"
 
 IN_PROCESS_RUNNERS = frozenset({"DirectRunner", "FnApiRunner"})
 
-_auditors: dict[int, Auditor] = {}
+_auditors: dict[int, VerifierProcess] = {}
 """By the process that began it: a fork has none."""
 
 
@@ -48,7 +48,7 @@ def workers_are_threads(
 
 
 @contextmanager
-def audits_apart() -> Iterator[None]:
+def verifier_process_started() -> Iterator[None]:
     """Has this process's audits made by another one while the body runs.
 
     Where there is one already, or TensorFlow is imported here, nothing is to be gained.
@@ -57,7 +57,7 @@ def audits_apart() -> Iterator[None]:
     if process in _auditors or "tensorflow" in sys.modules:
         yield
         return
-    auditor = _auditors[process] = Auditor(num_cores())
+    auditor = _auditors[process] = VerifierProcess(num_cores())
     try:
         yield
     finally:
@@ -65,13 +65,13 @@ def audits_apart() -> Iterator[None]:
         auditor.end()
 
 
-def begun() -> Auditor | None:
+def begun() -> VerifierProcess | None:
     """Returns the one that works for this process, if there is one."""
     return _auditors.get(os.getpid())
 
 
-class Auditor:
-    """A process that audits shards on this machine, until it is told to end or this one dies.
+class VerifierProcess:
+    """A process that audits shards on this machine, until it is reported to end or this one dies.
 
     Attributes:
         pid: the number that the system gave it.
@@ -125,7 +125,7 @@ class Auditor:
         except (EOFError, OSError) as error:
             self._process.kill()  # else a thread that died alone would be waited for
             code = self._process.wait()
-            raise RunError(f"{what} has died: {_told(code)}") from error
+            raise RecordmillError(f"{what} has died: {_told(code)}") from error
         finally:
             self._free.put(connection)
         if isinstance(answer, Exception):

@@ -1,4 +1,4 @@
-"""Audits shards, and decodes images, here or in the process apart, and what that process does."""
+"""Verifies shards and decodes images, in this process or in the verifier process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from recordmill.schemas.config import Verify
 from recordmill.schemas.dataset_info import ShardVerification
-from recordmill.schemas.features import ImageFact, Schema
+from recordmill.schemas.features import ImageAttribute, Schema
 from recordmill.schemas.plan import ResolvedSchema
 from recordmill.schemas.records import StoredImage
 from recordmill.schemas.rejects import Reason, RecordError
@@ -36,7 +36,7 @@ def audit(shard: ShardFiles, resolved: ResolvedSchema, verify: Verify) -> ShardV
     """Returns what `verify_shard` does, here or in the verifier process.
 
     Raises:
-        RunError: if the process apart has died.
+        RunError: if the separate process has died.
     """
     auditor = begun()
     return (auditor.audit if auditor else verify_shard)(shard, resolved, verify)
@@ -47,20 +47,20 @@ def check_decodes(image: StoredImage, mask: bytes | None, schema: Schema) -> Non
 
     Args:
         image: as the record is to hold it.
-        mask: likewise, if it has one.
+        mask: also, if it has one.
         schema: says how masks are stored, and whether images are encoded at all.
 
     Raises:
         RecordError: corrupt, if TensorFlow does not decode it, or not to the size and channels that
             the record states.
-        RunError: if the process apart has died.
+        RunError: if the separate process has died.
     """
     if schema.encoded_image is None:
         return
     stated = {
-        ImageFact.HEIGHT: image.height,
-        ImageFact.WIDTH: image.width,
-        ImageFact.CHANNELS: image.channels,
+        ImageAttribute.HEIGHT: image.height,
+        ImageAttribute.WIDTH: image.width,
+        ImageAttribute.CHANNELS: image.channels,
     }
     auditor = begun()
     find = auditor.decode_fault if auditor else decode_fault
@@ -69,7 +69,7 @@ def check_decodes(image: StoredImage, mask: bytes | None, schema: Schema) -> Non
 
 
 def decode_fault(
-    image: bytes, stated: dict[ImageFact, int], mask: bytes | None, bit_depth: int
+    image: bytes, stated: dict[ImageAttribute, int], mask: bytes | None, bit_depth: int
 ) -> str | None:
     """Returns why TensorFlow does not decode an image to what its record states; None if it does.
 

@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError
 from recordmill.schemas import layout
 from recordmill.schemas.config import Verify
 from recordmill.schemas.dataset_info import Problem, ShardVerification
-from recordmill.schemas.errors import ProofError
+from recordmill.schemas.errors import VerificationFailed
 from recordmill.schemas.manifest import ShardEntry
 from recordmill.schemas.plan import ResolvedSchema
 from recordmill.transforms.functional.one_thread_parquet import read_table
@@ -49,7 +49,7 @@ from recordmill.transforms.verification.tensorflow_reader import (
     tensorflow_in_threads,
 )
 
-_DAMAGED_INDEX = (ProofError, ValueError, LookupError)
+_DAMAGED_INDEX = (VerificationFailed, ValueError, LookupError)
 """What reading an index raises that is not valid, lacks a row, or holds no text."""
 
 

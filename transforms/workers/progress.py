@@ -1,4 +1,4 @@
-"""How far the work is: for a progress bar, never for the books.
+"""How far the work is: for a progress bar, never for the row counts.
 
 Each process counts for itself. Where workers share the driver's process, it looks at their counts;
 workers elsewhere tell theirs in small files of a folder that all of them see, as they see the
@@ -26,11 +26,11 @@ from recordmill.transforms.storage.stores.options import current_options
 _SECONDS = 2.0
 _STORE_SECONDS = 10.0
 
-Count = Literal["read", "surveyed", "placed", "written", "rejected", "verified"]
+Count = Literal["read", "analyzed", "placed", "written", "rejected", "verified"]
 
 
 @dataclass
-class Pulse:
+class ProgressCounters:
     """Counts that workers raise as they go; retries count twice.
 
     Attributes:
@@ -44,7 +44,7 @@ class Pulse:
     """
 
     read: int = 0
-    surveyed: int = 0
+    analyzed: int = 0
     total: int = 0
     placed: int = 0
     written: int = 0
@@ -52,11 +52,11 @@ class Pulse:
     verified: int = 0
 
     def reset(self) -> None:
-        """Begins anew."""
+        """Begins again."""
         self.__init__()  # type: ignore[misc]
 
 
-PULSE = Pulse()
+PULSE = ProgressCounters()
 """One a process."""
 
 
@@ -74,25 +74,25 @@ def advance(what: Count, number: int = 1) -> None:
     _TELLER.tell()
 
 
-def settle_total(rows: int) -> None:
+def set_total(rows: int) -> None:
     """Notes how many rows there are in all."""
     PULSE.total = rows
     _TELLER.tell(at_once=True)
 
 
-def sum_of(pulses: Iterable[Pulse]) -> Pulse:
+def sum_of(pulses: Iterable[ProgressCounters]) -> ProgressCounters:
     """Returns the counts of all processes together.
 
-    >>> sum_of([Pulse(read=3, total=9), Pulse(read=2)])
+    >>> sum_of([ProgressCounters(read=3, total=9), ProgressCounters(read=2)])
     Pulse(read=5, surveyed=0, total=9, placed=0, written=0, rejected=0, verified=0)
     """
     known = list(pulses)
-    names = [field.name for field in fields(Pulse) if field.name != "total"]
+    names = [field.name for field in fields(ProgressCounters) if field.name != "total"]
     counts = {name: sum(getattr(pulse, name) for pulse in known) for name in names}
-    return Pulse(total=max((pulse.total for pulse in known), default=0), **counts)
+    return ProgressCounters(total=max((pulse.total for pulse in known), default=0), **counts)
 
 
-def told_in(folder: str) -> dict[str, Pulse]:
+def read_counters(folder: str) -> dict[str, ProgressCounters]:
     """Returns the counts that processes have told: by the files they are in.
 
     Raises:
@@ -102,9 +102,9 @@ def told_in(folder: str) -> dict[str, Pulse]:
     for name in files_below(folder, "*.json"):
         try:
             with open_binary(layout.join(folder, name)) as stream:
-                found[name] = Pulse(**json.loads(stream.read()))
+                found[name] = ProgressCounters(**json.loads(stream.read()))
         except (OSError, ValueError, TypeError):
-            continue  # being written, or just gone: it is told again
+            continue  # being written, or just gone: it is reported again
     return found
 
 
@@ -122,7 +122,9 @@ class _Teller:
         if time.monotonic() >= self._due or at_once:
             self._tell()
         elif self._timer is None and self._folder and is_local(self._folder):
-            self._timer = threading.Timer(_SECONDS, self._tell)  # so that the last ones are told
+            self._timer = threading.Timer(
+                _SECONDS, self._tell
+            )  # so that the last ones are reported
             self._timer.daemon = True
             self._timer.start()
 
@@ -142,7 +144,7 @@ class _Teller:
             self._lock.release()
 
 
-def _encoded(pulse: Pulse) -> bytes:
+def _encoded(pulse: ProgressCounters) -> bytes:
     return json.dumps(asdict(pulse)).encode()
 
 

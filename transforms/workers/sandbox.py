@@ -1,7 +1,7 @@
 """A process apart for what can crash, hang, or take all memory: decoding odd images.
 
 Native code that dies takes its process along, and no thread can be stopped from outside. So such
-work is done in child processes, one for each core, that are killed when they overrun and made anew
+work is done in child processes, one for each core, that are killed when they overrun and replaced
 when they die; the worker, whatever runner it belongs to, only sees a reject.
 """
 
@@ -34,7 +34,7 @@ from recordmill.transforms.workers.cores import num_cores
 T = TypeVar("T")
 
 MEMORY_BYTES = 2 * 2**30
-"""Address space of a child: what needs more is refused."""
+"""Address space of a child: what needs more is rejected."""
 
 _START_SECONDS = 60
 """Within them a child begins, however busy the machine."""

@@ -28,7 +28,7 @@ def test_metadata_is_what_the_flags_say() -> None:
     )
 
 
-def test_the_check_tells_the_command_that_makes_it_anew(
+def test_the_check_tells_the_command_that_makes_it_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(metadata, "PATH", tmp_path / "metadata.json")

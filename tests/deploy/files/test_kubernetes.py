@@ -11,7 +11,7 @@ from apache_beam.utils.subprocess_server import JavaJarServer
 
 from recordmill.pipelines.options import beam_options, config_of
 from recordmill.pipelines.parser import Parser, add_convert_options
-from recordmill.schemas.errors import RunError
+from recordmill.schemas.errors import RecordmillError
 
 ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "deploy" / "kubernetes"
@@ -77,7 +77,7 @@ def test_all_speak_of_one_version_of_flink_and_of_beam():
 
 
 def test_only_unexpected_errors_are_tried_again():
-    codes = sorted({kind.exit_code for kind in RunError.__subclasses__()} - {1})
+    codes = sorted({kind.exit_code for kind in RecordmillError.__subclasses__()} - {1})
     rules = CONVERT["spec"]["podFailurePolicy"]["rules"]
     (rule,) = [rule for rule in rules if rule["action"] == "FailJob"]
     assert rule["onExitCodes"]["values"] == codes == [2, 3, 4, 5]

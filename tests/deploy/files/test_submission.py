@@ -1,4 +1,4 @@
-"""What is refused before a job is submitted to a service, and whether its end is waited for.
+"""What is rejected before a job is submitted to a service, and whether its end is waited for.
 
 Covers `recordmill.pipelines.engines.submission`.
 """
@@ -59,7 +59,7 @@ def test_missing_flags_are_named_with_how_they_look() -> None:
         ({"labels": "l.csv", "join_on": "id"}, "--labels l.csv"),
     ],
 )
-def test_paths_of_this_machine_are_refused(changed: dict[str, object], flag: str) -> None:
+def test_paths_of_this_machine_are_rejected(changed: dict[str, object], flag: str) -> None:
     message = refusal(config(**changed), dataflow(*PROJECT))
     assert message.startswith(f"{flag}: is on this machine, where DataflowRunner's workers cannot")
 

@@ -68,7 +68,7 @@ def google_cloud(python: Path, folder: Path) -> Iterator[Cloud]:
     port, front, key = free_port(), free_port(), folder / "key.json"
     with (
         fake_gcs(folder, port, f"127.0.0.1:{front}") as server,
-        proxied(server.url, folder, front) as storage,  # it mends what the emulator's batches lack
+        proxied(server.url, folder, front) as storage,  # it fixes what the emulator's batches lack
     ):
         _make_bucket(storage.url)
         google = {"STORAGE_EMULATOR_HOST": storage.url, "GOOGLE_APPLICATION_CREDENTIALS": str(key)}

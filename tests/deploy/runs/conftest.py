@@ -1,4 +1,4 @@
-"""What these tests share: the wheel, the environments that it is installed in, and pictures."""
+"""What these tests share: the wheel, the environments that it is installed in, and images."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def dependencies() -> list[str]:
 
 @pytest.fixture(scope="session")
 def sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of drawn pictures with labels.csv: 66 rows, 6 of them with a fault."""
+    """A folder of drawn images with labels.csv: 66 rows, 6 of them with a fault."""
     folder = tmp_path_factory.mktemp("drawn") / "sample"
     run(sys.executable, ROOT / "examples" / "draw_sample.py", folder)
     return folder

@@ -108,7 +108,9 @@ def scheduler(airflow: Path, database: Path, tmp_path: Path, sample: Path) -> Sc
     return Scheduler(airflow, database, tmp_path, sample)
 
 
-def test_a_day_is_converted_proven_and_the_second_time_left_as_it_is(scheduler: Scheduler) -> None:
+def test_a_day_is_converted_verified_and_the_second_time_left_as_it_is(
+    scheduler: Scheduler,
+) -> None:
     ended = scheduler.test()
     assert ended.returncode == 0, ended.stderr[-4000:]
     assert f"proven: 60 records in {scheduler.dataset}" in ended.stdout + ended.stderr

@@ -171,7 +171,7 @@ def test_the_job_graph_has_one_shuffle_of_references_and_no_table(
     (root,) = pipeline.root_transform_ids
     steps = {transforms[step].unique_name for step in transforms[root].subtransforms}
     assert steps == named_steps() - {"ReadLabels", "JoinLabels"}  # no --labels
-    assert {"SurveyRows", "PlaceRecords", "WriteShards", "VerifyShards", "Publish"} <= steps
+    assert {"AnalyzeRows", "AssignShards", "WriteShards", "VerifyShards", "Publish"} <= steps
     leaves = [t for t in transforms.values() if not t.subtransforms]
     shuffles = {
         t.unique_name for t in leaves if t.spec.urn == common_urns.primitives.GROUP_BY_KEY.urn

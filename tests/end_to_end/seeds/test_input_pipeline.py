@@ -20,22 +20,22 @@ import tensorflow as tf
 
 from recordmill.pipelines.dataset.load import load
 from tests.end_to_end.command import published
-from tests.end_to_end.gallery import Picture
+from tests.end_to_end.gallery import Photo
 from tests.end_to_end.tables import write_table
 
 EPOCHS, BATCH, SIDE = 3, 4, 16
 
 
 def preprocess(example: dict[str, Any]) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the picture cropped or padded to a square, its values from -0.5 to 0.5."""
+    """Returns the image cropped or padded to a square, its values from -0.5 to 0.5."""
     image = tf.image.resize_with_crop_or_pad(example["image_raw"], SIDE, SIDE)
     return tf.cast(image, tf.float32) / 255 - 0.5, example["label"]
 
 
 def test_files_shuffle_epochs_parse_decode_preprocess_batch(
-    pictures: list[Picture], folder: Path, tmp_path: Path
+    decoded_images: list[Photo], folder: Path, tmp_path: Path
 ) -> None:
-    rows = [{"image": p.path, "label": n} for n, p in enumerate(pictures)]
+    rows = [{"image": p.path, "label": n} for n, p in enumerate(decoded_images)]
     table = write_table(folder / "queue.csv", rows)
     dataset = published(table, tmp_path, "--schema", "tf_tutorial", "--num_shards", "3")
 
@@ -50,14 +50,14 @@ def test_files_shuffle_epochs_parse_decode_preprocess_batch(
     labels = np.concatenate([labels for _, labels in batches])
     assert Counter(labels.tolist()) == dict.fromkeys(range(12), EPOCHS)
     assert labels.tolist() != sorted(labels)
-    expected = {n: by_hand(picture.data) for n, picture in enumerate(pictures)}
+    expected = {n: by_hand(decoded.data) for n, decoded in enumerate(decoded_images)}
     for images, numbers in batches:
         for image, number in zip(images, numbers, strict=True):
             assert np.array_equal(image, expected[number])
 
 
 def by_hand(data: bytes) -> np.ndarray:
-    """Returns what `preprocess` makes of a picture: cut and padded around its middle."""
+    """Returns what `preprocess` makes of an image: cut and padded around its middle."""
     pixels = tf.io.decode_image(data, 3, expand_animations=False).numpy()
     for axis in (0, 1):
         surplus = pixels.shape[axis] - SIDE
@@ -70,8 +70,8 @@ def by_hand(data: bytes) -> np.ndarray:
     return pixels.astype(np.float32) / 255 - 0.5
 
 
-def test_the_pipeline_trains_a_model(pictures: list[Picture], folder: Path, tmp_path: Path) -> None:
-    rows = [{"image": p.path, "label": p.label} for p in pictures]
+def test_the_pipeline_trains_a_model(images: list[Photo], folder: Path, tmp_path: Path) -> None:
+    rows = [{"image": p.path, "label": p.label} for p in images]
     dataset = published(write_table(folder / "train.csv", rows), tmp_path)
     tf.keras.utils.set_random_seed(1)
     pairs = load(

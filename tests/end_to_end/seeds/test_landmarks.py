@@ -19,7 +19,7 @@ LANDMARKS = ("남대문 시장", "N서울타워", "😀")
 
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, bytes]]:
-    """Landmark id and picture by the photo's id, on disk below `folder`."""
+    """Landmark id and image by the photo's id, on disk below `folder`."""
     return {
         f"사진 {i:02d}": (203_000 + i % 4, jpeg(12 + i, 20, i))
         for i in range(len(CITIES) * len(LANDMARKS) * 2)
@@ -55,8 +55,8 @@ def test_every_photo_has_the_landmark_of_its_stem(
         for e in readers.examples(dataset, "train")
     }
     assert found == photos
-    books = json.loads((dataset / "manifest.json").read_bytes())["input"]
-    assert books == {
+    row_counts = json.loads((dataset / "manifest.json").read_bytes())["input"]
+    assert row_counts == {
         **{"rows": 18, "records": 18, "rejected": 0, "duplicates": 0, "unplaced": 0},
         "reasons": {},
         "asides": {UNMATCHED: 1},

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tests.end_to_end import readers
 from tests.end_to_end.command import published
-from tests.images import jpeg, picture, png
+from tests.images import image_bytes, jpeg, png
 
 KEYS_TO_FEATURES = {  # slim/datasets/flowers.py
     "image/encoded": tf.io.FixedLenFeature((), tf.string, default_value=""),
@@ -21,7 +21,7 @@ FLOWERS = ("daisy", "dandelion", "roses", "sunflowers", "tulips")
 
 
 def test_flowers_as_slim_reads_them(tmp_path: Path) -> None:
-    encoders = (jpeg, png, lambda w, h, seed: picture("GIF", w, h, seed, "P"))
+    encoders = (jpeg, png, lambda w, h, seed: image_bytes("GIF", w, h, seed, "P"))
     rows = []
     for i, name in enumerate(FLOWERS):
         data = encoders[i % 3](20 + i, 10 + i, i)

@@ -29,15 +29,15 @@ IMAGES = {  # name: (width, height, label), as the tutorial's two are
 
 
 @pytest.fixture(scope="module")
-def pictures() -> dict[str, bytes]:
+def images() -> dict[str, bytes]:
     """The two files: name to content."""
     return {name: jpeg(width, height, label) for name, (width, height, label) in IMAGES.items()}
 
 
 @pytest.fixture(scope="module")
-def dataset(pictures: dict[str, bytes], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def dataset(images: dict[str, bytes], tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("two")
-    for name, data in pictures.items():
+    for name, data in images.items():
         (folder / name).write_bytes(data)
     rows = [f"{name},{label}\n" for name, (_, _, label) in IMAGES.items()]
     (folder / "images.csv").write_text("image,label\n" + "".join(rows))
@@ -46,7 +46,7 @@ def dataset(pictures: dict[str, bytes], tmp_path_factory: pytest.TempPathFactory
     )
 
 
-def test_read_back_as_the_tutorial_does(pictures: dict[str, bytes], dataset: Path) -> None:
+def test_read_back_as_the_tutorial_does(images: dict[str, bytes], dataset: Path) -> None:
     files = [str(file) for file in readers.shards(dataset, "train")]
     raw = tf.data.TFRecordDataset(files)
     parsed = raw.map(lambda record: tf.io.parse_single_example(record, DESCRIPTION))
@@ -56,12 +56,12 @@ def test_read_back_as_the_tutorial_does(pictures: dict[str, bytes], dataset: Pat
         features = by_label[label]
         size = [int(features[side]) for side in ("height", "width", "depth")]
         assert size == [height, width, 3]
-        assert features["image_raw"].numpy() == pictures[name]
+        assert features["image_raw"].numpy() == images[name]
 
 
-def test_shown(pictures: dict[str, bytes], dataset: Path) -> None:
+def test_shown(images: dict[str, bytes], dataset: Path) -> None:
     shown = {int(example["label"]): example["image_raw"].numpy() for example in load(dataset)}
     for name, (_, _, label) in IMAGES.items():
-        expected = np.asarray(Image.open(io.BytesIO(pictures[name])), dtype=int)
+        expected = np.asarray(Image.open(io.BytesIO(images[name])), dtype=int)
         assert shown[label].shape == expected.shape
         assert np.abs(shown[label] - expected).mean() < 2  # TensorFlow decodes by a faster formula

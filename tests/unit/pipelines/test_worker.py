@@ -23,7 +23,7 @@ def endpoint(text: str) -> str:
     return found
 
 
-def test_a_worker_is_told_the_options_of_the_job() -> None:
+def test_a_worker_is_reported_the_options_of_the_job() -> None:
     options = {"beam:option:s3_access_key_id:v1": "key", "beam:option:parallelism:v1": "2"}
     info = beam_provision_api_pb2.ProvisionInfo(
         pipeline_options=json_format.ParseDict(options, struct_pb2.Struct()),

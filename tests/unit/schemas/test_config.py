@@ -1,4 +1,4 @@
-"""What a conversion is asked to do: refused when it cannot be, and known by its fingerprint."""
+"""What a conversion is asked to do: rejected when it cannot be, and known by its fingerprint."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_defaults():
     ],
     ids=str,
 )
-def test_what_is_refused(options, problem):
+def test_what_is_rejected(options, problem):
     with pytest.raises(ValidationError, match=problem):
         config(**options)
 
@@ -327,7 +327,7 @@ def test_a_budget_is_written_as_it_is_read(amount):
     assert RejectBudget.parse(str(budget)) == budget
 
 
-def test_an_index_into_a_gzip_stream_is_refused():
+def test_an_index_into_a_gzip_stream_is_rejected():
     with pytest.raises(ValidationError, match="nobody can seek in a gzip stream"):
         config(index=True, compression="gzip")
 

@@ -1,4 +1,4 @@
-"""The words for what is wrong, and the sums over the books."""
+"""The words for what is wrong, and the sums over the row counts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Declarations of features and schemas: what is taken, and what is refused at once."""
+"""Declarations of features and schemas: what is taken, and what is rejected at once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from recordmill.schemas.features import (
     Feature,
-    ImageFact,
+    ImageAttribute,
     Kind,
     Missing,
     Origin,
@@ -105,7 +105,7 @@ def test_the_name_in_a_schema_file_is_from():
         pytest.param({"kind": "bytes", "default": 7}, "default", id="a default that is no text"),
     ],
 )
-def test_declarations_that_are_refused(declaration, problem):
+def test_declarations_that_are_rejected(declaration, problem):
     with pytest.raises(ValidationError, match=problem):
         Feature.model_validate({"from": "column:a", **declaration})
 
@@ -155,13 +155,13 @@ def test_whether_an_example_may_hold_an_empty_list(options, optional):
         ("column:a", Kind.INT64, "a", None),
         ("class_name:a", Kind.BYTES, "a", None),
         ("key", Kind.BYTES, None, None),
-        ("image:height", Kind.INT64, None, ImageFact.HEIGHT),
-        ("image:bytes", Kind.BYTES, None, ImageFact.BYTES),
+        ("image:height", Kind.INT64, None, ImageAttribute.HEIGHT),
+        ("image:bytes", Kind.BYTES, None, ImageAttribute.BYTES),
     ],
 )
 def test_column_and_fact(source, kind, column, fact):
     feature = Feature(kind=kind, sources=source)
-    assert (feature.column, feature.image_fact) == (column, fact)
+    assert (feature.column, feature.image_attribute) == (column, fact)
 
 
 HEIGHT = Feature(kind="int64", sources="image:height")
@@ -184,7 +184,7 @@ def test_what_a_schema_holds(features, has_image, image_feature, class_features)
     assert found == (has_image, image_feature, class_features)
 
 
-def test_a_schema_of_nothing_is_refused():
+def test_a_schema_of_nothing_is_rejected():
     with pytest.raises(ValidationError, match="needs features"):
         Schema(name="x")
     assert Schema(every_column=True).features == {}

@@ -21,7 +21,7 @@ from recordmill.schemas.tensorflow_metadata import schema_text
 from recordmill.transforms.analyze_rows import only_torn, two_spans
 from recordmill.transforms.elements import ImageRefCoder
 from recordmill.transforms.functional.records.index import RecordIndex, index_mismatch
-from recordmill.transforms.functional.rows.analysis import Survey, Surveyor, plan_of
+from recordmill.transforms.functional.rows.analysis import Analysis, Analyzer, plan_of
 from recordmill.transforms.functional.rows.binding import (
     Binding,
     bind,
@@ -109,7 +109,7 @@ def test_other_schemas_have_a_context_alone():
         ),
     ],
 )
-def test_what_is_wrong_is_told_with_its_place(text, told):
+def test_what_is_wrong_is_reported_with_its_place(text, told):
     with pytest.raises(UsageError) as refused:
         parsed(text)
     assert str(refused.value) == told
@@ -226,7 +226,7 @@ def test_rows_of_a_sequence_need_one_split_and_one_group():
     ]
 
 
-def surveyor(**options) -> Surveyor:
+def analyzer(**options) -> Analyzer:
     config = ConvertConfig(
         inputs=("t.csv",),
         output="out",
@@ -236,25 +236,25 @@ def surveyor(**options) -> Surveyor:
         splits={"train": 1, "test": 1},
         **options,
     )
-    return Surveyor(config, SCHEMA, binding(), SplitRanges.from_weights(config.weights))
+    return Analyzer(config, SCHEMA, binding(), SplitRanges.from_weights(config.weights))
 
 
 def test_the_survey_places_sequences_bad_rows_of_them_too():
-    asked, survey = surveyor(num_shards=2), Survey()
+    asked, analysis = analyzer(num_shards=2), Analysis()
     for each in (row(2, video="a"), row(3, video="b"), row(4, video="c", image="", label="cow")):
-        survey.add(each, asked)
+        analysis.add(each, asked)
     splits = [split_of(clip, asked.ranges, 0) for clip in "abc"]
-    assert survey.splits == {split: splits.count(split) for split in splits}
-    plan = plan_of(survey, asked, {})
+    assert analysis.splits == {split: splits.count(split) for split in splits}
+    plan = plan_of(analysis, asked, {})
     assert plan.rows == 3
     assert set(plan.shards) == set(splits)
 
 
 def test_records_by_shard_are_sequences():
-    asked, survey = surveyor(records_per_shard=1), Survey()
+    asked, analysis = analyzer(records_per_shard=1), Analysis()
     for line in range(12):
-        survey.add(row(line, video="abcd"[line % 4]), asked)
-    plan = plan_of(survey, asked, {})
+        analysis.add(row(line, video="abcd"[line % 4]), asked)
+    plan = plan_of(analysis, asked, {})
     assert sum(plan.shards.values()) == 4
 
 

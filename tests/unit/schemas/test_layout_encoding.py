@@ -11,7 +11,7 @@ import pytest
 from recordmill.pipelines.input_tables import look_at_labels
 from recordmill.pipelines.run.run_record import RunContext, finished, working_folder
 from recordmill.schemas.config import ConvertConfig
-from recordmill.schemas.errors import RunError, UsageError
+from recordmill.schemas.errors import RecordmillError, UsageError
 from recordmill.schemas.presets import preset
 
 ODD = os.fsdecode(b"d\xff")
@@ -37,7 +37,7 @@ def test_run_json_is_written_whatever_folder_and_message_hold(
     (tmp_path / ODD).mkdir()
     monkeypatch.chdir(tmp_path / ODD)
     context = RunContext.begin("DirectRunner", ("recordmill", "convert"))
-    record = json.loads(finished(context, None, RunError(f"{ODD}: gone")).to_json())
+    record = json.loads(finished(context, None, RecordmillError(f"{ODD}: gone")).to_json())
     assert record["folder"] == f"{tmp_path}/d\\xff"
     assert record["message"] == f"{ODD}: gone"
     (tmp_path / ODD).rmdir()

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from recordmill.schemas.config import FORMAT_VERSION, ConvertConfig
 from recordmill.schemas.dataset_info import DatasetInfo, ShardVerification, manifest_of
-from recordmill.schemas.duplicates import Conflicts, Content, GroupLeaks, Leak
+from recordmill.schemas.duplicates import Conflicts, DuplicateStats, GroupLeakage, Leakage
 from recordmill.schemas.features import Feature, Schema
 from recordmill.schemas.manifest import Manifest, ShardEntry
 from recordmill.schemas.plan import Plan, ResolvedSchema
@@ -61,10 +61,10 @@ INFO = DatasetInfo(
         verified("train", 1, 2, {"label": {}}, {}),
     ),
     images={"gif to png": 1, "jpeg kept": 7},
-    content=Content(
+    content=DuplicateStats(
         images=5,
         duplicates={"train": 2},
-        leaks=(Leak(splits=("test", "train"), images=1, records=3, examples=(("a", "b"),)),),
+        leaks=(Leakage(splits=("test", "train"), images=1, records=3, examples=(("a", "b"),)),),
         conflicts=Conflicts(images=1, records=2, examples=(("b", "c"),)),
     ),
     problems=(),
@@ -167,7 +167,7 @@ def test_it_comes_back_from_its_text():
 
 
 def test_groups_that_leak_are_written_if_there_are_any():
-    leaks = GroupLeaks(groups=7, examples=(("p1", ("test", "train")),))
+    leaks = GroupLeakage(groups=7, examples=(("p1", ("test", "train")),))
     manifest = manifest_of(replace(INFO, group_leaks=leaks), CONFIG, SIDECARS)
     document = json.loads(manifest.model_dump_json())
     assert document["group_leaks"] == {"groups": 7, "examples": [["p1", ["test", "train"]]]}
@@ -206,7 +206,7 @@ def test_where_it_goes_does_not_show():
     assert manifest_of(INFO, elsewhere, SIDECARS) == manifest_of(INFO, CONFIG, SIDECARS)
 
 
-def test_a_file_of_another_form_is_refused():
+def test_a_file_of_another_form_is_rejected():
     document = json.loads(manifest_of(INFO, CONFIG, SIDECARS).model_dump_json())
     with pytest.raises(ValidationError, match="colour"):
         Manifest.model_validate({**document, "colour": "red"})

@@ -10,7 +10,7 @@ from recordmill.schemas.presets import parse_schema, preset, preset_names
 
 # Example key: kind, sources, shape, classes. From the design, not from the files.
 SINGLE = None
-PICTURE = {
+IMAGE = {
     "image/encoded": ("bytes", "image:bytes", SINGLE, False),
     "image/format": ("bytes", "image:format", SINGLE, False),
     "image/height": ("int64", "image:height", SINGLE, False),
@@ -21,7 +21,7 @@ PICTURE = {
 }
 EXPECTED = {
     "object_detection": {
-        **PICTURE,
+        **IMAGE,
         **{f"image/object/bbox/{s}": ("float", f"box:{s}", (), False) for s in BOX_SIDES},
         "image/object/class/text": ("bytes", "class_name:labels", (), False),
         "image/object/class/label": ("int64", "column:labels", (), True),
@@ -30,7 +30,7 @@ EXPECTED = {
         "image/object/difficult": ("int64", "column:difficult", (), False),
     },
     "segmentation": {
-        **PICTURE,
+        **IMAGE,
         "image/segmentation/class/encoded": (
             "bytes",
             "mask:mask segmentation:segmentation",
@@ -38,7 +38,7 @@ EXPECTED = {
             True,
         ),
     },
-    "captioning": {**PICTURE, "image/caption": ("bytes", "column:caption", (), False)},
+    "captioning": {**IMAGE, "image/caption": ("bytes", "column:caption", (), False)},
     "image_classification": {
         "image": ("bytes", "image:bytes", SINGLE, False),
         "image/filename": ("bytes", "column:image", SINGLE, False),
@@ -220,12 +220,12 @@ def test_a_schema_file():
         ),
     ],
 )
-def test_a_broken_schema_is_told_in_one_message_with_its_place(text, expected):
+def test_a_broken_schema_is_reported_in_one_message_with_its_place(text, expected):
     with pytest.raises(UsageError) as raised:
         parse_schema(text, "s.yaml")
     assert str(raised.value).startswith(expected)
 
 
-def test_yaml_that_would_run_code_is_refused():
+def test_yaml_that_would_run_code_is_rejected():
     with pytest.raises(UsageError, match="not a YAML file"):
         parse_schema("features: !!python/object/apply:os.system ['true']", "s.yaml")

@@ -74,7 +74,7 @@ def test_sizes_as_a_schema_writes_them(text, expected):
     ],
     ids=str,
 )
-def test_what_is_refused(options, problem):
+def test_what_is_rejected(options, problem):
     with pytest.raises(ValidationError, match=problem):
         ImageSettings(**options)
 

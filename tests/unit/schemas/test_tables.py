@@ -13,7 +13,7 @@ def test_a_part_is_by_default_the_whole_file_from_its_first_row():
     assert TablePart(file) == TablePart(file, row_group=None, first=1)
 
 
-def test_parts_cross_processes_and_are_told_apart():
+def test_parts_cross_processes_and_are_reported_apart():
     parts = {TablePart(TableFile("t.parquet", "parquet"), group, group * 10) for group in range(3)}
     assert pickle.loads(pickle.dumps(parts)) == parts  # noqa: S301
     assert len(parts) == 3

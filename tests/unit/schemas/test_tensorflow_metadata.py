@@ -129,8 +129,8 @@ def label(names):
     return tfds.features.ClassLabel(num_classes=len(names)) if names else integer()
 
 
-def picture():
-    """Returns the features that tell of a picture in the presets of vision tasks."""
+def image_bytes():
+    """Returns the features that tell of an image in the presets of vision tasks."""
     return {
         "image/encoded": stored_image(),
         "image/format": text(),
@@ -161,7 +161,7 @@ def expected_features(name, names):
     """Returns the features of a preset as one declares them in TFDS."""
     return {
         "object_detection": lambda: {
-            **picture(),
+            **image_bytes(),
             "image/object/bbox/xmin": listed(number()),
             "image/object/bbox/xmax": listed(number()),
             "image/object/bbox/ymin": listed(number()),
@@ -172,8 +172,8 @@ def expected_features(name, names):
             "image/object/area": listed(number()),
             "image/object/difficult": listed(integer()),
         },
-        "segmentation": lambda: {**picture(), "image/segmentation/class/encoded": mask(names)},
-        "captioning": lambda: {**picture(), "image/caption": listed(text())},
+        "segmentation": lambda: {**image_bytes(), "image/segmentation/class/encoded": mask(names)},
+        "captioning": lambda: {**image_bytes(), "image/caption": listed(text())},
         "image_classification": lambda: {
             "image": stored_image(),
             "image/filename": text(),
@@ -328,7 +328,7 @@ def test_boxes_in_the_order_of_tfds_are_its_own_and_lists_of_lists_are_ragged(tm
     }
     assert features_document(settled) == written_by_tfds(declared, tmp_path)
     record = {
-        "image": PICTURE,
+        "image": IMAGE,
         "objects/bbox": [0.0, 0.25, 0.5, 1.0, 0.25, 0.0, 1.0, 0.5],
         "words/ragged_flat_values": [b"a", b"b", b"c"],
         "words/ragged_row_lengths_0": [2, 0, 1],
@@ -343,13 +343,13 @@ def test_masks_of_16_bits(tmp_path):
     document = preset("segmentation").model_dump(by_alias=True)
     schema = Schema.model_validate({**document, "masks": {"bit_depth": 16}})
     deep = tfds.features.Image(shape=(None, None, 1), dtype=np.uint16, encoding_format="png")
-    declared = {**picture(), "image/segmentation/class/encoded": deep}
+    declared = {**image_bytes(), "image/segmentation/class/encoded": deep}
     assert features_document(ResolvedSchema(schema)) == written_by_tfds(declared, tmp_path)
 
 
-PICTURE, MASK = png(12, 8, 3), png(12, 8, 4, "L")
-ABOUT_THE_PICTURE = {
-    "image/encoded": PICTURE,
+IMAGE, MASK = png(12, 8, 3), png(12, 8, 4, "L")
+ABOUT_THE_IMAGE = {
+    "image/encoded": IMAGE,
     "image/format": b"png",
     "image/height": 8,
     "image/width": 12,
@@ -359,7 +359,7 @@ ABOUT_THE_PICTURE = {
 }
 VALUES = {
     "object_detection": {
-        **ABOUT_THE_PICTURE,
+        **ABOUT_THE_IMAGE,
         "image/object/bbox/xmin": [0.25, 0.0],
         "image/object/bbox/xmax": [0.5, 1.0],
         "image/object/bbox/ymin": [0.0, 0.5],
@@ -370,13 +370,13 @@ VALUES = {
         "image/object/area": [12.5, 3.0],
         "image/object/difficult": [],
     },
-    "segmentation": {**ABOUT_THE_PICTURE, "image/segmentation/class/encoded": MASK},
-    "captioning": {**ABOUT_THE_PICTURE, "image/caption": [b"a", "ü|b".encode()]},
-    "image_classification": {"image": PICTURE, "image/filename": "ü/a,b.png".encode(), "label": 1},
-    "tf_tutorial": {"height": 8, "width": 12, "depth": 3, "label": 0, "image_raw": PICTURE},
-    "landmark": {"image_raw": PICTURE, "landmark_id": 1, "id": b"f00"},
+    "segmentation": {**ABOUT_THE_IMAGE, "image/segmentation/class/encoded": MASK},
+    "captioning": {**ABOUT_THE_IMAGE, "image/caption": [b"a", "ü|b".encode()]},
+    "image_classification": {"image": IMAGE, "image/filename": "ü/a,b.png".encode(), "label": 1},
+    "tf_tutorial": {"height": 8, "width": 12, "depth": 3, "label": 0, "image_raw": IMAGE},
+    "landmark": {"image_raw": IMAGE, "landmark_id": 1, "id": b"f00"},
     "tf_slim": {
-        "image/encoded": PICTURE,
+        "image/encoded": IMAGE,
         "image/format": b"png",
         "image/class/label": 1,
         "image/class/text": b"dog",
@@ -386,7 +386,7 @@ VALUES = {
         "image/key/sha256": b"ab" * 32,
         "image/source_id": b"a.png",
     },
-    "multi_label": {"image": PICTURE, "labels": [1, 0, 1]},
+    "multi_label": {"image": IMAGE, "labels": [1, 0, 1]},
     "tabular": {"count": -(2**63), "name": b"", "score": 0.5},
 }
 
@@ -418,7 +418,7 @@ def test_tfds_loads_every_preset(name, tmp_path):
     builder = publish(tmp_path, settled, [VALUES[name]], {"train": 1})
     (found,) = builder.as_dataset(split="train").as_numpy_iterator()
     expected = {
-        PICTURE: pixels(12, 8, 3),
+        IMAGE: pixels(12, 8, 3),
         MASK: pixels(12, 8, 4, 1),
     }
     expected = {

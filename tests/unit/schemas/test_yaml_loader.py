@@ -80,7 +80,7 @@ def test_any_text_is_read_or_told_in_one_message(read, text):
     ],
     ids=["bool", "int", "timestamp", "month", "base 60", "deep", "merges", "twice", "long"],
 )
-def test_what_is_wrong_is_told_with_its_place(text, problem):
+def test_what_is_wrong_is_reported_with_its_place(text, problem):
     with pytest.raises(UsageError, match=rf"^f\.yaml{problem}"):
         load_yaml(text, "f.yaml")
 

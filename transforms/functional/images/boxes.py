@@ -1,4 +1,4 @@
-"""Boxes on their way into a record: checked, moved with their picture, and made fractions of it."""
+"""Boxes on their way into a record: checked, moved with their image, and made fractions of it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.settings import BoxSettings
 from recordmill.transforms.functional.images.geometry import Box, Geometry, Size, turned_box
 
-_ROUNDING = 1e-6  # of a picture's side: what six decimals leave of a box that ends at its edge
+_ROUNDING = 1e-6  # of an image's side: what six decimals leave of a box that ends at its edge
 
 CLIPPED = "boxes clipped"
 DROPPED = "boxes dropped"
@@ -22,9 +22,9 @@ class PlacedBoxes(NamedTuple):
     """The boxes that a record holds.
 
     Attributes:
-        boxes: as fractions of the record's picture.
+        boxes: as fractions of the record's image.
         kept: the number of each within its row.
-        area_scale: how many pixels of the record's picture one unit of area became.
+        area_scale: how many pixels of the record's image one unit of area became.
         remarks: what was done to some of them, in words, to be counted by.
     """
 
@@ -35,7 +35,7 @@ class PlacedBoxes(NamedTuple):
 
 
 class _Record(NamedTuple):
-    """What of a geometry places turned boxes, in floats: worked out once for all of a picture's."""
+    """What of a geometry places turned boxes, in floats: worked out once for all of an image's."""
 
     crop: Box
     scale: tuple[float, float]
@@ -49,12 +49,12 @@ class _Record(NamedTuple):
 
 
 def place_boxes(row: RowBoxes, geometry: Geometry, settings: BoxSettings) -> PlacedBoxes:
-    """Returns a row's boxes on the picture as the record holds it.
+    """Returns a row's boxes on the image as the record holds it.
 
     Args:
-        row: two corners of each box, in pixels or as fractions of the picture that was annotated.
-        geometry: what was done to the picture.
-        settings: which picture was annotated, and what becomes of bad boxes.
+        row: two corners of each box, in pixels or as fractions of the image that was annotated.
+        geometry: what was done to the image.
+        settings: which image was annotated, and what becomes of bad boxes.
 
     Raises:
         RecordError: bad_box, if the settings reject one.
@@ -121,7 +121,7 @@ def in_order(box: Box, order: str) -> tuple[float, float, float, float]:
 def _checked(
     box: Box, size: Size, settings: BoxSettings, index: int, remarks: set[str]
 ) -> Box | None:
-    """Returns a box that lies within its picture; None if it is to be dropped."""
+    """Returns a box that lies within its image; None if it is to be dropped."""
     fault = _fault(box)
     if fault is None:
         inside = _clipped(box, size)
@@ -129,11 +129,11 @@ def _checked(
             if settings.out_of_bounds == "drop":
                 return None
             if settings.out_of_bounds == "reject":
-                raise _bad_box(index, box, f"stands over the picture of {size[0]} x {size[1]}")
+                raise _bad_box(index, box, f"stands over the image of {size[0]} x {size[1]}")
             remarks.add(CLIPPED)
         if _fault(inside) is None:
             return inside
-        fault = f"lies outside the picture of {size[0]} x {size[1]}"
+        fault = f"lies outside the image of {size[0]} x {size[1]}"
     if settings.invalid == "drop":
         return None
     raise _bad_box(index, box, fault)
@@ -157,7 +157,7 @@ def _bad_box(index: int, box: Box, what: str) -> RecordError:
 
 
 def _overshoot(box: Box, size: Size) -> float:
-    """Returns how far a box stands over its picture, in parts of the picture's side."""
+    """Returns how far a box stands over its image, in parts of the image's side."""
     (xmin, ymin, xmax, ymax), (width, height) = box, size
     return max(-xmin / width, -ymin / height, xmax / width - 1, ymax / height - 1)
 
@@ -172,7 +172,7 @@ def _scaled(box: Box, by: tuple[float, float]) -> Box:
 
 
 def _moved(box: Box, onto: _Record) -> Box | None:
-    """Returns where a turned box lies on the record's picture; None if it was cropped off."""
+    """Returns where a turned box lies on the record's image; None if it was cropped off."""
     (xmin, ymin, xmax, ymax), (left, top, right, bottom) = box, onto.crop
     inside = max(xmin, left), max(ymin, top), min(xmax, right), min(ymax, bottom)
     if _fault(inside) is not None:

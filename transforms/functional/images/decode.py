@@ -9,7 +9,7 @@ import numpy as np
 from PIL import Image
 
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.features import ImageFact, Schema
+from recordmill.schemas.features import ImageAttribute, Schema
 from recordmill.transforms.functional.images.source_image import PLUGIN_ERRORS, open_image
 
 CHANNELS = {0: "as stored", 1: "gray", 3: "RGB"}
@@ -17,14 +17,14 @@ _COLOUR_TYPE, _GRAY_WITH_ALPHA = 25, 4  # where a PNG's header says what its pix
 _MODES = {1: "L", 3: "RGB"}
 
 
-def decode_picture(data: bytes, channels: int = 3) -> np.ndarray:
+def decode_stored(data: bytes, channels: int = 3) -> np.ndarray:
     """Returns a JPEG or PNG decoded: uint8, (height, width, channels).
 
     Like `tf.io.decode_image`: no colour profile is applied, alpha is dropped and not blended, and
     of deeper samples the high byte is taken.
 
     Args:
-        data: the encoded picture.
+        data: the encoded decoded.
         channels: 3 for RGB, 1 for gray, 0 for as many as are stored.
 
     Raises:
@@ -32,12 +32,12 @@ def decode_picture(data: bytes, channels: int = 3) -> np.ndarray:
     """
     try:
         with open_image(data, ("JPEG", "PNG")) as image:
-            picture = _of_8_bits(image)
+            decoded = _of_8_bits(image)
             if image.format == "PNG" and data[_COLOUR_TYPE] == _GRAY_WITH_ALPHA:
-                picture = picture.convert("LA")  # of 16 bits, Pillow opens it as RGBA
-            pixels = np.asarray(_in_mode(picture, channels))
+                decoded = decoded.convert("LA")  # of 16 bits, Pillow opens it as RGBA
+            pixels = np.asarray(_in_mode(decoded, channels))
     except (OSError, *PLUGIN_ERRORS) as error:
-        raise ValueError(f"the picture cannot be decoded: {error}") from error
+        raise ValueError(f"the image cannot be decoded: {error}") from error
     return pixels if pixels.ndim == 3 else pixels[:, :, None]
 
 
@@ -58,11 +58,11 @@ def reshape_raw(data: bytes, height: int, width: int, channels: int = 3) -> np.n
     """Returns raw pixels as the array that they are: uint8, (height, width, channels).
 
     Raises:
-        ValueError: if they are no picture of this size.
+        ValueError: if they are no image of this size.
     """
     stored, rest = divmod(len(data), height * width)
     if rest or stored not in (1, 2, 3, 4):
-        raise ValueError(f"{len(data)} bytes are no picture of {width} x {height} pixels")
+        raise ValueError(f"{len(data)} bytes are no image of {width} x {height} pixels")
     pixels = np.frombuffer(data, np.uint8).reshape(height, width, stored)
     if channels in (0, stored):
         return pixels
@@ -89,38 +89,38 @@ def _gray(pixels: np.ndarray) -> np.ndarray:
 
 
 def common_size(schema: Schema) -> tuple[int, int] | None:
-    """Returns height and width of all pictures, if the schema makes them one size."""
+    """Returns height and width of all images, if the schema makes them one size."""
     resize = schema.image.resize
     if resize is None or resize.mode == "fit":
         return None
     return resize.height, resize.width
 
 
-def fact_names(schema: Schema) -> dict[ImageFact, str]:
+def fact_names(schema: Schema) -> dict[ImageAttribute, str]:
     """Returns which fact of the image stands in which feature."""
-    return {f.image_fact: name for name, f in schema.features.items() if f.image_fact}
+    return {f.image_attribute: name for name, f in schema.features.items() if f.image_attribute}
 
 
 def raw_size(schema: Schema, example: Mapping[str, Any]) -> tuple[Any, Any]:
-    """Returns height and width of a raw picture, from its example where the schema stores them.
+    """Returns height and width of a raw image, from its example where the schema stores them.
 
     Raises:
-        UsageError: if they stand nowhere: such pixels are no picture any more.
+        UsageError: if they stand nowhere: such pixels are no image any more.
     """
     check_raw_size(schema)
     names = fact_names(schema)
-    if ImageFact.HEIGHT in names and ImageFact.WIDTH in names:
-        return example[names[ImageFact.HEIGHT]], example[names[ImageFact.WIDTH]]
+    if ImageAttribute.HEIGHT in names and ImageAttribute.WIDTH in names:
+        return example[names[ImageAttribute.HEIGHT]], example[names[ImageAttribute.WIDTH]]
     return common_size(schema) or (0, 0)
 
 
 def check_raw_size(schema: Schema) -> None:
-    """Refuses raw pixels whose size stands nowhere.
+    """Rejects raw pixels whose size stands nowhere.
 
     Raises:
         UsageError: for such a schema.
     """
-    sized = {ImageFact.HEIGHT, ImageFact.WIDTH} <= fact_names(schema).keys()
+    sized = {ImageAttribute.HEIGHT, ImageAttribute.WIDTH} <= fact_names(schema).keys()
     if not sized and common_size(schema) is None:
         raise UsageError(
             f"schema {schema.name!r} stores raw pixels without their size, so that they cannot be "

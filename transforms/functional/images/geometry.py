@@ -1,4 +1,4 @@
-"""What happens to a picture's plane on its way into a record: turned, cropped, scaled, padded.
+"""What happens to an image's plane on its way into a record: turned, cropped, scaled, padded.
 
 One value, worked out from sizes alone. The pixels are resampled by it, and what is annotated on
 them, boxes and masks, goes the same way by the same value.
@@ -19,20 +19,20 @@ Point: TypeAlias = tuple[float, float]
 """x and y, in pixels from the left and from the top: 0 is the edge of the first pixel."""
 
 Box: TypeAlias = tuple[float, float, float, float]
-"""xmin, ymin, xmax and ymax: two corners, in pixels, or as fractions of the picture."""
+"""xmin, ymin, xmax and ymax: two corners, in pixels, or as fractions of the image."""
 
 
 class Geometry(NamedTuple):
-    """What was done to a picture's plane, in this order.
+    """What was done to an image's plane, in this order.
 
     Attributes:
-        stored: the size as the file stores the picture.
+        stored: the size as the file stores the image.
         orientation: EXIF's, 1 to 8, by which viewers show it.
         turned: whether it was turned upright by it.
         crop: left, top, right and bottom of what is kept of it, then; exact, hence fractions.
         content: the size that this was scaled to.
-        offset: where its left and top come to lie in the record's picture.
-        size: that picture's size.
+        offset: where its left and top come to lie in the record's image.
+        size: that image's size.
     """
 
     stored: Size
@@ -45,7 +45,7 @@ class Geometry(NamedTuple):
 
     @property
     def displayed(self) -> Size:
-        """The size as viewers show the picture."""
+        """The size as viewers show the image."""
         return turned_size(self.stored, self.orientation)
 
     @property
@@ -55,14 +55,14 @@ class Geometry(NamedTuple):
 
     @property
     def scale(self) -> tuple[float, float]:
-        """How many pixels of the record's picture one pixel became, across and down."""
+        """How many pixels of the record's image one pixel became, across and down."""
         left, top, right, bottom = self.crop
         return float(self.content[0] / (right - left)), float(self.content[1] / (bottom - top))
 
 
 @lru_cache(1024)  # asked for the image, its boxes and its mask; 40 µs of fractions each time
 def geometry_of(stored: Size, orientation: int, settings: ImageSettings) -> Geometry:
-    """Returns what the settings do to a picture of a size and EXIF orientation.
+    """Returns what the settings do to an image of a size and EXIF orientation.
 
     >>> geometry_of((400, 300), 6, ImageSettings(max_side=200)).size
     (150, 200)
@@ -84,12 +84,12 @@ def geometry_of(stored: Size, orientation: int, settings: ImageSettings) -> Geom
 
 
 def turned_size(size: Size, orientation: int) -> Size:
-    """Returns the size of a picture after it was turned by an EXIF orientation."""
+    """Returns the size of an image after it was turned by an EXIF orientation."""
     return (size[1], size[0]) if orientation >= 5 else size
 
 
 def target_size(size: Size, settings: ImageSettings) -> Size:
-    """Returns the width and height that an upright picture gets.
+    """Returns the width and height that an upright image gets.
 
     >>> target_size((400, 300), ImageSettings(max_side=200))
     (200, 150)
@@ -106,11 +106,11 @@ def target_size(size: Size, settings: ImageSettings) -> Size:
 
 
 def turned_point(point: Point, size: Size, orientation: int) -> Point:
-    """Returns where a point of a picture comes to lie when it is turned by an EXIF orientation.
+    """Returns where a point of an image comes to lie when it is turned by an EXIF orientation.
 
     Args:
-        point: on the picture.
-        size: the picture's, before it is turned.
+        point: on the image.
+        size: the image's, before it is turned.
         orientation: 1 to 8.
 
     >>> turned_point((10, 0), (400, 300), 6)  # the top edge becomes the right one
@@ -136,12 +136,12 @@ def turned_back_by(orientation: int) -> int:
 
 
 def turned_box(box: Box, geometry: Geometry, frame: str) -> Box:
-    """Returns where a box lies once the picture is turned, as far as it is.
+    """Returns where a box lies once the image is turned, as far as it is.
 
     Args:
-        box: in pixels of the picture that it was drawn on.
-        geometry: what was done to the picture.
-        frame: which picture that was: "displayed", or "stored".
+        box: in pixels of the image that it was drawn on.
+        geometry: what was done to the image.
+        frame: which image that was: "displayed", or "stored".
     """
     if frame == "displayed" and not geometry.turned:
         size, orientation = geometry.displayed, turned_back_by(geometry.orientation)
@@ -164,7 +164,7 @@ def _crop(size: Size, ratio: Size) -> tuple[Fraction, Fraction, Fraction, Fracti
 
 
 def _contained(size: Size, within: Size) -> Size:
-    """Returns the size that a picture is scaled to so that it just fits within another."""
+    """Returns the size that an image is scaled to so that it just fits within another."""
     width, height = size
     if width * within[1] > within[0] * height:
         return within[0], max(1, round(height / width * within[0]))

@@ -30,7 +30,7 @@ _COLOURS = {0xE0: b"JFIF\0", 0xE2: b"ICC_PROFILE\0", 0xEE: b"Adobe"}
 _WHOLE = {0xE0: 14, 0xE2: 14, 0xEE: 12}
 """How long each of them is at least: decoders pass over shorter ones."""
 _MAX_SIDE = 65_500  # libjpeg's
-_MULTI_PICTURE = b"MPF\0"
+_MULTI_IMAGE = b"MPF\0"
 _EXIF = b"Exif\0"
 
 DECODABLE = frozenset({0, 1, 2, 3, 9, 10})
@@ -56,7 +56,7 @@ class Segment(NamedTuple):
     stop: int
 
 
-class JpegFacts(NamedTuple):
+class JpegHeader(NamedTuple):
     """What the markers of a JPEG say.
 
     Attributes:
@@ -65,9 +65,9 @@ class JpegFacts(NamedTuple):
         height: in pixels.
         width: in pixels.
         components: 1 for gray, 3 for colour, 4 for print.
-        scans: how many passes over the picture it takes.
+        scans: how many passes over the image it takes.
         end: the byte after the end-of-image marker; None if reading on never meets one.
-        multi_picture: whether other pictures follow the first.
+        multi_image: whether other images follow the first.
         exif: the EXIF block, or None.
         whole_factors: whether every component is sampled at a whole fraction of the finest one.
     """
@@ -79,13 +79,13 @@ class JpegFacts(NamedTuple):
     components: int
     scans: int
     end: int | None
-    multi_picture: bool
+    multi_image: bool
     exif: bytes | None
     whole_factors: bool
 
     @property
     def readable_by_all(self) -> bool:
-        """Whether every reader decodes it, and to the same picture."""
+        """Whether every reader decodes it, and to the same image."""
         common = self.process in DCT_HUFFMAN and self.precision == 8 and self.components in (1, 3)
         fits = max(self.width, self.height) <= _MAX_SIDE and self.whole_factors
         return common and fits and self.end is not None
@@ -110,7 +110,7 @@ def segments(data: bytes) -> Iterator[Segment]:
         yield Segment(marker, body - 2, body + 2, position)
 
 
-def examine(data: bytes, bounded: bool = False) -> JpegFacts:
+def examine(data: bytes, bounded: bool = False) -> JpegHeader:
     """Returns what the markers of a JPEG say, however damaged it is.
 
     Args:
@@ -123,7 +123,7 @@ def examine(data: bytes, bounded: bool = False) -> JpegFacts:
     frame: Segment | None = None
     last: Segment | None = None
     exif: bytes | None = None
-    scans, multi_picture = 0, False
+    scans, multi_image = 0, False
     for last in _bounded(data) if bounded else segments(data):
         if last.marker == _SOS:
             scans += 1
@@ -131,11 +131,11 @@ def examine(data: bytes, bounded: bool = False) -> JpegFacts:
             frame = frame or (last if last.stop - last.body >= 6 else None)
         elif last.marker == _APP1 and exif is None and data.startswith(_EXIF, last.body):
             exif = data[last.body : last.stop]
-        elif last.marker == _APP2 and data.startswith(_MULTI_PICTURE, last.body):
-            multi_picture = True
+        elif last.marker == _APP2 and data.startswith(_MULTI_IMAGE, last.body):
+            multi_image = True
     header = data[frame.body : frame.body + 6] if frame else bytes(6)
     precision, height, width, components = struct.unpack(">BHHB", header)
-    return JpegFacts(
+    return JpegHeader(
         process=frame.marker - 0xC0 if frame else None,
         precision=precision,
         height=height,
@@ -143,7 +143,7 @@ def examine(data: bytes, bounded: bool = False) -> JpegFacts:
         components=components,
         scans=scans,
         end=last.stop if last and last.marker == _EOI else None,
-        multi_picture=multi_picture,
+        multi_image=multi_image,
         exif=exif,
         whole_factors=_has_whole_factors(data[frame.body + 6 : frame.stop] if frame else b""),
     )
@@ -161,7 +161,7 @@ def _bounded(data: bytes) -> Iterator[Segment]:
         if number >= MAX_SEGMENTS or (not scans and segment.stop > MAX_HEADER_BYTES):
             raise TooMuchEffortError
         if segment.marker in (_APP1, _APP2):
-            start = segment.body + (4 if data.startswith(_MULTI_PICTURE, segment.body) else 0)
+            start = segment.body + (4 if data.startswith(_MULTI_IMAGE, segment.body) else 0)
             parsed += data.startswith(_EXIF, segment.body)
             if parsed > 1 or number_of_tags(data[start : segment.stop]) > MAX_TAGS:
                 raise TooMuchEffortError
@@ -181,12 +181,12 @@ def strip_metadata(data: bytes) -> bytes:
     """Returns a JPEG without EXIF, GPS, XMP, IPTC and comments; its coded data is untouched.
 
     What tells the colours stays: JFIF, Adobe's transform, ICC profiles. What is after its end goes,
-    too: phones put further pictures there, with their own EXIF.
+    too: phones put further images there, with their own EXIF.
     """
     return _without(data, lambda segment: _is_metadata(data, segment))
 
 
-def only_the_picture(data: bytes) -> bytes:
+def only_the_image(data: bytes) -> bytes:
     """Returns a JPEG with what its pixels depend on, and nothing that a parser may balk at."""
     return _without(data, lambda segment: _is_metadata(data, segment) or _is_cut(segment))
 
@@ -211,7 +211,7 @@ def _is_cut(segment: Segment) -> bool:
 
 
 def _is_metadata(data: bytes, segment: Segment) -> bool:
-    """Returns whether a segment has nothing to do with the picture's pixels and colours."""
+    """Returns whether a segment has nothing to do with the image's pixels and colours."""
     if segment.marker in _COLOURS:
         return not data.startswith(_COLOURS[segment.marker], segment.body)
     return segment.marker == _COM or segment.marker in _APPLICATIONS

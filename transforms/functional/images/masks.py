@@ -112,10 +112,10 @@ def drawn(segments: list[tuple[int, Outline]], size: Size) -> np.ndarray:
 
     Args:
         segments: class id, up to 65535, and outline of each object; what is in none is 0.
-        size: width and height of the picture that the outlines were drawn on.
+        size: width and height of the image that the outlines were drawn on.
 
     Raises:
-        RecordError: wrong_type, for points far from the picture, or run lengths that do not fill
+        RecordError: wrong_type, for points far from the image, or run lengths that do not fill
             it; invalid_dimensions, for run lengths of another size; too_many_pixels, for outlines
             that are too much work.
     """
@@ -150,7 +150,7 @@ def _check_place(outline: Outline, size: Size) -> int:
     for polygon in outline:
         corners = np.array(polygon).reshape(-1, 2)
         if (away := np.abs(corners) > far).any():
-            detail = f"{corners[away][0]} is no place on a picture of {size[0]} x {size[1]} pixels"
+            detail = f"{corners[away][0]} is no place on an image of {size[0]} x {size[1]} pixels"
             raise RecordError(Reason.WRONG_TYPE, detail)
         pixels += float(np.abs(corners - np.roll(corners, 1, axis=0)).max(axis=1).sum())
     return int(pixels * _POINTS_A_PIXEL)
@@ -169,7 +169,7 @@ def _spans(outline: Outline, size: Size) -> Iterator[tuple[int, int]]:
 def _run_lengths(outline: Mapping[str, Any], size: Size) -> list[int]:
     stated, counts = outline["size"], outline["counts"]
     if stated != [size[1], size[0]]:
-        detail = f"run lengths of height and width {stated}; the picture is {size[::-1]}"
+        detail = f"run lengths of height and width {stated}; the image is {size[::-1]}"
         raise RecordError(Reason.INVALID_DIMENSIONS, detail)
     return decompressed(counts) if isinstance(counts, bytes) else counts
 
@@ -201,7 +201,7 @@ def decompressed(counts: bytes) -> list[int]:
 
 
 def _of_runs(runs: list[int], size: Size) -> Iterator[tuple[int, int]]:
-    """Yields where every second run begins and ends; all together have to fill the picture.
+    """Yields where every second run begins and ends; all together have to fill the image.
 
     Raises:
         RecordError: wrong_type, if they do not.
@@ -222,7 +222,7 @@ def _no_outline(value: Any) -> RecordError:
     return RecordError(Reason.WRONG_TYPE, detail)
 
 
-def examine_mask(data: bytes, bounded: bool = False) -> png.PngFacts:
+def examine_mask(data: bytes, bounded: bool = False) -> png.PngHeader:
     """Returns what the chunks of a mask's file say.
 
     Args:
@@ -239,7 +239,7 @@ def examine_mask(data: bytes, bounded: bool = False) -> png.PngFacts:
     return png.examine(data, bounded)
 
 
-def examine_plain_mask(data: bytes) -> png.PngFacts | None:
+def examine_plain_mask(data: bytes) -> png.PngHeader | None:
     """Returns the same of a mask that is little work by its bytes, parts and pixels; or None.
 
     Raises:
@@ -255,7 +255,7 @@ def examine_plain_mask(data: bytes) -> png.PngFacts | None:
 
 
 def mask_of_file(
-    data: bytes, image: StoredImage, schema: Schema, header: png.PngFacts | None = None
+    data: bytes, image: StoredImage, schema: Schema, header: png.PngHeader | None = None
 ) -> bytes:
     """Returns the mask that a file holds, as a PNG of one channel that fits the stored image.
 
@@ -276,15 +276,15 @@ def mask_of_file(
 def mask_of_outlines(
     segments: list[tuple[int, Outline]], image: StoredImage, schema: Schema
 ) -> bytes:
-    """Returns the mask that objects' outlines make, as a PNG that fits the stored picture.
+    """Returns the mask that objects' outlines make, as a PNG that fits the stored image.
 
     Args:
         segments: class id and outline of each object.
-        image: the picture as the record holds it.
-        schema: what was done to it, and which picture was annotated.
+        image: the image as the record holds it.
+        schema: what was done to it, and which image was annotated.
 
     Raises:
-        RecordError: if an outline is none, or of another size than the picture; if an id does not
+        RecordError: if an outline is none, or of another size than the image; if an id does not
             fit.
     """
     geometry = geometry_of(image.source_size, image.orientation, schema.image)
@@ -295,11 +295,13 @@ def mask_of_outlines(
 
 
 def annotated_size(geometry: Geometry, settings: MaskSettings) -> Size:
-    """Returns the size of the picture that masks were drawn on."""
+    """Returns the size of the image that masks were drawn on."""
     return geometry.displayed if settings.frame == "displayed" else geometry.stored
 
 
-def read_ids(data: bytes, size: Size, frame: str, header: png.PngFacts | None = None) -> np.ndarray:
+def read_ids(
+    data: bytes, size: Size, frame: str, header: png.PngHeader | None = None
+) -> np.ndarray:
     """Returns the class ids that a PNG holds: uint8 or uint16, (height, width).
 
     Args:
@@ -316,22 +318,22 @@ def read_ids(data: bytes, size: Size, frame: str, header: png.PngFacts | None = 
         detail = f"PNG of {facts.mode}; a mask has one channel, gray or of a palette"
         raise RecordError(Reason.UNSUPPORTED_FEATURE, detail)
     if (facts.width, facts.height) != size:
-        detail = f"{facts.width} x {facts.height} pixels; its picture is {size[0]} x {size[1]}"
+        detail = f"{facts.width} x {facts.height} pixels; its image is {size[0]} x {size[1]}"
         raise RecordError(Reason.INVALID_DIMENSIONS, f"{detail} as {frame} (masks: frame)")
     png.check_rows(data, facts)
-    with opened(png.only_the_picture(data, facts), "png") as image:
+    with opened(png.only_the_image(data, facts), "png") as image:
         ids = np.asarray(image, np.uint16 if facts.depth == 16 else np.uint8)
     scaled = facts.mode == "L" and facts.depth < 8  # by Pillow, so that the largest is white
     return ids // (255 // (2**facts.depth - 1)) if scaled else ids
 
 
 def encoded(ids: np.ndarray, geometry: Geometry, settings: MaskSettings) -> bytes:
-    """Returns class ids as a PNG, after all that was done to the picture was done to them.
+    """Returns class ids as a PNG, after all that was done to the image was done to them.
 
     Args:
-        ids: of the picture that was annotated, (height, width).
-        geometry: what was done to the picture.
-        settings: which picture was annotated; how many bits an id has.
+        ids: of the image that was annotated, (height, width).
+        geometry: what was done to the image.
+        settings: which image was annotated; how many bits an id has.
 
     Raises:
         RecordError: wrong_type, if an id does not fit.
@@ -345,7 +347,7 @@ def encoded(ids: np.ndarray, geometry: Geometry, settings: MaskSettings) -> byte
 
 
 def check_id(class_id: int, settings: MaskSettings) -> None:
-    """Refuses a class id that masks cannot hold.
+    """Rejects a class id that masks cannot hold.
 
     Raises:
         RecordError: wrong_type.
@@ -357,7 +359,7 @@ def check_id(class_id: int, settings: MaskSettings) -> None:
 
 
 def placed_ids(ids: np.ndarray, geometry: Geometry, settings: MaskSettings) -> np.ndarray:
-    """Returns class ids turned, cropped, scaled to the nearest pixel and padded, as the picture."""
+    """Returns class ids turned, cropped, scaled to the nearest pixel and padded, as the image."""
     if settings.frame == "displayed" and not geometry.turned:
         ids = _turned(ids, turned_back_by(geometry.orientation))
     elif settings.frame == "stored" and geometry.turned:

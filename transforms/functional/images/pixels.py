@@ -1,6 +1,6 @@
 """Pixels on their way from one form to another: depth, colour, alpha, orientation, size.
 
-All pictures here are Pillow images of mode L, LA, RGB, RGBA or I;16 (16-bit gray), which is what a
+All images here are Pillow images of mode L, LA, RGB, RGBA or I;16 (16-bit gray), which is what a
 PNG can hold. Deeper values are scaled and never clipped: Pillow's own `convert` clips them at 255.
 """
 
@@ -38,7 +38,7 @@ _JPEG_QUALITY = 95
 
 
 def canonical(image: Image.Image, bit_depth: int = 8) -> Image.Image:
-    """Returns a decoded picture in one of the five modes, its colours in sRGB.
+    """Returns a decoded image in one of the five modes, its colours in sRGB.
 
     Args:
         image: as Pillow decodes it, of any mode.
@@ -54,18 +54,18 @@ def canonical(image: Image.Image, bit_depth: int = 8) -> Image.Image:
 
 
 def upright(image: Image.Image, orientation: int) -> Image.Image:
-    """Returns a picture turned as its EXIF orientation, 1 to 8, says."""
+    """Returns an image turned as its EXIF orientation, 1 to 8, says."""
     method = _TRANSPOSE.get(orientation)
     return image if method is None else image.transpose(method)
 
 
 def as_it_lay(image: Image.Image, orientation: int) -> Image.Image:
-    """Returns an upright picture turned back to how a file of this EXIF orientation has it."""
+    """Returns an upright image turned back to how a file of this EXIF orientation has it."""
     return upright(image, turned_back_by(orientation))
 
 
 def to_8_bits(image: Image.Image) -> Image.Image:
-    """Returns a picture of 8 bits a sample: 65535 becomes 255, and 257 one."""
+    """Returns an image of 8 bits a sample: 65535 becomes 255, and 257 one."""
     if image.mode != "I;16":
         return image
     values = np.asarray(image, dtype=np.uint32)
@@ -73,7 +73,7 @@ def to_8_bits(image: Image.Image) -> Image.Image:
 
 
 def without_alpha(image: Image.Image, background: tuple[int, int, int] | None) -> Image.Image:
-    """Returns an opaque picture: on a background, or with its hidden colours shown."""
+    """Returns an opaque image: on a background, or with its hidden colours shown."""
     if image.mode not in ("LA", "RGBA"):
         return image
     if background is None:
@@ -85,7 +85,7 @@ def without_alpha(image: Image.Image, background: tuple[int, int, int] | None) -
 
 
 def in_color(image: Image.Image, color: str) -> Image.Image:
-    """Returns a picture in "rgb" or "gray", its alpha kept; in any way that it is for "keep"."""
+    """Returns an image in "rgb" or "gray", its alpha kept; in any way that it is for "keep"."""
     alpha = image.mode in ("LA", "RGBA")
     if color == "rgb":
         return to_8_bits(image).convert("RGBA" if alpha else "RGB")
@@ -97,7 +97,7 @@ def in_color(image: Image.Image, color: str) -> Image.Image:
 def resized(
     image: Image.Image, geometry: Geometry, method: str = "lanczos", fill: int = 0
 ) -> Image.Image:
-    """Returns an upright picture cropped, scaled and padded.
+    """Returns an upright image cropped, scaled and padded.
 
     Args:
         image: as large as the geometry's `upright`.
@@ -107,7 +107,7 @@ def resized(
     """
     if geometry.size == image.size:
         return image
-    if image.mode == "I;16":  # Pillow resamples no 16-bit pictures
+    if image.mode == "I;16":  # Pillow resamples no 16-bit images
         return _gray16(resized(image.convert("F"), geometry, method, fill), scale=False)
     left, top, right, bottom = map(float, geometry.crop)
     content = image.resize(geometry.content, _FILTERS[method], (left, top, right, bottom))
@@ -119,7 +119,7 @@ def resized(
 
 
 def encode(image: Image.Image, settings: ImageSettings) -> tuple[bytes, str]:
-    """Returns a picture's bytes and their format: "jpeg", "png" or "raw".
+    """Returns an image's bytes and their format: "jpeg", "png" or "raw".
 
     Without a profile: sRGB is what readers take it for, and lcms writes the time into its own.
 
@@ -158,7 +158,7 @@ def _plain_mode(image: Image.Image) -> str:
 def _with_alpha(
     image: Image.Image, clear: int | tuple[int, ...] | bytes, bit_depth: int
 ) -> Image.Image:
-    """Returns a picture of which one colour is transparent with an alpha channel, of 8 bits."""
+    """Returns an image of which one colour is transparent with an alpha channel, of 8 bits."""
     key = np.atleast_1d(np.asarray(clear if not isinstance(clear, bytes) else list(clear)))
     if bit_depth == 16 and image.mode == "RGB":
         key = key >> 8  # as Pillow has done to the samples
@@ -203,7 +203,7 @@ def _signed_as_stated(image: Image.Image) -> np.ndarray:
 
 
 def _to_srgb(image: Image.Image) -> Image.Image:
-    """Returns a picture with its colour profile applied; without one, by the common formulas."""
+    """Returns an image with its colour profile applied; without one, by the common formulas."""
     profile = image.info.get("icc_profile")
     converted = _by_profile(image, profile) if profile else None
     if converted is not None:
@@ -223,7 +223,7 @@ def _transform(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform:
 
 
 def _by_profile(image: Image.Image, profile: bytes) -> Image.Image | None:
-    """Returns a picture in sRGB; None if its profile is damaged or of another kind of picture."""
+    """Returns an image in sRGB; None if its profile is damaged or of another kind of image."""
     alpha = image.getchannel("A") if image.mode in ("LA", "RGBA") else None
     opaque = image.convert(image.mode[:-1]) if alpha else image
     try:

@@ -1,6 +1,6 @@
 """PNG, checked bit by bit without making pixels of it: chunks, checksums, and every row's filter.
 
-Pillow reads past damage that TensorFlow refuses; this is as strict as the strictest reader.
+Pillow reads past damage that TensorFlow rejects; this is as strict as the strictest reader.
 Source: W3C, Portable Network Graphics, third edition.
 """
 
@@ -64,7 +64,7 @@ class Chunk(NamedTuple):
         return not self.name[0] & 0x20
 
 
-class PngFacts(NamedTuple):
+class PngHeader(NamedTuple):
     """What the chunks of a PNG say.
 
     Attributes:
@@ -122,7 +122,7 @@ class PngFacts(NamedTuple):
         return self.inflated_bytes // 2
 
 
-def examine(data: bytes, bounded: bool = False) -> PngFacts:
+def examine(data: bytes, bounded: bool = False) -> PngHeader:
     """Returns what the chunks of a PNG say.
 
     Args:
@@ -145,7 +145,7 @@ def examine(data: bytes, bounded: bool = False) -> PngFacts:
 class _Findings:
     """What the chunks say, so far."""
 
-    def __init__(self, header: PngFacts) -> None:
+    def __init__(self, header: PngHeader) -> None:
         self._facts = header
         self._palette: bytes | None = None
         self._previous = b"IHDR"
@@ -170,7 +170,7 @@ class _Findings:
         if chunk.name != b"IEND":
             self._previous = chunk.name
 
-    def checked(self) -> PngFacts:
+    def checked(self) -> PngHeader:
         """Returns what all chunks say.
 
         Raises:
@@ -212,7 +212,7 @@ class _Findings:
             raise RecordError(Reason.UNSUPPORTED_FEATURE, detail)
 
 
-def _header(chunk: Chunk) -> PngFacts:
+def _header(chunk: Chunk) -> PngHeader:
     if chunk.name != b"IHDR" or len(chunk.data) != 13:
         raise RecordError(Reason.CORRUPT, "does not begin with an IHDR chunk of 13 bytes")
     if not chunk.intact:
@@ -221,7 +221,7 @@ def _header(chunk: Chunk) -> PngFacts:
     width, height, depth, color_type, compression, filtering, interlace = header
     if depth not in _DEPTHS.get(color_type, ()) or compression or filtering or interlace > 1:
         raise RecordError(Reason.CORRUPT, f"the header has values that mean nothing: {header}")
-    return PngFacts(width, height, depth, color_type, bool(interlace))
+    return PngHeader(width, height, depth, color_type, bool(interlace))
 
 
 def _check_chunk(chunk: Chunk) -> None:
@@ -234,7 +234,7 @@ def _check_chunk(chunk: Chunk) -> None:
         raise RecordError(Reason.CORRUPT, f"the checksum of chunk {name} does not fit")
 
 
-def check_rows(data: bytes, facts: PngFacts) -> None:
+def check_rows(data: bytes, facts: PngHeader) -> None:
     """Inflates the image data up to the last row, a piece at a time, and checks every filter.
 
     Raises:
@@ -281,7 +281,7 @@ def _image_data(data: bytes) -> Iterator[memoryview]:
                 yield chunk.data[start : start + _INPUT_BYTES]
 
 
-def _states_small_window(data: bytes, facts: PngFacts) -> bool:
+def _states_small_window(data: bytes, facts: PngHeader) -> bool:
     """Returns whether the data states a smaller window than it could use.
 
     If it uses more than it states, libpng finds that out between two rows, but not within one.
@@ -293,7 +293,7 @@ def _states_small_window(data: bytes, facts: PngFacts) -> bool:
 class RowChecker:
     """Checks the filter byte of every row of inflated image data, however it is cut up."""
 
-    def __init__(self, facts: PngFacts) -> None:
+    def __init__(self, facts: PngHeader) -> None:
         self._passes = list(_row_layout(facts))
         self._done = 0
 
@@ -338,7 +338,7 @@ def strip_metadata(data: bytes) -> bytes:
     return _of_chunks(data, (chunk for chunk in _chunks(data) if chunk.name not in _METADATA))
 
 
-def only_the_picture(data: bytes, facts: PngFacts) -> bytes:
+def only_the_image(data: bytes, facts: PngHeader) -> bytes:
     """Returns a PNG with what its pixels depend on, and nothing that a decoder may balk at.
 
     Args:
@@ -415,7 +415,7 @@ def _palette_fits(palette: bytes) -> bool:
     return 3 <= len(palette) <= 768 and len(palette) % 3 == 0
 
 
-def _row_layout(facts: PngFacts) -> Iterator[tuple[int, int]]:
+def _row_layout(facts: PngHeader) -> Iterator[tuple[int, int]]:
     """Yields rows and bytes a row, the filter byte included, of each pass that has pixels."""
     bits = _SAMPLES[facts.color_type] * facts.depth
     for x, y, dx, dy in (*_PASSES, _LAST_PASS) if facts.interlaced else ((0, 0, 1, 1),):

@@ -76,7 +76,7 @@ def _is_compatible(head: bytes, brand: bytes) -> bool:
     return brand in (head[i : i + 4] for i in range(16, min(stop, len(head)), 4))
 
 
-PICTURE_SUFFIXES = frozenset(
+IMAGE_SUFFIXES = frozenset(
     f".{suffix}"
     for suffixes in (
         ("jpg", "jpeg", "jpe", "jfif", "mpo", "jp2", "j2k", "jpf", "jpx", "j2c", "jxl"),
@@ -85,25 +85,25 @@ PICTURE_SUFFIXES = frozenset(
     )
     for suffix in suffixes
 )
-"""What the names of pictures end in, in small letters; a damaged file of that name is told."""
+"""What the names of images end in, in small letters; a damaged file of that name is reported."""
 
-_NO_PICTURES = (None, "eps", "pdf", "psd")
+_NO_IMAGES = (None, "eps", "pdf", "psd")
 _BMP_HEADERS = (12, 16, 40, 52, 56, 64, 108, 124)
 _BMP_BITS = (1, 4, 8, 16, 24, 32)
 
 
-def has_picture_suffix(name: str) -> bool:
-    """Returns whether a file's name says that it is a picture.
+def has_image_suffix(name: str) -> bool:
+    """Returns whether a file's name says that it is an image.
 
-    >>> has_picture_suffix("IMG 1.JPG"), has_picture_suffix("jpg")
+    >>> has_image_suffix("IMG 1.JPG"), has_image_suffix("jpg")
     (True, False)
     """
     stem, dot, suffix = name.rpartition(".")
-    return bool(stem and dot) and f".{suffix.lower()}" in PICTURE_SUFFIXES
+    return bool(stem and dot) and f".{suffix.lower()}" in IMAGE_SUFFIXES
 
 
-def is_picture(head: bytes) -> bool:
-    """Returns whether a file whose name says nothing is a picture, from its first bytes.
+def is_image(head: bytes) -> bool:
+    """Returns whether a file whose name says nothing is an image, from its first bytes.
 
     Stricter than `sniff` where two letters make a signature: a text can begin with them.
     """
@@ -112,7 +112,7 @@ def is_picture(head: bytes) -> bool:
         return int.from_bytes(head[14:18], "little") in _BMP_HEADERS
     if found == "pnm":
         return head[3:].lstrip()[:1].isdigit() or head[3:4] == b"#"
-    return found not in _NO_PICTURES
+    return found not in _NO_IMAGES
 
 
 _BITMAP = b"\x28\0\0\0"  # the size of a bitmap's header
@@ -120,7 +120,7 @@ _AVIF_SIZE = re.compile(rb"ispe\0\0\0\0(.{8})", re.DOTALL)
 
 
 def check_stated_size(data: bytes, format_: str) -> None:
-    """Refuses bombs that opening them alone would set off.
+    """Rejects bombs that opening them alone would set off.
 
     Raises:
         RecordError: too_many_pixels.
@@ -150,7 +150,7 @@ def _webp_sizes(data: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _icon_sizes(data: bytes) -> Iterator[tuple[int, int]]:
-    """Yields the sizes of an ICO's pictures by their own headers; the ICO's may be a lie."""
+    """Yields the sizes of an ICO's images by their own headers; the ICO's may be a lie."""
     for entry in range(int.from_bytes(data[4:6], "little")):
         start = int.from_bytes(data[18 + 16 * entry : 22 + 16 * entry], "little")
         head = data[start : start + 24]

@@ -75,7 +75,7 @@ class SourceImage(NamedTuple):
     orientation: int
     common: bool
     work: int = 0
-    png: png.PngFacts | None = None
+    png: png.PngHeader | None = None
 
 
 def sniffed_format(data: bytes) -> str:
@@ -261,7 +261,7 @@ def _sentence(error: Exception) -> str:
     return f"Pillow cannot decode it: {type(error).__name__}" + (f": {text}" if text else "")
 
 
-def _jpeg(facts: jpeg.JpegFacts) -> SourceImage:
+def _jpeg(facts: jpeg.JpegHeader) -> SourceImage:
     if facts.end is None:
         raise RecordError(Reason.TRUNCATED, "the file ends before its end-of-image marker")
     if facts.process is None:
@@ -272,7 +272,7 @@ def _jpeg(facts: jpeg.JpegFacts) -> SourceImage:
     if facts.components not in _JPEG_MODES:
         raise RecordError(Reason.UNSUPPORTED_FEATURE, f"JPEG of {facts.components} components")
     return SourceImage(
-        format="mpo" if facts.multi_picture else "jpeg",
+        format="mpo" if facts.multi_image else "jpeg",
         width=facts.width,
         height=facts.height,
         channels=min(facts.components, 3),
@@ -286,13 +286,13 @@ def _jpeg(facts: jpeg.JpegFacts) -> SourceImage:
     )
 
 
-def _work_of_jpeg(facts: jpeg.JpegFacts) -> int:
+def _work_of_jpeg(facts: jpeg.JpegHeader) -> int:
     pixels = facts.width * facts.height
     kept = 0 if facts.decoded_in_one_pass else facts.components
     return pixels * max(facts.scans, kept)
 
 
-def _png(facts: png.PngFacts) -> SourceImage:
+def _png(facts: png.PngHeader) -> SourceImage:
     return SourceImage(
         format="png",
         width=facts.width,

@@ -3,7 +3,7 @@
 JPEG (8 bits, baseline or progressive, one or three components) and PNG that already are as the
 settings want them pass through byte for byte, once every coded bit of them was read, and if both
 TensorFlow and Pillow's `Image.open` read them; all else that decodes is encoded again. Only these
-two may reach a record: TensorFlow 2.21 misreads, refuses, or even dies of, some files of every
+two may reach a record: TensorFlow 2.21 misreads, rejects, or even dies of, some files of every
 other format.
 """
 
@@ -57,7 +57,7 @@ def transcode(data: bytes, settings: ImageSettings, decode: Decode = "full") -> 
         source = source._replace(common=False)
     if settings.unsupported == "reject":
         raise RecordError(Reason.UNSUPPORTED_FORMAT, _why_not(source, settings))
-    return _encoded_anew(data, source, settings)
+    return _encoded_again(data, source, settings)
 
 
 def plain_source(data: bytes, settings: ImageSettings) -> SourceImage | None:
@@ -80,7 +80,7 @@ def plain_source(data: bytes, settings: ImageSettings) -> SourceImage | None:
 
 
 def check_limits(source: SourceImage, settings: ImageSettings) -> None:
-    """Refuses images by what their headers say.
+    """Rejects images by what their headers say.
 
     Raises:
         RecordError: invalid_dimensions, too_many_pixels or animated.
@@ -107,7 +107,7 @@ def passes_through(source: SourceImage, settings: ImageSettings) -> bool:
 
 
 def _changes(source: SourceImage, settings: ImageSettings) -> list[str]:
-    """Returns what the settings ask to change in a picture, in words."""
+    """Returns what the settings ask to change in an image, in words."""
     return [change for change, asked in _wishes(source, settings) if asked]
 
 
@@ -163,38 +163,38 @@ def keep(
     return _stored(data, _family(source), size, source.channels, source, "")
 
 
-def _encoded_anew(data: bytes, source: SourceImage, settings: ImageSettings) -> StoredImage:
-    """Returns a picture decoded, changed as the settings ask, and encoded."""
+def _encoded_again(data: bytes, source: SourceImage, settings: ImageSettings) -> StoredImage:
+    """Returns an image decoded, changed as the settings ask, and encoded."""
     if source.png:
-        data = png.only_the_picture(data, source.png)
+        data = png.only_the_image(data, source.png)
     elif _family(source) == "jpeg":
-        data = jpeg.only_the_picture(data)
+        data = jpeg.only_the_image(data)
     with opened(data, _family(source)) as image:
         image.load()
-        picture = _turned(pixels.canonical(image, source.bit_depth), source, settings)
+        decoded = _turned(pixels.canonical(image, source.bit_depth), source, settings)
         if settings.bit_depth == 8 or settings.format in ("jpeg", "raw"):
-            picture = pixels.to_8_bits(picture)
+            decoded = pixels.to_8_bits(decoded)
         if settings.alpha != "keep" or settings.format == "jpeg":
-            picture = pixels.without_alpha(picture, settings.background)
-        picture = pixels.in_color(picture, settings.color)
-        picture = _resized(picture, source, settings)
-        made, format_ = pixels.encode(picture, settings)
+            decoded = pixels.without_alpha(decoded, settings.background)
+        decoded = pixels.in_color(decoded, settings.color)
+        decoded = _resized(decoded, source, settings)
+        made, format_ = pixels.encode(decoded, settings)
     how = ", ".join([f"{source.format} to {format_}", *_changes(source, settings)])
-    return _stored(made, format_, picture.size, _CHANNELS[picture.mode], source, how)
+    return _stored(made, format_, decoded.size, _CHANNELS[decoded.mode], source, how)
 
 
-def _turned(picture: Image.Image, source: SourceImage, settings: ImageSettings) -> Image.Image:
-    """Returns a picture upright, or as the file has it. TIFFs come upright from Pillow."""
+def _turned(image: Image.Image, source: SourceImage, settings: ImageSettings) -> Image.Image:
+    """Returns an image upright, or as the file has it. TIFFs come upright from Pillow."""
     if settings.orientation == "apply":
-        return picture if source.format == "tiff" else pixels.upright(picture, source.orientation)
-    return pixels.as_it_lay(picture, source.orientation) if source.format == "tiff" else picture
+        return image if source.format == "tiff" else pixels.upright(image, source.orientation)
+    return pixels.as_it_lay(image, source.orientation) if source.format == "tiff" else image
 
 
-def _resized(picture: Image.Image, source: SourceImage, settings: ImageSettings) -> Image.Image:
-    """Returns an upright picture in the size that the settings ask for."""
+def _resized(image: Image.Image, source: SourceImage, settings: ImageSettings) -> Image.Image:
+    """Returns an upright image in the size that the settings ask for."""
     geometry = geometry_of((source.width, source.height), source.orientation, settings)
     method = settings.resize.filter if settings.resize else "lanczos"
-    return pixels.resized(picture, geometry, method)
+    return pixels.resized(image, geometry, method)
 
 
 def _stored(

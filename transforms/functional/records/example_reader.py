@@ -1,4 +1,4 @@
-"""What a record holds, as a person wants it: the features of its schema, its picture as pixels."""
+"""What a record holds, as a person wants it: the features of its schema, its image as pixels."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from recordmill.transforms.functional.images.decode import (
     CHANNELS,
     check_raw_size,
     decode_mask,
-    decode_picture,
+    decode_stored,
     raw_size,
     reshape_raw,
 )
@@ -26,8 +26,8 @@ class ExampleReader:
     Attributes:
         schema: by which they were written.
         names: which features to give, or None for all.
-        decode: whether the picture becomes pixels, and its mask class ids.
-        channels: of a decoded picture: 3 for RGB, 1 for gray, 0 for as many as are stored.
+        decode: whether the image becomes pixels, and its mask class ids.
+        channels: of a decoded image: 3 for RGB, 1 for gray, 0 for as many as are stored.
     """
 
     schema: Schema
@@ -61,7 +61,7 @@ class ExampleReader:
         return decode_example(data, self.schema.features, names)
 
     def _decode_frames(self, example: dict[str, Any]) -> None:
-        """Decodes the picture and mask of each frame, in place: each makes a list."""
+        """Decodes the image and mask of each frame, in place: each makes a list."""
         lists = {name: list(example[name]) for name in self.schema.frame_features}
         frames = [
             dict(zip(lists, values, strict=True)) for values in zip(*lists.values(), strict=True)
@@ -73,12 +73,12 @@ class ExampleReader:
                 example[name] = [frame[name] for frame in frames]
 
     def _decode(self, example: dict[str, Any]) -> None:
-        """Decodes the picture and mask of an example or frame, in place."""
+        """Decodes the image and mask of an example or frame, in place."""
         if self._decodes_mask:
             mask = self.schema.mask_feature or ""
             example[mask] = decode_mask(example[mask])
         if self._decodes:
-            example[self.schema.image_feature or ""] = self._picture(example)
+            example[self.schema.image_feature or ""] = self._image(example)
 
     @property
     def _decodes(self) -> bool:
@@ -90,16 +90,16 @@ class ExampleReader:
         mask = self.schema.mask_feature
         return self.decode and mask is not None and (self.names is None or mask in self.names)
 
-    def _picture(self, example: dict[str, Any]) -> Any:
+    def _image(self, example: dict[str, Any]) -> Any:
         data = example[self.schema.image_feature or ""]
         if self.schema.encoded_image is not None:
-            return decode_picture(data, self.channels)
+            return decode_stored(data, self.channels)
         height, width = raw_size(self.schema, example)
         return reshape_raw(data, height, width, self.channels)
 
 
 def check_choice(schema: Schema, names: Sequence[str] | None, channels: int) -> None:
-    """Refuses features and channels that there are not.
+    """Rejects features and channels that there are not.
 
     Raises:
         UsageError: for the first of them.

@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError
 
 from recordmill.schemas.example_pb2 import Example, Feature, FeatureList, SequenceExample
 from recordmill.schemas.features import Feature as FeatureSpec
-from recordmill.schemas.features import ImageFact, Kind, Schema
+from recordmill.schemas.features import ImageAttribute, Kind, Schema
 from recordmill.schemas.records import (
     BuiltFrame,
     FeatureValue,
@@ -36,12 +36,12 @@ _DTYPES = {Kind.INT64: np.int64, Kind.FLOAT: np.float32}
 def build_example(
     schema: Schema, ref: ImageRef, image: StoredImage | None, mask: bytes | None = None
 ) -> SerializedExample:
-    """Returns the example of a reference and its picture.
+    """Returns the example of a reference and its image.
 
     Args:
         schema: which features it has.
-        ref: their values, but for those that take the picture.
-        image: the picture; None for schemas without one.
+        ref: their values, except for those that take the image.
+        image: the image; None for schemas without one.
         mask: the PNG of its pixels' classes; None for schemas without one.
 
     Raises:
@@ -62,8 +62,8 @@ def complete(
 
     Args:
         schema: which features there are.
-        ref: their values, but for those that take the picture.
-        image: the picture; None for schemas without one.
+        ref: their values, except for those that take the image.
+        image: the image; None for schemas without one.
         mask: the PNG of its pixels' classes; None for schemas without one.
 
     Raises:
@@ -73,7 +73,7 @@ def complete(
     if ref.boxes is not None and image is not None:
         ref, remarks = _with_boxes(schema, ref, RowBoxes(*ref.boxes), image)
     features = {
-        name: _fact(image, feature.image_fact) if image and feature.image_fact else value
+        name: _fact(image, feature.image_attribute) if image and feature.image_attribute else value
         for (name, feature), value in zip(schema.features.items(), ref.values, strict=True)
     }
     if schema.mask_feature is not None:
@@ -165,8 +165,8 @@ def fill(feature: Feature, kind: Kind, value: FeatureValue) -> None:
         feature.int64_list.value.extend(items)
 
 
-def _fact(image: StoredImage, fact: ImageFact) -> FeatureValue:
-    if fact is ImageFact.BYTES:
+def _fact(image: StoredImage, fact: ImageAttribute) -> FeatureValue:
+    if fact is ImageAttribute.BYTES:
         return image.data
     value: str | int = getattr(image, fact.value)
     return value.encode("ascii") if isinstance(value, str) else value
@@ -228,8 +228,8 @@ def build_frame(
 
     Args:
         schema: which features it has.
-        ref: their values, but for those that take the picture.
-        image: the picture; None for schemas without one.
+        ref: their values, except for those that take the image.
+        image: the image; None for schemas without one.
         mask: the PNG of its pixels' classes; None for schemas without one.
 
     Raises:

@@ -134,7 +134,7 @@ def index_mismatch(
         split: the shard's split.
         shard: its number.
         lengths: bytes of each record's data, as read from the shard.
-        frames: of each record, likewise; None where they are no sequences.
+        frames: of each record, also; None where they are no sequences.
     """
     if table.num_rows != len(lengths):
         return f"{table.num_rows} rows; the shard has {len(lengths)} records"

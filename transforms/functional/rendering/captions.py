@@ -1,4 +1,4 @@
-"""Text in pictures: by Pillow's own font, or one of the system's for what that one lacks.
+"""Text in images: by Pillow's own font, or one of the system's for what that one lacks.
 
 Pillow's own knows little beyond English. What no font here has a glyph for is spelled out.
 """
@@ -35,7 +35,7 @@ _LONGEST = 2_000
 """Characters of a text that are looked at: no line has room for more."""
 
 
-class Lettering(NamedTuple):
+class CaptionFont(NamedTuple):
     """A text that can be drawn.
 
     Attributes:
@@ -58,11 +58,11 @@ class Lettering(NamedTuple):
         fill: tuple[int, int, int],
         anchor: str = "la",
     ) -> None:
-        """Draws it onto a picture."""
+        """Draws it onto an image."""
         canvas.text(at, self.text, fill=fill, font=self.font, anchor=anchor)
 
 
-def lettering(text: str, size: int) -> Lettering:
+def caption_font(text: str, size: int) -> CaptionFont:
     """Returns a text in letters of this height, by the first font that has the most of it."""
     best, missing = _OWN, len(text) + 1
     for name in (_OWN, *SYSTEM_FONTS):
@@ -71,12 +71,12 @@ def lettering(text: str, size: int) -> Lettering:
         if not missing:
             break
     shown = "".join(c if _has_glyph(best, c) else escaped(c) for c in text)
-    return Lettering(shown, _font(best, size) or ImageFont.load_default(size))
+    return CaptionFont(shown, _font(best, size) or ImageFont.load_default(size))
 
 
-def fitted(text: str, width: float, size: int) -> Lettering:
+def fitted(text: str, width: float, size: int) -> CaptionFont:
     """Returns as much of a text as fits a width in pixels, with an ellipsis for the rest."""
-    whole = lettering(text[:_LONGEST], size)
+    whole = caption_font(text[:_LONGEST], size)
     if whole.width <= width:
         return whole
     lengths = range(1, len(whole.text) + 1)

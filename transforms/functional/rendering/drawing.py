@@ -43,7 +43,7 @@ _GOLDEN = 0.618033988749895
 
 
 class Box(NamedTuple):
-    """A box in parts of the picture's width and height, 0 to 1, and its class in words."""
+    """A box in parts of the image's width and height, 0 to 1, and its class in words."""
 
     left: float
     top: float
@@ -77,7 +77,7 @@ def _box_names(features: Features, class_names: Sequence[str]) -> list[str]:
 
 
 def with_boxes(image: Image.Image, boxes: Sequence[Box]) -> Image.Image:
-    """Returns a picture with boxes drawn on it, one colour a class, and their names."""
+    """Returns an image with boxes drawn on it, one colour a class, and their names."""
     if not boxes:
         return image
     drawn = image.copy()
@@ -112,7 +112,7 @@ def _name_box(
 
 
 def with_mask(image: Image.Image, data: bytes) -> Image.Image:
-    """Returns a picture with the classes of a mask laid over it; 0 is ground, 255 is void.
+    """Returns an image with the classes of a mask laid over it; 0 is ground, 255 is void.
 
     Raises:
         RecordError: if the mask cannot be decoded.
@@ -159,7 +159,7 @@ _DAMAGED_QUALITY = 70
 
 
 class RawShape(NamedTuple):
-    """The size of a picture that is stored as bare samples."""
+    """The size of an image that is stored as bare samples."""
 
     height: int
     width: int
@@ -167,17 +167,17 @@ class RawShape(NamedTuple):
 
 
 def image_key(features: Features) -> str | None:
-    """Returns the Example key of a record's picture, or None if it has none."""
+    """Returns the Example key of a record's image, or None if it has none."""
     known = [key for key in IMAGE_KEYS if key in features]
     others = [key for key in features if key not in known and key != MASK_KEY]
     for key in [*known, *others]:
-        if len(features[key]) == 1 and is_picture(features[key][0]):
+        if len(features[key]) == 1 and is_image(features[key][0]):
             return key
     return next((key for key in known if raw_shape(features, key)), None)
 
 
-def is_picture(value: object) -> bool:
-    """Returns whether bytes begin as a picture that can be drawn does."""
+def is_image(value: object) -> bool:
+    """Returns whether bytes begin as an image that can be drawn does."""
     return isinstance(value, bytes) and sniff(value[:HEAD_BYTES]) in PILLOW_FORMATS
 
 
@@ -195,39 +195,39 @@ def raw_shape(features: Features, key: str) -> RawShape | None:
 
 
 def draw_record(features: Features, side: int, class_names: Sequence[str] = ()) -> Image.Image:
-    """Returns a record's picture in RGB, no side longer than `side`, with its boxes and its mask.
+    """Returns a record's image in RGB, no side longer than `side`, with its boxes and its mask.
 
     Args:
         features: what the record holds.
-        side: in pixels; smaller pictures stay as they are.
+        side: in pixels; smaller images stay as they are.
         class_names: names of the ids in `image/object/class/label`, where there is no text.
 
     Raises:
-        RecordError: if there is no picture, or it cannot be decoded.
-        ValueError: likewise.
+        RecordError: if there is no image, or it cannot be decoded.
+        ValueError: also.
     """
     key = image_key(features)
     if key is None:
-        raise ValueError("holds no picture")
-    picture = _decoded(features, key, side)
-    if MASK_KEY in features and is_picture(next(iter(features[MASK_KEY]), None)):
-        picture = with_mask(picture, features[MASK_KEY][0])
-    return with_boxes(picture, boxes_of(features, picture_size(features, key), class_names))
+        raise ValueError("holds no image")
+    image = _decoded(features, key, side)
+    if MASK_KEY in features and is_image(next(iter(features[MASK_KEY]), None)):
+        image = with_mask(image, features[MASK_KEY][0])
+    return with_boxes(image, boxes_of(features, image_size(features, key), class_names))
 
 
 def is_little_work(features: Features) -> bool:
-    """Returns whether a record can be drawn in this process: by the headers of its pictures.
+    """Returns whether a record can be drawn in this process: by the headers of its images.
 
     Raises:
         RecordError: if one is damaged.
     """
     values = (features.get(key or "", [None])[:1] for key in (image_key(features), MASK_KEY))
-    found = [examine_here(value[0]) for value in values if value and is_picture(value[0])]
+    found = [examine_here(value[0]) for value in values if value and is_image(value[0])]
     return all(source is not None and source.work <= MAX_WORK for source in found)
 
 
-def picture_size(features: Features, key: str) -> tuple[int, int]:
-    """Returns the width and height of a record's picture, by its header.
+def image_size(features: Features, key: str) -> tuple[int, int]:
+    """Returns the width and height of a record's image, by its header.
 
     Raises:
         RecordError: if it has none.
@@ -240,14 +240,14 @@ def picture_size(features: Features, key: str) -> tuple[int, int]:
 
 def _decoded(features: Features, key: str, side: int) -> Image.Image:
     data = features[key][0]
-    if not is_picture(data) and (raw := raw_shape(features, key)):
+    if not is_image(data) and (raw := raw_shape(features, key)):
         size = (raw.width, raw.height)
         return shrunk(Image.frombytes(_RAW_MODES[raw.channels], size, data), side)
     return decode(data, side)
 
 
 def decode(data: bytes, side: int) -> Image.Image:
-    """Returns an encoded picture in RGB, no side longer than `side`.
+    """Returns an encoded image in RGB, no side longer than `side`.
 
     Raises:
         RecordError: if it cannot be decoded.
@@ -264,21 +264,21 @@ def decode(data: bytes, side: int) -> Image.Image:
 
 
 def shrunk(image: Image.Image, side: int) -> Image.Image:
-    """Returns a picture in RGB on white, no side longer than `side`."""
+    """Returns an image in RGB on white, no side longer than `side`."""
     plain = pixels.without_alpha(pixels.to_8_bits(image), _GROUND).convert("RGB")
     plain.thumbnail((side, side), Image.Resampling.LANCZOS)
     return plain
 
 
 def to_jpeg(image: Image.Image, quality: int) -> bytes:
-    """Returns a picture as a small JPEG."""
+    """Returns an image as a small JPEG."""
     stream = io.BytesIO()
     image.save(stream, "JPEG", quality=quality, optimize=True)
     return stream.getvalue()
 
 
 def fault_of(error: RecordError | ValueError) -> str:
-    """Returns why a picture cannot be drawn, in words."""
+    """Returns why an image cannot be drawn, in words."""
     return error.detail if isinstance(error, RecordError) else str(error)
 
 
@@ -296,14 +296,14 @@ def thumbnail_of_damaged(data: bytes, side: int) -> tuple[bytes, tuple[int, int]
     Raises:
         RecordError: if nothing can.
     """
-    picture = salvage(data, side)
-    return to_jpeg(picture, _DAMAGED_QUALITY), picture.size
+    image = decode_damaged(data, side)
+    return to_jpeg(image, _DAMAGED_QUALITY), image.size
 
 
-def salvage(data: bytes, side: int) -> Image.Image:
-    """Returns a damaged picture in RGB, gray where it is lost, no side longer than `side`.
+def decode_damaged(data: bytes, side: int) -> Image.Image:
+    """Returns a damaged image in RGB, gray where it is lost, no side longer than `side`.
 
-    Only for a process apart: it changes how Pillow takes damage in all of a process while it runs.
+    Only for a separate process: it changes how all of Pillow treats damage while it runs.
 
     Raises:
         RecordError: if nothing can be decoded.

@@ -10,7 +10,7 @@ from typing import Any
 
 from recordmill.schemas.rejects import RecordError
 from recordmill.transforms.functional.images.source_image import examine_here, sniffed_format
-from recordmill.transforms.functional.rendering.drawing import Features, is_picture, raw_shape
+from recordmill.transforms.functional.rendering.drawing import Features, is_image, raw_shape
 from recordmill.transforms.functional.rendering.visible_text import text_of
 
 
@@ -74,7 +74,7 @@ def bytes_kind(value: bytes) -> str:
     >>> bytes_kind(b"cat"), bytes_kind(bytes([255, 0]))
     ('text', 'bytes')
     """
-    if is_picture(value):
+    if is_image(value):
         try:
             source = examine_here(value)
         except RecordError:

@@ -16,7 +16,7 @@ from typing import Any
 
 from recordmill.schemas.base_version import Base
 from recordmill.schemas.config import MAX_SHARDS, ConvertConfig
-from recordmill.schemas.errors import RunError, UsageError
+from recordmill.schemas.errors import RecordmillError, UsageError
 from recordmill.schemas.features import Feature, Schema
 from recordmill.schemas.plan import Plan, ResolvedSchema
 from recordmill.schemas.records import Row
@@ -58,7 +58,7 @@ def _nowhere(key: str) -> None:
 
 
 @dataclass(frozen=True)
-class Surveyor:
+class Analyzer:
     """What a survey asks of each row.
 
     Attributes:
@@ -83,7 +83,7 @@ class Surveyor:
 
 
 @dataclass
-class Survey:
+class Analysis:
     """What was seen so far; can be added to and merged in any order.
 
     Attributes:
@@ -104,30 +104,30 @@ class Survey:
     sample: list[tuple[bytes, str, int]] = field(default_factory=list)
     points: dict[str, array[int]] = field(default_factory=dict)
 
-    def add(self, row: Row, surveyor: Surveyor, find: Find = _nowhere) -> None:
-        """Takes note of one row, as far as it can be read: what is wrong with it is told later.
+    def add(self, row: Row, analyzer: Analyzer, find: Find = _nowhere) -> None:
+        """Takes note of one row, as far as it can be read: what is wrong with it is reported later.
 
         Args:
             row: the row.
-            surveyor: what to ask of it.
+            analyzer: what to ask of it.
             find: finds the shard of a base that holds a key.
         """
         self.rows += 1
-        if surveyor.schema.every_column:
+        if analyzer.schema.every_column:
             self.columns.add(row.values, row.is_text)
         try:
-            identity: Identity | None = identity_of(row, surveyor.binding)
+            identity: Identity | None = identity_of(row, analyzer.binding)
         except RecordError:
-            identity = broken_identity(row, surveyor.binding)
+            identity = broken_identity(row, analyzer.binding)
         if identity is None:
             return  # binding rejects the row, and says why
-        self._add_labels(row, surveyor)
+        self._add_labels(row, analyzer)
         if stays(find(identity.record), identity.split):
             return
-        config = surveyor.config
+        config = analyzer.config
         order = order_of(identity.record, config.seed)
         split = identity.split or split_of(
-            identity.group or identity.record, surveyor.ranges, config.seed
+            identity.group or identity.record, analyzer.ranges, config.seed
         )
         self.splits[split] += 1
         if config.records_per_shard is not None:
@@ -136,7 +136,7 @@ class Survey:
             order = order_of(f"{identity.sequence}\0{identity.key}", config.seed)
         self._add_sample(order, identity, row.values)
 
-    def merge(self, other: Survey) -> None:
+    def merge(self, other: Analysis) -> None:
         """Takes note of all that another has seen."""
         self.rows += other.rows
         self.splits += other.splits
@@ -147,11 +147,11 @@ class Survey:
             self.labels.setdefault(feature, set()).update(labels)
         self.sample = sorted(self.sample + other.sample)[:SAMPLE_ROWS]
 
-    def _add_labels(self, row: Row, surveyor: Surveyor) -> None:
-        if surveyor.config.classes is not None:
+    def _add_labels(self, row: Row, analyzer: Analyzer) -> None:
+        if analyzer.config.classes is not None:
             return
-        for name, feature in surveyor.label_features.items():
-            column = surveyor.binding.table_column(feature.source.name)
+        for name, feature in analyzer.label_features.items():
+            column = analyzer.binding.table_column(feature.source.name)
             found = _labels(row.values.get(column), feature, row.untyped(column))
             self.labels.setdefault(name, set()).update(found)
 
@@ -165,34 +165,36 @@ class Survey:
             self.sample = sorted(self.sample)[:SAMPLE_ROWS]
 
 
-def plan_of(survey: Survey, surveyor: Surveyor, image_sizes: Mapping[str, int]) -> Plan:
+def plan_of(analysis: Analysis, analyzer: Analyzer, image_sizes: Mapping[str, int]) -> Plan:
     """Returns the plan that follows from a survey.
 
     Args:
-        survey: of all rows.
-        surveyor: what it asked.
+        analysis: of all rows.
+        analyzer: what it asked.
         image_sizes: bytes of the sampled images, by uri; those that cannot be read are not there.
     """
-    config, schema = surveyor.config, surveyor.schema
-    features = {**survey.columns.features(survey.rows), **schema.features}
-    if not features and survey.rows:
+    config, schema = analyzer.config, analyzer.schema
+    features = {**analysis.columns.features(analysis.rows), **schema.features}
+    if not features and analysis.rows:
         raise UsageError(f"--input {config.inputs[0]}: has rows, but no columns; add one")
     resolved = schema.model_copy(update={"features": features})
-    known = surveyor.base.manifest.classes if surveyor.base else {}
+    known = analyzer.base.manifest.classes if analyzer.base else {}
     classes = {
         name: with_background(
-            config.classes or all_names(survey.labels.get(name, ()), known.get(name)),
+            config.classes or all_names(analysis.labels.get(name, ()), known.get(name)),
             schema.features[name].label_offset,
         )
         for name in schema.named_features
     }
-    settled, splits = ResolvedSchema(resolved, classes), sorted(survey.splits)
+    settled, splits = ResolvedSchema(resolved, classes), sorted(analysis.splits)
     if config.records_per_shard is not None:
-        starts = {s: starts_of(survey.points[s], config.records_per_shard) for s in splits}
-        return Plan(settled, _after(surveyor.base, _shards_of(starts, config)), survey.rows, starts)
-    bytes_per_row = _bytes_per_row(survey, image_sizes, resolved)
-    shards = {s: num_shards(survey.splits[s] * bytes_per_row, config, s) for s in splits}
-    return Plan(settled, _after(surveyor.base, shards), survey.rows)
+        starts = {s: starts_of(analysis.points[s], config.records_per_shard) for s in splits}
+        return Plan(
+            settled, _after(analyzer.base, _shards_of(starts, config)), analysis.rows, starts
+        )
+    bytes_per_row = _bytes_per_row(analysis, image_sizes, resolved)
+    shards = {s: num_shards(analysis.splits[s] * bytes_per_row, config, s) for s in splits}
+    return Plan(settled, _after(analyzer.base, shards), analysis.rows)
 
 
 def _after(base: Base | None, shards: Mapping[str, int]) -> dict[str, int]:
@@ -203,9 +205,9 @@ def _after(base: Base | None, shards: Mapping[str, int]) -> dict[str, int]:
     return dict(sorted(counts.items()))
 
 
-def sampled(survey: Survey) -> list[tuple[bytes, str, int]]:
+def sampled(analysis: Analysis) -> list[tuple[bytes, str, int]]:
     """Returns the rows that stand for all in questions of size: the first in order."""
-    return sorted(survey.sample)[:SAMPLE_ROWS]
+    return sorted(analysis.sample)[:SAMPLE_ROWS]
 
 
 def num_shards(split_bytes: float, config: ConvertConfig, split: str) -> int:
@@ -219,18 +221,18 @@ def num_shards(split_bytes: float, config: ConvertConfig, split: str) -> int:
 def _shards_of(starts: Mapping[str, tuple[int, ...]], config: ConvertConfig) -> dict[str, int]:
     shards = {split: len(starts_of_split) + 1 for split, starts_of_split in starts.items()}
     if too_many := [split for split, count in shards.items() if count > MAX_SHARDS]:
-        raise RunError(
+        raise RecordmillError(
             f"--records_per_shard {config.records_per_shard}: split {too_many[0]!r} would have "
             f"{shards[too_many[0]]} shards; there can be {MAX_SHARDS}"
         )
     return shards
 
 
-def needs_sizes(survey: Survey, config: ConvertConfig) -> bool:
+def needs_sizes(analysis: Analysis, config: ConvertConfig) -> bool:
     """Returns whether the number of any split's shards depends on the sizes of images."""
     if config.records_per_shard is not None:
         return False
-    return any(_requested(config, split) is None for split in survey.splits)
+    return any(_requested(config, split) is None for split in analysis.splits)
 
 
 def _requested(config: ConvertConfig, split: str) -> int | None:
@@ -239,12 +241,12 @@ def _requested(config: ConvertConfig, split: str) -> int | None:
     return number if isinstance(number, int) else None
 
 
-def _bytes_per_row(survey: Survey, image_sizes: Mapping[str, int], schema: Schema) -> float:
+def _bytes_per_row(analysis: Analysis, image_sizes: Mapping[str, int], schema: Schema) -> float:
     """Returns the mean size of a record; images that cannot be read make none."""
     overhead = _FRAME_BYTES + sum(_FEATURE_BYTES + len(name) for name in schema.features)
     sizes = [
         image_sizes[uri] + other if uri else other
-        for _, uri, other in sampled(survey)
+        for _, uri, other in sampled(analysis)
         if not uri or uri in image_sizes
     ]
     return overhead + (sum(sizes) / len(sizes) if sizes else 0)

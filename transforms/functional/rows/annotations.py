@@ -1,4 +1,4 @@
-"""What a row tells of its picture beside the path: boxes, a mask, or outlines to draw one from."""
+"""What a row describes its image beside the path: boxes, a mask, or outlines to draw one from."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def boxes_of(
         feature: one that is taken from boxes: its `missing` and `separator` hold for all of them.
 
     Raises:
-        RecordError: missing_value or wrong_type; what is wrong with a box itself is told once its
-            picture is known.
+        RecordError: missing_value or wrong_type; a box that is wrong is only found once
+            its image is known.
     """
     names = settings.columns or (settings.column or "",)
     found = [columns.get(name, name) for name in names]
@@ -157,7 +157,7 @@ def annotated(
 
 
 def _check_lengths(schema: Schema, ref: ImageRef, columns: Mapping[str, str], number: int) -> None:
-    """Refuses lists that have not one item a box; an empty one passes where it may miss."""
+    """Rejects lists that have not one item a box; an empty one passes where it may miss."""
     for feature, values in zip(schema.features.values(), ref.values, strict=True):
         if not isinstance(values, list) or not feature.of_boxes or len(values) == number:
             continue

@@ -52,7 +52,7 @@ class Binding:
         key_root: what of a table's path is left out where file and line make the key; None for all
             but its name.
         table_names: what keys call the tables whose bare address is that of an earlier one, too.
-        fence: what no address may be outside of, or None.
+        guard: what no address may be outside of, or None.
     """
 
     resolved: ResolvedSchema
@@ -64,7 +64,7 @@ class Binding:
     splits: frozenset[str] | None = None
     key_root: str | None = None
     table_names: Mapping[str, str] = field(default_factory=dict)
-    fence: str | None = None
+    guard: str | None = None
 
     def table_column(self, schema_column: str) -> str:
         """Returns the table's name of a schema's column."""
@@ -218,7 +218,7 @@ def _sequence(row: Row, binding: Binding) -> str:
 
 
 def _frame(row: Row, binding: Binding, sequence: str) -> tuple[str, str, str, str]:
-    """Returns the fields of `FramePlace`: a plain tuple, which crosses shuffles cheaply."""
+    """Returns the fields of `FrameLocation`: a plain tuple, which crosses shuffles cheaply."""
     settings = binding.resolved.schema.sequence
     column = binding.table_column(settings.order if settings else "")
     value = _single(row, column)
@@ -264,8 +264,8 @@ def _mask_place(path: str, table: str, binding: Binding) -> str:
 
 
 def _confine(uri: str, binding: Binding) -> None:
-    if binding.fence is not None and uri:
-        check_address(uri, binding.fence)
+    if binding.guard is not None and uri:
+        check_address(uri, binding.guard)
 
 
 def _folder_of(table: str) -> str:

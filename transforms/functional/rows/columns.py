@@ -17,7 +17,7 @@ from recordmill.schemas.errors import UsageError, did_you_mean
 from recordmill.schemas.features import NO_COLUMN, Feature, Kind, Missing, Origin, Schema, Source
 from recordmill.schemas.records import Items
 from recordmill.schemas.settings import BoxSettings
-from recordmill.schemas.tables import PICTURES
+from recordmill.schemas.tables import IMAGES
 from recordmill.transforms.functional.values.typed import looks_boolean, looks_integer, looks_number
 
 
@@ -106,25 +106,25 @@ def typed_columns(schema: Schema, config: ConvertConfig) -> tuple[str, ...] | No
 
 
 def check_types(
-    unsupported: Mapping[str, str], columns: tuple[str, ...] | None, pictures: str | None = None
+    unsupported: Mapping[str, str], columns: tuple[str, ...] | None, images: str | None = None
 ) -> None:
-    """Refuses columns whose type makes no feature.
+    """Rejects columns whose type makes no feature.
 
     Args:
         unsupported: column to its type.
         columns: those that are needed, or None for all.
-        pictures: the column that holds the pictures themselves, if one does.
+        images: the column that holds the images themselves, if one does.
 
     Raises:
         UsageError: if one of them is needed.
     """
     needed = unsupported.keys() if columns is None else unsupported.keys() & set(columns)
     for name, type_ in unsupported.items():
-        if name == pictures or name not in needed:
+        if name == images or name not in needed:
             continue
-        if type_ == PICTURES:
+        if type_ == IMAGES:
             raise UsageError(
-                f"column {name!r} holds pictures, which only the image of a schema can be: choose "
+                f"column {name!r} holds images, which only the image of a schema can be: choose "
                 f"a schema with an image, and --columns image={name}"
             )
         raise UsageError(
@@ -186,7 +186,7 @@ def _check_mask_labels(
 def _check_sequence(
     schema: Schema, present: Collection[str], config: ConvertConfig, where: str
 ) -> None:
-    """Refuses a table that does not tell sequences, or flags that would tear them."""
+    """Rejects a table that does not tell sequences, or flags that would tear them."""
     for name in _sequence_columns(schema):
         column = config.column(name)
         if column not in present:
@@ -195,7 +195,7 @@ def _check_sequence(
     if schema.sequence is not None and config.deduplicate != "none":
         raise UsageError(
             f"--deduplicate {config.deduplicate}: would tear frames out of the sequences of schema "
-            f"{schema.name!r}; leave it out: sequences that repeat each other are told in any case"
+            f"{schema.name!r}; omit it: duplicate sequences are reported in any case"
         )
 
 
@@ -218,7 +218,7 @@ def _not_there(column: str, present: Collection[str], where: str) -> str:
 
 
 def _check_mapping(schema: Schema, config: ConvertConfig) -> None:
-    """Refuses a --columns entry that no feature takes: a typo would be dropped in silence."""
+    """Rejects a --columns entry that no feature takes: a typo would be dropped in silence."""
     sources: list[Source] = [s for f in schema.features.values() for s in f.sources]
     known = {s.name for s in sources if s.origin not in NO_COLUMN}
     known |= {schema.image.column} if schema.has_image else set()

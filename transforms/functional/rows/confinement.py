@@ -37,7 +37,7 @@ _SHOWN_CHARACTERS = 200
 
 
 def check_address(uri: str, root: str) -> None:
-    """Refuses an address that is not below a root; two paths on this machine pass here.
+    """Rejects an address that is not below a root; two paths on this machine pass here.
 
     What passes is below it as it is sent and however a server may decode it. Neither stores nor
     servers are asked.

@@ -27,7 +27,7 @@ def settings_fingerprint(
 
     Args:
         config: how to decode and compress.
-        resolved: the settled schema, image settings included; but for its class names.
+        resolved: the settled schema, image settings included; except for its class names.
         versions: of the packages that make bytes.
     """
     document = {
@@ -39,8 +39,8 @@ def settings_fingerprint(
     }
     if config.verify == "decode":  # others may have stored what TensorFlow does not decode
         document["verify"] = config.verify
-    if config.fence is not None:  # a run without it may have read what lies outside
-        document["fence"] = config.fence
+    if config.guard is not None:  # a run without it may have read what lies outside
+        document["fence"] = config.guard
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 

@@ -30,7 +30,7 @@ _SHOWN = 3
 
 
 @dataclass(frozen=True)
-class Pictures:
+class Images:
     """What was seen of the files that a column names.
 
     Attributes:
@@ -118,20 +118,20 @@ def guess_schema(columns: Sequence[str], rows: Sequence[Row]) -> Guess:
     return Guess(tuple(columns), len(rows), features, image, label, split, key, values, left_out)
 
 
-def yaml_of(guess: Guess, name: str, heading: Sequence[str], pictures: Pictures) -> str:
+def yaml_of(guess: Guess, name: str, heading: Sequence[str], images: Images) -> str:
     """Returns the guess as a schema file.
 
     Args:
         guess: what the columns seem to be.
         name: the schema's name.
         heading: lines of comment at the top.
-        pictures: what was seen of the images.
+        images: what was seen of the images.
     """
     lines = [f"# {_printable(line)}".rstrip() for line in heading]
     lines += [f"name: {_quoted(name)}", "features:"]
     if guess.image is not None:
         lines += [
-            f'  image: {{kind: bytes, from: "image:bytes"}}  # {pictures}',
+            f'  image: {{kind: bytes, from: "image:bytes"}}  # {images}',
             '  height: {kind: int64, from: "image:height"}',
             '  width: {kind: int64, from: "image:width"}',
         ]

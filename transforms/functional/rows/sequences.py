@@ -1,4 +1,4 @@
-"""The frames of a shard's sequences: in their order, whole, or refused together.
+"""The frames of a shard's sequences: in their order, whole, or rejected together.
 
 One rule: a sequence with a broken frame is no sequence. All its rows are rejected, the broken one
 for its own reason, so that none is ever shorter than its table says.
@@ -17,7 +17,7 @@ from recordmill.schemas.plan import ResolvedSchema
 from recordmill.schemas.records import (
     BuiltFrame,
     FeatureValue,
-    FramePlace,
+    FrameLocation,
     ImageRef,
     SerializedExample,
 )
@@ -42,7 +42,7 @@ def arranged(
     """Returns a shard's references in their order, and the rejects that they alone show.
 
     Sequences follow each other by the hash of their keys, frames by their own place; those of
-    sequences that are not whole are refused.
+    sequences that are not whole are rejected.
     """
     if resolved.schema.sequence is None:
         return placement.in_order(placed)
@@ -88,9 +88,9 @@ def _natural(text: str) -> tuple[Any, ...]:
     return tuple((len(digits[i]), digits[i]) if i % 2 else part for i, part in enumerate(parts))
 
 
-def place_of(ref: ImageRef) -> FramePlace:
+def place_of(ref: ImageRef) -> FrameLocation:
     """Returns where a frame belongs."""
-    return FramePlace(*ref.frame) if ref.frame else FramePlace(ref.key, "")
+    return FrameLocation(*ref.frame) if ref.frame else FrameLocation(ref.key, "")
 
 
 def refusals(frames: Sequence[ImageRef], resolved: ResolvedSchema) -> list[Reject]:
@@ -102,11 +102,11 @@ def refusals(frames: Sequence[ImageRef], resolved: ResolvedSchema) -> list[Rejec
     """
     faults = _bad_rows(frames)
     if faults:
-        return _all_refused(frames, faults)
+        return _all_rejected(frames, faults)
     if differs := _difference(frames, resolved):
         return [reject_of(ref, Reason.CONTEXT_DIFFERS, differs) for ref in frames]
     repeated = _repeated(frames)
-    return _all_refused(frames, repeated) if repeated else []
+    return _all_rejected(frames, repeated) if repeated else []
 
 
 def assemble(
@@ -139,9 +139,9 @@ def _assembled(
             frames.append(outcome)
         refs.append(ref)
         if faults or size > MAX_BYTES:
-            frames.clear()  # of what is refused nothing stays in memory
+            frames.clear()  # of what is rejected nothing stays in memory
     if faults:
-        yield from _all_refused(refs, faults)
+        yield from _all_rejected(refs, faults)
     elif size > MAX_BYTES:
         what = f"the sequence has {size:,} bytes in {len(refs):,} frames; a record holds 2 GiB"
         yield from (reject_of(ref, Reason.SEQUENCE_BROKEN, what) for ref in refs)
@@ -198,7 +198,7 @@ def _shown(value: FeatureValue, name: str, feature: Feature, resolved: ResolvedS
     return repr(value)
 
 
-def _all_refused(refs: Sequence[ImageRef], faults: Mapping[int, Reject]) -> list[Reject]:
+def _all_rejected(refs: Sequence[ImageRef], faults: Mapping[int, Reject]) -> list[Reject]:
     """Returns the rejects of a sequence's rows: those at fault for their own reasons."""
     first = faults[min(faults)]
     named = repr(first.key) if first.key else first.source  # rows move in their table, keys do not

@@ -1,6 +1,6 @@
 """Arrow tables: IPC files, which Feather 2 files are, and IPC streams.
 
-Pictures in a file that lies on this machine, uncompressed, have addresses: they are not copied.
+Images in a file that lies on this machine, uncompressed, have addresses: they are not copied.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def look(stream: BinaryIO, file: TableFile) -> Head:
         UsageError: if two columns have one name, or the file is of Feather's first version.
     """
     if stream.peek(4)[:4] == FEATHER_1_SIGNATURE:  # type: ignore[attr-defined]
-        raise UsageError(f"{file.path}: is of Feather's version 1; write it anew as version 2")
+        raise UsageError(f"{file.path}: is of Feather's version 1; write it again as version 2")
     with _opened(stream, file) as table:
         schema = table.reader.schema
         has_rows = any(batch.num_rows for batch in _batches(table.reader))
@@ -161,22 +161,22 @@ def _rows(
             yield Row(values, path, number)
         return
     column = batch.column(names.index(image))
-    pictures, paths = batches.bytes_of(column), batches.paths_of(column)
+    images, paths = batches.bytes_of(column), batches.paths_of(column)
     kept = [name for name in present(names, wanted.columns) if name != image]
-    spans = batches.spans_of(pictures)
+    spans = batches.spans_of(images)
     for at, (span, others) in enumerate(zip(spans, rows_of(batch.select(kept)), strict=True)):
         row = Row(wanted.of({**others, image: paths[at]}), path, line + at)
         place = _place(span, path, whole) if span is not None else None
         if span is None or place is not None:
             yield replace(row, image=place)
         elif wanted.pixels:
-            yield Embedded(row, pictures[at].as_py())
+            yield Embedded(row, images[at].as_py())
         else:
             yield replace(row, image=Location(path, 0, span[1]))
 
 
 def _place(span: tuple[int, int], path: str, whole: pa.Buffer | None) -> Location | None:
-    """Returns the place of a picture in its file; None for one that was decompressed from it."""
+    """Returns the place of an image in its file; None for one that was decompressed from it."""
     address, size = span
     start = address - whole.address if whole is not None and size else 0
     if whole is None or not 0 <= start <= whole.size - size:

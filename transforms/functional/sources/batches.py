@@ -125,12 +125,12 @@ BYTES, PATH = "bytes", "path"
 
 
 def embedded_columns(schema: pa.Schema) -> frozenset[str]:
-    """Returns the columns that hold pictures themselves, or may do."""
+    """Returns the columns that hold images themselves, or may do."""
     return frozenset(field.name for field in schema if is_embedded(field.type))
 
 
 def is_embedded(type_: pa.DataType) -> bool:
-    """Returns whether values of a type can be pictures.
+    """Returns whether values of a type can be images.
 
     >>> is_embedded(pa.struct([("bytes", pa.binary()), ("path", pa.string())]))
     True
@@ -142,17 +142,17 @@ def is_embedded(type_: pa.DataType) -> bool:
 
 
 def has_path(type_: pa.DataType) -> bool:
-    """Returns whether pictures of a type have paths beside their bytes."""
+    """Returns whether images of a type have paths beside their bytes."""
     return bool(pa.types.is_struct(type_) and type_.get_field_index(PATH) >= 0)
 
 
 def bytes_of(column: pa.Array) -> pa.Array:
-    """Returns the bytes of a column of pictures; null where there are none."""
+    """Returns the bytes of a column of images; null where there are none."""
     return column.flatten()[column.type.get_field_index(BYTES)] if _nested(column) else column
 
 
 def paths_of(column: pa.Array) -> list[Any]:
-    """Returns the paths of a column of pictures; None where there are none."""
+    """Returns the paths of a column of images; None where there are none."""
     if not _nested(column):
         return [None] * len(column)
     at = column.type.get_field_index(PATH)
@@ -160,18 +160,18 @@ def paths_of(column: pa.Array) -> list[Any]:
     return [path or None for path in paths]
 
 
-def spans_of(pictures: pa.Array) -> list[tuple[int, int] | None]:
+def spans_of(images: pa.Array) -> list[tuple[int, int] | None]:
     """Returns where in memory each value of a column of bytes is: its address, and its size."""
-    if not len(pictures):
+    if not len(images):
         return []
-    _, offsets, data = pictures.buffers()
-    width = np.dtype("<i8" if pa.types.is_large_binary(pictures.type) else "<i4")
-    first = pictures.offset * width.itemsize
-    ends = np.frombuffer(offsets, width, len(pictures) + 1, first).tolist()  # there may be more
+    _, offsets, data = images.buffers()
+    width = np.dtype("<i8" if pa.types.is_large_binary(images.type) else "<i4")
+    first = images.offset * width.itemsize
+    ends = np.frombuffer(offsets, width, len(images) + 1, first).tolist()  # there may be more
     start = data.address if data is not None else 0
     return [
         (start + ends[at], ends[at + 1] - ends[at]) if valid else None
-        for at, valid in enumerate(pictures.is_valid().to_pylist())
+        for at, valid in enumerate(images.is_valid().to_pylist())
     ]
 
 

@@ -1,4 +1,4 @@
-"""A folder of pictures whose first folders are their classes, at any depth."""
+"""A folder of images whose first folders are their classes, at any depth."""
 
 from __future__ import annotations
 
@@ -6,46 +6,46 @@ import posixpath
 from collections.abc import Callable, Iterator
 
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.records import Aside, Location, Row
+from recordmill.schemas.records import Location, Row, SkippedInput
 from recordmill.schemas.rejects import Reason, Reject
 from recordmill.schemas.tables import Head, TableFile, TablePart, Wanted
 from recordmill.transforms.functional.images.sniffing import (
     HEAD_BYTES,
-    has_picture_suffix,
-    is_picture,
+    has_image_suffix,
+    is_image,
 )
 from recordmill.transforms.functional.sources.tree import Tree, Unlisted, parts_of_names
 
 COLUMNS = ("image", "label", "id")
 
-NO_PICTURE = "files that are no pictures"
+NO_IMAGE = "files that are no images"
 
 
 def look(tree: Tree, file: TableFile) -> Head:
-    """Returns the columns of a folder of pictures.
+    """Returns the columns of a folder of images.
 
     Raises:
-        UsageError: if there is no picture in it.
+        UsageError: if there is no image in it.
     """
     for found in tree.walk():
         if isinstance(found, Unlisted) or (isinstance(found, str) and _is_row(tree, found)):
             return Head(COLUMNS, has_rows=True)
     raise UsageError(
-        f"{file.path}: is a folder without a picture; expected pictures in folders named "
+        f"{file.path}: is a folder without an image; expected images in folders named "
         "for their classes, or a table"
     )
 
 
-def parts(tree: Tree, file: TableFile) -> Iterator[TablePart | Reject | Aside]:
+def parts(tree: Tree, file: TableFile) -> Iterator[TablePart | Reject | SkippedInput]:
     """Yields the files of a folder, some thousand at a time, and what makes no row."""
     yield from parts_of_tree(tree, file)
 
 
 def parts_of_tree(
     tree: Tree, file: TableFile, belongs: Callable[[str], bool] = bool
-) -> Iterator[TablePart | Reject | Aside]:
+) -> Iterator[TablePart | Reject | SkippedInput]:
     """Yields the files of a tree that belong to a source, and rejects of what cannot be listed."""
-    others: list[Reject | Aside] = []
+    others: list[Reject | SkippedInput] = []
 
     def names() -> Iterator[str]:
         for found in tree.walk():
@@ -59,8 +59,8 @@ def parts_of_tree(
     yield from others
 
 
-def read(tree: Tree, part: TablePart, wanted: Wanted) -> Iterator[Row | Reject | Aside]:
-    """Yields a row for each picture; of files that are none, only how many they are."""
+def read(tree: Tree, part: TablePart, wanted: Wanted) -> Iterator[Row | Reject | SkippedInput]:
+    """Yields a row for each image; of files that are none, only how many they are."""
     skipped = 0
     for name in part.names:
         try:
@@ -74,11 +74,11 @@ def read(tree: Tree, part: TablePart, wanted: Wanted) -> Iterator[Row | Reject |
         else:
             skipped += 1
     if skipped:
-        yield Aside(NO_PICTURE, skipped)
+        yield SkippedInput(NO_IMAGE, skipped)
 
 
 def values_of(name: str) -> dict[str, str]:
-    """Returns the columns of a picture, from its name below the folder.
+    """Returns the columns of an image, from its name below the folder.
 
     >>> values_of("cats/tabby/1.b.jpg")
     {'image': 'cats/tabby/1.b.jpg', 'label': 'cats', 'id': '1.b'}
@@ -100,11 +100,11 @@ def _row(tree: Tree, name: str, wanted: Wanted) -> Row:
 
 
 def _is_row(tree: Tree, name: str) -> bool:
-    """Returns whether a file is a picture: its name says so, or else its first bytes do."""
-    if has_picture_suffix(name):
+    """Returns whether a file is an image: its name says so, or else its first bytes do."""
+    if has_image_suffix(name):
         return True
     with tree.open(name) as stream:
-        return is_picture(stream.read(HEAD_BYTES))
+        return is_image(stream.read(HEAD_BYTES))
 
 
 def _unlisted(tree: Tree, found: Unlisted) -> Reject:

@@ -1,7 +1,7 @@
-"""COCO annotations: one JSON file of pictures, of what is on them, and of its categories.
+"""COCO annotations: one JSON file of images, of what is on them, and of its categories.
 
 Source of the format: https://cocodataset.org/#format-data. The file is streamed, since those of
-large datasets exceed memory: its pictures and annotations are put by picture into spool files that
+large datasets exceed memory: its images and annotations are put by image into spool files that
 are read back one after the other.
 """
 
@@ -19,7 +19,7 @@ from typing import IO, Any, BinaryIO, NamedTuple, TypeAlias
 import ijson
 
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.records import Aside, Row
+from recordmill.schemas.records import Row, SkippedInput
 from recordmill.schemas.rejects import Reason, RecordError, Reject
 from recordmill.schemas.tables import Head, TableFile, TablePart, Wanted
 from recordmill.transforms.functional.sources.annotation_columns import (
@@ -45,7 +45,7 @@ UNMATCHED = (
 _IDS = {"images": "id", "annotations": "image_id"}
 """List to the name of an image's id in its entries."""
 
-_OF_PICTURES = ("image", "id", "height", "width")
+_OF_IMAGES = ("image", "id", "height", "width")
 _OF_OBJECTS = (*CORNERS, "box_units", "labels", "is_crowd", "area", "segmentation")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _HEAD_ANNOTATIONS = 1000
@@ -82,14 +82,16 @@ def look(stream: BinaryIO, file: TableFile) -> Head:
             f"{file.path}: holds COCO's panoptic annotations, whose masks are in PNG files "
             "of their own; expected instances or captions"
         )
-    columns = [*_OF_PICTURES]
+    columns = [*_OF_IMAGES]
     columns += [*_OF_OBJECTS] if "bbox" in keys else []
     columns += ["caption"] if "caption" in keys else []
     return Head(tuple(columns), has_rows=True)
 
 
-def read(stream: BinaryIO, part: TablePart, wanted: Wanted) -> Iterator[Row | Reject | Aside]:
-    """Yields a row for each picture; of damaged JSON its reject for all."""
+def read(
+    stream: BinaryIO, part: TablePart, wanted: Wanted
+) -> Iterator[Row | Reject | SkippedInput]:
+    """Yields a row for each image; of damaged JSON its reject for all."""
     path = part.file.path
     try:
         with ExitStack() as stack:
@@ -101,7 +103,7 @@ def read(stream: BinaryIO, part: TablePart, wanted: Wanted) -> Iterator[Row | Re
             yield from _spool(stream, path, spools, wanted, categories)
             fault = _fault_of_all(spools)
             for spool in spools:
-                for found in _pictures(spool):
+                for found in _images(spool):
                     yield from _rows(found, path, categories, wanted, fault)
     except _DAMAGE as error:
         detail = f"the JSON document cannot be read on: {_said(error)}"
@@ -122,7 +124,7 @@ class _Entry(NamedTuple):
 
     Attributes:
         number: its number there, from 1.
-        id: of its picture.
+        id: of its image.
         fault: why it cannot be used, or "".
         values: what it says.
     """
@@ -134,7 +136,7 @@ class _Entry(NamedTuple):
 
 
 @dataclass
-class _Picture:
+class _Image:
     """What was found for the image ids that are one text, such as 5 and "5".
 
     Attributes:
@@ -211,7 +213,7 @@ def _fault_of(entry: dict[str, Any]) -> str:
 
 
 def _fault_of_all(spools: list[Any]) -> str:
-    """Returns why no picture can be used: there are annotations, and none is of any; or ""."""
+    """Returns why no image can be used: there are annotations, and none is of any; or ""."""
     has_annotations = False
     for spool in spools:
         spool.seek(0)
@@ -230,22 +232,22 @@ def _fault_of_all(spools: list[Any]) -> str:
     )
 
 
-def _pictures(spool: IO[str]) -> Iterator[_Picture]:
+def _images(spool: IO[str]) -> Iterator[_Image]:
     spool.seek(0)
-    found: dict[str, _Picture] = {}
+    found: dict[str, _Image] = {}
     for line in spool:
         group, kind, entry = line.split("\t", 2)
-        picture = found.setdefault(group, _Picture())
-        known = picture.entries if kind == "images" else picture.annotations
+        image = found.setdefault(group, _Image())
+        known = image.entries if kind == "images" else image.annotations
         known.append(_Entry(*json.loads(entry)))
     return iter(found.values())
 
 
 def _rows(
-    found: _Picture, path: str, categories: _Categories, wanted: Wanted, fault: str
-) -> Iterator[Row | Reject | Aside]:
+    found: _Image, path: str, categories: _Categories, wanted: Wanted, fault: str
+) -> Iterator[Row | Reject | SkippedInput]:
     if not found.entries:
-        yield Aside(UNMATCHED, len(found.annotations))
+        yield SkippedInput(UNMATCHED, len(found.annotations))
         return
     first: dict[int | str, _Entry] = {}
     for entry in found.entries:
@@ -266,13 +268,13 @@ def _rows(
 
 
 def _check(entry: _Entry, annotations: list[_Entry], others: list[_Entry], fault: str) -> None:
-    """Rejects a picture that would be published with less than the file says of it.
+    """Rejects an image that would be published with less than the file says of it.
 
     Args:
-        entry: the picture.
+        entry: the image.
         annotations: those of it.
         others: those whose image id is the same in another type.
-        fault: why no picture of the file can be used, or "".
+        fault: why no image of the file can be used, or "".
 
     Raises:
         RecordError: malformed_row.

@@ -22,7 +22,7 @@ from recordmill.schemas.tables import Head, TableFile, TablePart, Wanted
 from recordmill.transforms.functional.values.typed import has_surrogates
 
 MAX_LINE = 64 * 2**20
-"""Characters, or bytes, of one line; a picture in base64 is seldom longer."""
+"""Characters, or bytes, of one line; an image in base64 is seldom longer."""
 
 
 class LongLine(ValueError):
@@ -124,7 +124,7 @@ def read(stream: BinaryIO, part: TablePart, wanted: Wanted) -> Iterator[Row | Re
 
 
 def refuse_binary(stream: BinaryIO, file: TableFile) -> None:
-    """Refuses what is no text.
+    """Rejects what is no text.
 
     Raises:
         UsageError: if there is a zero byte at the beginning, and no UTF-16.

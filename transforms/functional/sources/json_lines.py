@@ -133,7 +133,7 @@ def _is_cut(text: str) -> bool:
 def _objects_in(text: str) -> int | None:
     """Returns how many objects stand one after the other; None if that cannot be known.
 
-    Only those count that directly follow each other, but for what a line break may have become:
+    Only those count that directly follow each other, except for what a line break may have become:
     within one damaged object there may be others.
 
     >>> _objects_in('{"a": 1}'), _objects_in('{"a": 1}?{"a": 2}'), _objects_in('{"a": 1}{"a"')

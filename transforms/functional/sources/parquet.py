@@ -1,6 +1,6 @@
 """Parquet tables: one row group at a time, only the columns that are needed.
 
-Pictures in a column are read some megabytes at a time, however large the row group is.
+Images in a column are read some megabytes at a time, however large the row group is.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def look(stream: BinaryIO, file: TableFile) -> Head:
     counts = [group.num_rows for group in groups]
     if sum(counts) != footer.num_rows or min(counts, default=0) < 0:
         raise UsageError(
-            f"{file.path}: the footer tells of {footer.num_rows:,} rows, its row groups of "
+            f"{file.path}: the footer describes {footer.num_rows:,} rows, its row groups of "
             f"{sum(counts):,}: the file is damaged"
         )
     return Head(
@@ -70,7 +70,7 @@ def read(stream: BinaryIO, part: TablePart, wanted: Wanted) -> Iterator[Row | Em
     table = open_parquet(stream)
     schema = table.schema_arrow
     if wanted.image in schema.names and batches.is_embedded(schema.field(wanted.image).type):
-        yield from _read_pictures(table, part, wanted)
+        yield from _read_images(table, part, wanted)
     else:
         yield from read_row_group(table, group, part.first, path, columns)
 
@@ -136,10 +136,10 @@ def read_row_group(
     return _read_batches(parquet, group, first, file, kept, rows)
 
 
-def _read_pictures(
+def _read_images(
     parquet: pq.ParquetFile, part: TablePart, wanted: Wanted
 ) -> Iterator[Row | Embedded | Reject]:
-    """Yields the rows of a row group with their pictures, or with the mean size of these."""
+    """Yields the rows of a row group with their images, or with the mean size of these."""
     group, path, image = part.row_group or 0, part.file.path, wanted.image
     mean = _mean_bytes(parquet.metadata.row_group(group))
     kept = [name for name in present(parquet.schema_arrow.names, wanted.columns) if name != image]
@@ -151,15 +151,15 @@ def _read_pictures(
     def rows(batch: pa.RecordBatch, line: int) -> Iterator[Row | Embedded]:
         names = batch.schema.names
         if image not in names:
-            pictures, paths = None, [None] * batch.num_rows
+            images, paths = None, [None] * batch.num_rows
         else:
             column = batch.column(names.index(image))
-            pictures = batches.bytes_of(column) if wanted.pixels else None
+            images = batches.bytes_of(column) if wanted.pixels else None
             paths = batches.paths_of(column)
             batch = batch.drop_columns([image])
         for at, values in enumerate(rows_of(batch)):
             values = wanted.of({**values, image: paths[at]})
-            data = pictures[at].as_py() if pictures is not None else None
+            data = images[at].as_py() if images is not None else None
             if data is not None:
                 yield Embedded(Row(values, path, line + at), data)
             else:
@@ -207,7 +207,7 @@ def _rows_at_once(schema: pa.Schema, columns: Sequence[str]) -> int:
 def _damaged_rows(line: int, end: int, file: str, detail: str) -> Iterator[Reject]:
     """Yields a reject a row, as many as the footer tells; beyond number, that they are lost."""
     if end - line > MAX_DAMAGED_ROWS:
-        told = f"its footer tells of {end - line:,} rows more, too many to be told one by one"
+        told = f"its footer describes {end - line:,} rows more, too many to be told one by one"
         yield Reject.of_lost_rows(file, line, f"{detail}; {told}")
         return
     for damaged in range(line, end):
@@ -221,7 +221,7 @@ def present(names: list[str], columns: Sequence[str] | None) -> list[str]:
 
 
 def _mean_bytes(group: Any) -> int:
-    """Returns the mean size of a row group's rows, which pictures make up.
+    """Returns the mean size of a row group's rows, which images make up.
 
     Its footer has the size of each column, too, but Arrow aborts the process at one that lies.
     """

@@ -106,7 +106,7 @@ def _header(stream: BinaryIO, position: int) -> tarfile.TarInfo | int | None:
 
 
 def _size(header: tarfile.TarInfo, notes: dict[str, str], position: int) -> int:
-    """Returns how many bytes follow a header: none but for files and notes."""
+    """Returns how many bytes follow a header: none except for files and notes."""
     if header.type in (*_NOTES, *_LONG):
         if not 0 <= header.size <= MAX_NOTE_BYTES:
             raise TarError(position, f"a name or note of {header.size} bytes")

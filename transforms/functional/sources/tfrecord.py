@@ -1,4 +1,4 @@
-"""TFRecord files of `tf.train.Example`s as a source: each feature a column, the picture a range."""
+"""TFRecord files of `tf.train.Example`s as a source: each feature a column, the image a range."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from recordmill.schemas.errors import UsageError
 from recordmill.schemas.example_pb2 import Example
 from recordmill.schemas.records import Embedded, Items, Location, Row
 from recordmill.schemas.rejects import Reject
-from recordmill.schemas.tables import PICTURES, Head, TableFile, TablePart, Wanted
-from recordmill.transforms.functional.images.sniffing import is_picture, sniff
+from recordmill.schemas.tables import IMAGES, Head, TableFile, TablePart, Wanted
+from recordmill.transforms.functional.images.sniffing import is_image, sniff
 from recordmill.transforms.functional.records.framing import (
     FRAME_BYTES,
     HEADER_BYTES,
@@ -52,8 +52,8 @@ def look(stream: BinaryIO, file: TableFile) -> Head:
     if not rows:
         return Head((), has_rows=False)
     columns |= dict.fromkeys(_split_of(file.path))
-    pictures = dict.fromkeys(sorted(images), PICTURES)
-    return Head(tuple(columns), rows, unsupported=pictures, embedded=frozenset(images))
+    decoded_images = dict.fromkeys(sorted(images), IMAGES)
+    return Head(tuple(columns), rows, unsupported=decoded_images, embedded=frozenset(images))
 
 
 def read(stream: BinaryIO, part: TablePart, wanted: Wanted) -> Iterator[Row | Embedded | Reject]:
@@ -93,7 +93,7 @@ def _row(found: Frame | FrameError, file: TableFile, wanted: Wanted) -> Row | Em
     if not isinstance(image, bytes) or not isinstance(found, Frame):
         return Row(wanted.of(_as_text(values)), file.path, line)
     del values[wanted.image]
-    # Equal bytes are the picture, wherever in the record they stand first.
+    # Equal bytes are the image, wherever in the record they stand first.
     start = found.offset + HEADER_BYTES + found.data.find(image)
     place = Location(file.path, start, start + len(image))
     row = Row(wanted.of(_as_text(values)), file.path, line, image=place)
@@ -103,7 +103,7 @@ def _row(found: Frame | FrameError, file: TableFile, wanted: Wanted) -> Row | Em
 def _values(found: Frame | FrameError) -> dict[str, Any]:
     """Returns the features of a record: lists, and `Items` where there is one value or none.
 
-    Texts are bytes still, those that can be a picture included.
+    Texts are bytes still, those that can be an image included.
 
     Raises:
         ValueError: if it is broken, or holds no Example.
@@ -140,21 +140,21 @@ def _decoded(item: Any) -> Any:
 
 
 def _first(items: Any) -> bytes | None:
-    """Returns the one bytes value of a feature that may be a picture; None for paths and others."""
+    """Returns the one bytes value of a feature that may be an image; None for paths and others."""
     if not isinstance(items, Items) or not items or not isinstance(items[0], bytes):
         return None
     return None if _is_path(items[0]) else items[0]
 
 
 def _is_path(data: bytes) -> bool:
-    """Returns whether bytes are a file's path: text, and no picture by its signature."""
+    """Returns whether bytes are a file's path: text, and no image by its signature."""
     if not data or len(data) > _MAX_PATH_BYTES or b"\0" in data or sniff(data):
         return False
     return isinstance(_decoded(data), str)
 
 
 def _is_image(data: bytes | None) -> bool:
-    return data is not None and is_picture(data[:64])
+    return data is not None and is_image(data[:64])
 
 
 def _split_of(path: str) -> dict[str, Items]:

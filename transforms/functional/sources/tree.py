@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import BinaryIO, NamedTuple, Protocol
 
-from recordmill.schemas.records import Aside
+from recordmill.schemas.records import SkippedInput
 from recordmill.schemas.tables import TableFile, TablePart
 
 PART_FILES = 1000
@@ -32,8 +32,8 @@ class Tree(Protocol):
     def root(self) -> str:
         """The folder's path, without a slash at the end."""
 
-    def walk(self) -> Iterator[str | Unlisted | Aside]:
-        """Yields the name below the root of every file at any depth, but for hidden ones."""
+    def walk(self) -> Iterator[str | Unlisted | SkippedInput]:
+        """Yields the name below the root of every file at any depth, except for hidden ones."""
 
     def path(self, name: str) -> str:
         """Returns the path of a file below the root, or beside it where the name begins so."""

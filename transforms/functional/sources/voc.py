@@ -1,4 +1,4 @@
-"""Pascal VOC annotations: a folder with one XML file a picture.
+"""Pascal VOC annotations: a folder with one XML file an image.
 
 Source of the format: http://host.robots.ox.ac.uk/pascal/VOC/voc2012/htmldoc/devkit_doc.html. Boxes
 are in pixels as written there, the first pixel being 1.
@@ -15,7 +15,7 @@ from defusedxml import DefusedXmlException
 from defusedxml.ElementTree import fromstring
 
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.records import Aside, Location, Row
+from recordmill.schemas.records import Location, Row, SkippedInput
 from recordmill.schemas.rejects import Reason, RecordError, Reject
 from recordmill.schemas.tables import Head, TableFile, TablePart, Wanted
 from recordmill.transforms.functional.sources.annotation_columns import (
@@ -58,13 +58,13 @@ def look(tree: Tree, file: TableFile) -> Head:
     return Head(COLUMNS, has_rows=True)
 
 
-def parts(tree: Tree, file: TableFile) -> Iterator[TablePart | Reject | Aside]:
+def parts(tree: Tree, file: TableFile) -> Iterator[TablePart | Reject | SkippedInput]:
     """Yields the XML files of a folder, some thousand at a time."""
     return parts_of_tree(tree, file, _is_annotation)
 
 
-def read(tree: Tree, part: TablePart, wanted: Wanted) -> Iterator[Row | Reject | Aside]:
-    """Yields a row for each annotated picture."""
+def read(tree: Tree, part: TablePart, wanted: Wanted) -> Iterator[Row | Reject | SkippedInput]:
+    """Yields a row for each annotated image."""
     folders: dict[str, str] = {}
     for name in part.names:
         folder = posixpath.dirname(name)
@@ -131,7 +131,7 @@ def _box(number: int, element: Element) -> Box:
 
 
 def _images_of(tree: Tree, folder: str) -> str:
-    """Returns the folder of the pictures: beside that of the annotations, or that itself."""
+    """Returns the folder of the images: beside that of the annotations, or that itself."""
     if posixpath.basename(tree.path(folder)).lower() == "annotations":
         beside = (posixpath.join(folder, "..", name) for name in _FOLDERS)
         return next((name for name in beside if tree.has(name)), folder)

@@ -1,6 +1,6 @@
 """WebDataset: a tar file in which the members of one name, up to its first dot, are one sample.
 
-`a/001.jpg`, `a/001.cls` and `a/001.json` stand together and are the sample `a/001`. The picture is
+`a/001.jpg`, `a/001.cls` and `a/001.json` stand together and are the sample `a/001`. The image is
 not copied: it is a range of the tar's bytes. Source of the format:
 https://github.com/webdataset/webdataset#the-webdataset-format.
 """
@@ -16,16 +16,16 @@ from itertools import islice
 from typing import Any, BinaryIO
 
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.records import Aside, Embedded, Items, Location, Row
+from recordmill.schemas.records import Embedded, Items, Location, Row, SkippedInput
 from recordmill.schemas.rejects import Reason, Reject
 from recordmill.schemas.tables import Head, TableFile, TablePart, Wanted
-from recordmill.transforms.functional.images.sniffing import PICTURE_SUFFIXES
+from recordmill.transforms.functional.images.sniffing import IMAGE_SUFFIXES
 from recordmill.transforms.functional.sources.json_lines import parse_object
 from recordmill.transforms.functional.sources.tar import Member, TarError, members
 from recordmill.transforms.functional.sources.tree import is_hidden
 from recordmill.transforms.functional.values.typed import has_surrogates
 
-OTHER = "members of tar files that are neither pictures nor labels"
+OTHER = "members of tar files that are neither images nor labels"
 HIDDEN = "hidden members of tar files"
 
 MAX_TEXT_BYTES = 16 * 2**20
@@ -42,7 +42,7 @@ class _Sample:
 
     Attributes:
         key: what they have in common, without the dot.
-        picture: the member that is one.
+        image: the member that is one.
         data: its bytes, where it has no address.
         values: column to value, from the other members.
         fault: what is wrong with it, if anything is.
@@ -51,7 +51,7 @@ class _Sample:
     """
 
     key: str
-    picture: Member | None = None
+    image: Member | None = None
     data: bytes = b""
     values: dict[str, Any] = field(default_factory=dict)
     fault: str = ""
@@ -66,26 +66,26 @@ def look(stream: BinaryIO, file: TableFile) -> Head:
         UsageError: if there is none.
     """
     rows = read(stream, TablePart(file), Wanted())
-    first = list(islice((row for row in rows if not isinstance(row, Aside)), _HEAD_SAMPLES))
+    first = list(islice((row for row in rows if not isinstance(row, SkippedInput)), _HEAD_SAMPLES))
     found = [row for row in first if isinstance(row, Row)]
     if not found:
         why = f": {first[0].detail}" if first and isinstance(first[0], Reject) else ""
-        raise UsageError(f"{file.path}: has no sample with a picture{why}")
+        raise UsageError(f"{file.path}: has no sample with an image{why}")
     columns = dict.fromkeys(column for row in found for column in row.values)
     return Head(tuple(columns), has_rows=True)
 
 
 def read(
     stream: BinaryIO, part: TablePart, wanted: Wanted
-) -> Iterator[Row | Embedded | Reject | Aside]:
+) -> Iterator[Row | Embedded | Reject | SkippedInput]:
     """Yields the row of each sample; what is damaged as rejects, and the rest counted."""
     path, number, seen = part.file.path, 0, set[str]()
     for sample in _samples(stream, part.file, wanted):
-        if isinstance(sample, Aside):
+        if isinstance(sample, SkippedInput):
             yield sample
             continue
-        if sample.picture is None and not sample.values and not sample.fault:
-            yield Aside(OTHER, sample.others)  # such as a README
+        if sample.image is None and not sample.values and not sample.fault:
+            yield SkippedInput(OTHER, sample.others)  # such as a README
             continue
         number += 1
         if sample.key in seen:
@@ -96,10 +96,10 @@ def read(
         seen.add(sample.key)
         yield _row(sample, path, number, wanted, part.file.gzipped)
         if sample.others:
-            yield Aside(OTHER, sample.others)
+            yield SkippedInput(OTHER, sample.others)
 
 
-def _samples(stream: BinaryIO, file: TableFile, wanted: Wanted) -> Iterator[_Sample | Aside]:
+def _samples(stream: BinaryIO, file: TableFile, wanted: Wanted) -> Iterator[_Sample | SkippedInput]:
     """Yields the samples in order; the one in which a tar cannot be read on has a fault."""
     sample: _Sample | None = None
     try:
@@ -108,7 +108,7 @@ def _samples(stream: BinaryIO, file: TableFile, wanted: Wanted) -> Iterator[_Sam
                 continue
             key, suffix = _parted(member.name)
             if not key:
-                yield Aside(HIDDEN if _in_hidden(member.name) else OTHER)
+                yield SkippedInput(HIDDEN if _in_hidden(member.name) else OTHER)
                 continue
             if sample is None or key != sample.key:
                 if sample is not None:
@@ -141,15 +141,15 @@ def _add(
     sample: _Sample, member: Member, suffix: str, stream: BinaryIO, gzipped: bool, wanted: Wanted
 ) -> None:
     """Adds a member to its sample."""
-    if f".{suffix}" not in PICTURE_SUFFIXES and suffix not in (*_LABEL, *_TEXT, *_JSON):
+    if f".{suffix}" not in IMAGE_SUFFIXES and suffix not in (*_LABEL, *_TEXT, *_JSON):
         sample.others += 1
     elif member.kind != "file":
         sample.fault = f"{_shown(member.name)} is a {member.kind}; expected a file"
-    elif f".{suffix}" in PICTURE_SUFFIXES:
-        if sample.picture is not None:
-            first = _shown(sample.picture.name)
-            sample.fault = f"has two pictures, {first} and {_shown(member.name)}"
-        sample.picture = member
+    elif f".{suffix}" in IMAGE_SUFFIXES:
+        if sample.image is not None:
+            first = _shown(sample.image.name)
+            sample.fault = f"has two images, {first} and {_shown(member.name)}"
+        sample.image = member
         if gzipped and wanted.pixels and member.size <= wanted.max_image_bytes:
             stream.seek(member.start)
             sample.data = stream.read(member.size)
@@ -181,9 +181,9 @@ def _add_text(sample: _Sample, name: str, suffix: str, data: bytes) -> None:
 def _row(
     sample: _Sample, path: str, number: int, wanted: Wanted, gzipped: bool
 ) -> Row | Embedded | Reject:
-    member = sample.picture
+    member = sample.image
     if member is None and not sample.fault:
-        sample.fault = "has labels, but no picture"
+        sample.fault = "has labels, but no image"
     if has_surrogates(sample.key) or (member and has_surrogates(member.name)):
         sample.fault = "the name is not text in UTF-8"
     if sample.fault or member is None:

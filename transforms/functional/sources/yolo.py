@@ -1,7 +1,7 @@
-"""YOLO's text labels: a folder of pictures, and beside each one, or in labels/, a text of boxes.
+"""YOLO's text labels: a folder of images, and beside each one, or in labels/, a text of boxes.
 
 A line is `class x-centre y-centre width height`, or `class x1 y1 x2 y2 x3 y3 …` for an outline, all
-as parts of the picture's size. Source of the format: https://docs.ultralytics.com/datasets/detect/
+as parts of the image's size. Source of the format: https://docs.ultralytics.com/datasets/detect/
 and /segment/. The class names are in data.yaml, or one a line in classes.txt.
 """
 
@@ -13,11 +13,11 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.records import Aside, Location, Row
+from recordmill.schemas.records import Location, Row, SkippedInput
 from recordmill.schemas.rejects import Reason, RecordError, Reject
 from recordmill.schemas.tables import Head, TableFile, TablePart, Wanted
 from recordmill.schemas.yaml_loader import load_yaml
-from recordmill.transforms.functional.images.sniffing import has_picture_suffix
+from recordmill.transforms.functional.images.sniffing import has_image_suffix
 from recordmill.transforms.functional.sources.annotation_columns import (
     CORNERS,
     NORMALIZED,
@@ -25,12 +25,12 @@ from recordmill.transforms.functional.sources.annotation_columns import (
     corners,
     number_of,
 )
-from recordmill.transforms.functional.sources.class_folder import NO_PICTURE, parts_of_tree, stem_of
+from recordmill.transforms.functional.sources.class_folder import NO_IMAGE, parts_of_tree, stem_of
 from recordmill.transforms.functional.sources.tree import Tree
 from recordmill.transforms.functional.values.typed import shown
 
-UNMATCHED = "label files without a picture"
-UNLABELLED = "pictures without a label file, taken as without objects"
+UNMATCHED = "label files without an image"
+UNLABELLED = "images without a label file, taken as without objects"
 
 COLUMNS = ("image", "id", *CORNERS, "box_units", "labels", "segmentation", "split")
 
@@ -57,29 +57,29 @@ def look(tree: Tree, file: TableFile) -> Head:
     """Returns the columns of YOLO's labels.
 
     Raises:
-        UsageError: if there is no picture, or nothing tells the class names.
+        UsageError: if there is no image, or nothing tells the class names.
     """
     classes_of(tree)
-    if not any(isinstance(found, str) and has_picture_suffix(found) for found in tree.walk()):
-        raise UsageError(f"{file.path}: has no picture; expected images/ and labels/")
+    if not any(isinstance(found, str) and has_image_suffix(found) for found in tree.walk()):
+        raise UsageError(f"{file.path}: has no image; expected images/ and labels/")
     return Head(COLUMNS, has_rows=True)
 
 
-def parts(tree: Tree, file: TableFile) -> Iterator[TablePart | Reject | Aside]:
+def parts(tree: Tree, file: TableFile) -> Iterator[TablePart | Reject | SkippedInput]:
     """Yields the files of a folder, some thousand at a time."""
     return parts_of_tree(tree, file)
 
 
-def read(tree: Tree, part: TablePart, wanted: Wanted) -> Iterator[Row | Reject | Aside]:
-    """Yields a row for each picture."""
+def read(tree: Tree, part: TablePart, wanted: Wanted) -> Iterator[Row | Reject | SkippedInput]:
+    """Yields a row for each image."""
     classes = classes_of(tree)
     for name in part.names:
-        if has_picture_suffix(name):
+        if has_image_suffix(name):
             yield from _row(tree, name, classes, wanted)
         elif _is_label(name):
-            yield Aside(UNMATCHED)  # until its picture is found
+            yield SkippedInput(UNMATCHED)  # until its image is found
         elif name not in (*_YAML, *_TEXTS):
-            yield Aside(NO_PICTURE)
+            yield SkippedInput(NO_IMAGE)
 
 
 def classes_of(tree: Tree) -> Classes:
@@ -164,12 +164,14 @@ def parse(text: str, classes: Classes) -> dict[str, Any]:
     return {**corners(boxes, NORMALIZED), "labels": labels, "segmentation": outlines}
 
 
-def _row(tree: Tree, name: str, classes: Classes, wanted: Wanted) -> Iterator[Row | Reject | Aside]:
+def _row(
+    tree: Tree, name: str, classes: Classes, wanted: Wanted
+) -> Iterator[Row | Reject | SkippedInput]:
     label = next((label for label in _labels_of(name) if tree.has(label)), None)
     if label is None:
-        yield Aside(UNLABELLED)
+        yield SkippedInput(UNLABELLED)
     elif _is_label(label):
-        yield Aside(UNMATCHED, -1)
+        yield SkippedInput(UNMATCHED, -1)
     image = tree.path(name)
     try:
         text = _content(tree, label).decode("utf-8-sig") if label is not None else ""
@@ -189,13 +191,13 @@ def _reject(error: Exception, name: str, image: str, source: str) -> Reject:
     return Reject(name, image, source, reason, str(error))
 
 
-def _labels_of(picture: str) -> Iterator[str]:
-    """Yields where the labels of a picture can be.
+def _labels_of(image: str) -> Iterator[str]:
+    """Yields where the labels of an image can be.
 
     >>> list(_labels_of("images/train/1.jpg"))
     ['labels/train/1.txt', 'images/train/1.txt']
     """
-    beside = posixpath.splitext(picture)[0] + ".txt"
+    beside = posixpath.splitext(image)[0] + ".txt"
     head, found, tail = f"/{beside}".rpartition("/images/")
     if found:
         yield f"{head}/labels/{tail}".lstrip("/")

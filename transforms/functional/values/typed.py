@@ -1,4 +1,4 @@
-"""Strict typing: a table's value becomes exactly what its feature declares, or it is refused.
+"""Strict typing: a table's value becomes exactly what its feature declares, or it is rejected.
 
 Nothing is guessed: 1.5 is no int64, a bool is an int64, and 0, "" and False are values.
 """
@@ -162,7 +162,7 @@ def flattened(items: list[Any], shape: tuple[int | None, ...]) -> list[Any]:
 
 
 def check_count(count: int, shape: tuple[int | None, ...]) -> None:
-    """Refuses a number of items that does not fill a shape.
+    """Rejects a number of items that does not fill a shape.
 
     Raises:
         RecordError: wrong_type.

@@ -89,7 +89,7 @@ def request(call: Callable[[], T]) -> T:
     Raises:
         OSError: if none does.
     """
-    current_options()  # Beam refuses to reach a store in a worker that was given none
+    current_options()  # Beam rejects to reach a store in a worker that was given none
     share_s3_clients()  # a worker of Beam's own containers runs no start-up code of this program
 
     def attempt() -> T:

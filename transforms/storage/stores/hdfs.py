@@ -97,7 +97,7 @@ def delete(uri: str) -> None:
 
 
 def state(uri: str) -> dict[str, Any] | None:
-    """Returns what WebHDFS tells of a file or folder, its `type` and `length`; None if none is.
+    """Returns what WebHDFS describes a file or folder, its `type` and `length`; None if none is.
 
     Raises:
         OSError: if that cannot be found out.
@@ -175,7 +175,7 @@ def _request(uri: str, call: Callable[[Any, str], T]) -> T:
 
 
 class _Clients:
-    """The client of each thread, made anew when the options change."""
+    """The client of each thread, regenerated when the options change."""
 
     def __init__(self) -> None:
         self._local = threading.local()

@@ -49,7 +49,7 @@ def read_regular(path: str, start: int | None, stop: int | None, limit: int) -> 
     Raises:
         TooLargeError: above `limit` bytes.
         OSError: as `open_regular`.
-        ValueError: likewise.
+        ValueError: also.
     """
     with open_regular(path) as stream:
         first, state = start or 0, os.fstat(stream.fileno())

@@ -254,7 +254,7 @@ class _Store:
 
 
 class _Stores:
-    """The clients of this process, one for each bucket, made anew when the options change."""
+    """The clients of this process, one for each bucket, regenerated when the options change."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

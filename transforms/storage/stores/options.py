@@ -90,7 +90,7 @@ def current_options() -> PipelineOptions:
     Workers that were given none, as those of a bare worker pool, go by their environment.
     """
     if FileSystems._pipeline_options is None and not RuntimeValueProvider.runtime_options:
-        FileSystems.set_options(PipelineOptions([]))  # Beam's own file systems refuse to do without
+        FileSystems.set_options(PipelineOptions([]))  # Beam's own file systems reject to do without
     options = FileSystems._pipeline_options or RuntimeValueProvider.runtime_options
     return options if isinstance(options, PipelineOptions) else PipelineOptions([])
 

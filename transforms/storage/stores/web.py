@@ -352,7 +352,7 @@ def _stated_length(response: urllib3.BaseHTTPResponse) -> int | None:
 
 
 def _check_range(response: urllib3.BaseHTTPResponse, start: int | None, stop: int | None) -> None:
-    """Refuses a part of a file that is not the part asked for.
+    """Rejects a part of a file that is not the part asked for.
 
     Raises:
         OSError: if it is another, or if all of the file was asked for.
@@ -512,7 +512,7 @@ class _TLSPool(urllib3.HTTPSConnectionPool):
 
 
 class _Clients:
-    """The connections of this process, made anew when the options change."""
+    """The connections of this process, regenerated when the options change."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -13,7 +13,7 @@ import grpc
 import pytest
 
 from recordmill.pipelines.command_line import main
-from recordmill.pipelines.console.logs import is_worth_telling, set_up_logs, use_log_flags
+from recordmill.pipelines.console.logs import is_worth_reporting, set_up_logs, use_log_flags
 
 URL = "https://host/a.jpg?X-Amz-Signature=secret"
 
@@ -100,14 +100,14 @@ def record(
         (record('Worker: log_location: "/x/transforms/files.py:7"', "local_job_service"), True),
     ],
 )
-def test_what_a_person_can_act_on_is_told(told: logging.LogRecord, expected: bool) -> None:
-    assert is_worth_telling(told) is expected
+def test_what_a_person_can_act_on_is_reported(told: logging.LogRecord, expected: bool) -> None:
+    assert is_worth_reporting(told) is expected
 
 
 @pytest.mark.parametrize("name", ["urllib3.connection", "PIL.TiffImagePlugin"])
 def test_what_libraries_log_of_the_input_is_not_told(name: str) -> None:
     """A reject says it, and urllib3 quotes whole addresses."""
-    assert not is_worth_telling(logging.LogRecord(name, logging.WARNING, "f", 1, URL, (), None))
+    assert not is_worth_reporting(logging.LogRecord(name, logging.WARNING, "f", 1, URL, (), None))
 
 
 def test_what_pillow_warns_of_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,12 +24,12 @@ schemas.errors.RunError: labels.csv:3: split 'x' is new: the table changed while
 """
 
 
-def test_a_short_one_is_told_whole() -> None:
+def test_a_short_one_is_reported_whole() -> None:
     assert in_short(ValueError("a\n\n b\nc")) == "ValueError: a\n  b\n  c"
     assert in_short(ValueError()) == "ValueError: "
 
 
-def test_of_a_long_one_the_error_within_is_told() -> None:
+def test_of_a_long_one_the_error_within_is_reported() -> None:
     assert in_short(RuntimeError(TRACE)).splitlines() == [
         "RuntimeError: Pipeline job failed in state FAILED: "
         "java.lang.RuntimeException: Error from SDK harness:",
@@ -39,7 +39,7 @@ def test_of_a_long_one_the_error_within_is_told() -> None:
     ]
 
 
-def test_of_a_bare_traceback_the_error_alone_is_told() -> None:
+def test_of_a_bare_traceback_the_error_alone_is_reported() -> None:
     told = in_short(RuntimeError(TRACE.partition("\n")[2].partition("\n\n")[0]))
     assert told == TRACE.splitlines()[-4]
 
@@ -64,12 +64,12 @@ def test_a_worker_that_hung_up_died() -> None:
         (errno.EACCES, "let this user read and write there"),
     ],
 )
-def test_what_the_system_refused_is_told_with_what_helps(code: int, remedy: str) -> None:
+def test_what_the_system_rejected_is_reported_with_what_helps(code: int, remedy: str) -> None:
     told = in_short(OSError(code, os.strerror(code)))
     again = "then run the same command again: finished shards are kept"
     assert told.splitlines()[1:] == [f"  {remedy}, {again}"]
 
 
 def test_the_step_that_beam_adds_is_no_part_of_a_message() -> None:
-    error = without_step(UsageError("t.csv: no column [x] [while running 'SurveyRows/Plan']"))
+    error = without_step(UsageError("t.csv: no column [x] [while running 'AnalyzeRows/Plan']"))
     assert (type(error), str(error)) == (UsageError, "t.csv: no column [x]")

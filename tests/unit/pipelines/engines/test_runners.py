@@ -1,4 +1,4 @@
-"""Which runner runs, and what it is told beyond what the user said."""
+"""Which runner runs, and what it is reported beyond what the user said."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ from recordmill.pipelines.report.page import command_text, quoted, render
 from recordmill.pipelines.report.rejects import MEANINGS, numbered_lines, reject_groups
 from recordmill.pipelines.run.run_record import RunContext, throughput_of
 from recordmill.pipelines.run.summary import content_notes
-from recordmill.schemas.duplicates import Content, Leak
+from recordmill.schemas.duplicates import DuplicateStats, Leakage
 from recordmill.schemas.manifest import Manifest, ShardEntry, SplitEntry
 from recordmill.schemas.masking import masked_command
 from recordmill.schemas.presets import preset
@@ -107,7 +107,7 @@ def dataset(folder: Path, splits, contents=()):
         images={},
         splits=entries,
         sidecars={},
-        content=Content(duplicates={"train": 1}, leaks=contents),
+        content=DuplicateStats(duplicates={"train": 1}, leaks=contents),
     )
     return Dataset(str(folder), manifest)
 
@@ -157,10 +157,10 @@ def test_of_too_many_records_a_part_is_compared_and_no_pair_is_torn(tmp_path, mo
 
 def test_without_repeats_nothing_is_read(tmp_path):
     made = dataset(tmp_path, {"train": [[(0, 1)]]})
-    plain = made.manifest.model_copy(update={"content": Content()})
+    plain = made.manifest.model_copy(update={"content": DuplicateStats()})
     (tmp_path / made.manifest.splits["train"].shards[0].index_file).unlink()
     assert find_duplicates(Dataset(str(tmp_path), plain)) == ()
-    leaky = Content(leaks=(Leak(splits=("a", "b"), images=1, records=2),))
+    leaky = DuplicateStats(leaks=(Leakage(splits=("a", "b"), images=1, records=2),))
     with pytest.raises(FileNotFoundError):
         find_duplicates(Dataset(str(tmp_path), made.manifest.model_copy(update={"content": leaky})))
 
@@ -322,9 +322,9 @@ def test_duplicates_are_found_in_more_than_255_splits(tmp_path):
     assert (group.records, group.crossing) == (300, True)
 
 
-def test_of_many_leaking_pairs_some_are_told_and_the_others_counted():
-    leak = Leak(splits=("a", "b"), images=1, records=2)
-    lines = content_notes(Content(leaks=(leak,) * 44_850))
+def test_of_many_leaking_pairs_some_are_reported_and_the_others_counted():
+    leak = Leakage(splits=("a", "b"), images=1, records=2)
+    lines = content_notes(DuplicateStats(leaks=(leak,) * 44_850))
     assert len(lines) == 12
     assert lines[10] == "warning: 44,840 more pairs of splits share images"
 

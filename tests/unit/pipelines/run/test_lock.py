@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from recordmill.pipelines.run.lock import committing, giving_up, lock
-from recordmill.schemas.errors import DatasetExists, RunError, UsageError
+from recordmill.schemas.errors import DatasetExists, RecordmillError, UsageError
 
 ROOT = Path(__file__).parents[4]
 
@@ -22,7 +22,7 @@ def path(tmp_path: Path) -> str:
     return str(tmp_path / ".1.0.0.lock")
 
 
-def test_a_second_holder_is_refused_and_told_who_the_first_is(path):
+def test_a_second_holder_is_rejected_and_told_who_the_first_is(path):
     held = lock(path, "out/birds/1.0.0")
     with pytest.raises(DatasetExists, match=rf"another run .*process {os.getpid()} on") as raised:
         lock(path, "out/birds/1.0.0")
@@ -110,7 +110,7 @@ def test_a_folder_that_is_not_there_is_bad_usage(tmp_path):
 def test_a_run_that_gave_up_does_not_publish() -> None:
     with giving_up("gave up"):
         pass
-    with pytest.raises(RunError, match="was interrupted"), committing("gave up"):
+    with pytest.raises(RecordmillError, match="was interrupted"), committing("gave up"):
         pytest.fail("it published")
     with committing("another"):
         pass

@@ -21,7 +21,7 @@ from recordmill.pipelines.run.run_record import RunContext, finished, running
 from recordmill.pipelines.run.target import choose_target, discard, swap
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.dataset_info import DatasetInfo, ShardVerification, manifest_of
-from recordmill.schemas.errors import DatasetExists, RunError, UsageError
+from recordmill.schemas.errors import DatasetExists, RecordmillError, UsageError
 from recordmill.schemas.layout import owned_in_leftover
 from recordmill.schemas.manifest import ShardEntry
 from recordmill.schemas.plan import Plan, ResolvedSchema
@@ -159,11 +159,11 @@ def test_a_foreign_file_is_a_refusal_and_stays(
                 return  # a folder is there, or a file where a folder has to be
         before = everything(output)
         foreign = [name for name, data in before.items() if data == b"precious"]
-        refusal: RunError | None = None
+        refusal: RecordmillError | None = None
         chosen = None
         try:
             chosen = choose_target(config(output, if_exists), CONTEXT)
-        except RunError as error:
+        except RecordmillError as error:
             refusal = error
         if refusal is not None:
             assert everything(output) == before or not foreign

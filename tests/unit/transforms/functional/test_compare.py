@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from recordmill.transforms.functional.compare import (
     Comparison,
     Pair,
-    Spot,
+    RecordLocation,
     compare,
     row_type,
     rows_of,
@@ -34,7 +34,7 @@ def spots_of(dataset):
     rows = Counter()
     spots = {}
     for key, (split, _) in dataset.items():
-        spots[key] = Spot(split, 7, rows[split])
+        spots[key] = RecordLocation(split, 7, rows[split])
         rows[split] += 1
     return spots
 
@@ -50,7 +50,7 @@ def digested(dataset):
 
 
 @given(datasets, datasets)
-def test_every_record_is_told_where_it_belongs(left, right):
+def test_every_record_is_reported_where_it_belongs(left, right):
     at_left, at_right = spots_of(left), spots_of(right)
     common = left.keys() & right.keys()
     different = [k for k in common if left[k][1] != right[k][1]]
@@ -92,13 +92,13 @@ def test_parts_add_up_to_the_whole(left, right):
 
 
 def test_the_rows_of_a_shard():
-    rows = rows_of(Spot(1, 2, 5), ["a", "b"], bytes(range(32)), 2)
+    rows = rows_of(RecordLocation(1, 2, 5), ["a", "b"], bytes(range(32)), 2)
     assert rows["split"].tolist() == [1, 1]
     assert rows["shard"].tolist() == [2, 2]
     assert rows["row"].tolist() == [5, 6]
     assert rows["values"].tobytes() == bytes(range(32))
     assert rows["key"][0].tobytes().hex() == "ca978112ca1bbdcafac231b39a23dc4d"  # of sha256("a")
-    assert rows_of(Spot(0, 0, 0), ["a"], None, 3)["values"].tolist() == [[0, 0, 0]]
+    assert rows_of(RecordLocation(0, 0, 0), ["a"], None, 3)["values"].tolist() == [[0, 0, 0]]
 
 
 def example(**features):

@@ -12,7 +12,14 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recordmill.schemas.duplicates import EXAMPLES, PAIRED_SPLITS, Conflicts, Content, Leak, Repeat
+from recordmill.schemas.duplicates import (
+    EXAMPLES,
+    PAIRED_SPLITS,
+    Conflicts,
+    Duplicate,
+    DuplicateStats,
+    Leakage,
+)
 from recordmill.transforms.functional.duplicates import (
     by_bucket,
     content_of,
@@ -37,7 +44,7 @@ def sha256(image: int) -> str:
     return hashlib.sha256(bytes([image])).hexdigest()
 
 
-def expected(records: list[tuple[str, str, int]]) -> Content:
+def expected(records: list[tuple[str, str, int]]) -> DuplicateStats:
     """Looks at all records at once; the key of a record is its place, zero-padded."""
     rows = [(f"{i:04d}", *record) for i, record in enumerate(records)]
     images = sorted({image for *_, image in rows})
@@ -54,7 +61,7 @@ def expected(records: list[tuple[str, str, int]]) -> Content:
             count = sum(held[one, i] + held[two, i] for i in both)
             examples = tuple(sorted(pairs)[:EXAMPLES])
             leaks.append(
-                Leak(splits=(one, two), images=len(both), records=count, examples=examples)
+                Leakage(splits=(one, two), images=len(both), records=count, examples=examples)
             )
     torn = [i for i in images if len({label for _, _, label, _ in of[i]} - {""}) > 1]
     firsts = [
@@ -62,7 +69,7 @@ def expected(records: list[tuple[str, str, int]]) -> Content:
         for i in torn
         for labels in [{label for _, _, label, _ in of[i]} - {""}]
     ]
-    return Content(
+    return DuplicateStats(
         images=len(images),
         duplicates={split: count for split, count in repeated.items() if count},
         leaks=tuple(leaks),
@@ -111,7 +118,7 @@ def test_every_part_of_the_images_is_small():
 
 def test_a_dropped_row_counts_as_a_conflict_only_if_its_label_differs():
     def repeat(key, label):
-        return Repeat(key, "", "", "train", "a", label, "cat" if label else "")
+        return Duplicate(key, "", "", "train", "a", label, "cat" if label else "")
 
     told = Conflicts()
     for row in (repeat("d", "dog"), repeat("b", ""), repeat("c", "owl")):
@@ -119,7 +126,7 @@ def test_a_dropped_row_counts_as_a_conflict_only_if_its_label_differs():
     assert told == Conflicts(images=1, records=2, examples=(("a", "c"),))
 
 
-def leaks_of_one_image(splits: int) -> tuple[Leak, ...]:
+def leaks_of_one_image(splits: int) -> tuple[Leakage, ...]:
     names = [f"s{number:03d}" for number in range(splits)]
     tally = tally_of(names[0], [("0", sha256(0), "")])
     for number, name in enumerate(names[1:], 1):

@@ -115,7 +115,7 @@ def test_slices(spec, expected):
         ("all[:5]", "all splits together cannot be sliced"),
     ],
 )
-def test_what_stands_for_nothing_is_told(spec, told):
+def test_what_stands_for_nothing_is_reported(spec, told):
     with pytest.raises(UsageError) as refused:
         parse_split(spec, LENGTHS)
     assert str(refused.value).startswith(f"split {spec!r}: ")

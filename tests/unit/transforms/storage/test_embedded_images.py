@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from recordmill.schemas.records import Aside, Embedded, Location, Row
+from recordmill.schemas.records import Embedded, Location, Row, SkippedInput
 from recordmill.schemas.rejects import Reject
 from recordmill.transforms.storage.embedded_images import staged, staging_file
 
@@ -15,29 +15,29 @@ PLAIN = Row({"image": "x.jpg"}, "t.parquet", 3)
 REJECT = Reject.of_malformed_row("t.parquet", 4, "why")
 
 
-def rows(*pictures: bytes) -> list[Row | Embedded | Reject | Aside]:
-    found = [Embedded(Row({}, "t.parquet", i), data) for i, data in enumerate(pictures, start=1)]
-    return [*found, PLAIN, REJECT, Aside("x", 2)]
+def rows(*images: bytes) -> list[Row | Embedded | Reject | SkippedInput]:
+    found = [Embedded(Row({}, "t.parquet", i), data) for i, data in enumerate(images, start=1)]
+    return [*found, PLAIN, REJECT, SkippedInput("x", 2)]
 
 
 def location(path: str, start: int, stop: int, data: bytes) -> Location:
     return Location(path, start, stop, hashlib.sha256(data).digest()[:16])
 
 
-def test_every_picture_has_its_range_and_the_rest_passes(tmp_path: Path) -> None:
+def test_every_image_has_its_range_and_the_rest_passes(tmp_path: Path) -> None:
     path = str(tmp_path / "s" / "1.images")
     found = list(staged(iter(rows(b"first", b"", b"third")), path))
     assert found == [
         Row({}, "t.parquet", 1, image=location(path, 0, 5, b"first")),
         Row({}, "t.parquet", 2, image=location(path, 5, 5, b"")),
         Row({}, "t.parquet", 3, image=location(path, 5, 10, b"third")),
-        *(PLAIN, REJECT, Aside("x", 2)),
+        *(PLAIN, REJECT, SkippedInput("x", 2)),
     ]
     assert Path(path).read_bytes() == b"firstthird"
     assert [p.name for p in Path(path).parent.iterdir()] == ["1.images"]
 
 
-def test_without_an_embedded_picture_no_file_is_made(tmp_path: Path) -> None:
+def test_without_an_embedded_image_no_file_is_made(tmp_path: Path) -> None:
     assert list(staged(iter([PLAIN]), str(tmp_path / "s" / "1"))) == [PLAIN]
     assert list(tmp_path.iterdir()) == []
 

@@ -1,4 +1,4 @@
-"""Folders as sources: every picture once, what is none counted, no name and no link lost.
+"""Folders as sources: every image once, what is none counted, no name and no link lost.
 
 Covers `recordmill.transforms.functional.sources.class_folder`,
 `recordmill.transforms.functional.sources.tree`, `recordmill.transforms.storage.formats`.
@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.records import Aside, Location, Row
+from recordmill.schemas.records import Location, Row, SkippedInput
 from recordmill.schemas.rejects import Reason, Reject
 from recordmill.schemas.tables import Head, TableFile, TablePart, Wanted
 from recordmill.transforms.functional.sources import class_folder, tree, voc, yolo
 from recordmill.transforms.functional.sources.tree import Unlisted
 from recordmill.transforms.storage.formats import FORMATS, HIDDEN, LOOPS, FileTree
-from tests.images import jpeg, picture, png
+from tests.images import image_bytes, jpeg, png
 
 
 def put(root: Path, *names: str, data: bytes = b"") -> None:
@@ -32,7 +32,7 @@ def walked(root: Path) -> list[str]:
     return sorted(found for found in FileTree(str(root)).walk() if isinstance(found, str))
 
 
-def read(root: Path, format_: str, wanted: Wanted = Wanted()) -> list[Row | Reject | Aside]:  # noqa: B008
+def read(root: Path, format_: str, wanted: Wanted = Wanted()) -> list[Row | Reject | SkippedInput]:  # noqa: B008
     file = TableFile(str(root), format_)
     found = []
     for part in FORMATS[format_].parts(file):
@@ -40,10 +40,10 @@ def read(root: Path, format_: str, wanted: Wanted = Wanted()) -> list[Row | Reje
     return found
 
 
-def asides(found: list[Row | Reject | Aside]) -> dict[str, int]:
+def asides(found: list[Row | Reject | SkippedInput]) -> dict[str, int]:
     total: Counter[str] = Counter()
     for aside in found:
-        if isinstance(aside, Aside):
+        if isinstance(aside, SkippedInput):
             total[aside.what] += aside.number
     return {what: number for what, number in total.items() if number}
 
@@ -88,7 +88,10 @@ def test_links_are_followed_but_not_in_circles(tmp_path: Path) -> None:
     (tmp_path / "root/broken.jpg").symlink_to(tmp_path / "nowhere")
     found = list(FileTree(str(tmp_path / "root")).walk())
     assert sorted(f for f in found if isinstance(f, str)) == ["a/2.jpg", "broken.jpg", "link/1.jpg"]
-    assert [f for f in found if isinstance(f, Aside)] == [Aside(LOOPS), Aside(LOOPS)]
+    assert [f for f in found if isinstance(f, SkippedInput)] == [
+        SkippedInput(LOOPS),
+        SkippedInput(LOOPS),
+    ]
 
 
 def test_links_that_double_at_every_level_make_no_more_paths_than_there_may_be(
@@ -121,10 +124,10 @@ def test_a_folder_that_several_links_lead_to_is_read_for_each(tmp_path: Path) ->
 def test_hidden_ones_are_counted_and_not_entered(tmp_path: Path) -> None:
     put(tmp_path, ".git/1.jpg", ".2.jpg", "a/.DS_Store", "__MACOSX/3.jpg", "a/4.jpg")
     found = list(FileTree(str(tmp_path)).walk())
-    assert sorted(map(str, found)) == sorted(map(str, [Aside(HIDDEN)] * 4 + ["a/4.jpg"]))
+    assert sorted(map(str, found)) == sorted(map(str, [SkippedInput(HIDDEN)] * 4 + ["a/4.jpg"]))
 
 
-def test_a_name_that_is_no_text_is_told_readably(tmp_path: Path) -> None:
+def test_a_name_that_is_no_text_is_reported_readably(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     with open(os.fsencode(tmp_path / "a") + b"/b\xff.jpg", "wb"):
         pass
@@ -136,7 +139,7 @@ def test_a_name_that_is_no_text_is_told_readably(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may list everything")
-def test_a_folder_that_cannot_be_listed_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_listed_is_reported(tmp_path: Path) -> None:
     put(tmp_path, "a/1.jpg")
     (tmp_path / "a").chmod(0)
     (reject,) = read(tmp_path, "folder")
@@ -144,9 +147,9 @@ def test_a_folder_that_cannot_be_listed_is_told(tmp_path: Path) -> None:
     assert (reject.source, reject.reason) == (f"{tmp_path}/a", Reason.READ_ERROR)
 
 
-def test_a_class_folder_gives_a_row_for_each_picture(tmp_path: Path) -> None:
+def test_a_class_folder_gives_a_row_for_each_image(tmp_path: Path) -> None:
     put(tmp_path, "cat/tabby/1.b.jpg", "7/2.JPEG", "3.png")
-    put(tmp_path, "cat/no_suffix", data=picture("GIF"))
+    put(tmp_path, "cat/no_suffix", data=image_bytes("GIF"))
     put(tmp_path, "cat/damaged.jpg", data=b"not a picture, but called one")
     put(tmp_path, "cat/BM notes.txt", data=b"BM begins this text, as it begins a bitmap")
     put(tmp_path, "x.csv", data=b"a,b\n")
@@ -167,7 +170,7 @@ def test_a_class_folder_gives_a_row_for_each_picture(tmp_path: Path) -> None:
         row("cat/damaged.jpg", "damaged", "cat"),
     ]
     assert rows == {r.values["image"]: r for r in expected}
-    assert asides(found) == {class_folder.NO_PICTURE: 3}
+    assert asides(found) == {class_folder.NO_IMAGE: 3}
 
 
 def test_large_folders_are_read_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,7 +181,7 @@ def test_large_folders_are_read_in_parts(tmp_path: Path, monkeypatch: pytest.Mon
     assert sorted(name for part in parts for name in part.names) == [f"{i}.jpg" for i in range(8)]
 
 
-def test_a_folder_without_pictures_is_refused(tmp_path: Path) -> None:
+def test_a_folder_without_images_is_rejected(tmp_path: Path) -> None:
     put(tmp_path, "a/x.txt", data=b"text")
     with pytest.raises(UsageError, match="is a folder without a picture"):
         FORMATS["folder"].look(TableFile(str(tmp_path), "folder"))
@@ -190,7 +193,7 @@ VOC = b"""<annotation><filename>%s</filename><object><name>cat</name><bndbox><xm
 
 @pytest.mark.parametrize("images", ["JPEGImages", "images", "Annotations"])
 @pytest.mark.parametrize("root", ["", "Annotations"])
-def test_voc_finds_its_pictures(images: str, root: str, tmp_path: Path) -> None:
+def test_voc_finds_its_images(images: str, root: str, tmp_path: Path) -> None:
     put(tmp_path, f"{images}/1.jpg")
     put(tmp_path, "Annotations/1.xml", data=VOC % b"1.jpg")
     (row,) = read(tmp_path / root, "voc", Wanted(("image", "id", "labels")))
@@ -214,7 +217,7 @@ def test_voc_tells_damaged_files(tmp_path: Path) -> None:
     assert {(f.source, f.reason) for f in found} == expected
 
 
-def test_voc_without_xml_is_refused(tmp_path: Path) -> None:
+def test_voc_without_xml_is_rejected(tmp_path: Path) -> None:
     put(tmp_path, "1.jpg")
     with pytest.raises(UsageError, match="has no XML file"):
         FORMATS["voc"].look(TableFile(str(tmp_path), "voc"))
@@ -241,7 +244,7 @@ def test_yolo_finds_labels_beside_and_in_their_folder(tmp_path: Path) -> None:
     assert asides(found) == {
         yolo.UNMATCHED: 1,
         yolo.UNLABELLED: 1,
-        class_folder.NO_PICTURE: 1,
+        class_folder.NO_IMAGE: 1,
     }
 
 
@@ -255,7 +258,7 @@ def test_yolo_tells_the_line_of_a_bad_label(tmp_path: Path) -> None:
     assert reject == Reject(*places, Reason.UNKNOWN_LABEL, detail)
 
 
-def test_yolo_without_class_names_is_refused(tmp_path: Path) -> None:
+def test_yolo_without_class_names_is_rejected(tmp_path: Path) -> None:
     put(tmp_path, "images/1.jpg", data=png())
     with pytest.raises(UsageError, match="nothing tells the class names"):
         FORMATS["yolo"].look(TableFile(str(tmp_path), "yolo"))

@@ -28,7 +28,7 @@ from recordmill.transforms.functional.rows.fingerprint import Fingerprint
 from recordmill.transforms.storage import files, version_tags
 from recordmill.transforms.storage.embedded_images import staged, staging_file
 from recordmill.transforms.storage.files import Stamps
-from recordmill.transforms.storage.image_root import OPEN, Fence
+from recordmill.transforms.storage.image_root import OPEN, ImageRootGuard
 from recordmill.transforms.storage.version_tags import stamps_of, take_stamps
 
 RESOLVED = ResolvedSchema(preset("image_classification"), {"label": ("cat", "dog")})
@@ -38,9 +38,9 @@ def ref(uri: str, **fields: Any) -> ImageRef:
     return ImageRef("key", "t.csv", 2, uri, None, None, (None, b"key", 0), **fields)
 
 
-def fingerprint(refs: list[ImageRef], fence: Fence = OPEN) -> str | None:
+def fingerprint(refs: list[ImageRef], guard: ImageRootGuard = OPEN) -> str | None:
     """Returns what a shard of these references is known by."""
-    found = stamps_of(refs, take_stamps(refs, fence, remote=True))
+    found = stamps_of(refs, take_stamps(refs, guard, remote=True))
     if found is None:
         return None
     return Fingerprint("settings", "train", 0, list(zip(refs, found, strict=True)), RESOLVED).digest
@@ -71,10 +71,10 @@ def test_no_text_in_a_path_leads_out_of_the_image_root(path: str, tmp_path: Path
     root = tmp_path / "root"
     (root / ".staging").mkdir(parents=True)
     (root / ".staging" / "link.jpg").symlink_to(tmp_path / "outside" / "1.jpg")
-    binding = Binding(RESOLVED, {}, image_root=str(root), fence=str(root))
+    binding = Binding(RESOLVED, {}, image_root=str(root), guard=str(root))
     row = Row({"image": path.replace("root/", f"{root}/"), "label": "cat"}, "t.csv", 2)
     with pytest.raises(RecordError, match="outside of --image_root"):
-        Fence(str(root)).check(bind(row, binding).uri)
+        ImageRootGuard(str(root)).check(bind(row, binding).uri)
 
 
 def test_a_file_that_is_replaced_within_one_tick_of_the_clock_is_seen(
@@ -213,9 +213,9 @@ CHANGES: list[Callable[[World, Path, bytes], None]] = [
 ]
 
 
-def outcome(refs: list[ImageRef], fence: Fence, seen: Stamps | None = None) -> list[Any]:
+def outcome(refs: list[ImageRef], guard: ImageRootGuard, seen: Stamps | None = None) -> list[Any]:
     """Returns what a shard of these references holds: their values, and their files or rejects."""
-    return [(one.values, holding(fetch(one, seen, fence))) for one in refs]
+    return [(one.values, holding(fetch(one, seen, guard))) for one in refs]
 
 
 def holding(fetched: Fetched | Reject) -> tuple[Any, ...]:
@@ -268,8 +268,8 @@ def test_after_any_change_a_finished_shard_is_taken_only_if_a_new_one_is_the_sam
         st.sampled_from([b"image 0", b"image 9", b"embedded 9", b"longer image"]),
     )
 
-    def fence() -> Fence:
-        return Fence(str(world.root)) if fenced else OPEN
+    def guard() -> ImageRootGuard:
+        return ImageRootGuard(str(world.root)) if fenced else OPEN
 
     def meanwhile() -> None:
         for apply, path, new in data.draw(st.lists(change, max_size=2)):
@@ -277,18 +277,18 @@ def test_after_any_change_a_finished_shard_is_taken_only_if_a_new_one_is_the_sam
 
     refs = world.refs()
     meanwhile()
-    known, seen = fingerprint(refs, fence()), take_stamps(refs, fence(), remote=False)
+    known, seen = fingerprint(refs, guard()), take_stamps(refs, guard(), remote=False)
     meanwhile()
-    written = outcome(refs, fence(), seen)
+    written = outcome(refs, guard(), seen)
     kept = known is not None and stamps_of(refs, seen) is not None and not is_passing(written)
     meanwhile()
     again = world.refs()
-    if kept and fingerprint(again, fence()) == known:
-        assert repr(outcome(again, fence())) == repr(written)
+    if kept and fingerprint(again, guard()) == known:
+        assert repr(outcome(again, guard())) == repr(written)
 
 
 def test_an_unchanged_shard_is_taken(tmp_path: Path) -> None:
     world = World(tmp_path)
-    known = fingerprint(world.refs(), Fence(str(world.root)))
+    known = fingerprint(world.refs(), ImageRootGuard(str(world.root)))
     assert known is not None
-    assert fingerprint(world.refs(), Fence(str(world.root))) == known
+    assert fingerprint(world.refs(), ImageRootGuard(str(world.root))) == known

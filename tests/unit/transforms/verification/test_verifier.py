@@ -22,9 +22,9 @@ import pytest
 import tensorflow as tf
 
 from recordmill.schemas.config import Verify
-from recordmill.schemas.errors import RunError
+from recordmill.schemas.errors import RecordmillError
 from recordmill.transforms.storage.shard_files import ShardFiles
-from recordmill.transforms.verification.verifier import Auditor, audits_apart
+from recordmill.transforms.verification.verifier import VerifierProcess, verifier_process_started
 from recordmill.transforms.verification.verify_shard import verify_shard
 from tests.beam.direct import RESOLVED, example
 from tests.images import png
@@ -34,16 +34,16 @@ ENDS_SECONDS = 60
 
 STARTS_ONE = """
 import sys
-from recordmill.transforms.verification.verifier import Auditor
-auditor = Auditor(1)
+from recordmill.transforms.verification.verifier import VerifierProcess
+auditor = VerifierProcess(1)
 print(auditor.pid, flush=True)
 sys.stdin.read()
 """
 
 
 @pytest.fixture(scope="module")
-def auditor() -> Iterator[Auditor]:
-    started = Auditor(2)
+def auditor() -> Iterator[VerifierProcess]:
+    started = VerifierProcess(2)
     yield started
     started.end()
 
@@ -58,13 +58,15 @@ def shard(tmp_path: Path) -> ShardFiles:
 
 
 @pytest.mark.parametrize("verify", ["parse", "decode"])
-def test_it_finds_what_is_found_here(auditor: Auditor, shard: ShardFiles, verify: Verify) -> None:
+def test_it_finds_what_is_found_here(
+    auditor: VerifierProcess, shard: ShardFiles, verify: Verify
+) -> None:
     found = auditor.audit(shard, RESOLVED, verify)
     assert found == verify_shard(shard, RESOLVED, verify)
     assert (found.entry.records, found.entry.converted, found.problems) == (3, 3, ())
 
 
-def test_it_finds_damage(auditor: Auditor, shard: ShardFiles) -> None:
+def test_it_finds_damage(auditor: VerifierProcess, shard: ShardFiles) -> None:
     path = Path(shard.directory, shard.file)
     data = bytearray(path.read_bytes())
     data[100] ^= 1
@@ -74,27 +76,27 @@ def test_it_finds_damage(auditor: Auditor, shard: ShardFiles) -> None:
     assert [(problem.file, problem.record) for problem in found.problems] == [("birds", 0)]
 
 
-def test_it_works_on_several_at_once(auditor: Auditor, shard: ShardFiles) -> None:
+def test_it_works_on_several_at_once(auditor: VerifierProcess, shard: ShardFiles) -> None:
     with ThreadPoolExecutor(4) as threads:
         found = list(threads.map(lambda _: auditor.audit(shard, RESOLVED, "parse"), range(12)))
     assert found == [verify_shard(shard, RESOLVED, "parse")] * 12
 
 
-def test_a_file_that_is_gone_is_told_here(auditor: Auditor, shard: ShardFiles) -> None:
+def test_a_file_that_is_gone_is_reported_here(auditor: VerifierProcess, shard: ShardFiles) -> None:
     with pytest.raises(FileNotFoundError) as told:
         auditor.audit(replace(shard, file="gone"), RESOLVED, "parse")
     assert told.value.filename.endswith("/gone")
 
 
-def test_any_other_error_is_told_here(auditor: Auditor, shard: ShardFiles) -> None:
+def test_any_other_error_is_reported_here(auditor: VerifierProcess, shard: ShardFiles) -> None:
     with pytest.raises(RuntimeError, match="AttributeError: 'NoneType' object has no attribute"):
         auditor.audit(shard, None, "parse")  # type: ignore[arg-type]
 
 
 def test_its_death_ends_the_run(shard: ShardFiles) -> None:
-    auditor = Auditor(1)
+    auditor = VerifierProcess(1)
     os.kill(auditor.pid, signal.SIGSEGV)
-    with pytest.raises(RunError) as told:
+    with pytest.raises(RecordmillError) as told:
         auditor.audit(shard, RESOLVED, "parse")
     died = "the process that re-reads it with TensorFlow has died"
     assert str(told.value) == f"birds: {died}: Segmentation fault"
@@ -113,5 +115,5 @@ def test_it_ends_with_the_process_that_began_it(end: signal.Signals) -> None:
 
 def test_none_is_begun_where_tensorflow_is() -> None:
     before = psutil.Process().children()
-    with audits_apart():
+    with verifier_process_started():
         assert psutil.Process().children() == before

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from recordmill.schemas.config import ConvertConfig
-from recordmill.schemas.features import ImageFact, Schema
+from recordmill.schemas.features import ImageAttribute, Schema
 from recordmill.schemas.records import SerializedExample, StoredImage
 from recordmill.schemas.rejects import Reason, Reject
 from recordmill.schemas.settings import ImageSettings
@@ -17,7 +17,7 @@ from recordmill.transforms.build_examples import Pools, build_one, fetch
 from recordmill.transforms.functional.images.transcode import transcode
 from recordmill.transforms.functional.rows.fingerprint import settings_fingerprint
 from recordmill.transforms.storage.image_root import OPEN
-from recordmill.transforms.verification.verifier import Auditor
+from recordmill.transforms.verification.verifier import VerifierProcess
 from recordmill.transforms.verification.verifier_process import check_decodes, decode_fault
 from recordmill.transforms.write_shards import build_records
 from tests.beam.direct import RESOLVED, SCHEMA, config, plan, ref
@@ -26,7 +26,7 @@ from tests.images import jpeg, png, png_chunk, png_header
 DAMAGED = png_header(16, 12) + png_chunk(b"IDAT", b"no zlib") + png_chunk(b"IEND", b"")
 """Its header is whole: `--decode header` stores it as it is."""
 
-STATED = {ImageFact.HEIGHT: 12, ImageFact.WIDTH: 16, ImageFact.CHANNELS: 3}
+STATED = {ImageAttribute.HEIGHT: 12, ImageAttribute.WIDTH: 16, ImageAttribute.CHANNELS: 3}
 
 
 @pytest.fixture(params=["here", "in the process apart"])
@@ -35,7 +35,7 @@ def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
     if request.param == "here":
         yield request.param
         return
-    started = Auditor(1)
+    started = VerifierProcess(1)
     module = "recordmill.transforms.verification.verifier_process"
     monkeypatch.setattr(f"{module}.begun", lambda: started)
     yield request.param
@@ -68,7 +68,7 @@ def test_nobody_asks_tensorflow_unless_told_to(
 
 
 @pytest.mark.parametrize("fact", STATED)
-def test_the_record_has_to_state_what_tensorflow_finds(fact: ImageFact) -> None:
+def test_the_record_has_to_state_what_tensorflow_finds(fact: ImageAttribute) -> None:
     assert decode_fault(png(), STATED, None, 8) is None
     assert decode_fault(jpeg(), STATED, None, 8) is None
     assert fact.value in str(decode_fault(png(), {**STATED, fact: 4}, None, 8))

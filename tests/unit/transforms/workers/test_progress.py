@@ -15,37 +15,45 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from recordmill.pipelines.options import beam_options
 from recordmill.pipelines.run.progress import Stage, stage_of, watch
-from recordmill.transforms.workers.progress import ProgressOptions, Pulse, sum_of, told_in
+from recordmill.transforms.workers.progress import (
+    ProgressCounters,
+    ProgressOptions,
+    read_counters,
+    sum_of,
+)
 
 STAGES = {
-    "starting": (Pulse(), Stage("starting", 0, None)),
-    "reading": (Pulse(read=5), Stage("reading", 5, None)),
-    "surveying": (Pulse(read=5, surveyed=4), Stage("surveying", 4, None)),
-    "placing": (Pulse(surveyed=9, total=9, placed=3), Stage("placing", 3, 9)),
-    "writing": (Pulse(total=9, placed=9, written=3, rejected=1), Stage("writing", 4, 9)),
-    "writing once more": (Pulse(total=9, placed=9, written=17), Stage("writing", 9, 9)),
-    "verifying": (Pulse(total=9, placed=9, written=8, verified=5), Stage("verifying", 5, 8)),
+    "starting": (ProgressCounters(), Stage("starting", 0, None)),
+    "reading": (ProgressCounters(read=5), Stage("reading", 5, None)),
+    "analyzing": (ProgressCounters(read=5, analyzed=4), Stage("analyzing", 4, None)),
+    "placing": (ProgressCounters(analyzed=9, total=9, placed=3), Stage("placing", 3, 9)),
+    "writing": (ProgressCounters(total=9, placed=9, written=3, rejected=1), Stage("writing", 4, 9)),
+    "writing once more": (ProgressCounters(total=9, placed=9, written=17), Stage("writing", 9, 9)),
+    "verifying": (
+        ProgressCounters(total=9, placed=9, written=8, verified=5),
+        Stage("verifying", 5, 8),
+    ),
 }
 
 WORKER = """
 import sys, time
 from apache_beam.options.pipeline_options import PipelineOptions
 from recordmill.transforms.workers import progress
-from recordmill.transforms.workers.progress import advance, settle_total
+from recordmill.transforms.workers.progress import advance, set_total
 from recordmill.transforms.storage.stores.options import use_options
 
 progress._SECONDS = 0.2  # not two
 
 use_options(PipelineOptions(sys.argv[1:]))
 advance("read", 3)
-settle_total(7)
+set_total(7)
 advance("written", 2)  # told by the timer
 time.sleep(1)
 """
 
 
 @pytest.mark.parametrize("name", STAGES)
-def test_a_stage_is_told_from_the_counts(name: str) -> None:
+def test_a_stage_is_reported_from_the_counts(name: str) -> None:
     pulse, stage = STAGES[name]
     assert stage_of(pulse) == stage
 
@@ -54,13 +62,13 @@ def test_workers_in_processes_of_their_own_are_seen(tmp_path: Path) -> None:
     options = beam_options(["--direct_running_mode=multi_processing", "--direct_num_workers=2"])
     folder = tmp_path / "progress"
     with watch(str(folder), options) as look:
-        assert look() == Pulse()
+        assert look() == ProgressCounters()
         told = options.view_as(ProgressOptions).progress_folder
         assert told == str(folder)
         command = [sys.executable, "-c", WORKER, f"--progress_folder={told}"]
         workers = [subprocess.Popen(command) for _ in range(2)]
         assert [worker.wait(60) for worker in workers] == [0, 0]
-        assert look() == Pulse(read=6, total=7, written=4)
+        assert look() == ProgressCounters(read=6, total=7, written=4)
     assert not folder.exists()
 
 
@@ -74,8 +82,8 @@ def test_without_the_folder_nothing_is_written(tmp_path: Path) -> None:
 def test_a_file_in_the_making_is_left_out(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text('{"read": 1')
     (tmp_path / "b.json").write_text(json.dumps({"read": 2, "total": 4}))
-    assert told_in(str(tmp_path)) == {"b.json": Pulse(read=2, total=4)}
-    assert sum_of([]) == Pulse()
+    assert read_counters(str(tmp_path)) == {"b.json": ProgressCounters(read=2, total=4)}
+    assert sum_of([]) == ProgressCounters()
 
 
 def test_workers_in_this_process_write_no_file(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from recordmill.schemas.settings import ImageSettings
 from recordmill.transforms.build_examples import read_image
 from recordmill.transforms.functional.images.transcode import transcode
 from recordmill.transforms.workers.sandbox import allow_children, run_apart, stop_children
-from tests.images import jpeg, picture
+from tests.images import image_bytes, jpeg
 
 LONG = 120.0
 
@@ -134,7 +134,7 @@ def test_native_code_that_hangs_is_killed():
 
 
 @pytest.mark.parametrize("function", [hog, hog_slowly])
-def test_what_takes_too_much_memory_is_refused(function):
+def test_what_takes_too_much_memory_is_rejected(function):
     assert reason_of(function) is Reason.TOO_MANY_PIXELS
 
 
@@ -214,15 +214,19 @@ def test_no_child_is_started_once_they_are_stopped():
     allow_children()
 
 
-def test_pictures_are_the_same_from_the_process_apart():
-    for data in (picture("TIFF", 40, 30), jpeg(40, 30, mode="CMYK"), picture("WEBP", 40, 30)):
+def test_images_are_the_same_from_the_process_apart():
+    for data in (
+        image_bytes("TIFF", 40, 30),
+        jpeg(40, 30, mode="CMYK"),
+        image_bytes("WEBP", 40, 30),
+    ):
         here = transcode(data, ImageSettings())
         assert run_apart(transcode, data, ImageSettings(), "full", timeout=LONG) == here
 
 
-def test_a_picture_that_takes_too_long_is_a_reject():
-    run_apart(doubled, 1, timeout=LONG)  # started: the time is the picture's alone
-    slow = picture("WEBP", 4000, 3000, lossless=True, method=0, quality=0)
+def test_a_image_that_takes_too_long_is_a_reject():
+    run_apart(doubled, 1, timeout=LONG)  # started: the time is the image's alone
+    slow = image_bytes("WEBP", 4000, 3000, lossless=True, method=0, quality=0)
     with pytest.raises(RecordError) as raised:
         read_image(slow, ImageSettings(timeout=0.01), "full")
     assert raised.value.reason is Reason.TIMEOUT

@@ -1,4 +1,4 @@
-"""What becomes of bad boxes, and of those that their picture leaves behind."""
+"""What becomes of bad boxes, and of those that their image leaves behind."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def refusal(*boxes, **settings):
     return raised.value.detail
 
 
-def test_a_box_as_fractions_of_its_picture():
+def test_a_box_as_fractions_of_its_image():
     found = placed(GOOD)
     assert found == ([(0.25, 0.25, 0.5, 0.5)], [0], 1.0, ())
 
@@ -88,7 +88,7 @@ def test_boxes_that_a_crop_leaves_behind():
     assert (found.kept, found.remarks) == ([1, 2], ("boxes cropped off",))
 
 
-def test_areas_scale_with_the_picture():
+def test_areas_scale_with_the_image():
     half = geometry_of(SIZE, 1, ImageSettings(max_side=20))
     assert placed(GOOD, geometry=half).area_scale == 0.25
     assert placed(geometry=half, units="normalized").area_scale == 200.0  # pixels of the record's

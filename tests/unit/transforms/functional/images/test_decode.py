@@ -1,4 +1,4 @@
-"""Stored pictures become the pixels that TensorFlow decodes them to."""
+"""Stored images become the pixels that TensorFlow decodes them to."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from recordmill.transforms.functional.images.decode import decode_picture, reshape_raw
+from recordmill.transforms.functional.images.decode import decode_stored, reshape_raw
 from tests.images import image, jpeg, pixels, png, png_16_bit
 
 
@@ -31,7 +31,7 @@ PNGS = {
 @pytest.mark.parametrize("data", PNGS.values(), ids=PNGS)
 def test_a_png_is_what_tensorflow_decodes(data: bytes, channels: int) -> None:
     expected = tf.io.decode_image(data, channels, expand_animations=False).numpy()
-    found = decode_picture(data, channels)
+    found = decode_stored(data, channels)
     assert (found.dtype, found.shape) == (np.uint8, expected.shape)
     # Gray of colours is rounded by one and cut by the other.
     assert np.abs(found.astype(int) - expected).max() <= int(channels == 1)
@@ -42,15 +42,15 @@ def test_a_png_is_what_tensorflow_decodes(data: bytes, channels: int) -> None:
 def test_a_jpeg_is_what_tensorflow_decodes_but_for_rounding(mode: str, channels: int) -> None:
     data = jpeg(40, 30, 1, mode)
     expected = tf.io.decode_image(data, channels, expand_animations=False).numpy()
-    found = decode_picture(data, channels)
+    found = decode_stored(data, channels)
     assert found.shape == expected.shape
     assert np.abs(found.astype(int) - expected).max() <= 3
 
 
 @pytest.mark.parametrize("data", [b"", b"no picture", jpeg()[:-200], png()[:60], b"GIF89a"])
-def test_what_is_no_picture_is_told(data: bytes) -> None:
+def test_what_is_no_image_is_reported(data: bytes) -> None:
     with pytest.raises(ValueError, match="cannot be decoded"):
-        decode_picture(data)
+        decode_stored(data)
 
 
 @pytest.mark.parametrize("stored", [1, 2, 3, 4])
@@ -59,11 +59,11 @@ def test_raw_pixels_are_as_a_png_of_them(stored: int, channels: int) -> None:
     drawn = pixels(9, 7, 1, stored)
     mode = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}[stored]
     assert np.array_equal(
-        reshape_raw(drawn.tobytes(), 7, 9, channels), decode_picture(png(9, 7, 1, mode), channels)
+        reshape_raw(drawn.tobytes(), 7, 9, channels), decode_stored(png(9, 7, 1, mode), channels)
     )
 
 
 @pytest.mark.parametrize("size", [0, 62, 64, 5 * 63])
-def test_raw_pixels_of_another_size_are_told(size: int) -> None:
+def test_raw_pixels_of_another_size_are_reported(size: int) -> None:
     with pytest.raises(ValueError, match="no picture of 9 x 7"):
         reshape_raw(bytes(size), 7, 9)

@@ -22,10 +22,10 @@ from recordmill.transforms.workers.sandbox import examine_apart
 from tests.corpus import png_of, samples_of
 from tests.images import (
     image,
+    image_bytes,
     jpeg,
     jpeg_header,
     jpeg_segment,
-    picture,
     png,
     png_chunk,
     png_header,
@@ -55,7 +55,7 @@ IN_THIS_PROCESS = {
     "JPEG with EXIF": before_pixels(jpeg(), exif(100)),
     "JPEG with 1,000 segments": before_pixels(jpeg(), jpeg_segment(0xFE, b"") * 1000),
     "JPEG with a long profile": jpeg(icc_profile=b"x" * 3_000_000),
-    "MPO": picture("MPO", save_all=True, append_images=[image(16, 12, 1)]),
+    "MPO": image_bytes("MPO", save_all=True, append_images=[image(16, 12, 1)]),
     "PNG": png(),
     "PNG of 10,000 pieces": png_header(1, 1, colour_type=0)
     + png_chunk(b"IDAT", b"") * 10_000
@@ -63,7 +63,7 @@ IN_THIS_PROCESS = {
     + IEND,
 }
 IN_ANOTHER = {
-    "GIF": picture("GIF"),
+    "GIF": image_bytes("GIF"),
     "JPEG with 1,100 segments": before_pixels(jpeg(), jpeg_segment(0xFE, b"") * 1100),
     "JPEG of 1,100 scans": jpeg()[:-2]
     + jpeg_segment(0xDA, b"\x01\x01\0\0?\0") * 1100

@@ -1,4 +1,4 @@
-"""The geometry of pictures: against EXIF's table, and against what Pillow does to the pixels."""
+"""The geometry of images: against EXIF's table, and against what Pillow does to the pixels."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_a_sliver_keeps_one_pixel():
     assert resized(image(1000, 1), geometry_of((1000, 1), 1, settings)).size == (10, 10)
 
 
-def test_boxes_turn_only_where_the_picture_did():
+def test_boxes_turn_only_where_the_image_did():
     box, size = (1.0, 2.0, 5.0, 9.0), (20, 10)
     turned = geometry_of(size, 6, ImageSettings())
     as_it_is = geometry_of(size, 6, ImageSettings(orientation="record"))

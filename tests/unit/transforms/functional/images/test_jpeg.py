@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from recordmill.transforms.functional.images.jpeg import examine, strip_metadata
-from tests.images import image, jpeg, jpeg_header, jpeg_segment, picture
+from tests.images import image, image_bytes, jpeg, jpeg_header, jpeg_segment
 
 SOI, EOI = b"\xff\xd8", b"\xff\xd9"
 BASELINE = jpeg_segment(0xC0, b"\x08\0\x20\0\x10\x01\x01\x11\0")
@@ -83,12 +83,12 @@ def test_progressive_files_take_as_many_scans_as_they_have():
 
 
 @pytest.mark.parametrize("after", [b"", b"trailing", jpeg(8, 8)], ids=["nothing", "bytes", "JPEG"])
-def test_the_end_is_that_of_the_first_picture(after):
+def test_the_end_is_that_of_the_first_image(after):
     data = jpeg(40, 30, exif_orientation=1)
     assert examine(data + after).end == len(data)
 
 
-def test_a_preview_within_exif_does_not_end_the_picture():
+def test_a_preview_within_exif_does_not_end_the_image():
     preview = b"Exif\0\0" + jpeg(8, 8)
     data = jpeg(40, 30)
     data = data[:2] + jpeg_segment(0xE1, preview) + data[2:]
@@ -96,7 +96,7 @@ def test_a_preview_within_exif_does_not_end_the_picture():
     assert (facts.width, facts.height, facts.end, facts.exif) == (40, 30, len(data), preview)
 
 
-def test_exif_is_told_from_xmp_in_the_same_kind_of_segment():
+def test_exif_is_reported_from_xmp_in_the_same_kind_of_segment():
     data = jpeg()
     xmp, exif = b"http://ns.adobe.com/xap/1.0/\0<x/>", b"Exif\0\0II*\0"
     data = data[:2] + jpeg_segment(0xE1, xmp) + jpeg_segment(0xE1, exif) + data[2:]
@@ -104,10 +104,10 @@ def test_exif_is_told_from_xmp_in_the_same_kind_of_segment():
     assert examine(jpeg()).exif is None
 
 
-def test_several_pictures():
-    mpo = picture("MPO", 40, 30, save_all=True, append_images=[image(40, 30, 1)])
-    assert examine(mpo).multi_picture
-    assert not examine(jpeg()).multi_picture
+def test_several_images():
+    mpo = image_bytes("MPO", 40, 30, save_all=True, append_images=[image(40, 30, 1)])
+    assert examine(mpo).multi_image
+    assert not examine(jpeg()).multi_image
 
 
 def test_metadata_is_stripped_and_nothing_else():

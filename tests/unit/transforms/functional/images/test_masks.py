@@ -102,7 +102,7 @@ def test_files_that_are_no_masks(data, reason):
     assert raised.value.reason is reason
 
 
-def test_another_size_is_told_with_what_can_be_done():
+def test_another_size_is_reported_with_what_can_be_done():
     with pytest.raises(RecordError, match=r"3 x 5 pixels; its picture is 5 x 3 as displayed"):
         read_ids(png(3, 5, mode="L"), SIZE, "displayed")
 

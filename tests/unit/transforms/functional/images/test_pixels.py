@@ -34,9 +34,9 @@ TURNED = {
 }
 
 
-def resized_by(picture, settings):
+def resized_by(image, settings):
     method = settings.resize.filter if settings.resize else "lanczos"
-    return resized(picture, geometry_of(picture.size, 1, settings), method)
+    return resized(image, geometry_of(image.size, 1, settings), method)
 
 
 @pytest.mark.parametrize("orientation", TURNED)
@@ -100,13 +100,13 @@ def test_16_bits_to_8_round_to_the_nearest():
     assert to_8_bits(drawn) is drawn
 
 
-def test_transparent_pictures_on_a_background():
+def test_transparent_images_on_a_background():
     drawn = np.array([[[200, 100, 0, 255], [200, 100, 0, 0], [200, 100, 0, 51]]], np.uint8)
-    picture = Image.fromarray(drawn, "RGBA")
-    on_blue = np.asarray(without_alpha(picture, (0, 0, 255))).astype(int)
+    image = Image.fromarray(drawn, "RGBA")
+    on_blue = np.asarray(without_alpha(image, (0, 0, 255))).astype(int)
     expected = [[200, 100, 0], [0, 0, 255], [40, 20, 204]]  # a fifth of one, four of the other
     assert np.abs(on_blue[0] - expected).max() <= 1
-    assert np.asarray(without_alpha(picture, None))[0].tolist() == [[200, 100, 0]] * 3
+    assert np.asarray(without_alpha(image, None))[0].tolist() == [[200, 100, 0]] * 3
 
 
 @pytest.mark.parametrize(

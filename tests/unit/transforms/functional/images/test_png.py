@@ -1,4 +1,4 @@
-"""PNG checked bit by bit; TensorFlow, whose libpng is the strictest reader, is the judge."""
+"""PNG checked bit by bit; TensorFlow, whose libpng is the strictest reader, is the verifier."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from recordmill.transforms.functional.images.png import (
     examine,
     strip_metadata,
 )
-from tests.images import image, picture, pixels, png, png_16_bit, png_chunk, png_header
+from tests.images import image, image_bytes, pixels, png, png_16_bit, png_chunk, png_header
 
 IEND = png_chunk(b"IEND", b"")
 
 
 def reason(data):
-    """Returns why a PNG is refused; None if it is not."""
+    """Returns why a PNG is rejected; None if it is not."""
     try:
         check_rows(data, examine(data))
     except RecordError as error:
@@ -85,7 +85,9 @@ def test_facts(data, depth, channels, mode, alpha):
 
 
 def test_animation_and_exif():
-    apng = picture("PNG", 40, 30, save_all=True, append_images=[image(40, 30, n) for n in (1, 2)])
+    apng = image_bytes(
+        "PNG", 40, 30, save_all=True, append_images=[image(40, 30, n) for n in (1, 2)]
+    )
     assert examine(apng).frames == 3
     assert Image.open(io.BytesIO(apng)).n_frames == 3
     exif = examine(png(exif_orientation=6)).exif
@@ -145,7 +147,7 @@ def test_the_filter_of_a_row_is_found_wherever_a_piece_of_the_data_ends():
         assert reason(by_hand(width, height, bytes(damaged))) is Reason.CORRUPT
 
 
-def test_a_damaged_chunk_that_readers_skip_is_no_damage_to_the_picture():
+def test_a_damaged_chunk_that_readers_skip_is_no_damage_to_the_image():
     text = bytearray(png_chunk(b"tEXt", b"a\0b"))
     text[-1] ^= 1
     data = by_hand(4, 6, GRAY_ROWS, before=bytes(text))

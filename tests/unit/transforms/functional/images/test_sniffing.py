@@ -1,4 +1,4 @@
-"""What a file is by its first bytes: pictures as Pillow writes them, and look-alikes."""
+"""What a file is by its first bytes: images as Pillow writes them, and look-alikes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from PIL import features
 
 from recordmill.transforms.functional.images.sniffing import HEAD_BYTES, sniff
-from tests.images import jpeg, jpeg_header, picture, png, png_16_bit
+from tests.images import image_bytes, jpeg, jpeg_header, png, png_16_bit
 
 
 @pytest.mark.parametrize(
@@ -17,16 +17,16 @@ from tests.images import jpeg, jpeg_header, picture, png, png_16_bit
         pytest.param(jpeg_header(8, 8, process=3), "jpeg", id="lossless JPEG"),
         pytest.param(png(), "png", id="PNG"),
         pytest.param(png_16_bit(), "png", id="16-bit PNG"),
-        pytest.param(picture("GIF", mode="P"), "gif", id="GIF"),
-        pytest.param(picture("BMP"), "bmp", id="BMP"),
-        pytest.param(picture("TIFF"), "tiff", id="TIFF"),
-        pytest.param(picture("PPM"), "pnm", id="PPM"),
-        pytest.param(picture("PPM", mode="L"), "pnm", id="PGM"),
-        pytest.param(picture("PPM", mode="1"), "pnm", id="PBM"),
-        pytest.param(picture("ICO"), "ico", id="ICO"),
-        pytest.param(picture("EPS"), "eps", id="EPS"),
-        pytest.param(picture("PDF"), "pdf", id="PDF"),
-        pytest.param(picture("MPO"), "jpeg", id="MPO begins as a JPEG"),
+        pytest.param(image_bytes("GIF", mode="P"), "gif", id="GIF"),
+        pytest.param(image_bytes("BMP"), "bmp", id="BMP"),
+        pytest.param(image_bytes("TIFF"), "tiff", id="TIFF"),
+        pytest.param(image_bytes("PPM"), "pnm", id="PPM"),
+        pytest.param(image_bytes("PPM", mode="L"), "pnm", id="PGM"),
+        pytest.param(image_bytes("PPM", mode="1"), "pnm", id="PBM"),
+        pytest.param(image_bytes("ICO"), "ico", id="ICO"),
+        pytest.param(image_bytes("EPS"), "eps", id="EPS"),
+        pytest.param(image_bytes("PDF"), "pdf", id="PDF"),
+        pytest.param(image_bytes("MPO"), "jpeg", id="MPO begins as a JPEG"),
     ],
 )
 def test_what_pillow_writes(data, expected):
@@ -41,7 +41,7 @@ def test_what_pillow_writes(data, expected):
 def test_what_pillow_writes_where_it_can(feature, format_, expected):
     if not features.check(feature):
         pytest.skip(f"this Pillow has no {feature}")
-    assert sniff(picture(format_, 64, 64)[:HEAD_BYTES]) == expected
+    assert sniff(image_bytes(format_, 64, 64)[:HEAD_BYTES]) == expected
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.settings import MAX_PIXELS
 from recordmill.transforms.functional.images.sniffing import check_stated_size
-from tests.images import picture, png_header
+from tests.images import image_bytes, png_header
 
 SIDE = 15_000
 MOST = MAX_PIXELS // SIDE  # high: as many pixels as there may be
@@ -86,7 +86,7 @@ def test_a_file_cut_anywhere_is_no_error_of_its_own(format_, form) -> None:
 
 @pytest.mark.parametrize("format_", ["webp", "avif", "ico"])
 def test_files_that_pillow_writes_pass(format_: str) -> None:
-    check_stated_size(picture(format_.upper()), format_)
+    check_stated_size(image_bytes(format_.upper()), format_)
 
 
 def test_other_formats_are_measured_elsewhere() -> None:

@@ -15,7 +15,7 @@ from recordmill.transforms.functional.images.source_image import (
     open_image,
     sniffed_format,
 )
-from tests.images import image, jpeg, jpeg_header, picture, png, png_16_bit
+from tests.images import image, image_bytes, jpeg, jpeg_header, png, png_16_bit
 
 
 def source(format_, channels=3, mode="RGB", **options):
@@ -31,7 +31,7 @@ def source(format_, channels=3, mode="RGB", **options):
 
 
 def two(format_):
-    return picture(format_, 40, 30, save_all=True, append_images=[image(40, 30, 1)])
+    return image_bytes(format_, 40, 30, save_all=True, append_images=[image(40, 30, 1)])
 
 
 @pytest.mark.parametrize(
@@ -54,12 +54,12 @@ def two(format_):
             id="16-bit PNG",
         ),
         pytest.param(two("PNG"), source("png", frames=2), id="APNG"),
-        pytest.param(picture("BMP", 40, 30), source("bmp"), id="BMP"),
-        pytest.param(picture("TIFF", 40, 30), source("tiff"), id="TIFF"),
+        pytest.param(image_bytes("BMP", 40, 30), source("bmp"), id="BMP"),
+        pytest.param(image_bytes("TIFF", 40, 30), source("tiff"), id="TIFF"),
         pytest.param(two("TIFF"), source("tiff", frames=2), id="two pages"),
-        pytest.param(picture("PPM", 40, 30, mode="L"), source("pnm", 1, "L"), id="PGM"),
+        pytest.param(image_bytes("PPM", 40, 30, mode="L"), source("pnm", 1, "L"), id="PGM"),
         pytest.param(
-            picture("TIFF", 40, 30, mode="CMYK"), source("tiff", 4, "CMYK"), id="CMYK TIFF"
+            image_bytes("TIFF", 40, 30, mode="CMYK"), source("tiff", 4, "CMYK"), id="CMYK TIFF"
         ),
     ],
 )
@@ -72,7 +72,7 @@ def test_what_the_chunks_of_a_png_say_is_kept_but_for_its_exif():
     kept, header = examine(data).png, png_parser.examine(data)
     assert header.exif
     assert kept == header._replace(exif=None)
-    assert [examine(other).png for other in (jpeg(), picture("BMP"))] == [None, None]
+    assert [examine(other).png for other in (jpeg(), image_bytes("BMP"))] == [None, None]
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_what_the_chunks_of_a_png_say_is_kept_but_for_its_exif():
         pytest.param(jpeg_header(40, 30, process=2), 40 * 30 * 3, id="coefficients in memory"),
         pytest.param(png(40, 30), (40 * 3 + 1) * 30 // 2, id="rows"),
         pytest.param(png_16_bit(40, 30, channels=4), (40 * 8 + 1) * 30 // 2, id="deep rows"),
-        pytest.param(picture("BMP", 40, 30), 0, id="unknown"),
+        pytest.param(image_bytes("BMP", 40, 30), 0, id="unknown"),
     ],
 )
 def test_work_counts_scans_and_memory(data, expected):
@@ -101,7 +101,7 @@ def reason(data):
     [
         pytest.param(b"", Reason.EMPTY_FILE, id="no bytes"),
         pytest.param(b"text", Reason.NOT_AN_IMAGE, id="text"),
-        pytest.param(picture("EPS"), Reason.UNSUPPORTED_FORMAT, id="EPS"),
+        pytest.param(image_bytes("EPS"), Reason.UNSUPPORTED_FORMAT, id="EPS"),
         pytest.param(b"8BPS" + bytes(100), Reason.UNSUPPORTED_FORMAT, id="PSD"),
         pytest.param(jpeg_header(8, 8, precision=12), Reason.UNSUPPORTED_FEATURE, id="12 bits"),
         pytest.param(jpeg_header(8, 8, process=7), Reason.UNSUPPORTED_FEATURE, id="hierarchical"),
@@ -111,12 +111,16 @@ def reason(data):
         pytest.param(b"GIF89a", Reason.CORRUPT, id="GIF that ends at once"),
     ],
 )
-def test_refused(data, expected):
+def test_rejected(data, expected):
     assert reason(data) is expected
 
 
 def test_sniffed_format_is_by_content():
-    assert [sniffed_format(d) for d in (jpeg(), png(), picture("BMP"))] == ["jpeg", "png", "bmp"]
+    assert [sniffed_format(d) for d in (jpeg(), png(), image_bytes("BMP"))] == [
+        "jpeg",
+        "png",
+        "bmp",
+    ]
 
 
 @pytest.mark.parametrize("data", [jpeg(40, 30), png(40, 30)], ids=["JPEG", "PNG"])

@@ -1,4 +1,4 @@
-"""What happens to an image: kept byte for byte, encoded anew, or refused with its reason.
+"""What happens to an image: kept byte for byte, transcoded, or rejected with its reason.
 
 The judges are others: Pillow's own full decode, and TensorFlow, which is what readers use.
 """
@@ -23,10 +23,10 @@ from recordmill.transforms.functional.images.masks import examine_plain_mask, re
 from recordmill.transforms.functional.images.transcode import keep, plain_source, transcode
 from tests.images import (
     image,
+    image_bytes,
     jpeg,
     jpeg_header,
     jpeg_segment,
-    picture,
     png,
     png_16_bit,
     png_chunk,
@@ -37,7 +37,7 @@ SETTINGS = ImageSettings()
 
 
 def reason(data, settings=SETTINGS, decode="full"):
-    """Returns why an image is refused; None if it is not."""
+    """Returns why an image is rejected; None if it is not."""
     refused = None
     try:
         transcode(data, settings, decode)
@@ -100,9 +100,9 @@ def test_tensorflow_decodes_what_passes_to_the_recorded_shape(data, format_, cha
         pytest.param(b"\0" * 1000, Reason.NOT_AN_IMAGE, id="zeros"),
         pytest.param(b"\n" + jpeg(), Reason.NOT_AN_IMAGE, id="a JPEG with a byte before it"),
         pytest.param(
-            picture("EPS"), Reason.UNSUPPORTED_FORMAT, id="EPS: no Ghostscript is started"
+            image_bytes("EPS"), Reason.UNSUPPORTED_FORMAT, id="EPS: no Ghostscript is started"
         ),
-        pytest.param(picture("PDF"), Reason.UNSUPPORTED_FORMAT, id="PDF"),
+        pytest.param(image_bytes("PDF"), Reason.UNSUPPORTED_FORMAT, id="PDF"),
         pytest.param(
             jpeg_header(8, 8, process=5), Reason.UNSUPPORTED_FEATURE, id="hierarchical JPEG"
         ),
@@ -132,8 +132,8 @@ def test_tensorflow_decodes_what_passes_to_the_recorded_shape(data, format_, cha
         pytest.param(jpeg(progressive=True)[:-20], Reason.TRUNCATED, id="progressive JPEG cut"),
         pytest.param(jpeg()[:300], Reason.TRUNCATED, id="JPEG cut in its tables"),
         pytest.param(png()[:-50], Reason.TRUNCATED, id="PNG cut in its pixels"),
-        pytest.param(picture("GIF", mode="P")[:-30], Reason.TRUNCATED, id="GIF cut"),
-        pytest.param(picture("BMP")[:-30], Reason.TRUNCATED, id="BMP cut"),
+        pytest.param(image_bytes("GIF", mode="P")[:-30], Reason.TRUNCATED, id="GIF cut"),
+        pytest.param(image_bytes("BMP")[:-30], Reason.TRUNCATED, id="BMP cut"),
         pytest.param(
             png_header(8, 8) + png_chunk(b"IDAT", b"no zlib stream") + png_chunk(b"IEND", b""),
             Reason.CORRUPT,
@@ -141,22 +141,27 @@ def test_tensorflow_decodes_what_passes_to_the_recorded_shape(data, format_, cha
         ),
     ],
 )
-def test_refused_with_its_reason(data, expected):
+def test_rejected_with_its_reason(data, expected):
     assert reason(data) is expected
 
 
 TRANSCODED = [
-    pytest.param(picture("BMP", 40, 30, 5), image(40, 30, 5), "bmp", id="BMP"),
-    pytest.param(picture("BMP", 40, 30, 5, "P"), image(40, 30, 5, "L"), "bmp", id="palette BMP"),
-    pytest.param(picture("GIF", 40, 30, 5, "L"), image(40, 30, 5, "L"), "gif", id="GIF"),
-    pytest.param(picture("TIFF", 40, 30, 5), image(40, 30, 5), "tiff", id="TIFF"),
+    pytest.param(image_bytes("BMP", 40, 30, 5), image(40, 30, 5), "bmp", id="BMP"),
     pytest.param(
-        picture("TIFF", 40, 30, 5, "RGBA"), image(40, 30, 5, "RGBA"), "tiff", id="TIFF with alpha"
+        image_bytes("BMP", 40, 30, 5, "P"), image(40, 30, 5, "L"), "bmp", id="palette BMP"
     ),
-    pytest.param(picture("PPM", 40, 30, 5), image(40, 30, 5), "pnm", id="PPM"),
-    pytest.param(picture("PPM", 40, 30, 5, "1"), image(40, 30, 5, "1"), "pnm", id="PBM"),
+    pytest.param(image_bytes("GIF", 40, 30, 5, "L"), image(40, 30, 5, "L"), "gif", id="GIF"),
+    pytest.param(image_bytes("TIFF", 40, 30, 5), image(40, 30, 5), "tiff", id="TIFF"),
     pytest.param(
-        picture("GIF", 40, 30, 5, "L", save_all=True, append_images=[image(40, 30, 6, "L")]),
+        image_bytes("TIFF", 40, 30, 5, "RGBA"),
+        image(40, 30, 5, "RGBA"),
+        "tiff",
+        id="TIFF with alpha",
+    ),
+    pytest.param(image_bytes("PPM", 40, 30, 5), image(40, 30, 5), "pnm", id="PPM"),
+    pytest.param(image_bytes("PPM", 40, 30, 5, "1"), image(40, 30, 5, "1"), "pnm", id="PBM"),
+    pytest.param(
+        image_bytes("GIF", 40, 30, 5, "L", save_all=True, append_images=[image(40, 30, 6, "L")]),
         image(40, 30, 5, "L"),
         "gif",
         id="the first frame of an animation",
@@ -180,7 +185,7 @@ def test_all_else_becomes_a_png_of_the_same_pixels(data, drawn, format_):
 
 
 @pytest.mark.parametrize(("data", "drawn", "format_"), TRANSCODED)
-def test_what_readers_cannot_be_trusted_with_is_refused_on_demand(data, drawn, format_):
+def test_what_readers_cannot_be_trusted_with_is_rejected_on_demand(data, drawn, format_):
     expected = Reason.ANIMATED if b"NETSCAPE" in data else Reason.UNSUPPORTED_FORMAT
     refusing = ImageSettings(unsupported="reject", animated="reject")
     assert reason(data, refusing) in (expected, Reason.ANIMATED)
@@ -193,7 +198,7 @@ def test_what_readers_cannot_be_trusted_with_is_refused_on_demand(data, drawn, f
 )
 def test_other_formats_that_this_pillow_can_write(format_, options):
     try:
-        data = picture(format_, 64, 64, 5, **options)
+        data = image_bytes(format_, 64, 64, 5, **options)
     except (OSError, KeyError):
         pytest.skip(f"this Pillow writes no {format_}")
     stored = transcode(data, SETTINGS)
@@ -210,8 +215,8 @@ def test_cmyk_becomes_rgb():
     )
 
 
-def test_the_first_of_several_pictures_is_kept_without_the_others():
-    mpo = picture("MPO", 40, 30, 5, save_all=True, append_images=[image(40, 30, 1)])
+def test_the_first_of_several_images_is_kept_without_the_others():
+    mpo = image_bytes("MPO", 40, 30, 5, save_all=True, append_images=[image(40, 30, 1)])
     stored = transcode(mpo, SETTINGS)
     assert (stored.format, stored.source_format) == ("jpeg", "mpo")
     assert mpo.startswith(stored.data)
@@ -297,10 +302,10 @@ def test_metadata_is_stripped_on_demand(draw):
         assert dict(opened.getexif()) == {}
 
 
-def test_small_and_animated_images_are_refused_on_demand():
+def test_small_and_animated_images_are_rejected_on_demand():
     assert reason(png(40, 30), ImageSettings(min_side=30)) is None
     assert reason(png(40, 30), ImageSettings(min_side=31)) is Reason.INVALID_DIMENSIONS
-    apng = picture("PNG", 40, 30, save_all=True, append_images=[image(40, 30, 1)])
+    apng = image_bytes("PNG", 40, 30, save_all=True, append_images=[image(40, 30, 1)])
     assert reason(apng, ImageSettings(animated="reject")) is Reason.ANIMATED
     assert reason(apng) is None
 
@@ -343,7 +348,7 @@ def test_header_mode_reads_no_pixels(data):
     ],
     ids=["JPEG", "progressive", "gray", "PNG", "palette", "16-bit"],
 )
-def test_an_image_cut_at_any_byte_is_refused(data):
+def test_an_image_cut_at_any_byte_is_rejected(data):
     assert reason(data) is None
     passed = [length for length in range(len(data)) if reason(data[:length]) is None]
     assert passed == []
@@ -355,7 +360,7 @@ def test_an_image_cut_at_any_byte_is_refused(data):
     ids=["RGB", "palette", "16-bit"],
 )
 def test_any_changed_byte_of_a_png_is_found_unless_readers_do_without_it(data):
-    # Every chunk has a checksum: a wrong one makes TensorFlow refuse the file, or skip the chunk.
+    # Every chunk has a checksum: a wrong one makes TensorFlow reject the file, or skip the chunk.
     unlike = []
     for at in range(len(data)):
         damaged = bytearray(data)
@@ -486,8 +491,8 @@ def bases():
         png(exif_orientation=1),
         png(mode="P", transparency=b"\0\1"),
         png(pnginfo=text, icc_profile=b"x" * 200, dpi=(72, 72)),
-        picture("MPO", save_all=True, append_images=second),
-        picture("PNG", save_all=True, append_images=second),
+        image_bytes("MPO", save_all=True, append_images=second),
+        image_bytes("PNG", save_all=True, append_images=second),
     ]
 
 
@@ -525,7 +530,7 @@ def examined(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     lengths: list[int] = []
     examine = png_parser.examine
 
-    def counted(data: bytes, bounded: bool = False) -> png_parser.PngFacts:
+    def counted(data: bytes, bounded: bool = False) -> png_parser.PngHeader:
         lengths.append(len(data))
         return examine(data, bounded)
 

@@ -1,4 +1,4 @@
-"""Examples are proven against TensorFlow: the same bytes as it writes, and it reads them back."""
+"""Examples are verified against TensorFlow: the same bytes as it writes, and it reads them back."""
 
 from __future__ import annotations
 

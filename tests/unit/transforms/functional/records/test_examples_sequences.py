@@ -1,4 +1,4 @@
-"""Sequences are proven against TensorFlow: the same bytes as it writes, and it reads them back."""
+"""Sequences compared with TensorFlow: the same bytes as it writes, and it reads them back."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recordmill.schemas.features import Feature, Kind, Schema
-from recordmill.schemas.records import BuiltFrame, FramePlace, ImageRef, ImageShape, StoredImage
+from recordmill.schemas.records import BuiltFrame, FrameLocation, ImageRef, ImageShape, StoredImage
 from recordmill.transforms.functional.compare import value_digests
 from recordmill.transforms.functional.records.examples import (
     build_frame,
@@ -176,7 +176,7 @@ def frame(number: int, pose: list[float], marks: list[int]) -> BuiltFrame:
         start=None,
         stop=None,
         values=(b"clip", [b"x", b"y"], None, None, pose, marks),
-        frame=FramePlace("clip", str(number)),
+        frame=FrameLocation("clip", str(number)),
     )
     return build_frame(SCHEMA, ref, stored(b"picture %d" % number, number), None)
 
@@ -219,12 +219,12 @@ def test_a_digest_of_no_images_is_none():
         ),
     ],
 )
-def test_what_is_no_sequence_of_the_schema_is_refused(data, told):
+def test_what_is_no_sequence_of_the_schema_is_rejected(data, told):
     with pytest.raises(ValueError, match=told):
         decode_sequence(data, SCHEMA)
 
 
-def test_a_frame_of_another_shape_is_refused():
+def test_a_frame_of_another_shape_is_rejected():
     kinds = {name: feature.kind for name, feature in SCHEMA.features.items()}
     lists = {"image": [b"a"], "height": [1], "pose": [[1.0]], "marks": [[]]}
     with pytest.raises(ValueError, match="'pose': 1 values in its float_list; expected 2"):

@@ -1,4 +1,4 @@
-"""What is drawn of a record: its picture, its boxes, its mask, and text that can be read.
+"""What is drawn of a record: its image, its boxes, its mask, and text that can be read.
 
 Covers `recordmill.transforms.functional.rendering.captions`,
 `recordmill.transforms.functional.rendering.contact_sheet`.
@@ -19,19 +19,19 @@ from recordmill.pipelines.inspect.contact_sheet import tile_of
 from recordmill.pipelines.inspect.record_files import FoundRecord
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.transforms.functional.rendering import captions as module
-from recordmill.transforms.functional.rendering.captions import fitted, lettering
+from recordmill.transforms.functional.rendering.captions import caption_font, fitted
 from recordmill.transforms.functional.rendering.contact_sheet import TILE_SIDE, Tile, contact_sheet
 from recordmill.transforms.functional.rendering.drawing import (
     BOX_KEYS,
     MASK_KEY,
     boxes_of,
     colour,
+    decode_damaged,
     draw_record,
     image_key,
-    salvage,
     thumbnail_of_damaged,
 )
-from tests.images import SRGB, SWAPPED, image, jpeg, picture, png, png_16_bit
+from tests.images import SRGB, SWAPPED, image, image_bytes, jpeg, png, png_16_bit
 
 GRAY = (127, 127, 127)
 
@@ -85,12 +85,12 @@ def boxes(*corners):
         ({"image": [1.5]}, None),
     ],
 )
-def test_the_picture_is_found_by_its_key_or_its_bytes(features, key):
+def test_the_image_is_found_by_its_key_or_its_bytes(features, key):
     assert image_key(features) == key
 
 
-@pytest.mark.parametrize("data", [png(40, 30, 1), picture("WEBP", 40, 30, 1, lossless=True)])
-def test_a_small_picture_is_drawn_as_it_is(data):
+@pytest.mark.parametrize("data", [png(40, 30, 1), image_bytes("WEBP", 40, 30, 1, lossless=True)])
+def test_a_small_image_is_drawn_as_it_is(data):
     assert draw_record({"image": [data]}, 100).tobytes() == image(40, 30, 1).tobytes()
 
 
@@ -109,7 +109,7 @@ def test_a_large_one_has_the_colours_of_its_profile(profile, drawn):
     assert np.abs(found - drawn).max() <= 4
 
 
-def test_deep_and_transparent_pictures_are_drawn():
+def test_deep_and_transparent_images_are_drawn():
     drawn = draw_record({"image": [png_16_bit(20, 10, 3, 1)]}, 100)
     assert abs(np.asarray(drawn)[..., 0].astype(int) - np.asarray(image(20, 10, 3, "L"))).max() <= 1
     clear = io.BytesIO()
@@ -124,7 +124,7 @@ def test_bare_samples_are_drawn_by_their_stated_size():
 
 
 @pytest.mark.parametrize("features", [{"image": [jpeg()[:200]]}, {"image": [png()[:60]]}, {}])
-def test_what_cannot_be_drawn_is_told(features):
+def test_what_cannot_be_drawn_is_reported(features):
     with pytest.raises((RecordError, ValueError)):
         draw_record(features, 100)
 
@@ -153,13 +153,13 @@ def test_boxes_have_the_names_of_their_classes():
     assert [box.name for box in boxes_of(features, (1, 1))] == ["a", "\\xff"]
 
 
-def test_boxes_beyond_the_picture_and_upside_down_are_drawn_within_it():
+def test_boxes_beyond_the_image_and_upside_down_are_drawn_within_it():
     features = {"image": [flat()], **boxes((1.5, 0.9, -0.5, 0.1))}
     drawn = np.asarray(draw_record(features, 100))
     assert (drawn[6, :] == colour(0)).all()
 
 
-def test_a_mask_is_laid_over_its_picture():
+def test_a_mask_is_laid_over_its_image():
     ids = np.zeros((60, 80), np.uint8)
     ids[:30], ids[30:, :40] = 1, 255
     mask = io.BytesIO()
@@ -186,16 +186,16 @@ def test_a_mask_is_laid_over_its_picture():
 )
 def test_what_no_font_has_is_spelled_out(text, shown, monkeypatch):
     monkeypatch.setattr(module, "SYSTEM_FONTS", ("there is no such font.ttf",))
-    assert lettering(text, 14).text == shown
+    assert caption_font(text, 14).text == shown
 
 
 def test_a_font_of_the_system_draws_what_pillows_own_lacks(tmp_path, monkeypatch):
     font = tmp_path / "has-umlauts.ttf"
     font.write_bytes(font_with("Übermut"))
     monkeypatch.setattr(module, "SYSTEM_FONTS", (str(font),))
-    assert lettering("Übermut", 14).text == "Übermut"
-    assert lettering("Übermut猫", 14).text == "Übermut\\u732b"
-    assert lettering("plain", 14).font is not lettering("Übermut", 14).font
+    assert caption_font("Übermut", 14).text == "Übermut"
+    assert caption_font("Übermut猫", 14).text == "Übermut\\u732b"
+    assert caption_font("plain", 14).font is not caption_font("Übermut", 14).font
 
 
 def test_text_is_cut_to_its_width():
@@ -211,16 +211,16 @@ def test_a_contact_sheet_shows_every_tile():
         assert (sheet == colour(i)).all(axis=2).sum() == TILE_SIDE * 100
 
 
-def test_what_is_left_of_a_damaged_picture_is_shown():
+def test_what_is_left_of_a_damaged_image_is_shown():
     whole = jpeg(200, 150, 4, quality=90)
-    left = np.asarray(salvage(whole[: len(whole) // 2], 200)).astype(int)
+    left = np.asarray(decode_damaged(whole[: len(whole) // 2], 200)).astype(int)
     true = np.asarray(Image.open(io.BytesIO(whole))).astype(int)
     assert abs(left[:40] - true[:40]).max() <= 2
     assert (left[-8:] == 128).all()
     data, size = thumbnail_of_damaged(whole[:-100], 100)
     assert Image.open(io.BytesIO(data)).size == size == (100, 75)
     with pytest.raises(RecordError):
-        salvage(b"\xff\xd8\xff", 100)
+        decode_damaged(b"\xff\xd8\xff", 100)
 
 
 def test_an_image_that_takes_its_decoder_along_costs_its_tile(monkeypatch):

@@ -9,7 +9,7 @@ from recordmill.transforms.functional.rendering.infer_features import (
     infer_features,
 )
 from recordmill.transforms.functional.rendering.visible_text import visible
-from tests.images import jpeg, picture, png
+from tests.images import image_bytes, jpeg, png
 
 
 @pytest.mark.parametrize(
@@ -24,16 +24,16 @@ from tests.images import jpeg, picture, png
         ([[b"cat"], ["Übermut".encode()]], ("bytes", (1, 1), "text")),
         ([[b"\0\1"], [b"\xff"], [b"cat"]], ("bytes", (1, 1), "bytes, text")),
         ([[jpeg()], [jpeg()], [png()]], ("bytes", (1, 1), "JPEG image, PNG image")),
-        ([[picture("WEBP")]], ("bytes", (1, 1), "WEBP image")),
+        ([[image_bytes("WEBP")]], ("bytes", (1, 1), "WEBP image")),
         ([[jpeg()[:100]]], ("bytes", (1, 1), "damaged image")),
     ],
 )
-def test_a_feature_is_told_by_its_values(values, expected):
+def test_a_feature_is_reported_by_its_values(values, expected):
     (found,) = infer_features([{"x": v} for v in values])
     assert found == InferredFeature("x", *expected)
 
 
-def test_bare_pixels_are_told_by_the_size_beside_them():
+def test_bare_pixels_are_reported_by_the_size_beside_them():
     record = {"image_raw": [b"x" * 24], "height": [2], "width": [4], "depth": [3]}
     assert {f.name: f.holds for f in infer_features([record])}["image_raw"] == "pixels, uint8"
 

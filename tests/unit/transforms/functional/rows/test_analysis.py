@@ -18,8 +18,8 @@ from recordmill.schemas.presets import preset
 from recordmill.schemas.records import Row
 from recordmill.transforms.functional.rows.analysis import (
     SAMPLE_ROWS,
-    Survey,
-    Surveyor,
+    Analysis,
+    Analyzer,
     num_shards,
     plan_of,
     sampled,
@@ -30,7 +30,7 @@ from recordmill.transforms.functional.rows.placement import SplitRanges, split_o
 MIB = 2**20
 
 
-def surveyor(schema, **options):
+def analyzer(schema, **options):
     config = ConvertConfig(inputs=("t.csv",), output="out", name="d", schema=schema, **options)
     binding = Binding(
         ResolvedSchema(schema, {}),
@@ -41,14 +41,14 @@ def surveyor(schema, **options):
         config.group_column,
         frozenset(config.weights) if config.splits else None,
     )
-    return Surveyor(config, schema, binding, SplitRanges.from_weights(config.weights))
+    return Analyzer(config, schema, binding, SplitRanges.from_weights(config.weights))
 
 
 def survey_of(rows, asked):
-    survey = Survey()
+    analysis = Analysis()
     for row in rows:
-        survey.add(row, asked)
-    return survey
+        analysis.add(row, asked)
+    return analysis
 
 
 def text_rows(*rows):
@@ -61,7 +61,7 @@ CLASSIFICATION = preset("image_classification")
 
 
 def test_a_plan():
-    asked = surveyor(CLASSIFICATION, split_column="part")
+    asked = analyzer(CLASSIFICATION, split_column="part")
     rows = text_rows(
         {"image": "a.jpg", "label": "dog", "part": "train"},
         {"image": "b.jpg", "label": "cat", "part": "train"},
@@ -93,13 +93,13 @@ def test_a_plan():
     ],
 )
 def test_labels_found(labels, is_text, expected):
-    asked = surveyor(CLASSIFICATION)
+    asked = analyzer(CLASSIFICATION)
     rows = [Row({"image": f"{i}", "label": v}, "t", i, is_text) for i, v in enumerate(labels)]
     assert plan_of(survey_of(rows, asked), asked, {}).resolved.classes == {"label": expected}
 
 
 def test_labels_in_lists_under_another_column_name():
-    asked = surveyor(preset("multi_label"), columns={"labels": "tags"})
+    asked = analyzer(preset("multi_label"), columns={"labels": "tags"})
     rows = text_rows(
         {"image": "a", "tags": "dog|cat"},
         {"image": "b", "tags": '["a|b", "dog"]'},
@@ -111,19 +111,19 @@ def test_labels_in_lists_under_another_column_name():
 
 
 def test_given_classes_win_over_those_found():
-    asked = surveyor(CLASSIFICATION, classes=("dog", "cat"))
+    asked = analyzer(CLASSIFICATION, classes=("dog", "cat"))
     rows = text_rows({"image": "a", "label": "owl"})
     assert plan_of(survey_of(rows, asked), asked, {}).resolved.classes == {"label": ("dog", "cat")}
 
 
 def test_rows_without_a_column_are_a_message():
-    asked = surveyor(preset("tabular"))
+    asked = analyzer(preset("tabular"))
     with pytest.raises(UsageError, match=r"^--input t\.csv: has rows, but no columns; add one$"):
         plan_of(survey_of([Row({}, "/d/t.jsonl", 1)], asked), asked, {})
 
 
 def test_every_column_becomes_a_feature():
-    asked = surveyor(preset("tabular"))
+    asked = analyzer(preset("tabular"))
     rows = text_rows({"n": "1", "x": "0.5", "t": "a"}, {"n": "", "x": "2", "t": "b"})
     plan = plan_of(survey_of(rows, asked), asked, {})
     assert plan.resolved.schema.features == {
@@ -136,7 +136,7 @@ def test_every_column_becomes_a_feature():
 
 def test_rows_are_counted_by_group_where_there_is_one():
     weights = {"train": "0.5", "test": "0.5"}
-    asked = surveyor(CLASSIFICATION, splits=weights, group_column="who", seed=3)
+    asked = analyzer(CLASSIFICATION, splits=weights, group_column="who", seed=3)
     rows = text_rows(*({"image": f"{i}.jpg", "label": "1", "who": f"p{i % 9}"} for i in range(200)))
     expected = Counter(split_of(row.values["who"], asked.ranges, 3) for row in rows)
     assert survey_of(rows, asked).splits == expected
@@ -159,12 +159,12 @@ def test_rows_are_counted_by_group_where_there_is_one():
     ids=str,
 )
 def test_number_of_shards(size, requested, split, expected):
-    config = surveyor(CLASSIFICATION, num_shards=requested).config
+    config = analyzer(CLASSIFICATION, num_shards=requested).config
     assert num_shards(size, config, split) == expected
 
 
 def test_shards_follow_from_the_mean_size_of_the_images_that_can_be_read():
-    asked = surveyor(CLASSIFICATION, shard_size="1MiB")
+    asked = analyzer(CLASSIFICATION, shard_size="1MiB")
     rows = text_rows(*({"image": f"{i}.jpg", "label": "1"} for i in range(100)))
     # 100 images of 100 KiB on average fill 9.77 shards of 1 MiB; the rest of a record is small.
     sizes = {f"/d/{i}.jpg": 1024 * (50 if i % 2 else 150) for i in range(0, 98)}
@@ -172,13 +172,13 @@ def test_shards_follow_from_the_mean_size_of_the_images_that_can_be_read():
 
 
 def test_text_counts_as_bytes_of_a_record():
-    asked = surveyor(preset("tabular"), shard_size="1MiB")
+    asked = analyzer(preset("tabular"), shard_size="1MiB")
     rows = text_rows(*({"t": "x" * 100_000} for _ in range(100)))  # 9.54 MiB
     assert plan_of(survey_of(rows, asked), asked, {}).shards == {"train": 10}
 
 
 def test_the_sample_is_the_rows_first_in_order():
-    asked = surveyor(CLASSIFICATION, seed=5)
+    asked = analyzer(CLASSIFICATION, seed=5)
     rows = text_rows(*({"image": f"{i}.jpg", "label": "1"} for i in range(5000)))
 
     def order(row):
@@ -191,7 +191,7 @@ def test_the_sample_is_the_rows_first_in_order():
 
 @pytest.mark.parametrize("seed", range(3))
 def test_the_sample_does_not_depend_on_who_saw_which_row(seed):
-    asked = surveyor(CLASSIFICATION)
+    asked = analyzer(CLASSIFICATION)
     rows = text_rows(*({"image": f"{i}.jpg", "label": "1"} for i in range(4000)))
     expected = sampled(survey_of(rows, asked))
     shuffler = random.Random(seed)
@@ -222,16 +222,16 @@ EVERYTHING = Schema(features=CLASSIFICATION.features, every_column=True)
 @settings(max_examples=150)
 def test_parts_merged_in_any_order_give_the_same_plan(fields, shuffler, parts, schema):
     weights = {"train": "0.5", "test": "0.5"}
-    asked = surveyor(schema, split_column="part", splits=weights, shard_size=300)
+    asked = analyzer(schema, split_column="part", splits=weights, shard_size=300)
     rows = text_rows(*fields)
     sizes = {"/d/a.jpg": 1000, "/d/b.jpg": 5000}
     expected = plan_of(survey_of(rows, asked), asked, sizes)
     shuffler.shuffle(rows)
     pieces = [survey_of(rows[i::parts], asked) for i in range(parts)]
     shuffler.shuffle(pieces)
-    total = Survey()
+    total = Analysis()
     while pieces:  # merged as a tree, as a runner with many workers does
-        pair = Survey()
+        pair = Analysis()
         pair.merge(pieces.pop())
         if pieces:
             pair.merge(pieces.pop())
@@ -257,7 +257,7 @@ def with_offset(schema):
     ],
 )
 def test_the_background_is_the_first_class_where_labels_are_offset(labels, classes, expected):
-    asked = surveyor(with_offset(CLASSIFICATION), classes=classes)
+    asked = analyzer(with_offset(CLASSIFICATION), classes=classes)
     rows = text_rows(*({"image": "a", "label": label} for label in labels))
     assert plan_of(survey_of(rows, asked), asked, {}).resolved.classes == {"label": expected}
 
@@ -268,7 +268,7 @@ def test_the_classes_of_a_mask_are_those_of_its_outlines_or_the_given_ones():
     def classes(source, **options):
         document = preset("segmentation").model_dump(by_alias=True)
         document["features"][mask]["from"] = [source]
-        asked = surveyor(Schema.model_validate(document), **options)
+        asked = analyzer(Schema.model_validate(document), **options)
         rows = [Row({"image": "a", "labels": ["dog", "cat"], "mask": "m"}, "t", 1)]
         return plan_of(survey_of(rows, asked), asked, {}).resolved.classes
 

@@ -1,4 +1,4 @@
-"""What a row tells of its picture: boxes and masks, from every form that tables write them in."""
+"""What a row describes its image: boxes and masks, from every form that tables write them in."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_units_are_those_of_the_row_or_else_of_the_schema():
         ({"bbox": "[]", "labels": ""}, True),
     ],
 )
-def test_a_picture_without_any_box(values, is_text):
+def test_a_image_without_any_box(values, is_text):
     ref = detection(values, is_text)
     assert ref.boxes == ("pixel", [])
     assert ref.values[-5:] == ([], [], [], [], [])
@@ -187,7 +187,7 @@ def test_labels_offset_for_the_background():
         labels([0, 2**63 - 1], ())
 
 
-def test_the_path_of_a_mask_is_resolved_as_that_of_its_picture():
+def test_the_path_of_a_mask_is_resolved_as_that_of_its_image():
     schema = preset("segmentation")
     assert bound(schema, {"image": "a.jpg", "mask": "m/a.png"}).mask_uri == "/data/m/a.png"
     rooted = bound(schema, {"image": "a.jpg", "mask": "m/a.png"}, image_root="s3://b/c")

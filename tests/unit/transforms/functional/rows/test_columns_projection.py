@@ -1,4 +1,4 @@
-"""Which columns of a table a schema takes, and how a missing one is told."""
+"""Which columns of a table a schema takes, and how a missing one is reported."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_a_feature_that_can_do_without_its_column_keeps_its_first_source(without
         ),
     ],
 )
-def test_a_missing_column_is_told_with_what_to_do(schema, present, options, expected):
+def test_a_missing_column_is_reported_with_what_to_do(schema, present, options, expected):
     assert refusal(schema, present, **options) == expected
 
 
@@ -188,7 +188,7 @@ def test_needed_columns(schema, options, expected):
 UNSUPPORTED = {"when": "timestamp[us]"}
 
 
-def test_a_needed_column_of_a_type_that_makes_no_feature_is_refused():
+def test_a_needed_column_of_a_type_that_makes_no_feature_is_rejected():
     for columns in (None, ("label", "when")):
         with pytest.raises(
             UsageError, match=r"^column 'when' is of type timestamp\[us\]; expected"

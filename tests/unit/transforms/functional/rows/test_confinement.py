@@ -25,7 +25,7 @@ from recordmill.schemas.records import ImageRef
 from recordmill.schemas.rejects import RecordError
 from recordmill.transforms.functional.rows.confinement import check_address, normalized
 from recordmill.transforms.functional.web_address import parse_web_address
-from recordmill.transforms.storage.image_root import Fence
+from recordmill.transforms.storage.image_root import ImageRootGuard
 from recordmill.transforms.storage.stores import web
 
 ROOT = "s3://bucket/photos"
@@ -224,7 +224,7 @@ def ref(uri: object, mask: object = "") -> ImageRef:
 def refused(root: object, uri: object, mask: object = "") -> str:
     """Returns where a reference leads to outside of a folder; "" if it stays within."""
     try:
-        Fence(str(root)).check_ref(ref(uri, mask))
+        ImageRootGuard(str(root)).check_ref(ref(uri, mask))
     except RecordError as error:
         return place_in(error)
     return ""
@@ -232,7 +232,7 @@ def refused(root: object, uri: object, mask: object = "") -> str:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """A folder of pictures, and another beside it, which links lead to."""
+    """A folder of images, and another beside it, which links lead to."""
     root, beside = tmp_path / "photos", tmp_path / "secret"
     for folder in (root / "a", beside):
         folder.mkdir(parents=True)
@@ -274,7 +274,7 @@ def test_a_path_is_held_to_where_it_leads(place: Path, path: str, leads_to: str)
     assert whole == expected
 
 
-def test_an_absolute_path_elsewhere_is_refused_and_a_relative_root_is_one(
+def test_an_absolute_path_elsewhere_is_rejected_and_a_relative_root_is_one(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(place.parent)
@@ -284,10 +284,10 @@ def test_an_absolute_path_elsewhere_is_refused_and_a_relative_root_is_one(
     assert refused("photos", "photos/a\0/../../x") != ""
 
 
-def test_without_a_root_all_pass_and_staged_pictures_always_do(place: Path) -> None:
-    Fence().check_ref(ref("/etc/passwd"))
+def test_without_a_root_all_pass_and_staged_images_always_do(place: Path) -> None:
+    ImageRootGuard().check_ref(ref("/etc/passwd"))
     staged = ref("/out/birds/1.0.0/.staging/x.images")._replace(staged=b"hash")
-    Fence(str(place)).check_ref(staged)
+    ImageRootGuard(str(place)).check_ref(staged)
 
 
 def test_links_that_changed_since_are_followed_by_the_next_run(place: Path) -> None:
@@ -306,11 +306,11 @@ def test_links_that_changed_since_are_followed_by_the_next_run(place: Path) -> N
 
 
 def test_a_worker_gets_no_answers_of_another(place: Path) -> None:
-    fence = Fence(str(place))
-    fence.check(str(place / "a/1.jpg"))
-    assert vars(pickle.loads(pickle.dumps(fence))) == {"root": str(place)}  # noqa: S301
+    guard = ImageRootGuard(str(place))
+    guard.check(str(place / "a/1.jpg"))
+    assert vars(pickle.loads(pickle.dumps(guard))) == {"root": str(place)}  # noqa: S301
 
 
 def test_where_a_path_leads_is_what_the_system_says(place: Path) -> None:
     for path in (".", "..", "link.jpg", "folder/../a", "up/up/photos/link.jpg", "a/", "in.jpg"):
-        assert Fence().real_path(f"{place}/{path}") == os.path.realpath(f"{place}/{path}")
+        assert ImageRootGuard().real_path(f"{place}/{path}") == os.path.realpath(f"{place}/{path}")

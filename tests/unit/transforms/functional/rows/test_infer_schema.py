@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from recordmill.schemas.presets import parse_schema
 from recordmill.schemas.records import Row
-from recordmill.transforms.functional.rows.infer_schema import Pictures, guess_schema, yaml_of
+from recordmill.transforms.functional.rows.infer_schema import Images, guess_schema, yaml_of
 
 names = st.text(min_size=1, max_size=8)
 values = st.one_of(
@@ -56,20 +56,20 @@ def test_whatever_the_table_the_guess_is_a_schema(table, name, heading):
     if not guess.columns:
         return
     columns = guess.columns
-    text = yaml_of(guess, name, [heading], Pictures())
+    text = yaml_of(guess, name, [heading], Images())
     features = parse_schema(text, "guessed.yaml").features
     taken = {column for column in columns if column not in (guess.image, guess.split)}
     found = {f.column for f in features.values() if f.column is not None}
     assert found == taken
 
 
-def guessed(columns, cells, is_text=True, pictures=None):
+def guessed(columns, cells, is_text=True, images=None):
     guess = guess_schema(columns, rows_of(columns, cells, is_text))
-    text = yaml_of(guess, "t", [], pictures or Pictures(1, Counter(jpeg=1), [(4, 3)]))
+    text = yaml_of(guess, "t", [], images or Images(1, Counter(jpeg=1), [(4, 3)]))
     return guess, text.splitlines()
 
 
-def test_a_table_of_pictures():
+def test_a_table_of_images():
     columns = ["id", "file", "note", "species", "score", "split", "tags", "box"]
     cells = [
         ["a1", "p/1.jpg", "x", "cat", "0.5", "train", "a|b", "[1, 2, 3, 4]"],
@@ -134,9 +134,9 @@ def test_names_that_mean_something_in_yaml_are_quoted():
     assert list(schema.features) == columns
 
 
-def test_pictures_that_cannot_be_opened_are_told():
-    assert str(Pictures(3)) == "none of the first 3 can be opened: check --image_root"
-    found = Pictures(4, Counter(png=1, jpeg=2), [(4, 3), (9, 9), (1, 2)])
+def test_images_that_cannot_be_opened_are_reported():
+    assert str(Images(3)) == "none of the first 3 can be opened: check --image_root"
+    found = Images(4, Counter(png=1, jpeg=2), [(4, 3), (9, 9), (1, 2)])
     assert str(found) == "2 jpeg, 1 png, 1x2 to 9x9; 1 cannot be opened"
 
 

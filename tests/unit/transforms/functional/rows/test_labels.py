@@ -1,4 +1,4 @@
-"""Class labels: which id each becomes, and which are refused."""
+"""Class labels: which id each becomes, and which are rejected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Frames come in their order, and a sequence is whole or refused: row by row, with its reason."""
+"""Frames come in their order, and a sequence is whole or rejected: row by row, with its reason."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from recordmill.schemas.features import Schema
 from recordmill.schemas.plan import ResolvedSchema
-from recordmill.schemas.records import BuiltFrame, FramePlace, ImageRef, SerializedExample
+from recordmill.schemas.records import BuiltFrame, FrameLocation, ImageRef, SerializedExample
 from recordmill.schemas.rejects import Reason, Reject
 from recordmill.transforms.functional.records.examples import decode_sequence
 from recordmill.transforms.functional.rows import sequences
@@ -45,7 +45,7 @@ def frame(
         start=None,
         stop=None,
         values=() if fault else (label, fps, b"row %d" % line),
-        frame=FramePlace(clip, order, fault, "told" if fault else ""),
+        frame=FrameLocation(clip, order, fault, "told" if fault else ""),
     )
 
 
@@ -160,7 +160,7 @@ def test_a_context_that_is_nan_in_all_rows_is_one():
     assert (len(whole), refused) == (2, [])
 
 
-def test_a_sequence_that_would_be_torn_is_refused_and_bad_rows_for_their_own_reason():
+def test_a_sequence_that_would_be_torn_is_rejected_and_bad_rows_for_their_own_reason():
     why = "'split' is 'test' in one row, and 'split' is 'train' in another"
     whole, bad = torn(frame(2, "1"), why), torn(frame(3, "", fault="missing_value"), why)
     assert (whole.reason, bad.reason) == (Reason.CONTEXT_DIFFERS, Reason.MISSING_VALUE)
@@ -175,7 +175,7 @@ def broken(ref: ImageRef) -> Reject:
     return Reject(ref.key, ref.uri, ref.source, Reason.TRUNCATED, "cut short")
 
 
-def test_a_broken_picture_refuses_its_sequence_and_the_next_is_whole():
+def test_a_broken_image_refuses_its_sequence_and_the_next_is_whole():
     refs = [frame(2, "1"), frame(3, "2"), frame(4, "3"), frame(5, "1", "b"), frame(6, "2", "b")]
     outcomes = [built(refs[0]), broken(refs[1]), *map(built, refs[2:])]
     *refused, record = assemble(outcomes, refs, SCHEMA)
@@ -191,7 +191,7 @@ def test_a_broken_picture_refuses_its_sequence_and_the_next_is_whole():
     assert decode_sequence(record.data, SCHEMA)["text"] == [b"row 5", b"row 6"]
 
 
-def test_a_sequence_too_large_for_a_message_is_refused(monkeypatch):
+def test_a_sequence_too_large_for_a_message_is_rejected(monkeypatch):
     refs = [frame(2, "1"), frame(3, "2"), frame(4, "3")]
     size = built(refs[0]).size
     monkeypatch.setattr(sequences, "MAX_BYTES", 2 * size)

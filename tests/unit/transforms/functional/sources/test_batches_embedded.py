@@ -1,4 +1,4 @@
-"""Pictures within Parquet and Arrow: their bytes once, their sizes before, no more in memory.
+"""Images within Parquet and Arrow: their bytes once, their sizes before, no more in memory.
 
 Covers `recordmill.transforms.functional.sources.arrow`.
 """
@@ -21,15 +21,15 @@ from recordmill.transforms.functional.sources import arrow, parquet
 SURVEY = Wanted(("image", "label"), "image")
 WHOLE = Wanted(("image", "label"), "image", pixels=True)
 
-PICTURES = [b"first", None, b"", b"fourth" * 50]
+IMAGES = [b"first", None, b"", b"fourth" * 50]
 STRUCT = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 PATHS = ["1.jpg", "2.jpg", None, ""]
 COLUMNS = {
     "struct": pa.array(
-        [{"bytes": b, "path": p} for b, p in zip(PICTURES, PATHS, strict=True)], STRUCT
+        [{"bytes": b, "path": p} for b, p in zip(IMAGES, PATHS, strict=True)], STRUCT
     ),
-    "binary": pa.array(PICTURES, pa.binary()),
-    "large": pa.array(PICTURES, pa.large_binary()),
+    "binary": pa.array(IMAGES, pa.binary()),
+    "large": pa.array(IMAGES, pa.large_binary()),
 }
 PATHS_OF = {"struct": ["1.jpg", "2.jpg", None, None], "binary": [None] * 4, "large": [None] * 4}
 
@@ -64,8 +64,8 @@ def write_arrow(path, column, form):
         feather.write_feather(made, str(path), compression=form, chunksize=3)
 
 
-def picture_of(found):
-    """Returns a row's picture: the bytes, those at its place, or None."""
+def image_of(found):
+    """Returns a row's image: the bytes, those at its place, or None."""
     if isinstance(found, Embedded):
         return found.data
     if found.image is None:
@@ -80,25 +80,25 @@ def row_of(found):
 
 
 @pytest.mark.parametrize("column", COLUMNS)
-def test_parquet_gives_every_picture_with_its_row(column):
+def test_parquet_gives_every_image_with_its_row(column):
     found = in_parquet(column, WHOLE)
-    assert [picture_of(f) for f in found] == PICTURES
+    assert [image_of(f) for f in found] == IMAGES
     assert [row_of(f).line for f in found] == [1, 2, 3, 4]
     expected = [{"image": p, "label": 10 + i} for i, p in enumerate(PATHS_OF[column])]
     assert [row_of(f).values for f in found] == expected
 
 
 @pytest.mark.parametrize("column", COLUMNS)
-def test_a_survey_of_parquet_gives_the_same_rows_without_their_pictures(column):
+def test_a_survey_of_parquet_gives_the_same_rows_without_their_images(column):
     found = in_parquet(column, SURVEY)
     assert [row.values for row in found] == [row_of(f).values for f in in_parquet(column, WHOLE)]
     assert all(isinstance(f, Row) and f.image.uri == "t.parquet" for f in found)
 
 
-def test_a_survey_of_parquet_touches_no_picture():
-    pictures = pa.array([{"bytes": bytes([i]) * 50_000, "path": f"{i}.jpg"} for i in range(40)])
+def test_a_survey_of_parquet_touches_no_image():
+    images = pa.array([{"bytes": bytes([i]) * 50_000, "path": f"{i}.jpg"} for i in range(40)])
     data = io.BytesIO()
-    made = pa.table({"image": pictures.cast(STRUCT), "label": list(range(40))})
+    made = pa.table({"image": images.cast(STRUCT), "label": list(range(40))})
     pq.write_table(made, data, compression="none", use_dictionary=False)
     raw = bytearray(data.getvalue())
     chunk = pq.read_metadata(data).row_group(0).column(0)
@@ -115,22 +115,22 @@ def test_a_survey_of_parquet_touches_no_picture():
 
 @pytest.mark.parametrize("form", ["stream", "uncompressed", "lz4", "zstd"])
 @pytest.mark.parametrize("column", COLUMNS)
-def test_arrow_gives_every_picture_with_its_row(tmp_path, column, form):
+def test_arrow_gives_every_image_with_its_row(tmp_path, column, form):
     path = tmp_path / "t.arrow"
     write_arrow(path, column, form)
     found = in_arrow(path, WHOLE)
-    assert [picture_of(f) for f in found] == PICTURES
+    assert [image_of(f) for f in found] == IMAGES
     assert [row_of(f).line for f in found] == [1, 2, 3, 4]
     expected = [{"image": p, "label": 10 + i} for i, p in enumerate(PATHS_OF[column])]
     assert [row_of(f).values for f in found] == expected
-    surveyed = in_arrow(path, SURVEY)
-    assert [row.values for row in surveyed] == expected
-    sizes = [row.image and row.image.stop - row.image.start for row in surveyed]
-    assert sizes == [p if p is None else len(p) for p in PICTURES]
+    analyzed = in_arrow(path, SURVEY)
+    assert [row.values for row in analyzed] == expected
+    sizes = [row.image and row.image.stop - row.image.start for row in analyzed]
+    assert sizes == [p if p is None else len(p) for p in IMAGES]
 
 
 @pytest.mark.parametrize("form", ["stream", "uncompressed"])
-def test_pictures_that_lie_in_the_file_are_not_copied(tmp_path, form):
+def test_images_that_lie_in_the_file_are_not_copied(tmp_path, form):
     path = tmp_path / "t.arrow"
     write_arrow(path, "struct", form)
     found = in_arrow(path, WHOLE)
@@ -139,7 +139,7 @@ def test_pictures_that_lie_in_the_file_are_not_copied(tmp_path, form):
 
 
 @pytest.mark.parametrize("form", ["stream", "lz4"])
-def test_every_cut_of_an_arrow_file_is_told(tmp_path, form):
+def test_every_cut_of_an_arrow_file_is_reported(tmp_path, form):
     path = tmp_path / "t.arrow"
     write_arrow(path, "struct", form)
     whole = path.read_bytes()
@@ -163,12 +163,12 @@ def test_an_arrow_table_of_paths_is_a_table():
     assert {row.image for row in found} == {None}
 
 
-def test_the_first_version_of_feather_is_refused():
+def test_the_first_version_of_feather_is_rejected():
     with pytest.raises(UsageError, match="version 1; write it anew as version 2"):
         arrow.look(io.BufferedReader(io.BytesIO(b"FEA1".ljust(64))), TableFile("t", "arrow"))
 
 
-def test_heads_tell_which_columns_can_be_pictures(tmp_path):
+def test_heads_tell_which_columns_can_be_images(tmp_path):
     data = io.BytesIO()
     made = table("struct").append_column("b", COLUMNS["binary"])
     pq.write_table(made, data)

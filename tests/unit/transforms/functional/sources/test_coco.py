@@ -1,4 +1,4 @@
-"""COCO's JSON: one row a picture, whatever the order of the file, every damage told."""
+"""COCO's JSON: one row an image, whatever the order of the file, every damage told."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.records import Aside, Row
+from recordmill.schemas.records import Row, SkippedInput
 from recordmill.schemas.rejects import Reason, Reject
 from recordmill.schemas.tables import Head, TableFile, TablePart, Wanted
 from recordmill.transforms.functional.sources import coco
@@ -22,7 +22,7 @@ CATEGORIES = [{"id": 1, "name": "cat"}, {"id": 7, "name": "Übermut"}]
 OUTLINE = [[1, 1, 2, 2, 3, 1.5]]
 
 
-def picture(id_, **more):
+def image_bytes(id_, **more):
     return {"id": id_, "file_name": f"{id_}.jpg", "height": 30, "width": 40, **more}
 
 
@@ -50,14 +50,14 @@ def look(document_):
 
 
 def test_an_entry_that_is_no_annotation_decides_nothing_for_the_others():
-    whole = document([picture(5)], [annotation(1, 5), annotation(2, 5)])
-    odd = document([picture(5)], [1, None, {"image_id": 6}, *whole["annotations"]])
+    whole = document([image_bytes(5)], [annotation(1, 5), annotation(2, 5)])
+    odd = document([image_bytes(5)], [1, None, {"image_id": 6}, *whole["annotations"]])
     assert look(odd) == look(whole)
     assert [f for f in read(odd) if isinstance(f, Row)] == read(whole)
 
 
 def test_a_byte_order_mark_is_no_part_of_the_document():
-    plain = document([picture(5)], [annotation(1, 5)])
+    plain = document([image_bytes(5)], [annotation(1, 5)])
     marked = b"\xef\xbb\xbf" + json.dumps(plain).encode()
     assert (look(marked), read(marked)) == (look(plain), read(plain))
 
@@ -70,10 +70,10 @@ def test_damage_is_shown_with_the_text_around_it(text):
     assert text.decode("utf-8", "replace") in reject.detail
 
 
-def test_a_picture_is_a_row_with_a_list_an_attribute():
+def test_a_image_is_a_row_with_a_list_an_attribute():
     rle = {"counts": [3, 4], "size": [30, 40]}
     crowd = annotation(2, 5, category_id=7, bbox=[0, 0, 40, 30], iscrowd=1, segmentation=rle)
-    (row,) = read(document([picture(5)], [annotation(1, 5), crowd]))
+    (row,) = read(document([image_bytes(5)], [annotation(1, 5), crowd]))
     assert row == Row(
         values={
             "image": "5.jpg",
@@ -96,24 +96,24 @@ def test_a_picture_is_a_row_with_a_list_an_attribute():
     )
 
 
-def test_a_picture_without_annotations_is_a_row_with_empty_lists():
-    (row,) = read(document([picture(5)], []))
+def test_a_image_without_annotations_is_a_row_with_empty_lists():
+    (row,) = read(document([image_bytes(5)], []))
     assert (row.values["labels"], row.values["xmin"]) == ([], [])
 
 
 def test_captions_are_lists():
     notes = [{"id": i, "image_id": 5, "caption": c} for i, c in enumerate(["a | b", "ü"])]
-    (row,) = read(document([picture(5)], notes), Wanted(("image", "caption")))
+    (row,) = read(document([image_bytes(5)], notes), Wanted(("image", "caption")))
     assert row.values == {"image": "5.jpg", "caption": ["a | b", "ü"]}
 
 
 @settings(max_examples=40)
 @given(st.lists(st.integers(0, 9), max_size=40), st.randoms(use_true_random=False))
-def test_every_annotation_is_with_its_picture_whatever_the_order(images, shuffled: random.Random):
+def test_every_annotation_is_with_its_image_whatever_the_order(images, shuffled: random.Random):
     notes = [annotation(i, image, bbox=[i, 0, 1, 1]) for i, image in enumerate(images)]
     shuffled.shuffle(notes)
-    pictures = [picture(i) for i in range(8)]
-    parts = list(document(pictures, notes).items())
+    decoded_images = [image_bytes(i) for i in range(8)]
+    parts = list(document(decoded_images, notes).items())
     shuffled.shuffle(parts)
     found = read(dict(parts))
     rows = [f for f in found if isinstance(f, Row)]
@@ -122,18 +122,28 @@ def test_every_annotation_is_with_its_picture_whatever_the_order(images, shuffle
         assert rows == []  # see below
     else:
         assert [row.values["xmin"] for row in rows] == expected
-    lost = sum(f.number for f in found if isinstance(f, Aside))
+    lost = sum(f.number for f in found if isinstance(f, SkippedInput))
     assert lost == sum(image >= 8 for image in images)
 
 
 @pytest.mark.parametrize(
     ("images", "annotations", "reason", "told"),
     [
-        ([picture(5)], [annotation(1, 5, bbox=[1, 2, 3])], Reason.BAD_BOX, "annotation 1: bbox"),
-        ([picture(5)], [annotation(1, 5, bbox=[1, 2, 3, "x"])], Reason.BAD_BOX, "got 'x'"),
-        ([picture(5)], [annotation(1, 5, bbox=[1, 2, 3, True])], Reason.BAD_BOX, "got True"),
-        ([picture(5)], [{"image_id": 5, "category_id": 1}], Reason.BAD_BOX, "got None"),
-        ([picture(5)], [annotation(1, 5, category_id=3)], Reason.UNKNOWN_LABEL, "category_id 3"),
+        (
+            [image_bytes(5)],
+            [annotation(1, 5, bbox=[1, 2, 3])],
+            Reason.BAD_BOX,
+            "annotation 1: bbox",
+        ),
+        ([image_bytes(5)], [annotation(1, 5, bbox=[1, 2, 3, "x"])], Reason.BAD_BOX, "got 'x'"),
+        ([image_bytes(5)], [annotation(1, 5, bbox=[1, 2, 3, True])], Reason.BAD_BOX, "got True"),
+        ([image_bytes(5)], [{"image_id": 5, "category_id": 1}], Reason.BAD_BOX, "got None"),
+        (
+            [image_bytes(5)],
+            [annotation(1, 5, category_id=3)],
+            Reason.UNKNOWN_LABEL,
+            "category_id 3",
+        ),
         ([{"id": 5}], [], Reason.MALFORMED_ROW, "file_name: expected text, got None"),
     ],
 )
@@ -143,8 +153,8 @@ def test_what_makes_no_row_is_a_reject(images, annotations, reason, told):
     assert told in reject.detail
 
 
-def test_entries_that_are_none_and_ids_that_stand_twice_are_told():
-    found = read(document([picture(5), picture(5), 3], [{"bbox": []}, annotation(1, 5)]))
+def test_entries_that_are_none_and_ids_that_stand_twice_are_reported():
+    found = read(document([image_bytes(5), image_bytes(5), 3], [{"bbox": []}, annotation(1, 5)]))
     rejects = [(f.source, f.detail) for f in found if isinstance(f, Reject)]
     assert [f.line for f in found if isinstance(f, Row)] == [1]
     assert sorted(rejects) == [
@@ -164,13 +174,25 @@ def test_entries_that_are_none_and_ids_that_stand_twice_are_told():
 @pytest.mark.parametrize(
     ("images", "annotations", "told"),
     [
-        ([picture(1), picture(2)], [annotation(1, "1"), annotation(2, "2")], "image_id '1' is not"),
-        ([picture("1"), picture("2")], [annotation(1, 1), annotation(2, 2)], "image_id 1 is not"),
-        ([picture(1), picture(2)], [annotation(1, 98), annotation(2, 99)], "none of the file's"),
+        (
+            [image_bytes(1), image_bytes(2)],
+            [annotation(1, "1"), annotation(2, "2")],
+            "image_id '1' is not",
+        ),
+        (
+            [image_bytes("1"), image_bytes("2")],
+            [annotation(1, 1), annotation(2, 2)],
+            "image_id 1 is not",
+        ),
+        (
+            [image_bytes(1), image_bytes(2)],
+            [annotation(1, 98), annotation(2, 99)],
+            "none of the file's",
+        ),
     ],
 )
 def test_annotations_that_fit_no_image_leave_no_image_without_its_boxes(images, annotations, told):
-    found = [f for f in read(document(images, annotations)) if not isinstance(f, Aside)]
+    found = [f for f in read(document(images, annotations)) if not isinstance(f, SkippedInput)]
     found.sort(key=lambda reject: reject.source)
     assert [(f.source, f.reason) for f in found] == [
         (f"d/c.json:{number}", Reason.MALFORMED_ROW) for number in (1, 2)
@@ -180,7 +202,7 @@ def test_annotations_that_fit_no_image_leave_no_image_without_its_boxes(images, 
 
 def test_an_image_whose_annotation_has_its_id_in_another_type_is_a_reject():
     notes = [annotation(1, 1), annotation(2, "2"), annotation(3, 3), annotation(4, "3")]
-    row, *rejects = read(document([picture(i) for i in (1, 2, 3)], notes))
+    row, *rejects = read(document([image_bytes(i) for i in (1, 2, 3)], notes))
     assert row.values["image"] == "1.jpg"
     assert sorted(reject.detail for reject in rejects) == [
         f"annotation {number}: image_id '{id_}' is not the id {id_}: one is text; write both as "
@@ -191,14 +213,14 @@ def test_an_image_whose_annotation_has_its_id_in_another_type_is_a_reject():
 
 def test_ids_that_are_one_text_are_two_images_if_both_are_there():
     notes = [annotation(1, 1, bbox=[1, 1, 1, 1]), annotation(2, "1", bbox=[2, 2, 2, 2])]
-    rows = read(document([picture(1), picture("1", file_name="b.jpg")], notes))
+    rows = read(document([image_bytes(1), image_bytes("1", file_name="b.jpg")], notes))
     assert [row.values["xmin"] for row in rows] == [[1.0], [2.0]]
 
 
 def test_categories_of_one_id_are_no_label():
     categories = [*CATEGORIES, {"id": 1, "name": "dog"}]
     notes = [annotation(1, 5), annotation(2, 6, category_id=7)]
-    row, reject = read(document([picture(5), picture(6)], notes, categories))
+    row, reject = read(document([image_bytes(5), image_bytes(6)], notes, categories))
     assert row.values["labels"] == ["Übermut"]
     assert (reject.reason, reject.detail) == (
         Reason.UNKNOWN_LABEL,
@@ -217,7 +239,7 @@ def test_categories_of_one_id_are_no_label():
     ],
 )
 def test_a_bad_annotation_costs_its_image_and_no_other(entry, told):
-    whole = document([picture(5), picture(6)], ["HERE", annotation(2, 6)])
+    whole = document([image_bytes(5), image_bytes(6)], ["HERE", annotation(2, 6)])
     found = read(json.dumps(whole).encode().replace(b'"HERE"', entry))
     assert [f.values["image"] for f in found if isinstance(f, Row)] == ["6.jpg"]
     (reject,) = (f for f in found if isinstance(f, Reject))
@@ -233,16 +255,16 @@ def test_what_is_nested_deeply_beside_the_images_is_no_matter():
 
 
 def test_damaged_json_gives_no_row_at_all():
-    data = json.dumps(document([picture(i) for i in range(9)], [annotation(1, 5)])).encode()
+    data = json.dumps(document([image_bytes(i) for i in range(9)], [annotation(1, 5)])).encode()
     for cut in range(0, len(data) - 1, 7):
         (reject,) = read(data[:cut])
         assert (reject.source, reject.reason) == ("d/c.json", Reason.LOST_ROWS)
 
 
 def test_the_head_tells_the_columns():
-    instances = look(document([picture(5)], [annotation(1, 5)]))
-    captions = look(document([picture(5)], [{"image_id": 5, "caption": "x"}]))
-    nothing = look(document([picture(5)], []))
+    instances = look(document([image_bytes(5)], [annotation(1, 5)]))
+    captions = look(document([image_bytes(5)], [{"image_id": 5, "caption": "x"}]))
+    nothing = look(document([image_bytes(5)], []))
     shared = ("image", "id", "height", "width")
     assert {"xmin", "labels", "segmentation", "box_units"} <= set(instances.columns)
     assert captions == Head((*shared, "caption"), True)
@@ -257,18 +279,21 @@ def test_the_head_tells_the_columns():
         (b'{"image": "1.jpg"}\n{"image": "2.jpg"}\n', "no JSON document"),
         (b"image,label", "no JSON document"),
         (b'{"images": [{"id": 5}], "images": []}', "the name 'images' stands twice"),
-        (document([picture(5)], {"1": annotation(1, 5)}), "'annotations': expected a list"),
-        (document([picture(5)], [], {"1": "cat"}), "'categories': expected a list of objects, got"),
-        (document([picture(5)], [{"image_id": 5, "segments_info": []}]), "panoptic"),
+        (document([image_bytes(5)], {"1": annotation(1, 5)}), "'annotations': expected a list"),
+        (
+            document([image_bytes(5)], [], {"1": "cat"}),
+            "'categories': expected a list of objects, got",
+        ),
+        (document([image_bytes(5)], [{"image_id": 5, "segments_info": []}]), "panoptic"),
     ],
 )
-def test_what_is_no_coco_is_refused(document_, told):
+def test_what_is_no_coco_is_rejected(document_, told):
     with pytest.raises(UsageError, match=told):
         look(document_)
 
 
 def test_a_compressed_file_is_read():
-    data = gzip.compress(json.dumps(document([picture(5)], [annotation(1, 5)])).encode())
+    data = gzip.compress(json.dumps(document([image_bytes(5)], [annotation(1, 5)])).encode())
     stream = io.BufferedReader(gzip.GzipFile(fileobj=io.BytesIO(data)))
     (row,) = coco.read(stream, TablePart(FILE), Wanted(("xmin",)))
     assert row.values == {"xmin": [1.5]}

@@ -127,7 +127,7 @@ def test_damaged_utf_16_rejects_rows_and_never_ends_the_run(damaged):
 
 def test_nul_spoils_its_own_row_at_most():
     found = read(b"a,b\n1,x\0y\n2,y\n")
-    # Python's csv module takes it for text since 3.11; before, it refuses the row.
+    # Python's csv module takes it for text since 3.11; before, it rejects the row.
     first = (2, {"a": "1", "b": "x\0y"}) if sys.version_info >= (3, 11) else 2
     assert found == [first, (3, ROW_2)]
 
@@ -262,6 +262,6 @@ def test_header(data, expected):
     [b"a,b\xff\n", b"a,b\0\n", b'"a"b\n', b'"a,b\n1,2\n', b"\xff\xfea", b"\x89PNG\r\n\x1a\n\0\0"],
     ids=repr,
 )
-def test_a_header_that_is_no_text_is_refused(data):
+def test_a_header_that_is_no_text_is_rejected(data):
     with pytest.raises((ValueError, UsageError), match=r"\S"):
         look(buffered(data), TableFile("t.csv", "csv"))

@@ -41,7 +41,7 @@ def test_values_of_numpy_become_pythons() -> None:
     assert type(row.values["label"]) is int
 
 
-def test_rows_with_one_key_are_told_apart_by_their_values_in_any_order() -> None:
+def test_rows_with_one_key_are_reported_apart_by_their_values_in_any_order() -> None:
     first = row_of({"image": "a.jpg", "label": 3})
     assert first.line < 0
     assert first == row_of({"label": 3, "image": "a.jpg"})

@@ -194,7 +194,7 @@ def test_unsupported_columns_are_named_with_their_type():
 
 
 # Damage. Parquet has no checksum of its own by default: a flipped bit may well give another value,
-# which nobody can tell. But it must neither end the run nor make a row vanish from the books.
+# which nobody can tell. But it must neither end the run nor make a row vanish from the row counts.
 
 GROUP = 10
 DAMAGED_TABLE = pa.table(
@@ -287,7 +287,7 @@ def test_text_that_is_no_utf_8_is_the_fault_of_its_own_row(tmp_path, column, val
 @pytest.mark.parametrize(
     ("most", "reasons"), [(GROUP, ["malformed_row"] * GROUP), (9, ["lost_rows"])]
 )
-def test_damaged_rows_are_told_one_by_one_up_to_a_number(most, reasons, monkeypatch):
+def test_damaged_rows_are_reported_one_by_one_up_to_a_number(most, reasons, monkeypatch):
     monkeypatch.setattr(parquet, "MAX_DAMAGED_ROWS", most)
     data = bytearray(written(DAMAGED_TABLE, row_group_size=GROUP, write_page_checksum=True))
     data[bytes_of_group(bytes(data), 1)[-1]] ^= 1

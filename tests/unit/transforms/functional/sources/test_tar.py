@@ -135,7 +135,7 @@ def until_damage(data):
 
 
 @pytest.mark.parametrize("at", [0, 100, 124, 148, 156])
-def test_a_damaged_header_is_told_with_its_byte(at):
+def test_a_damaged_header_is_reported_with_its_byte(at):
     data = bytearray(written([("a.jpg", b"1"), ("b.jpg", b"2")]))
     data[2 * BLOCK_BYTES + at] ^= 1
     stream = members(io.BytesIO(bytes(data)))
@@ -144,13 +144,13 @@ def test_a_damaged_header_is_told_with_its_byte(at):
         next(stream)
 
 
-def test_what_is_no_tar_is_told():
+def test_what_is_no_tar_is_reported():
     with pytest.raises(TarError, match="at byte 0"):
         read(b"image,label\n1.jpg,cat\n")
 
 
 @pytest.mark.parametrize("note", [b"99 path=x\n", b"path=x\n", b"9 path x\n", b"6 path=x\n"])
-def test_damaged_notes_are_told(note):
+def test_damaged_notes_are_reported(note):
     info = tarfile.TarInfo("././@PaxHeader")
     info.type, info.size = tarfile.XHDTYPE, len(note)
     data = info.tobuf() + note.ljust(BLOCK_BYTES, b"\0") + written([("a.jpg", b"")])
@@ -158,7 +158,7 @@ def test_damaged_notes_are_told(note):
         read(data)
 
 
-def test_a_note_that_would_fill_the_memory_is_refused():
+def test_a_note_that_would_fill_the_memory_is_rejected():
     info = tarfile.TarInfo("././@PaxHeader")
     info.type, info.size = tarfile.XHDTYPE, 2**33
     with pytest.raises(TarError, match="a name or note of 8589934592 bytes"):

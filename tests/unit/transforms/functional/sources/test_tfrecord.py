@@ -1,4 +1,4 @@
-"""TFRecords as a source: features with their kinds, the picture's place, every damage told."""
+"""TFRecords as a source: features with their kinds, the image's place, every damage told."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import Embedded, Items, Row
 from recordmill.schemas.rejects import Reason, Reject
-from recordmill.schemas.tables import PICTURES, Head, TableFile, TablePart, Wanted
+from recordmill.schemas.tables import IMAGES, Head, TableFile, TablePart, Wanted
 from recordmill.transforms.functional.records.framing import masked_crc32c
 from recordmill.transforms.functional.sources import tfrecord
 from tests.images import jpeg, png
@@ -50,9 +50,9 @@ def read(data, wanted=Wanted(), path=PATH, gzipped=False):  # noqa: B008 - froze
     return list(tfrecord.read(io.BufferedReader(io.BytesIO(data)), part, wanted))
 
 
-PICTURE = jpeg(9, 7, 1)
+IMAGE = jpeg(9, 7, 1)
 RECORD = example(
-    image=[PICTURE],
+    image=[IMAGE],
     label=[-3],
     score=[0.5, -1.0],
     name=["Übermut".encode()],
@@ -75,27 +75,27 @@ def test_features_are_columns_with_their_kinds():
     assert (row.file, row.line, row.is_text, row.image) == (PATH, 1, False, None)
 
 
-def test_the_picture_is_its_exact_range():
-    pictures = [PICTURE, png(5, 5, 2), b"", jpeg(30, 20, 3)]
-    data = framed(*(example(image=[p], x=[i]) for i, p in enumerate(pictures)))
+def test_the_image_is_its_exact_range():
+    images = [IMAGE, png(5, 5, 2), b"", jpeg(30, 20, 3)]
+    data = framed(*(example(image=[p], x=[i]) for i, p in enumerate(images)))
     rows = read(data, Wanted(image="image"))
-    assert [data[row.image.start : row.image.stop] for row in rows] == pictures
+    assert [data[row.image.start : row.image.stop] for row in rows] == images
     assert [row.line for row in rows] == [1, 2, 3, 4]
     assert all("image" not in row.values for row in rows)
 
 
-def test_a_path_is_a_path_and_no_picture():
+def test_a_path_is_a_path_and_no_image():
     (row,) = read(framed(example(image=["새/1.jpg".encode()])), Wanted(image="image"))
     assert (row.values["image"], row.image) == (Items(["새/1.jpg"]), None)
 
 
-def test_pictures_of_compressed_files_are_given_once():
+def test_images_of_compressed_files_are_given_once():
     whole = read(framed(RECORD), Wanted(image="image", pixels=True), gzipped=True)
-    survey = read(framed(RECORD), Wanted(image="image"), gzipped=True)
+    analysis = read(framed(RECORD), Wanted(image="image"), gzipped=True)
     ((_, data),) = whole
     assert isinstance(whole[0], Embedded)
-    assert data == PICTURE
-    assert [row.image.stop - row.image.start for row in survey] == [len(PICTURE)]
+    assert data == IMAGE
+    assert [row.image.stop - row.image.start for row in analysis] == [len(IMAGE)]
 
 
 VALUES = st.one_of(
@@ -169,7 +169,7 @@ def test_a_damaged_record_at_the_top_decides_nothing_for_the_others():
     ],
     ids=["no message", "SequenceExample"],
 )
-def test_what_is_no_example_is_told(record):
+def test_what_is_no_example_is_reported(record):
     (reject,) = read(framed(record))
     assert "the record at byte 0: holds no tf.train.Example" in reject.detail
     with pytest.raises(
@@ -182,12 +182,12 @@ def look(data, path=PATH):
     return tfrecord.look(io.BufferedReader(io.BytesIO(data)), TableFile(path, "tfrecord"))
 
 
-def test_the_head_tells_columns_and_which_of_them_are_pictures():
+def test_the_head_tells_columns_and_which_of_them_are_images():
     head = look(framed(RECORD, example(more=[1])))
     assert set(head.columns) == {
         *("image", "label", "score", "name", "raw", "none", "more", "split")
     }
-    assert head == Head(head.columns, True, {"image": PICTURES}, frozenset({"image"}))
+    assert head == Head(head.columns, True, {"image": IMAGES}, frozenset({"image"}))
 
 
 def test_an_empty_shard_is_no_mistake():
@@ -195,7 +195,7 @@ def test_an_empty_shard_is_no_mistake():
     assert read(b"") == []
 
 
-def test_a_cut_gzip_stream_is_told_after_what_came_before():
+def test_a_cut_gzip_stream_is_reported_after_what_came_before():
     data = gzip.compress(framed(*(example(x=[i], noise=[jpeg(200, 200, i)]) for i in range(9))))
     stream = io.BufferedReader(gzip.GzipFile(fileobj=io.BytesIO(data[: len(data) // 2])))
     part = TablePart(TableFile("x.tfrecord.gz", "tfrecord", gzipped=True))

@@ -44,7 +44,7 @@ def test_an_xml_file_gives_its_columns():
     }
 
 
-def test_a_picture_without_objects_has_empty_lists():
+def test_a_image_without_objects_has_empty_lists():
     found = voc.parse(annotation())
     assert (found["labels"], found["xmin"], found["difficult"]) == ([], [], [])
 
@@ -158,7 +158,7 @@ def test_a_yaml_file_tells_the_classes(data, expected):
         b"names: [a, a]",
     ],
 )
-def test_a_yaml_file_without_names_is_refused(data):
+def test_a_yaml_file_without_names_is_rejected(data):
     with pytest.raises(UsageError, match=r"^data\.yaml(:\d+:\d+)?: "):
         yolo.parse_yaml(data, "data.yaml")
 

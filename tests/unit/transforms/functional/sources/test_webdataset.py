@@ -1,4 +1,4 @@
-"""WebDataset: members of one name are one row, the picture where it lies in the tar."""
+"""WebDataset: members of one name are one row, the image where it lies in the tar."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from dataclasses import replace
 import pytest
 
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.records import Aside, Embedded, Items, Location, Row
+from recordmill.schemas.records import Embedded, Items, Location, Row, SkippedInput
 from recordmill.schemas.rejects import Reason, Reject
 from recordmill.schemas.tables import Head, TableFile, TablePart, Wanted
 from recordmill.transforms.functional.sources import webdataset
+from recordmill.transforms.functional.sources.webdataset import HIDDEN, OTHER
 from tests.unit.transforms.functional.sources.test_tar import of_kind, written
 
 SURVEY, WHOLE = Wanted(image="image"), Wanted(image="image", pixels=True)
@@ -51,7 +52,7 @@ SAMPLE = [
 ]
 
 
-def test_a_sample_is_a_row_and_its_picture_a_range():
+def test_a_sample_is_a_row_and_its_image_a_range():
     data = written([*SAMPLE, ("b.PNG", b"\x89PNG second")])
     first, second = read(data)
     assert first == Row(
@@ -82,7 +83,7 @@ def test_columns_that_nobody_asked_for_are_left_out():
 
 def test_a_compressed_tar_gives_the_bytes_once_and_the_sizes_before():
     data = written([*SAMPLE, ("b.jpg", b"second"), ("b.cls", b"7")])
-    (plain_rows, whole, survey) = (
+    (plain_rows, whole, analysis) = (
         read(data),
         read(data, WHOLE, gzipped=True),
         read(data, SURVEY, gzipped=True),
@@ -90,7 +91,7 @@ def test_a_compressed_tar_gives_the_bytes_once_and_the_sizes_before():
     assert [found.data for found in whole] == [b"\xff\xd8 first", b"second"]
     assert all(isinstance(found, Embedded) for found in whole)
     assert [found.row.values for found in whole] == [row.values for row in plain_rows]
-    assert [row.image.stop - row.image.start for row in survey] == [8, 6]
+    assert [row.image.stop - row.image.start for row in analysis] == [8, 6]
 
 
 @pytest.mark.parametrize(
@@ -118,18 +119,17 @@ def test_a_compressed_tar_gives_the_bytes_once_and_the_sizes_before():
         ),
         pytest.param(
             [("README", b"1"), (".hidden.jpg", b"2"), ("x.npy", b"3"), ("__MACOSX/a.jpg", b"4")],
-            [Aside(webdataset.OTHER), Aside(webdataset.HIDDEN), Aside(webdataset.OTHER),
-             Aside(webdataset.HIDDEN)],
+            [SkippedInput(what) for what in (OTHER, HIDDEN, OTHER, HIDDEN)],
             id="members that make no row",
         ),
     ],
 )  # fmt: skip
-def test_what_makes_no_row_is_told(files, expected):
+def test_what_makes_no_row_is_reported(files, expected):
     found = told(written(files))
     assert sorted(map(repr, found)) == sorted(map(repr, expected))
 
 
-def test_members_out_of_order_are_told_with_the_remedy():
+def test_members_out_of_order_are_reported_with_the_remedy():
     files = [("a.jpg", b"1"), ("b.jpg", b"2"), ("a.cls", b"3"), ("c.jpg", b"4")]
     found = told(written(files))
     assert [f["image"] for f in found if isinstance(f, dict)] == ["a.jpg", "b.jpg", "c.jpg"]
@@ -140,13 +140,13 @@ def test_members_out_of_order_are_told_with_the_remedy():
 
 
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.GNUTYPE_SPARSE])
-def test_a_picture_that_is_a_link_or_sparse_is_told(kind):
+def test_a_image_that_is_a_link_or_sparse_is_reported(kind):
     ((number, detail),) = told(of_kind(kind))
     assert number == 1
     assert "expected a file" in detail
 
 
-def test_names_that_are_not_utf8_are_told_readably():
+def test_names_that_are_not_utf8_are_reported_readably():
     data = written([("a?.jpg", b"1")], tarfile.USTAR_FORMAT)
     info = tarfile.TarInfo.frombuf(data[:512], "ascii", "strict")
     info.name = "a\udcff.jpg"
@@ -180,7 +180,7 @@ def test_a_member_that_claims_more_than_there_can_be_takes_no_memory():
     assert reject.reason is Reason.LOST_ROWS
 
 
-def test_a_cut_gzip_stream_is_told():
+def test_a_cut_gzip_stream_is_reported():
     data = gzip.compress(written([("a.jpg", bytes(range(256)) * 40)]))
     part = TablePart(TableFile("d/x.tar", "tar", True))
     raw = io.BufferedReader(gzip.GzipFile(fileobj=io.BytesIO(data[:200])))
@@ -197,7 +197,7 @@ def test_the_head_tells_the_columns_of_the_first_samples():
     assert head == Head(head.columns, True)
 
 
-def test_a_tar_without_a_picture_is_refused():
+def test_a_tar_without_a_image_is_rejected():
     with pytest.raises(UsageError, match=r"x\.tar: has no sample with a picture: sample 'a'"):
         webdataset.look(stream_of(written([("a.cls", b"1")])), TableFile("x.tar", "tar"))
 

@@ -1,4 +1,4 @@
-"""Strict typing: what each value becomes, or that it is refused."""
+"""Strict typing: what each value becomes, or that it is rejected."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ FAILURES = {
 
 
 @pytest.mark.parametrize("case", FAILURES)
-def test_what_a_client_raises_is_told_by_what_is_to_be_done(case: str) -> None:
+def test_what_a_client_raises_is_reported_by_what_is_to_be_done(case: str) -> None:
     error, expected = FAILURES[case]
     assert type(beam.in_words(error)) is expected
     wrapped = CodedError("operation failed", exception_details={"s3://b/k": error})
@@ -205,7 +205,7 @@ def test_a_bucket_whose_client_takes_long_holds_up_no_other(
     assert made == ["slow", "quick"]
 
 
-def test_an_object_above_the_limit_is_refused_before_it_is_read(
+def test_an_object_above_the_limit_is_rejected_before_it_is_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     store = obstore.store.MemoryStore()
