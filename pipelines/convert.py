@@ -102,15 +102,15 @@ def build(root: beam.Pipeline, job: Conversion) -> PCollection[str]:
 
 
 def write_dataset(read: ReadOutcome, rows: PCollection[Row], job: Conversion) -> PCollection[str]:
-    """Adds all stages after reading; returns the one state that run.json has.
+    """Adds all stages after reading, and returns the run's final state, as in run.json.
 
     Args:
-        read: the rows, and what was rejected or skipped.
-        rows: the same rows for the analysis, which may come from a read of their own.
+        read: the rows, the rejects and the skipped inputs.
+        rows: the same rows for the analyze pass, which may come from a separate read.
         job: the conversion.
     """
     config, analyzer, work = job.config, job.analyzer, job.target.work
-    base, root = analyzer.base, rows.pipeline
+    base = analyzer.base
     analyzed = rows | "AnalyzeRows" >> AnalyzeRows(analyzer, parted=can_part_keys(config))
     bound = read.good | "BindRows" >> BindRows(analyzer.binding, analyzed.plan)  # ImageRef
     placement = bound.good | "AssignShards" >> AssignShards(
@@ -119,19 +119,16 @@ def write_dataset(read: ReadOutcome, rows: PCollection[Row], job: Conversion) ->
     unique = placement.placed | "DropDuplicates" >> DropDuplicates(
         config, work, analyzed.plan, base, staged=job.stages_images
     )
-    group_leaks = unique.placed | "CompareGroups" >> FindGroupLeaks(can_part_groups(config))
-    written = unique.placed | "WriteShards" >> WriteShards(
-        config, job.target.staging, analyzed.plan, base
-    )
+    placed, staging = unique.placed, job.target.staging
+    group_leaks = placed | "CompareGroups" >> FindGroupLeaks(can_part_groups(config))
+    written = placed | "WriteShards" >> WriteShards(config, staging, analyzed.plan, base)
     audits = written.good | "VerifyShards" >> VerifyShards(config, work, analyzed.plan)
     content = written.good | "FindDuplicateImages" >> FindDuplicateImages(work, analyzed.plan)
 
     rejected = [read.rejects, bound.rejects, placement.rejects, written.rejects]
     rejects = rejected | "AllRejects" >> beam.Flatten()
-    files = [
-        rejects | "WriteRejects" >> WriteLines(work, layout.REJECTS),
-        unique.files,
-    ] | "AllFiles" >> beam.Flatten()
+    rejects_files = rejects | "WriteRejects" >> WriteLines(work, layout.REJECTS)
+    files = [rejects_files, unique.files] | "AllFiles" >> beam.Flatten()
     info = audits | "Reconcile" >> ReconcileCounts(
         plan=analyzed.plan,
         rows=read.good,
@@ -144,7 +141,7 @@ def write_dataset(read: ReadOutcome, rows: PCollection[Row], job: Conversion) ->
         written=written.good,
         contents=[content, unique.content] | "AllContents" >> beam.Flatten(),
     )
-    indexed = audits if config.index else root | "NoIndex" >> beam.Create([])
+    indexed = audits if config.index else rows.pipeline | "NoIndex" >> beam.Create([])
     indexes = indexed | "IndexShards" >> IndexShards(work)
     return info | "Publish" >> beam.Map(
         publish, config, job.target, job.context, AsIter(files), AsDict(indexes), base

@@ -49,8 +49,7 @@ def load(
     """Returns a dataset of dicts: Example key to value; images as uint8, (height, width, 3).
 
     Args:
-        path: DIR/NAME/VERSION, on this machine or where TensorFlow or Beam can read; or the
-            dataset itself.
+        path: DIR/NAME/VERSION, local or in a store that TensorFlow or Beam reads; or a Dataset.
         split: as in `train`, `train[:80%]`, `train[100:200]+test`; slices are exact.
         batch_size: records per batch, ragged in the frames of sequences; None for no batches.
         shuffle: the shards, again in each epoch, and the records within a buffer.
@@ -64,19 +63,17 @@ def load(
         epochs: number of passes over the records; None repeats them forever.
         drop_remainder: leaves out the last batch if it is smaller than the others.
         share: (i, n) for the i-th of n equal shares, for one of n processes.
-        parallel_shards: shards read at a time; by default 16 if shuffled, else 1, which keeps
-            the order of records/.
+        parallel_shards: shards read at a time; by default 16 if shuffled, else 1 (in order).
 
     Raises:
         VerificationFailed: if no dataset is published there.
         UsageError: for an option that is not valid, or that the dataset does not allow.
     """
     dataset = path if isinstance(path, Dataset) else _open(path)
-    manifest = dataset.manifest
     shards = _Shards(dataset, dataset.select(split, share))
     order = _Order(shuffle, seed, shuffle_buffer, parallel_shards)
-    choice = _Choice(manifest.dataset_schema, features, as_supervised, channels)
-    examples = _Examples(manifest, choice, choice.decoder(image_size) if decode else None)
+    choice = _Choice(dataset.manifest.dataset_schema, features, as_supervised, channels)
+    examples = _Examples(dataset.manifest, choice, choice.decoder(image_size) if decode else None)
     if batch_size is not None:
         examples = examples.for_batches(shards.first_record())
     records = order.applied_to(shards).repeat(epochs)
