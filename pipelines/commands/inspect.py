@@ -8,9 +8,14 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from recordmill.pipelines.console.terminal import Terminal
-from recordmill.pipelines.inspect.contact_sheet import write_sheet
+from recordmill.pipelines.inspect.display import (
+    ClassNames,
+    show_features,
+    show_records,
+    show_whole,
+    write_sheet,
+)
 from recordmill.pipelines.inspect.record_files import FoundRecord, Source
-from recordmill.pipelines.inspect.tables import ClassNames, show_features, show_records, show_whole
 from recordmill.pipelines.options import load_schema
 from recordmill.pipelines.parser import RECORDS, TILES
 from recordmill.schemas.errors import UsageError, VerificationFailed

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, BinaryIO, cast
 
-from recordmill.pipelines.report.gallery import NO_THUMBNAIL, THUMBNAIL_SIDE, Budget, Thumbnail
+from recordmill.pipelines.report.samples import NO_THUMBNAIL, THUMBNAIL_SIDE, Budget, Thumbnail
 from recordmill.schemas.masking import is_masked
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.settings import is_integer

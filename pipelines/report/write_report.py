@@ -1,30 +1,131 @@
-"""Collects what a report shows, part by part, and writes it.
+"""Writes report.html: collects the content of each section and renders the page.
 
-A report never makes a conversion fail: a part that cannot be drawn is left out, and says why.
+jinja2 escapes every value, and a content security policy in the page forbids everything else.
+A report never fails a conversion: a section that cannot be rendered is left out, with a warning.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import re
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from recordmill.pipelines.report.charts import Histogram, bars_of, number_text, of_bins, size_text
-from recordmill.pipelines.report.classes import class_tables
-from recordmill.pipelines.report.duplicates import SHOWN_GROUPS, Group, find_duplicates
-from recordmill.pipelines.report.features import feature_sheets
-from recordmill.pipelines.report.gallery import Budget, Thumbnail, samples, thumbnails
-from recordmill.pipelines.report.page import render
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from recordmill.pipelines.report.findings import (
+    SHOWN_GROUPS,
+    Group,
+    find_duplicates,
+    findings,
+    treated,
+)
 from recordmill.pipelines.report.rejects import reject_groups
-from recordmill.pipelines.report.verdict import findings, treated
+from recordmill.pipelines.report.samples import Budget, Thumbnail, samples, thumbnails
+from recordmill.pipelines.report.statistics import (
+    Histogram,
+    bars_of,
+    class_tables,
+    feature_sheets,
+    number_text,
+    of_bins,
+    size_text,
+)
 from recordmill.pipelines.run.run_record import RunRecord
 from recordmill.schemas import layout
 from recordmill.schemas.dataset_info import Problem
 from recordmill.schemas.manifest import Manifest
+from recordmill.schemas.masking import masked
 from recordmill.schemas.tallies import RATIO_STEPS, SIDE_STEPS, ImageTally
+from recordmill.transforms.functional.rendering.visible_text import visible
 from recordmill.transforms.storage.dataset import Dataset, RecordLocation
 from recordmill.transforms.storage.files import write_bytes
 from recordmill.transforms.storage.image_root import ImageRootGuard
+
+_LONGEST = 1_000
+"""Characters of a name that a page shows."""
+
+_SPECIAL, _BACKSLASH = r"[\\']", r"\\\g<0>"
+
+
+def render(content: dict[str, Any]) -> bytes:
+    """Returns the page that shows some content."""
+    environment = Environment(
+        loader=PackageLoader("recordmill.pipelines.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_masked,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(
+        count=lambda n: f"{n:,}",
+        size=size_text,
+        number=number_text,
+        percent=percent,
+        plain=plain,
+        command=command_text,
+    )
+    style = environment.get_template("report.css").render()
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode("ascii")
+    template = environment.get_template("report.html")
+    page = template.render(style=style, style_digest=digest, **content)
+    return page.encode("utf-8", "backslashreplace")
+
+
+def _masked(value: Any) -> Any:
+    """Returns what a page shows of a value: of a text, all that is no secret."""
+    return masked(value) if type(value) is str and not value.startswith("data:") else value
+
+
+def plain(value: object) -> str:
+    r"""Returns a value as visible text of bounded length: a name may have millions of characters.
+
+    >>> print(plain("a\n"), len(plain("x" * 10_000)))
+    a\x0a 1001
+    """
+    text = masked(str(value))  # before it is cut: what is left of a secret looks like none
+    return visible(text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…")
+
+
+def percent(part: float, whole: float) -> str:
+    """Returns a part as a percentage.
+
+    >>> percent(1, 3), percent(0, 0), percent(9999, 10000)
+    ('33.3 %', '0 %', '99.99 %')
+    """
+    if not whole or not part:
+        return "0 %"
+    share = 100 * part / whole
+    if share == 100:
+        return "100 %"
+    return f"{share:.2f} %" if share > 99.9 or share < 0.1 else f"{share:.1f} %"
+
+
+def command_text(parts: Sequence[str]) -> str:
+    """Returns a command as a shell takes it, a flag a line."""
+    lines: list[str] = []
+    for part in map(quoted, parts):
+        if part.startswith("-") or not lines:
+            lines.append(part)
+        else:
+            lines[-1] += f" {part}"
+    return " \\\n    ".join(lines)
+
+
+def quoted(word: str) -> str:
+    r"""Returns a word as bash takes it, with nothing in it that cannot be seen.
+
+    >>> print(quoted("a b"), quoted("it's\u202e"))
+    'a b' $'it\'s\u202e'
+    """
+    if visible(word) == word:
+        return shlex.quote(word)
+    return f"$'{visible(re.sub(_SPECIAL, _BACKSLASH, word))}'"
+
 
 T = TypeVar("T")
 

@@ -1,7 +1,7 @@
 """`recordmill inspect`: any TFRecord files, whole or damaged, on a terminal and as an image.
 
-Covers `recordmill.pipelines.commands.inspect`, `recordmill.pipelines.inspect.contact_sheet`,
-`recordmill.pipelines.inspect.record_files`, `recordmill.pipelines.inspect.tables`.
+Covers `recordmill.pipelines.commands.inspect`, `recordmill.pipelines.inspect.display`,
+`recordmill.pipelines.inspect.record_files`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """report.html: there after each run, the same for the same data, small, and true to its records.
 
-Covers `recordmill.pipelines.report.features`, `recordmill.pipelines.report.gallery`,
-`recordmill.pipelines.report.verdict`, `recordmill.pipelines.report.write_report`.
+Covers `recordmill.pipelines.report.statistics`, `recordmill.pipelines.report.samples`,
+`recordmill.pipelines.report.findings`, `recordmill.pipelines.report.write_report`.
 """
 
 from __future__ import annotations

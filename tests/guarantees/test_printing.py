@@ -34,8 +34,8 @@ from recordmill.pipelines.console.printing import (
     say,
 )
 from recordmill.pipelines.console.terminal import Terminal
+from recordmill.pipelines.inspect.display import show_features, show_records, show_whole
 from recordmill.pipelines.inspect.record_files import FoundRecord
-from recordmill.pipelines.inspect.tables import show_features, show_records, show_whole
 from recordmill.pipelines.run import summary
 from recordmill.schemas.dataset_info import ShardCounts
 from recordmill.schemas.duplicates import Conflicts, DuplicateStats, GroupLeakage, Leakage

@@ -1,8 +1,7 @@
 """The parts of a report: figures, and what is found in records/.
 
-Covers `recordmill.pipelines.report.charts`, `recordmill.pipelines.report.classes`,
-`recordmill.pipelines.report.duplicates`, `recordmill.pipelines.report.page`,
-`recordmill.pipelines.report.rejects`.
+Covers `recordmill.pipelines.report.statistics`, `recordmill.pipelines.report.findings`,
+`recordmill.pipelines.report.write_report`, `recordmill.pipelines.report.rejects`.
 """
 
 from __future__ import annotations
@@ -21,14 +20,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recordmill.pipelines.report import duplicates as module
+from recordmill.pipelines.report import findings as module
 from recordmill.pipelines.report import rejects as rejects_module
-from recordmill.pipelines.report.charts import of_bins, of_values, size_text
-from recordmill.pipelines.report.classes import class_tables
-from recordmill.pipelines.report.duplicates import find_duplicates
-from recordmill.pipelines.report.gallery import Budget, sample
-from recordmill.pipelines.report.page import command_text, quoted, render
+from recordmill.pipelines.report.findings import find_duplicates
 from recordmill.pipelines.report.rejects import MEANINGS, numbered_lines, reject_groups
+from recordmill.pipelines.report.samples import Budget, sample
+from recordmill.pipelines.report.statistics import class_tables, of_bins, of_values, size_text
+from recordmill.pipelines.report.write_report import command_text, quoted, render
 from recordmill.pipelines.run.run_record import RunContext, throughput_of
 from recordmill.pipelines.run.summary import content_notes
 from recordmill.schemas.duplicates import DuplicateStats, Leakage

@@ -8,7 +8,7 @@ import zlib
 import pytest
 from PIL import ImageFile
 
-from recordmill.pipelines.report import gallery
+from recordmill.pipelines.report import samples
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.settings import ImageSettings
 from recordmill.transforms.functional.images import effort
@@ -140,12 +140,12 @@ def test_the_report_draws_apart_what_may_take_long(monkeypatch):
         drawn.append(features)
         return image(9, 9)
 
-    monkeypatch.setattr(gallery, "run_apart", apart)
-    monkeypatch.setattr(gallery, "read_first_frame", lambda record: {"image": [record]})
-    assert gallery._draw(png(20, 10), ()).width == 20
+    monkeypatch.setattr(samples, "run_apart", apart)
+    monkeypatch.setattr(samples, "read_first_frame", lambda record: {"image": [record]})
+    assert samples._draw(png(20, 10), ()).width == 20
     assert drawn == []
     odd = IN_ANOTHER["JPEG with EXIF of 5,000 tags"]
-    assert gallery._draw(odd, ()).width == 9
+    assert samples._draw(odd, ()).width == 9
     assert drawn == [{"image": [odd]}]
 
 

@@ -15,7 +15,7 @@ from fontTools.fontBuilder import FontBuilder
 from fontTools.pens.ttGlyphPen import TTGlyphPen
 from PIL import Image
 
-from recordmill.pipelines.inspect.contact_sheet import tile_of
+from recordmill.pipelines.inspect.display import tile_of
 from recordmill.pipelines.inspect.record_files import FoundRecord
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.transforms.functional.rendering import captions as module
@@ -228,9 +228,9 @@ def test_an_image_that_takes_its_decoder_along_costs_its_tile(monkeypatch):
         assert (function, timeout) == (draw_record, 10.0)
         raise RecordError(Reason.DECODER_CRASH, "the decoder crashed")
 
-    monkeypatch.setattr("recordmill.pipelines.inspect.contact_sheet.run_apart", expired)
+    monkeypatch.setattr("recordmill.pipelines.inspect.display.run_apart", expired)
     record = FoundRecord("x.tfrecord", 0, 0, b"", {"image": [jpeg(8, 8)]}, "k")
-    module = "recordmill.pipelines.inspect.contact_sheet"
+    module = "recordmill.pipelines.inspect.display"
     monkeypatch.setattr(f"{module}.read_first_frame", lambda _: record.features)
     assert tile_of(record, {}) == Tile(None, "", "k", "the decoder crashed")
 

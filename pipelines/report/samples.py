@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, groupby
 
-from recordmill.pipelines.report.classes import SAMPLED_CLASSES, ClassRow, ClassTable, ends_of
+from recordmill.pipelines.report.statistics import SAMPLED_CLASSES, ClassRow, ClassTable, ends_of
 from recordmill.schemas.errors import VerificationFailed
 from recordmill.schemas.manifest import Manifest, ShardEntry
 from recordmill.schemas.rejects import RecordError
