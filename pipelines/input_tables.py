@@ -18,7 +18,7 @@ from recordmill.schemas.errors import UsageError, did_you_mean
 from recordmill.schemas.layout import check_utf8
 from recordmill.schemas.masking import masked_url
 from recordmill.schemas.tables import Head, TableFile
-from recordmill.transforms.functional.web_address import parse_web_address
+from recordmill.transforms.functional.addresses import parse_web_address
 from recordmill.transforms.storage.files import exists, expand, is_local, open_binary
 from recordmill.transforms.storage.formats import FORMATS, format_of
 from recordmill.transforms.storage.stores.local import NotRegularError

@@ -30,10 +30,10 @@ from recordmill.schemas.tallies import Timeline
 from recordmill.transforms.assign_shards import Placed, ShardId
 from recordmill.transforms.build_examples import Pools, build_all
 from recordmill.transforms.elements import REJECTS, Outcome, rejected
-from recordmill.transforms.functional.rows.fingerprint import Fingerprint, settings_fingerprint
 from recordmill.transforms.functional.rows.sequences import arranged, assemble
 from recordmill.transforms.shards.base_shards import link_shard
 from recordmill.transforms.shards.checkpoints import Staging, versions
+from recordmill.transforms.shards.fingerprint import Fingerprint, settings_fingerprint
 from recordmill.transforms.shards.writer import COMPRESSION, ShardWriter, Sinks
 from recordmill.transforms.storage.files import Stamps, is_local
 from recordmill.transforms.storage.image_root import ImageRootGuard

@@ -1,7 +1,4 @@
-"""JoinLabels: every row with its labels, every row without any a reject, the rest counted.
-
-Covers `recordmill.transforms.functional.rows.join`.
-"""
+"""JoinLabels: every row with its labels, every row without any a reject, the rest counted."""
 
 from __future__ import annotations
 
@@ -16,9 +13,8 @@ from recordmill.schemas.records import Items, Location, Row
 from recordmill.schemas.rejects import Reason, RecordError, Reject
 from recordmill.transforms.elements import RowCoder
 from recordmill.transforms.functional.rows.columns import ColumnKinds
-from recordmill.transforms.functional.rows.join import join_key, joined
 from recordmill.transforms.functional.values.typed import items_of, one_of
-from recordmill.transforms.join_labels import UNMATCHED, JoinLabels
+from recordmill.transforms.join_labels import UNMATCHED, JoinLabels, join_key, joined
 from recordmill.transforms.read_rows import ReadOutcome
 from tests.beam.direct import direct_pipeline, told
 

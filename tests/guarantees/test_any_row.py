@@ -25,10 +25,10 @@ from recordmill.transforms.elements import ImageRefCoder, RowCoder
 from recordmill.transforms.functional.rows.analysis import Analysis, Analyzer, plan_of
 from recordmill.transforms.functional.rows.binding import Binding, bind, broken_frame, refuse
 from recordmill.transforms.functional.rows.columns import settle_sources
-from recordmill.transforms.functional.rows.join import join_key, joined
 from recordmill.transforms.functional.rows.placement import SplitRanges
 from recordmill.transforms.functional.rows.sequences import arranged
 from recordmill.transforms.functional.sources import coco, json_lines, voc, yolo
+from recordmill.transforms.join_labels import join_key, joined
 from tests.images import png
 
 EVERY_KIND = """

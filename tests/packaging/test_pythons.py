@@ -36,7 +36,7 @@ unit/transforms/functional/sources/test_tar.py
 unit/transforms/functional/sources/test_tfrecord.py
 unit/transforms/functional/test_compare.py
 unit/transforms/functional/values/test_typed.py
-unit/transforms/functional/test_web_address.py
+unit/transforms/functional/test_addresses.py
 """
 
 

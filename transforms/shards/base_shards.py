@@ -24,9 +24,9 @@ from recordmill.schemas.base_version import Base
 from recordmill.schemas.dataset_info import WrittenShard
 from recordmill.schemas.errors import UsageError, VerificationFailed
 from recordmill.schemas.manifest import ShardEntry
-from recordmill.transforms.functional.rows.fingerprint import Fingerprint
 from recordmill.transforms.functional.rows.placement import Find, Home
 from recordmill.transforms.shards.checkpoints import Staging
+from recordmill.transforms.shards.fingerprint import Fingerprint
 from recordmill.transforms.storage.dataset import Dataset
 from recordmill.transforms.storage.files import is_local, open_binary, write_bytes
 from recordmill.transforms.storage.shard_files import Digests, digests, local_copy

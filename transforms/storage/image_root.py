@@ -13,7 +13,7 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from recordmill.schemas.records import ImageRef
-from recordmill.transforms.functional.rows.confinement import check_address, is_below, outside
+from recordmill.transforms.functional.addresses import check_address, is_below, outside
 from recordmill.transforms.storage.files import is_local
 
 _FOLDERS = 65_536

@@ -17,8 +17,8 @@ from recordmill.schemas.masking import bare_url
 from recordmill.schemas.plan import ResolvedSchema
 from recordmill.schemas.records import FeatureValue, ImageRef, Location, Row, source_of
 from recordmill.schemas.rejects import Reason, RecordError, Reject
+from recordmill.transforms.functional.addresses import check_address
 from recordmill.transforms.functional.rows.annotations import annotated
-from recordmill.transforms.functional.rows.confinement import check_address
 from recordmill.transforms.functional.rows.labels import class_id, label_text
 from recordmill.transforms.functional.values.typed import (
     CONVERTERS,

@@ -36,7 +36,7 @@ from urllib3.exceptions import (
 from urllib3.util import Timeout, make_headers
 
 from recordmill.schemas.layout import is_web
-from recordmill.transforms.functional.web_address import WebAddress, is_public, parse_web_address
+from recordmill.transforms.functional.addresses import WebAddress, is_public, parse_web_address
 from recordmill.transforms.storage.stores.options import WebOptions, current_options
 from recordmill.transforms.storage.stores.retries import (
     TooLargeError,

@@ -1,6 +1,6 @@
 """Nothing stale: what a finished shard is known by changes whenever its images or masks do.
 
-Covers `recordmill.transforms.functional.rows.fingerprint`.
+Covers `recordmill.transforms.shards.fingerprint`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from recordmill.schemas.records import Embedded, ImageRef, Row
 from recordmill.schemas.rejects import Reason, RecordError, Reject
 from recordmill.transforms.build_examples import Fetched, fetch
 from recordmill.transforms.functional.rows.binding import Binding, bind
-from recordmill.transforms.functional.rows.fingerprint import Fingerprint
+from recordmill.transforms.shards.fingerprint import Fingerprint
 from recordmill.transforms.storage import files, version_tags
 from recordmill.transforms.storage.embedded_images import staged, staging_file
 from recordmill.transforms.storage.files import Stamps

@@ -15,7 +15,7 @@ from recordmill.schemas.rejects import Reason, Reject
 from recordmill.schemas.settings import ImageSettings
 from recordmill.transforms.build_examples import Pools, build_one, fetch
 from recordmill.transforms.functional.images.transcode import transcode
-from recordmill.transforms.functional.rows.fingerprint import settings_fingerprint
+from recordmill.transforms.shards.fingerprint import settings_fingerprint
 from recordmill.transforms.storage.image_root import OPEN
 from recordmill.transforms.verification.verifier import VerifierProcess
 from recordmill.transforms.verification.verifier_process import check_decodes, decode_fault

@@ -280,9 +280,9 @@ def test_schemas_that_cannot_be():
     mask = {"kind": "bytes", "from": "mask:mask"}
     Schema.model_validate({"features": {**image, **box, **crowd, "mask": mask}})
     for features, why in (
-        (box, "boxes and masks need their picture"),
+        (box, "boxes and masks need their image"),
         ({**image, **crowd}, "a feature for each box needs boxes"),
-        ({"mask": mask}, "boxes and masks need their picture"),
+        ({"mask": mask}, "boxes and masks need their image"),
         ({**image, "mask": mask, "other": mask}, "one mask at most"),
     ):
         with pytest.raises(ValueError, match=why):

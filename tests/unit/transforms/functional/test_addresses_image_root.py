@@ -23,8 +23,7 @@ from recordmill.schemas.layout import is_web
 from recordmill.schemas.masking import masked_url
 from recordmill.schemas.records import ImageRef
 from recordmill.schemas.rejects import RecordError
-from recordmill.transforms.functional.rows.confinement import check_address, normalized
-from recordmill.transforms.functional.web_address import parse_web_address
+from recordmill.transforms.functional.addresses import check_address, normalized, parse_web_address
 from recordmill.transforms.storage.image_root import ImageRootGuard
 from recordmill.transforms.storage.stores import web
 
