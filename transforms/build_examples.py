@@ -17,11 +17,11 @@ from recordmill.schemas.records import BuiltFrame, ImageRef, SerializedExample, 
 from recordmill.schemas.rejects import Reason, RecordError, Reject
 from recordmill.schemas.settings import ImageSettings
 from recordmill.transforms.functional.images.masks import (
-    examine_plain_mask,
-    mask_of_file,
-    mask_of_outlines,
+    examine_mask_in_process,
+    mask_from_file,
+    mask_from_outlines,
 )
-from recordmill.transforms.functional.images.transcode import keep, plain_source, transcode
+from recordmill.transforms.functional.images.transcode import keep, pass_through_source, transcode
 from recordmill.transforms.functional.read_ahead import Budget, fetch_ahead, in_groups, map_ahead
 from recordmill.transforms.functional.records.examples import build_example, build_frame
 from recordmill.transforms.storage.files import Stamps, is_local, read_bytes
@@ -176,7 +176,7 @@ def read_image(data: bytes, settings: ImageSettings, decode: Decode) -> StoredIm
     Raises:
         RecordError: if it is not to be stored.
     """
-    source = plain_source(data, settings)
+    source = pass_through_source(data, settings)
     kept = keep(data, source, settings, decode) if source else None
     if kept is not None:
         return kept
@@ -196,12 +196,12 @@ def read_mask(fetched: Fetched, image: StoredImage, schema: Schema) -> bytes:
     """
     ref, data = fetched.ref, fetched.mask or b""
     if ref.segments is not None:
-        return mask_of_outlines(ref.segments, image, schema)
+        return mask_from_outlines(ref.segments, image, schema)
     image = image._replace(data=b"")  # its size is enough
     with _fault_of_mask(ref):
-        if header := examine_plain_mask(data):
-            return mask_of_file(data, image, schema, header)
-        return run_apart(mask_of_file, data, image, schema, timeout=schema.image.timeout)
+        if header := examine_mask_in_process(data):
+            return mask_from_file(data, image, schema, header)
+        return run_apart(mask_from_file, data, image, schema, timeout=schema.image.timeout)
 
 
 @contextmanager

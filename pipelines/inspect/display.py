@@ -15,17 +15,22 @@ from recordmill.pipelines.report.statistics import size_text
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.rejects import RecordError
 from recordmill.transforms.functional.records.examples import read_first_frame
-from recordmill.transforms.functional.rendering.contact_sheet import TILE_SIDE, Tile, contact_sheet
 from recordmill.transforms.functional.rendering.drawing import (
     BOX_LABEL_KEY,
+    TILE_SIDE,
+    Tile,
+    contact_sheet,
     draw_record,
-    fault_of,
+    error_detail,
+)
+from recordmill.transforms.functional.rendering.infer_features import (
+    bytes_kind,
     image_key,
+    infer_features,
     is_image,
     raw_shape,
 )
-from recordmill.transforms.functional.rendering.infer_features import bytes_kind, infer_features
-from recordmill.transforms.functional.rendering.visible_text import text_of
+from recordmill.transforms.functional.rendering.visible_text import decode_text
 from recordmill.transforms.storage.files import write_bytes
 from recordmill.transforms.workers.sandbox import examine_apart, run_apart
 
@@ -91,7 +96,7 @@ def short(value: Any, classes: Sequence[str] = ()) -> str:
         return f"{value:.6g}"
     if is_image(value):
         return image_in_words(value)
-    text = text_of(value)
+    text = decode_text(value)
     if text is None:
         return f"{len(value):,} bytes"
     return text if len(text) <= _CELL_CHARACTERS else text[: _CELL_CHARACTERS - 1] + "…"
@@ -132,7 +137,7 @@ def _kind(values: Sequence[Any]) -> str:
 def _whole(value: Any, classes: Sequence[str]) -> str:
     if not isinstance(value, bytes):
         return short(value, classes) if isinstance(value, int) else str(np.float32(value))
-    text = None if is_image(value) else text_of(value)
+    text = None if is_image(value) else decode_text(value)
     if text is not None:
         return text
     what = image_in_words(value) if is_image(value) else bytes_kind(value)
@@ -185,7 +190,7 @@ def tile_of(record: FoundRecord, names: ClassNames) -> Tile:
         classes = tuple(names.get(BOX_LABEL_KEY, ()))
         image = run_apart(draw_record, features, TILE_SIDE, classes, timeout=_SECONDS)
     except (RecordError, ValueError) as error:
-        return Tile(None, title, key, fault_of(error))
+        return Tile(None, title, key, error_detail(error))
     return Tile(image, title, key)
 
 
@@ -206,7 +211,7 @@ def label_of(features: Mapping[str, list[Any]], names: ClassNames) -> str:
 
 def _word(value: Any, classes: Sequence[str]) -> str:
     if isinstance(value, bytes):
-        return text_of(value) or f"{len(value)} bytes"
+        return decode_text(value) or f"{len(value)} bytes"
     if isinstance(value, int) and 0 <= value < len(classes):
         return classes[value]
     return f"{value:g}" if isinstance(value, float) else str(value)
@@ -214,5 +219,5 @@ def _word(value: Any, classes: Sequence[str]) -> str:
 
 def _key_of(features: Mapping[str, list[Any]], number: int) -> str:
     texts = (next(iter(features.get(name, [])), None) for name in _KEYS)
-    found = next((text_of(t) for t in texts if isinstance(t, bytes)), None)
+    found = next((decode_text(t) for t in texts if isinstance(t, bytes)), None)
     return found or f"record {number}"

@@ -18,8 +18,8 @@ from recordmill.transforms.functional.records.examples import read_first_frame
 from recordmill.transforms.functional.rendering.drawing import (
     BOX_LABEL_KEY,
     draw_record,
-    fault_of,
-    is_little_work,
+    error_detail,
+    is_cheap_to_draw,
     to_jpeg,
 )
 from recordmill.transforms.storage.dataset import Dataset, RecordLocation
@@ -115,12 +115,12 @@ def _draw(record: bytes | str, class_names: tuple[str, ...]) -> Thumbnail:
         return Thumbnail(fault=record)
     try:
         features = read_first_frame(record)
-        if is_little_work(features):
+        if is_cheap_to_draw(features):
             image = draw_record(features, THUMBNAIL_SIDE, class_names)
         else:
             image = run_apart(draw_record, features, THUMBNAIL_SIDE, class_names, timeout=_SECONDS)
     except (RecordError, ValueError) as error:
-        return Thumbnail(fault=fault_of(error))
+        return Thumbnail(fault=error_detail(error))
     return Thumbnail.of(to_jpeg(image, _QUALITY), image.size)
 
 

@@ -19,7 +19,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from recordmill.transforms.functional.rendering.contact_sheet import TILE_SIDE
+from recordmill.transforms.functional.rendering.drawing import TILE_SIDE
 from tests.end_to_end import readers
 from tests.end_to_end.command import ROOT, published, recordmill
 from tests.end_to_end.gallery import Photo

@@ -14,7 +14,7 @@ from recordmill.schemas.example_pb2 import Example
 from recordmill.schemas.features import Schema
 from recordmill.schemas.presets import preset
 from recordmill.schemas.records import ImageRef
-from recordmill.transforms.functional.images.masks import mask_of_file
+from recordmill.transforms.functional.images.masks import mask_from_file
 from recordmill.transforms.functional.images.transcode import transcode
 from recordmill.transforms.functional.records.examples import build_example
 from tests.annotations import Case, expected_box, expected_mask, placement
@@ -94,7 +94,7 @@ def built(case, seed, boxes, units="pixel", ids=None):
     )
     corners = [float(side) for box in boxes for side in box]
     ref = ImageRef("k", "t", 1, "u", None, None, values, boxes=(units, corners))
-    made = build_example(schema, ref, stored, mask_of_file(mask.getvalue(), stored, schema))
+    made = build_example(schema, ref, stored, mask_from_file(mask.getvalue(), stored, schema))
     return Example.FromString(made.data).features.feature, stored
 
 

@@ -426,8 +426,8 @@ def test_however_a_camera_was_held_the_image_is_upright(format_, orientation):
     found = tf.io.decode_image(stored.data, expand_animations=False).numpy().astype(int)
     error = np.abs(found - upright)
     assert error.mean() <= (3 if format_ in ("JPEG", "AVIF") else 0)
-    as_it_lay = transcode(data, ImageSettings(orientation="ignore"))
-    found = tf.io.decode_image(as_it_lay.data, expand_animations=False).numpy().astype(int)
+    stored = transcode(data, ImageSettings(orientation="ignore"))
+    found = tf.io.decode_image(stored.data, expand_animations=False).numpy().astype(int)
     assert np.abs(found - LAID[orientation](upright)).mean() <= 3
 
 

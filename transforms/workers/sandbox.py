@@ -28,7 +28,11 @@ from typing import Any, TypeVar
 from pebble import ProcessExpired, ProcessFuture, ProcessPool
 
 from recordmill.schemas.rejects import Reason, RecordError
-from recordmill.transforms.functional.images.source_image import SourceImage, examine, examine_here
+from recordmill.transforms.functional.images.source_image import (
+    SourceImage,
+    examine,
+    examine_in_process,
+)
 from recordmill.transforms.workers.cores import num_cores
 
 T = TypeVar("T")
@@ -231,4 +235,4 @@ def examine_apart(data: bytes) -> SourceImage:
     Raises:
         RecordError: as `examine`; timeout or decoder_crash, too.
     """
-    return examine_here(data) or run_apart(examine, data, timeout=_SECONDS)
+    return examine_in_process(data) or run_apart(examine, data, timeout=_SECONDS)

@@ -96,7 +96,7 @@ def common_size(schema: Schema) -> tuple[int, int] | None:
     return resize.height, resize.width
 
 
-def fact_names(schema: Schema) -> dict[ImageAttribute, str]:
+def attribute_features(schema: Schema) -> dict[ImageAttribute, str]:
     """Returns which fact of the image stands in which feature."""
     return {f.image_attribute: name for name, f in schema.features.items() if f.image_attribute}
 
@@ -108,7 +108,7 @@ def raw_size(schema: Schema, example: Mapping[str, Any]) -> tuple[Any, Any]:
         UsageError: if they stand nowhere: such pixels are no image any more.
     """
     check_raw_size(schema)
-    names = fact_names(schema)
+    names = attribute_features(schema)
     if ImageAttribute.HEIGHT in names and ImageAttribute.WIDTH in names:
         return example[names[ImageAttribute.HEIGHT]], example[names[ImageAttribute.WIDTH]]
     return common_size(schema) or (0, 0)
@@ -120,7 +120,7 @@ def check_raw_size(schema: Schema) -> None:
     Raises:
         UsageError: for such a schema.
     """
-    sized = {ImageAttribute.HEIGHT, ImageAttribute.WIDTH} <= fact_names(schema).keys()
+    sized = {ImageAttribute.HEIGHT, ImageAttribute.WIDTH} <= attribute_features(schema).keys()
     if not sized and common_size(schema) is None:
         raise UsageError(
             f"schema {schema.name!r} stores raw pixels without their size, so that they cannot be "

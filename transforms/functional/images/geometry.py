@@ -6,11 +6,15 @@ them, boxes and masks, goes the same way by the same value.
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 from functools import lru_cache
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, cast
 
-from recordmill.schemas.settings import ImageSettings, Resize
+from recordmill.schemas.features import BOX_SIDES, Feature, Origin
+from recordmill.schemas.records import FeatureValue, RowBoxes
+from recordmill.schemas.rejects import Reason, RecordError
+from recordmill.schemas.settings import BoxSettings, ImageSettings, Resize
 
 Size: TypeAlias = tuple[int, int]
 """Width and height, in pixels."""
@@ -20,6 +24,12 @@ Point: TypeAlias = tuple[float, float]
 
 Box: TypeAlias = tuple[float, float, float, float]
 """xmin, ymin, xmax and ymax: two corners, in pixels, or as fractions of the image."""
+
+_ROUNDING = 1e-6  # of an image's side: what six decimals leave of a box that ends at its edge
+
+CLIPPED = "boxes clipped"
+DROPPED = "boxes dropped"
+CROPPED_OFF = "boxes cropped off"
 
 
 class Geometry(NamedTuple):
@@ -46,7 +56,7 @@ class Geometry(NamedTuple):
     @property
     def displayed(self) -> Size:
         """The size as viewers show the image."""
-        return turned_size(self.stored, self.orientation)
+        return oriented_size(self.stored, self.orientation)
 
     @property
     def upright(self) -> Size:
@@ -68,7 +78,7 @@ def geometry_of(stored: Size, orientation: int, settings: ImageSettings) -> Geom
     (150, 200)
     """
     turned = settings.orientation == "apply"
-    whole = turned_size(stored, orientation) if turned else stored
+    whole = oriented_size(stored, orientation) if turned else stored
     size = target_size(whole, settings)
     mode = settings.resize.mode if settings.resize else "exact"
     content = _contained(whole, size) if mode == "pad" else size
@@ -83,7 +93,7 @@ def geometry_of(stored: Size, orientation: int, settings: ImageSettings) -> Geom
     )
 
 
-def turned_size(size: Size, orientation: int) -> Size:
+def oriented_size(size: Size, orientation: int) -> Size:
     """Returns the size of an image after it was turned by an EXIF orientation."""
     return (size[1], size[0]) if orientation >= 5 else size
 
@@ -105,7 +115,7 @@ def target_size(size: Size, settings: ImageSettings) -> Size:
     return resize.width, resize.height
 
 
-def turned_point(point: Point, size: Size, orientation: int) -> Point:
+def oriented_point(point: Point, size: Size, orientation: int) -> Point:
     """Returns where a point of an image comes to lie when it is turned by an EXIF orientation.
 
     Args:
@@ -113,7 +123,7 @@ def turned_point(point: Point, size: Size, orientation: int) -> Point:
         size: the image's, before it is turned.
         orientation: 1 to 8.
 
-    >>> turned_point((10, 0), (400, 300), 6)  # the top edge becomes the right one
+    >>> oriented_point((10, 0), (400, 300), 6)  # the top edge becomes the right one
     (300, 10)
     """
     x, y = point
@@ -130,12 +140,12 @@ def turned_point(point: Point, size: Size, orientation: int) -> Point:
     return turned.get(orientation, point)
 
 
-def turned_back_by(orientation: int) -> int:
+def inverse_orientation(orientation: int) -> int:
     """Returns the EXIF orientation that undoes another."""
     return {6: 8, 8: 6}.get(orientation, orientation)
 
 
-def turned_box(box: Box, geometry: Geometry, frame: str) -> Box:
+def oriented_box(box: Box, geometry: Geometry, frame: str) -> Box:
     """Returns where a box lies once the image is turned, as far as it is.
 
     Args:
@@ -144,13 +154,13 @@ def turned_box(box: Box, geometry: Geometry, frame: str) -> Box:
         frame: which image that was: "displayed", or "stored".
     """
     if frame == "displayed" and not geometry.turned:
-        size, orientation = geometry.displayed, turned_back_by(geometry.orientation)
+        size, orientation = geometry.displayed, inverse_orientation(geometry.orientation)
     elif frame == "stored" and geometry.turned:
         size, orientation = geometry.stored, geometry.orientation
     else:
         return box
-    one = turned_point(box[:2], size, orientation)
-    other = turned_point(box[2:], size, orientation)
+    one = oriented_point(box[:2], size, orientation)
+    other = oriented_point(box[2:], size, orientation)
     return (*map(min, one, other), *map(max, one, other))  # type: ignore[return-value]
 
 
@@ -174,3 +184,171 @@ def _contained(size: Size, within: Size) -> Size:
 def _scaled(size: Size, factor: float) -> Size:
     width, height = size
     return max(1, round(width * factor)), max(1, round(height * factor))
+
+
+class PlacedBoxes(NamedTuple):
+    """The boxes that a record holds.
+
+    Attributes:
+        boxes: as fractions of the record's image.
+        kept: the number of each within its row.
+        area_scale: how many pixels of the record's image one unit of area became.
+        remarks: what was done to some of them, in words, to be counted by.
+    """
+
+    boxes: list[Box]
+    kept: list[int]
+    area_scale: float
+    remarks: tuple[str, ...]
+
+
+class _Placement(NamedTuple):
+    """What of a geometry places turned boxes, in floats: worked out once for all of an image's."""
+
+    crop: Box
+    scale: tuple[float, float]
+    offset: tuple[int, int]
+    size: Size
+
+    @classmethod
+    def of(cls, geometry: Geometry) -> _Placement:
+        left, top, right, bottom = map(float, geometry.crop)
+        return cls((left, top, right, bottom), geometry.scale, geometry.offset, geometry.size)
+
+
+def place_boxes(row: RowBoxes, geometry: Geometry, settings: BoxSettings) -> PlacedBoxes:
+    """Returns a row's boxes on the image as the record holds it.
+
+    Args:
+        row: two corners of each box, in pixels or as fractions of the image that was annotated.
+        geometry: what was done to the image.
+        settings: which image was annotated, and what becomes of bad boxes.
+
+    Raises:
+        RecordError: bad_box, if the settings reject one.
+    """
+    annotated = geometry.displayed if settings.frame == "displayed" else geometry.stored
+    unit = annotated if row.units == "normalized" else (1, 1)
+    onto = _Placement.of(geometry)
+    placed, kept, remarks = list[Box](), list[int](), set[str]()
+    for i, box in enumerate(row.boxes):
+        checked = _checked(_scaled_box(box, unit), annotated, settings, i, remarks)
+        if checked is None:
+            remarks.add(DROPPED)
+            continue
+        moved = _moved(oriented_box(checked, geometry, settings.frame), onto)
+        if moved is None:
+            remarks.add(CROPPED_OFF)
+            continue
+        placed.append(moved)
+        kept.append(i)
+    area_scale = unit[0] * unit[1] * onto.scale[0] * onto.scale[1]
+    return PlacedBoxes(placed, kept, area_scale, tuple(sorted(remarks)))
+
+
+def box_values(feature: Feature, value: FeatureValue, placed: PlacedBoxes) -> FeatureValue:
+    """Returns what a feature with one item for each box holds.
+
+    Args:
+        feature: the feature.
+        value: the row's items, also those of boxes that were dropped; empty if they are missing.
+        placed: the boxes.
+    """
+    if feature.source.origin is Origin.BOX:
+        return _sides(placed.boxes, feature.source.name)
+    items = value if isinstance(value, list) else []
+    kept: Any = [items[i] for i in placed.kept] if items else []
+    if feature.source.origin is Origin.AREA:
+        return [area * placed.area_scale for area in kept]
+    return cast("FeatureValue", kept)
+
+
+def _sides(boxes: list[Box], name: str) -> list[float]:
+    if name in BOX_SIDES:
+        side = BOX_SIDES.index(name)
+        return [box[side] for box in boxes]
+    return [number for box in boxes for number in in_order(box, name)]
+
+
+def in_order(box: Box, order: str) -> tuple[float, float, float, float]:
+    """Returns the four numbers of a box in another order than that of two corners, x first.
+
+    >>> in_order((0.0, 0.5, 0.5, 1.0), "cxcywh")
+    (0.25, 0.75, 0.5, 0.5)
+    """
+    xmin, ymin, xmax, ymax = box
+    if order == "yxyx":
+        return ymin, xmin, ymax, xmax
+    if order == "xywh":
+        return xmin, ymin, xmax - xmin, ymax - ymin
+    if order == "cxcywh":
+        return (xmin + xmax) / 2, (ymin + ymax) / 2, xmax - xmin, ymax - ymin
+    return box
+
+
+def _checked(
+    box: Box, size: Size, settings: BoxSettings, index: int, remarks: set[str]
+) -> Box | None:
+    """Returns a box that lies within its image; None if it is to be dropped."""
+    fault = _fault(box)
+    if fault is None:
+        inside = _clipped(box, size)
+        if _overshoot(box, size) > _ROUNDING:
+            if settings.out_of_bounds == "drop":
+                return None
+            if settings.out_of_bounds == "reject":
+                raise _bad_box(index, box, f"stands over the image of {size[0]} x {size[1]}")
+            remarks.add(CLIPPED)
+        if _fault(inside) is None:
+            return inside
+        fault = f"lies outside the image of {size[0]} x {size[1]}"
+    if settings.invalid == "drop":
+        return None
+    raise _bad_box(index, box, fault)
+
+
+def _fault(box: Box) -> str | None:
+    """Returns why a box is none, in words; None if it is one."""
+    xmin, ymin, xmax, ymax = box
+    if not all(map(math.isfinite, box)):
+        return "holds what is no finite number"
+    if xmax < xmin or ymax < ymin:
+        return "is inverted: its second corner has to be right of and below its first"
+    if xmax == xmin or ymax == ymin:
+        return "has no extent"
+    return None
+
+
+def _bad_box(index: int, box: Box, what: str) -> RecordError:
+    corners = ", ".join(f"{value:g}" for value in box)
+    return RecordError(Reason.BAD_BOX, f"box {index} of ({corners}) in pixels {what}")
+
+
+def _overshoot(box: Box, size: Size) -> float:
+    """Returns how far a box stands over its image, in parts of the image's side."""
+    (xmin, ymin, xmax, ymax), (width, height) = box, size
+    return max(-xmin / width, -ymin / height, xmax / width - 1, ymax / height - 1)
+
+
+def _clipped(box: Box, size: Size) -> Box:
+    (xmin, ymin, xmax, ymax), (width, height) = box, size
+    return max(xmin, 0.0), max(ymin, 0.0), min(xmax, width), min(ymax, height)
+
+
+def _scaled_box(box: Box, by: tuple[float, float]) -> Box:
+    return box[0] * by[0], box[1] * by[1], box[2] * by[0], box[3] * by[1]
+
+
+def _moved(box: Box, onto: _Placement) -> Box | None:
+    """Returns where a turned box lies on the record's image; None if it was cropped off."""
+    (xmin, ymin, xmax, ymax), (left, top, right, bottom) = box, onto.crop
+    inside = max(xmin, left), max(ymin, top), min(xmax, right), min(ymax, bottom)
+    if _fault(inside) is not None:
+        return None
+    (across, down), (x, y), (width, height) = onto.scale, onto.offset, onto.size
+    return (
+        min(max(((inside[0] - left) * across + x) / width, 0.0), 1.0),
+        min(max(((inside[1] - top) * down + y) / height, 0.0), 1.0),
+        min(max(((inside[2] - left) * across + x) / width, 0.0), 1.0),
+        min(max(((inside[3] - top) * down + y) / height, 0.0), 1.0),
+    )

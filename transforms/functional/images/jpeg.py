@@ -7,13 +7,7 @@ import struct
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from recordmill.transforms.functional.images.effort import (
-    MAX_HEADER_BYTES,
-    MAX_SEGMENTS,
-    MAX_TAGS,
-    TooMuchEffortError,
-)
-from recordmill.transforms.functional.images.exif import number_of_tags
+from recordmill.transforms.functional.images.sniffing import WorkLimitError
 
 _MARKER = re.compile(rb"\xff[^\x00\xff\xd0-\xd7\x01]", re.DOTALL)
 """The next marker, as libjpeg's next_marker skips to it; restarts belong to the coded data.
@@ -38,6 +32,26 @@ DECODABLE = frozenset({0, 1, 2, 3, 9, 10})
 
 DCT_HUFFMAN = frozenset({0, 1, 2})
 """SOF0, SOF1, SOF2: baseline, extended and progressive, the processes that every reader has."""
+
+MAX_HEADER_BYTES = 2**22
+"""Metadata before the coded data that are parsed in the run's own process: Pillow's parsers go
+through it entry by entry, in Python."""
+
+MAX_SEGMENTS = 1024
+"""Segments that are parsed in the run's own process."""
+
+MAX_TAGS = 512
+"""Tags of an EXIF or MPF directory that are parsed in the run's own process: each may refer to all
+of the metadata again."""
+
+_PREFIX = re.compile(rb"(?:Exif\0\0)*")
+_ORDERS = {b"II": "<", b"MM": ">"}
+_MAGICS = (b"*\0", b"\0*")
+_ORIENTATION = 0x112
+_INTEGERS = {3: "H", 4: "L", 8: "h", 9: "l", 13: "L", 16: "Q"}
+_SIZES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 1, 7: 1, 8: 2, 9: 4, 10: 8, 11: 4, 12: 8, 13: 4, 16: 8}
+_ENTRY_BYTES = 12
+UPRIGHT = 1
 
 
 class Segment(NamedTuple):
@@ -118,7 +132,7 @@ def examine(data: bytes, bounded: bool = False) -> JpegHeader:
         bounded: whether to stop at more metadata than this process has time for.
 
     Raises:
-        TooMuchEffortError: if there is more.
+        WorkLimitError: if there is more.
     """
     frame: Segment | None = None
     last: Segment | None = None
@@ -153,18 +167,18 @@ def _bounded(data: bytes) -> Iterator[Segment]:
     """Yields all segments.
 
     Raises:
-        TooMuchEffortError: at one too many, or one that takes Pillow's parsers long.
+        WorkLimitError: at one too many, or one that takes Pillow's parsers long.
     """
     parsed, scans = 0, 0
     for number, segment in enumerate(segments(data)):
         scans += segment.marker == _SOS
         if number >= MAX_SEGMENTS or (not scans and segment.stop > MAX_HEADER_BYTES):
-            raise TooMuchEffortError
+            raise WorkLimitError
         if segment.marker in (_APP1, _APP2):
             start = segment.body + (4 if data.startswith(_MULTI_IMAGE, segment.body) else 0)
             parsed += data.startswith(_EXIF, segment.body)
             if parsed > 1 or number_of_tags(data[start : segment.stop]) > MAX_TAGS:
-                raise TooMuchEffortError
+                raise WorkLimitError
         yield segment
 
 
@@ -186,7 +200,7 @@ def strip_metadata(data: bytes) -> bytes:
     return _without(data, lambda segment: _is_metadata(data, segment))
 
 
-def only_the_image(data: bytes) -> bytes:
+def keep_pixel_data(data: bytes) -> bytes:
     """Returns a JPEG with what its pixels depend on, and nothing that a parser may balk at."""
     return _without(data, lambda segment: _is_metadata(data, segment) or _is_cut(segment))
 
@@ -215,3 +229,70 @@ def _is_metadata(data: bytes, segment: Segment) -> bool:
     if segment.marker in _COLOURS:
         return not data.startswith(_COLOURS[segment.marker], segment.body)
     return segment.marker == _COM or segment.marker in _APPLICATIONS
+
+
+class _Tag(NamedTuple):
+    """A tag of a directory.
+
+    Attributes:
+        name: its number.
+        kind: of its values.
+        number: of its values.
+        at: where they begin.
+    """
+
+    name: int
+    kind: int
+    number: int
+    at: int
+
+
+def orientation_of(block: bytes | None) -> int:
+    """Returns the orientation that an EXIF block states, 1 to 8; 1 if it states none, or nonsense.
+
+    Args:
+        block: the block, with or without `Exif` before it; None if the file has none.
+    """
+    if block is None:
+        return UPRIGHT
+    found, tiff = UPRIGHT, _tiff_of(block)
+    for tag in _tags(tiff):
+        if tag.name == _ORIENTATION:
+            kind = _INTEGERS.get(tag.kind)
+            found = struct.unpack_from(_order_of(tiff) + kind, tiff, tag.at)[0] if kind else UPRIGHT
+    return found if 1 <= found <= 8 else UPRIGHT
+
+
+def number_of_tags(block: bytes) -> int:
+    """Returns how many tags the first directory of a TIFF structure, such as EXIF, has."""
+    return sum(1 for _ in _tags(_tiff_of(block)))
+
+
+def _tiff_of(block: bytes) -> memoryview:
+    match = _PREFIX.match(block)
+    return memoryview(block)[match.end() if match else 0 :]
+
+
+def _order_of(tiff: memoryview) -> str:
+    return _ORDERS[bytes(tiff[:2])]
+
+
+def _tags(tiff: memoryview) -> Iterator[_Tag]:
+    """Yields the tags of the first directory up to one whose values are beyond the block's end."""
+    if bytes(tiff[:2]) not in _ORDERS or bytes(tiff[2:4]) not in _MAGICS or len(tiff) < 8:
+        return
+    order = _order_of(tiff)
+    (start,) = struct.unpack_from(f"{order}L", tiff, 4)
+    if start + 2 > len(tiff):
+        return
+    (number,) = struct.unpack_from(f"{order}H", tiff, start)
+    whole = min(number, (len(tiff) - start - 2) // _ENTRY_BYTES)
+    for entry in range(start + 2, start + 2 + whole * _ENTRY_BYTES, _ENTRY_BYTES):
+        name, kind, values = struct.unpack_from(f"{order}HHL", tiff, entry)
+        size, at = _SIZES.get(kind, 0) * values, entry + 8
+        if size > 4:
+            (at,) = struct.unpack_from(f"{order}L", tiff, at)
+        if at + size > len(tiff):
+            return
+        if size:
+            yield _Tag(name, kind, values, at)

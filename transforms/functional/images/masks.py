@@ -23,18 +23,19 @@ from recordmill.schemas.records import StoredImage
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.settings import MaskSettings
 from recordmill.transforms.functional.images import png
-from recordmill.transforms.functional.images.effort import (
-    MAX_FILE_BYTES,
-    MAX_WORK,
-    TooMuchEffortError,
-)
 from recordmill.transforms.functional.images.geometry import (
     Geometry,
     Size,
     geometry_of,
-    turned_back_by,
+    inverse_orientation,
 )
-from recordmill.transforms.functional.images.source_image import opened, sniffed_format
+from recordmill.transforms.functional.images.sniffing import WorkLimitError
+from recordmill.transforms.functional.images.source_image import (
+    MAX_FILE_BYTES,
+    MAX_WORK,
+    opened,
+    sniffed_format,
+)
 from recordmill.transforms.functional.values.typed import shown, to_number
 
 _BITS, _MORE, _SIGN, _FIRST = 5, 0x20, 0x10, 48
@@ -230,7 +231,7 @@ def examine_mask(data: bytes, bounded: bool = False) -> png.PngHeader:
         bounded: whether to stop at more chunks than this process has time for.
 
     Raises:
-        TooMuchEffortError: if there are more.
+        WorkLimitError: if there are more.
         RecordError: if it is not a PNG, or damaged.
     """
     format_ = sniffed_format(data)
@@ -239,7 +240,7 @@ def examine_mask(data: bytes, bounded: bool = False) -> png.PngHeader:
     return png.examine(data, bounded)
 
 
-def examine_plain_mask(data: bytes) -> png.PngHeader | None:
+def examine_mask_in_process(data: bytes) -> png.PngHeader | None:
     """Returns the same of a mask that is little work by its bytes, parts and pixels; or None.
 
     Raises:
@@ -249,12 +250,12 @@ def examine_plain_mask(data: bytes) -> png.PngHeader | None:
         return None
     try:
         header = examine_mask(data, bounded=True)
-    except TooMuchEffortError:
+    except WorkLimitError:
         return None
     return header if header.work <= MAX_WORK else None
 
 
-def mask_of_file(
+def mask_from_file(
     data: bytes, image: StoredImage, schema: Schema, header: png.PngHeader | None = None
 ) -> bytes:
     """Returns the mask that a file holds, as a PNG of one channel that fits the stored image.
@@ -273,7 +274,7 @@ def mask_of_file(
     return encoded(ids, geometry, schema.masks)
 
 
-def mask_of_outlines(
+def mask_from_outlines(
     segments: list[tuple[int, Outline]], image: StoredImage, schema: Schema
 ) -> bytes:
     """Returns the mask that objects' outlines make, as a PNG that fits the stored image.
@@ -321,7 +322,7 @@ def read_ids(
         detail = f"{facts.width} x {facts.height} pixels; its image is {size[0]} x {size[1]}"
         raise RecordError(Reason.INVALID_DIMENSIONS, f"{detail} as {frame} (masks: frame)")
     png.check_rows(data, facts)
-    with opened(png.only_the_image(data, facts), "png") as image:
+    with opened(png.keep_pixel_data(data, facts), "png") as image:
         ids = np.asarray(image, np.uint16 if facts.depth == 16 else np.uint8)
     scaled = facts.mode == "L" and facts.depth < 8  # by Pillow, so that the largest is white
     return ids // (255 // (2**facts.depth - 1)) if scaled else ids
@@ -340,7 +341,7 @@ def encoded(ids: np.ndarray, geometry: Geometry, settings: MaskSettings) -> byte
     """
     check_id(int(ids.max()), settings)
     dtype = np.uint8 if settings.bit_depth == 8 else np.uint16
-    placed = placed_ids(ids.astype(dtype, copy=False), geometry, settings)
+    placed = transform_ids(ids.astype(dtype, copy=False), geometry, settings)
     stream = io.BytesIO()
     Image.fromarray(placed).save(stream, "PNG")
     return stream.getvalue()
@@ -358,10 +359,10 @@ def check_id(class_id: int, settings: MaskSettings) -> None:
         raise RecordError(Reason.WRONG_TYPE, detail)
 
 
-def placed_ids(ids: np.ndarray, geometry: Geometry, settings: MaskSettings) -> np.ndarray:
+def transform_ids(ids: np.ndarray, geometry: Geometry, settings: MaskSettings) -> np.ndarray:
     """Returns class ids turned, cropped, scaled to the nearest pixel and padded, as the image."""
     if settings.frame == "displayed" and not geometry.turned:
-        ids = _turned(ids, turned_back_by(geometry.orientation))
+        ids = _turned(ids, inverse_orientation(geometry.orientation))
     elif settings.frame == "stored" and geometry.turned:
         ids = _turned(ids, geometry.orientation)
     if geometry.content != geometry.upright:

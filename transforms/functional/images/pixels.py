@@ -14,7 +14,7 @@ from PIL import Image, ImageCms, TiffImagePlugin
 
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.settings import MAX_SIDE, ImageSettings
-from recordmill.transforms.functional.images.geometry import Geometry, turned_back_by
+from recordmill.transforms.functional.images.geometry import Geometry, inverse_orientation
 
 _FILTERS = {
     "nearest": Image.Resampling.NEAREST,
@@ -59,9 +59,9 @@ def upright(image: Image.Image, orientation: int) -> Image.Image:
     return image if method is None else image.transpose(method)
 
 
-def as_it_lay(image: Image.Image, orientation: int) -> Image.Image:
+def to_stored_orientation(image: Image.Image, orientation: int) -> Image.Image:
     """Returns an upright image turned back to how a file of this EXIF orientation has it."""
-    return upright(image, turned_back_by(orientation))
+    return upright(image, inverse_orientation(orientation))
 
 
 def to_8_bits(image: Image.Image) -> Image.Image:

@@ -12,13 +12,9 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from recordmill.schemas.rejects import Reason, RecordError
-from recordmill.transforms.functional.images.effort import (
-    MAX_CHUNKS,
-    MAX_OTHER_CHUNKS,
-    TooMuchEffortError,
-)
+from recordmill.transforms.functional.images.sniffing import PNG_SIGNATURE, WorkLimitError
 
-SIGNATURE = b"\x89PNG\r\n\x1a\n"
+SIGNATURE = PNG_SIGNATURE
 _DEPTHS = {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)}
 _SAMPLES = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
 _PALETTE = 3
@@ -32,6 +28,12 @@ _END = b"\0\0\0\0IEND\xaeB`\x82"
 _METADATA = frozenset({b"eXIf", b"tEXt", b"zTXt", b"iTXt", b"tIME"})
 _HIGH_DYNAMIC_RANGE = {16: "PQ", 18: "HLG"}
 """Transfer functions of a cICP chunk that readers pass over: they would show other colours."""
+
+MAX_CHUNKS = 2**14
+"""Chunks that are parsed in the run's own process; some encoders write 8 KiB to an IDAT chunk."""
+
+MAX_OTHER_CHUNKS = 128
+"""Of these, chunks other than IDAT: Pillow may inflate each to 1 MiB."""
 
 # Adam7: x and y of the first pixel of each pass, and the steps to the next.
 _PASSES = ((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2))
@@ -130,7 +132,7 @@ def examine(data: bytes, bounded: bool = False) -> PngHeader:
         bounded: whether to stop at more chunks than this process has time for.
 
     Raises:
-        TooMuchEffortError: if there are more.
+        WorkLimitError: if there are more.
         RecordError: corrupt or truncated, if the header or a critical chunk is damaged;
             unsupported_feature, if its colours are of a high dynamic range.
     """
@@ -338,7 +340,7 @@ def strip_metadata(data: bytes) -> bytes:
     return _of_chunks(data, (chunk for chunk in _chunks(data) if chunk.name not in _METADATA))
 
 
-def only_the_image(data: bytes, facts: PngHeader) -> bytes:
+def keep_pixel_data(data: bytes, facts: PngHeader) -> bytes:
     """Returns a PNG with what its pixels depend on, and nothing that a decoder may balk at.
 
     Args:
@@ -395,13 +397,13 @@ def _bounded(chunks: Iterator[Chunk]) -> Iterator[Chunk]:
     """Yields chunks.
 
     Raises:
-        TooMuchEffortError: at one too many.
+        WorkLimitError: at one too many.
     """
     others = 0
     for number, chunk in enumerate(chunks):
         others += chunk.name != b"IDAT"
         if number >= MAX_CHUNKS or others > MAX_OTHER_CHUNKS:
-            raise TooMuchEffortError
+            raise WorkLimitError
         yield chunk
 
 

@@ -12,11 +12,12 @@ from collections.abc import Iterator
 
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.settings import MAX_PIXELS
-from recordmill.transforms.functional.images import png
+
+PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
 _SIGNATURES: tuple[tuple[int, bytes, str], ...] = (
     (0, b"\xff\xd8\xff", "jpeg"),
-    (0, b"\x89PNG\r\n\x1a\n", "png"),
+    (0, PNG_SIGNATURE, "png"),
     (0, b"GIF87a", "gif"),
     (0, b"GIF89a", "gif"),
     (0, b"BM", "bmp"),
@@ -45,6 +46,10 @@ _PNM = tuple(b"P%c%c" % (kind, c) for kind in b"1234567fF" for c in b" \t\r\n")
 
 HEAD_BYTES = 64
 """The signature, and what an AVIF that calls itself something else says that it is, too."""
+
+
+class WorkLimitError(Exception):
+    """An image takes more work than is allowed in the run's own process."""
 
 
 def sniff(head: bytes) -> str | None:
@@ -154,7 +159,7 @@ def _icon_sizes(data: bytes) -> Iterator[tuple[int, int]]:
     for entry in range(int.from_bytes(data[4:6], "little")):
         start = int.from_bytes(data[18 + 16 * entry : 22 + 16 * entry], "little")
         head = data[start : start + 24]
-        if head.startswith(png.SIGNATURE) and len(head) == 24:
+        if head.startswith(PNG_SIGNATURE) and len(head) == 24:
             yield struct.unpack_from(">II", head, 16)
         elif head.startswith(_BITMAP) and len(head) == 24:
             width, height = struct.unpack_from("<ii", head, 4)

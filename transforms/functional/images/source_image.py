@@ -18,9 +18,24 @@ from PIL import (
 
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.transforms.functional.images import jpeg, png
-from recordmill.transforms.functional.images.effort import MAX_FILE_BYTES, TooMuchEffortError
-from recordmill.transforms.functional.images.exif import UPRIGHT, orientation_of
-from recordmill.transforms.functional.images.sniffing import HEAD_BYTES, check_stated_size, sniff
+from recordmill.transforms.functional.images.jpeg import UPRIGHT, orientation_of
+from recordmill.transforms.functional.images.sniffing import (
+    HEAD_BYTES,
+    WorkLimitError,
+    check_stated_size,
+    sniff,
+)
+
+MAX_FILE_BYTES = 2**26
+"""Bytes of a file that is decoded in the run's own process, where every byte is examined.
+
+Images beyond this and the other limits are decoded in a separate process, which has a deadline and
+a memory limit.
+"""
+
+MAX_WORK = 2**27
+"""Decoding work in the run's own process, in pixels of a scan or units of two bytes of memory:
+about a second."""
 
 PILLOW_FORMATS = {
     "jpeg": ("JPEG",),
@@ -104,7 +119,7 @@ def examine(data: bytes, bounded: bool = False) -> SourceImage:
             for.
 
     Raises:
-        TooMuchEffortError: if it has more.
+        WorkLimitError: if it has more.
         RecordError: if it says nothing, or nothing that can be.
     """
     format_ = sniffed_format(data)
@@ -117,7 +132,7 @@ def examine(data: bytes, bounded: bool = False) -> SourceImage:
         return _from_pillow(image, format_)
 
 
-def examine_here(data: bytes) -> SourceImage | None:
+def examine_in_process(data: bytes) -> SourceImage | None:
     """Returns what the header of a JPEG or PNG says, if that is little work; None otherwise.
 
     All others are for a process of their own: to open them can crash, or take for ever.
@@ -130,11 +145,11 @@ def examine_here(data: bytes) -> SourceImage | None:
         return None
     try:
         return examine(data, bounded=True)
-    except TooMuchEffortError:
+    except WorkLimitError:
         return None
 
 
-def opened_by_default(data: bytes, format_: str) -> ImageFile.ImageFile | None:
+def open_with_pillow(data: bytes, format_: str) -> ImageFile.ImageFile | None:
     """Returns a file as `Image.open` opens it, whatever its size; None if it does not.
 
     Args:
@@ -173,7 +188,7 @@ def opened(data: bytes, format_: str) -> Iterator[Image.Image]:
             memory.
     """
     plugins = _plugins(format_)
-    with damage_rejected(), open_image(data, plugins) as image:
+    with reject_damage(), open_image(data, plugins) as image:
         yield image
 
 
@@ -207,7 +222,7 @@ def open_image(data: bytes, plugins: Iterable[str]) -> ImageFile.ImageFile:
 
 
 @contextmanager
-def damage_rejected() -> Iterator[None]:
+def reject_damage() -> Iterator[None]:
     """Makes whatever Pillow raises for a file a reject.
 
     Raises:

@@ -18,16 +18,16 @@ from recordmill.schemas.records import StoredImage
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.settings import ImageSettings
 from recordmill.transforms.functional.images import jpeg, pixels, png
-from recordmill.transforms.functional.images.effort import MAX_WORK
-from recordmill.transforms.functional.images.geometry import geometry_of, target_size, turned_size
+from recordmill.transforms.functional.images.geometry import geometry_of, oriented_size, target_size
 from recordmill.transforms.functional.images.source_image import (
+    MAX_WORK,
     SourceImage,
-    damage_rejected,
     examine,
-    examine_here,
+    examine_in_process,
     loads,
+    open_with_pillow,
     opened,
-    opened_by_default,
+    reject_damage,
 )
 
 _MAX_SIDE = 1_000_000  # libpng's limit, and so that of every reader
@@ -60,7 +60,7 @@ def transcode(data: bytes, settings: ImageSettings, decode: Decode = "full") -> 
     return _encoded_again(data, source, settings)
 
 
-def plain_source(data: bytes, settings: ImageSettings) -> SourceImage | None:
+def pass_through_source(data: bytes, settings: ImageSettings) -> SourceImage | None:
     """Returns what the header says of an image that is to be kept and is harmless; None otherwise.
 
     Harmless ones take little time and memory, by their pixels, bytes and parts, and only
@@ -70,7 +70,7 @@ def plain_source(data: bytes, settings: ImageSettings) -> SourceImage | None:
     Raises:
         RecordError: if the header is damaged, or beyond the limits.
     """
-    source = examine_here(data)
+    source = examine_in_process(data)
     if source is None:
         return None
     check_limits(source, settings)
@@ -127,7 +127,7 @@ def _wishes(source: SourceImage, settings: ImageSettings) -> tuple[tuple[str, bo
 
 def _upright_size(source: SourceImage, settings: ImageSettings) -> tuple[int, int]:
     size = (source.width, source.height)
-    return turned_size(size, source.orientation) if settings.orientation == "apply" else size
+    return oriented_size(size, source.orientation) if settings.orientation == "apply" else size
 
 
 def _family(source: SourceImage) -> str:
@@ -166,9 +166,9 @@ def keep(
 def _encoded_again(data: bytes, source: SourceImage, settings: ImageSettings) -> StoredImage:
     """Returns an image decoded, changed as the settings ask, and encoded."""
     if source.png:
-        data = png.only_the_image(data, source.png)
+        data = png.keep_pixel_data(data, source.png)
     elif _family(source) == "jpeg":
-        data = jpeg.only_the_image(data)
+        data = jpeg.keep_pixel_data(data)
     with opened(data, _family(source)) as image:
         image.load()
         decoded = _turned(pixels.canonical(image, source.bit_depth), source, settings)
@@ -187,7 +187,11 @@ def _turned(image: Image.Image, source: SourceImage, settings: ImageSettings) ->
     """Returns an image upright, or as the file has it. TIFFs come upright from Pillow."""
     if settings.orientation == "apply":
         return image if source.format == "tiff" else pixels.upright(image, source.orientation)
-    return pixels.as_it_lay(image, source.orientation) if source.format == "tiff" else image
+    return (
+        pixels.to_stored_orientation(image, source.orientation)
+        if source.format == "tiff"
+        else image
+    )
 
 
 def _resized(image: Image.Image, source: SourceImage, settings: ImageSettings) -> Image.Image:
@@ -229,7 +233,7 @@ def _is_read_by_pillow(data: bytes, source: SourceImage, decode: Decode) -> bool
     Raises:
         RecordError: truncated or corrupt, if any of its coded data is damaged.
     """
-    image = opened_by_default(data, _family(source))
+    image = open_with_pillow(data, _family(source))
     if image is None or image.size != (source.width, source.height):
         return False
     with image:
@@ -257,7 +261,7 @@ def read_coded_data(image: ImageFile.ImageFile, data: bytes) -> None:
     Raises:
         RecordError: truncated or corrupt.
     """
-    with damage_rejected():
+    with reject_damage():
         image.decodermaxblock = len(data)
         image.draft(
             "L", (max(1, image.width // _DRAFT_SCALE), max(1, image.height // _DRAFT_SCALE))

@@ -26,8 +26,7 @@ from recordmill.schemas.records import (
     SerializedExample,
     StoredImage,
 )
-from recordmill.transforms.functional.images.boxes import box_values, place_boxes
-from recordmill.transforms.functional.images.geometry import geometry_of
+from recordmill.transforms.functional.images.geometry import box_values, geometry_of, place_boxes
 
 _FIELDS = {Kind.INT64: "int64_list", Kind.FLOAT: "float_list", Kind.BYTES: "bytes_list"}
 _DTYPES = {Kind.INT64: np.int64, Kind.FLOAT: np.float32}

@@ -9,37 +9,69 @@ from __future__ import annotations
 import colorsys
 import io
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from bisect import bisect_right
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
-from PIL import Image, ImageDraw, ImageFile
+from PIL import Image, ImageDraw, ImageFile, ImageFont
 
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.settings import MAX_PIXELS
 from recordmill.transforms.functional.images import pixels
-from recordmill.transforms.functional.images.effort import MAX_WORK
 from recordmill.transforms.functional.images.pixels import canonical
-from recordmill.transforms.functional.images.sniffing import HEAD_BYTES, sniff
 from recordmill.transforms.functional.images.source_image import (
-    PILLOW_FORMATS,
+    MAX_WORK,
     examine,
-    examine_here,
+    examine_in_process,
     opened,
     sniffed_format,
 )
-from recordmill.transforms.functional.rendering.captions import fitted
+from recordmill.transforms.functional.rendering.infer_features import (
+    MASK_KEY,
+    RAW_MODES,
+    Features,
+    image_key,
+    image_size,
+    is_image,
+    raw_shape,
+)
+from recordmill.transforms.functional.rendering.visible_text import escaped
 
-Features = Mapping[str, list[Any]]
-"""Example key to values, as `read_features` returns them."""
-
-MASK_KEY = "image/segmentation/class/encoded"
 BOX_KEYS = tuple(f"image/object/bbox/{side}" for side in ("xmin", "ymin", "xmax", "ymax"))
 BOX_TEXT_KEY, BOX_LABEL_KEY = "image/object/class/text", "image/object/class/label"
 
 _MASK_OPACITY = 0.55
 _VOID = 255
 _GOLDEN = 0.618033988749895
+
+SYSTEM_FONTS = (
+    "DejaVuSans.ttf",
+    "NotoSans-Regular.ttf",
+    "LiberationSans-Regular.ttf",
+    "NotoSansCJK-Regular.ttc",
+    "Arial.ttf",
+    "Arial Unicode.ttf",
+    "segoeui.ttf",
+)
+"""Where there are any, Pillow finds them by these names on Linux, macOS and Windows."""
+
+Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
+
+_PILLOW_FONT = ""
+_MISSING = "\U0010ffff"
+"""No character, so that a font draws its sign for what it lacks."""
+
+
+_MAX_CHARACTERS = 2_000
+"""Characters of a text that are looked at: no line has room for more."""
+
+TILE_SIDE = 240
+_GAP = 16
+_TEXT_SIZE = 14
+_LINE = 19
+_INK, _PALE, _PAPER, _EMPTY = (32, 33, 36), (95, 99, 104), (255, 255, 255), (241, 243, 244)
 
 
 class Box(NamedTuple):
@@ -52,7 +84,7 @@ class Box(NamedTuple):
     name: str
 
 
-def boxes_of(
+def read_boxes(
     features: Features, size: tuple[int, int], class_names: Sequence[str] = ()
 ) -> list[Box]:
     """Returns the boxes of a record that are somewhere; of pixels they become parts of the size."""
@@ -76,7 +108,7 @@ def _box_names(features: Features, class_names: Sequence[str]) -> list[str]:
     return [class_names[i] if 0 <= i < len(class_names) else str(i) for i in ids]
 
 
-def with_boxes(image: Image.Image, boxes: Sequence[Box]) -> Image.Image:
+def draw_boxes(image: Image.Image, boxes: Sequence[Box]) -> Image.Image:
     """Returns an image with boxes drawn on it, one colour a class, and their names."""
     if not boxes:
         return image
@@ -111,7 +143,7 @@ def _name_box(
     text.draw(canvas, (left + 2, top + 1), ink)
 
 
-def with_mask(image: Image.Image, data: bytes) -> Image.Image:
+def draw_mask(image: Image.Image, data: bytes) -> Image.Image:
     """Returns an image with the classes of a mask laid over it; 0 is ground, 255 is void.
 
     Raises:
@@ -149,49 +181,8 @@ def _luminance(rgb: tuple[int, int, int]) -> float:
     return float(0.2126 * red**2.2 + 0.7152 * green**2.2 + 0.0722 * blue**2.2)
 
 
-IMAGE_KEYS = ("image/encoded", "image", "image_raw", "encoded", "image/image_raw")
-_HEIGHT_KEYS = ("image/height", "height")
-_WIDTH_KEYS = ("image/width", "width")
-_CHANNEL_KEYS = ("image/channels", "depth", "channels")
-_RAW_MODES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
 _GROUND = (255, 255, 255)
 _DAMAGED_QUALITY = 70
-
-
-class RawShape(NamedTuple):
-    """The size of an image that is stored as bare samples."""
-
-    height: int
-    width: int
-    channels: int
-
-
-def image_key(features: Features) -> str | None:
-    """Returns the Example key of a record's image, or None if it has none."""
-    known = [key for key in IMAGE_KEYS if key in features]
-    others = [key for key in features if key not in known and key != MASK_KEY]
-    for key in [*known, *others]:
-        if len(features[key]) == 1 and is_image(features[key][0]):
-            return key
-    return next((key for key in known if raw_shape(features, key)), None)
-
-
-def is_image(value: object) -> bool:
-    """Returns whether bytes begin as an image that can be drawn does."""
-    return isinstance(value, bytes) and sniff(value[:HEAD_BYTES]) in PILLOW_FORMATS
-
-
-def raw_shape(features: Features, key: str) -> RawShape | None:
-    """Returns the size of bare uint8 samples, if the record states one that fits their number."""
-    value = features[key][0] if len(features[key]) == 1 else None
-    stated = [_first_int(features, keys) for keys in (_HEIGHT_KEYS, _WIDTH_KEYS, _CHANNEL_KEYS)]
-    if not isinstance(value, bytes) or None in stated[:2]:
-        return None
-    height, width, channels = (n or 0 for n in stated)
-    if not channels and height * width > 0:
-        channels = len(value) // (height * width)
-    fits = 0 < height * width * channels == len(value) and channels in _RAW_MODES
-    return RawShape(height, width, channels) if fits else None
 
 
 def draw_record(features: Features, side: int, class_names: Sequence[str] = ()) -> Image.Image:
@@ -211,38 +202,26 @@ def draw_record(features: Features, side: int, class_names: Sequence[str] = ()) 
         raise ValueError("holds no image")
     image = _decoded(features, key, side)
     if MASK_KEY in features and is_image(next(iter(features[MASK_KEY]), None)):
-        image = with_mask(image, features[MASK_KEY][0])
-    return with_boxes(image, boxes_of(features, image_size(features, key), class_names))
+        image = draw_mask(image, features[MASK_KEY][0])
+    return draw_boxes(image, read_boxes(features, image_size(features, key), class_names))
 
 
-def is_little_work(features: Features) -> bool:
+def is_cheap_to_draw(features: Features) -> bool:
     """Returns whether a record can be drawn in this process: by the headers of its images.
 
     Raises:
         RecordError: if one is damaged.
     """
     values = (features.get(key or "", [None])[:1] for key in (image_key(features), MASK_KEY))
-    found = [examine_here(value[0]) for value in values if value and is_image(value[0])]
+    found = [examine_in_process(value[0]) for value in values if value and is_image(value[0])]
     return all(source is not None and source.work <= MAX_WORK for source in found)
-
-
-def image_size(features: Features, key: str) -> tuple[int, int]:
-    """Returns the width and height of a record's image, by its header.
-
-    Raises:
-        RecordError: if it has none.
-    """
-    if raw := raw_shape(features, key):
-        return raw.width, raw.height
-    source = examine(features[key][0])
-    return source.width, source.height
 
 
 def _decoded(features: Features, key: str, side: int) -> Image.Image:
     data = features[key][0]
     if not is_image(data) and (raw := raw_shape(features, key)):
         size = (raw.width, raw.height)
-        return shrunk(Image.frombytes(_RAW_MODES[raw.channels], size, data), side)
+        return shrunk(Image.frombytes(RAW_MODES[raw.channels], size, data), side)
     return decode(data, side)
 
 
@@ -277,17 +256,9 @@ def to_jpeg(image: Image.Image, quality: int) -> bytes:
     return stream.getvalue()
 
 
-def fault_of(error: RecordError | ValueError) -> str:
+def error_detail(error: RecordError | ValueError) -> str:
     """Returns why an image cannot be drawn, in words."""
     return error.detail if isinstance(error, RecordError) else str(error)
-
-
-def _first_int(features: Features, keys: Sequence[str]) -> int | None:
-    for key in keys:
-        values = features.get(key, [])
-        if len(values) == 1 and isinstance(values[0], int):
-            return values[0]
-    return None
 
 
 def thumbnail_of_damaged(data: bytes, side: int) -> tuple[bytes, tuple[int, int]]:
@@ -319,3 +290,125 @@ def decode_damaged(data: bytes, side: int) -> Image.Image:
             return shrunk(canonical(image), side)
     finally:
         ImageFile.LOAD_TRUNCATED_IMAGES = False
+
+
+class Tile(NamedTuple):
+    """One image and what stands below it.
+
+    Attributes:
+        image: in RGB; None if there is none, or it cannot be decoded.
+        title: the label.
+        note: the key.
+        fault: why there is no image.
+    """
+
+    image: Image.Image | None
+    title: str
+    note: str
+    fault: str = ""
+
+
+def contact_sheet(tiles: Sequence[Tile]) -> Image.Image:
+    """Returns one image of all tiles, in rows of a width that makes the sheet about square."""
+    columns = max(1, math.ceil(math.sqrt(len(tiles) * 1.2)))
+    rows = max(1, math.ceil(len(tiles) / columns))
+    step = (TILE_SIDE + _GAP, TILE_SIDE + 2 * _LINE + _GAP)
+    sheet = Image.new("RGB", (columns * step[0] + _GAP, rows * step[1] + _GAP), _PAPER)
+    for i, tile in enumerate(tiles):
+        row, column = divmod(i, columns)
+        _place(sheet, tile, (_GAP + column * step[0], _GAP + row * step[1]))
+    return sheet
+
+
+def _place(sheet: Image.Image, tile: Tile, corner: tuple[int, int]) -> None:
+    left, top = corner
+    canvas = ImageDraw.Draw(sheet)
+    if tile.image is None:
+        canvas.rectangle((left, top, left + TILE_SIDE - 1, top + TILE_SIDE - 1), fill=_EMPTY)
+        why = fitted(tile.fault, TILE_SIDE - _GAP, _TEXT_SIZE)
+        middle = (left + TILE_SIDE // 2, top + TILE_SIDE // 2)
+        why.draw(canvas, middle, _PALE, anchor="mm")
+    else:
+        x = left + (TILE_SIDE - tile.image.width) // 2
+        sheet.paste(tile.image, (x, top + TILE_SIDE - tile.image.height))
+    below = top + TILE_SIDE + 4
+    for line, (text, ink) in enumerate(((tile.title, _INK), (tile.note, _PALE))):
+        fitted(text, TILE_SIDE, _TEXT_SIZE).draw(canvas, (left, below + line * _LINE), ink)
+
+
+class Caption(NamedTuple):
+    """A text that can be drawn.
+
+    Attributes:
+        text: what the font lacks in it is spelled out.
+        font: draws it.
+    """
+
+    text: str
+    font: Font
+
+    @property
+    def width(self) -> float:
+        """In pixels."""
+        return self.font.getlength(self.text)
+
+    def draw(
+        self,
+        canvas: ImageDraw.ImageDraw,
+        at: tuple[float, float],
+        fill: tuple[int, int, int],
+        anchor: str = "la",
+    ) -> None:
+        """Draws it onto an image."""
+        canvas.text(at, self.text, fill=fill, font=self.font, anchor=anchor)
+
+
+def make_caption(text: str, size: int) -> Caption:
+    """Returns a text in letters of this height, by the first font that has the most of it."""
+    best, missing = _PILLOW_FONT, len(text) + 1
+    for name in (_PILLOW_FONT, *SYSTEM_FONTS):
+        if (lacks := _lacks(name, text)) < missing:
+            best, missing = name, lacks
+        if not missing:
+            break
+    shown = "".join(c if _has_glyph(best, c) else escaped(c) for c in text)
+    return Caption(shown, _font(best, size) or ImageFont.load_default(size))
+
+
+def fitted(text: str, width: float, size: int) -> Caption:
+    """Returns as much of a text as fits a width in pixels, with an ellipsis for the rest."""
+    whole = make_caption(text[:_MAX_CHARACTERS], size)
+    if whole.width <= width:
+        return whole
+    lengths = range(1, len(whole.text) + 1)
+    kept = bisect_right(lengths, width, key=lambda n: whole.font.getlength(whole.text[:n] + "…"))
+    return whole._replace(text=whole.text[:kept] + "…")
+
+
+def _lacks(name: str, text: str) -> int:
+    """Returns how many characters of a text a font lacks; all, if there is no such font."""
+    if _font(name, 16) is None:
+        return len(text) + 1
+    return sum(not _has_glyph(name, character) for character in text)
+
+
+@lru_cache
+def _font(name: str, size: int) -> Font | None:
+    """Returns Pillow's own font, or one of the system's; None if it has no such font."""
+    if name == _PILLOW_FONT:
+        return ImageFont.load_default(size)
+    try:
+        return ImageFont.truetype(name, size)
+    except OSError:
+        return None
+
+
+@lru_cache(maxsize=8192)
+def _has_glyph(name: str, character: str) -> bool:
+    face = _font(name, 16)
+    if character == " ":
+        return True
+    if not character.isprintable() or not isinstance(face, ImageFont.FreeTypeFont):
+        return character.isascii() and character.isprintable()
+    drawn, missing = face.getmask(character), face.getmask(_MISSING)
+    return drawn.size != missing.size or bytes(drawn) != bytes(missing)

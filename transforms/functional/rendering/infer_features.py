@@ -4,14 +4,29 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from recordmill.schemas.rejects import RecordError
-from recordmill.transforms.functional.images.source_image import examine_here, sniffed_format
-from recordmill.transforms.functional.rendering.drawing import Features, is_image, raw_shape
-from recordmill.transforms.functional.rendering.visible_text import text_of
+from recordmill.transforms.functional.images.sniffing import HEAD_BYTES, sniff
+from recordmill.transforms.functional.images.source_image import (
+    PILLOW_FORMATS,
+    examine,
+    examine_in_process,
+    sniffed_format,
+)
+from recordmill.transforms.functional.rendering.visible_text import decode_text
+
+Features = Mapping[str, list[Any]]
+"""Example key to values, as `read_features` returns them."""
+
+MASK_KEY = "image/segmentation/class/encoded"
+IMAGE_KEYS = ("image/encoded", "image", "image_raw", "encoded", "image/image_raw")
+_HEIGHT_KEYS = ("image/height", "height")
+_WIDTH_KEYS = ("image/width", "width")
+_CHANNEL_KEYS = ("image/channels", "depth", "channels")
+RAW_MODES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
 
 
 @dataclass(frozen=True)
@@ -29,6 +44,54 @@ class InferredFeature:
     kind: str
     lengths: tuple[int, int]
     holds: str
+
+
+class RawShape(NamedTuple):
+    """The size of an image that is stored as bare samples."""
+
+    height: int
+    width: int
+    channels: int
+
+
+def image_key(features: Features) -> str | None:
+    """Returns the Example key of a record's image, or None if it has none."""
+    known = [key for key in IMAGE_KEYS if key in features]
+    others = [key for key in features if key not in known and key != MASK_KEY]
+    for key in [*known, *others]:
+        if len(features[key]) == 1 and is_image(features[key][0]):
+            return key
+    return next((key for key in known if raw_shape(features, key)), None)
+
+
+def is_image(value: object) -> bool:
+    """Returns whether bytes begin as an image that can be drawn does."""
+    return isinstance(value, bytes) and sniff(value[:HEAD_BYTES]) in PILLOW_FORMATS
+
+
+def raw_shape(features: Features, key: str) -> RawShape | None:
+    """Returns the size of bare uint8 samples, if the record states one that fits their number."""
+    value = features[key][0] if len(features[key]) == 1 else None
+    stated = [_first_int(features, keys) for keys in (_HEIGHT_KEYS, _WIDTH_KEYS, _CHANNEL_KEYS)]
+    if not isinstance(value, bytes) or None in stated[:2]:
+        return None
+    height, width, channels = (n or 0 for n in stated)
+    if not channels and height * width > 0:
+        channels = len(value) // (height * width)
+    fits = 0 < height * width * channels == len(value) and channels in RAW_MODES
+    return RawShape(height, width, channels) if fits else None
+
+
+def image_size(features: Features, key: str) -> tuple[int, int]:
+    """Returns the width and height of a record's image, by its header.
+
+    Raises:
+        RecordError: if it has none.
+    """
+    if raw := raw_shape(features, key):
+        return raw.width, raw.height
+    source = examine(features[key][0])
+    return source.width, source.height
 
 
 def infer_features(records: Sequence[Features]) -> list[InferredFeature]:
@@ -76,8 +139,16 @@ def bytes_kind(value: bytes) -> str:
     """
     if is_image(value):
         try:
-            source = examine_here(value)
+            source = examine_in_process(value)
         except RecordError:
             return "damaged image"
         return f"{(source.format if source else sniffed_format(value)).upper()} image"
-    return "bytes" if text_of(value) is None else "text"
+    return "bytes" if decode_text(value) is None else "text"
+
+
+def _first_int(features: Features, keys: Sequence[str]) -> int | None:
+    for key in keys:
+        values = features.get(key, [])
+        if len(values) == 1 and isinstance(values[0], int):
+            return values[0]
+    return None

@@ -35,10 +35,10 @@ def escaped(character: str) -> str:
     return character.encode("ascii", "backslashreplace").decode("ascii")
 
 
-def text_of(value: bytes) -> str | None:
+def decode_text(value: bytes) -> str | None:
     """Returns bytes as text, if they are UTF-8 without control characters but line ends and tabs.
 
-    >>> text_of("naïve".encode()), text_of(bytes([0, 1]))
+    >>> decode_text("naïve".encode()), decode_text(bytes([0, 1]))
     ('naïve', None)
     """
     try:

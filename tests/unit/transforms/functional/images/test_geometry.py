@@ -11,10 +11,10 @@ from PIL import Image, ImageOps
 from recordmill.schemas.settings import ImageSettings
 from recordmill.transforms.functional.images.geometry import (
     geometry_of,
-    turned_back_by,
-    turned_box,
-    turned_point,
-    turned_size,
+    inverse_orientation,
+    oriented_box,
+    oriented_point,
+    oriented_size,
 )
 from recordmill.transforms.functional.images.pixels import resized
 from tests.annotations import Case, placement, seen_at
@@ -38,15 +38,15 @@ SETTINGS = st.one_of(
 def test_points_turn_as_exif_says(width, height, orientation, x, y):
     x, y = x * width, y * height
     case = Case(width, height, orientation, {}, "stored")
-    assert turned_size((width, height), orientation) == case.shown
-    assert turned_point((x, y), (width, height), orientation) == seen_at(x, y, case)
+    assert oriented_size((width, height), orientation) == case.shown
+    assert oriented_point((x, y), (width, height), orientation) == seen_at(x, y, case)
 
 
 @given(SIDES, SIDES, ORIENTATIONS, st.floats(0, 1), st.floats(0, 1))
 def test_a_turn_can_be_undone(width, height, orientation, x, y):
-    there = turned_point((x, y), (width, height), orientation)
-    shown = turned_size((width, height), orientation)
-    assert turned_point(there, shown, turned_back_by(orientation)) == pytest.approx(
+    there = oriented_point((x, y), (width, height), orientation)
+    shown = oriented_size((width, height), orientation)
+    assert oriented_point(there, shown, inverse_orientation(orientation)) == pytest.approx(
         (x, y), abs=1e-9
     )
 
@@ -85,7 +85,7 @@ def test_boxes_turn_only_where_the_image_did():
     box, size = (1.0, 2.0, 5.0, 9.0), (20, 10)
     turned = geometry_of(size, 6, ImageSettings())
     as_it_is = geometry_of(size, 6, ImageSettings(orientation="record"))
-    assert turned_box(box, turned, "displayed") == box
-    assert turned_box(box, as_it_is, "stored") == box
-    assert turned_box(box, turned, "stored") == (1.0, 1.0, 8.0, 5.0)
-    assert turned_box((1.0, 1.0, 8.0, 5.0), as_it_is, "displayed") == box
+    assert oriented_box(box, turned, "displayed") == box
+    assert oriented_box(box, as_it_is, "stored") == box
+    assert oriented_box(box, turned, "stored") == (1.0, 1.0, 8.0, 5.0)
+    assert oriented_box((1.0, 1.0, 8.0, 5.0), as_it_is, "displayed") == box

@@ -24,8 +24,8 @@ from recordmill.transforms.functional.images.masks import (
     checked_outlines,
     decompressed,
     encoded,
-    mask_of_file,
-    mask_of_outlines,
+    mask_from_file,
+    mask_from_outlines,
     read_ids,
 )
 from recordmill.transforms.functional.images.masks import drawn as drawn_checked
@@ -103,7 +103,7 @@ def test_files_that_are_no_masks(data, reason):
 
 
 def test_another_size_is_reported_with_what_can_be_done():
-    with pytest.raises(RecordError, match=r"3 x 5 pixels; its picture is 5 x 3 as displayed"):
+    with pytest.raises(RecordError, match=r"3 x 5 pixels; its image is 5 x 3 as displayed"):
         read_ids(png(3, 5, mode="L"), SIZE, "displayed")
 
 
@@ -123,7 +123,7 @@ def test_ids_of_outlines_that_no_mask_can_hold():
     whole = {"size": [3, 5], "counts": [0, 15]}
     for class_id, told in ((256, "256 in a mask of 8 bits; set"), (-1, "-1 in a mask of 8 bits$")):
         with pytest.raises(RecordError, match=f"class id {told}"):
-            mask_of_outlines([(class_id, whole)], stored_image(SIZE), schema)
+            mask_from_outlines([(class_id, whole)], stored_image(SIZE), schema)
 
 
 def stored_image(size, orientation=1):
@@ -133,10 +133,10 @@ def stored_image(size, orientation=1):
 def test_a_mask_of_outlines_is_that_of_the_same_pixels():
     schema = preset("segmentation")
     left = {"size": [3, 5], "counts": [0, 6, 9]}
-    drawn = mask_of_outlines([(4, left)], stored_image((3, 5), 6), schema)
+    drawn = mask_from_outlines([(4, left)], stored_image((3, 5), 6), schema)
     ids = np.zeros((3, 5))
     ids[:, :2] = 4
-    assert drawn == mask_of_file(file_of(ids, "L"), stored_image((3, 5), 6), schema)
+    assert drawn == mask_from_file(file_of(ids, "L"), stored_image((3, 5), 6), schema)
     np.testing.assert_array_equal(decoded(drawn), ids)
 
 
@@ -145,7 +145,7 @@ def test_padding_has_an_id_of_its_own():
     schema = Schema.model_validate(
         {**schema, "image": {"resize": "5x5 pad"}, "masks": {"padding": 255}}
     )
-    made = decoded(mask_of_file(file_of(ids_of(9), "L"), stored_image(SIZE), schema))
+    made = decoded(mask_from_file(file_of(ids_of(9), "L"), stored_image(SIZE), schema))
     assert made[1:4].tolist() == ids_of(9).tolist()
     assert made[0].tolist() == made[4].tolist() == [255] * 5
     with pytest.raises(ValueError, match="256 does not fit 8 bits"):

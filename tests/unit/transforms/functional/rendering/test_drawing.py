@@ -1,8 +1,4 @@
-"""What is drawn of a record: its image, its boxes, its mask, and text that can be read.
-
-Covers `recordmill.transforms.functional.rendering.captions`,
-`recordmill.transforms.functional.rendering.contact_sheet`.
-"""
+"""Drawing of records, captions and contact sheets."""
 
 from __future__ import annotations
 
@@ -18,19 +14,21 @@ from PIL import Image
 from recordmill.pipelines.inspect.display import tile_of
 from recordmill.pipelines.inspect.record_files import FoundRecord
 from recordmill.schemas.rejects import Reason, RecordError
-from recordmill.transforms.functional.rendering import captions as module
-from recordmill.transforms.functional.rendering.captions import caption_font, fitted
-from recordmill.transforms.functional.rendering.contact_sheet import TILE_SIDE, Tile, contact_sheet
+from recordmill.transforms.functional.rendering import drawing as module
 from recordmill.transforms.functional.rendering.drawing import (
     BOX_KEYS,
-    MASK_KEY,
-    boxes_of,
+    TILE_SIDE,
+    Tile,
     colour,
+    contact_sheet,
     decode_damaged,
     draw_record,
-    image_key,
+    fitted,
+    make_caption,
+    read_boxes,
     thumbnail_of_damaged,
 )
+from recordmill.transforms.functional.rendering.infer_features import MASK_KEY, image_key
 from tests.images import SRGB, SWAPPED, image, image_bytes, jpeg, png, png_16_bit
 
 GRAY = (127, 127, 127)
@@ -143,14 +141,14 @@ def test_a_box_is_drawn_where_it_is():
     [([(8, 6, 40, 30)], [0.1]), ([(float("nan"), 0, 1, 1), (0, 0, 1, 1)], [0.0]), ([], [])],
 )
 def test_boxes_in_pixels_become_parts_and_those_nowhere_are_left_out(corners, left):
-    assert [box.left for box in boxes_of(boxes(*corners), (80, 60))] == left
+    assert [box.left for box in read_boxes(boxes(*corners), (80, 60))] == left
 
 
 def test_boxes_have_the_names_of_their_classes():
     features = {**boxes((0, 0, 1, 1), (0, 0, 0.5, 1)), "image/object/class/label": [1, 7]}
-    assert [box.name for box in boxes_of(features, (1, 1), ["cat", "dog"])] == ["dog", "7"]
+    assert [box.name for box in read_boxes(features, (1, 1), ["cat", "dog"])] == ["dog", "7"]
     features["image/object/class/text"] = [b"a", b"\xff"]
-    assert [box.name for box in boxes_of(features, (1, 1))] == ["a", "\\xff"]
+    assert [box.name for box in read_boxes(features, (1, 1))] == ["a", "\\xff"]
 
 
 def test_boxes_beyond_the_image_and_upside_down_are_drawn_within_it():
@@ -186,16 +184,16 @@ def test_a_mask_is_laid_over_its_image():
 )
 def test_what_no_font_has_is_spelled_out(text, shown, monkeypatch):
     monkeypatch.setattr(module, "SYSTEM_FONTS", ("there is no such font.ttf",))
-    assert caption_font(text, 14).text == shown
+    assert make_caption(text, 14).text == shown
 
 
 def test_a_font_of_the_system_draws_what_pillows_own_lacks(tmp_path, monkeypatch):
     font = tmp_path / "has-umlauts.ttf"
     font.write_bytes(font_with("Übermut"))
     monkeypatch.setattr(module, "SYSTEM_FONTS", (str(font),))
-    assert caption_font("Übermut", 14).text == "Übermut"
-    assert caption_font("Übermut猫", 14).text == "Übermut\\u732b"
-    assert caption_font("plain", 14).font is not caption_font("Übermut", 14).font
+    assert make_caption("Übermut", 14).text == "Übermut"
+    assert make_caption("Übermut猫", 14).text == "Übermut\\u732b"
+    assert make_caption("plain", 14).font is not make_caption("Übermut", 14).font
 
 
 def test_text_is_cut_to_its_width():

@@ -1,4 +1,4 @@
-"""The orientation that an EXIF block states: as Pillow finds it, in time that its length bounds."""
+"""EXIF orientation: as Pillow reads it, in time linear in the length of the block."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import ExifTags, Image
 
-from recordmill.transforms.functional.images.exif import number_of_tags, orientation_of
+from recordmill.transforms.functional.images.jpeg import number_of_tags, orientation_of
 
 ORIENTATION = ExifTags.Base.Orientation
 

@@ -1,4 +1,4 @@
-"""What an image costs in the run's own process: bounded by bytes and parts, not only by pixels."""
+"""Work limits of the run's own process: bytes and parts of an image count, not only its pixels."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from PIL import ImageFile
 from recordmill.pipelines.report import samples
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.settings import ImageSettings
-from recordmill.transforms.functional.images import effort
 from recordmill.transforms.functional.images import jpeg as jpeg_parser
 from recordmill.transforms.functional.images import png as png_parser
-from recordmill.transforms.functional.images.masks import examine_plain_mask
-from recordmill.transforms.functional.images.transcode import plain_source, transcode
-from recordmill.transforms.functional.rendering.drawing import MASK_KEY, is_little_work
-from recordmill.transforms.functional.rendering.infer_features import bytes_kind
+from recordmill.transforms.functional.images.masks import examine_mask_in_process
+from recordmill.transforms.functional.images.sniffing import WorkLimitError
+from recordmill.transforms.functional.images.transcode import pass_through_source, transcode
+from recordmill.transforms.functional.rendering.drawing import is_cheap_to_draw
+from recordmill.transforms.functional.rendering.infer_features import MASK_KEY, bytes_kind
 from recordmill.transforms.workers.sandbox import examine_apart
 from tests.corpus import png_of, samples_of
 from tests.images import (
@@ -87,37 +87,37 @@ IN_ANOTHER = {
 
 @pytest.mark.parametrize("name", IN_THIS_PROCESS)
 def test_common_images_stay_in_this_process(name):
-    assert plain_source(IN_THIS_PROCESS[name], SETTINGS)
+    assert pass_through_source(IN_THIS_PROCESS[name], SETTINGS)
 
 
 @pytest.mark.parametrize("name", IN_ANOTHER)
 def test_what_may_take_long_is_for_another(name):
-    assert plain_source(IN_ANOTHER[name], SETTINGS) is None
+    assert pass_through_source(IN_ANOTHER[name], SETTINGS) is None
 
 
 def test_long_files_are_for_another(monkeypatch):
     data = jpeg()
     module = "recordmill.transforms.functional.images.source_image"
     monkeypatch.setattr(f"{module}.MAX_FILE_BYTES", len(data))
-    assert plain_source(data, SETTINGS)
-    assert plain_source(data + b"\0", SETTINGS) is None
+    assert pass_through_source(data, SETTINGS)
+    assert pass_through_source(data + b"\0", SETTINGS) is None
 
 
 def test_the_same_holds_for_masks(monkeypatch):
-    assert examine_plain_mask(png(mode="L"))
+    assert examine_mask_in_process(png(mode="L"))
     with pytest.raises(RecordError, match="unsupported_format"):
-        examine_plain_mask(jpeg())
-    assert not examine_plain_mask(IN_ANOTHER["PNG with 200 empty chunks"])
-    assert not examine_plain_mask(IN_ANOTHER["PNG of 80 million deep pixels"])
+        examine_mask_in_process(jpeg())
+    assert not examine_mask_in_process(IN_ANOTHER["PNG with 200 empty chunks"])
+    assert not examine_mask_in_process(IN_ANOTHER["PNG of 80 million deep pixels"])
     monkeypatch.setattr("recordmill.transforms.functional.images.masks.MAX_FILE_BYTES", 99)
-    assert not examine_plain_mask(png(mode="L"))
+    assert not examine_mask_in_process(png(mode="L"))
 
 
 @pytest.mark.parametrize("name", IN_THIS_PROCESS)
 def test_common_images_are_examined_and_drawn_in_this_process(name, monkeypatch):
     monkeypatch.delattr("recordmill.transforms.workers.sandbox.run_apart")
     assert examine_apart(IN_THIS_PROCESS[name]).width
-    assert is_little_work({"image": [IN_THIS_PROCESS[name]], MASK_KEY: [png(mode="L")]})
+    assert is_cheap_to_draw({"image": [IN_THIS_PROCESS[name]], MASK_KEY: [png(mode="L")]})
 
 
 @pytest.mark.parametrize("name", IN_ANOTHER)
@@ -126,8 +126,8 @@ def test_what_may_take_long_is_neither_examined_nor_drawn_here(name, monkeypatch
     module = "recordmill.transforms.workers.sandbox"
     monkeypatch.setattr(f"{module}.run_apart", lambda *_, timeout: "apart")
     data = IN_ANOTHER[name]
-    assert not is_little_work({"image": [data]})
-    assert not is_little_work({"image": [png()], MASK_KEY: [data]})
+    assert not is_cheap_to_draw({"image": [data]})
+    assert not is_cheap_to_draw({"image": [png()], MASK_KEY: [data]})
     assert bytes_kind(data) == f"{name.partition(' ')[0]} image"
     if "pixels" not in name:  # of which the header says all
         assert examine_apart(data) == "apart"
@@ -152,9 +152,9 @@ def test_the_report_draws_apart_what_may_take_long(monkeypatch):
 @pytest.mark.parametrize(
     ("parser", "parts", "data", "most"),
     [
-        (jpeg_parser, "segments", IN_ANOTHER["JPEG with 1,100 segments"], effort.MAX_SEGMENTS),
-        (png_parser, "_chunks", IN_ANOTHER["PNG with 200 at its end"], effort.MAX_OTHER_CHUNKS),
-        (png_parser, "_chunks", IN_ANOTHER["PNG of 20,000 pieces"], effort.MAX_CHUNKS),
+        (jpeg_parser, "segments", IN_ANOTHER["JPEG with 1,100 segments"], jpeg_parser.MAX_SEGMENTS),
+        (png_parser, "_chunks", IN_ANOTHER["PNG with 200 at its end"], png_parser.MAX_OTHER_CHUNKS),
+        (png_parser, "_chunks", IN_ANOTHER["PNG of 20,000 pieces"], png_parser.MAX_CHUNKS),
     ],
     ids=["segments", "chunks", "pieces"],
 )
@@ -167,7 +167,7 @@ def test_no_part_beyond_the_limit_is_looked_at(monkeypatch, parser, parts, data,
             yield part
 
     monkeypatch.setattr(parser, parts, counted)
-    with pytest.raises(effort.TooMuchEffortError):
+    with pytest.raises(WorkLimitError):
         parser.examine(data, bounded=True)
     assert len(seen) <= most + 2
 
@@ -218,4 +218,4 @@ def test_memory_that_is_not_there_is_a_reject(monkeypatch):
 def test_images_go_to_another_process_where_pillow_passes_over_damage(monkeypatch):
     name = next(iter(IN_THIS_PROCESS))
     monkeypatch.setattr(ImageFile, "LOAD_TRUNCATED_IMAGES", True)
-    assert plain_source(IN_THIS_PROCESS[name], SETTINGS) is None
+    assert pass_through_source(IN_THIS_PROCESS[name], SETTINGS) is None

@@ -1,4 +1,4 @@
-"""What becomes of bad boxes, and of those that their image leaves behind."""
+"""Boxes: invalid, out of bounds, and cropped off."""
 
 from __future__ import annotations
 
@@ -10,8 +10,12 @@ from recordmill.schemas.features import Feature
 from recordmill.schemas.records import RowBoxes
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.settings import BoxSettings, ImageSettings
-from recordmill.transforms.functional.images.boxes import box_values, in_order, place_boxes
-from recordmill.transforms.functional.images.geometry import geometry_of
+from recordmill.transforms.functional.images.geometry import (
+    box_values,
+    geometry_of,
+    in_order,
+    place_boxes,
+)
 
 SIZE = (40, 20)
 WHOLE = geometry_of(SIZE, 1, ImageSettings())
@@ -46,8 +50,8 @@ INVALID = [
     pytest.param((10, 10, 20, 5), "is inverted", id="inverted down"),
     pytest.param((math.nan, 5, 20, 10), "no finite number", id="NaN"),
     pytest.param((10, 5, math.inf, 10), "no finite number", id="infinite"),
-    pytest.param((41, 5, 50, 10), "lies outside the picture of 40 x 20", id="outside"),
-    pytest.param((-9, 5, 0, 10), "lies outside the picture of 40 x 20", id="touching the edge"),
+    pytest.param((41, 5, 50, 10), "lies outside the image of 40 x 20", id="outside"),
+    pytest.param((-9, 5, 0, 10), "lies outside the image of 40 x 20", id="touching the edge"),
 ]
 
 
@@ -71,7 +75,7 @@ def test_out_of_bounds():
     assert clipped.remarks == ("boxes clipped",)
     assert placed(GOOD, over, out_of_bounds="drop").kept == [0]
     assert refusal(over, out_of_bounds="reject") == (
-        "box 0 of (-4, 5, 20, 30) in pixels stands over the picture of 40 x 20"
+        "box 0 of (-4, 5, 20, 30) in pixels stands over the image of 40 x 20"
     )
 
 
