@@ -8,11 +8,16 @@ import io
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
 from recordmill.pipelines.command_line import main
+from recordmill.schemas.config import Verify
+from recordmill.schemas.dataset_info import ShardVerification
+from recordmill.schemas.layout import is_url
+from recordmill.schemas.plan import ResolvedSchema
+from recordmill.transforms.storage.shard_files import ShardFiles
 from recordmill.transforms.verification import verifier
 from recordmill.transforms.workers.cores import num_cores
 
@@ -39,17 +44,31 @@ def recordmill(*arguments: object) -> Ended:
 
 
 def start_verifier() -> None:
-    """Starts the separate process that verifies, once for all commands of this process.
+    """Starts the verifier process, once for all commands of this process.
 
     A command starts none where there is one already.
     """
-    verifier._auditors[os.getpid()] = _verifier(os.getpid(), os.getcwd())
+    verifier._auditors[os.getpid()] = _verifier(os.getpid())
+
+
+class _Verifier(verifier.VerifierProcess):
+    """A verifier process that outlives changes of the working folder.
+
+    Its own working folder is the one it was started in, so shards get absolute paths. A process
+    for each folder would import TensorFlow once per test, until memory runs out.
+    """
+
+    def audit(
+        self, shard: ShardFiles, resolved: ResolvedSchema, verify: Verify
+    ) -> ShardVerification:
+        directory = shard.directory if is_url(shard.directory) else os.path.abspath(shard.directory)
+        return super().audit(replace(shard, directory=directory), resolved, verify)
 
 
 @cache
-def _verifier(process: int, folder: str) -> verifier.VerifierProcess:
-    """Returns the one that a process started in a folder: relative paths are its own, too."""
-    started = verifier.VerifierProcess(num_cores())
+def _verifier(process: int) -> _Verifier:
+    """Returns the verifier of a process."""
+    started = _Verifier(num_cores())
     atexit.register(started.end)
     return started
 
