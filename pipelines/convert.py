@@ -48,7 +48,7 @@ from recordmill.transforms.functional.rows.binding import Binding, common_folder
 from recordmill.transforms.functional.rows.columns import (
     check_types,
     needed_columns,
-    settle_sources,
+    resolve_sources,
     typed_columns,
 )
 from recordmill.transforms.functional.rows.placement import SplitRanges
@@ -198,7 +198,7 @@ def prepare(
     tables, labels = look_at_tables(config), look_at_labels(config)
     both = with_labels(tables, labels, config.join_on)
     where = tables.files[0].path
-    schema = settle_sources(config.dataset_schema, both.columns, config, where)
+    schema = resolve_sources(config.dataset_schema, both.columns, config, where)
     if labels is not None:
         check_sequence_join(schema, tables.columns, config)
     images = config.column(schema.image.column) if schema.has_image else ""

@@ -34,8 +34,8 @@ from recordmill.schemas.records import Embedded, ImageRef, Location, Row, Serial
 from recordmill.schemas.rejects import RecordError, Reject
 from recordmill.transforms.build_examples import Fetched, Pools, build_all
 from recordmill.transforms.elements import REJECTS, rejected
-from recordmill.transforms.functional.rows.binding import Binding, bind, refuse
-from recordmill.transforms.functional.rows.columns import assumed_columns, settle_sources
+from recordmill.transforms.functional.rows.binding import Binding, bind, reject_row
+from recordmill.transforms.functional.rows.columns import assumed_columns, resolve_sources
 from recordmill.transforms.functional.rows.labels import with_background
 from recordmill.transforms.functional.sources.dicts import row_of_dict
 from recordmill.transforms.read_dicts import ReadDicts
@@ -151,7 +151,7 @@ class _BuildBatch(beam.DoFn):
             try:
                 ref = bind(row, self._binding)
             except RecordError as error:
-                yield rejected(refuse(row, self._binding, error))
+                yield rejected(reject_row(row, self._binding, error))
                 continue
             refs.append(Fetched(ref, found.data) if isinstance(found, Embedded) else ref)
         decode, guard = self._config.decode, self._fence
@@ -266,7 +266,7 @@ def _resolved(config: ConvertConfig, row_columns: Iterable[str] | None) -> Schem
             f"schema {schema.name!r} has no image, whose path could be the rows' key; "
             "name a column: key_column"
         )
-    return settle_sources(schema, present, config, "the rows")
+    return resolve_sources(schema, present, config, "the rows")
 
 
 def _binding(config: ConvertConfig, resolved: ResolvedSchema) -> Binding:

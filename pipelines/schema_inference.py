@@ -17,13 +17,13 @@ from recordmill.schemas.records import Row
 from recordmill.schemas.rejects import Reason, RecordError, Reject, lost_rows_message
 from recordmill.schemas.tables import TablePart, Wanted
 from recordmill.transforms.functional.rows.binding import resolve_path
-from recordmill.transforms.functional.rows.columns import settle_sources
+from recordmill.transforms.functional.rows.columns import resolve_sources
 from recordmill.transforms.functional.rows.infer_schema import (
-    Guess,
-    Images,
-    guess_schema,
+    InferredSchema,
+    SampledImages,
+    infer_from_rows,
     schema_name,
-    yaml_of,
+    schema_yaml,
 )
 from recordmill.transforms.storage.files import read_bytes
 from recordmill.transforms.storage.formats import FORMATS
@@ -51,13 +51,13 @@ def infer_schema(table: str, image_root: str | None = None, input_format: str = 
     if not rows:
         raise UsageError(f"--infer {table}: has no rows to look at")
     columns = [name for name in tables.columns if name not in tables.unsupported]
-    guess = guess_schema(columns, rows)
+    guess = infer_from_rows(columns, rows)
     if not guess.columns:
         told = [f"{name} holds {what}" for name, what in guess.left_out.items()]
         why = f"no column holds what a feature can: {', '.join(told)}" if told else "has no columns"
         raise UsageError(f"--infer {table}: {why}")
     images = _images(guess, rows, image_root)
-    return yaml_of(guess, schema_name(table), _heading(table, guess, config, tables), images)
+    return schema_yaml(guess, schema_name(table), _heading(table, guess, config, tables), images)
 
 
 def _config(table: str, image_root: str | None, input_format: str) -> ConvertConfig:
@@ -96,7 +96,7 @@ def _within(rows: Iterator[Row], size: int) -> Iterator[Row]:
             return
 
 
-def _images(guess: Guess, rows: Sequence[Row], image_root: str | None) -> Images:
+def _images(guess: InferredSchema, rows: Sequence[Row], image_root: str | None) -> SampledImages:
     """Returns what the first images are."""
     formats, sizes = Counter[str](), list[tuple[int, int]]()
     named = [row for row in rows if guess.image and row.values.get(guess.image)]
@@ -108,7 +108,7 @@ def _images(guess: Guess, rows: Sequence[Row], image_root: str | None) -> Images
             continue  # counted as one that cannot be opened
         formats[source.format] += 1
         sizes.append((source.width, source.height))
-    return Images(len(tried), formats, sizes)
+    return SampledImages(len(tried), formats, sizes)
 
 
 def _image(row: Row, column: str, image_root: str | None) -> bytes:
@@ -120,7 +120,9 @@ def _image(row: Row, column: str, image_root: str | None) -> bytes:
     return read_bytes(resolve_path(str(value), row.file, image_root))
 
 
-def _heading(table: str, guess: Guess, config: ConvertConfig, tables: InputTables) -> list[str]:
+def _heading(
+    table: str, guess: InferredSchema, config: ConvertConfig, tables: InputTables
+) -> list[str]:
     lines = [f"Guessed from the first {guess.rows:,} rows of {table}: check it before you use it."]
     if fitting := [name for name in preset_names() if _fits(preset(name), guess, config)]:
         lines += ["", "The table fits these presets as it is:"]
@@ -130,19 +132,19 @@ def _heading(table: str, guess: Guess, config: ConvertConfig, tables: InputTable
     return [*lines, ""]
 
 
-def _fits(schema: Schema, guess: Guess, config: ConvertConfig) -> bool:
+def _fits(schema: Schema, guess: InferredSchema, config: ConvertConfig) -> bool:
     """Returns whether a table has all columns that a preset needs, under whatever names."""
     if schema.every_column:
         return guess.image is None
     mapped = config.model_copy(update={"columns": _mapping(schema, guess)})
     try:
-        settle_sources(schema, guess.columns, mapped)
+        resolve_sources(schema, guess.columns, mapped)
     except UsageError:
         return False
     return True
 
 
-def _mapping(schema: Schema, guess: Guess) -> dict[str, str]:
+def _mapping(schema: Schema, guess: InferredSchema) -> dict[str, str]:
     """Returns a preset's columns that have another name in the table."""
     sources = [s for f in schema.features.values() for s in f.sources]
     known = {s.name for s in sources if s.origin in (Origin.COLUMN, Origin.CLASS_NAME)}
@@ -151,7 +153,7 @@ def _mapping(schema: Schema, guess: Guess) -> dict[str, str]:
     return {role: column for role, column in roles if role in known and role != column}
 
 
-def _command(name: str, table: str, guess: Guess) -> str:
+def _command(name: str, table: str, guess: InferredSchema) -> str:
     mapping = ",".join(f"{role}={column}" for role, column in _mapping(preset(name), guess).items())
     columns = f" --columns {shlex.quote(mapping)}" if mapping else ""
     where = f"--input {shlex.quote(table)} --output DIR --name {schema_name(table)}"

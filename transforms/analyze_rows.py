@@ -16,11 +16,11 @@ from recordmill.schemas.rejects import RecordError
 from recordmill.transforms.functional.rows.analysis import (
     Analysis,
     Analyzer,
+    build_plan,
     needs_sizes,
-    plan_of,
-    sampled,
+    sampled_rows,
 )
-from recordmill.transforms.functional.rows.binding import broken_identity, identity_of, span_of
+from recordmill.transforms.functional.rows.binding import broken_identity, identity_of, split_values
 from recordmill.transforms.functional.rows.placement import order_of
 from recordmill.transforms.shards.base_shards import finder
 from recordmill.transforms.storage.files import file_size
@@ -150,11 +150,11 @@ class FirstLocationFn(beam.CombineFn):
 def make_plan(analysis: Analysis, analyzer: Analyzer) -> Plan:
     """Returns the plan, with one look at each sampled image for its size where that matters."""
     set_total(analysis.rows)
-    rows = sampled(analysis) if needs_sizes(analysis, analyzer.config) else ()
+    rows = sampled_rows(analysis) if needs_sizes(analysis, analyzer.config) else ()
     uris = [uri for _, uri, _ in rows if uri]
     with ThreadPoolExecutor(_STAT_THREADS) as executor:
         sizes = zip(uris, executor.map(file_size, uris), strict=True)
-    return plan_of(analysis, analyzer, {uri: size for uri, size in sizes if size is not None})
+    return build_plan(analysis, analyzer, {uri: size for uri, size in sizes if size is not None})
 
 
 def place_of_key(row: Row, analyzer: Analyzer) -> Iterator[tuple[bytes, Place]]:
@@ -172,7 +172,7 @@ def span_of_sequence(row: Row, analyzer: Analyzer) -> Iterator[tuple[bytes, str]
     binding = analyzer.binding
     identity = broken_identity(row, binding)
     if identity is not None:
-        yield order_of(identity.record, analyzer.config.seed), span_of(row, binding)
+        yield order_of(identity.record, analyzer.config.seed), split_values(row, binding)
 
 
 def two_spans(spans: Iterable[str | tuple[str, ...]]) -> tuple[str, ...]:

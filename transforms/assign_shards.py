@@ -18,14 +18,14 @@ from recordmill.transforms.analyze_rows import Analyzed, Place
 from recordmill.transforms.elements import REJECTS, rejected
 from recordmill.transforms.functional.rows.placement import (
     SplitRanges,
-    duplicate_of,
+    duplicate_key_reject,
     order_of,
-    shard_from,
+    shard_at,
     shard_of,
     split_of,
-    stays,
+    stays_in_base,
 )
-from recordmill.transforms.functional.rows.sequences import torn
+from recordmill.transforms.functional.rows.sequences import spans_splits_reject
 from recordmill.transforms.shards.base_shards import finder
 from recordmill.transforms.workers.progress import advance
 
@@ -107,7 +107,7 @@ def place(
             f"{ref.source}: split {split!r} is new: the table changed while it was read"
         )
     if split in plan.starts:
-        return split, first + shard_from(order, plan.starts[split])
+        return split, first + shard_at(order, plan.starts[split])
     return split, first + shard_of(order, plan.shards[split] - first)
 
 
@@ -129,10 +129,10 @@ def _place_tagged(
     order = order_of(ref.record_key, seed)
     first = repeats.get(order) if repeats else None
     if isinstance(first, str):
-        yield rejected(torn(ref, first))
+        yield rejected(spans_splits_reject(ref, first))
     elif first and first != (ref.file, ref.line):
-        yield rejected(duplicate_of(ref, *first))
-    elif base and stays(home := finder(base)(ref.record_key), ref.split):
+        yield rejected(duplicate_key_reject(ref, *first))
+    elif base and stays_in_base(home := finder(base)(ref.record_key), ref.split):
         yield home, (order_of(ref.record_key, base.seed), ref)
     else:
         yield place(ref, order, plan, ranges, seed, base), (order, ref)

@@ -12,7 +12,7 @@ from recordmill.schemas.plan import Plan
 from recordmill.schemas.records import ImageRef, Row
 from recordmill.schemas.rejects import RecordError
 from recordmill.transforms.elements import REJECTS, Outcome, rejected
-from recordmill.transforms.functional.rows.binding import Binding, bind, broken_frame, refuse
+from recordmill.transforms.functional.rows.binding import Binding, bind, broken_frame, reject_row
 
 
 @dataclass(eq=False)
@@ -51,4 +51,4 @@ class _Bind(beam.DoFn):
             yield bind(row, self._binding)
         except RecordError as error:
             frame = broken_frame(row, self._binding, error)
-            yield frame or rejected(refuse(row, self._binding, error))
+            yield frame or rejected(reject_row(row, self._binding, error))

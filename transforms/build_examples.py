@@ -22,7 +22,7 @@ from recordmill.transforms.functional.images.masks import (
     mask_from_outlines,
 )
 from recordmill.transforms.functional.images.transcode import keep, pass_through_source, transcode
-from recordmill.transforms.functional.read_ahead import Budget, fetch_ahead, in_groups, map_ahead
+from recordmill.transforms.functional.read_ahead import Budget, batched, fetch_ahead, map_ahead
 from recordmill.transforms.functional.records.examples import build_example, build_frame
 from recordmill.transforms.storage.files import Stamps, is_local, read_bytes
 from recordmill.transforms.storage.image_root import OPEN, ImageRootGuard
@@ -103,7 +103,7 @@ def build_all(
 
 def _in_tasks(build: Callable[[T], Built], items: Iterable[T], pools: Pools) -> Iterator[Built]:
     """Yields what is built of each item, in order; a thread is handed a few items at a time."""
-    tasks, window = in_groups(items, _TASK_REFS), num_cores() + _TASKS_AHEAD
+    tasks, window = batched(items, _TASK_REFS), num_cores() + _TASKS_AHEAD
     built = map_ahead(lambda task: [build(item) for item in task], tasks, pools.working, window)
     return chain.from_iterable(built)
 

@@ -21,8 +21,12 @@ from recordmill.schemas.records import ImageRef
 from recordmill.schemas.rejects import RecordError
 from recordmill.transforms.assign_shards import Placed
 from recordmill.transforms.build_examples import new_executor
-from recordmill.transforms.functional.duplicates import label_text, merge_contents, with_repeat
-from recordmill.transforms.functional.records.index import class_of
+from recordmill.transforms.functional.duplicates import (
+    label_text,
+    merge_duplicate_stats,
+    with_dropped_row,
+)
+from recordmill.transforms.functional.records.index import row_class
 from recordmill.transforms.storage.files import read_bytes
 from recordmill.transforms.storage.image_root import OPEN, ImageRootGuard
 from recordmill.transforms.write_lines import WriteLines
@@ -142,7 +146,7 @@ def _keep_first(
             yield row
         else:
             repeat = _repeat(row, first, _label(row, plan), label)
-            conflicts = with_repeat(conflicts, repeat)
+            conflicts = with_dropped_row(conflicts, repeat)
             yield TaggedOutput(_REPEATS, repeat)
     if conflicts.images:
         yield TaggedOutput(_CONFLICTS, conflicts)
@@ -160,7 +164,7 @@ def _name(row: Placed) -> tuple[str, str, int]:
 
 def _label(row: Placed, plan: Plan) -> str:
     _, (_, ref) = row
-    return label_text(class_of(ref.values, plan.resolved))
+    return label_text(row_class(ref.values, plan.resolved))
 
 
 def _repeat(row: Placed, first: Placed, label: str, kept_label: str) -> Duplicate:
@@ -187,4 +191,4 @@ def _content_of(conflicts: Conflicts) -> DuplicateStats:
 
 
 def _merge_contents(contents: Iterable[DuplicateStats]) -> DuplicateStats:
-    return merge_contents(contents)
+    return merge_duplicate_stats(contents)

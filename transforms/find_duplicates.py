@@ -15,16 +15,16 @@ from recordmill.schemas.plan import Plan
 from recordmill.transforms.assign_shards import Placed
 from recordmill.transforms.functional.duplicates import (
     Tally,
-    by_bucket,
-    content_of,
+    distinct_splits,
+    duplicate_stats,
+    group_leakage,
     label_text,
-    leaks_of,
     merge,
-    merge_contents,
+    merge_duplicate_stats,
     merge_group_leaks,
     num_buckets,
-    splits_of,
-    tally_of,
+    split_by_bucket,
+    tally_shard,
 )
 from recordmill.transforms.storage.dataset import read_index
 
@@ -62,7 +62,7 @@ def shard_tally(path: str, split: str) -> Tally:
     """Returns the tally of a shard, from the index of its records."""
     table = read_index(path, ["key", "sha256", "class"])
     keys, digests, labels = (table[name].to_pylist() for name in ("key", "sha256", "class"))
-    return tally_of(
+    return tally_shard(
         split,
         (
             (key, digest, label_text(label))
@@ -76,18 +76,18 @@ def _read(info: WrittenShard, directory: str, plan: Plan) -> Iterator[tuple[int,
     if plan.resolved.schema.has_image:
         name = layout.records_name(info.split, info.index, plan.shards[info.split])
         tally = shard_tally(layout.join(directory, name), info.split)
-        yield from by_bucket(tally, num_buckets(plan.rows)).items()
+        yield from split_by_bucket(tally, num_buckets(plan.rows)).items()
 
 
 def _content_of_bucket(bucket: tuple[int, Iterable[Tally]]) -> DuplicateStats:
     total: Tally = {}
     for tally in bucket[1]:
         merge(total, tally)
-    return content_of(total)
+    return duplicate_stats(total)
 
 
 def _merge_contents(contents: Iterable[DuplicateStats]) -> DuplicateStats:
-    return merge_contents(contents)
+    return merge_duplicate_stats(contents)
 
 
 @dataclass(eq=False)
@@ -108,8 +108,8 @@ class FindGroupLeaks(beam.PTransform):
             placed
             | "SplitOfGroup"
             >> beam.FlatMap(split_of_group).with_output_types(tuple[str, tuple[str, ...]])
-            | "SplitsByGroup" >> beam.CombinePerKey(splits_of)  # (group, splits)
-            | "LeaksOfGroup" >> beam.FlatMapTuple(leaks_of)
+            | "SplitsByGroup" >> beam.CombinePerKey(distinct_splits)  # (group, splits)
+            | "LeaksOfGroup" >> beam.FlatMapTuple(group_leakage)
             | "CombineGroupLeaks" >> beam.CombineGlobally(merge_group_leaks)
         )
 

@@ -18,8 +18,8 @@ from recordmill.schemas.records import ImageRef
 from recordmill.schemas.rejects import Reject
 from recordmill.transforms.assign_shards import Placed, ShardId
 from recordmill.transforms.elements import REJECTS, Outcome, rejected
-from recordmill.transforms.functional.records.index import labels_of
-from recordmill.transforms.functional.rows.sequences import arranged
+from recordmill.transforms.functional.records.index import label_ids
+from recordmill.transforms.functional.rows.sequences import arrange_shard
 
 ShardForecast: TypeAlias = tuple[ShardCounts, int, Sequence[ImageRef]]
 """What a shard would hold, how many of its images are in object stores, and its first rows."""
@@ -69,7 +69,7 @@ def forecast(
 ) -> Iterator[ShardForecast | TaggedOutput]:
     """Yields what one shard would hold, and the rejects of rows that repeat a key."""
     (split, index), placed = element
-    refs, repeated = arranged(placed, plan.resolved)
+    refs, repeated = arrange_shard(placed, plan.resolved)
     schema = plan.resolved.schema
     classes = {name: Counter[int]() for name in plan.resolved.schema.class_features}
     seen = set[str]()
@@ -78,7 +78,7 @@ def forecast(
         seen.add(ref.record_key)
         for name, value in zip(schema.features, ref.values, strict=True):
             if name in classes and name in names:
-                classes[name].update(labels_of(value))
+                classes[name].update(label_ids(value))
     share = -(-sample // sum(plan.shards.values()))
     remote = sum(is_url(ref.uri) for ref in refs)
     frames = len(refs) if schema.sequence else None

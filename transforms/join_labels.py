@@ -86,9 +86,9 @@ def _join(
     for row in sides[_ROWS]:
         matched = True
         if labels:
-            yield joined(row, labels)
+            yield join_row(row, labels)
         else:
-            yield rejected(unmatched(row, value, column, image_column))
+            yield rejected(unmatched_reject(row, value, column, image_column))
     if not matched:
         yield TaggedOutput(_ASIDES, (UNMATCHED, len(labels)))
 
@@ -113,7 +113,7 @@ def join_key(row: Row, column: str) -> str:
     return value
 
 
-def joined(row: Row, labels: Sequence[Row]) -> Row:
+def join_row(row: Row, labels: Sequence[Row]) -> Row:
     """Returns a row with the columns of its label rows, which win where both have one.
 
     Each of their values is one of several: a list for features that are lists, and for all others
@@ -131,7 +131,7 @@ def joined(row: Row, labels: Sequence[Row]) -> Row:
     return replace(row, values={**row.values, **values}, is_text=frozenset(untyped))
 
 
-def unmatched(row: Row, key: str, column: str, image_column: str) -> Reject:
+def unmatched_reject(row: Row, key: str, column: str, image_column: str) -> Reject:
     """Returns the reject of a row without labels."""
     name = row.values.get(image_column)
     detail = f"the labels have no row whose {column!r} is {key!r}"

@@ -14,7 +14,7 @@ from recordmill.schemas.duplicates import Duplicate, DuplicateStats, GroupLeakag
 from recordmill.schemas.plan import Plan
 from recordmill.schemas.records import Row
 from recordmill.schemas.rejects import Reject
-from recordmill.transforms.functional.duplicates import merge_contents
+from recordmill.transforms.functional.duplicates import merge_duplicate_stats
 from recordmill.transforms.functional.reconcile import reconcile
 
 
@@ -90,5 +90,5 @@ def split_of_repeat(repeat: Duplicate) -> str:
 def _reconcile(
     _: None, contents: Iterable[DuplicateStats], group_leaks: GroupLeakage, *counts: Any
 ) -> DatasetInfo:
-    content = merge_contents(contents)
+    content = merge_duplicate_stats(contents)
     return replace(reconcile(*counts), content=content, group_leaks=group_leaks)

@@ -30,7 +30,7 @@ from recordmill.schemas.tallies import Timeline
 from recordmill.transforms.assign_shards import Placed, ShardId
 from recordmill.transforms.build_examples import Pools, build_all
 from recordmill.transforms.elements import REJECTS, Outcome, rejected
-from recordmill.transforms.functional.rows.sequences import arranged, assemble
+from recordmill.transforms.functional.rows.sequences import arrange_shard, assemble_sequences
 from recordmill.transforms.shards.base_shards import link_shard
 from recordmill.transforms.shards.checkpoints import Staging, versions
 from recordmill.transforms.shards.fingerprint import Fingerprint, settings_fingerprint
@@ -105,7 +105,7 @@ def build_records(
     check = check_decodes if config.verify == "decode" else None
     built: Iterator[Any] = build_all(refs, plan, config.decode, pools, seen, guard, check)
     schema = plan.resolved.schema
-    return built if schema.sequence is None else assemble(built, refs, schema)
+    return built if schema.sequence is None else assemble_sequences(built, refs, schema)
 
 
 def initialize(_: None, staging: Staging, config: ConvertConfig, plan: Plan) -> str:
@@ -139,7 +139,7 @@ class _WriteShard(beam.DoFn):
         plan: Plan,
     ) -> Iterator[WrittenShard | TaggedOutput]:
         shard, placed = element  # ((split, shard), [(order, ImageRef)])
-        refs, repeated = arranged(placed, plan.resolved)
+        refs, repeated = arrange_shard(placed, plan.resolved)
         for reject in repeated:
             yield rejected(replace(reject, split=shard[0]))
         # A store is asked only where there is something to compare: else reading gives the tags.

@@ -26,12 +26,12 @@ from recordmill.transforms.functional.compare import (
     Pair,
     RecordLocation,
     compare,
-    features_of,
-    row_type,
-    rows_of,
+    digest_rows,
+    message_features,
+    row_dtype,
     value_digests,
 )
-from recordmill.transforms.functional.records.examples import values_of as values_of_feature
+from recordmill.transforms.functional.records.examples import feature_values
 from recordmill.transforms.functional.records.framing import FrameError, read_frames
 from recordmill.transforms.storage.dataset import Dataset
 from recordmill.transforms.storage.shard_files import DAMAGED_GZIP, uncompressed
@@ -109,7 +109,7 @@ class _Spill:
 
     def __init__(self, folder: Path, name: str, features: int) -> None:
         self._files = [folder / f"{name}-{part}" for part in range(2**_PARTS_BITS)]
-        self._type = row_type(features)
+        self._type = row_dtype(features)
         self._lock = threading.Lock()
 
     def add(self, rows: np.ndarray) -> None:
@@ -139,7 +139,7 @@ def key_of(dataset: Dataset, spot: RecordLocation) -> str:
 
 def _features(dataset: Dataset, spot: RecordLocation) -> dict[str, Any]:
     """Returns the features of a record, as its protobuf message has them."""
-    return features_of(dataset.record(shard_of(dataset, spot)[1], spot.row))
+    return message_features(dataset.record(shard_of(dataset, spot)[1], spot.row))
 
 
 def _checksums(dataset: Dataset) -> set[tuple[str, str]]:
@@ -189,7 +189,7 @@ def _rows(
                 digests = [value_digests(f.data, names) for f in islice(frames, len(keys))]
                 _same_number(row + len(digests), row + len(keys))
                 values = b"".join(digests)
-            yield rows_of(first._replace(row=row), keys, values, features)
+            yield digest_rows(first._replace(row=row), keys, values, features)
             row += len(keys)
         if names:
             _same_number(row + len(list(frames)), row)
@@ -228,5 +228,5 @@ def _value(features: Any, name: str) -> list[Any] | None:
         return None
     found = features[name]
     if isinstance(found, FeatureList):
-        return [value for feature in found.feature for value in values_of_feature(feature)]
-    return values_of_feature(found)
+        return [value for feature in found.feature for value in feature_values(feature)]
+    return feature_values(found)

@@ -17,10 +17,10 @@ from recordmill.schemas.plan import ResolvedSchema
 from recordmill.transforms.find_duplicates import shard_tally
 from recordmill.transforms.functional.duplicates import (
     Tally,
-    by_bucket,
-    content_of,
+    duplicate_stats,
     merge,
-    merge_contents,
+    merge_duplicate_stats,
+    split_by_bucket,
 )
 from recordmill.transforms.storage.dataset import Dataset, current_folder, read_lines
 from recordmill.transforms.storage.files import all_files_below
@@ -183,9 +183,9 @@ def _check_content(dataset: Dataset) -> Iterator[Problem]:
         total: Tally = {}
         for (split, _), shard in shards.items():
             tally = shard_tally(dataset.path(shard.index_file), split)
-            merge(total, by_bucket(tally, passes).get(number, {}))
-        contents.append(content_of(total))
-    found = merge_contents(contents)
+            merge(total, split_by_bucket(tally, passes).get(number, {}))
+        contents.append(duplicate_stats(total))
+    found = merge_duplicate_stats(contents)
     told = dataset.manifest.content.model_copy(
         update={"dropped_conflicts": found.dropped_conflicts}
     )

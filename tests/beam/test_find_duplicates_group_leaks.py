@@ -13,7 +13,11 @@ from recordmill.pipelines.convert import can_part_groups
 from recordmill.schemas.duplicates import GroupLeakage
 from recordmill.transforms.assign_shards import Placed
 from recordmill.transforms.find_duplicates import FindGroupLeaks
-from recordmill.transforms.functional.duplicates import leaks_of, merge_group_leaks, splits_of
+from recordmill.transforms.functional.duplicates import (
+    distinct_splits,
+    group_leakage,
+    merge_group_leaks,
+)
 from tests.beam.direct import config, direct_pipeline, ref
 
 ROWS = [
@@ -50,8 +54,10 @@ def test_however_the_rows_are_spread_the_leaks_are_those_of_a_plain_search(
     spread: dict[str, list[tuple[str, ...]]] = defaultdict(list)
     for i in range(parts):
         for group in {group for group, _ in rows[i::parts]}:
-            spread[group].append(splits_of((s,) for g, s in rows[i::parts] if g == group))
-    found = [leak for g, splits in spread.items() for leak in leaks_of(g, splits_of(splits))]
+            spread[group].append(distinct_splits((s,) for g, s in rows[i::parts] if g == group))
+    found = [
+        leak for g, splits in spread.items() for leak in group_leakage(g, distinct_splits(splits))
+    ]
     merged = merge_group_leaks([merge_group_leaks(found[:2]), merge_group_leaks(found[2:])])
     plain = {g: sorted({s for other, s in rows if other == g}) for g, _ in rows}
     torn = sorted((g, tuple(splits)) for g, splits in plain.items() if len(splits) > 1)

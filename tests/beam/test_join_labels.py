@@ -14,7 +14,7 @@ from recordmill.schemas.rejects import Reason, RecordError, Reject
 from recordmill.transforms.elements import RowCoder
 from recordmill.transforms.functional.rows.columns import ColumnKinds
 from recordmill.transforms.functional.values.typed import items_of, one_of
-from recordmill.transforms.join_labels import UNMATCHED, JoinLabels, join_key, joined
+from recordmill.transforms.join_labels import UNMATCHED, JoinLabels, join_key, join_row
 from recordmill.transforms.read_rows import ReadOutcome
 from tests.beam.direct import direct_pipeline, told
 
@@ -97,7 +97,7 @@ LIST = Feature.model_validate({"kind": "bytes", "from": "column:x", "shape": []}
 
 
 def test_several_labels_are_a_list_and_for_a_single_value_have_to_agree() -> None:
-    made = joined(row(1, id="a"), [label(2, x="1|2", y="u"), label(1, x="3", y="u")])
+    made = join_row(row(1, id="a"), [label(2, x="1|2", y="u"), label(1, x="3", y="u")])
     assert items_of(made.values["x"], LIST, is_text=True) == ["3", "1", "2"]
     assert one_of(made.values["y"]) == "u"
     with pytest.raises(RecordError) as raised:
@@ -107,7 +107,7 @@ def test_several_labels_are_a_list_and_for_a_single_value_have_to_agree() -> Non
 
 
 def test_a_single_typed_label_is_a_list_of_one_too() -> None:
-    made = joined(row(1, id="a"), [Row({"x": 5, "y": ["a", "b"]}, "l.jsonl", 1)])
+    made = join_row(row(1, id="a"), [Row({"x": 5, "y": ["a", "b"]}, "l.jsonl", 1)])
     assert items_of(made.values["x"], LIST, is_text=False) == [5]
     assert items_of(made.values["y"], LIST, is_text=False) == ["a", "b"]
     assert one_of(made.values["x"]) == 5
@@ -116,7 +116,7 @@ def test_a_single_typed_label_is_a_list_of_one_too() -> None:
 def test_the_kinds_of_joined_columns_are_those_of_their_values() -> None:
     kinds = ColumnKinds()
     for labels in ([label(1, x="1", y="u")], [label(2, x="2", y="v"), label(3, x="3", y="v")]):
-        made = joined(row(1, id="a"), labels)
+        made = join_row(row(1, id="a"), labels)
         kinds.add(made.values, made.is_text)
     found = {name: (f.kind.value, f.shape) for name, f in kinds.features(2).items()}
     assert found == {"id": ("bytes", None), "x": ("int64", ()), "y": ("bytes", None)}

@@ -22,13 +22,13 @@ from recordmill.schemas.rejects import RecordError, Reject
 from recordmill.schemas.tables import TableFile, TablePart, Wanted
 from recordmill.transforms.build_examples import Fetched, build_one
 from recordmill.transforms.elements import ImageRefCoder, RowCoder
-from recordmill.transforms.functional.rows.analysis import Analysis, Analyzer, plan_of
-from recordmill.transforms.functional.rows.binding import Binding, bind, broken_frame, refuse
-from recordmill.transforms.functional.rows.columns import settle_sources
+from recordmill.transforms.functional.rows.analysis import Analysis, Analyzer, build_plan
+from recordmill.transforms.functional.rows.binding import Binding, bind, broken_frame, reject_row
+from recordmill.transforms.functional.rows.columns import resolve_sources
 from recordmill.transforms.functional.rows.placement import SplitRanges
-from recordmill.transforms.functional.rows.sequences import arranged
+from recordmill.transforms.functional.rows.sequences import arrange_shard
 from recordmill.transforms.functional.sources import coco, json_lines, voc, yolo
-from recordmill.transforms.join_labels import join_key, joined
+from recordmill.transforms.join_labels import join_key, join_row
 from tests.images import png
 
 EVERY_KIND = """
@@ -106,17 +106,17 @@ def run(name: str, columns: dict[str, Any], rows: list[Row]) -> None:
     config = ConvertConfig(
         inputs=("/d/t.jsonl",), output="out", name="d", schema=schema, image_root="/d", **flags
     )
-    schema = settle_sources(schema, list(columns), config)
+    schema = resolve_sources(schema, list(columns), config)
     binding = Binding(ResolvedSchema(schema), config.columns, "/d", guard="/d", **flags)
     analyzer = Analyzer(config, schema, binding, SplitRanges.from_weights(config.weights))
     rows = [RowCoder().decode(RowCoder().encode(row)) for row in rows]
     analysis = Analysis()
     for row in rows:
         analysis.add(row, analyzer)
-    plan = plan_of(analysis, analyzer, {})
+    plan = build_plan(analysis, analyzer, {})
     binding = Binding(plan.resolved, config.columns, "/d", guard="/d", **flags)
     refs = [ref for row in rows if isinstance(ref := bound(row, binding), ImageRef)]
-    whole, rejects = arranged([(ref.record_key.encode(), ref) for ref in refs], plan.resolved)
+    whole, rejects = arrange_shard([(ref.record_key.encode(), ref) for ref in refs], plan.resolved)
     for outcome in [*rejects, *(built(ref, plan) for ref in whole)]:
         if isinstance(outcome, Reject):
             json.loads(outcome.to_json())
@@ -136,10 +136,10 @@ def bound(row: Row, binding: Binding) -> ImageRef | Reject:
     try:
         ref = bind(row, binding)
     except RecordError as error:
-        json.loads(refuse(row, binding, error).to_json())
+        json.loads(reject_row(row, binding, error).to_json())
         ref = broken_frame(row, binding, error)
         if ref is None:
-            return refuse(row, binding, error)
+            return reject_row(row, binding, error)
     return ImageRefCoder().decode(ImageRefCoder().encode(ref))
 
 
@@ -184,7 +184,7 @@ def test_a_value_of_any_kind_that_rows_are_joined_by(value: Any, label: Any) -> 
         join_key(row, "id")
     except RecordError:
         return
-    both = joined(row, [Row({"id": value, "label": label}, "/d/l", n) for n in (1, 2)])
+    both = join_row(row, [Row({"id": value, "label": label}, "/d/l", n) for n in (1, 2)])
     RowCoder().decode(RowCoder().encode(both))
 
 

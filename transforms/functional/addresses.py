@@ -193,10 +193,10 @@ def check_address(uri: str, root: str) -> None:
     else:
         place, inside = masked_url(normalized(uri)), is_url(uri) and _is_in_store(uri, root)
     if not inside:
-        raise outside(place, masked_url(root))
+        raise outside_root_error(place, masked_url(root))
 
 
-def outside(place: str, root: str) -> RecordError:
+def outside_root_error(place: str, root: str) -> RecordError:
     """Returns the refusal of a reference, with where it leads."""
     return RecordError(
         Reason.OUTSIDE_ROOT, f"leads to {place}, outside of --image_root {root}; {REMEDY}"
@@ -233,7 +233,7 @@ def _parsed(uri: str, root: str) -> WebAddress:
         place = (
             f"{masked_url(uri)[:_SHOWN_CHARACTERS]!r}, which is not a valid web address: {error}"
         )
-        raise outside(place, masked_url(root)) from error
+        raise outside_root_error(place, masked_url(root)) from error
 
 
 def _shown(address: WebAddress) -> str:

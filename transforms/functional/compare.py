@@ -86,7 +86,7 @@ class Comparison:
             setattr(self, examples, found)
 
 
-def row_type(features: int) -> np.dtype:
+def row_dtype(features: int) -> np.dtype:
     """Returns what is kept of a record, for so many features."""
     return np.dtype(
         [
@@ -99,7 +99,7 @@ def row_type(features: int) -> np.dtype:
     )
 
 
-def rows_of(
+def digest_rows(
     spot: RecordLocation, keys: Sequence[str], values: bytes | None, features: int
 ) -> np.ndarray:
     """Returns what is kept of records that follow each other in a shard.
@@ -111,7 +111,7 @@ def rows_of(
             other dataset has the very same shard.
         features: how many values a record has.
     """
-    rows = np.zeros(len(keys), row_type(features))
+    rows = np.zeros(len(keys), row_dtype(features))
     digests = b"".join(hashlib.sha256(key.encode()).digest()[:_KEY_BYTES] for key in keys)
     rows["key"] = np.frombuffer(digests, "<u8").reshape(-1, 2)
     rows["split"], rows["shard"] = spot.split, spot.shard
@@ -126,7 +126,7 @@ def value_digests(data: bytes, names: Iterable[str]) -> bytes:
 
     Of a sequence, a feature of its frames is one value.
     """
-    features = features_of(data)
+    features = message_features(data)
     return b"".join(
         hashlib.blake2b(
             features[name].SerializeToString(deterministic=True), digest_size=_VALUE_BYTES
@@ -137,7 +137,7 @@ def value_digests(data: bytes, names: Iterable[str]) -> bytes:
     )
 
 
-def features_of(data: bytes) -> dict[str, Any]:
+def message_features(data: bytes) -> dict[str, Any]:
     """Returns the features of an example, and the lists of a sequence, as protobuf messages.
 
     An Example is a SequenceExample that has only its context: both have it in their first field.

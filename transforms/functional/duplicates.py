@@ -54,7 +54,7 @@ def label_text(label: str | list[str] | None) -> str:
     return "|".join(sorted(label)) if isinstance(label, list) else label or ""
 
 
-def tally_of(split: str, rows: Iterable[tuple[str, str, str]]) -> Tally:
+def tally_shard(split: str, rows: Iterable[tuple[str, str, str]]) -> Tally:
     """Returns the tally of one shard.
 
     Args:
@@ -70,7 +70,7 @@ def tally_of(split: str, rows: Iterable[tuple[str, str, str]]) -> Tally:
     return tally
 
 
-def by_bucket(tally: Tally, buckets: int) -> dict[int, Tally]:
+def split_by_bucket(tally: Tally, buckets: int) -> dict[int, Tally]:
     """Returns a tally in parts."""
     if buckets == 1:
         return {0: tally} if tally else {}
@@ -100,7 +100,7 @@ def _merged(one: tuple[Seen, ...], other: tuple[Seen, ...]) -> tuple[Seen, ...]:
     )
 
 
-def content_of(tally: Tally) -> DuplicateStats:
+def duplicate_stats(tally: Tally) -> DuplicateStats:
     """Returns what a tally of whole images says."""
     duplicates: Counter[str] = Counter()
     leaks: dict[tuple[str, str], list[tuple[int, Pair]]] = {}
@@ -167,7 +167,7 @@ def _conflicts(found: list[tuple[int, Pair]]) -> Conflicts:
     )
 
 
-def merge_contents(contents: Iterable[DuplicateStats]) -> DuplicateStats:
+def merge_duplicate_stats(contents: Iterable[DuplicateStats]) -> DuplicateStats:
     """Returns what is known of all images, from what is known of parts of them."""
     parts = list(contents)
     duplicates: Counter[str] = Counter()
@@ -185,7 +185,7 @@ def merge_contents(contents: Iterable[DuplicateStats]) -> DuplicateStats:
     )
 
 
-def with_repeat(conflicts: Conflicts, repeat: Duplicate) -> Conflicts:
+def with_dropped_row(conflicts: Conflicts, repeat: Duplicate) -> Conflicts:
     """Returns the conflicts among the dropped rows of one image, with one more row."""
     if not repeat.label:
         return conflicts
@@ -214,16 +214,16 @@ def _smallest(examples: Iterable[Iterable[Pair]]) -> tuple[Pair, ...]:
     return tuple(sorted(pair for pairs in examples for pair in pairs)[:EXAMPLES])
 
 
-def splits_of(splits: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+def distinct_splits(splits: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
     """Returns the splits that occur in some lists of them, sorted.
 
-    >>> splits_of([("train",), ("test", "train")])
+    >>> distinct_splits([("train",), ("test", "train")])
     ('test', 'train')
     """
     return tuple(sorted({split for some in splits for split in some}))
 
 
-def leaks_of(group: str, splits: tuple[str, ...]) -> Iterator[GroupLeakage]:
+def group_leakage(group: str, splits: tuple[str, ...]) -> Iterator[GroupLeakage]:
     """Yields that a group is in several splits, if it is."""
     if len(splits) > 1:
         yield GroupLeakage(groups=1, examples=((group, splits),))

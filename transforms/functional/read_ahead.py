@@ -18,10 +18,10 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-def in_groups(items: Iterable[T], size: int) -> Iterator[list[T]]:
+def batched(items: Iterable[T], size: int) -> Iterator[list[T]]:
     """Yields all items in lists of `size`, the last of what is left.
 
-    >>> list(in_groups("abcde", 2))
+    >>> list(batched("abcde", 2))
     [['a', 'b'], ['c', 'd'], ['e']]
     """
     iterator = iter(items)

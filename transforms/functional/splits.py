@@ -21,7 +21,7 @@ Lengths = Mapping[str, Sequence[int]]
 """Split to the number of records in each of its shards."""
 
 
-class Part(NamedTuple):
+class SplitSlice(NamedTuple):
     """Some records of a split that follow each other.
 
     Attributes:
@@ -51,7 +51,7 @@ class RecordRange(NamedTuple):
     take: int
 
 
-def parse_split(spec: str, lengths: Lengths) -> list[Part]:
+def parse_split(spec: str, lengths: Lengths) -> list[SplitSlice]:
     """Returns the records that a text stands for, in its order.
 
     Args:
@@ -62,7 +62,7 @@ def parse_split(spec: str, lengths: Lengths) -> list[Part]:
         UsageError: if the text stands for none, or for more than there are.
 
     >>> parse_split("train[:50%] + test[-1:]", {"train": [2, 3], "test": [4]})
-    [Part(split='train', start=0, stop=2), Part(split='test', start=3, stop=4)]
+    [SplitSlice(split='train', start=0, stop=2), SplitSlice(split='test', start=3, stop=4)]
     """
     try:
         return [part for text in spec.split("+") for part in _parse_part(text.strip(), lengths)]
@@ -70,17 +70,17 @@ def parse_split(spec: str, lengths: Lengths) -> list[Part]:
         raise UsageError(f"split {spec!r}: {error}") from error
 
 
-def share_of(parts: Sequence[Part], index: int, count: int) -> list[Part]:
+def share_of(parts: Sequence[SplitSlice], index: int, count: int) -> list[SplitSlice]:
     """Returns one of several equal shares of some records; no two have a record in common.
 
-    >>> share_of([Part("train", 0, 4), Part("test", 0, 3)], 1, 2)
-    [Part(split='train', start=3, stop=4), Part(split='test', start=0, stop=3)]
+    >>> share_of([SplitSlice("train", 0, 4), SplitSlice("test", 0, 3)], 1, 2)
+    [SplitSlice(split='train', start=3, stop=4), SplitSlice(split='test', start=0, stop=3)]
     """
     total = sum(part.stop - part.start for part in parts)
     first, last = total * index // count, total * (index + 1) // count
     ends = list(accumulate(part.stop - part.start for part in parts))
     share = [
-        Part(
+        SplitSlice(
             part.split,
             min(part.stop, part.stop - end + max(first, end - (part.stop - part.start))),
             min(part.stop, part.stop - end + last),
@@ -90,16 +90,16 @@ def share_of(parts: Sequence[Part], index: int, count: int) -> list[Part]:
     return [part for part in share if part.start < part.stop]
 
 
-def shard_parts(parts: Iterable[Part], lengths: Lengths) -> list[RecordRange]:
+def record_ranges(parts: Iterable[SplitSlice], lengths: Lengths) -> list[RecordRange]:
     """Returns the shards that hold some records, and where in them, in order.
 
-    >>> shard_parts([Part("train", 0, 1)], {"train": [2, 3]})
+    >>> record_ranges([SplitSlice("train", 0, 1)], {"train": [2, 3]})
     [RecordRange(split='train', shard=0, skip=0, take=1)]
     """
     return [found for part in parts for found in _shards_of(part, lengths[part.split])]
 
 
-def _shards_of(part: Part, lengths: Sequence[int]) -> Iterator[RecordRange]:
+def _shards_of(part: SplitSlice, lengths: Sequence[int]) -> Iterator[RecordRange]:
     for shard, end in enumerate(accumulate(lengths)):
         begin = end - lengths[shard]
         start, stop = max(part.start, begin), min(part.stop, end)
@@ -107,7 +107,7 @@ def _shards_of(part: Part, lengths: Sequence[int]) -> Iterator[RecordRange]:
             yield RecordRange(part.split, shard, start - begin, stop - start)
 
 
-def _parse_part(text: str, lengths: Lengths) -> list[Part]:
+def _parse_part(text: str, lengths: Lengths) -> list[SplitSlice]:
     match = _PART.fullmatch(text)
     if not match:
         raise ValueError(f"{text!r} is no split; {_EXPECTED}")
@@ -115,11 +115,11 @@ def _parse_part(text: str, lengths: Lengths) -> list[Part]:
     if split == "all" and split not in lengths:
         if match["slice"] is not None:
             raise ValueError("all splits together cannot be sliced; slice each of them")
-        return [Part(name, 0, sum(counts)) for name, counts in lengths.items()]
+        return [SplitSlice(name, 0, sum(counts)) for name, counts in lengths.items()]
     if split not in lengths:
         raise ValueError(f"there is no split {split!r}; there are: {', '.join(lengths)}")
     start, stop = _bounds(match["slice"], lengths[split])
-    return [Part(split, start, max(start, stop))]
+    return [SplitSlice(split, start, max(start, stop))]
 
 
 def _bounds(text: str | None, shards: Sequence[int]) -> tuple[int, int]:

@@ -24,7 +24,7 @@ from recordmill.schemas.base_version import Base
 from recordmill.schemas.dataset_info import WrittenShard
 from recordmill.schemas.errors import UsageError, VerificationFailed
 from recordmill.schemas.manifest import ShardEntry
-from recordmill.transforms.functional.rows.placement import Find, Home
+from recordmill.transforms.functional.rows.placement import BaseShard, FindBaseShard
 from recordmill.transforms.shards.checkpoints import Staging
 from recordmill.transforms.shards.fingerprint import Fingerprint
 from recordmill.transforms.storage.dataset import Dataset
@@ -52,9 +52,9 @@ class _Keys:
     first: npt.NDArray[np.uint64]
     second: npt.NDArray[np.uint64]
     shard: npt.NDArray[np.uint32]
-    homes: tuple[Home, ...]
+    homes: tuple[BaseShard, ...]
 
-    def find(self, key: str) -> Home | None:
+    def find(self, key: str) -> BaseShard | None:
         """Returns the shard that holds a key; None if none does."""
         first, second = np.frombuffer(_digest(key), dtype=">u8").astype(np.uint64)
         place = int(np.searchsorted(self.first, first))
@@ -65,7 +65,7 @@ class _Keys:
         return None
 
 
-def finder(base: Base | None) -> Find:
+def finder(base: Base | None) -> FindBaseShard:
     """Returns what finds a key's shard in a base; nothing is found where there is no base.
 
     Raises:
@@ -80,7 +80,7 @@ def finder(base: Base | None) -> Find:
         return _known[base.seal].find
 
 
-def _nowhere(key: str) -> Home | None:
+def _nowhere(key: str) -> BaseShard | None:
     return None
 
 

@@ -17,7 +17,7 @@ from recordmill.schemas.checkpoint import ImageFault
 from recordmill.schemas.config import FORMAT_VERSION, ConvertConfig
 from recordmill.schemas.plan import ResolvedSchema
 from recordmill.schemas.records import ImageRef
-from recordmill.transforms.functional.records.index import class_of
+from recordmill.transforms.functional.records.index import row_class
 
 
 def settings_fingerprint(
@@ -86,7 +86,7 @@ class Fingerprint:
         of_row = ref._replace(file="", line=0, split="", group="")
         if ref.staged:  # the same bytes lie elsewhere in each run
             of_row = of_row._replace(uri="", start=None, stop=None)
-        text = repr((tuple(of_row), stamp, class_of(ref.values, self.resolved)))
+        text = repr((tuple(of_row), stamp, row_class(ref.values, self.resolved)))
         return text.encode("utf-8", "backslashreplace")
 
     def _digest(self, rows: Iterable[bytes]) -> str:

@@ -26,7 +26,7 @@ from recordmill.schemas.plan import Plan
 from recordmill.schemas.records import BuiltFrame, SerializedExample
 from recordmill.schemas.rejects import Reject
 from recordmill.schemas.tallies import ImageTally, Timeline
-from recordmill.transforms.functional.records.index import RecordIndex, labels_of
+from recordmill.transforms.functional.records.index import RecordIndex, label_ids
 from recordmill.transforms.shards.checkpoints import Staging
 from recordmill.transforms.workers.progress import advance
 
@@ -192,4 +192,4 @@ class ShardWriter:
         features = self._plan.resolved.schema.features
         for name, value in zip(features, row.ref.values, strict=True):
             if name in self._classes and name in names:
-                self._classes[name].update(labels_of(value))
+                self._classes[name].update(label_ids(value))

@@ -35,7 +35,12 @@ from recordmill.transforms.functional.records.framing import (
     FrameError,
     read_frames,
 )
-from recordmill.transforms.functional.splits import RecordRange, parse_split, shard_parts, share_of
+from recordmill.transforms.functional.splits import (
+    RecordRange,
+    parse_split,
+    record_ranges,
+    share_of,
+)
 from recordmill.transforms.storage.shard_files import (
     DAMAGED_GZIP,
     compression_of,
@@ -214,7 +219,7 @@ class Dataset:
         if not 0 <= index < count:
             raise UsageError(f"share={share}: expected (i, n) with i from 0 to n - 1")
         lengths = {name: [s.records for s in entry.shards] for name, entry in self.splits.items()}
-        return shard_parts(share_of(parse_split(split, lengths), index, count), lengths)
+        return record_ranges(share_of(parse_split(split, lengths), index, count), lengths)
 
     def shard(self, split: str, number: int) -> ShardEntry:
         """Returns a shard of a split by its number, from 0."""

@@ -13,7 +13,7 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from recordmill.schemas.records import ImageRef
-from recordmill.transforms.functional.addresses import check_address, is_below, outside
+from recordmill.transforms.functional.addresses import check_address, is_below, outside_root_error
 from recordmill.transforms.storage.files import is_local
 
 _FOLDERS = 65_536
@@ -53,7 +53,7 @@ class ImageRootGuard:
             return
         place = self.real_path(path)
         if not is_below(place, self._real_folder(root)):
-            raise outside(place, root)
+            raise outside_root_error(place, root)
 
     def real_path(self, path: str) -> str:
         """Returns where a path leads, all links followed; nothing need be there.

@@ -21,14 +21,14 @@ from recordmill.schemas.tensorflow_metadata import schema_text
 from recordmill.transforms.analyze_rows import only_torn, two_spans
 from recordmill.transforms.elements import ImageRefCoder
 from recordmill.transforms.functional.records.index import RecordIndex, index_mismatch
-from recordmill.transforms.functional.rows.analysis import Analysis, Analyzer, plan_of
+from recordmill.transforms.functional.rows.analysis import Analysis, Analyzer, build_plan
 from recordmill.transforms.functional.rows.binding import (
     Binding,
     bind,
     broken_frame,
     broken_identity,
     identity_of,
-    span_of,
+    split_values,
 )
 from recordmill.transforms.functional.rows.placement import SplitRanges, split_of
 
@@ -215,9 +215,9 @@ def test_other_schemas_have_no_sequences():
 
 def test_rows_of_a_sequence_need_one_split_and_one_group():
     asked = binding(split_column="split", group_column="place")
-    one, other = (span_of(row(split=s, place="p"), asked) for s in ("test", "train"))
+    one, other = (split_values(row(split=s, place="p"), asked) for s in ("test", "train"))
     assert one == "'split' is 'test', 'place' is 'p'"
-    assert span_of(row(), binding()) == ""
+    assert split_values(row(), binding()) == ""
     assert two_spans([one, (other,), one]) == (one, other)
     assert two_spans(["c", ("a", "b")]) == ("a", "b")
     assert list(only_torn(b"o", (one,))) == []
@@ -245,7 +245,7 @@ def test_the_survey_places_sequences_bad_rows_of_them_too():
         analysis.add(each, asked)
     splits = [split_of(clip, asked.ranges, 0) for clip in "abc"]
     assert analysis.splits == {split: splits.count(split) for split in splits}
-    plan = plan_of(analysis, asked, {})
+    plan = build_plan(analysis, asked, {})
     assert plan.rows == 3
     assert set(plan.shards) == set(splits)
 
@@ -254,7 +254,7 @@ def test_records_by_shard_are_sequences():
     asked, analysis = analyzer(records_per_shard=1), Analysis()
     for line in range(12):
         analysis.add(row(line, video="abcd"[line % 4]), asked)
-    plan = plan_of(analysis, asked, {})
+    plan = build_plan(analysis, asked, {})
     assert sum(plan.shards.values()) == 4
 
 

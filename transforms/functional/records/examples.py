@@ -46,15 +46,15 @@ def build_example(
     Raises:
         RecordError: bad_box, if the schema rejects one.
     """
-    ref, remarks, features = complete(schema, ref, image, mask)
+    ref, remarks, features = complete_values(schema, ref, image, mask)
     data = encode_example(schema.features, features)
     if image is None:
         return SerializedExample(ref, data)
-    shape = shape_of(image)
+    shape = image_shape(image)
     return SerializedExample(ref, data, image.sha256, image.treatment, remarks, shape)
 
 
-def complete(
+def complete_values(
     schema: Schema, ref: ImageRef, image: StoredImage | None, mask: bytes | None
 ) -> tuple[ImageRef, tuple[str, ...], dict[str, FeatureValue]]:
     """Returns a reference with its boxes placed, what was done to them, and all its values.
@@ -80,7 +80,7 @@ def complete(
     return ref, remarks, features
 
 
-def shape_of(image: StoredImage) -> ImageShape:
+def image_shape(image: StoredImage) -> ImageShape:
     """Returns what is counted of an image."""
     return ImageShape(image.format, image.width, image.height, image.channels, len(image.data))
 
@@ -108,7 +108,7 @@ def encode_example(specs: Mapping[str, FeatureSpec], values: Mapping[str, Featur
     example = Example()
     features = example.features.feature
     for name, value in values.items():
-        fill(features[name], specs[name].kind, value)
+        set_values(features[name], specs[name].kind, value)
     return example.SerializeToString(deterministic=True)
 
 
@@ -138,19 +138,19 @@ def _features_of(data: bytes, frames: int | None) -> dict[str, list[Any]]:
         example = SequenceExample.FromString(data)
     except DecodeError as error:
         raise ValueError("is no tf.train.Example") from error
-    found = {name: values_of(feature) for name, feature in example.context.feature.items()}
+    found = {name: feature_values(feature) for name, feature in example.context.feature.items()}
     for name, listed in example.feature_lists.feature_list.items():
-        found[name] = [value for part in listed.feature[:frames] for value in values_of(part)]
+        found[name] = [value for part in listed.feature[:frames] for value in feature_values(part)]
     return {name: found[name] for name in sorted(found)}
 
 
-def values_of(feature: Feature) -> list[Any]:
+def feature_values(feature: Feature) -> list[Any]:
     """Returns the values of a feature of any kind; none if it has no kind."""
     kind = feature.WhichOneof("kind")
     return list(getattr(feature, kind).value) if kind else []
 
 
-def fill(feature: Feature, kind: Kind, value: FeatureValue) -> None:
+def set_values(feature: Feature, kind: Kind, value: FeatureValue) -> None:
     """Puts values in their list, in place: assembling messages from parts copies the image."""
     items: Any = value if isinstance(value, list) else [] if value is None else [value]
     if kind is Kind.BYTES:
@@ -192,10 +192,10 @@ def decode_example(
     except DecodeError as error:
         raise ValueError(f"no tf.train.Example: {error}") from error
     chosen = specs if names is None else names
-    return {name: value_of(name, specs[name], features) for name in chosen}
+    return {name: decode_feature(name, specs[name], features) for name in chosen}
 
 
-def value_of(name: str, spec: FeatureSpec, features: Mapping[str, Feature]) -> Any:
+def decode_feature(name: str, spec: FeatureSpec, features: Mapping[str, Feature]) -> Any:
     """Returns the value of one feature as its schema declares it.
 
     Raises:
@@ -234,11 +234,11 @@ def build_frame(
     Raises:
         RecordError: bad_box, if the schema rejects one.
     """
-    ref, remarks, features = complete(schema, ref, image, mask)
+    ref, remarks, features = complete_values(schema, ref, image, mask)
     values = tuple(features.values())
     if image is None:
         return BuiltFrame(ref, values)
-    return BuiltFrame(ref, values, image.sha256, image.treatment, remarks, shape_of(image))
+    return BuiltFrame(ref, values, image.sha256, image.treatment, remarks, image_shape(image))
 
 
 def build_sequence(schema: Schema, frames: Sequence[BuiltFrame]) -> SerializedExample:
@@ -282,12 +282,12 @@ def encode_sequence(
     sequence.context.SetInParent()  # an empty one is there, too
     features = sequence.context.feature
     for name, value in context.items():
-        fill(features[name], specs[name].kind, value)
+        set_values(features[name], specs[name].kind, value)
     feature_lists = sequence.feature_lists.feature_list
     for name, values in lists.items():
         listed = feature_lists[name].feature
         for value in values:
-            fill(listed.add(), specs[name].kind, value)
+            set_values(listed.add(), specs[name].kind, value)
     return sequence.SerializeToString(deterministic=True)
 
 
@@ -316,7 +316,7 @@ def decode_sequence(
     return {
         name: _frames(name, schema.features[name], lists[name])
         if name in schema.frame_features
-        else value_of(name, schema.features[name], context)
+        else decode_feature(name, schema.features[name], context)
         for name in (schema.features if names is None else names)
     }
 
@@ -329,7 +329,7 @@ def _check_lengths(lengths: Mapping[str, int]) -> None:
 
 
 def _frames(name: str, spec: FeatureSpec, listed: FeatureList) -> Any:
-    values = [value_of(name, spec, {name: feature}) for feature in listed.feature]
+    values = [decode_feature(name, spec, {name: feature}) for feature in listed.feature]
     if spec.kind is Kind.BYTES or spec.optional:
         return values
     return np.array(values, np.int64 if spec.kind is Kind.INT64 else np.float32)

@@ -65,13 +65,13 @@ def read_frames(stream: BinaryIO) -> Iterator[Frame]:
     Raises:
         FrameError: at the first that is cut short, or whose checksums do not fit.
     """
-    for found in frames_and_faults(stream):
+    for found in read_frames_or_errors(stream):
         if isinstance(found, FrameError):
             raise found
         yield found
 
 
-def frames_and_faults(stream: BinaryIO) -> Iterator[Frame | FrameError]:
+def read_frames_or_errors(stream: BinaryIO) -> Iterator[Frame | FrameError]:
     """Yields every record, and in the place of a broken one its error.
 
     Goes on where only a record's data is damaged; ends where the next cannot be found.

@@ -63,7 +63,7 @@ class RecordIndex:
         length = len(example.data)
         offset = self._next_frame + HEADER_BYTES
         digest = example.image_sha256 or None
-        label = class_of_record(example, self._resolved)
+        label = record_class(example, self._resolved)
         key, index = example.ref.key, self._next_index
         row = (key, self._split, self._shard, index, offset, length, digest, label)
         self._rows.append((*row, example.rows) if self._resolved.schema.sequence else row)
@@ -98,27 +98,27 @@ def index_lines(table: pa.Table) -> bytes:
     return "".join(lines).encode("ascii")
 
 
-def class_of(values: tuple[FeatureValue, ...], resolved: ResolvedSchema) -> Any:
+def row_class(values: tuple[FeatureValue, ...], resolved: ResolvedSchema) -> Any:
     """Returns the text of a record's first class feature; None for a schema without one."""
     schema = resolved.schema
     if not schema.named_features:
         return None
     name = schema.named_features[0]
     value = dict(zip(schema.features, values, strict=True))[name]
-    names = [resolved.class_name(name, label) for label in labels_of(value)]
+    names = [resolved.class_name(name, label) for label in label_ids(value)]
     return names if schema.features[name].shape == () else next(iter(names), None)
 
 
-def class_of_record(example: SerializedExample, resolved: ResolvedSchema) -> Any:
+def record_class(example: SerializedExample, resolved: ResolvedSchema) -> Any:
     """Returns the same of a record; of frames with a class each, all that occur, sorted."""
     if not _per_frame(resolved):
-        return class_of(example.ref.values, resolved)
-    found = (class_of(frame.ref.values, resolved) for frame in example.frames)
+        return row_class(example.ref.values, resolved)
+    found = (row_class(frame.ref.values, resolved) for frame in example.frames)
     names = (name if isinstance(name, list) else [name] for name in found)
     return sorted({name for some in names for name in some if name is not None})
 
 
-def labels_of(value: FeatureValue) -> list[int]:
+def label_ids(value: FeatureValue) -> list[int]:
     """Returns the class ids that a class feature holds."""
     items = value if isinstance(value, list) else [value]
     return [item for item in items if isinstance(item, int)]

@@ -28,15 +28,15 @@ from recordmill.transforms.functional.rows.binding import (
     identity_of,
 )
 from recordmill.transforms.functional.rows.columns import ColumnKinds
-from recordmill.transforms.functional.rows.labels import all_names, with_background
+from recordmill.transforms.functional.rows.labels import merged_class_names, with_background
 from recordmill.transforms.functional.rows.placement import (
-    Find,
+    FindBaseShard,
     SplitRanges,
+    hash_position,
     order_of,
-    point_of,
+    shard_starts,
     split_of,
-    starts_of,
-    stays,
+    stays_in_base,
 )
 from recordmill.transforms.functional.values.typed import (
     is_missing,
@@ -53,7 +53,7 @@ _FEATURE_BYTES = 12
 _NUMBER_BYTES = 8
 
 
-def _nowhere(key: str) -> None:
+def _not_in_base(key: str) -> None:
     """Finds no key: there is no base."""
 
 
@@ -104,7 +104,7 @@ class Analysis:
     sample: list[tuple[bytes, str, int]] = field(default_factory=list)
     points: dict[str, array[int]] = field(default_factory=dict)
 
-    def add(self, row: Row, analyzer: Analyzer, find: Find = _nowhere) -> None:
+    def add(self, row: Row, analyzer: Analyzer, find: FindBaseShard = _not_in_base) -> None:
         """Takes note of one row, as far as it can be read: what is wrong with it is reported later.
 
         Args:
@@ -122,7 +122,7 @@ class Analysis:
         if identity is None:
             return  # binding rejects the row, and says why
         self._add_labels(row, analyzer)
-        if stays(find(identity.record), identity.split):
+        if stays_in_base(find(identity.record), identity.split):
             return
         config = analyzer.config
         order = order_of(identity.record, config.seed)
@@ -131,7 +131,7 @@ class Analysis:
         )
         self.splits[split] += 1
         if config.records_per_shard is not None:
-            self.points.setdefault(split, array("Q")).append(point_of(order))
+            self.points.setdefault(split, array("Q")).append(hash_position(order))
         if identity.sequence:  # a fair sample is one of frames
             order = order_of(f"{identity.sequence}\0{identity.key}", config.seed)
         self._add_sample(order, identity, row.values)
@@ -165,7 +165,7 @@ class Analysis:
             self.sample = sorted(self.sample)[:SAMPLE_ROWS]
 
 
-def plan_of(analysis: Analysis, analyzer: Analyzer, image_sizes: Mapping[str, int]) -> Plan:
+def build_plan(analysis: Analysis, analyzer: Analyzer, image_sizes: Mapping[str, int]) -> Plan:
     """Returns the plan that follows from a survey.
 
     Args:
@@ -181,14 +181,14 @@ def plan_of(analysis: Analysis, analyzer: Analyzer, image_sizes: Mapping[str, in
     known = analyzer.base.manifest.classes if analyzer.base else {}
     classes = {
         name: with_background(
-            config.classes or all_names(analysis.labels.get(name, ()), known.get(name)),
+            config.classes or merged_class_names(analysis.labels.get(name, ()), known.get(name)),
             schema.features[name].label_offset,
         )
         for name in schema.named_features
     }
     settled, splits = ResolvedSchema(resolved, classes), sorted(analysis.splits)
     if config.records_per_shard is not None:
-        starts = {s: starts_of(analysis.points[s], config.records_per_shard) for s in splits}
+        starts = {s: shard_starts(analysis.points[s], config.records_per_shard) for s in splits}
         return Plan(
             settled, _after(analyzer.base, _shards_of(starts, config)), analysis.rows, starts
         )
@@ -205,7 +205,7 @@ def _after(base: Base | None, shards: Mapping[str, int]) -> dict[str, int]:
     return dict(sorted(counts.items()))
 
 
-def sampled(analysis: Analysis) -> list[tuple[bytes, str, int]]:
+def sampled_rows(analysis: Analysis) -> list[tuple[bytes, str, int]]:
     """Returns the rows that stand for all in questions of size: the first in order."""
     return sorted(analysis.sample)[:SAMPLE_ROWS]
 
@@ -246,7 +246,7 @@ def _bytes_per_row(analysis: Analysis, image_sizes: Mapping[str, int], schema: S
     overhead = _FRAME_BYTES + sum(_FEATURE_BYTES + len(name) for name in schema.features)
     sizes = [
         image_sizes[uri] + other if uri else other
-        for _, uri, other in sampled(analysis)
+        for _, uri, other in sampled_rows(analysis)
         if not uri or uri in image_sizes
     ]
     return overhead + (sum(sizes) / len(sizes) if sizes else 0)

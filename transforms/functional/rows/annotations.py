@@ -27,7 +27,7 @@ _UNITS = ("pixel", "normalized")
 _BETWEEN = re.compile(r"[,\s]+")
 
 
-def boxes_of(
+def read_boxes(
     row: Row, settings: BoxSettings, columns: Mapping[str, str], feature: Feature
 ) -> RowBoxes:
     """Returns the boxes of a row, as two corners each, in the row's own units.
@@ -121,7 +121,7 @@ _CORNERS: dict[Order, Callable[[float, float, float, float], Box]] = {
 }
 
 
-def annotated(
+def with_annotations(
     ref: ImageRef,
     row: Row,
     resolved: ResolvedSchema,
@@ -143,7 +143,7 @@ def annotated(
     schema = resolved.schema
     if schema.has_boxes:
         feature = next(f for f in schema.features.values() if f.source.origin is Origin.BOX)
-        boxes = boxes_of(row, schema.boxes, columns, feature)
+        boxes = read_boxes(row, schema.boxes, columns, feature)
         _check_lengths(schema, ref, columns, len(boxes.corners) // 4)
         ref = ref._replace(boxes=(boxes.units, boxes.corners))
     if schema.mask_feature is not None:

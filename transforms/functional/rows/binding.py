@@ -18,7 +18,7 @@ from recordmill.schemas.plan import ResolvedSchema
 from recordmill.schemas.records import FeatureValue, ImageRef, Location, Row, source_of
 from recordmill.schemas.rejects import Reason, RecordError, Reject
 from recordmill.transforms.functional.addresses import check_address
-from recordmill.transforms.functional.rows.annotations import annotated
+from recordmill.transforms.functional.rows.annotations import with_annotations
 from recordmill.transforms.functional.rows.labels import class_id, label_text
 from recordmill.transforms.functional.values.typed import (
     CONVERTERS,
@@ -135,7 +135,7 @@ def bind(row: Row, binding: Binding) -> ImageRef:
     if not binding.has_annotations:
         return ref
     resolve = partial(_mask_place, table=row.file, binding=binding)
-    return annotated(ref, row, binding.resolved, binding.columns, resolve)
+    return with_annotations(ref, row, binding.resolved, binding.columns, resolve)
 
 
 def identity_of(row: Row, binding: Binding) -> Identity:
@@ -177,7 +177,7 @@ def broken_frame(row: Row, binding: Binding, error: RecordError) -> ImageRef | N
     identity = broken_identity(row, binding)
     if identity is None:
         return None
-    told = refuse(row, binding, error)
+    told = reject_row(row, binding, error)
     return ImageRef(
         key=told.key,
         file=row.file,
@@ -192,7 +192,7 @@ def broken_frame(row: Row, binding: Binding, error: RecordError) -> ImageRef | N
     )
 
 
-def span_of(row: Row, binding: Binding) -> str:
+def split_values(row: Row, binding: Binding) -> str:
     """Returns what decides a row's split beside its sequence, in words; "" if nothing does.
 
     All rows of a sequence need the same.
@@ -227,7 +227,7 @@ def _frame(row: Row, binding: Binding, sequence: str) -> tuple[str, str, str, st
     return sequence, _text(row, column, numbers=True).strip(), "", ""
 
 
-def refuse(row: Row, binding: Binding, error: RecordError) -> Reject:
+def reject_row(row: Row, binding: Binding, error: RecordError) -> Reject:
     """Returns the reject of a row that cannot be bound, with as much of it as can be told."""
     key, image = "", Location("")
     try:

@@ -21,7 +21,7 @@ from recordmill.schemas.tables import IMAGES
 from recordmill.transforms.functional.values.typed import looks_boolean, looks_integer, looks_number
 
 
-def settle_sources(
+def resolve_sources(
     schema: Schema, present: Collection[str], config: ConvertConfig, where: str = "the table"
 ) -> Schema:
     """Returns the schema with one source a feature: the first that the table has.

@@ -30,7 +30,7 @@ _SHOWN = 3
 
 
 @dataclass(frozen=True)
-class Images:
+class SampledImages:
     """What was seen of the files that a column names.
 
     Attributes:
@@ -54,7 +54,7 @@ class Images:
 
 
 @dataclass(frozen=True)
-class Guess:
+class InferredSchema:
     """What the columns of a table seem to be.
 
     Attributes:
@@ -87,7 +87,7 @@ class Guess:
         return {role: column for role, column in named.items() if role and column}
 
 
-def guess_schema(columns: Sequence[str], rows: Sequence[Row]) -> Guess:
+def infer_from_rows(columns: Sequence[str], rows: Sequence[Row]) -> InferredSchema:
     """Returns what the columns of a table seem to be."""
     lists = {column for column in columns if _is_list(column, rows)}
     shapes = {c: _shape([_cell(row, c, lists) for row in rows]) for c in columns}
@@ -115,10 +115,14 @@ def guess_schema(columns: Sequence[str], rows: Sequence[Row]) -> Guess:
     others = [c for c in columns if c not in (image, split)]
     key = next((c for c in others if c not in lists and _is_key(c, values[c], len(rows))), None)
     label = _label_of([c for c in others if c != key], values, features, len(rows))
-    return Guess(tuple(columns), len(rows), features, image, label, split, key, values, left_out)
+    return InferredSchema(
+        tuple(columns), len(rows), features, image, label, split, key, values, left_out
+    )
 
 
-def yaml_of(guess: Guess, name: str, heading: Sequence[str], images: Images) -> str:
+def schema_yaml(
+    guess: InferredSchema, name: str, heading: Sequence[str], images: SampledImages
+) -> str:
     """Returns the guess as a schema file.
 
     Args:
@@ -143,7 +147,7 @@ def yaml_of(guess: Guess, name: str, heading: Sequence[str], images: Images) -> 
     return "\n".join(lines) + "\n"
 
 
-def _line(column: str, guess: Guess, taken: set[str]) -> str:
+def _line(column: str, guess: InferredSchema, taken: set[str]) -> str:
     """Returns a column's feature; as a comment where a row has other use for the column."""
     feature = guess.features[column]
     name = column if column not in taken else f"{column}/value"
@@ -161,7 +165,7 @@ def _line(column: str, guess: Guess, taken: set[str]) -> str:
     return f"  {'# ' if column in (guess.image, guess.split) else ''}{line}"
 
 
-def _remarks(column: str, guess: Guess) -> Iterator[str]:
+def _remarks(column: str, guess: InferredSchema) -> Iterator[str]:
     values, feature = guess.values[column], guess.features[column]
     if column == guess.image:
         yield "the images, or their paths"

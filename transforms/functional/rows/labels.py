@@ -57,10 +57,10 @@ def label_text(value: Any, is_text: bool) -> bytes:
     return to_bytes(str(value) if number else value, is_text)
 
 
-def sorted_names(labels: Iterable[str | int]) -> tuple[str, ...]:
+def sorted_class_names(labels: Iterable[str | int]) -> tuple[str, ...]:
     """Returns the class names that a table's labels amount to; none if all are integers.
 
-    >>> sorted_names(["dog", "cat"]), sorted_names([3, 1])
+    >>> sorted_class_names(["dog", "cat"]), sorted_class_names([3, 1])
     (('cat', 'dog'), ())
     """
     found = {label for label in labels if is_class_name(str(label))}
@@ -80,7 +80,7 @@ def with_background(names: tuple[str, ...], offset: int) -> tuple[str, ...]:
     return BACKGROUND, *(name for name in names if name != BACKGROUND)
 
 
-def all_names(labels: Iterable[str | int], known: Sequence[str] | None) -> tuple[str, ...]:
+def merged_class_names(labels: Iterable[str | int], known: Sequence[str] | None) -> tuple[str, ...]:
     """Returns the class names of a table's labels, those of a base first: their ids stay.
 
     Args:
@@ -91,10 +91,10 @@ def all_names(labels: Iterable[str | int], known: Sequence[str] | None) -> tuple
     Raises:
         UsageError: if labels of the base are integers, and names were found.
 
-    >>> all_names(["ant", "dog"], ("cat", "dog"))
+    >>> merged_class_names(["ant", "dog"], ("cat", "dog"))
     ('cat', 'dog', 'ant')
     """
-    names = sorted_names(labels)
+    names = sorted_class_names(labels)
     if known is None:
         return names
     if names and not known:

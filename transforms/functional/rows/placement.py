@@ -27,10 +27,10 @@ _SPLIT_BYTES = 8
 ORDER_BYTES = 16
 _POINT_BYTES = 8
 
-Home: TypeAlias = tuple[str, int]
+BaseShard: TypeAlias = tuple[str, int]
 """A split of a base, and the number of the shard within it that holds a key."""
 
-Find: TypeAlias = Callable[[str], "Home | None"]
+FindBaseShard: TypeAlias = Callable[[str], "BaseShard | None"]
 """Finds the home of a key."""
 
 
@@ -82,30 +82,30 @@ def shard_of(order: bytes, num_shards: int) -> int:
     return int.from_bytes(order, "big") * num_shards >> (8 * ORDER_BYTES)
 
 
-def point_of(order: bytes) -> int:
+def hash_position(order: bytes) -> int:
     """Returns the first 64 bits of a place in the order, of which a shard's start is one."""
     return int.from_bytes(order[:_POINT_BYTES], "big")
 
 
-def starts_of(points: Iterable[int], records: int) -> tuple[int, ...]:
+def shard_starts(points: Iterable[int], records: int) -> tuple[int, ...]:
     """Returns where every shard but the first begins, for shards of so many records.
 
-    >>> starts_of([9, 1, 5, 3, 7], 2)
+    >>> shard_starts([9, 1, 5, 3, 7], 2)
     (5, 9)
     """
     return tuple(sorted(set(points))[records::records])
 
 
-def shard_from(order: bytes, starts: Sequence[int]) -> int:
+def shard_at(order: bytes, starts: Sequence[int]) -> int:
     """Returns the shard that a record falls in, by where each but the first begins."""
-    return bisect_right(starts, point_of(order))
+    return bisect_right(starts, hash_position(order))
 
 
-def stays(home: Home | None, split: str) -> bool:
+def stays_in_base(home: BaseShard | None, split: str) -> bool:
     """Returns whether a row stays in its shard of a base: its own split, if it has one, wins.
 
-    >>> stays(("train", 3), ""), stays(("train", 3), "test"), stays(None, "train")
-    (True, False, False)
+    >>> stays_in_base(("train", 3), ""), stays_in_base(("train", 3), "test")
+    (True, False)
     """
     return home is not None and split in ("", home[0])
 
@@ -114,7 +114,9 @@ def _digest(seed: int, purpose: str, text: str) -> bytes:
     return hashlib.sha256(f"{seed}\0{purpose}\0{text}".encode()).digest()
 
 
-def in_order(placed: Iterable[tuple[bytes, ImageRef]]) -> tuple[list[ImageRef], list[Reject]]:
+def sort_references(
+    placed: Iterable[tuple[bytes, ImageRef]],
+) -> tuple[list[ImageRef], list[Reject]]:
     """Returns a shard's references in their order, and the rejects of those that repeat a key.
 
     Of rows with one key the first counts: the one whose file and line come first.
@@ -123,13 +125,13 @@ def in_order(placed: Iterable[tuple[bytes, ImageRef]]) -> tuple[list[ImageRef], 
     repeated: list[Reject] = []
     for _, ref in sorted(placed):
         if kept and kept[-1].key == ref.key:
-            repeated.append(duplicate_of(ref, kept[-1].file, kept[-1].line))
+            repeated.append(duplicate_key_reject(ref, kept[-1].file, kept[-1].line))
         else:
             kept.append(ref)
     return kept, repeated
 
 
-def duplicate_of(ref: ImageRef, file: str, line: int) -> Reject:
+def duplicate_key_reject(ref: ImageRef, file: str, line: int) -> Reject:
     """Returns the reject of a row whose key stands in an earlier one."""
     first = masked_source(source_of(file, line))
     detail = f"the key stands in {first}, too; only the first row counts"

@@ -23,7 +23,7 @@ from recordmill.schemas.records import (
 )
 from recordmill.schemas.rejects import Reason, Reject
 from recordmill.transforms.functional.records.examples import build_sequence
-from recordmill.transforms.functional.records.index import labels_of
+from recordmill.transforms.functional.records.index import label_ids
 from recordmill.transforms.functional.rows import placement
 
 MAX_BYTES = 2**31 - 2**20
@@ -36,7 +36,7 @@ Position: TypeAlias = Any
 """What frames are compared by: numbers, or texts in parts; of one sort within a sequence."""
 
 
-def arranged(
+def arrange_shard(
     placed: Iterable[tuple[bytes, ImageRef]], resolved: ResolvedSchema
 ) -> tuple[list[ImageRef], list[Reject]]:
     """Returns a shard's references in their order, and the rejects that they alone show.
@@ -45,22 +45,22 @@ def arranged(
     sequences that are not whole are rejected.
     """
     if resolved.schema.sequence is None:
-        return placement.in_order(placed)
+        return placement.sort_references(placed)
     whole: list[ImageRef] = []
     refused: list[Reject] = []
     ordered = sorted(placed, key=lambda item: (item[0], item[1].record_key))
     for _, group in groupby(ordered, key=lambda item: item[1].record_key):
-        frames = in_order([ref for _, ref in group])
-        rejects = refusals(frames, resolved)
+        frames = sort_frames([ref for _, ref in group])
+        rejects = sequence_rejects(frames, resolved)
         refused += rejects
         whole += [] if rejects else frames
     return whole, refused
 
 
-def in_order(frames: Iterable[ImageRef]) -> list[ImageRef]:
+def sort_frames(frames: Iterable[ImageRef]) -> list[ImageRef]:
     """Returns the frames of one sequence in their order; those of one place, by key and source."""
     refs = list(frames)
-    positions = positions_of([place_of(ref).order for ref in refs])
+    positions = sort_keys([frame_location(ref).order for ref in refs])
     named = [
         (position, ref.key, ref.file, ref.line, number)
         for number, (position, ref) in enumerate(zip(positions, refs, strict=True))
@@ -68,12 +68,12 @@ def in_order(frames: Iterable[ImageRef]) -> list[ImageRef]:
     return [refs[number] for *_, number in sorted(named)]
 
 
-def positions_of(orders: Sequence[str]) -> list[Position]:
+def sort_keys(orders: Sequence[str]) -> list[Position]:
     """Returns what frames are sorted by: numbers if all are, or else texts in natural order.
 
-    >>> positions_of(["10", "9.5"])
+    >>> sort_keys(["10", "9.5"])
     [Decimal('10'), Decimal('9.5')]
-    >>> sorted(["f10.png", "f9.png"], key=lambda text: positions_of([text, "f"])[0])
+    >>> sorted(["f10.png", "f9.png"], key=lambda text: sort_keys([text, "f"])[0])
     ['f9.png', 'f10.png']
     """
     if all(_NUMBER.fullmatch(order) for order in orders):
@@ -88,12 +88,12 @@ def _natural(text: str) -> tuple[Any, ...]:
     return tuple((len(digits[i]), digits[i]) if i % 2 else part for i, part in enumerate(parts))
 
 
-def place_of(ref: ImageRef) -> FrameLocation:
+def frame_location(ref: ImageRef) -> FrameLocation:
     """Returns where a frame belongs."""
     return FrameLocation(*ref.frame) if ref.frame else FrameLocation(ref.key, "")
 
 
-def refusals(frames: Sequence[ImageRef], resolved: ResolvedSchema) -> list[Reject]:
+def sequence_rejects(frames: Sequence[ImageRef], resolved: ResolvedSchema) -> list[Reject]:
     """Returns the rejects of all rows of a sequence that its rows show to be broken; none if whole.
 
     Args:
@@ -104,12 +104,12 @@ def refusals(frames: Sequence[ImageRef], resolved: ResolvedSchema) -> list[Rejec
     if faults:
         return _all_rejected(frames, faults)
     if differs := _difference(frames, resolved):
-        return [reject_of(ref, Reason.CONTEXT_DIFFERS, differs) for ref in frames]
+        return [frame_reject(ref, Reason.CONTEXT_DIFFERS, differs) for ref in frames]
     repeated = _repeated(frames)
     return _all_rejected(frames, repeated) if repeated else []
 
 
-def assemble(
+def assemble_sequences(
     built: Iterable[BuiltFrame | Reject], refs: Sequence[ImageRef], schema: Schema
 ) -> Iterator[SerializedExample | Reject]:
     """Yields the record of each sequence, or the rejects of all its rows: one at a time in memory.
@@ -144,16 +144,16 @@ def _assembled(
         yield from _all_rejected(refs, faults)
     elif size > MAX_BYTES:
         what = f"the sequence has {size:,} bytes in {len(refs):,} frames; a record holds 2 GiB"
-        yield from (reject_of(ref, Reason.SEQUENCE_BROKEN, what) for ref in refs)
+        yield from (frame_reject(ref, Reason.SEQUENCE_BROKEN, what) for ref in refs)
     else:
         yield build_sequence(schema, frames)
 
 
 def _bad_rows(frames: Sequence[ImageRef]) -> dict[int, Reject]:
     """Returns the rejects of rows that could not be bound, by their number."""
-    places = enumerate(map(place_of, frames))
+    places = enumerate(map(frame_location, frames))
     return {
-        number: reject_of(frames[number], Reason(place.reason), place.detail)
+        number: frame_reject(frames[number], Reason(place.reason), place.detail)
         for number, place in places
         if place.reason
     }
@@ -161,15 +161,15 @@ def _bad_rows(frames: Sequence[ImageRef]) -> dict[int, Reject]:
 
 def _repeated(frames: Sequence[ImageRef]) -> dict[int, Reject]:
     """Returns the rejects of frames that stand in the place of another, by their number."""
-    orders = [place_of(ref).order for ref in frames]
-    positions = positions_of(orders)
+    orders = [frame_location(ref).order for ref in frames]
+    positions = sort_keys(orders)
     found: dict[int, Reject] = {}
     for number in range(1, len(frames)):
         if positions[number] == positions[number - 1]:
             for one, other in ((number - 1, number), (number, number - 1)):
                 what = f"{orders[one]!r} is the place of {frames[other].source}, too"
                 detail = f"{what}; each frame of a sequence needs one of its own"
-                found.setdefault(one, reject_of(frames[one], Reason.DUPLICATE_ORDER, detail))
+                found.setdefault(one, frame_reject(frames[one], Reason.DUPLICATE_ORDER, detail))
     return found
 
 
@@ -192,7 +192,7 @@ def _difference(frames: Sequence[ImageRef], resolved: ResolvedSchema) -> str:
 
 def _shown(value: FeatureValue, name: str, feature: Feature, resolved: ResolvedSchema) -> str:
     if feature.classes:
-        return repr([resolved.class_name(name, label) for label in labels_of(value)])[1:-1]
+        return repr([resolved.class_name(name, label) for label in label_ids(value)])[1:-1]
     if isinstance(value, bytes):
         return repr(value.decode("utf-8", "backslashreplace"))
     return repr(value)
@@ -204,20 +204,20 @@ def _all_rejected(refs: Sequence[ImageRef], faults: Mapping[int, Reject]) -> lis
     named = repr(first.key) if first.key else first.source  # rows move in their table, keys do not
     what = f"its frame {named} is rejected: {first.reason.value}"
     return [
-        faults.get(number) or reject_of(ref, Reason.SEQUENCE_BROKEN, what)
+        faults.get(number) or frame_reject(ref, Reason.SEQUENCE_BROKEN, what)
         for number, ref in enumerate(refs)
     ]
 
 
-def torn(ref: ImageRef, why: str) -> Reject:
+def spans_splits_reject(ref: ImageRef, why: str) -> Reject:
     """Returns the reject of a row whose sequence would be in several splits."""
-    place = place_of(ref)
+    place = frame_location(ref)
     if place.reason:
-        return reject_of(ref, Reason(place.reason), place.detail)
-    return reject_of(ref, Reason.CONTEXT_DIFFERS, f"{why}; a sequence is in one split")
+        return frame_reject(ref, Reason(place.reason), place.detail)
+    return frame_reject(ref, Reason.CONTEXT_DIFFERS, f"{why}; a sequence is in one split")
 
 
-def reject_of(ref: ImageRef, reason: Reason, detail: str) -> Reject:
+def frame_reject(ref: ImageRef, reason: Reason, detail: str) -> Reject:
     """Returns the reject of a frame; its detail begins with its sequence."""
     named = f"sequence {ref.record_key!r}: {detail}"
     return Reject.of(ref, reason, named)

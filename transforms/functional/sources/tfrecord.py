@@ -22,7 +22,7 @@ from recordmill.transforms.functional.records.framing import (
     HEADER_BYTES,
     Frame,
     FrameError,
-    frames_and_faults,
+    read_frames_or_errors,
 )
 
 _HEAD_RECORDS = 100
@@ -78,7 +78,7 @@ def _records(stream: BinaryIO) -> Iterator[Frame | FrameError]:
     """Yields every record, and in the place of a broken one its error, of gzip too."""
     record = offset = 0
     try:
-        for found in frames_and_faults(stream):
+        for found in read_frames_or_errors(stream):
             yield found
             if isinstance(found, Frame):
                 record, offset = found.record + 1, found.offset + FRAME_BYTES + len(found.data)

@@ -6,7 +6,7 @@ import pytest
 
 from recordmill.pipelines.run.summary import number_notes, oddities
 from recordmill.schemas.manifest import Manifest
-from recordmill.transforms.functional.rows.labels import sorted_names
+from recordmill.transforms.functional.rows.labels import sorted_class_names
 
 TAIL = "; if labels are ids, write all of them as plain integers (7, not 07, nor text), or give"
 
@@ -23,12 +23,12 @@ TAIL = "; if labels are ids, write all of them as plain integers (7, not 07, nor
     ids=str,
 )
 def test_names_that_are_numbers_are_noted(labels: list[str | int], said: str) -> None:
-    assert number_notes("x", sorted_names(labels)) == [f"note: {said}{TAIL} --classes"]
+    assert number_notes("x", sorted_class_names(labels)) == [f"note: {said}{TAIL} --classes"]
 
 
 @pytest.mark.parametrize("labels", [[0, 7], ["cat", "n02123"], ["1 cat", "²"]], ids=str)
 def test_other_names_are_not(labels: list[str | int]) -> None:
-    assert number_notes("x", sorted_names(labels)) == []
+    assert number_notes("x", sorted_class_names(labels)) == []
 
 
 @pytest.mark.parametrize(("classes", "notes"), [(None, 1), (["0", "1"], 0)])

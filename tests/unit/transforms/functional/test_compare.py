@@ -14,8 +14,8 @@ from recordmill.transforms.functional.compare import (
     Pair,
     RecordLocation,
     compare,
-    row_type,
-    rows_of,
+    digest_rows,
+    row_dtype,
     value_digests,
 )
 
@@ -43,10 +43,10 @@ def digested(dataset):
     """Returns the rows of a dataset, in an order that means nothing."""
     spots = spots_of(dataset)
     parts = [
-        rows_of(spots[key], [key], b"".join(v.to_bytes(8, "little") for v in values), 2)
+        digest_rows(spots[key], [key], b"".join(v.to_bytes(8, "little") for v in values), 2)
         for key, (_, values) in dataset.items()
     ]
-    return np.concatenate([np.zeros(0, row_type(2)), *reversed(parts)])
+    return np.concatenate([np.zeros(0, row_dtype(2)), *reversed(parts)])
 
 
 @given(datasets, datasets)
@@ -92,13 +92,13 @@ def test_parts_add_up_to_the_whole(left, right):
 
 
 def test_the_rows_of_a_shard():
-    rows = rows_of(RecordLocation(1, 2, 5), ["a", "b"], bytes(range(32)), 2)
+    rows = digest_rows(RecordLocation(1, 2, 5), ["a", "b"], bytes(range(32)), 2)
     assert rows["split"].tolist() == [1, 1]
     assert rows["shard"].tolist() == [2, 2]
     assert rows["row"].tolist() == [5, 6]
     assert rows["values"].tobytes() == bytes(range(32))
     assert rows["key"][0].tobytes().hex() == "ca978112ca1bbdcafac231b39a23dc4d"  # of sha256("a")
-    assert rows_of(RecordLocation(0, 0, 0), ["a"], None, 3)["values"].tolist() == [[0, 0, 0]]
+    assert digest_rows(RecordLocation(0, 0, 0), ["a"], None, 3)["values"].tolist() == [[0, 0, 0]]
 
 
 def example(**features):

@@ -21,13 +21,13 @@ from recordmill.schemas.duplicates import (
     Leakage,
 )
 from recordmill.transforms.functional.duplicates import (
-    by_bucket,
-    content_of,
+    duplicate_stats,
     merge,
-    merge_contents,
+    merge_duplicate_stats,
     num_buckets,
-    tally_of,
-    with_repeat,
+    split_by_bucket,
+    tally_shard,
+    with_dropped_row,
 )
 
 RECORDS = st.lists(
@@ -92,17 +92,17 @@ def test_any_sum_of_any_shards_says_what_all_records_say(records, shards, bucket
                 for key, of, label, image in keyed
                 if of == split and int(key) % shards == shard
             ]
-            parts += by_bucket(tally_of(split, rows), buckets).items()
+            parts += split_by_bucket(tally_shard(split, rows), buckets).items()
     chance.shuffle(parts)
     totals: dict[int, dict] = {}
     for bucket, tally in parts:
         merge(totals.setdefault(bucket, {}), tally)
-    assert merge_contents(map(content_of, totals.values())) == expected(records)
+    assert merge_duplicate_stats(map(duplicate_stats, totals.values())) == expected(records)
 
 
 def test_one_image_in_a_million_records_takes_no_more_than_in_ten():
     def tally(count):
-        return tally_of("train", ((f"{i:07d}", sha256(1), "") for i in range(count)))
+        return tally_shard("train", ((f"{i:07d}", sha256(1), "") for i in range(count)))
 
     assert tally(100_000) == {bytes.fromhex(sha256(1))[:16]: (("train", "", 100_000, "0000000"),)}
     assert len(tally(10)) == 1
@@ -111,7 +111,7 @@ def test_one_image_in_a_million_records_takes_no_more_than_in_ten():
 def test_every_part_of_the_images_is_small():
     rows = 1_000_000
     digests = [hashlib.sha256(str(i).encode()).digest()[:16] for i in range(50_000)]
-    parts = by_bucket(dict.fromkeys(digests, ()), num_buckets(rows))
+    parts = split_by_bucket(dict.fromkeys(digests, ()), num_buckets(rows))
     assert len(parts) == num_buckets(rows) == 16
     assert max(map(len, parts.values())) * rows / len(digests) < 1.1 * 2**16
 
@@ -122,16 +122,16 @@ def test_a_dropped_row_counts_as_a_conflict_only_if_its_label_differs():
 
     told = Conflicts()
     for row in (repeat("d", "dog"), repeat("b", ""), repeat("c", "owl")):
-        told = with_repeat(told, row)
+        told = with_dropped_row(told, row)
     assert told == Conflicts(images=1, records=2, examples=(("a", "c"),))
 
 
 def leaks_of_one_image(splits: int) -> tuple[Leakage, ...]:
     names = [f"s{number:03d}" for number in range(splits)]
-    tally = tally_of(names[0], [("0", sha256(0), "")])
+    tally = tally_shard(names[0], [("0", sha256(0), "")])
     for number, name in enumerate(names[1:], 1):
-        merge(tally, tally_of(name, [(str(number), sha256(0), "")]))
-    return content_of(tally).leaks
+        merge(tally, tally_shard(name, [(str(number), sha256(0), "")]))
+    return duplicate_stats(tally).leaks
 
 
 def test_pairs_of_splits_grow_no_faster_than_records() -> None:

@@ -9,10 +9,10 @@ from tensorflow_datasets.core import splits as tfds_splits
 
 from recordmill.schemas.errors import UsageError
 from recordmill.transforms.functional.splits import (
-    Part,
     RecordRange,
+    SplitSlice,
     parse_split,
-    shard_parts,
+    record_ranges,
     share_of,
 )
 
@@ -143,14 +143,14 @@ def parted(draw):
     for _ in range(draw(st.integers(1, 4))):
         split = draw(st.sampled_from(sorted(counts)))
         bound = st.integers(0, sum(counts[split]))
-        parts.append(Part(split, *sorted([draw(bound), draw(bound)])))
+        parts.append(SplitSlice(split, *sorted([draw(bound), draw(bound)])))
     return parts, counts
 
 
 @given(parted())
-def test_shard_parts_hold_exactly_the_records(given_):
+def test_record_ranges_hold_exactly_the_records(given_):
     parts, counts = given_
-    found = shard_parts(parts, counts)
+    found = record_ranges(parts, counts)
     assert records_in(found, counts) == records_of(parts)
     assert all(0 < p.take <= counts[p.split][p.shard] - p.skip for p in found)
 
@@ -163,9 +163,9 @@ def test_shares_part_all_records_evenly(given_, count):
     assert max(map(len, shares)) - min(map(len, shares)) <= 1
 
 
-def test_shard_parts_of_slices():
+def test_record_ranges_of_slices():
     parts = parse_split("train[2:9]+test[:1]", LENGTHS)
-    assert shard_parts(parts, LENGTHS) == [
+    assert record_ranges(parts, LENGTHS) == [
         RecordRange("train", 0, 2, 1),
         RecordRange("train", 2, 0, 5),
         RecordRange("train", 3, 0, 1),

@@ -17,10 +17,10 @@ from recordmill.transforms.functional.records.index import (
     BATCH_ROWS,
     RecordIndex,
     arrow_schema,
-    class_of,
     index_lines,
     index_mismatch,
-    labels_of,
+    label_ids,
+    row_class,
 )
 
 LABEL = Feature(kind="int64", sources="column:label", classes=True)
@@ -153,7 +153,7 @@ def test_the_same_records_make_the_same_file():
     ids=str,
 )
 def test_class_of(values, resolved, expected):
-    assert class_of(values, resolved) == expected
+    assert row_class(values, resolved) == expected
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_class_of(values, resolved, expected):
     ids=str,
 )
 def test_labels_of(value, expected):
-    assert labels_of(value) == expected
+    assert label_ids(value) == expected
 
 
 RECORDS = [b"12345", b"", b"123"]

@@ -20,9 +20,9 @@ from recordmill.transforms.functional.rows.analysis import (
     SAMPLE_ROWS,
     Analysis,
     Analyzer,
+    build_plan,
     num_shards,
-    plan_of,
-    sampled,
+    sampled_rows,
 )
 from recordmill.transforms.functional.rows.binding import Binding
 from recordmill.transforms.functional.rows.placement import SplitRanges, split_of
@@ -76,7 +76,7 @@ def test_a_plan():
     expected = Plan(
         ResolvedSchema(CLASSIFICATION, {"label": ("cat", "dog")}), {"test": 1, "train": 1}, 5
     )
-    assert plan_of(survey_of(rows, asked), asked, {}) == expected
+    assert build_plan(survey_of(rows, asked), asked, {}) == expected
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_a_plan():
 def test_labels_found(labels, is_text, expected):
     asked = analyzer(CLASSIFICATION)
     rows = [Row({"image": f"{i}", "label": v}, "t", i, is_text) for i, v in enumerate(labels)]
-    assert plan_of(survey_of(rows, asked), asked, {}).resolved.classes == {"label": expected}
+    assert build_plan(survey_of(rows, asked), asked, {}).resolved.classes == {"label": expected}
 
 
 def test_labels_in_lists_under_another_column_name():
@@ -106,26 +106,28 @@ def test_labels_in_lists_under_another_column_name():
         {"image": "c", "tags": ""},
         {"image": "d", "tags": "[broken"},
     )
-    plan = plan_of(survey_of(rows, asked), asked, {})
+    plan = build_plan(survey_of(rows, asked), asked, {})
     assert plan.resolved.classes == {"labels": ("a|b", "cat", "dog")}
 
 
 def test_given_classes_win_over_those_found():
     asked = analyzer(CLASSIFICATION, classes=("dog", "cat"))
     rows = text_rows({"image": "a", "label": "owl"})
-    assert plan_of(survey_of(rows, asked), asked, {}).resolved.classes == {"label": ("dog", "cat")}
+    assert build_plan(survey_of(rows, asked), asked, {}).resolved.classes == {
+        "label": ("dog", "cat")
+    }
 
 
 def test_rows_without_a_column_are_a_message():
     asked = analyzer(preset("tabular"))
     with pytest.raises(UsageError, match=r"^--input t\.csv: has rows, but no columns; add one$"):
-        plan_of(survey_of([Row({}, "/d/t.jsonl", 1)], asked), asked, {})
+        build_plan(survey_of([Row({}, "/d/t.jsonl", 1)], asked), asked, {})
 
 
 def test_every_column_becomes_a_feature():
     asked = analyzer(preset("tabular"))
     rows = text_rows({"n": "1", "x": "0.5", "t": "a"}, {"n": "", "x": "2", "t": "b"})
-    plan = plan_of(survey_of(rows, asked), asked, {})
+    plan = build_plan(survey_of(rows, asked), asked, {})
     assert plan.resolved.schema.features == {
         "n": Feature(kind="int64", sources="column:n", missing="empty"),
         "t": Feature(kind="bytes", sources="column:t"),
@@ -168,13 +170,13 @@ def test_shards_follow_from_the_mean_size_of_the_images_that_can_be_read():
     rows = text_rows(*({"image": f"{i}.jpg", "label": "1"} for i in range(100)))
     # 100 images of 100 KiB on average fill 9.77 shards of 1 MiB; the rest of a record is small.
     sizes = {f"/d/{i}.jpg": 1024 * (50 if i % 2 else 150) for i in range(0, 98)}
-    assert plan_of(survey_of(rows, asked), asked, sizes).shards == {"train": 10}
+    assert build_plan(survey_of(rows, asked), asked, sizes).shards == {"train": 10}
 
 
 def test_text_counts_as_bytes_of_a_record():
     asked = analyzer(preset("tabular"), shard_size="1MiB")
     rows = text_rows(*({"t": "x" * 100_000} for _ in range(100)))  # 9.54 MiB
-    assert plan_of(survey_of(rows, asked), asked, {}).shards == {"train": 10}
+    assert build_plan(survey_of(rows, asked), asked, {}).shards == {"train": 10}
 
 
 def test_the_sample_is_the_rows_first_in_order():
@@ -185,7 +187,7 @@ def test_the_sample_is_the_rows_first_in_order():
         return hashlib.sha256(f"5\0order\0{row.values['image']}".encode()).digest()[:16]
 
     expected = [(order(row), f"/d/{row.values['image']}") for row in sorted(rows, key=order)]
-    found = [(order, uri) for order, uri, _ in sampled(survey_of(rows, asked))]
+    found = [(order, uri) for order, uri, _ in sampled_rows(survey_of(rows, asked))]
     assert found == expected[:SAMPLE_ROWS]
 
 
@@ -193,13 +195,13 @@ def test_the_sample_is_the_rows_first_in_order():
 def test_the_sample_does_not_depend_on_who_saw_which_row(seed):
     asked = analyzer(CLASSIFICATION)
     rows = text_rows(*({"image": f"{i}.jpg", "label": "1"} for i in range(4000)))
-    expected = sampled(survey_of(rows, asked))
+    expected = sampled_rows(survey_of(rows, asked))
     shuffler = random.Random(seed)
     shuffler.shuffle(rows)
     cut = shuffler.randrange(len(rows))
     total = survey_of(rows[:cut], asked)
     total.merge(survey_of(rows[cut:], asked))
-    assert sampled(total) == expected
+    assert sampled_rows(total) == expected
 
 
 FIELDS = st.fixed_dictionaries(
@@ -225,7 +227,7 @@ def test_parts_merged_in_any_order_give_the_same_plan(fields, shuffler, parts, s
     asked = analyzer(schema, split_column="part", splits=weights, shard_size=300)
     rows = text_rows(*fields)
     sizes = {"/d/a.jpg": 1000, "/d/b.jpg": 5000}
-    expected = plan_of(survey_of(rows, asked), asked, sizes)
+    expected = build_plan(survey_of(rows, asked), asked, sizes)
     shuffler.shuffle(rows)
     pieces = [survey_of(rows[i::parts], asked) for i in range(parts)]
     shuffler.shuffle(pieces)
@@ -236,7 +238,7 @@ def test_parts_merged_in_any_order_give_the_same_plan(fields, shuffler, parts, s
         if pieces:
             pair.merge(pieces.pop())
         total.merge(pair)
-    assert plan_of(total, asked, sizes) == expected
+    assert build_plan(total, asked, sizes) == expected
 
 
 def with_offset(schema):
@@ -259,7 +261,7 @@ def with_offset(schema):
 def test_the_background_is_the_first_class_where_labels_are_offset(labels, classes, expected):
     asked = analyzer(with_offset(CLASSIFICATION), classes=classes)
     rows = text_rows(*({"image": "a", "label": label} for label in labels))
-    assert plan_of(survey_of(rows, asked), asked, {}).resolved.classes == {"label": expected}
+    assert build_plan(survey_of(rows, asked), asked, {}).resolved.classes == {"label": expected}
 
 
 def test_the_classes_of_a_mask_are_those_of_its_outlines_or_the_given_ones():
@@ -270,7 +272,7 @@ def test_the_classes_of_a_mask_are_those_of_its_outlines_or_the_given_ones():
         document["features"][mask]["from"] = [source]
         asked = analyzer(Schema.model_validate(document), **options)
         rows = [Row({"image": "a", "labels": ["dog", "cat"], "mask": "m"}, "t", 1)]
-        return plan_of(survey_of(rows, asked), asked, {}).resolved.classes
+        return build_plan(survey_of(rows, asked), asked, {}).resolved.classes
 
     assert classes("segmentation:outlines") == {mask: ("background", "cat", "dog")}
     assert classes("mask:mask") == {mask: ()}

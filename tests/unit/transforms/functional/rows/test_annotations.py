@@ -14,7 +14,7 @@ from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.transforms.functional.rows.binding import Binding, bind
 from recordmill.transforms.functional.rows.columns import (
     needed_columns,
-    settle_sources,
+    resolve_sources,
     typed_columns,
 )
 
@@ -30,7 +30,7 @@ def with_blocks(name, **blocks):
 
 def settled(schema, present, **options):
     config = ConvertConfig(inputs=("t.csv",), output="out", name="d", schema=schema, **options)
-    return settle_sources(schema, present, config)
+    return resolve_sources(schema, present, config)
 
 
 def bound(schema, values, is_text=False, classes=PETS, columns=None, **options):
@@ -235,7 +235,7 @@ def test_outlines_come_with_their_classes():
 def test_the_columns_that_are_read():
     def needed(schema, present):
         config = ConvertConfig(inputs=("t.csv",), output="out", name="d", schema=schema)
-        found = settle_sources(schema, present, config)
+        found = resolve_sources(schema, present, config)
         return needed_columns(found, config), typed_columns(found, config)
 
     detection = preset("object_detection")

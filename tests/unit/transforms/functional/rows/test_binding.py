@@ -15,10 +15,10 @@ from recordmill.transforms.functional.rows.binding import (
     Identity,
     bind,
     identity_of,
-    refuse,
+    reject_row,
     resolve_path,
 )
-from recordmill.transforms.functional.rows.columns import settle_sources
+from recordmill.transforms.functional.rows.columns import resolve_sources
 
 
 def text_row(**values):
@@ -90,7 +90,7 @@ def test_every_option_at_once():
 
 
 def test_tf_slim_takes_text_and_id_of_the_same_label():
-    schema = settle_sources_of("tf_slim", ["image", "label"])
+    schema = schema_of("tf_slim", ["image", "label"])
     bound = binding(schema, {"image/class/label": ("cat", "dog")})
     for label in ("dog", "1"):
         values = bind(text_row(image="a.jpg", label=label), bound).values
@@ -98,16 +98,16 @@ def test_tf_slim_takes_text_and_id_of_the_same_label():
 
 
 def test_tf_slim_without_class_names_writes_the_integer_as_text():
-    schema = settle_sources_of("tf_slim", ["image", "label", "id"])
+    schema = schema_of("tf_slim", ["image", "label", "id"])
     bound = binding(schema, {"image/class/label": ()})
     values = bind(typed_row(image="a.jpg", label=-7, id="n1"), bound).values
     assert values == (None, None, -7, b"-7", None, None, b"a.jpg", None, b"n1")
 
 
-def settle_sources_of(name, present):
+def schema_of(name, present):
     schema = preset(name)
     config = ConvertConfig(inputs=("t.csv",), output="out", name="d", schema=schema)
-    return settle_sources(schema, present, config)
+    return resolve_sources(schema, present, config)
 
 
 @pytest.mark.parametrize(
@@ -328,7 +328,7 @@ def test_a_reject_tells_as_much_as_can_be_told(row, options, key, uri):
     bound = binding(preset("image_classification"), **options)
     error = RecordError(Reason.UNKNOWN_LABEL, "so and so")
     expected = Reject(key, uri, row.source, Reason.UNKNOWN_LABEL, "so and so")
-    assert refuse(row, bound, error) == expected
+    assert reject_row(row, bound, error) == expected
 
 
 @pytest.mark.parametrize(

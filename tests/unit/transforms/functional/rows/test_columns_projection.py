@@ -11,7 +11,7 @@ from recordmill.schemas.presets import preset
 from recordmill.transforms.functional.rows.columns import (
     check_types,
     needed_columns,
-    settle_sources,
+    resolve_sources,
 )
 
 
@@ -21,13 +21,13 @@ def config(schema, **options):
 
 def settled(schema, present, **options):
     """Returns the settled sources of all features, as a schema writes them."""
-    result = settle_sources(schema, present, config(schema, **options))
+    result = resolve_sources(schema, present, config(schema, **options))
     return {name: [str(s) for s in f.sources] for name, f in result.features.items()}
 
 
 def refusal(schema, present, **options):
     with pytest.raises(UsageError) as raised:
-        settle_sources(schema, present, config(schema, **options))
+        resolve_sources(schema, present, config(schema, **options))
     return str(raised.value)
 
 
@@ -60,7 +60,7 @@ def test_columns_are_found_by_the_names_that_the_table_gives_them():
 
 
 def test_all_but_the_sources_stays():
-    result = settle_sources(LANDMARK, ["image", "label"], config(LANDMARK))
+    result = resolve_sources(LANDMARK, ["image", "label"], config(LANDMARK))
     assert (result.name, result.description, result.image) == (
         LANDMARK.name,
         LANDMARK.description,

@@ -10,7 +10,11 @@ from hypothesis import strategies as st
 
 from recordmill.schemas.presets import parse_schema
 from recordmill.schemas.records import Row
-from recordmill.transforms.functional.rows.infer_schema import Images, guess_schema, yaml_of
+from recordmill.transforms.functional.rows.infer_schema import (
+    SampledImages,
+    infer_from_rows,
+    schema_yaml,
+)
 
 names = st.text(min_size=1, max_size=8)
 values = st.one_of(
@@ -51,12 +55,12 @@ def tables(draw):
 @given(tables(), names, st.text(max_size=20))
 def test_whatever_the_table_the_guess_is_a_schema(table, name, heading):
     columns, rows = table
-    guess = guess_schema(columns, rows)
+    guess = infer_from_rows(columns, rows)
     assert {*guess.columns, *guess.left_out} == set(columns)
     if not guess.columns:
         return
     columns = guess.columns
-    text = yaml_of(guess, name, [heading], Images())
+    text = schema_yaml(guess, name, [heading], SampledImages())
     features = parse_schema(text, "guessed.yaml").features
     taken = {column for column in columns if column not in (guess.image, guess.split)}
     found = {f.column for f in features.values() if f.column is not None}
@@ -64,8 +68,8 @@ def test_whatever_the_table_the_guess_is_a_schema(table, name, heading):
 
 
 def guessed(columns, cells, is_text=True, images=None):
-    guess = guess_schema(columns, rows_of(columns, cells, is_text))
-    text = yaml_of(guess, "t", [], images or Images(1, Counter(jpeg=1), [(4, 3)]))
+    guess = infer_from_rows(columns, rows_of(columns, cells, is_text))
+    text = schema_yaml(guess, "t", [], images or SampledImages(1, Counter(jpeg=1), [(4, 3)]))
     return guess, text.splitlines()
 
 
@@ -135,8 +139,8 @@ def test_names_that_mean_something_in_yaml_are_quoted():
 
 
 def test_images_that_cannot_be_opened_are_reported():
-    assert str(Images(3)) == "none of the first 3 can be opened: check --image_root"
-    found = Images(4, Counter(png=1, jpeg=2), [(4, 3), (9, 9), (1, 2)])
+    assert str(SampledImages(3)) == "none of the first 3 can be opened: check --image_root"
+    found = SampledImages(4, Counter(png=1, jpeg=2), [(4, 3), (9, 9), (1, 2)])
     assert str(found) == "2 jpeg, 1 png, 1x2 to 9x9; 1 cannot be opened"
 
 
@@ -169,6 +173,6 @@ def test_lists_of_lists_have_the_shape_that_all_of_them_have(cells, is_text, lin
     ],
 )
 def test_what_no_feature_can_hold_is_left_out_and_told(cells, what):
-    guess = guess_schema(["n", "x"], rows_of(["n", "x"], [(1, cell) for cell in cells], False))
+    guess = infer_from_rows(["n", "x"], rows_of(["n", "x"], [(1, cell) for cell in cells], False))
     assert guess.columns == ("n",)
     assert guess.left_out["x"].startswith(what)

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from recordmill.schemas.plan import ClassIds
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.transforms.functional.rows.labels import (
-    all_names,
     class_id,
     is_class_name,
     label_text,
-    sorted_names,
+    merged_class_names,
+    sorted_class_names,
 )
 
 TEXT, TYPED = True, False
@@ -59,7 +59,7 @@ def outcome(function, *arguments):
         pytest.param("20", TYPED, NUMERALS, 1, id="also in typed tables"),
         pytest.param("1", TEXT, NUMERALS, Reason.UNKNOWN_LABEL, id="so ids beside them are none"),
         pytest.param("cat", TEXT, NUMERALS, 2, id="names beside them"),
-        # `sorted_names` makes the class "10" of a typed 10: its own row has to be of that class.
+        # A typed 10 makes the class "10": its own row has to be of that class.
         pytest.param(10, TYPED, NUMERALS, 0, id="a typed integer whose class is its numeral"),
         pytest.param(1, TYPED, NUMERALS, Reason.UNKNOWN_LABEL, id="a typed integer of no class"),
         pytest.param("-1", TEXT, SIGNED, 0, id="a negative numeral is a name, too"),
@@ -111,13 +111,13 @@ def test_label_text(value, is_text, expected):
         pytest.param(["cat", "\ud800"], ("cat",), id="a lone surrogate has no bytes in labels.txt"),
     ],
 )
-def test_sorted_names(labels, expected):
-    assert sorted_names(labels) == expected
+def test_sorted_class_names(labels, expected):
+    assert sorted_class_names(labels) == expected
 
 
 @given(st.lists(st.text(st.characters(codec="utf-8"))))
 def test_every_class_name_comes_back_from_a_labels_file_as_tfds_reads_it(labels):
-    names = sorted_names([*labels, "one"])
+    names = sorted_class_names([*labels, "one"])
     file = "".join(f"{name}\n" for name in names).encode()
     assert [line.strip() for line in file.decode().split("\n") if line.strip()] == list(names)
     assert list(names) == sorted(set(names))
@@ -125,7 +125,7 @@ def test_every_class_name_comes_back_from_a_labels_file_as_tfds_reads_it(labels)
 
 @given(st.lists(st.one_of(st.text(max_size=3), st.integers(-30, 30)), min_size=1))
 def test_every_found_label_that_can_be_one_belongs_to_its_own_class(labels):
-    names = sorted_names(labels)
+    names = sorted_class_names(labels)
     ids = ClassIds((name, i) for i, name in enumerate(names)) or None
     for label in labels:
         if names and is_class_name(str(label)):
@@ -169,4 +169,6 @@ def test_class_names_are_looked_through_once_not_for_every_label():
 
 def test_a_hundred_thousand_names_are_added_to_as_many():
     names = [f"class {i:06}" for i in range(200_000)]
-    assert all_names(names[50_000:], names[:100_000]) == tuple(names)  # hours, if each is sought
+    assert merged_class_names(names[50_000:], names[:100_000]) == tuple(
+        names
+    )  # hours, if each is sought

@@ -16,10 +16,10 @@ from recordmill.schemas.records import ImageRef
 from recordmill.schemas.rejects import Reason, Reject
 from recordmill.transforms.functional.rows.placement import (
     SplitRanges,
-    duplicate_of,
-    in_order,
+    duplicate_key_reject,
     order_of,
     shard_of,
+    sort_references,
     split_of,
 )
 
@@ -204,7 +204,7 @@ def repeat(key, source, first):
     ],
 )
 def test_in_order(rows, kept, repeated):
-    assert in_order(rows) == (kept, repeated)
+    assert sort_references(rows) == (kept, repeated)
 
 
 def test_rows_that_differ_only_in_what_does_not_compare_are_sorted_all_the_same():
@@ -212,19 +212,21 @@ def test_rows_that_differ_only_in_what_does_not_compare_are_sorted_all_the_same(
         placed(b"\x01", "a", line=2, uri="/a", values=(None, [1])),
         placed(b"\x01", "a", line=1, uri="/a", values=(b"x", 1)),
     ]
-    kept, repeated = in_order(rows)
+    kept, repeated = sort_references(rows)
     assert kept == [rows[1][1]]
     assert [reject.source for reject in repeated] == ["t.csv:2"]
 
 
 def test_the_order_in_which_rows_arrive_does_not_matter():
     rows = [placed(bytes([i % 7]), f"k{i % 11}", f"t{i % 3}.csv", i) for i in range(100)]
-    expected = in_order(rows)
+    expected = sort_references(rows)
     for seed in range(20):
         shuffled = rows[:]
         random.Random(seed).shuffle(shuffled)
-        assert in_order(iter(shuffled)) == expected
+        assert sort_references(iter(shuffled)) == expected
 
 
 def test_duplicate_of():
-    assert duplicate_of(ref("k", "u.csv", 7), "t.csv", 3) == repeat("k", "u.csv:7", "t.csv:3")
+    assert duplicate_key_reject(ref("k", "u.csv", 7), "t.csv", 3) == repeat(
+        "k", "u.csv:7", "t.csv:3"
+    )

@@ -13,11 +13,11 @@ from recordmill.schemas.rejects import Reason, Reject
 from recordmill.transforms.functional.records.examples import decode_sequence
 from recordmill.transforms.functional.rows import sequences
 from recordmill.transforms.functional.rows.sequences import (
-    arranged,
-    assemble,
-    in_order,
-    positions_of,
-    torn,
+    arrange_shard,
+    assemble_sequences,
+    sort_frames,
+    sort_keys,
+    spans_splits_reject,
 )
 
 SCHEMA = Schema.model_validate(
@@ -83,34 +83,34 @@ def place(*frames: ImageRef) -> list[tuple[bytes, ImageRef]]:
 )
 def test_frames_are_in_the_order_of_numbers_or_else_of_texts(given_, expected):
     frames = [frame(line, order) for line, order in enumerate(given_, start=2)]
-    assert orders(in_order(frames)) == expected
-    assert orders(in_order(reversed(frames))) == expected
+    assert orders(sort_frames(frames)) == expected
+    assert orders(sort_frames(reversed(frames))) == expected
 
 
 @given(st.lists(st.one_of(st.text(max_size=6), st.integers().map(str)), min_size=1, max_size=6))
 def test_any_values_have_one_order_however_the_rows_come(values):
     frames = [frame(line, order) for line, order in enumerate(values)]
-    assert in_order(frames) == in_order(reversed(frames))
-    assert len(positions_of(values)) == len(values)
+    assert sort_frames(frames) == sort_frames(reversed(frames))
+    assert len(sort_keys(values)) == len(values)
 
 
 def test_whole_sequences_follow_each_other():
     rows = [frame(5, "2", "b"), frame(2, "10", "a"), frame(4, "1", "b"), frame(3, "9", "a")]
-    whole, refused = arranged(place(*rows), RESOLVED)
+    whole, refused = arrange_shard(place(*rows), RESOLVED)
     assert [ref.line for ref in whole] == [3, 2, 4, 5]
     assert refused == []
 
 
 def test_sequences_of_one_hash_are_kept_apart():
     rows = [frame(2, "1", "a"), frame(3, "1", "b"), frame(4, "2", "a"), frame(5, "2", "b")]
-    whole, refused = arranged([(b"same", ref) for ref in rows], RESOLVED)
+    whole, refused = arrange_shard([(b"same", ref) for ref in rows], RESOLVED)
     assert [ref.line for ref in whole] == [2, 4, 3, 5]
     assert refused == []
 
 
 def test_two_frames_of_one_place_break_their_sequence_and_no_other():
     rows = [frame(2, "1"), frame(3, "2"), frame(4, "1.0"), frame(5, "1", "b")]
-    whole, refused = arranged(place(*rows), RESOLVED)
+    whole, refused = arrange_shard(place(*rows), RESOLVED)
     assert [ref.line for ref in whole] == [5]
     assert reasons(refused) == [
         ("t.csv:2", Reason.DUPLICATE_ORDER),
@@ -128,7 +128,7 @@ def test_two_frames_of_one_place_break_their_sequence_and_no_other():
 
 def test_a_row_that_cannot_be_bound_breaks_its_sequence():
     rows = [frame(2, "1"), frame(3, "", fault="wrong_type"), frame(4, "3", label=1)]
-    whole, refused = arranged(place(*rows), RESOLVED)
+    whole, refused = arrange_shard(place(*rows), RESOLVED)
     assert whole == []
     assert sorted(reasons(refused)) == [
         ("t.csv:2", Reason.SEQUENCE_BROKEN),
@@ -147,7 +147,7 @@ def test_a_row_that_cannot_be_bound_breaks_its_sequence():
 )
 def test_a_context_that_differs_refuses_every_row(other, told):
     rows = [frame(3, "1"), frame(4, "2", **other), frame(2, "3")]
-    whole, refused = arranged(place(*rows), RESOLVED)
+    whole, refused = arrange_shard(place(*rows), RESOLVED)
     assert whole == []
     assert {reject.reason for reject in refused} == {Reason.CONTEXT_DIFFERS}
     assert [reject.source for reject in refused] == ["t.csv:3", "t.csv:4", "t.csv:2"]
@@ -156,13 +156,16 @@ def test_a_context_that_differs_refuses_every_row(other, told):
 
 def test_a_context_that_is_nan_in_all_rows_is_one():
     rows = [frame(line, str(line), fps=float("nan")) for line in (2, 3)]
-    whole, refused = arranged(place(*rows), RESOLVED)
+    whole, refused = arrange_shard(place(*rows), RESOLVED)
     assert (len(whole), refused) == (2, [])
 
 
 def test_a_sequence_that_would_be_torn_is_rejected_and_bad_rows_for_their_own_reason():
     why = "'split' is 'test' in one row, and 'split' is 'train' in another"
-    whole, bad = torn(frame(2, "1"), why), torn(frame(3, "", fault="missing_value"), why)
+    whole, bad = (
+        spans_splits_reject(frame(2, "1"), why),
+        spans_splits_reject(frame(3, "", fault="missing_value"), why),
+    )
     assert (whole.reason, bad.reason) == (Reason.CONTEXT_DIFFERS, Reason.MISSING_VALUE)
     assert whole.detail == f"sequence 'a': {why}; a sequence is in one split"
 
@@ -178,7 +181,7 @@ def broken(ref: ImageRef) -> Reject:
 def test_a_broken_image_refuses_its_sequence_and_the_next_is_whole():
     refs = [frame(2, "1"), frame(3, "2"), frame(4, "3"), frame(5, "1", "b"), frame(6, "2", "b")]
     outcomes = [built(refs[0]), broken(refs[1]), *map(built, refs[2:])]
-    *refused, record = assemble(outcomes, refs, SCHEMA)
+    *refused, record = assemble_sequences(outcomes, refs, SCHEMA)
     assert reasons(refused) == [
         ("t.csv:2", Reason.SEQUENCE_BROKEN),
         ("t.csv:3", Reason.TRUNCATED),
@@ -195,11 +198,13 @@ def test_a_sequence_too_large_for_a_message_is_rejected(monkeypatch):
     refs = [frame(2, "1"), frame(3, "2"), frame(4, "3")]
     size = built(refs[0]).size
     monkeypatch.setattr(sequences, "MAX_BYTES", 2 * size)
-    refused = list(assemble(map(built, refs), refs, SCHEMA))
+    refused = list(assemble_sequences(map(built, refs), refs, SCHEMA))
     assert {reject.reason for reject in refused} == {Reason.SEQUENCE_BROKEN}
     assert len(refused) == 3
     assert refused[0].detail.startswith(f"sequence 'a': the sequence has {3 * size} bytes in 3")
-    assert [record.rows for record in assemble(map(built, refs[:2]), refs[:2], SCHEMA)] == [2]
+    assert [
+        record.rows for record in assemble_sequences(map(built, refs[:2]), refs[:2], SCHEMA)
+    ] == [2]
 
 
 def test_sequences_are_assembled_one_at_a_time():
@@ -211,6 +216,6 @@ def test_sequences_are_assembled_one_at_a_time():
             asked.append(ref.line)
             yield built(ref)
 
-    records = assemble(build(), refs, SCHEMA)
+    records = assemble_sequences(build(), refs, SCHEMA)
     assert next(records).ref.key == "a"
     assert asked == [2, 3]  # the first frame of the next shows that the sequence has ended
