@@ -7,18 +7,29 @@ from pathlib import Path
 
 from tests.deploy.runs.environments import ROOT, run
 
-PACKAGES = ("recordmill",)
+LINKED = ("pipelines", "schemas", "transforms")
+LINKS = {f"recordmill/{name}" for name in LINKED}
 
 
 def copy_source(folder: Path) -> Path:
     """Copies the files that the repository has, and no others, into a folder."""
     for name in repository_files():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(ROOT / name, folder / name)
+        shutil.copyfile(ROOT / name, folder / name, follow_symlinks=False)
     return folder
 
 
 def repository_files() -> list[str]:
     """Returns the names of all files that are, or are about to be, in the repository."""
     listed = run("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", cwd=ROOT)
-    return [name for name in listed.split("\0") if name and (ROOT / name).is_file()]
+    paths = {name: ROOT / name for name in listed.split("\0") if name}
+    return [name for name, path in paths.items() if path.is_file() or path.is_symlink()]
+
+
+def packaged(name: str) -> str:
+    """Returns the name that a file of the repository has in what is published.
+
+    The packages are linked into `recordmill/`, where setuptools finds and stores them.
+    """
+    linked = name.partition("/")[0] in LINKED and "/" in name
+    return f"recordmill/{name}" if linked else name

@@ -14,7 +14,7 @@ import pytest
 
 from tests.deploy.runs.environments import run
 from tests.packaging.conftest import Environments, convert, install
-from tests.packaging.distributions import PACKAGES, repository_files
+from tests.packaging.distributions import LINKS, packaged, repository_files
 from tests.packaging.interpreters import SUPPORTED, interpreters
 
 HERE = "{}.{}".format(*sys.version_info)
@@ -84,16 +84,11 @@ print(dataset.splits["train"].records)
 def test_the_wheel_holds_the_packages_whole_and_nothing_else(
     distributions: tuple[Path, Path],
 ) -> None:
-    folders = tuple(f"{name}/" for name in ("recordmill", "pipelines", "schemas", "transforms"))
-    ours = {
-        name if name.startswith("recordmill/") else f"recordmill/{name}"
-        for name in repository_files()
-        if name.startswith(folders)
-    }
+    ours = {name for name in map(packaged, repository_files()) if name.startswith("recordmill/")}
     with zipfile.ZipFile(distributions[1]) as archive:
         held = {name for name in archive.namelist() if ".dist-info/" not in name}
-    assert held == ours
-    assert {f"{package}/py.typed" for package in PACKAGES} <= held
+    assert held == ours - LINKS
+    assert "recordmill/py.typed" in held
     assert {"recordmill/schemas/example.proto", "recordmill/schemas/presets/tf_slim.yaml"} <= held
 
 
@@ -103,8 +98,8 @@ def test_the_source_distribution_holds_what_it_takes_to_work_on_it(
     with tarfile.open(distributions[0]) as archive:
         held = {name.partition("/")[2] for name in archive.getnames()}
     left_out = (".github/", ".git", ".editorconfig", ".pre-commit", "benchmarks/")
-    ours = {name for name in repository_files() if not name.startswith(left_out)}
-    assert sorted(ours - held) == []
+    ours = {packaged(name) for name in repository_files() if not name.startswith(left_out)}
+    assert sorted(ours - LINKS - held) == []
 
 
 def test_the_classifiers_are_the_versions_that_are_required() -> None:
@@ -200,7 +195,6 @@ def installed(packages: Path) -> dict[str, bytes]:
     """Returns every file of recordmill in an environment: name to content."""
     return {
         str(path.relative_to(packages)): path.read_bytes()
-        for package in PACKAGES
-        for path in sorted((packages / package).rglob("*"))
+        for path in sorted((packages / "recordmill").rglob("*"))
         if path.is_file() and path.suffix != ".pyc"
     }
