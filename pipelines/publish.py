@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from recordmill.pipelines.report.write_report import Facts, write_report
+from recordmill.pipelines.report.write_report import ReportInput, write_report
 from recordmill.pipelines.run.lock import committing
 from recordmill.pipelines.run.run_record import PUBLISHED, RunContext, RunRecord, finished
 from recordmill.pipelines.run.target import Target
@@ -125,13 +125,13 @@ def report(
         record: how the run ended.
 
     Returns:
-        The record, with a warning for each part of the report that could not be drawn.
+        The record, with a warning for each part of the report that could not be rendered.
     """
     if not config.report:
         return record
     manifest = manifest_of(info, config, {})
-    facts = Facts(Dataset(target.work, manifest), record, info.shapes, info.problems)
-    return record.model_copy(update={"warnings": tuple(map(masked, write_report(facts)))})
+    source = ReportInput(Dataset(target.work, manifest), record, info.shapes, info.problems)
+    return record.model_copy(update={"warnings": tuple(map(masked, write_report(source)))})
 
 
 def sidecars(info: DatasetInfo, config: ConvertConfig) -> dict[str, bytes]:

@@ -1,1 +1,1 @@
-"""report.html: one self-contained page for people, drawn from what a run has written."""
+"""The HTML report of a run: one self-contained page, built from the files that the run wrote."""

@@ -21,25 +21,27 @@ from recordmill.schemas.duplicates import DuplicateStats
 from recordmill.schemas.manifest import Manifest
 from recordmill.transforms.storage.dataset import LOCATION_COLUMNS, Dataset, RecordLocation
 
-Grade = Literal["bad", "warn", "note"]
+Severity = Literal["bad", "warn", "note"]
 
 _SHOWN_NAMES = 5
-_LOPSIDED = 10
-_ANEW = " to "
-"""As in "gif to png, upright"; others are kept, or are remarks on boxes."""
+_UNEVEN_RATIO = 10
+"""Of the largest to the smallest class, from which on classes count as uneven."""
+
+_TRANSCODED = " to "
+"""Part of a treatment such as "gif to png, upright"; other images were stored unchanged."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Something worth a look.
+    """A fact about the dataset that deserves attention.
 
     Attributes:
-        grade: "bad" speaks against the dataset, "warn" may do so, "note" is good to know.
-        text: in words.
-        anchor: the part of the page that tells more.
+        severity: "bad" for an error, "warn" for a possible one, "note" for information.
+        text: a sentence.
+        anchor: the section of the page with the details.
     """
 
-    grade: Grade
+    severity: Severity
     text: str
     anchor: str
 
@@ -47,30 +49,36 @@ class Finding:
 def findings(
     manifest: Manifest, problems: tuple[str, ...], tables: list[ClassTable]
 ) -> list[Finding]:
-    """Returns all findings, the gravest first."""
-    found = [
+    """Returns the findings of a dataset, most severe first.
+
+    Args:
+        manifest: of the dataset.
+        problems: the problems of a failed verification.
+        tables: the class tables.
+    """
+    unsorted = [
         *(Finding("bad", text, "verdict") for text in problems),
         *_of_groups(manifest),
-        *_of_content(manifest.content),
+        *_of_duplicates(manifest.content),
         *_of_rows(manifest),
         *(finding for table in tables for finding in _of_classes(table)),
     ]
-    return sorted(found, key=lambda finding: ("bad", "warn", "note").index(finding.grade))
+    return sorted(unsorted, key=lambda finding: ("bad", "warn", "note").index(finding.severity))
 
 
-def treated(manifest: Manifest) -> int:
-    """Returns how many images were transcoded."""
-    return sum(n for how, n in manifest.images.items() if _ANEW in how.partition(",")[0])
+def transcoded_images(manifest: Manifest) -> int:
+    """Returns the number of transcoded images."""
+    return sum(n for how, n in manifest.images.items() if _TRANSCODED in how.partition(",")[0])
 
 
 def _of_rows(manifest: Manifest) -> Iterator[Finding]:
     if rejected := manifest.input.rejected:
-        part = f"{rejected / manifest.input.rows:.2%} of all rows"
-        yield Finding("warn", f"{_count(rejected, 'row')} rejected, {part}.", "rejects")
+        share = f"{rejected / manifest.input.rows:.2%} of all rows"
+        yield Finding("warn", f"{_count(rejected, 'row')} rejected, {share}.", "rejects")
     for note in oddities(manifest):
         text = note.removeprefix("note: ")
         yield Finding("warn", f"{text[0].upper()}{text[1:]}.", "splits")
-    if transcoded := treated(manifest):
+    if transcoded := transcoded_images(manifest):
         yield Finding("note", f"{_count(transcoded, 'image')} transcoded.", "images")
 
 
@@ -80,36 +88,36 @@ def _of_classes(table: ClassTable) -> Iterator[Finding]:
         text = f"{_classes(absent)} of {table.feature} without any record: {_names(absent)}."
         yield Finding("warn", text, "splits")
     for i, split in enumerate(table.splits):
-        if missing := table.missing_in(i):
+        if missing := table.missing_from(i):
             text = f"{_classes(missing)} missing from {split}: {_names(missing)}."
             yield Finding("warn", text, "splits")
     counts = [row.total for row in table.present]
-    if counts and counts[0] >= _LOPSIDED * counts[-1]:
-        ratio = f"{counts[0]:,} to {counts[-1]:,}"
-        text = f"Classes of {table.feature} are uneven: from the largest to the smallest {ratio}."
+    if counts and counts[0] >= _UNEVEN_RATIO * counts[-1]:
+        sizes = f"the largest has {_count(counts[0], 'label')}, the smallest {counts[-1]:,}"
+        text = f"Class sizes of {table.feature} are uneven: {sizes}."
         yield Finding("note", text, "splits")
 
 
 def _of_groups(manifest: Manifest) -> Iterator[Finding]:
     for note in group_notes(manifest)[:1]:
-        yield Finding("warn", f"{note.removeprefix('warning: ')}: a leak.", "splits")
+        yield Finding("warn", f"{note.removeprefix('warning: ')}: leakage.", "splits")
 
 
-def _of_content(content: DuplicateStats) -> Iterator[Finding]:
+def _of_duplicates(content: DuplicateStats) -> Iterator[Finding]:
     for leak in content.leaks[:SHOWN_LEAKS]:
         one, other = leak.splits
-        text = f"{_count(leak.images, 'image')} in both {one} and {other}: a leak."
+        text = f"{_count(leak.images, 'image')} in both {one} and {other}: leakage."
         yield Finding("warn", text, "leaks")
     if len(content.leaks) > SHOWN_LEAKS:
         text = f"{_count(len(content.leaks) - SHOWN_LEAKS, 'more pair')} of splits share images."
         yield Finding("warn", text, "leaks")
     if n := content.conflicts.images:
-        yield Finding("warn", f"{_count(n, 'image')} with different labels.", "leaks")
+        yield Finding("warn", f"{_count(n, 'image')} with conflicting labels.", "leaks")
     if n := content.dropped_conflicts.images:
-        text = f"{_count(n, 'image')} of dropped rows had another label."
+        text = f"{_count(n, 'image')} of dropped rows had a conflicting label."
         yield Finding("warn", text, "leaks")
     if n := sum(content.duplicates.values()):
-        text = f"{_count(n, 'record')} repeating an image of the same split."
+        text = f"{_count(n, 'record')} with the image of another record of the same split."
         yield Finding("note", text, "leaks")
 
 
@@ -129,13 +137,13 @@ def _names(names: tuple[str, ...]) -> str:
 
 
 MAX_RECORDS = 4_000_000
-"""How many digests are held at once: 32 MB."""
+"""Digests in memory at a time: 32 MB."""
 
 MAX_GROUPS = 10_000
-"""Of repeated images, those with the smallest digests, among which the worst are looked for."""
+"""Duplicate images to rank: those with the smallest digests."""
 
 SHOWN_GROUPS = 16
-SHOWN_COPIES = 4
+SHOWN_DUPLICATES = 4
 
 _HEX_DIGITS = 16
 _NIBBLES = np.zeros(256, np.uint64)
@@ -144,40 +152,44 @@ _SHIFTS = np.arange(60, -4, -4, dtype=np.uint64)
 
 
 @dataclass(frozen=True)
-class Group:
-    """Records that hold the same image.
+class DuplicateGroup:
+    """Records with the same image.
 
     Attributes:
-        records: how many.
-        copies: where the first of them are, from as many splits as there are.
-        crossing: whether they are in more than one split.
-        disputed: whether they have different classes.
+        records: number of records.
+        locations: the locations of the first records of each split and class.
+        spans_splits: whether the records are in more than one split.
+        conflicting: whether the records have different classes.
     """
 
     records: int
-    copies: tuple[RecordLocation, ...]
-    crossing: bool
-    disputed: bool
+    locations: tuple[RecordLocation, ...]
+    spans_splits: bool
+    conflicting: bool
 
 
-def find_duplicates(dataset: Dataset) -> tuple[Group, ...]:
-    """Returns records that hold the same image: those across splits first, then disputed ones."""
+def find_duplicates(dataset: Dataset) -> tuple[DuplicateGroup, ...]:
+    """Returns groups of records with the same image: leaked images first, then label conflicts."""
     manifest = dataset.manifest
     if not manifest.content.leaks and not any(manifest.content.duplicates.values()):
         return ()
     digests = _all_digests(dataset, min(1.0, MAX_RECORDS / max(1, manifest.input.records)))
-    repeated = np.unique(digests[1:][digests[1:] == digests[:-1]])[:MAX_GROUPS]
-    facts = _facts(dataset, repeated)
-    starts = np.searchsorted(facts["digest"], repeated)
-    sizes = np.diff([*starts, len(facts)])
-    crossing = _differ(facts["split"], starts)
-    disputed = _differ(facts["label"], starts)
-    worst = np.lexsort((repeated, ~disputed, ~crossing))[:SHOWN_GROUPS]
-    return _groups(dataset, repeated[worst], sizes[worst], crossing[worst], disputed[worst])
+    # digests are sorted: those that equal their predecessor occur more than once
+    duplicated = np.unique(digests[1:][digests[1:] == digests[:-1]])[:MAX_GROUPS]
+    rows = _rows_of(dataset, duplicated)  # sorted by digest: each group is one range of rows
+    starts = np.searchsorted(rows["digest"], duplicated)
+    sizes = np.diff([*starts, len(rows)])
+    spans_splits = _differ(rows["split"], starts)
+    conflicting = _differ(rows["label"], starts)
+    # lexsort's last key is its first criterion
+    worst = np.lexsort((duplicated, ~conflicting, ~spans_splits))[:SHOWN_GROUPS]
+    return _groups(
+        dataset, duplicated[worst], sizes[worst], spans_splits[worst], conflicting[worst]
+    )
 
 
 def prefixes(column: pa.Array) -> np.ndarray:
-    """Returns the first 64 bits of hex digests, as uint64; none of them may be null.
+    """Returns the first 64 bits of hexadecimal digests, as uint64; the column has no nulls.
 
     >>> prefixes(pa.array(["00000000000000ff" + "0" * 48])).tolist()
     [255]
@@ -186,14 +198,15 @@ def prefixes(column: pa.Array) -> np.ndarray:
     data = text.buffers()[2]
     if not len(column) or data is None:
         return np.empty(0, np.uint64)
+    # all slices have the same length, so the buffer of the column is a matrix of ASCII digits
     digits = np.frombuffer(data, np.uint8, len(column) * _HEX_DIGITS).reshape(-1, _HEX_DIGITS)
-    halves: np.ndarray = (_NIBBLES[digits] << _SHIFTS).sum(axis=1, dtype=np.uint64)
-    return halves
+    first_halves: np.ndarray = (_NIBBLES[digits] << _SHIFTS).sum(axis=1, dtype=np.uint64)
+    return first_halves
 
 
-def _all_digests(dataset: Dataset, part: float) -> np.ndarray:
-    """Returns the digests of all images, or of the part with the smallest, sorted."""
-    limit = np.uint64(min(int(part * 2.0**64), 2**64 - 1))
+def _all_digests(dataset: Dataset, share: float) -> np.ndarray:
+    """Returns the sorted digests of all images, or of the share with the smallest digests."""
+    limit = np.uint64(min(int(share * 2.0**64), 2**64 - 1))
     found = [np.empty(0, np.uint64)]
     for shard in dataset.shards().values():
         for batch in dataset.batches(shard, ["sha256"]):
@@ -202,71 +215,74 @@ def _all_digests(dataset: Dataset, part: float) -> np.ndarray:
     return np.sort(np.concatenate(found))
 
 
-_FACT = np.dtype([("digest", np.uint64), ("split", np.uint32), ("label", np.uint32)])
+_ROW = np.dtype([("digest", np.uint64), ("split", np.uint32), ("label", np.uint32)])
 
 
-def _facts(dataset: Dataset, repeated: np.ndarray) -> np.ndarray:
-    """Returns digest, split and class, as numbers, of each record whose image is repeated."""
+def _rows_of(dataset: Dataset, duplicated: np.ndarray) -> np.ndarray:
+    """Returns one row, of type `_ROW`, per record with a duplicate image, sorted by digest."""
     splits = {name: i for i, name in enumerate(dataset.manifest.splits)}
     labels: dict[str, int] = {}
-    found = [np.empty(0, _FACT)]
-    for batch in _repeats(dataset, repeated, ("split", "sha256", "class")):
-        facts = np.empty(batch.num_rows, _FACT)
-        facts["digest"] = prefixes(batch.column("sha256"))
-        facts["split"] = [splits[name] for name in batch.column("split").to_pylist()]
+    found = [np.empty(0, _ROW)]
+    for batch in _duplicate_records(dataset, duplicated, ("split", "sha256", "class")):
+        rows = np.empty(batch.num_rows, _ROW)
+        rows["digest"] = prefixes(batch.column("sha256"))
+        rows["split"] = [splits[name] for name in batch.column("split").to_pylist()]
         classes = map(repr, batch.column("class").to_pylist())
-        facts["label"] = [labels.setdefault(text, len(labels)) for text in classes]
-        found.append(facts)
+        rows["label"] = [labels.setdefault(text, len(labels)) for text in classes]
+        found.append(rows)
     return np.sort(np.concatenate(found), order="digest")
 
 
-def _repeats(
-    dataset: Dataset, repeated: np.ndarray, columns: tuple[str, ...]
+def _duplicate_records(
+    dataset: Dataset, duplicated: np.ndarray, columns: tuple[str, ...]
 ) -> Iterator[pa.RecordBatch]:
-    """Yields the rows whose image has one of these digests, which are sorted."""
-    if not len(repeated):
+    """Yields index rows of the records whose image has one of the given, sorted digests."""
+    if not len(duplicated):
         return
     for shard in dataset.shards().values():
         for batch in dataset.batches(shard, columns):
-            whole = batch.filter(batch.column("sha256").is_valid())
-            digests = prefixes(whole.column("sha256"))
-            nearest = np.searchsorted(repeated, digests).clip(max=len(repeated) - 1)
-            wanted = repeated[nearest] == digests
-            if wanted.any():
-                yield whole.filter(pa.array(wanted))
+            with_image = batch.filter(batch.column("sha256").is_valid())
+            digests = prefixes(with_image.column("sha256"))
+            nearest = np.searchsorted(duplicated, digests).clip(max=len(duplicated) - 1)
+            matching = duplicated[nearest] == digests
+            if matching.any():
+                yield with_image.filter(pa.array(matching))
 
 
 def _differ(values: np.ndarray, starts: np.ndarray) -> np.ndarray:
-    """Returns for each group of values whether they differ."""
+    """Returns whether the values of each group differ; a group begins at each of `starts`."""
     if not len(starts):
         return np.empty(0, bool)
-    unlike: np.ndarray = np.minimum.reduceat(values, starts) != np.maximum.reduceat(values, starts)
-    return unlike
+    differing: np.ndarray = np.minimum.reduceat(values, starts) != np.maximum.reduceat(
+        values, starts
+    )
+    return differing
 
 
 def _groups(
     dataset: Dataset,
     digests: np.ndarray,
     sizes: np.ndarray,
-    crossing: np.ndarray,
-    disputed: np.ndarray,
-) -> tuple[Group, ...]:
-    """Returns the groups of these digests, with some of their records."""
-    copies: dict[int, dict[Any, list[RecordLocation]]] = {int(digest): {} for digest in digests}
-    for batch in _repeats(dataset, np.sort(digests), LOCATION_COLUMNS):
+    spans_splits: np.ndarray,
+    conflicting: np.ndarray,
+) -> tuple[DuplicateGroup, ...]:
+    """Returns the duplicate groups of some digests, with the locations of some records."""
+    # digest: {(split, classes): locations}
+    found: dict[int, dict[Any, list[RecordLocation]]] = {int(digest): {} for digest in digests}
+    for batch in _duplicate_records(dataset, np.sort(digests), LOCATION_COLUMNS):
         for digest, row in zip(prefixes(batch.column("sha256")), batch.to_pylist(), strict=True):
-            found = RecordLocation.of(row)
-            alike = copies[int(digest)].setdefault((found.split, found.classes), [])
-            if len(alike) < SHOWN_COPIES:
-                alike.append(found)
-    facts = zip(digests, sizes, crossing, disputed, strict=True)
+            location = RecordLocation.of(row)
+            same = found[int(digest)].setdefault((location.split, location.classes), [])
+            if len(same) < SHOWN_DUPLICATES:
+                same.append(location)
+    columns = zip(digests, sizes, spans_splits, conflicting, strict=True)
     return tuple(
-        Group(int(size), _in_turn(copies[int(digest)]), bool(across), bool(unlike))
-        for digest, size, across, unlike in facts
+        DuplicateGroup(int(size), _round_robin(found[int(digest)]), bool(spans), bool(conflict))
+        for digest, size, spans, conflict in columns
     )
 
 
-def _in_turn(alike: dict[Any, list[RecordLocation]]) -> tuple[RecordLocation, ...]:
-    """Returns some copies: the first of each split and class, then the second, and so on."""
-    ranked = [(i, found) for copies in alike.values() for i, found in enumerate(copies)]
-    return tuple(found for _, found in sorted(ranked)[:SHOWN_COPIES])
+def _round_robin(found: dict[Any, list[RecordLocation]]) -> tuple[RecordLocation, ...]:
+    """Returns some locations: the first of each split and class, then the second, and so on."""
+    ranked = [(i, location) for same in found.values() for i, location in enumerate(same)]
+    return tuple(location for _, location in sorted(ranked)[:SHOWN_DUPLICATES])

@@ -1,4 +1,4 @@
-"""Rows that were rejected: some of each reason, with the image or the row itself."""
+"""Shows some rejected rows of each reason, with the image or the line of the table."""
 
 from __future__ import annotations
 
@@ -9,7 +9,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, BinaryIO, cast
 
-from recordmill.pipelines.report.samples import NO_THUMBNAIL, THUMBNAIL_SIDE, Budget, Thumbnail
+from recordmill.pipelines.report.samples import (
+    NO_THUMBNAIL,
+    THUMBNAIL_SIDE,
+    Thumbnail,
+    ThumbnailBudget,
+)
 from recordmill.schemas.masking import is_masked
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.settings import is_integer
@@ -20,48 +25,50 @@ from recordmill.transforms.storage.formats import format_of
 from recordmill.transforms.storage.image_root import OPEN, ImageRootGuard
 from recordmill.transforms.workers.sandbox import run_apart
 
-SHOWN_EACH = 6
+SHOWN_PER_REASON = 6
 MAX_TABLE_BYTES = 256 * 2**20
-"""How far into a table its faulty rows are looked for."""
+"""Bytes of a table that are searched for the lines of rejected rows."""
 
 _MAX_IMAGE_BYTES = 32 * 2**20
 _SECONDS = 10.0
 _ROW_BYTES = 400
-_PIECE_BYTES = 2**16
-"""Of a line, in memory at one time: a line of a gzipped table may well have gigabytes."""
+"""Bytes of a line that are shown."""
 
-_HEAD_BYTES = 64
+_PIECE_BYTES = 2**16
+"""Bytes of a line in memory at a time: a line of a gzipped table can have gigabytes."""
+
+_SIGNATURE_BYTES = 64
 _TEXT = ("csv", "tsv", "jsonl")
 _JSON = ("coco", "jsonl")
 
 MEANINGS = {
-    Reason.READ_ERROR: "The file could not be read: it is missing, or not to be opened.",
-    Reason.EMPTY_FILE: "The file has no bytes.",
-    Reason.NOT_AN_IMAGE: "The file's content is no image, whatever its name says.",
-    Reason.UNSUPPORTED_FORMAT: "An image of a format that is not read, or not to be stored.",
-    Reason.UNSUPPORTED_FEATURE: "An image that uses a rare feature of its format.",
-    Reason.TRUNCATED: "The file ends before the image does.",
+    Reason.READ_ERROR: "The file is missing or cannot be read.",
+    Reason.EMPTY_FILE: "The file is empty.",
+    Reason.NOT_AN_IMAGE: "The content of the file is not an image, whatever its name.",
+    Reason.UNSUPPORTED_FORMAT: "The image format cannot be read or stored.",
+    Reason.UNSUPPORTED_FEATURE: "The image uses an unsupported feature of its format.",
+    Reason.TRUNCATED: "The file ends before the end of the image.",
     Reason.CORRUPT: "The file is damaged.",
-    Reason.TOO_MANY_PIXELS: "More pixels than max_pixels allows, or than memory holds.",
-    Reason.INVALID_DIMENSIONS: "A size that is not allowed.",
-    Reason.ANIMATED: "An animation; the schema asks for still images.",
-    Reason.TIMEOUT: "Decoding took longer than it may.",
-    Reason.DECODER_CRASH: "The decoder crashed; it ran in a separate process.",
-    Reason.LOST_ROWS: "Rows that cannot be read or counted: the file is damaged or cut from here.",
-    Reason.MALFORMED_ROW: "The row cannot be read as a row of its table.",
-    Reason.MISSING_VALUE: "A value that the schema requires is missing.",
-    Reason.WRONG_TYPE: "A value is not of the kind that the schema says.",
-    Reason.UNKNOWN_LABEL: "The label is none of the classes.",
-    Reason.UNKNOWN_SPLIT: "The row's own split is none of those asked for.",
-    Reason.DUPLICATE_KEY: "An earlier row has the same key; the first counts.",
-    Reason.BAD_BOX: "A box is outside the image, or no box.",
-    Reason.UNMATCHED_JOIN: "The row has no partner in the joined table.",
-    Reason.OUTSIDE_ROOT: "The path leads out of the folder of images.",
-    Reason.DUPLICATE_ORDER: "Another frame of the sequence has the same place.",
-    Reason.CONTEXT_DIFFERS: "What a sequence has once is not the same in all its rows.",
-    Reason.SEQUENCE_BROKEN: "Another frame of the sequence is rejected, and so is all of it.",
+    Reason.TOO_MANY_PIXELS: "More pixels than max_pixels allows, or than fit into memory.",
+    Reason.INVALID_DIMENSIONS: "The width or height of the image is not valid.",
+    Reason.ANIMATED: "The image is animated; the schema expects still images.",
+    Reason.TIMEOUT: "Decoding took longer than the time limit.",
+    Reason.DECODER_CRASH: "The decoder crashed, in a separate process.",
+    Reason.LOST_ROWS: "The file is damaged or truncated here; the following rows are lost.",
+    Reason.MALFORMED_ROW: "The row cannot be parsed.",
+    Reason.MISSING_VALUE: "A required value is missing.",
+    Reason.WRONG_TYPE: "A value does not have the type that the schema declares.",
+    Reason.UNKNOWN_LABEL: "The label is not a known class.",
+    Reason.UNKNOWN_SPLIT: "The split of the row is not one of the requested splits.",
+    Reason.DUPLICATE_KEY: "An earlier row has the same key; only the first row is used.",
+    Reason.BAD_BOX: "A bounding box is not valid, or is outside the image.",
+    Reason.UNMATCHED_JOIN: "The row has no matching row in the joined table.",
+    Reason.OUTSIDE_ROOT: "The path leads outside the image root.",
+    Reason.DUPLICATE_ORDER: "Another frame of the sequence has the same order value.",
+    Reason.CONTEXT_DIFFERS: "A context value differs between the rows of a sequence.",
+    Reason.SEQUENCE_BROKEN: "A frame was rejected, and a sequence is rejected as a whole.",
 }
-_PIXELLESS = {
+_NO_PIXELS = {
     Reason.READ_ERROR,
     Reason.EMPTY_FILE,
     Reason.NOT_AN_IMAGE,
@@ -80,12 +87,12 @@ class ShownReject:
     """One rejected row.
 
     Attributes:
-        key: its key, or "".
-        uri: its image, or "".
+        key: the key of the row, or "".
+        uri: the path or URL of the image, or "".
         source: file and line.
-        detail: what was got and what was expected.
-        thumbnail: the image, as far as it can be decoded.
-        row: the line as the table has it; "" if it is no text, or cannot be had.
+        detail: the message: what was expected, and what was found.
+        thumbnail: the part of the image that can be decoded.
+        row: the line of a text table; "" for other sources, or if it cannot be read again.
     """
 
     key: str
@@ -101,10 +108,10 @@ class RejectGroup:
     """The rejects of one reason.
 
     Attributes:
-        reason: one of the closed list.
-        meaning: in words.
-        count: how many.
-        shown: some of them.
+        reason: the value of a `Reason`.
+        meaning: a sentence that explains the reason.
+        count: number of rejects.
+        shown: some of the rejects.
     """
 
     reason: str
@@ -114,15 +121,18 @@ class RejectGroup:
 
 
 def reject_groups(
-    dataset: Dataset, budget: Budget, guard: ImageRootGuard = OPEN, input_format: str = "auto"
+    dataset: Dataset,
+    budget: ThumbnailBudget,
+    guard: ImageRootGuard = OPEN,
+    input_format: str = "auto",
 ) -> list[RejectGroup]:
-    """Returns the rejects of a run by reason, the most frequent first.
+    """Returns the rejects of a run by reason, most frequent first.
 
     Args:
         dataset: the dataset.
-        budget: of the page's thumbnails.
-        guard: no image outside of it is read.
-        input_format: of the sources whose names do not say it.
+        budget: the limit of the size of all thumbnails.
+        guard: restricts the images that are read.
+        input_format: of sources whose format cannot be detected.
     """
     chosen = _choose(dataset.rejects())
     sources = [reject["source"] for rejects in chosen.values() for reject in rejects]
@@ -140,13 +150,14 @@ def reject_groups(
 
 
 def _choose(rejects: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    """Returns some of each reason, the same in every run: their order in the file is by chance."""
+    """Returns some rejects of each reason, the same in every run, whatever their order."""
     kept: dict[str, list[tuple[int, int, dict[str, Any]]]] = {}
-    for number, reject in enumerate(rejects):  # a number, so that equals are not compared further
-        rank = -int.from_bytes(_digest(reject)[:8], "big")  # a heap's first is its smallest
+    # per reason, a heap of the rejects with the smallest digests, in bounded memory
+    for number, reject in enumerate(rejects):  # the number decides ties: dicts have no order
+        rank = -int.from_bytes(_digest(reject)[:8], "big")  # negative: heapq pops the smallest
         heap = kept.setdefault(reject["reason"], [])
         entry = (rank, number, reject)
-        if len(heap) < SHOWN_EACH:
+        if len(heap) < SHOWN_PER_REASON:
             heapq.heappush(heap, entry)
         elif rank > heap[0][0]:
             heapq.heapreplace(heap, entry)
@@ -162,7 +173,7 @@ def _digest(reject: dict[str, Any]) -> bytes:
 
 
 def _shown(
-    reject: dict[str, Any], rows: dict[str, str], budget: Budget, guard: ImageRootGuard
+    reject: dict[str, Any], rows: dict[str, str], budget: ThumbnailBudget, guard: ImageRootGuard
 ) -> ShownReject:
     shown = ShownReject(reject["key"], reject["uri"], reject["source"], reject["detail"])
     if thumbnail := _thumbnail(reject, guard):
@@ -171,8 +182,8 @@ def _shown(
 
 
 def _thumbnail(reject: dict[str, Any], guard: ImageRootGuard) -> Thumbnail | None:
-    """Returns what can be decoded of a rejected row's image, if anything."""
-    if not _has_image(reject) or Reason(reject["reason"]) in _PIXELLESS:
+    """Returns a thumbnail of the part of a rejected image that can be decoded, or None."""
+    if not _has_image(reject) or Reason(reject["reason"]) in _NO_PIXELS:
         return None
     start, stop = reject.get("start", 0), reject.get("stop", _MAX_IMAGE_BYTES)
     try:
@@ -186,14 +197,14 @@ def _thumbnail(reject: dict[str, Any], guard: ImageRootGuard) -> Thumbnail | Non
 
 
 def _has_image(reject: dict[str, Any]) -> bool:
-    """Returns whether the image can be had: not where its address is masked, or it was staged."""
+    """Returns whether the image can be read: its URL is not masked, and it is a file of its own."""
     uri = reject["uri"]
     embedded = "start" not in reject and reject["source"].rpartition(":")[0] == uri
     return bool(uri) and not embedded and not is_masked(uri)
 
 
 def _rows(sources: Iterable[str], input_format: str) -> dict[str, str]:
-    """Returns the lines of text tables that these rows begin at."""
+    """Returns the lines of text tables, by their source locations (FILE:LINE)."""
     lines: dict[str, set[int]] = {}
     for source in sources:
         file, _, line = source.rpartition(":")
@@ -201,42 +212,50 @@ def _rows(sources: Iterable[str], input_format: str) -> dict[str, str]:
             lines.setdefault(file, set()).add(int(line))
     return {
         f"{file}:{number}": text
-        for file, wanted in lines.items()
-        for number, text in _lines(file, wanted, input_format)
+        for file, numbers in lines.items()
+        for number, text in _lines(file, numbers, input_format)
     }
 
 
-def _lines(file: str, wanted: set[int], input_format: str) -> Iterator[tuple[int, str]]:
-    """Yields some lines of a table; none of one that is not text, or no longer there."""
+def _lines(file: str, numbers: set[int], input_format: str) -> Iterator[tuple[int, str]]:
+    """Yields some lines of a table; none if it is not a text file, or cannot be read again."""
     try:
         with open_binary(file) as stream:
-            head = stream.peek(_HEAD_BYTES)[:_HEAD_BYTES] if hasattr(stream, "peek") else b""
+            head = (
+                stream.peek(_SIGNATURE_BYTES)[:_SIGNATURE_BYTES] if hasattr(stream, "peek") else b""
+            )
             if not _is_text(file, head, input_format):
                 return
             zipped = head[:2] == b"\x1f\x8b"
             text: Any = gzip.GzipFile(fileobj=stream) if zipped else stream
-            yield from numbered_lines(cast("BinaryIO", text), wanted)
+            yield from numbered_lines(cast("BinaryIO", text), numbers)
     except (OSError, EOFError, ValueError):
         return
 
 
 def _is_text(file: str, head: bytes, input_format: str) -> bool:
-    """Returns whether a source has lines, by its own name or signature, or by what was said."""
-    found = format_of(file, head)
-    if found is None or (found in _JSON and input_format in _JSON):  # .json may be JSON Lines
-        found = input_format
-    return found in _TEXT
+    """Returns whether a source is a text table, by its name, its signature or the input format."""
+    detected = format_of(file, head)
+    if detected is None or (detected in _JSON and input_format in _JSON):
+        detected = input_format  # a file named .json can hold JSON Lines
+    return detected in _TEXT
 
 
-def numbered_lines(stream: BinaryIO, wanted: set[int]) -> Iterator[tuple[int, str]]:
-    """Yields the beginnings of some lines by their numbers, from 1; never holds a whole line."""
+def numbered_lines(stream: BinaryIO, numbers: set[int]) -> Iterator[tuple[int, str]]:
+    """Yields the beginnings of some lines with their numbers, in bounded memory.
+
+    Args:
+        stream: of a text table.
+        numbers: of the lines, from 1.
+    """
     number, read, begins = 0, 0, True
+    # readline() returns at most a piece of a line; `begins` is true at the first piece of a line
     while piece := stream.readline(_PIECE_BYTES):
         number += begins
-        if begins and number in wanted:
+        if begins and number in numbers:
             text = piece[:_ROW_BYTES].decode("utf-8", "backslashreplace").rstrip("\r\n")
             yield number, text + "…" if len(piece) > _ROW_BYTES else text
         read += len(piece)
         begins = piece.endswith(b"\n")
-        if (begins and number >= max(wanted)) or read > MAX_TABLE_BYTES:
+        if (begins and number >= max(numbers)) or read > MAX_TABLE_BYTES:
             return

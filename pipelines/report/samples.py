@@ -1,4 +1,4 @@
-"""Samples of the records of each class, with thumbnails; read by their byte ranges."""
+"""Samples the records of each class and draws thumbnails; records are read by byte range."""
 
 from __future__ import annotations
 
@@ -9,7 +9,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, groupby
 
-from recordmill.pipelines.report.statistics import SAMPLED_CLASSES, ClassRow, ClassTable, ends_of
+from recordmill.pipelines.report.statistics import (
+    SAMPLED_CLASSES,
+    ClassRow,
+    ClassTable,
+    most_and_least_frequent,
+)
 from recordmill.schemas.errors import VerificationFailed
 from recordmill.schemas.manifest import Manifest, ShardEntry
 from recordmill.schemas.rejects import RecordError
@@ -29,39 +34,44 @@ from recordmill.transforms.workers.sandbox import run_apart
 THUMBNAIL_SIDE = 168
 MAX_RECORD_BYTES = 64 * 2**20
 MAX_UNZIPPED_BYTES = 256 * 2**20
-"""How far into a gzipped shard records are read: all bytes before them are decompressed, too."""
+"""Limit of the offset of records in gzipped shards: all bytes before a record are decompressed."""
 
 MAX_INDEXES = 256
-"""Indexes that a search for rare classes may read in one split."""
+"""Index files that a search for rare classes may read per split."""
 
 SAMPLES = 180
-SAMPLES_EACH = 4
+SAMPLES_PER_CLASS = 4
 
 _QUALITY = 70
 _SECONDS = 10.0
 _THREADS = 8
-"""For the latency of object stores, more than for cores."""
+"""To hide the latency of object stores; not limited by the number of cores."""
 
 
 @dataclass(frozen=True)
 class Thumbnail:
-    """A small image for a page.
+    """A small image embedded in a page.
 
     Attributes:
-        url: a data: URL; "" if there is no image.
+        url: a data: URL; "" without an image.
         width: in pixels.
         height: in pixels.
-        fault: why there is none, in words.
+        error: the reason why there is no image.
     """
 
     url: str = ""
     width: int = 0
     height: int = 0
-    fault: str = ""
+    error: str = ""
 
     @classmethod
     def of(cls, jpeg: bytes, size: tuple[int, int]) -> Thumbnail:
-        """Returns the thumbnail that a JPEG is."""
+        """Returns the thumbnail of an encoded image.
+
+        Args:
+            jpeg: the encoded image.
+            size: (width, height) in pixels.
+        """
         return cls("data:image/jpeg;base64," + base64.b64encode(jpeg).decode("ascii"), *size)
 
 
@@ -69,50 +79,50 @@ NO_THUMBNAIL = Thumbnail()
 
 
 @dataclass
-class Budget:
-    """How many bytes of thumbnails a page still takes.
+class ThumbnailBudget:
+    """The limit of the size of all thumbnails on a page.
 
     Attributes:
-        left: bytes.
-        rejected: thumbnails that it did not take.
+        remaining: bytes.
+        omitted: number of thumbnails that exceeded the limit.
     """
 
-    left: int
-    refused: int = field(default=0)
+    remaining: int
+    omitted: int = field(default=0)
 
     def admit(self, thumbnail: Thumbnail) -> Thumbnail:
-        """Returns a thumbnail, or one without an image if there is no room for it."""
-        if len(thumbnail.url) > self.left:
-            self.refused += 1
-            return Thumbnail(fault="left out, to keep this page small")
-        self.left -= len(thumbnail.url)
+        """Returns a thumbnail, or one without an image if it exceeds the remaining bytes."""
+        if len(thumbnail.url) > self.remaining:
+            self.omitted += 1
+            return Thumbnail(error="omitted to limit the size of this page")
+        self.remaining -= len(thumbnail.url)
         return thumbnail
 
 
 def thumbnails(
-    dataset: Dataset, locations: Iterable[RecordLocation], budget: Budget
+    dataset: Dataset, locations: Iterable[RecordLocation], budget: ThumbnailBudget
 ) -> dict[RecordLocation, Thumbnail]:
-    """Returns a thumbnail of each record, boxes and masks included; of a sequence's first frame.
+    """Returns the thumbnails of some records, with boxes and masks; of sequences, the first frame.
 
     Args:
         dataset: the dataset.
         locations: the records.
-        budget: of the page's thumbnails.
+        budget: the limit of the size of all thumbnails.
     """
     if not dataset.manifest.dataset_schema.image_feature:
         return {}
     names = dataset.manifest.classes.get(BOX_LABEL_KEY, ())
-    ordered = sorted(set(locations), key=lambda found: (found.split, found.shard, found.record))
+    ordered = sorted(set(locations), key=lambda at: (at.split, at.shard, at.record))
     with ThreadPoolExecutor(_THREADS) as executor:
         reads = _reads(dataset, ordered)
         drawn = map_ahead(lambda read: _draw(read(), names), reads, executor, _THREADS)
-        return {found: budget.admit(one) for found, one in zip(ordered, drawn, strict=True)}
+        return {location: budget.admit(one) for location, one in zip(ordered, drawn, strict=True)}
 
 
 def _draw(record: bytes | str, class_names: tuple[str, ...]) -> Thumbnail:
-    """Returns a record's thumbnail; a text says why there is no record."""
+    """Returns the thumbnail of a serialized record; of a text, one with this error."""
     if isinstance(record, str):
-        return Thumbnail(fault=record)
+        return Thumbnail(error=record)
     try:
         features = read_first_frame(record)
         if is_cheap_to_draw(features):
@@ -120,27 +130,27 @@ def _draw(record: bytes | str, class_names: tuple[str, ...]) -> Thumbnail:
         else:
             image = run_apart(draw_record, features, THUMBNAIL_SIDE, class_names, timeout=_SECONDS)
     except (RecordError, ValueError) as error:
-        return Thumbnail(fault=error_detail(error))
+        return Thumbnail(error=error_detail(error))
     return Thumbnail.of(to_jpeg(image, _QUALITY), image.size)
 
 
 def _reads(
     dataset: Dataset, locations: list[RecordLocation]
 ) -> Iterator[Callable[[], bytes | str]]:
-    """Yields for each record what reads its data, or says why it cannot be drawn."""
+    """Yields a function per record that returns its data, or a text: why it is not drawn."""
     shards = dataset.shards()
-    for place, group in groupby(locations, key=lambda found: (found.split, found.shard)):
+    for shard_id, group in groupby(locations, key=lambda at: (at.split, at.shard)):
         if dataset.manifest.config.get("compression") == "gzip":
-            yield from _reads_of_gzip(dataset.path(shards[place].file), group)
+            yield from _reads_of_gzip(dataset.path(shards[shard_id].file), group)
         else:
-            yield from (partial(_read, dataset, shards[place], found) for found in group)
+            yield from (partial(_read, dataset, shards[shard_id], location) for location in group)
 
 
-def _read(dataset: Dataset, shard: ShardEntry, found: RecordLocation) -> bytes | str:
-    if found.length > MAX_RECORD_BYTES:
+def _read(dataset: Dataset, shard: ShardEntry, location: RecordLocation) -> bytes | str:
+    if location.length > MAX_RECORD_BYTES:
         return "the record is too large to draw"
     try:
-        return dataset.record(shard, found.record, (found.offset, found.length))
+        return dataset.record(shard, location.record, (location.offset, location.length))
     except VerificationFailed as error:
         return str(error)
 
@@ -148,56 +158,65 @@ def _read(dataset: Dataset, shard: ShardEntry, found: RecordLocation) -> bytes |
 def _reads_of_gzip(
     path: str, locations: Iterable[RecordLocation]
 ) -> Iterator[Callable[[], bytes | str]]:
-    """Yields the records of a gzipped shard in one pass: its bytes are decompressed in order."""
+    """Yields functions that return the records of a gzipped shard, read in one pass.
+
+    `locations` are in the order of their offsets, as seeking backwards would decompress again.
+    """
     with uncompressed(path) as stream:
-        for found in locations:
-            record: bytes | str = "lies too deep in a gzipped shard"
-            if found.offset + found.length <= MAX_UNZIPPED_BYTES:
-                stream.seek(found.offset)
-                record = stream.read(found.length)
-            yield partial(_same, record)
+        for location in locations:
+            record: bytes | str = "too far into a gzipped shard to be read"
+            if location.offset + location.length <= MAX_UNZIPPED_BYTES:
+                stream.seek(location.offset)
+                record = stream.read(location.length)
+            yield partial(_identity, record)
 
 
-def _same(record: bytes | str) -> bytes | str:
+def _identity(record: bytes | str) -> bytes | str:
     return record
 
 
 @dataclass(frozen=True)
-class Sheet:
-    """Some records of one class, or of all.
+class ClassSamples:
+    """Sample records of one class, or of all records if there are no classes.
 
     Attributes:
-        name: the class; "" for all.
-        splits: split to (location, thumbnail) of its records.
+        name: the class name; "" without classes.
+        splits: split to (location, thumbnail) of its sample records.
     """
 
     name: str
     splits: dict[str, list[tuple[RecordLocation, Thumbnail]]]
 
 
-def samples(dataset: Dataset, tables: list[ClassTable], budget: Budget) -> list[Sheet]:
-    """Returns samples of each class, and within it of each split.
+def samples(
+    dataset: Dataset, tables: list[ClassTable], budget: ThumbnailBudget
+) -> list[ClassSamples]:
+    """Returns sample records with their thumbnails, by class and split.
 
     Args:
         dataset: the dataset.
-        tables: the classes of each feature.
-        budget: of the page's thumbnails.
+        tables: the class tables.
+        budget: the limit of the size of all thumbnails.
     """
     manifest = dataset.manifest
     rows = _sampled_rows(tables, class_feature(manifest), manifest)
     cells = max(1, len(rows) * len(manifest.splits))
-    each = min(4 * SAMPLES_EACH if len(rows) == 1 else SAMPLES_EACH, max(1, SAMPLES // cells))
+    each = min(
+        4 * SAMPLES_PER_CLASS if len(rows) == 1 else SAMPLES_PER_CLASS, max(1, SAMPLES // cells)
+    )
     numbers = {
         split: {row.name: min(each, row.counts[i]) for row in rows}
         for i, split in enumerate(manifest.splits)
     }
-    found = sample(dataset, numbers)
-    drawn = thumbnails(dataset, chain.from_iterable(found.values()), budget)
+    locations = sample_locations(dataset, numbers)
+    drawn = thumbnails(dataset, chain.from_iterable(locations.values()), budget)
     return [
-        Sheet(
+        ClassSamples(
             row.name,
             {
-                split: [(p, drawn.get(p, NO_THUMBNAIL)) for p in found.get((split, row.name), [])]
+                split: [
+                    (at, drawn.get(at, NO_THUMBNAIL)) for at in locations.get((split, row.name), [])
+                ]
                 for split in manifest.splits
             },
         )
@@ -212,27 +231,31 @@ def _sampled_rows(
     if table is None:
         counts = tuple(split.records for split in manifest.splits.values())
         return (ClassRow("", 0, counts),) if feature is None else ()
-    return ends_of(table.present, SAMPLED_CLASSES)
+    return most_and_least_frequent(table.present, SAMPLED_CLASSES)
 
 
-def sample(
+def sample_locations(
     dataset: Dataset, numbers: Mapping[str, Mapping[str, int]]
 ) -> dict[tuple[str, str], list[RecordLocation]]:
-    """Returns the first records of each class in each split, by (split, class name).
+    """Returns the locations of the first records of each class and split.
 
-    Records are in the order of a salted hash of their keys, so that the first are a fair sample,
-    and the same in every run.
+    Records are ordered by a salted hash of their keys, so the first ones are a fair sample, the
+    same in every run.
 
     Args:
         dataset: the dataset.
-        numbers: split to class name to how many; the class "" means all records.
+        numbers: split to class name to number of records; the class "" stands for all records.
+
+    Returns:
+        (split, class name) to locations.
     """
     found: dict[tuple[str, str], list[RecordLocation]] = {}
     for split, counts in numbers.items():
         missing = {name: n for name, n in counts.items() if n > 0}
         read = 0
         for shard in dataset.manifest.splits[split].shards:
-            sought = missing.keys() & _names_in(shard, dataset.manifest)
+            # the manifest has the classes of each shard: indexes without a missing one are skipped
+            sought = missing.keys() & _class_names_of(shard, dataset.manifest)
             if sought and read < MAX_INDEXES:
                 read += 1
                 _collect(dataset, shard, split, missing, found)
@@ -246,8 +269,8 @@ def _collect(
     missing: dict[str, int],
     found: dict[tuple[str, str], list[RecordLocation]],
 ) -> None:
-    """Moves what one shard has from `missing` to `found`."""
-    sought = set(missing) & _names_in(shard, dataset.manifest)
+    """Adds the locations in one shard to `found`, and subtracts them from `missing`."""
+    sought = set(missing) & _class_names_of(shard, dataset.manifest)
     for location in dataset.locations(shard, sought - {""}):
         for name in location.classes or ("",):
             if name in sought:
@@ -260,8 +283,8 @@ def _collect(
             return
 
 
-def _names_in(shard: ShardEntry, manifest: Manifest) -> set[str]:
-    """Returns the names of the classes that a shard holds; {""} without classes."""
+def _class_names_of(shard: ShardEntry, manifest: Manifest) -> set[str]:
+    """Returns the names of the classes in a shard; {""} without classes."""
     feature = class_feature(manifest)
     if feature is None:
         return {""} if shard.records else set()
@@ -271,5 +294,5 @@ def _names_in(shard: ShardEntry, manifest: Manifest) -> set[str]:
 
 
 def class_feature(manifest: Manifest) -> str | None:
-    """Returns the feature whose classes are in the indexes, if any."""
+    """Returns the feature whose class names are in the index files, or None."""
     return next(iter(manifest.dataset_schema.class_features), None)

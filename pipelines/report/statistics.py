@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
@@ -18,17 +18,18 @@ from recordmill.transforms.storage.dataset import Dataset
 from recordmill.transforms.storage.shard_files import uncompressed
 
 MAX_BARS = 24
+"""Bars of a histogram of logarithmic bins."""
 
 
 @dataclass(frozen=True)
 class Bar:
-    """One bar.
+    """One bar of a histogram.
 
     Attributes:
-        low: where it begins.
-        high: where it ends.
-        count: how many.
-        height: in percent of the highest.
+        low: the lower edge, as text.
+        high: the upper edge, as text.
+        count: number of values in the bar.
+        height: in percent of the highest bar.
     """
 
     low: str
@@ -39,17 +40,17 @@ class Bar:
 
 @dataclass(frozen=True)
 class Histogram:
-    """Bars of equal width, side by side.
+    """A histogram with bars of equal width.
 
     Attributes:
         bars: from left to right.
-        least: the smallest value.
-        most: the greatest.
+        minimum: the smallest value, as text.
+        maximum: the largest value, as text.
     """
 
     bars: tuple[Bar, ...]
-    least: str
-    most: str
+    minimum: str
+    maximum: str
 
     @property
     def peak(self) -> Bar:
@@ -58,26 +59,30 @@ class Histogram:
 
     @property
     def total(self) -> int:
-        """How many in all."""
+        """The number of values in all bars."""
         return sum(bar.count for bar in self.bars)
 
 
-def of_bins(
+def histogram_of_bins(
     counts: Mapping[int, int],
     steps: float,
     write: Callable[[float], str],
     ends: tuple[float, float] | None = None,
 ) -> Histogram | None:
-    """Returns the histogram of bins of `steps` to a doubling; neighbours are merged if too many.
+    """Returns the histogram of logarithmic bins; neighboring bins are merged if there are too many.
 
     Args:
-        counts: bin to number.
-        steps: bins to a doubling.
-        write: makes a value a text.
-        ends: the least and the greatest value, if they are known better than by their bins.
+        counts: bin index to the number of values; bin i begins at 2 ** (i / steps).
+        steps: bins per doubling of the value.
+        write: formats a value as text.
+        ends: the exact minimum and maximum, where known; by default the outer edges.
+
+    Returns:
+        The histogram, or None without any value.
     """
     if not counts:
         return None
+    # merging pairs of bins halves the resolution; edges stay edges of the original bins
     while max(counts) - min(counts) >= MAX_BARS:
         merged: dict[int, int] = {}
         for index, count in counts.items():
@@ -85,25 +90,37 @@ def of_bins(
         counts, steps = merged, steps / 2
     edges = [edge_of(index, steps) for index in range(min(counts), max(counts) + 2)]
     numbers = [counts.get(index, 0) for index in range(min(counts), max(counts) + 1)]
-    least, most = ends or (edges[0], edges[-1])
-    return Histogram(bars_of(numbers, [write(edge) for edge in edges]), write(least), write(most))
+    minimum, maximum = ends or (edges[0], edges[-1])
+    bars = make_bars(numbers, [write(edge) for edge in edges])
+    return Histogram(bars, write(minimum), write(maximum))
 
 
-def of_values(values: Sequence[float], write: Callable[[float], str]) -> Histogram:
-    """Returns the histogram of at least one finite value, in up to 16 bars of equal width."""
+def histogram_of_values(values: Sequence[float], write: Callable[[float], str]) -> Histogram:
+    """Returns the histogram of some values, in up to 16 bars of equal width.
+
+    Args:
+        values: finite numbers, at least one.
+        write: formats a value as text.
+    """
     low, high = min(values), max(values)
     number = 1 if low == high else min(16, max(4, len(set(values))))
-    width = (high - low) / number or 1.0
+    width = (high - low) / number or 1.0  # any width serves if all values are equal
     counts = [0] * number
     for value in values:
         counts[min(number - 1, int((value - low) / width))] += 1
     edges = [write(low + i * width) for i in range(number)] + [write(high)]
-    return Histogram(bars_of(counts, edges), write(low), write(high))
+    return Histogram(make_bars(counts, edges), write(low), write(high))
 
 
-def bars_of(counts: Sequence[int], edges: Sequence[str]) -> tuple[Bar, ...]:
-    """Returns bars; any that is not 0 can be seen."""
+def make_bars(counts: Sequence[int], edges: Sequence[str]) -> tuple[Bar, ...]:
+    """Returns the bars of a histogram.
+
+    Args:
+        counts: number of values per bar.
+        edges: of the bars, as text; one more than `counts`.
+    """
     top = max(counts, default=0) or 1
+    # a bar with few values keeps a visible height of 1.5 %
     return tuple(
         Bar(edges[i], edges[i + 1], count, round(max(100 * count / top, 1.5), 1) if count else 0.0)
         for i, count in enumerate(counts)
@@ -111,7 +128,7 @@ def bars_of(counts: Sequence[int], edges: Sequence[str]) -> tuple[Bar, ...]:
 
 
 def size_text(count: float) -> str:
-    """Returns bytes as people write them.
+    """Returns a size in bytes with a binary unit.
 
     >>> size_text(512), size_text(110_300), size_text(2**30)
     ('512 B', '108 KiB', '1.00 GiB')
@@ -124,7 +141,7 @@ def size_text(count: float) -> str:
 
 
 def number_text(value: float) -> str:
-    """Returns a number in up to four figures.
+    """Returns a number with up to four significant digits; integers are written in full.
 
     >>> number_text(1234567), number_text(0.12345), number_text(3.0)
     ('1,234,567', '0.1235', '3')
@@ -135,18 +152,23 @@ def number_text(value: float) -> str:
 
 
 MAX_ROWS = 200
+"""Classes in a table."""
+
 READABLE_ROWS = 30
+"""Classes in a table that is shown without a histogram of the class sizes."""
+
 SAMPLED_CLASSES = 24
+"""Classes of which samples are shown."""
 
 
 @dataclass(frozen=True)
 class ClassRow:
-    """One class.
+    """The label counts of one class.
 
     Attributes:
-        name: its name, or its number.
-        id: its number.
-        counts: how often it occurs in each split, in their order.
+        name: the class name, or the id as text if the classes have no names.
+        id: the class id.
+        counts: labels per split, in the order of the splits.
     """
 
     name: str
@@ -155,13 +177,8 @@ class ClassRow:
 
     @property
     def total(self) -> int:
-        """How often it occurs."""
+        """The number of labels in all splits."""
         return sum(self.counts)
-
-    @property
-    def missing(self) -> bool:
-        """Whether a split has none of it."""
-        return 0 in self.counts
 
 
 @dataclass(frozen=True)
@@ -170,8 +187,8 @@ class ClassTable:
 
     Attributes:
         feature: the Example key.
-        splits: their names.
-        rows: all classes.
+        splits: the names of the splits.
+        rows: one per class.
     """
 
     feature: str
@@ -180,52 +197,52 @@ class ClassTable:
 
     @property
     def shown(self) -> tuple[ClassRow, ...]:
-        """The rows that a page has room for: the most frequent and the rarest."""
-        return ends_of(self.rows, MAX_ROWS)
+        """The rows to show: the most and the least frequent classes."""
+        return most_and_least_frequent(self.rows, MAX_ROWS)
 
     @property
     def largest(self) -> int:
-        """How often the most frequent occurs."""
+        """The number of labels of the most frequent class."""
         return self.rows[0].total
 
     @property
-    def sizes(self) -> Histogram | None:
-        """How many classes are how large, where there are too many to be read at once."""
+    def size_histogram(self) -> Histogram | None:
+        """The histogram of class sizes; None if the table is short enough to read."""
         if len(self.rows) <= READABLE_ROWS:
             return None
-        return of_values([row.total for row in self.rows], _whole)
+        return histogram_of_values([row.total for row in self.rows], _whole)
 
     @property
     def present(self) -> tuple[ClassRow, ...]:
-        """The classes that occur at all."""
+        """The classes with at least one label."""
         return tuple(row for row in self.rows if row.total)
 
     def totals(self) -> tuple[int, ...]:
-        """Returns how many labels each split has."""
+        """Returns the number of labels per split."""
         return tuple(sum(row.counts[i] for row in self.rows) for i in range(len(self.splits)))
 
-    def missing_in(self, split: int) -> tuple[str, ...]:
-        """Returns the classes that occur, but not in this split."""
+    def missing_from(self, split: int) -> tuple[str, ...]:
+        """Returns the names of the classes that occur in other splits only."""
         return tuple(row.name for row in self.present if not row.counts[split])
 
 
 def class_tables(manifest: Manifest) -> list[ClassTable]:
-    """Returns a table for each feature that holds classes."""
+    """Returns one table per feature with class labels."""
     features = manifest.dataset_schema.class_features
     return [table for feature in features if (table := _table(manifest, feature)).rows]
 
 
 def _table(manifest: Manifest, feature: str) -> ClassTable:
-    counts = {name: _of_split(manifest, name, feature) for name in manifest.splits}
+    counts = {name: _label_counts(manifest, name, feature) for name in manifest.splits}
     names = manifest.classes.get(feature, ())
-    found = {label for of_split in counts.values() for label in of_split}
+    labels = {label for of_split in counts.values() for label in of_split}
     rows = (
         ClassRow(
             manifest.resolved.class_name(feature, label),
             label,
             tuple(of_split.get(label, 0) for of_split in counts.values()),
         )
-        for label in found | set(range(len(names)))
+        for label in labels | set(range(len(names)))  # classes without a label count, too
     )
     ranked = tuple(sorted(rows, key=lambda row: (-row.total, row.id)))
     return ClassTable(feature, tuple(manifest.splits), ranked)
@@ -235,7 +252,7 @@ def _whole(value: float) -> str:
     return number_text(round(value))
 
 
-def _of_split(manifest: Manifest, split: str, feature: str) -> Mapping[int, int]:
+def _label_counts(manifest: Manifest, split: str, feature: str) -> Mapping[int, int]:
     total: dict[int, int] = {}
     for shard in manifest.splits[split].shards:
         for label, count in shard.classes.get(feature, {}).items():
@@ -243,8 +260,13 @@ def _of_split(manifest: Manifest, split: str, feature: str) -> Mapping[int, int]
     return total
 
 
-def ends_of(rows: tuple[ClassRow, ...], number: int) -> tuple[ClassRow, ...]:
-    """Returns the first and the last of rows, so many in all."""
+def most_and_least_frequent(rows: tuple[ClassRow, ...], number: int) -> tuple[ClassRow, ...]:
+    """Returns the first and the last rows of a table.
+
+    Args:
+        rows: of the classes, most frequent first.
+        number: of the rows to return.
+    """
     if len(rows) <= number:
         return rows
     return (*rows[: number - number // 2], *rows[-(number // 2) :])
@@ -258,18 +280,18 @@ _TEXT_CHARACTERS = 80
 
 
 @dataclass(frozen=True)
-class FeatureSheet:
-    """One feature.
+class FeatureStatistics:
+    """The statistics of one feature in a sample of records.
 
     Attributes:
         name: the Example key.
-        kind: of its list.
-        shape: how many values a record has, in words.
-        source: where they come from.
-        missing: records of the sample without a value.
-        values: the histogram of its numbers.
-        texts: some of its texts.
-        note: what else can be said.
+        kind: of the values, such as "int64, class id".
+        shape: the number of values per record, as text.
+        source: the origin of the values, as in the schema.
+        missing: number of sampled records without a value.
+        values: the histogram of numeric values.
+        texts: some of the string values.
+        note: distinct values and lengths of strings, or the number of values that are not finite.
     """
 
     name: str
@@ -283,34 +305,38 @@ class FeatureSheet:
 
 
 @dataclass(frozen=True)
-class FeatureSheets:
-    """All features, told from a sample.
+class SampleStatistics:
+    """The statistics of all features in a sample of records.
 
     Attributes:
-        records: of the sample.
+        records: number of sampled records.
         features: in the schema's order.
-        rows: (split, the features' values as texts) of some records; none for images.
+        rows: (split, values of the features as texts) of some records; empty for images.
     """
 
     records: int
-    features: tuple[FeatureSheet, ...]
+    features: tuple[FeatureStatistics, ...]
     rows: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
-def feature_sheets(dataset: Dataset) -> FeatureSheets:
-    """Returns what the features hold, by the first records of each split: a fair sample."""
+def feature_statistics(dataset: Dataset) -> SampleStatistics:
+    """Returns the statistics of all features.
+
+    The sample consists of the first records of each split. It is a fair one, because records are
+    ordered by a salted hash of their keys.
+    """
     by_split = {
         name: list(_sample(dataset, split)) for name, split in dataset.manifest.splits.items()
     }
     records = [record for sampled in by_split.values() for record in sampled]
     features = dataset.manifest.dataset_schema.features
     image = dataset.manifest.dataset_schema.image_feature
-    sheets = tuple(
-        _sheet(name, feature, [r.get(name, []) for r in records] if name != image else [])
+    statistics = tuple(
+        _statistics(name, feature, [r.get(name, []) for r in records] if name != image else [])
         for name, feature in features.items()
     )
     rows = () if dataset.manifest.dataset_schema.has_image else _rows(by_split, list(features))
-    return FeatureSheets(len(records), sheets, tuple(rows))
+    return SampleStatistics(len(records), statistics, tuple(rows))
 
 
 def _rows(
@@ -318,18 +344,18 @@ def _rows(
 ) -> Iterator[tuple[str, tuple[str, ...]]]:
     for split, records in by_split.items():
         for record in records[:_SHOWN_RECORDS]:
-            yield split, tuple(", ".join(map(_value, record.get(name, []))) for name in names)
+            yield split, tuple(", ".join(map(_value_text, record.get(name, []))) for name in names)
 
 
-def _value(value: Any) -> str:
+def _value_text(value: Any) -> str:
     if isinstance(value, bytes):
         return _text(value)
     return number_text(value) if math.isfinite(value) else str(value)
 
 
 def _sample(dataset: Dataset, split: SplitEntry) -> Iterator[dict[str, list[Any]]]:
-    filled = (shard for shard in split.shards if shard.records)
-    for shard in islice(filled, 1):
+    non_empty = (shard for shard in split.shards if shard.records)
+    for shard in islice(non_empty, 1):
         yield from _first_records(dataset, shard)
 
 
@@ -341,11 +367,12 @@ def _first_records(dataset: Dataset, shard: ShardEntry) -> Iterator[dict[str, li
         for frame in islice(read_frames(head), SAMPLE_RECORDS):
             yield read_features(frame.data)
     except FrameError:
-        return  # the last one is cut by the sample's end; verification checks the shards
+        return  # the sample ends within a record; damage is found by verification, not here
 
 
-def _sheet(name: str, feature: Feature, lists: list[list[Any]]) -> FeatureSheet:
-    sheet = FeatureSheet(
+def _statistics(name: str, feature: Feature, lists: list[list[Any]]) -> FeatureStatistics:
+    """Returns the statistics of a feature; `lists` has the values of each record."""
+    statistics = FeatureStatistics(
         name=name,
         kind=f"{feature.kind.value}, class id" if feature.classes else feature.kind.value,
         shape=_shape_text(feature),
@@ -354,30 +381,27 @@ def _sheet(name: str, feature: Feature, lists: list[list[Any]]) -> FeatureSheet:
     )
     flat = [value for values in lists for value in values]
     if not flat or feature.classes:
-        return sheet
+        return statistics
     if feature.kind is Kind.BYTES:
-        return _with_texts(sheet, flat)
+        return _with_texts(statistics, flat)
     finite = [float(value) for value in flat if math.isfinite(value)]
-    odd = len(flat) - len(finite)
-    histogram = of_values(finite, number_text) if finite else None
-    return _with(sheet, values=histogram, note=f"{odd:,} not finite" if odd else "")
+    not_finite = len(flat) - len(finite)
+    histogram = histogram_of_values(finite, number_text) if finite else None
+    note = f"{not_finite:,} not finite" if not_finite else ""
+    return replace(statistics, values=histogram, note=note)
 
 
-def _with_texts(sheet: FeatureSheet, values: list[bytes]) -> FeatureSheet:
+def _with_texts(statistics: FeatureStatistics, values: list[bytes]) -> FeatureStatistics:
     distinct = sorted(set(values))
     shown = values[:_SHOWN_TEXTS] if len(distinct) > _SHOWN_TEXTS else distinct
     lengths = sorted(map(len, values))
     span = f"{lengths[0]:,}" if lengths[0] == lengths[-1] else f"{lengths[0]:,}-{lengths[-1]:,}"
     note = f"{len(distinct):,} distinct, {span} bytes"
-    return _with(sheet, texts=tuple(map(_text, shown)), note=note.replace("-", "–"))
-
-
-def _with(sheet: FeatureSheet, **changes: Any) -> FeatureSheet:
-    return FeatureSheet(**{**sheet.__dict__, **changes})
+    return replace(statistics, texts=tuple(map(_text, shown)), note=note.replace("-", "–"))
 
 
 def _text(value: bytes) -> str:
-    """Returns bytes as text; what is none, by its first bytes."""
+    """Returns UTF-8 as text, cut to a limit; other bytes as their first ones in hexadecimal."""
     try:
         text = value.decode("utf-8")
     except UnicodeDecodeError:
@@ -386,8 +410,8 @@ def _text(value: bytes) -> str:
 
 
 def _shape_text(feature: Feature) -> str:
-    each = " a frame" if feature.per == "frame" else ""
+    each = " per frame" if feature.per == "frame" else ""
     if feature.shape is None:
-        return ("one value, or none" if feature.optional else "one value") + each
+        return ("one value or none" if feature.optional else "one value") + each
     sizes = " × ".join("any" if size is None else str(size) for size in feature.shape)
     return (f"{sizes} values" if sizes else "any number") + each

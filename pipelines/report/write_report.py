@@ -18,20 +18,20 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from recordmill.pipelines.report.findings import (
     SHOWN_GROUPS,
-    Group,
+    DuplicateGroup,
     find_duplicates,
     findings,
-    treated,
+    transcoded_images,
 )
 from recordmill.pipelines.report.rejects import reject_groups
-from recordmill.pipelines.report.samples import Budget, Thumbnail, samples, thumbnails
+from recordmill.pipelines.report.samples import Thumbnail, ThumbnailBudget, samples, thumbnails
 from recordmill.pipelines.report.statistics import (
     Histogram,
-    bars_of,
     class_tables,
-    feature_sheets,
+    feature_statistics,
+    histogram_of_bins,
+    make_bars,
     number_text,
-    of_bins,
     size_text,
 )
 from recordmill.pipelines.run.run_record import RunRecord
@@ -45,14 +45,14 @@ from recordmill.transforms.storage.dataset import Dataset, RecordLocation
 from recordmill.transforms.storage.files import write_bytes
 from recordmill.transforms.storage.image_root import ImageRootGuard
 
-_LONGEST = 1_000
-"""Characters of a name that a page shows."""
+_MAX_CHARACTERS = 1_000
+"""Of a name on the page."""
 
 _SPECIAL, _BACKSLASH = r"[\\']", r"\\\g<0>"
 
 
 def render(content: dict[str, Any]) -> bytes:
-    """Returns the page that shows some content."""
+    """Renders the page as UTF-8."""
     environment = Environment(
         loader=PackageLoader("recordmill.pipelines.report"),
         autoescape=True,
@@ -77,22 +77,26 @@ def render(content: dict[str, Any]) -> bytes:
 
 
 def _masked(value: Any) -> Any:
-    """Returns what a page shows of a value: of a text, all that is no secret."""
+    """Masks secrets in texts; data URLs are left as they are."""
     return masked(value) if type(value) is str and not value.startswith("data:") else value
 
 
 def plain(value: object) -> str:
-    r"""Returns a value as visible text of bounded length: a name may have millions of characters.
+    r"""Returns a value as visible text of bounded length.
 
     >>> print(plain("a\n"), len(plain("x" * 10_000)))
     a\x0a 1001
     """
-    text = masked(str(value))  # before it is cut: what is left of a secret looks like none
-    return visible(text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…")
+    text = masked(str(value))  # before cutting: the rest of a cut secret would not be recognized
+    return visible(text if len(text) <= _MAX_CHARACTERS else f"{text[:_MAX_CHARACTERS]}…")
 
 
 def percent(part: float, whole: float) -> str:
-    """Returns a part as a percentage.
+    """Returns the share of a part as a percentage.
+
+    Args:
+        part: the numerator.
+        whole: the denominator; may be 0.
 
     >>> percent(1, 3), percent(0, 0), percent(9999, 10000)
     ('33.3 %', '0 %', '99.99 %')
@@ -106,7 +110,7 @@ def percent(part: float, whole: float) -> str:
 
 
 def command_text(parts: Sequence[str]) -> str:
-    """Returns a command as a shell takes it, a flag a line."""
+    """Returns a command that can be pasted into a shell, with one flag per line."""
     lines: list[str] = []
     for part in map(quoted, parts):
         if part.startswith("-") or not lines:
@@ -117,7 +121,7 @@ def command_text(parts: Sequence[str]) -> str:
 
 
 def quoted(word: str) -> str:
-    r"""Returns a word as bash takes it, with nothing in it that cannot be seen.
+    r"""Quotes a word for bash; invisible characters are written as escapes.
 
     >>> print(quoted("a b"), quoted("it's\u202e"))
     'a b' $'it\'s\u202e'
@@ -130,112 +134,130 @@ def quoted(word: str) -> str:
 T = TypeVar("T")
 
 IMAGE_BYTES = 3_500_000
-"""Of all thumbnails, as they stand in the page."""
+"""The size of all thumbnails on the page, base64-encoded."""
 
-MAX_SHARD_ROWS = 200
+MAX_TABLE_ROWS = 200
 
 
 @dataclass(frozen=True)
-class Facts:
-    """What a report is drawn from.
+class ReportInput:
+    """The input of a report.
 
     Attributes:
         dataset: the written dataset.
-        record: how the run ended.
-        shapes: what the images look like.
-        problems: why it was not published, if verification failed.
+        record: the run record.
+        image_statistics: sizes and formats of the images that the run wrote.
+        problems: the problems found by a failed verification.
     """
 
     dataset: Dataset
     record: RunRecord
-    shapes: ImageTally
+    image_statistics: ImageTally
     problems: tuple[Problem, ...] = ()
 
     @property
     def manifest(self) -> Manifest:
-        """What the dataset consists of."""
+        """The manifest of the dataset."""
         return self.dataset.manifest
 
 
 @dataclass
-class _Parts:
-    """Draws the parts of a page, and keeps what went wrong with them."""
+class _Sections:
+    """Collects the sections of a page, and warnings about those that failed."""
 
     warnings: list[str] = field(default_factory=list)
 
-    def draw(self, name: str, part: Callable[..., T], *arguments: Any) -> T | None:
-        """Returns a part, or None if it cannot be drawn."""
+    def collect(self, name: str, section: Callable[..., T], *arguments: Any) -> T | None:
+        """Returns a section; None, with a warning, if it fails."""
         try:
-            return part(*arguments)
-        except Exception as error:  # noqa: BLE001 - no fault of a report may cost a dataset
+            return section(*arguments)
+        except Exception as error:  # noqa: BLE001 - a bug in the report must not fail the run
             why = f"{type(error).__name__}: {error}"
-            self.warnings.append(f"report.html: {name} could not be drawn: {why}")
+            self.warnings.append(f"report.html: {name} could not be rendered: {why}")
             return None
 
 
-def write_report(facts: Facts) -> list[str]:
-    """Writes report.html into a dataset's folder; returns what could not be drawn, and why."""
-    parts = _Parts()
-    page = parts.draw("the page", lambda: render(content_of(facts, parts)))
+def write_report(source: ReportInput) -> list[str]:
+    """Writes report.html into the folder of a dataset.
+
+    Args:
+        source: the dataset and the run.
+
+    Returns:
+        One warning per section that could not be rendered.
+    """
+    sections = _Sections()
+    page = sections.collect("the page", lambda: render(_content(source, sections)))
     if page is not None:
-        path = layout.join(facts.dataset.directory, layout.REPORT)
-        parts.draw("the file", write_bytes, path, page)
-    return parts.warnings
+        path = layout.join(source.dataset.directory, layout.REPORT)
+        sections.collect("the file", write_bytes, path, page)
+    return sections.warnings
 
 
-def content_of(facts: Facts, parts: _Parts) -> dict[str, Any]:
-    """Returns all that the page shows."""
-    dataset, manifest = facts.dataset, facts.manifest
-    budget = Budget(IMAGE_BYTES)
-    source = (_fence_of(manifest), manifest.config.get("input_format", "auto"))
-    rejects = parts.draw("rejects", reject_groups, dataset, budget, *source)
-    groups = parts.draw("duplicates", find_duplicates, dataset)
+def _content(source: ReportInput, sections: _Sections) -> dict[str, Any]:
+    """Returns the variables of the template."""
+    dataset, manifest = source.dataset, source.manifest
+    # rejects come first: their images matter most if the budget does not suffice
+    budget = ThumbnailBudget(IMAGE_BYTES)
+    origin = (_image_root_guard(manifest), manifest.config.get("input_format", "auto"))
+    rejects = sections.collect("rejects", reject_groups, dataset, budget, *origin)
+    groups = sections.collect("duplicates", find_duplicates, dataset)
     tables = class_tables(manifest)
-    problems = tuple(str(problem) for problem in facts.problems)
+    problems = tuple(str(problem) for problem in source.problems)
     return {
         "manifest": manifest,
-        "run": facts.record,
+        "run": source.record,
         "problems": problems,
         "findings": findings(manifest, problems, tables),
         "tables": tables,
-        "images": facts.shapes if facts.shapes.images else None,
-        "histograms": histograms(facts.shapes),
-        "treated": treated(manifest),
-        "features": parts.draw("features", feature_sheets, dataset),
+        "images": source.image_statistics if source.image_statistics.images else None,
+        "histograms": image_histograms(source.image_statistics),
+        "transcoded": transcoded_images(manifest),
+        "features": sections.collect("features", feature_statistics, dataset),
         "rejects": rejects,
-        "samples": parts.draw("samples", samples, dataset, tables, budget),
+        "samples": sections.collect("samples", samples, dataset, tables, budget),
         "groups": groups,
-        "copies": parts.draw("copies", _copies, dataset, groups or (), budget) or {},
-        "throughput": throughput(facts.record),
-        "shard_rows": MAX_SHARD_ROWS,
-        "most_groups": SHOWN_GROUPS,
-        "rejected": budget.refused,
-        "warnings": parts.warnings,
+        "group_thumbnails": sections.collect(
+            "duplicate images", _group_thumbnails, dataset, groups or (), budget
+        )
+        or {},
+        "throughput": throughput(source.record),
+        "max_rows": MAX_TABLE_ROWS,
+        "max_groups": SHOWN_GROUPS,
+        "omitted": budget.omitted,
+        "warnings": sections.warnings,
     }
 
 
-def _fence_of(manifest: Manifest) -> ImageRootGuard:
+def _image_root_guard(manifest: Manifest) -> ImageRootGuard:
     options = manifest.config
     return ImageRootGuard(None if options.get("allow_outside_root") else options.get("image_root"))
 
 
-def _copies(
-    dataset: Dataset, groups: Sequence[Group], budget: Budget
+def _group_thumbnails(
+    dataset: Dataset, groups: Sequence[DuplicateGroup], budget: ThumbnailBudget
 ) -> dict[RecordLocation, Thumbnail]:
-    """Returns the thumbnails of images that are in several records."""
-    return thumbnails(dataset, (copy for group in groups for copy in group.copies), budget)
+    """Returns the thumbnails of duplicate images."""
+    locations = (location for group in groups for location in group.locations)
+    return thumbnails(dataset, locations, budget)
 
 
-def histograms(tally: ImageTally) -> list[tuple[str, Histogram]]:
-    """Returns what the images look like, each measure with its name."""
+def image_histograms(tally: ImageTally) -> list[tuple[str, Histogram]]:
+    """Returns (title, histogram) of each image statistic."""
     ends = tally.extremes
-    drawn = (
-        ("Width, pixels", of_bins(tally.widths, SIDE_STEPS, _whole, ends.get("width"))),
-        ("Height, pixels", of_bins(tally.heights, SIDE_STEPS, _whole, ends.get("height"))),
-        ("Width : height", of_bins(tally.ratios, RATIO_STEPS, "{:.2f}".format)),
-        ("Encoded size", of_bins(tally.sizes, SIDE_STEPS, size_text, ends.get("bytes"))),
+    histograms = (
+        ("Width in pixels", histogram_of_bins(tally.widths, SIDE_STEPS, _whole, ends.get("width"))),
+        (
+            "Height in pixels",
+            histogram_of_bins(tally.heights, SIDE_STEPS, _whole, ends.get("height")),
+        ),
+        (
+            "Aspect ratio (width / height)",
+            histogram_of_bins(tally.ratios, RATIO_STEPS, "{:.2f}".format),
+        ),
+        ("Encoded size", histogram_of_bins(tally.sizes, SIDE_STEPS, size_text, ends.get("bytes"))),
     )
-    return [(name, histogram) for name, histogram in drawn if histogram]
+    return [(name, histogram) for name, histogram in histograms if histogram]
 
 
 def _whole(value: float) -> str:
@@ -243,9 +265,9 @@ def _whole(value: float) -> str:
 
 
 def throughput(record: RunRecord) -> Histogram | None:
-    """Returns the records written in each interval of a run."""
-    line = record.throughput
-    if not line.records:
+    """Returns the histogram of the records written over time; None without records."""
+    series = record.throughput
+    if not series.records:
         return None
-    edges = [f"{line.begins + i * line.interval:.0f} s" for i in range(len(line.records) + 1)]
-    return Histogram(bars_of(line.records, edges), edges[0], edges[-1])
+    edges = [f"{series.begins + i * series.interval:.0f} s" for i in range(len(series.records) + 1)]
+    return Histogram(make_bars(series.records, edges), edges[0], edges[-1])

@@ -105,7 +105,7 @@ class RunRecord(BaseModel):
         command: what was typed, secrets left out; none if it was no command.
         folder: where it was typed.
         throughput: how many records were written when.
-        warnings: what went wrong beside the data, such as a report that could not be drawn.
+        warnings: what went wrong beside the data, such as a report that could not be rendered.
     """
 
     run_id: str

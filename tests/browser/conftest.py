@@ -1,4 +1,4 @@
-"""A real browser, and reports to look at. A missing browser is a failure, never a skip."""
+"""A real browser and the reports to open. A missing browser fails the tests instead of skipping."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from tests.end_to_end.command import recordmill
 from tests.end_to_end.tables import write_table
 from tests.faulty_dataset import draw
 
-NAMES = ("faults", "refused", "plain", "numbers")
+NAMES = ("faults", "rejected", "plain", "numbers")
 
 
 @dataclass(frozen=True)
 class Report:
-    """A dataset with its report, and how its run ended."""
+    """A dataset with its report, and the exit code of its run."""
 
     dataset: Path
     code: int
 
     @property
     def url(self) -> str:
-        """Where a browser finds it."""
+        """The URL of the report."""
         return (self.dataset / "report.html").as_uri()
 
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    """Chromium, as the system has it, or at $CHROMIUM."""
+    """The Chromium of the system, or at $CHROMIUM."""
     path = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
-    assert path, "no Chromium: apt-get install chromium, or say where one is: CHROMIUM=…"
+    assert path, "no Chromium found. Install it (apt-get install chromium), or set CHROMIUM=PATH."
     sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []
     with sync_playwright() as playwright:
         launched = playwright.chromium.launch(executable_path=path, args=sandbox)
@@ -48,25 +48,25 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="session")
 def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Report]:
-    """A report of each sort: full of faults, of a run that failed, of a plain one, of numbers."""
+    """Reports of a faulty table, a failed run, a small table of images and a table of numbers."""
     folder = tmp_path_factory.mktemp("reports")
     faults = draw(folder / "faults")
     plain = ("--input", str(folder / "sample" / "labels.csv"))
-    _draw_plain(folder / "sample")
+    _write_plain(folder / "sample")
     rows = [{"id": f"r{i}", "x": i * 0.37 - 9, "n": i % 7, "name": "ab"[i % 2]} for i in range(300)]
     table = str(write_table(folder / "numbers.csv", rows))
     numbers = ("--input", table, "--schema", "tabular", "--key_column", "id")
     flags = {
         "faults": faults,
-        "refused": (*faults[:-2], "--max_rejects", "3"),
+        "rejected": (*faults[:-2], "--max_rejects", "3"),
         "plain": plain,
         "numbers": (*numbers, "--splits", "train=0.8,test=0.2"),
     }
-    return {name: _report(name, folder / "out", given) for name, given in flags.items()}
+    return {name: _report(name, folder / "out", of_run) for name, of_run in flags.items()}
 
 
-def _draw_plain(folder: Path) -> None:
-    """Draws a small table without a fault."""
+def _write_plain(folder: Path) -> None:
+    """Writes a small table of images without faults."""
     from tests.images import jpeg
 
     folder.mkdir()
@@ -78,5 +78,5 @@ def _draw_plain(folder: Path) -> None:
 
 def _report(name: str, output: Path, flags: tuple[str, ...]) -> Report:
     ended = recordmill("convert", *flags, "--output", output, "--name", name)
-    assert ended.code == (4 if name == "refused" else 0), ended.err
+    assert ended.code == (4 if name == "rejected" else 0), ended.err
     return Report(output / name / "1.0.0", ended.code)

@@ -1,4 +1,4 @@
-"""The report in a real browser: all is shown, it fits each screen, nothing asks the network."""
+"""The report in a real browser: content, layout, accessibility, and no network requests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.faulty_dataset import BROKEN, CLASSES
 
 WIDTHS = (390, 1280)
 SCHEMES = ("light", "dark")
-LOOKS = list(itertools.product(NAMES, WIDTHS, SCHEMES))
+VIEWS = list(itertools.product(NAMES, WIDTHS, SCHEMES))
 
 CUT_OFF = """() => [...document.querySelectorAll('body *')].filter(e => {
     const box = e.getBoundingClientRect();
@@ -49,33 +49,33 @@ FOCUSABLE = "a[href], summary, [tabindex='0']"
 
 @pytest.fixture
 def page(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Page]:
-    """A page that keeps what went wrong on it in `page.faults`."""
+    """A page that collects its errors and network requests in `page.errors`."""
     width, scheme = getattr(request, "param", (1280, "light"))
     context = browser.new_context(viewport={"width": width, "height": 844}, color_scheme=scheme)
     opened = context.new_page()
-    faults: list[str] = []
-    opened.on("console", lambda message: faults.append(f"console: {message.text}"))
-    opened.on("pageerror", lambda error: faults.append(f"error: {error}"))
-    opened.on("dialog", lambda dialog: faults.append(f"dialog: {dialog.message}"))
+    errors: list[str] = []
+    opened.on("console", lambda message: errors.append(f"console: {message.text}"))
+    opened.on("pageerror", lambda error: errors.append(f"error: {error}"))
+    opened.on("dialog", lambda dialog: errors.append(f"dialog: {dialog.message}"))
     opened.on(
         "request",
-        lambda r: None if r.url.startswith(("file:", "data:")) else faults.append(r.url),
+        lambda r: None if r.url.startswith(("file:", "data:")) else errors.append(r.url),
     )
-    opened.on("requestfailed", lambda r: faults.append(f"failed: {r.url[:80]}"))
-    opened.faults = faults  # type: ignore[attr-defined]
+    opened.on("requestfailed", lambda r: errors.append(f"failed: {r.url[:80]}"))
+    opened.errors = errors  # type: ignore[attr-defined]
     yield opened
     context.close()
 
 
 @pytest.mark.parametrize(
-    ("name", "page"), [(n, (w, s)) for n, w, s in LOOKS], indirect=["page"], ids=str
+    ("name", "page"), [(n, (w, s)) for n, w, s in VIEWS], indirect=["page"], ids=str
 )
-def test_it_shows_all_fits_and_is_accessible(
+def test_images_load_and_the_layout_fits_and_is_accessible(
     name: str, page: Page, reports: dict[str, Report]
 ) -> None:
     page.goto(reports[name].url)
     page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
-    assert page.faults == []  # type: ignore[attr-defined]
+    assert page.errors == []  # type: ignore[attr-defined]
     broken = "[...document.images].filter(i => !(i.complete && i.naturalWidth)).length"
     assert page.evaluate(broken) == 0
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
@@ -86,7 +86,7 @@ def test_it_shows_all_fits_and_is_accessible(
 
 
 @pytest.mark.parametrize(("scheme", "bright"), [("light", True), ("dark", False)])
-def test_it_follows_the_system_from_light_to_dark(
+def test_colors_follow_the_mode_of_the_system(
     scheme: Any, bright: bool, page: Page, reports: dict[str, Report]
 ) -> None:
     page.emulate_media(color_scheme=scheme)
@@ -96,9 +96,7 @@ def test_it_follows_the_system_from_light_to_dark(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_figure_is_that_of_the_manifest(
-    name: str, page: Page, reports: dict[str, Report]
-) -> None:
+def test_figures_match_the_manifest(name: str, page: Page, reports: dict[str, Report]) -> None:
     report = reports[name]
     page.goto(report.url)
     run = json.loads((report.dataset / "run.json").read_bytes())
@@ -110,8 +108,8 @@ def test_every_figure_is_that_of_the_manifest(
     manifest = json.loads((report.dataset / "manifest.json").read_bytes())
     assert shown == {key: manifest["input"][key] for key in shown}
     assert number(page, "#dropped") == manifest["input"]["duplicates"]
-    placed = (row for row in rows(page, "#split-table") if row[0] != "no split")
-    assert {row[0]: list(map(int, row[1:6])) for row in placed} == {
+    split_rows = (row for row in rows(page, "#split-table") if row[0] != "no split")
+    assert {row[0]: list(map(int, row[1:6])) for row in split_rows} == {
         split: [*(e[k] for k in ("rows", "records", "rejected", "duplicates")), len(e["shards"])]
         for split, e in manifest["splits"].items()
     }
@@ -122,11 +120,11 @@ def test_every_figure_is_that_of_the_manifest(
     reasons = rows(page, "#reasons") if manifest["input"]["reasons"] else []
     assert {row[0]: int(row[1]) for row in reasons} == manifest["input"]["reasons"]
     if manifest["images"]:
-        treatments = {row[0]: int(row[1]) for row in rows(page, "#treatments")}
-        assert treatments == manifest["images"]
+        images = {row[0]: int(row[1]) for row in rows(page, "#treatments")}
+        assert images == manifest["images"]
 
 
-def test_the_classes_are_those_of_the_manifest_and_missing_ones_are_marked(
+def test_class_counts_match_the_manifest_and_missing_classes_are_marked(
     page: Page, reports: dict[str, Report]
 ) -> None:
     page.goto(reports["faults"].url)
@@ -144,7 +142,7 @@ def test_the_classes_are_those_of_the_manifest_and_missing_ones_are_marked(
     assert "1 class of label without any record: never seen" in page.inner_text("#verdict")
 
 
-def test_leaks_are_those_of_the_manifest_and_shown_side_by_side(
+def test_leakage_matches_the_manifest_and_images_are_shown_side_by_side(
     page: Page, reports: dict[str, Report]
 ) -> None:
     page.goto(reports["faults"].url)
@@ -160,14 +158,14 @@ def test_leaks_are_those_of_the_manifest_and_shown_side_by_side(
         images = group.locator("img").evaluate_all("images => images.map(i => i.src)")
         assert len(images) == 2
         assert images[0] == images[1]
-    crossing = page.locator(".group", has_text="in several splits").count()
-    assert crossing == number(page, "#leak-images")
+    leaked = page.locator(".group", has_text="in several splits").count()
+    assert leaked == number(page, "#leak-images")
 
 
-def test_rejects_are_shown_by_their_image_or_their_row(
+def test_rejects_are_shown_with_their_image_or_their_line(
     page: Page, reports: dict[str, Report]
 ) -> None:
-    page.goto(reports["refused"].url)
+    page.goto(reports["rejected"].url)
     shown = {row[0]: int(row[1]) for row in rows(page, "#reasons")}
     assert shown == BROKEN
     with_image = "h3[id='reason-truncated'] ~ ul"
@@ -176,7 +174,7 @@ def test_rejects_are_shown_by_their_image_or_their_row(
     assert malformed.locator("pre").inner_text() == '00.jpg,"c"at'
 
 
-def test_what_is_hostile_is_only_text(page: Page, reports: dict[str, Report]) -> None:
+def test_hostile_input_is_shown_as_text(page: Page, reports: dict[str, Report]) -> None:
     page.goto(reports["faults"].url)
     assert page.title() == "faults 1.0.0 · recordmill report"
     active = "script, iframe, object, embed, form, base, link[rel=stylesheet], [onerror], [style]"
@@ -188,13 +186,13 @@ def test_what_is_hostile_is_only_text(page: Page, reports: dict[str, Report]) ->
     assert "\u202e" not in text
 
 
-def test_its_policy_refuses_what_would_be_loaded_or_run(
+def test_the_content_security_policy_blocks_images_and_scripts(
     page: Page, reports: dict[str, Report]
 ) -> None:
     page.goto(reports["plain"].url)
-    refused = page.evaluate("""async () => {
-        const rejected = [];
-        const note = event => rejected.push(event.violatedDirective);
+    blocked = page.evaluate("""async () => {
+        const blocked = [];
+        const note = event => blocked.push(event.violatedDirective);
         document.addEventListener('securitypolicyviolation', note);
         const image = new Image();
         image.src = 'http://127.0.0.1:9/x.png';
@@ -202,26 +200,26 @@ def test_its_policy_refuses_what_would_be_loaded_or_run(
         const script = document.createElement('script'); script.text = 'document.title = "broken"';
         document.body.append(script);
         await new Promise(done => setTimeout(done, 200));
-        return rejected.sort();
+        return blocked.sort();
     }""")
-    assert refused == ["img-src", "script-src-elem"]
+    assert blocked == ["img-src", "script-src-elem"]
     assert page.title() == "plain 1.0.0 · recordmill report"
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_keyboard_reaches_everything_in_order_and_one_sees_where_it_is(
+def test_the_keyboard_reaches_every_control_in_order_with_visible_focus(
     name: str, page: Page, reports: dict[str, Report]
 ) -> None:
     page.goto(reports[name].url)
     page.evaluate(
         f"""[...document.querySelectorAll("{FOCUSABLE}")].filter(e => e.checkVisibility())
-        .forEach((e, i) => e.dataset.place = i)"""
+        .forEach((e, i) => e.dataset.order = i)"""
     )
-    expected = page.evaluate("document.querySelectorAll('[data-place]').length")
+    expected = page.evaluate("document.querySelectorAll('[data-order]').length")
     reached = []
     for _ in range(expected):
         page.keyboard.press("Tab")
-        reached.append(page.evaluate("Number(document.activeElement.dataset.place ?? -1)"))
+        reached.append(page.evaluate("Number(document.activeElement.dataset.order ?? -1)"))
         outline = "getComputedStyle(document.activeElement).outlineStyle"
         assert page.evaluate(outline) != "none"
     assert reached == list(range(expected))
@@ -233,11 +231,11 @@ def test_the_keyboard_reaches_everything_in_order_and_one_sees_where_it_is(
 
 
 def rows(page: Page, table: str) -> list[list[str]]:
-    """Returns the texts of a table's cells."""
+    """Returns the texts of the cells of a table, by row."""
     found: list[list[str]] = page.locator(table).evaluate(ROWS)
     return found
 
 
-def number(page: Page, where: str) -> int:
-    """Returns a figure on the page."""
-    return int(re.sub(r"\D", "", page.inner_text(where)))
+def number(page: Page, selector: str) -> int:
+    """Returns the number shown in an element."""
+    return int(re.sub(r"\D", "", page.inner_text(selector)))

@@ -1,4 +1,4 @@
-"""report.html: there after each run, the same for the same data, small, and true to its records.
+"""report.html: written after each run, deterministic, small, and consistent with the records.
 
 Covers `recordmill.pipelines.report.statistics`, `recordmill.pipelines.report.samples`,
 `recordmill.pipelines.report.findings`, `recordmill.pipelines.report.write_report`.
@@ -27,7 +27,7 @@ SPLITS = ("--splits", "train=0.5,test=0.5")
 
 
 class Page(HTMLParser):
-    """What can be reported a page without a browser: its texts, its images by their alt text."""
+    """A parsed page: its texts, and its images by alt text."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -38,17 +38,17 @@ class Page(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
-        given = dict(attrs)
+        attributes = dict(attrs)
         if tag == "img":
-            data = base64.b64decode(str(given["src"]).partition("base64,")[2])
-            self.images[str(given["alt"])] = Image.open(io.BytesIO(data))
+            data = base64.b64decode(str(attributes["src"]).partition("base64,")[2])
+            self.images[str(attributes["alt"])] = Image.open(io.BytesIO(data))
 
     def handle_data(self, data: str) -> None:
         self.texts.append(data)
 
     @property
     def text(self) -> str:
-        """All of it."""
+        """The whole text."""
         return " ".join(" ".join(self.texts).split())
 
 
@@ -59,7 +59,7 @@ def table(folder: Path, images: list[Photo]) -> Path:
 
 
 @pytest.mark.parametrize("flags", [(), ("--compression", "gzip")])
-def test_every_sample_is_the_image_of_its_record(
+def test_every_thumbnail_shows_the_image_of_its_record(
     flags: tuple[str, ...], table: Path, images: list[Photo], tmp_path: Path
 ) -> None:
     dataset = published(table, tmp_path / "out", "--report", *SPLITS, *flags)
@@ -75,7 +75,7 @@ def test_every_sample_is_the_image_of_its_record(
         assert abs(difference).mean() < 12
 
 
-def test_two_runs_draw_the_same_report_but_for_what_run_json_holds(
+def test_reports_of_two_runs_differ_only_in_the_contents_of_run_json(
     tmp_path: Path,
 ) -> None:
     flags = draw(tmp_path / "faults")
@@ -88,11 +88,11 @@ def test_two_runs_draw_the_same_report_but_for_what_run_json_holds(
         pages.append((dataset / "report.html").read_text(encoding="utf-8"))
     for volatile in (r'<section id="run".*?</section>', r'<code id="command">.*?</code>'):
         pages = [re.sub(volatile, "", page, flags=re.DOTALL) for page in pages]
-    pages = [re.sub(r"<dt>took</dt><dd>.*?</dd>", "", page) for page in pages]
+    pages = [re.sub(r"<dt>duration</dt><dd>.*?</dd>", "", page) for page in pages]
     assert pages[0] == pages[1]
 
 
-def test_a_run_over_its_budget_has_a_report_of_its_rejects_and_no_mark(tmp_path: Path) -> None:
+def test_a_run_with_too_many_rejects_has_a_report_and_no_commit_marker(tmp_path: Path) -> None:
     flags = draw(tmp_path / "faults")
     ended = recordmill("convert", *flags[:-1], "0", "--output", tmp_path / "out", "--name", "x")
     assert ended.code == 4
@@ -103,12 +103,12 @@ def test_a_run_over_its_budget_has_a_report_of_its_rejects_and_no_mark(tmp_path:
     assert "Not published" in page.text
     for reason, count in BROKEN.items():
         assert f"{reason} {count}" in page.text
-    damaged = [alt for alt in page.images if alt.startswith("What can be decoded of cut")]
+    damaged = [alt for alt in page.images if alt.startswith("Decoded part of cut")]
     assert len(damaged) == 6
     assert f"missing/{'x' * 50}" in page.text
 
 
-def test_a_table_of_numbers_gets_their_ranges(tmp_path: Path) -> None:
+def test_a_table_of_numbers_has_their_ranges(tmp_path: Path) -> None:
     rows = [{"id": f"r{i}", "x": i / 4 - 9, "name": "<i>&" if i % 2 else ""} for i in range(100)]
     table = write_table(tmp_path / "table.csv", rows)
     dataset = published(
@@ -116,14 +116,14 @@ def test_a_table_of_numbers_gets_their_ranges(tmp_path: Path) -> None:
     )
     raw = (dataset / "report.html").read_text(encoding="utf-8")
     page = Page(dataset / "report.html")
-    assert 'aria-label="x: from -9 to 15.75; most' in raw
+    assert 'aria-label="x: from -9 to 15.75; peak' in raw
     assert "2 distinct, 0–4 bytes" in page.text
     assert "<i>&" in page.text
     assert "img" not in page.tags
     assert "i" not in page.tags
 
 
-def test_the_command_that_made_it_is_reported_without_secrets_and_the_dataset_is_as_without_it(
+def test_the_command_is_shown_without_secrets_and_the_report_does_not_change_the_dataset(
     table: Path, tmp_path: Path
 ) -> None:
     flags = ("--s3_secret_access_key=hush", "--s3_access_key_id", "hush", "--seed", "5")
@@ -141,7 +141,7 @@ def test_the_command_that_made_it_is_reported_without_secrets_and_the_dataset_is
     assert recordmill("verify", dataset).code == 0
 
 
-def test_it_stays_small_whatever_the_number_of_rows_classes_and_shards(tmp_path: Path) -> None:
+def test_the_page_stays_small_with_many_rows_classes_and_shards(tmp_path: Path) -> None:
     rows = [{"id": f"r{i}", "label": f"class {i % 3000}", "x": i} for i in range(3_500)]
     table = write_table(tmp_path / "table.csv", rows)
     schema = tmp_path / "schema.yaml"
@@ -154,17 +154,17 @@ def test_it_stays_small_whatever_the_number_of_rows_classes_and_shards(tmp_path:
     dataset = published(table, tmp_path / "out", "--report", *flags)
     assert (dataset / "report.html").stat().st_size < 200_000
     text = Page(dataset / "report.html").text
-    assert "The 100 most frequent and the 100 rarest of 3,000 classes" in text
+    assert "The 100 most frequent and the 100 least frequent of 3,000 classes" in text
     assert "18 shards" in text
 
 
-def test_a_report_that_cannot_be_drawn_is_a_warning(
+def test_a_report_that_cannot_be_rendered_is_a_warning(
     table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("recordmill.pipelines.report.write_report.render", lambda content: 1 // 0)
     ended = convert(table, tmp_path / "out", "--report")
     dataset = tmp_path / "out" / "birds" / "1.0.0"
     assert ended.code == 0
-    assert "warning: report.html: the page could not be drawn: ZeroDivisionError" in ended.err
+    assert "warning: report.html: the page could not be rendered: ZeroDivisionError" in ended.err
     assert (dataset / "_SUCCESS").exists()
     assert not (dataset / "report.html").exists()

@@ -1,0 +1,28 @@
+"""Locations of sample records."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recordmill.pipelines.report.samples import sample_locations
+from tests.unit.pipelines.report.index_only import CLASSES, dataset
+from tests.unit.pipelines.report.test_findings import SPLITS
+
+
+@settings(max_examples=40)
+@given(SPLITS, st.integers(1, 3))
+def test_samples_are_the_first_of_each_class_and_split(tmp_path_factory, splits, each):
+    made = dataset(tmp_path_factory.mktemp("x"), splits)
+    numbers = {split: dict.fromkeys(CLASSES, each) for split in splits}
+    locations = sample_locations(made, numbers)
+    expected = defaultdict(list)
+    for split, shards in splits.items():
+        for i, records in enumerate(shards):
+            for n, (label, _) in enumerate(records):
+                if len(expected[split, CLASSES[label]]) < each:
+                    expected[split, CLASSES[label]].append(f"{split}-{i}-{n}")
+    keys = {cell: [at.key for at in found] for cell, found in locations.items()}
+    assert keys == dict(expected)

@@ -1,0 +1,20 @@
+"""The command and the throughput in a run record."""
+
+from __future__ import annotations
+
+from recordmill.pipelines.run.run_record import RunContext, throughput_of
+from recordmill.schemas.masking import masked_command
+from recordmill.schemas.tallies import Timeline
+
+
+def test_secrets_are_masked_in_the_command() -> None:
+    arguments = ["convert", "--s3_secret_access_key", "hush", "--azure_connection_string=hush"]
+    arguments += ["--key_column", "id", "--token=hush", "--s3_access_key_id=hush"]
+    assert "hush" not in " ".join(masked_command(arguments))
+    assert RunContext.begin("x", arguments).command[4:6] == ("--key_column", "id")
+    assert RunContext.begin("x").folder == ""
+
+
+def test_throughput_is_relative_to_the_start_of_the_run() -> None:
+    series = throughput_of(Timeline(2, Timeline().counts.__class__({50: 3, 52: 4})), started=97.5)
+    assert (series.begins, series.interval, series.records) == (2.5, 2, (3, 0, 4))
