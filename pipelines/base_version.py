@@ -41,11 +41,11 @@ def open_base(config: ConvertConfig) -> Base | None:
     _check_groups(config, manifest)
     _check_classes(config, manifest)
     record = read_record(directory)
-    # It is not sealed: one that was left by another version of the dataset knows other shards.
+    # No checksum covers it: one that was left by another version of the dataset knows other shards.
     is_its_own = record is not None and record.manifest_sha256 == dataset.manifest_sha256
     base = Base(
         directory=directory,
-        seal=dataset.manifest_sha256,
+        manifest_sha256=dataset.manifest_sha256,
         manifest=manifest,
         fingerprints=record.fingerprints if record and is_its_own else {},
     )
@@ -65,7 +65,7 @@ class _Options(BaseModel):
 
 
 def _check_manifest(directory: str, manifest: Manifest) -> None:
-    """Rejects a manifest whose options and classes no run has written, sealed or not."""
+    """Rejects a manifest whose options and classes no run has written, whatever its checksum."""
     path, remedy = layout.join(directory, layout.MANIFEST), "choose another --base"
     try:
         _Options.model_validate(manifest.config)

@@ -133,7 +133,7 @@ def write_dataset(read: ReadOutcome, rows: PCollection[Row], job: Conversion) ->
         plan=analyzed.plan,
         rows=read.good,
         unread=read.rejects,
-        asides=read.asides,
+        skipped=read.skipped,
         placed=placement.rows,
         repeats=unique.repeats,
         group_leaks=group_leaks,

@@ -176,8 +176,8 @@ def _commit(
     lines = {folder: digest_of_lines(read_lines(target.work, folder)) for folder in layout.LINES}
     document = manifest_of(info, config, digests, of_base, lines)
     manifest = document.model_dump_json(indent=2).encode() + b"\n"
-    seal = hashlib.sha256(manifest).hexdigest()
-    published = finished(context, info, None).model_copy(update={"manifest_sha256": seal})
+    checksum = hashlib.sha256(manifest).hexdigest()
+    published = finished(context, info, None).model_copy(update={"manifest_sha256": checksum})
     record = report(info, config, target, published)
     # The manifest first: what a run has left that was killed from here on is known by it.
     _write(target.work, {layout.MANIFEST: manifest, **files, layout.RUN: record.to_json(), **last})

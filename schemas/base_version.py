@@ -15,13 +15,13 @@ class Base:
 
     Attributes:
         directory: where it is.
-        seal: sha256 of its manifest.
+        manifest_sha256: sha256 of its manifest.
         manifest: what it consists of.
         fingerprints: shard file to what decided its bytes; of those that its run could tell.
     """
 
     directory: str
-    seal: str
+    manifest_sha256: str
     manifest: Manifest
     fingerprints: Mapping[str, str]
 
@@ -61,7 +61,7 @@ def base_entry(base: Base, info: DatasetInfo) -> BaseEntry:
     }
     return BaseEntry(
         version=base.manifest.version,
-        manifest_sha256=base.seal,
+        manifest_sha256=base.manifest_sha256,
         kept=kept,
         new=new,
         gone=gone,

@@ -93,7 +93,7 @@ class RowCounts(SplitCounts):
         splits: Mapping[str, SplitCounts],
         unplaced: int = 0,
         reasons: Mapping[str, int] | None = None,
-        asides: Mapping[str, int] | None = None,
+        skipped: Mapping[str, int] | None = None,
     ) -> RowCounts:
         """Returns the counts of all rows.
 
@@ -102,13 +102,13 @@ class RowCounts(SplitCounts):
             splits: the counts of those that were placed, by split.
             unplaced: how many were rejected before.
             reasons: rejection reason to number of rejects.
-            asides: what the sources hold that is not a row, to how many.
+            skipped: what the sources hold that is not a row, to how many.
         """
         return cls(
             rows=rows,
             unplaced=unplaced,
             reasons=dict(sorted((reasons or {}).items())),
-            asides=dict(sorted((asides or {}).items())),
+            asides=dict(sorted((skipped or {}).items())),
             **_sums(splits, unplaced),
         )
 

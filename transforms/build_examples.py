@@ -24,7 +24,7 @@ from recordmill.transforms.functional.images.masks import (
 from recordmill.transforms.functional.images.transcode import keep, pass_through_source, transcode
 from recordmill.transforms.functional.read_ahead import Budget, batched, fetch_ahead, map_ahead
 from recordmill.transforms.functional.records.examples import build_example, build_frame
-from recordmill.transforms.storage.files import Stamps, is_local, read_bytes
+from recordmill.transforms.storage.files import VersionTags, is_local, read_bytes
 from recordmill.transforms.storage.image_root import OPEN, ImageRootGuard
 from recordmill.transforms.workers.cores import num_cores
 from recordmill.transforms.workers.sandbox import run_apart
@@ -72,7 +72,7 @@ def build_all(
     plan: Plan,
     decode: Decode,
     pools: Pools,
-    seen: Stamps | None = None,
+    seen: VersionTags | None = None,
     guard: ImageRootGuard = OPEN,
     check: Check | None = None,
 ) -> Iterator[Built]:
@@ -109,7 +109,7 @@ def _in_tasks(build: Callable[[T], Built], items: Iterable[T], pools: Pools) -> 
 
 
 def fetch(
-    ref: ImageRef | Fetched, seen: Stamps | None = None, guard: ImageRootGuard = OPEN
+    ref: ImageRef | Fetched, seen: VersionTags | None = None, guard: ImageRootGuard = OPEN
 ) -> Fetched | Reject:
     """Returns the bytes of a reference's files, or its reject if they cannot be had.
 

@@ -16,7 +16,7 @@ from recordmill.transforms.read_rows import ReadOutcome
 
 UNMATCHED = "label rows without an image"
 
-_ASIDES = "asides"
+_SKIPPED = "skipped"
 _ROWS, _LABELS = "rows", "labels"
 
 Keyed = tuple[str, Row]
@@ -55,13 +55,13 @@ class JoinLabels(beam.PTransform):
         } | "GroupByValue" >> beam.CoGroupByKey()  # (value, {"rows": [Row], "labels": [Row]})
         found = grouped | "Join" >> beam.FlatMap(
             _join, self.column, self.image_column
-        ).with_outputs(REJECTS, _ASIDES, main="joined")
+        ).with_outputs(REJECTS, _SKIPPED, main="joined")
         rows: PCollection[Row] = found.joined
         rejects = (read.rejects, self.labels.rejects, *(k[REJECTS] for k in keyed.values()))
         return ReadOutcome(
             rows,
             (*rejects, found[REJECTS]) | "UnjoinedRows" >> beam.Flatten(),
-            (read.asides, self.labels.asides, found[_ASIDES])
+            (read.skipped, self.labels.skipped, found[_SKIPPED])
             | "AllSkippedInputs" >> beam.Flatten(),
         )
 
@@ -90,7 +90,7 @@ def _join(
         else:
             yield rejected(unmatched_reject(row, value, column, image_column))
     if not matched:
-        yield TaggedOutput(_ASIDES, (UNMATCHED, len(labels)))
+        yield TaggedOutput(_SKIPPED, (UNMATCHED, len(labels)))
 
 
 def join_key(row: Row, column: str) -> str:

@@ -18,7 +18,7 @@ from recordmill.transforms.storage.formats import FORMATS
 from recordmill.transforms.storage.stores.options import max_image_bytes
 from recordmill.transforms.workers.progress import advance
 
-_ASIDES = "asides"
+_SKIPPED = "skipped"
 
 
 class SourceSplits(NamedTuple):
@@ -27,12 +27,12 @@ class SourceSplits(NamedTuple):
     Attributes:
         splits: what one worker reads at a time: a file, a row group, some files of a folder.
         rejects: what cannot be listed.
-        asides: skipped inputs: (what, how many), any number of them.
+        skipped: skipped inputs: (what, how many), any number of them.
     """
 
     splits: PCollection[TablePart]
     rejects: PCollection[Reject]
-    asides: PCollection[tuple[str, int]]
+    skipped: PCollection[tuple[str, int]]
 
 
 class ReadOutcome(NamedTuple):
@@ -41,12 +41,12 @@ class ReadOutcome(NamedTuple):
     Attributes:
         good: the rows.
         rejects: those that cannot be read, or listed.
-        asides: skipped inputs: (what, how many), any number of them.
+        skipped: skipped inputs: (what, how many), any number of them.
     """
 
     good: PCollection[Row]
     rejects: PCollection[Reject]
-    asides: PCollection[tuple[str, int]]
+    skipped: PCollection[tuple[str, int]]
 
 
 @dataclass(eq=False)
@@ -66,9 +66,9 @@ class ListSources(beam.PTransform):
         listed = (
             root
             | "Sources" >> beam.Create(self.files)
-            | "Split" >> beam.FlatMap(_splits_tagged).with_outputs(REJECTS, _ASIDES, main="splits")
+            | "Split" >> beam.FlatMap(_splits_tagged).with_outputs(REJECTS, _SKIPPED, main="splits")
         )
-        return SourceSplits(listed.splits, listed[REJECTS], listed[_ASIDES])
+        return SourceSplits(listed.splits, listed[REJECTS], listed[_SKIPPED])
 
 
 @dataclass(eq=False)
@@ -96,13 +96,13 @@ class ReadRows(beam.PTransform):
             | "SpreadSplits" >> beam.Reshuffle()  # TablePart
             | "ReadSplits"
             >> beam.FlatMap(_read_tagged, self.wanted, self.staging, self.counted).with_outputs(
-                REJECTS, _ASIDES, main="rows"
+                REJECTS, _SKIPPED, main="rows"
             )
         )
         return ReadOutcome(
             read.rows,
             (listed.rejects, read[REJECTS]) | "UnreadRows" >> beam.Flatten(),
-            (listed.asides, read[_ASIDES]) | "SkippedInputs" >> beam.Flatten(),
+            (listed.skipped, read[_SKIPPED]) | "SkippedInputs" >> beam.Flatten(),
         )
 
 
@@ -124,4 +124,4 @@ def _read_tagged(
 
 
 def _tagged(other: Reject | SkippedInput) -> TaggedOutput:
-    return rejected(other) if isinstance(other, Reject) else TaggedOutput(_ASIDES, tuple(other))
+    return rejected(other) if isinstance(other, Reject) else TaggedOutput(_SKIPPED, tuple(other))

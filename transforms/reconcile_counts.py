@@ -26,7 +26,7 @@ class ReconcileCounts(beam.PTransform):
         plan: what the dataset was written by.
         rows: every row that was read.
         unread: rejects of rows that could not be.
-        asides: (what makes no row, how many).
+        skipped: (what makes no row, how many).
         placed: (split, rows placed in it).
         rejects: all rejects, those of unread rows included.
         written: the shards as their writers know them.
@@ -38,7 +38,7 @@ class ReconcileCounts(beam.PTransform):
     plan: PCollection[Plan]
     rows: PCollection[Row]
     unread: PCollection[Reject]
-    asides: PCollection[tuple[str, int]]
+    skipped: PCollection[tuple[str, int]]
     placed: PCollection[tuple[str, int]]
     rejects: PCollection[Reject]
     written: PCollection[WrittenShard]
@@ -73,7 +73,7 @@ class ReconcileCounts(beam.PTransform):
             AsIter(self.written),
             AsIter(audits),
             AsDict(dropped),
-            AsDict(self.asides | "SumSkippedInputs" >> beam.CombinePerKey(sum)),
+            AsDict(self.skipped | "SumSkippedInputs" >> beam.CombinePerKey(sum)),
         )
 
 

@@ -35,10 +35,10 @@ from recordmill.transforms.shards.base_shards import link_shard
 from recordmill.transforms.shards.checkpoints import Staging, versions
 from recordmill.transforms.shards.fingerprint import Fingerprint, settings_fingerprint
 from recordmill.transforms.shards.writer import COMPRESSION, ShardWriter, Sinks
-from recordmill.transforms.storage.files import Stamps, is_local
+from recordmill.transforms.storage.files import VersionTags, is_local
 from recordmill.transforms.storage.image_root import ImageRootGuard
 from recordmill.transforms.storage.stores.beam import request
-from recordmill.transforms.storage.version_tags import stamps_of, take_stamps
+from recordmill.transforms.storage.version_tags import file_version_tags, ref_version_tags
 from recordmill.transforms.verification.verifier_process import check_decodes
 from recordmill.transforms.workers.progress import advance
 
@@ -98,7 +98,7 @@ def build_records(
     plan: Plan,
     config: ConvertConfig,
     pools: Pools,
-    seen: Stamps,
+    seen: VersionTags,
     guard: ImageRootGuard,
 ) -> Iterator[SerializedExample | Reject]:
     """Yields a shard's records and rejects, worked ahead on; of sequences, one is in memory."""
@@ -144,8 +144,8 @@ class _WriteShard(beam.DoFn):
             yield rejected(replace(reject, split=shard[0]))
         # A store is asked only where there is something to compare: else reading gives the tags.
         has_past = self._base is not None or self._staging.has(*shard)
-        stamps = take_stamps(refs, self._fence, remote=has_past)
-        fingerprint = _fingerprint(settings, shard, refs, plan, stamps)
+        tags = file_version_tags(refs, self._fence, remote=has_past)
+        fingerprint = _fingerprint(settings, shard, refs, plan, tags)
         checkpoint = fingerprint and self._staging.find(*shard, fingerprint.digest)
         if checkpoint:
             yield from self._reused(checkpoint, refs)
@@ -153,11 +153,11 @@ class _WriteShard(beam.DoFn):
             advance("written", linked.converted)
             yield linked
         else:
-            writer, seen = ShardWriter(self._sinks, self._staging, plan, *shard), dict(stamps)
+            writer, seen = ShardWriter(self._sinks, self._staging, plan, *shard), dict(tags)
             built = build_records(refs, plan, self._config, self._pools, seen, self._fence)
             for reject in writer.write(built):
                 yield rejected(reject)
-            if seen != stamps:  # reading has given more version tags
+            if seen != tags:  # reading has given more version tags
                 fingerprint = _fingerprint(settings, shard, refs, plan, seen)
             yield self._finished(writer.close(), fingerprint, writer.faults, plan)
 
@@ -216,13 +216,13 @@ class _WriteShard(beam.DoFn):
 
 
 def _fingerprint(
-    settings: str, shard: ShardId, refs: list[ImageRef], plan: Plan, taken: Stamps
+    settings: str, shard: ShardId, refs: list[ImageRef], plan: Plan, versions: VersionTags
 ) -> Fingerprint | None:
     """Returns the fingerprint of a shard; None unless the version of each image is known."""
-    stamps = stamps_of(refs, taken)
-    if stamps is None:
+    tags = ref_version_tags(refs, versions)
+    if tags is None:
         return None
-    return Fingerprint(settings, *shard, list(zip(refs, stamps, strict=True)), plan.resolved)
+    return Fingerprint(settings, *shard, list(zip(refs, tags, strict=True)), plan.resolved)
 
 
 def finalize(

@@ -31,7 +31,7 @@ def outcome(p: beam.Pipeline, name: str, rows: list[Row], unread: list[Reject]) 
     return ReadOutcome(
         p | f"{name}Rows" >> beam.Create(rows),
         p | f"{name}Rejects" >> beam.Create(unread),
-        p | f"{name}Asides" >> beam.Create([(name, 1)]),
+        p | f"{name}SkippedInputs" >> beam.Create([(name, 1)]),
     )
 
 
@@ -78,8 +78,8 @@ def test_rows_and_labels_meet() -> None:
         ]
         assert_that(found.good, equal_to(good), label="Rows")
         assert_that(told(found.rejects, "Tell"), equal_to(bad), label="Rejects")
-        asides = [("of rows", 1), ("of labels", 1), (UNMATCHED, 2)]
-        assert_that(found.asides, equal_to(asides), label="SkippedInputs")
+        skipped = [("of rows", 1), ("of labels", 1), (UNMATCHED, 2)]
+        assert_that(found.skipped, equal_to(skipped), label="SkippedInputs")
 
 
 def test_keys_are_texts_and_integers() -> None:

@@ -110,8 +110,8 @@ def test_a_verified_dataset_gets_its_sidecars_and_its_mark(repeat: int, tmp_path
             "images": {"gif to png": 1, "jpeg kept": 2},
         }
     ]
-    seal = hashlib.sha256((tmp_path / "manifest.json").read_bytes()).hexdigest()
-    assert (tmp_path / "_SUCCESS").read_text() == f"{seal}\n"
+    checksum = hashlib.sha256((tmp_path / "manifest.json").read_bytes()).hexdigest()
+    assert (tmp_path / "_SUCCESS").read_text() == f"{checksum}\n"
     info = json.loads((tmp_path / "dataset_info.json").read_bytes())
     (split,) = info["splits"]
     assert (split["name"], split["shardLengths"], split["numBytes"]) == ("train", ["3"], "300")

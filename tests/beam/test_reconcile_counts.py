@@ -65,7 +65,7 @@ def case(**changes: Any) -> dict[str, Any]:
     return {
         "rows": [Row({}, "labels.csv", line) for line in range(6)],
         "unread": unread,
-        "asides": [("hidden", 2), ("labels", 1), ("hidden", 1), ("labels", -1)],
+        "skipped": [("hidden", 2), ("labels", 1), ("hidden", 1), ("labels", -1)],
         "placed": [("train", 4), ("test", 1)],
         "rejects": [
             *unread,
@@ -83,8 +83,8 @@ def case(**changes: Any) -> dict[str, Any]:
 
 SPLITS = {"test": counts(1, 1), "train": counts(4, 3, rejected=1)}
 REASONS = {"corrupt": 1, "malformed_row": 1, "unknown_label": 1}
-ASIDES = {"hidden": 3}
-COUNTS = RowCounts.of(7, SPLITS, 2, REASONS, ASIDES)
+SKIPPED = {"hidden": 3}
+COUNTS = RowCounts.of(7, SPLITS, 2, REASONS, SKIPPED)
 VERIFIED = (
     verified("test", 0, 1, **{"png kept": 1, "test to png": 1}),
     verified("train", 0, 2, **{"png kept": 2, "train to png": 1}),
@@ -125,7 +125,7 @@ def test_a_dropped_row_is_counted_in_its_split() -> None:
         found = reconciled(p, changed, settled)
         told = found | beam.Map(lambda info: (info.problems, info.counts))
         splits = {**SPLITS, "train": counts(5, 3, rejected=1, duplicates=1)}
-        assert_that(told, equal_to([((), RowCounts.of(8, splits, 2, REASONS, ASIDES))]))
+        assert_that(told, equal_to([((), RowCounts.of(8, splits, 2, REASONS, SKIPPED))]))
 
 
 def test_what_does_not_add_up_is_a_problem() -> None:

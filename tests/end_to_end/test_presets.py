@@ -305,5 +305,5 @@ def assert_same(other: Path, dataset: Path) -> None:
     """Asserts that two datasets are the same except for the tables that they were made of."""
     found, expected = readers.content(other), readers.content(dataset)
     assert found.pop("manifest.json") != expected.pop("manifest.json")  # it names the table
-    assert found.pop("_SUCCESS") != expected.pop("_SUCCESS")  # it seals the manifest
+    assert found.pop("_SUCCESS") != expected.pop("_SUCCESS")  # it has the manifest's checksum
     assert found == expected

@@ -53,8 +53,8 @@ def test_every_source_of_labelled_images(
 
 def passed_over(dataset: Path) -> dict[str, int]:
     manifest = json.loads((dataset / "manifest.json").read_bytes())
-    asides: dict[str, int] = manifest["input"]["asides"]
-    return asides
+    skipped: dict[str, int] = manifest["input"]["asides"]
+    return skipped
 
 
 BOXES = """

@@ -71,7 +71,7 @@ def test_several_files_of_a_pattern_give_the_same_dataset_as_one(
     ended = recordmill("convert", *patterns, *target, *FLAGS)
     assert ended.code == 0, ended.err
     found, expected = readers.content(tmp_path / "birds" / "1.0.0"), readers.content(dataset)
-    for differs in ("manifest.json", "_SUCCESS"):  # the one names the tables, the other seals it
+    for differs in ("manifest.json", "_SUCCESS"):  # the tables' names, and their checksum
         assert found.pop(differs) != expected.pop(differs)
     assert found == expected
 

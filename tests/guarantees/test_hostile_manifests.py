@@ -136,10 +136,10 @@ def test_every_foreign_file_is_reported(dataset: Path) -> None:
     assert "report.html" not in found
 
 
-SEALS = ("manifest.json", "_SUCCESS")
+COMMIT_FILES = ("manifest.json", "_SUCCESS")
 FILES = (
     *(SHARD, INDEX, "label.labels.txt", f"idx/{SHARD}.idx", "dataset_info.json"),
-    *("rejects/rejects-00000-of-00001.jsonl", *SEALS),
+    *("rejects/rejects-00000-of-00001.jsonl", *COMMIT_FILES),
 )
 
 
@@ -158,7 +158,7 @@ def test_a_file_that_is_none_is_reported(dataset: Path, name: str, kind: str) ->
         path.mkdir()
         if kind == "full folder":
             (path / "x").write_bytes(b"")
-    if name in SEALS:
+    if name in COMMIT_FILES:
         with pytest.raises(
             VerificationFailed, match=rf"{name}.*(cannot be read|is missing)|no {name}"
         ):

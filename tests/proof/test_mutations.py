@@ -2,8 +2,7 @@
 
 Many files of one copy are damaged at once, each in one way, and each has to be named: a damage
 that was found only thanks to another would be seen as soon as the other is not there. Those of
-manifest.json and _SUCCESS stand alone, since nothing else is looked at where the seal is broken
-beyond reading.
+manifest.json and _SUCCESS stand alone: nothing else is read where the manifest checksum differs.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from tests.proof.mutations import Neighbours, of_file
 NOT_PROMISED = {"run.json", "report.html"}
 """They differ from run to run, so that nothing could vouch for them: see docs/explanation."""
 
-SEALS = ("manifest.json", "_SUCCESS")
+COMMIT_FILES = ("manifest.json", "_SUCCESS")
 FLAGS = ("--deduplicate", "content", "--index", "--max_rejects", "9")
 SMALL = ("--splits", "train=0.6,test=0.4", "--num_shards", "train=2,test=1")
 WIDE = ("--splits", "train=0.8,test=0.2", "--num_shards", "train=9,test=3")
@@ -106,7 +105,7 @@ class Scene:
         try:
             return {problem.file for problem in verify_dataset(str(self.copy), "parse")[1]}
         except VerificationFailed as error:
-            return {name for name in SEALS if name in str(error)}
+            return {name for name in COMMIT_FILES if name in str(error)}
         finally:
             for name in damaged:
                 (self.copy / name).write_bytes(self.files[name])
@@ -119,9 +118,9 @@ def _content(name: str, data: bytes) -> object:
 
 
 def names(name: str) -> set[str]:
-    """Returns how verification may call a file: the seal's two are one, lines go by folder."""
-    if name in SEALS:
-        return {*SEALS}
+    """Returns how verification may call a file: manifest and marker are one, lines go by folder."""
+    if name in COMMIT_FILES:
+        return {*COMMIT_FILES}
     folder = name.partition("/")[0]
     return {folder} if folder in ("rejects", "dropped") else {name}
 
@@ -154,7 +153,7 @@ def test_no_damage_is_undetected(wide: Scene, request: pytest.FixtureRequest) ->
     wanted, seed = request.config.getoption("--mutations"), request.config.getoption("--seed")
     chance, made, undetected = random.Random(seed), Counter[str](), list[str]()
     began = time.monotonic()
-    apart = [name for name in wide.files if name not in SEALS and wide.files[name]]
+    apart = [name for name in wide.files if name not in COMMIT_FILES and wide.files[name]]
     while made.total() < wanted:
         damages = {name: wide.mutated(name, chance) for name in apart}
         told = wide.told({name: data for name, (_, data) in damages.items()})
@@ -167,18 +166,18 @@ def test_no_damage_is_undetected(wide: Scene, request: pytest.FixtureRequest) ->
     assert undetected == []
 
 
-@pytest.mark.parametrize("name", SEALS)
+@pytest.mark.parametrize("name", COMMIT_FILES)
 def test_no_damage_of_the_seal_is_undetected(small: Scene, name: str) -> None:
     chance = random.Random(name)
     for _ in range(200):
         how, data = small.mutated(name, chance)
-        assert small.told({name: data}) & {*SEALS}, how
+        assert small.told({name: data}) & {*COMMIT_FILES}, how
 
 
 def test_a_damage_alone_is_found_in_every_file_by_every_way(small: Scene) -> None:
     chance = random.Random(1)
     for name, content in small.files.items():
-        if not content or name in SEALS:
+        if not content or name in COMMIT_FILES:
             continue
         for mutate in of_file(name):
             data = mutate(content, chance, small.neighbours(name))
@@ -229,8 +228,8 @@ def _edited(manifest: bytes, path: tuple[Any, ...], edit: Callable[[Any], Any]) 
     return json.dumps(document, indent=2).encode() + b"\n"
 
 
-def test_every_wrong_count_is_found_even_under_a_new_seal(small: Scene) -> None:
-    """The counts of what lies in the dataset can be counted again, so that no seal is needed.
+def test_every_wrong_count_is_found_even_under_a_new_checksum(small: Scene) -> None:
+    """The counts of what lies in the dataset can be counted again, so that no checksum is needed.
 
     Not so those in `config` and `format_version`, which say how it was made.
     """
@@ -247,7 +246,7 @@ def test_every_wrong_count_is_found_even_under_a_new_seal(small: Scene) -> None:
     assert unseen == []
 
 
-def test_every_wrong_digest_is_found_even_under_a_new_seal(small: Scene) -> None:
+def test_every_wrong_digest_is_found_even_under_a_new_checksum(small: Scene) -> None:
     manifest = small.files["manifest.json"]
     document = json.loads(manifest)
     paths = [("lines", name) for name in document["lines"]]

@@ -29,14 +29,14 @@ class StageCounts:
         placed: split to rows placed in it.
         rejects: (split, reason) to number; the split is "" for rows that were never placed.
         dropped: split to rows that were dropped for their image.
-        asides: what the sources hold that is not a row, to how many.
+        skipped: what the sources hold that is not a row, to how many.
     """
 
     rows: int
     placed: Mapping[str, int]
     rejects: Mapping[tuple[str, str], int]
     dropped: Mapping[str, int] = field(default_factory=dict)
-    asides: Mapping[str, int] = field(default_factory=dict)
+    skipped: Mapping[str, int] = field(default_factory=dict)
 
     def with_records(
         self, shards: Iterable[tuple[str, ShardCounts | ShardEntry]], planned: Iterable[str]
@@ -66,8 +66,8 @@ class StageCounts:
             )
             for split in sorted({*planned, *self.placed, *records, *rejected, *self.dropped} - {""})
         }
-        asides = {what: count for what, count in self.asides.items() if count}
-        return RowCounts.of(self.rows, splits, rejected[""], reasons, asides), splits
+        skipped = {what: count for what, count in self.skipped.items() if count}
+        return RowCounts.of(self.rows, splits, rejected[""], reasons, skipped), splits
 
 
 def reconcile(
@@ -79,7 +79,7 @@ def reconcile(
     written: Iterable[WrittenShard],
     verified: Iterable[ShardVerification],
     dropped: Mapping[str, int] = MappingProxyType({}),
-    asides: Mapping[str, int] = MappingProxyType({}),
+    skipped: Mapping[str, int] = MappingProxyType({}),
 ) -> DatasetInfo:
     """Returns what is known of a written dataset, and all that must keep it from being published.
 
@@ -92,14 +92,14 @@ def reconcile(
         written: the shards as their writers know them.
         verified: the shards as TensorFlow re-read them.
         dropped: split to rows that were dropped for their image.
-        asides: what the sources hold that is not a row, to how many.
+        skipped: what the sources hold that is not a row, to how many.
     """
     by_writer = {(shard.split, shard.index): shard for shard in written}
     shards = [
         _with_images(shard, by_writer.get((shard.split, shard.index)))
         for shard in sorted(verified, key=lambda shard: (shard.split, shard.index))
     ]
-    stages = StageCounts(rows + unread, placed, rejects, dropped, asides)
+    stages = StageCounts(rows + unread, placed, rejects, dropped, skipped)
     counts, splits = stages.with_records(((s.split, s.entry) for s in shards), plan.shards)
     by_writers = stages.with_records(((s.split, s) for s in by_writer.values()), plan.shards)
     damage = [*_damage(plan, by_writer, shards)]

@@ -74,10 +74,10 @@ def finder(base: Base | None) -> FindBaseShard:
     if base is None:
         return _nowhere
     with _reading:
-        if base.seal not in _known:
+        if base.manifest_sha256 not in _known:
             _known.clear()
-            _known[base.seal] = _read(base)
-        return _known[base.seal].find
+            _known[base.manifest_sha256] = _read(base)
+        return _known[base.manifest_sha256].find
 
 
 def _nowhere(key: str) -> BaseShard | None:

@@ -80,13 +80,13 @@ class Fingerprint:
     @cached_property
     def _rows(self) -> list[bytes]:
         """What decides the bytes of each row, kept: two digests are made of it."""
-        return [self._row(ref, stamp) for ref, stamp in self.refs]
+        return [self._row(ref, version_tag) for ref, version_tag in self.refs]
 
-    def _row(self, ref: ImageRef, stamp: str) -> bytes:
+    def _row(self, ref: ImageRef, version_tag: str) -> bytes:
         of_row = ref._replace(file="", line=0, split="", group="")
         if ref.staged:  # the same bytes lie elsewhere in each run
             of_row = of_row._replace(uri="", start=None, stop=None)
-        text = repr((tuple(of_row), stamp, row_class(ref.values, self.resolved)))
+        text = repr((tuple(of_row), version_tag, row_class(ref.values, self.resolved)))
         return text.encode("utf-8", "backslashreplace")
 
     def _digest(self, rows: Iterable[bytes]) -> str:

@@ -36,11 +36,11 @@ _SPOOLED_BYTES = 16 * 2**20
 _PATTERN = re.compile(r"[*?\[]")
 
 
-Stamps: TypeAlias = dict[str, str | None]
+VersionTags: TypeAlias = dict[str, str | None]
 """File to what changes when its content does; None where it did while it was read."""
 
 ABSENT = "absent"
-"""The stamp of a file that is not there."""
+"""The version tag of a file that is not there."""
 
 
 def is_local(path: str) -> bool:
@@ -77,7 +77,7 @@ def open_table(file: TableFile) -> BinaryIO:
 
 
 def read_bytes(
-    uri: str, start: int | None = None, stop: int | None = None, seen: Stamps | None = None
+    uri: str, start: int | None = None, stop: int | None = None, seen: VersionTags | None = None
 ) -> bytes:
     """Returns a file's bytes, or the range of them from `start` to before `stop`: in one request.
 
@@ -103,8 +103,8 @@ def read_bytes(
         if hdfs.is_hdfs(uri):
             return hdfs.get(uri, start, stop, limit)
         if where := objects.parse(uri):
-            data, stamp = objects.get_stamped(where, start, stop, limit)
-            _note(seen, uri, stamp)
+            data, tag = objects.get_with_version_tag(where, start, stop, limit)
+            _note(seen, uri, tag)
             return data
         return beam.request(lambda: _read_stream(_open_by_beam(uri), start, stop, limit))
     except MemoryError as error:
@@ -313,22 +313,22 @@ def make_folder(path: str) -> None:
         hdfs.make_folder(path)
 
 
-def stamp(uri: str) -> str | None:
-    """Returns the stamp of a file in an object store, by one request; None if it has none."""
+def remote_version_tag(uri: str) -> str | None:
+    """Returns the version tag of a file in an object store, by one request; None if it has none."""
     where = objects.parse(uri)
     if where is None or hdfs.is_hdfs(uri):
         return None
     try:
-        return objects.stamp(where)
+        return objects.version_tag(where)
     except FileNotFoundError:
         return ABSENT
     except OSError:
         return None
 
 
-def _note(seen: Stamps | None, uri: str, stamp: str) -> None:
+def _note(seen: VersionTags | None, uri: str, tag: str) -> None:
     if seen is not None:
-        seen[uri] = stamp if seen.get(uri, stamp) == stamp else None
+        seen[uri] = tag if seen.get(uri, tag) == tag else None
 
 
 def _open_by_beam(path: str) -> BinaryIO:

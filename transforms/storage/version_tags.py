@@ -18,48 +18,48 @@ from itertools import chain
 
 from recordmill.schemas.records import ImageRef
 from recordmill.schemas.rejects import RecordError
-from recordmill.transforms.storage.files import ABSENT, Stamps, is_local, stamp
+from recordmill.transforms.storage.files import ABSENT, VersionTags, is_local, remote_version_tag
 from recordmill.transforms.storage.image_root import ImageRootGuard
 from recordmill.transforms.storage.stores.local import version_tag
 
 _THREADS = 64
 
 
-def take_stamps(refs: Iterable[ImageRef], guard: ImageRootGuard, remote: bool) -> Stamps:
-    """Returns the stamps of the files that references are read from; to be taken before they are.
+def file_version_tags(refs: Iterable[ImageRef], guard: ImageRootGuard, remote: bool) -> VersionTags:
+    """Returns the tags of the files that references are read from; to be taken before they are.
 
-    A file that changes later has another stamp when it is looked at again.
+    A file that changes later has another tag when it is looked at again.
 
     Args:
         refs: the references.
-        guard: what is outside of it is not looked at, and has no stamp.
+        guard: what is outside of it is not looked at, and has no tag.
         remote: whether stores are asked, at a request a file; otherwise only this machine is.
     """
     files = dict.fromkeys(chain.from_iterable(map(_files_of, refs)))
     here = [uri for uri in files if is_local(uri)]
-    stamps: Stamps = {uri: _stamp_of(uri, guard) for uri in here}
+    tags: VersionTags = {uri: _version_tag_of(uri, guard) for uri in here}
     if remote and len(here) < len(files):
         there = [uri for uri in files if not is_local(uri)]
         with ThreadPoolExecutor(_THREADS) as executor:
-            found = executor.map(partial(_stamp_of, guard=guard), there)
-            stamps.update(zip(there, found, strict=True))
-    return stamps
+            found = executor.map(partial(_version_tag_of, guard=guard), there)
+            tags.update(zip(there, found, strict=True))
+    return tags
 
 
-def stamps_of(refs: Iterable[ImageRef], taken: Stamps) -> list[str] | None:
-    """Returns the stamp of each reference's image and mask; None if one has none.
+def ref_version_tags(refs: Iterable[ImageRef], taken: VersionTags) -> list[str] | None:
+    """Returns the version tag of each reference's image and mask; None if one has none.
 
     Args:
         refs: the references.
-        taken: the stamps of their files.
+        taken: the tags of their files.
     """
-    stamps = []
+    tags = []
     for ref in refs:
-        found = [stamp for uri in _files_of(ref) if (stamp := taken.get(uri)) is not None]
+        found = [tag for uri in _files_of(ref) if (tag := taken.get(uri)) is not None]
         if len(found) < len(_files_of(ref)):
             return None
-        stamps.append("\n".join(found))
-    return stamps
+        tags.append("\n".join(found))
+    return tags
 
 
 def _files_of(ref: ImageRef) -> tuple[str, ...]:
@@ -68,15 +68,15 @@ def _files_of(ref: ImageRef) -> tuple[str, ...]:
     return (*image, ref.mask_uri) if ref.mask_uri else image
 
 
-def _stamp_of(uri: str, guard: ImageRootGuard) -> str | None:
+def _version_tag_of(uri: str, guard: ImageRootGuard) -> str | None:
     try:
         guard.check(uri)
     except RecordError:
         return None  # a link may lead elsewhere next time, and the file stay as it is
-    return _local_stamp(uri) if is_local(uri) else stamp(uri)
+    return _local_version_tag(uri) if is_local(uri) else remote_version_tag(uri)
 
 
-def _local_stamp(path: str) -> str | None:
+def _local_version_tag(path: str) -> str | None:
     if not path:
         return ""  # the schema needs no image
     try:

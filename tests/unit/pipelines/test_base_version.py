@@ -141,9 +141,9 @@ def test_the_dataset_to_be_made_is_no_base_however_its_path_is_written(
 def test_fingerprints_are_those_of_the_run_that_published_the_manifest(tmp_path: Path) -> None:
     """A run.json of another version, say from a backup, does not tell what the shards are."""
     dataset = published(tmp_path)
-    seal = hashlib.sha256((dataset / layout.MANIFEST).read_bytes()).hexdigest()
+    checksum = hashlib.sha256((dataset / layout.MANIFEST).read_bytes()).hexdigest()
     known = {"train-1": "fingerprint"}
-    for own, expected in ((seal, known), ("another", {}), ("", {})):
+    for own, expected in ((checksum, known), ("another", {}), ("", {})):
         record = finished(RunContext("id", 0.0, "DirectRunner"), None, None)
         update = {"fingerprints": known, "manifest_sha256": own}
         (dataset / layout.RUN).write_bytes(record.model_copy(update=update).to_json())

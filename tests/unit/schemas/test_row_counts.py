@@ -17,7 +17,7 @@ def split(
 
 SPLITS = {"test": split(5, 3, 1, 1), "train": split(8, 6, 2)}
 REASONS = {"corrupt": 3, "malformed_row": 2}
-COUNTS = RowCounts.of(15, SPLITS, unplaced=2, reasons=REASONS, asides={"hidden": 1})
+COUNTS = RowCounts.of(15, SPLITS, unplaced=2, reasons=REASONS, skipped={"hidden": 1})
 
 
 def test_the_counts_of_all_rows_are_sums_over_the_splits() -> None:

@@ -86,13 +86,13 @@ def get(path: ObjectPath, start: int | None = None, stop: int | None = None) -> 
     Raises:
         OSError: if they cannot be had, in words; FileNotFoundError if there is no such object.
     """
-    return get_stamped(path, start, stop)[0]
+    return get_with_version_tag(path, start, stop)[0]
 
 
-def get_stamped(
+def get_with_version_tag(
     path: ObjectPath, start: int | None = None, stop: int | None = None, limit: int | None = None
 ) -> tuple[bytes, str]:
-    """Returns the same, and the stamp of the object that they are of, with one request.
+    """Returns the same, and the version tag of the object that they are of, with one request.
 
     Raises:
         OSError: if they cannot be had, in words; FileNotFoundError if there is no such object;
@@ -101,18 +101,18 @@ def get_stamped(
     if start is None or stop is None:
         return _request(path, lambda store: _content(obstore.get(store, path.key), limit))
     if stop <= start:
-        return b"", stamp(path)
+        return b"", version_tag(path)
     part: Any = {"range": (start, stop)}
     return _request(path, lambda store: _content(obstore.get(store, path.key, options=part), limit))
 
 
-def stamp(path: ObjectPath) -> str:
+def version_tag(path: ObjectPath) -> str:
     """Returns what changes when an object does: its size, and its ETag or the time of its change.
 
     Raises:
         OSError: if it cannot be had; FileNotFoundError if there is no such object.
     """
-    return _request(path, lambda store: _stamp(obstore.head(store, path.key)))
+    return _request(path, lambda store: _version_tag(obstore.head(store, path.key)))
 
 
 def size(path: ObjectPath) -> int:
@@ -174,10 +174,10 @@ def _content(result: Any, limit: int | None) -> tuple[bytes, str]:
     first, end = result.range
     if limit is not None and end - first > limit:
         raise TooLargeError(limit)
-    return result.bytes().to_bytes(), _stamp(result.meta)
+    return result.bytes().to_bytes(), _version_tag(result.meta)
 
 
-def _stamp(meta: Any) -> str:
+def _version_tag(meta: Any) -> str:
     return f"{meta['size']} {meta['e_tag'] or meta['last_modified'].isoformat()}"
 
 

@@ -40,11 +40,11 @@ def read(root: Path, format_: str, wanted: Wanted = Wanted()) -> list[Row | Reje
     return found
 
 
-def asides(found: list[Row | Reject | SkippedInput]) -> dict[str, int]:
+def skipped_inputs(found: list[Row | Reject | SkippedInput]) -> dict[str, int]:
     total: Counter[str] = Counter()
-    for aside in found:
-        if isinstance(aside, SkippedInput):
-            total[aside.what] += aside.number
+    for one in found:
+        if isinstance(one, SkippedInput):
+            total[one.what] += one.number
     return {what: number for what, number in total.items() if number}
 
 
@@ -170,7 +170,7 @@ def test_a_class_folder_gives_a_row_for_each_image(tmp_path: Path) -> None:
         row("cat/damaged.jpg", "damaged", "cat"),
     ]
     assert rows == {r.values["image"]: r for r in expected}
-    assert asides(found) == {class_folder.NO_IMAGE: 3}
+    assert skipped_inputs(found) == {class_folder.NO_IMAGE: 3}
 
 
 def test_large_folders_are_read_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -241,7 +241,7 @@ def test_yolo_finds_labels_beside_and_in_their_folder(tmp_path: Path) -> None:
     }
     assert rows["images/train/1.jpg"].file == f"{tmp_path}/labels/train/1.txt"
     assert {row.image for row in rows.values()} == {Location(f"{tmp_path}/{name}") for name in rows}
-    assert asides(found) == {
+    assert skipped_inputs(found) == {
         yolo.UNMATCHED: 1,
         yolo.UNLABELLED: 1,
         class_folder.NO_IMAGE: 1,

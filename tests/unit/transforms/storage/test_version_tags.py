@@ -27,9 +27,9 @@ from recordmill.transforms.functional.rows.binding import Binding, bind
 from recordmill.transforms.shards.fingerprint import Fingerprint
 from recordmill.transforms.storage import files, version_tags
 from recordmill.transforms.storage.embedded_images import staged, staging_file
-from recordmill.transforms.storage.files import Stamps
+from recordmill.transforms.storage.files import VersionTags
 from recordmill.transforms.storage.image_root import OPEN, ImageRootGuard
-from recordmill.transforms.storage.version_tags import stamps_of, take_stamps
+from recordmill.transforms.storage.version_tags import file_version_tags, ref_version_tags
 
 RESOLVED = ResolvedSchema(preset("image_classification"), {"label": ("cat", "dog")})
 
@@ -40,7 +40,7 @@ def ref(uri: str, **fields: Any) -> ImageRef:
 
 def fingerprint(refs: list[ImageRef], guard: ImageRootGuard = OPEN) -> str | None:
     """Returns what a shard of these references is known by."""
-    found = stamps_of(refs, take_stamps(refs, guard, remote=True))
+    found = ref_version_tags(refs, file_version_tags(refs, guard, remote=True))
     if found is None:
         return None
     return Fingerprint("settings", "train", 0, list(zip(refs, found, strict=True)), RESOLVED).digest
@@ -112,20 +112,25 @@ def test_of_an_image_in_a_store_with_a_mask_here_each_has_the_tag_of_what_was_re
             mask.write_bytes(b"another mask")
         return b"image", tags["now"]
 
-    monkeypatch.setattr(files.objects, "get_stamped", get)
-    monkeypatch.setattr(files.objects, "stamp", lambda _: tags["now"])
+    monkeypatch.setattr(files.objects, "get_with_version_tag", get)
+    monkeypatch.setattr(files.objects, "version_tag", lambda _: tags["now"])
     refs = [ref("s3://bucket/1.jpg", mask_uri=str(mask))]
-    first = take_stamps(refs, OPEN, remote=False)
+    first = file_version_tags(refs, OPEN, remote=False)
     seen = dict(first)
     fetch(refs[0], seen)
-    again = take_stamps(refs, OPEN, remote=True)
+    again = file_version_tags(refs, OPEN, remote=True)
     mask_changed = changed in ("mask", "both")
-    assert (stamps_of(refs, first), stamps_of(refs, seen) is None) == (None, mask_changed)
-    assert (stamps_of(refs, seen) == stamps_of(refs, again)) is (changed in ("nothing", "image"))
+    assert (ref_version_tags(refs, first), ref_version_tags(refs, seen) is None) == (
+        None,
+        mask_changed,
+    )
+    assert (ref_version_tags(refs, seen) == ref_version_tags(refs, again)) is (
+        changed in ("nothing", "image")
+    )
     if changed in ("image", "both"):
         tags["now"] = "v2"
         fetch(refs[0], again)
-        assert stamps_of(refs, again) is None  # nobody knows which of the two was read
+        assert ref_version_tags(refs, again) is None  # nobody knows which of the two was read
 
 
 class World:
@@ -213,7 +218,9 @@ CHANGES: list[Callable[[World, Path, bytes], None]] = [
 ]
 
 
-def outcome(refs: list[ImageRef], guard: ImageRootGuard, seen: Stamps | None = None) -> list[Any]:
+def outcome(
+    refs: list[ImageRef], guard: ImageRootGuard, seen: VersionTags | None = None
+) -> list[Any]:
     """Returns what a shard of these references holds: their values, and their files or rejects."""
     return [(one.values, holding(fetch(one, seen, guard))) for one in refs]
 
@@ -246,13 +253,13 @@ def test_a_link_that_leads_elsewhere_for_a_moment_leaves_no_checkpoint(tmp_path:
 
     lead_to("a")
     known = fingerprint(refs)
-    taken = take_stamps(refs, OPEN, remote=False)
+    taken = file_version_tags(refs, OPEN, remote=False)
     lead_to("b")
     seen = dict(taken)
     assert [files[0] for _, files in outcome(refs, OPEN, seen)] == [b"b", b"b"]
     lead_to("a")
     assert fingerprint(refs) == known  # nothing shows it afterwards
-    assert (stamps_of(refs, taken) is None, stamps_of(refs, seen)) == (False, None)
+    assert (ref_version_tags(refs, taken) is None, ref_version_tags(refs, seen)) == (False, None)
 
 
 @settings(max_examples=150)
@@ -277,10 +284,12 @@ def test_after_any_change_a_finished_shard_is_taken_only_if_a_new_one_is_the_sam
 
     refs = world.refs()
     meanwhile()
-    known, seen = fingerprint(refs, guard()), take_stamps(refs, guard(), remote=False)
+    known, seen = fingerprint(refs, guard()), file_version_tags(refs, guard(), remote=False)
     meanwhile()
     written = outcome(refs, guard(), seen)
-    kept = known is not None and stamps_of(refs, seen) is not None and not is_passing(written)
+    kept = (
+        known is not None and ref_version_tags(refs, seen) is not None and not is_passing(written)
+    )
     meanwhile()
     again = world.refs()
     if kept and fingerprint(again, guard()) == known:

@@ -31,7 +31,7 @@ def read(data, wanted=WHOLE, gzipped=False):
 
 
 def told(data):
-    """Returns each row as its values, rejects as number and detail, asides as such."""
+    """Returns each row as its values, rejects as number and detail, skipped inputs as such."""
     return [plain(found) for found in read(data)]
 
 

@@ -212,11 +212,11 @@ def test_an_object_above_the_limit_is_rejected_before_it_is_read(
     obstore.put(store, "k", bytes(1000))
     monkeypatch.setattr(objects._STORES, "of", lambda *_: store)
     path = ObjectPath("s3", "", "b", "k")
-    assert objects.get_stamped(path, limit=1000)[0] == bytes(1000)
-    assert objects.get_stamped(path, 1, 11, limit=10)[0] == bytes(10)
+    assert objects.get_with_version_tag(path, limit=1000)[0] == bytes(1000)
+    assert objects.get_with_version_tag(path, 1, 11, limit=10)[0] == bytes(10)
     for span in ((), (0, 1000)):
         with pytest.raises(TooLargeError):
-            objects.get_stamped(path, *span, limit=999)
+            objects.get_with_version_tag(path, *span, limit=999)
 
 
 def test_a_file_of_hdfs_has_a_limit_and_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
