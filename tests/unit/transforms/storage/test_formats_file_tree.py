@@ -183,7 +183,7 @@ def test_large_folders_are_read_in_parts(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_a_folder_without_images_is_rejected(tmp_path: Path) -> None:
     put(tmp_path, "a/x.txt", data=b"text")
-    with pytest.raises(UsageError, match="is a folder without a picture"):
+    with pytest.raises(UsageError, match="is a folder without an image"):
         FORMATS["folder"].look(TableFile(str(tmp_path), "folder"))
 
 
