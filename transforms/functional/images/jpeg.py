@@ -1,4 +1,7 @@
-"""What a JPEG's markers say, found as libjpeg finds them. Source: ITU-T T.81, annex B."""
+"""JPEG: headers from the marker segments, found as libjpeg finds them, and their EXIF.
+
+Sources: ITU-T T.81, annex B; CIPA DC-008 (EXIF); TIFF 6.0, section 2.
+"""
 
 from __future__ import annotations
 
@@ -12,26 +15,26 @@ from recordmill.transforms.functional.images.sniffing import WorkLimitError
 _MARKER = re.compile(rb"\xff[^\x00\xff\xd0-\xd7\x01]", re.DOTALL)
 """The next marker, as libjpeg's next_marker skips to it; restarts belong to the coded data.
 
-It begins with a literal, which the search can jump to: 40 µs for 110 kB, else 20 times that.
+The literal first byte lets the search skip ahead: 40 µs for 110 kB, instead of 20 times that.
 """
 
 SIGNATURE = b"\xff\xd8\xff"
 _SOI, _EOI, _SOS, _APP1, _APP2, _COM = 0xD8, 0xD9, 0xDA, 0xE1, 0xE2, 0xFE
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _APPLICATIONS = frozenset(range(0xE0, 0xF0))  # EXIF, XMP, IPTC, and makers' own
-_COLOURS = {0xE0: b"JFIF\0", 0xE2: b"ICC_PROFILE\0", 0xEE: b"Adobe"}
-"""Applications' segments that tell what the colours are."""
-_WHOLE = {0xE0: 14, 0xE2: 14, 0xEE: 12}
-"""How long each of them is at least: decoders pass over shorter ones."""
+_COLOR_SEGMENTS = {0xE0: b"JFIF\0", 0xE2: b"ICC_PROFILE\0", 0xEE: b"Adobe"}
+"""Prefixes of the APPn segments that define the color space."""
+_MIN_LENGTHS = {0xE0: 14, 0xE2: 14, 0xEE: 12}
+"""Their minimum lengths; decoders ignore shorter ones."""
 _MAX_SIDE = 65_500  # libjpeg's
 _MULTI_IMAGE = b"MPF\0"
 _EXIF = b"Exif\0"
 
 DECODABLE = frozenset({0, 1, 2, 3, 9, 10})
-"""The processes that libjpeg-turbo decodes: the lossless and the arithmetic ones, too."""
+"""The processes (n of SOFn) that libjpeg-turbo decodes, including lossless and arithmetic."""
 
 DCT_HUFFMAN = frozenset({0, 1, 2})
-"""SOF0, SOF1, SOF2: baseline, extended and progressive, the processes that every reader has."""
+"""SOF0, SOF1, SOF2: baseline, extended and progressive, which every reader supports."""
 
 MAX_HEADER_BYTES = 2**22
 """Metadata before the coded data that are parsed in the run's own process: Pillow's parsers go
@@ -55,13 +58,13 @@ UPRIGHT = 1
 
 
 class Segment(NamedTuple):
-    """A marker and what belongs to it.
+    """A marker segment.
 
     Attributes:
-        marker: its second byte.
-        start: of the marker.
-        body: where its content begins.
-        stop: the byte after its content.
+        marker: the marker's second byte.
+        start: offset of the marker.
+        body: offset of the content, after the length field.
+        stop: offset of the byte after the content.
     """
 
     marker: int
@@ -71,19 +74,19 @@ class Segment(NamedTuple):
 
 
 class JpegHeader(NamedTuple):
-    """What the markers of a JPEG say.
+    """The header of a JPEG.
 
     Attributes:
-        process: n of the first SOFn: how it is coded; None if there is no frame.
-        precision: bits a sample.
+        process: n of the first SOFn marker, the coding process; None without a frame header.
+        precision: bits per sample.
         height: in pixels.
         width: in pixels.
-        components: 1 for gray, 3 for colour, 4 for print.
-        scans: how many passes over the image it takes.
-        end: the byte after the end-of-image marker; None if reading on never meets one.
+        components: 1 for gray, 3 for color, 4 for CMYK.
+        scans: number of scans.
+        end: offset of the byte after the end-of-image marker; None without one.
         multi_image: whether other images follow the first.
         exif: the EXIF block, or None.
-        whole_factors: whether every component is sampled at a whole fraction of the finest one.
+        whole_factors: whether all sampling factors divide the largest one.
     """
 
     process: int | None
@@ -99,25 +102,33 @@ class JpegHeader(NamedTuple):
 
     @property
     def readable_by_all(self) -> bool:
-        """Whether every reader decodes it, and to the same image."""
+        """Whether every reader decodes it, with the same result."""
         common = self.process in DCT_HUFFMAN and self.precision == 8 and self.components in (1, 3)
         fits = max(self.width, self.height) <= _MAX_SIDE and self.whole_factors
         return common and fits and self.end is not None
 
     @property
     def decoded_in_one_pass(self) -> bool:
-        """Whether no decoder keeps all its coefficients in memory."""
+        """Whether decoders do without keeping all coefficients in memory."""
         return self.scans == 1 and self.process in (0, 1)
 
 
 def segments(data: bytes) -> Iterator[Segment]:
-    """Yields all segments up to the end of the image, or as far as they go."""
+    """Yields the segments up to the end of the image, or up to the first damage.
+
+    Args:
+        data: the file.
+    """
     position = 2
+    # Like libjpeg's next_marker, skip any bytes before the next marker: T.81 B.1.1.2 allows fill
+    # bytes there, and B.1.1.5 puts entropy-coded data after SOS, in which 0xFF is stuffed with a
+    # zero byte. So one loop walks both headers and coded data.
     while match := _MARKER.search(data, position):
         marker, body = data[match.end() - 1], match.end()
         if marker in (_EOI, _SOI):
             yield Segment(marker, body - 2, body, body)
             return
+        # B.1.1.4: the length counts its own two bytes, but not the marker.
         position = body + int.from_bytes(data[body : body + 2], "big")
         if position < body + 2 or position > len(data):
             return
@@ -125,14 +136,14 @@ def segments(data: bytes) -> Iterator[Segment]:
 
 
 def examine(data: bytes, bounded: bool = False) -> JpegHeader:
-    """Returns what the markers of a JPEG say, however damaged it is.
+    """Returns the header of a JPEG, even of a damaged one.
 
     Args:
         data: the file.
-        bounded: whether to stop at more metadata than this process has time for.
+        bounded: whether to stop at the limits on metadata.
 
     Raises:
-        WorkLimitError: if there is more.
+        WorkLimitError: beyond the limits.
     """
     frame: Segment | None = None
     last: Segment | None = None
@@ -142,6 +153,7 @@ def examine(data: bytes, bounded: bool = False) -> JpegHeader:
         if last.marker == _SOS:
             scans += 1
         elif last.marker in _FRAMES:
+            # Of several frame headers libjpeg takes the first; B.2.2: at least 6 bytes.
             frame = frame or (last if last.stop - last.body >= 6 else None)
         elif last.marker == _APP1 and exif is None and data.startswith(_EXIF, last.body):
             exif = data[last.body : last.stop]
@@ -164,10 +176,10 @@ def examine(data: bytes, bounded: bool = False) -> JpegHeader:
 
 
 def _bounded(data: bytes) -> Iterator[Segment]:
-    """Yields all segments.
+    """Yields the segments.
 
     Raises:
-        WorkLimitError: at one too many, or one that takes Pillow's parsers long.
+        WorkLimitError: if there are too many, or one is slow to parse in Pillow.
     """
     parsed, scans = 0, 0
     for number, segment in enumerate(segments(data)):
@@ -175,6 +187,8 @@ def _bounded(data: bytes) -> Iterator[Segment]:
         if number >= MAX_SEGMENTS or (not scans and segment.stop > MAX_HEADER_BYTES):
             raise WorkLimitError
         if segment.marker in (_APP1, _APP2):
+            # An MPF directory has the TIFF structure of EXIF, after a prefix of its own. Pillow
+            # joins several EXIF segments into one block, whose tags are not counted here.
             start = segment.body + (4 if data.startswith(_MULTI_IMAGE, segment.body) else 0)
             parsed += data.startswith(_EXIF, segment.body)
             if parsed > 1 or number_of_tags(data[start : segment.stop]) > MAX_TAGS:
@@ -183,7 +197,13 @@ def _bounded(data: bytes) -> Iterator[Segment]:
 
 
 def _has_whole_factors(components: bytes) -> bool:
-    """Returns whether decoders can scale all components up, three bytes each in a frame header."""
+    """Returns whether every sampling factor divides the largest one.
+
+    libjpeg does not implement fractional upsampling.
+
+    Args:
+        components: the component specifications of a frame header, 3 bytes each (T.81 B.2.2).
+    """
     factors = [(byte >> 4, byte & 15) for byte in components[1::3]]
     if not factors or not all(1 <= factor <= 4 for pair in factors for factor in pair):
         return False
@@ -192,26 +212,28 @@ def _has_whole_factors(components: bytes) -> bool:
 
 
 def strip_metadata(data: bytes) -> bytes:
-    """Returns a JPEG without EXIF, GPS, XMP, IPTC and comments; its coded data is untouched.
+    """Returns a JPEG without EXIF, GPS, XMP, IPTC and comments; the coded data is unchanged.
 
-    What tells the colours stays: JFIF, Adobe's transform, ICC profiles. What is after its end goes,
-    too: phones put further images there, with their own EXIF.
+    The segments that define colors stay: JFIF, Adobe's transform, ICC profiles. Bytes after the end
+    are removed as well: phones store further images there, with their own EXIF.
     """
     return _without(data, lambda segment: _is_metadata(data, segment))
 
 
 def keep_pixel_data(data: bytes) -> bytes:
-    """Returns a JPEG with what its pixels depend on, and nothing that a parser may balk at."""
-    return _without(data, lambda segment: _is_metadata(data, segment) or _is_cut(segment))
+    """Returns a JPEG with only the well-formed segments that its pixels depend on."""
+    return _without(data, lambda segment: _is_metadata(data, segment) or _is_too_short(segment))
 
 
 def _without(data: bytes, dropped: Callable[[Segment], bool]) -> bytes:
-    """Returns a JPEG without some segments, and without what is after its end."""
+    """Returns a JPEG without the dropped segments, and without bytes after its end."""
     kept: list[bytes] = []
     pending: Segment | None = None
     position, stop = 0, len(data)
     for segment in segments(data):
-        if pending:  # with what is skipped after it: a start needs a marker next
+        # A dropped segment goes together with any bytes between it and the next marker: decoders
+        # expect a marker right after SOI.
+        if pending:
             kept.append(data[position : pending.start])
             position = segment.start
         pending = segment if dropped(segment) else None
@@ -219,26 +241,26 @@ def _without(data: bytes, dropped: Callable[[Segment], bool]) -> bytes:
     return b"".join([*kept, data[position:stop]])
 
 
-def _is_cut(segment: Segment) -> bool:
-    """Returns whether a segment that tells the colours is shorter than it has to be."""
-    return segment.stop - segment.body < _WHOLE.get(segment.marker, 0)
+def _is_too_short(segment: Segment) -> bool:
+    """Returns whether a color segment is shorter than its minimum length."""
+    return segment.stop - segment.body < _MIN_LENGTHS.get(segment.marker, 0)
 
 
 def _is_metadata(data: bytes, segment: Segment) -> bool:
-    """Returns whether a segment has nothing to do with the image's pixels and colours."""
-    if segment.marker in _COLOURS:
-        return not data.startswith(_COLOURS[segment.marker], segment.body)
+    """Returns whether a segment affects neither pixels nor colors."""
+    if segment.marker in _COLOR_SEGMENTS:
+        return not data.startswith(_COLOR_SEGMENTS[segment.marker], segment.body)
     return segment.marker == _COM or segment.marker in _APPLICATIONS
 
 
 class _Tag(NamedTuple):
-    """A tag of a directory.
+    """An entry of a TIFF directory.
 
     Attributes:
-        name: its number.
-        kind: of its values.
-        number: of its values.
-        at: where they begin.
+        name: the tag number.
+        kind: the type of its values, as TIFF numbers them.
+        number: the number of values.
+        at: offset of the first value.
     """
 
     name: int
@@ -248,14 +270,15 @@ class _Tag(NamedTuple):
 
 
 def orientation_of(block: bytes | None) -> int:
-    """Returns the orientation that an EXIF block states, 1 to 8; 1 if it states none, or nonsense.
+    """Returns the orientation in an EXIF block, 1 to 8; 1 if it is missing or invalid.
 
     Args:
-        block: the block, with or without `Exif` before it; None if the file has none.
+        block: the block, with or without its `Exif` prefix; None if the file has none.
     """
     if block is None:
         return UPRIGHT
     found, tiff = UPRIGHT, _tiff_of(block)
+    # The last of several orientation tags counts, and the first of its values, as in Pillow.
     for tag in _tags(tiff):
         if tag.name == _ORIENTATION:
             kind = _INTEGERS.get(tag.kind)
@@ -264,7 +287,7 @@ def orientation_of(block: bytes | None) -> int:
 
 
 def number_of_tags(block: bytes) -> int:
-    """Returns how many tags the first directory of a TIFF structure, such as EXIF, has."""
+    """Returns the number of tags in the first directory of a TIFF structure, such as EXIF."""
     return sum(1 for _ in _tags(_tiff_of(block)))
 
 
@@ -278,7 +301,12 @@ def _order_of(tiff: memoryview) -> str:
 
 
 def _tags(tiff: memoryview) -> Iterator[_Tag]:
-    """Yields the tags of the first directory up to one whose values are beyond the block's end."""
+    """Yields the tags of the first directory, up to one whose values end after the block.
+
+    Reads only the 12-byte entries (TIFF 6.0, section 2), in time linear in the block's length.
+    Pillow's parser copies the values of every tag: thousands of tags that refer to the same
+    megabyte take gigabytes there.
+    """
     if bytes(tiff[:2]) not in _ORDERS or bytes(tiff[2:4]) not in _MAGICS or len(tiff) < 8:
         return
     order = _order_of(tiff)
@@ -290,7 +318,7 @@ def _tags(tiff: memoryview) -> Iterator[_Tag]:
     for entry in range(start + 2, start + 2 + whole * _ENTRY_BYTES, _ENTRY_BYTES):
         name, kind, values = struct.unpack_from(f"{order}HHL", tiff, entry)
         size, at = _SIZES.get(kind, 0) * values, entry + 8
-        if size > 4:
+        if size > 4:  # values of up to 4 bytes are in the entry itself, longer ones at an offset
             (at,) = struct.unpack_from(f"{order}L", tiff, at)
         if at + size > len(tiff):
             return

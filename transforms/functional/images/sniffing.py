@@ -1,7 +1,7 @@
-"""The format of a file and the size that it states, from its bytes, before it is opened.
+"""The format and the stated size of an image file, from its first bytes, before it is opened.
 
-Names lie, and opening some bombs sets them off: Pillow decodes an ICO at once, libwebp makes two
-canvases, and neither it nor libavif can tell a bomb from damage.
+File names are unreliable, and some decompression bombs go off when they are opened: Pillow decodes
+an ICO immediately, libwebp allocates two canvases, and libavif and libwebp report a bomb as damage.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _SIGNATURES: tuple[tuple[int, bytes, str], ...] = (
 _PNM = tuple(b"P%c%c" % (kind, c) for kind in b"1234567fF" for c in b" \t\r\n")
 
 HEAD_BYTES = 64
-"""The signature, and what an AVIF that calls itself something else says that it is, too."""
+"""Bytes that `sniff` needs: the signature, and the compatible brands of an AVIF."""
 
 
 class WorkLimitError(Exception):
@@ -53,7 +53,7 @@ class WorkLimitError(Exception):
 
 
 def sniff(head: bytes) -> str | None:
-    """Returns the format that a file's first bytes announce, or None if they announce no image.
+    """Returns the format that a file's first bytes state; None if it is not an image format.
 
     >>> sniff(b"GIF89a")
     'gif'
@@ -68,7 +68,7 @@ def sniff(head: bytes) -> str | None:
 
 
 def _is_bare_bitmap(head: bytes) -> bool:
-    """Returns whether a file is a Windows bitmap without its file header, a `.dib`."""
+    """Returns whether a file is a `.dib`, a Windows bitmap without a file header."""
     at = 8 if head.startswith(b"\x0c\0\0\0") else 12
     planes, bits = (int.from_bytes(head[i : i + 2], "little") for i in (at, at + 2))
     known = int.from_bytes(head[:4], "little") in _BMP_HEADERS
@@ -76,7 +76,7 @@ def _is_bare_bitmap(head: bytes) -> bool:
 
 
 def _is_compatible(head: bytes, brand: bytes) -> bool:
-    """Returns whether a file of ISO's base media format lists a brand as compatible."""
+    """Returns whether an ISO base media file lists a compatible brand (ISO/IEC 14496-12, ftyp)."""
     stop = int.from_bytes(head[:4], "big")
     return brand in (head[i : i + 4] for i in range(16, min(stop, len(head)), 4))
 
@@ -90,7 +90,7 @@ IMAGE_SUFFIXES = frozenset(
     )
     for suffix in suffixes
 )
-"""What the names of images end in, in small letters; a damaged file of that name is reported."""
+"""File name suffixes of images, in lower case. Damaged files with such names are rejected."""
 
 _NO_IMAGES = (None, "eps", "pdf", "psd")
 _BMP_HEADERS = (12, 16, 40, 52, 56, 64, 108, 124)
@@ -98,7 +98,7 @@ _BMP_BITS = (1, 4, 8, 16, 24, 32)
 
 
 def has_image_suffix(name: str) -> bool:
-    """Returns whether a file's name says that it is an image.
+    """Returns whether a file name has the suffix of an image.
 
     >>> has_image_suffix("IMG 1.JPG"), has_image_suffix("jpg")
     (True, False)
@@ -108,9 +108,9 @@ def has_image_suffix(name: str) -> bool:
 
 
 def is_image(head: bytes) -> bool:
-    """Returns whether a file whose name says nothing is an image, from its first bytes.
+    """Returns whether a file without an image suffix is an image, from its first bytes.
 
-    Stricter than `sniff` where two letters make a signature: a text can begin with them.
+    Stricter than `sniff` for signatures of two letters, with which texts can start.
     """
     found = sniff(head)
     if found == "bmp" and head.startswith(b"BM"):
@@ -120,12 +120,16 @@ def is_image(head: bytes) -> bool:
     return found not in _NO_IMAGES
 
 
-_BITMAP = b"\x28\0\0\0"  # the size of a bitmap's header
+_BITMAP = b"\x28\0\0\0"  # the length field of a BITMAPINFOHEADER
 _AVIF_SIZE = re.compile(rb"ispe\0\0\0\0(.{8})", re.DOTALL)
 
 
 def check_stated_size(data: bytes, format_: str) -> None:
-    """Rejects bombs that opening them alone would set off.
+    """Rejects decompression bombs that would go off when they are opened.
+
+    Args:
+        data: the file.
+        format_: its format, as `sniff` returns it.
 
     Raises:
         RecordError: too_many_pixels.
@@ -141,7 +145,7 @@ def _avif_sizes(data: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _webp_sizes(data: bytes) -> Iterator[tuple[int, int]]:
-    """Yields the canvas that a WebP's first chunk tells. Source: RFC 9649."""
+    """Yields the canvas size in the first chunk of a WebP. Source: RFC 9649, section 2."""
     chunk = data[12:30].ljust(18, b"\0")
     if chunk.startswith(b"VP8X"):
         canvas = int.from_bytes(chunk[12:18], "little")
@@ -155,7 +159,7 @@ def _webp_sizes(data: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _icon_sizes(data: bytes) -> Iterator[tuple[int, int]]:
-    """Yields the sizes of an ICO's images by their own headers; the ICO's may be a lie."""
+    """Yields the sizes of an ICO's images from their own headers; its directory may be wrong."""
     for entry in range(int.from_bytes(data[4:6], "little")):
         start = int.from_bytes(data[18 + 16 * entry : 22 + 16 * entry], "little")
         head = data[start : start + 24]
@@ -163,4 +167,4 @@ def _icon_sizes(data: bytes) -> Iterator[tuple[int, int]]:
             yield struct.unpack_from(">II", head, 16)
         elif head.startswith(_BITMAP) and len(head) == 24:
             width, height = struct.unpack_from("<ii", head, 4)
-            yield abs(width), abs(height) // 2  # its mask stands below it
+            yield abs(width), abs(height) // 2  # the height includes the mask

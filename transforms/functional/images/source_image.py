@@ -1,4 +1,4 @@
-"""What an image file is, from its header: told by content, never by its name."""
+"""The header of an image file of any format, identified by content and never by file name."""
 
 from __future__ import annotations
 
@@ -49,34 +49,34 @@ PILLOW_FORMATS = {
     "pnm": ("PPM",),
     "ico": ("ICO",),
 }
-"""What may be decoded, and by which of Pillow's plugins: no other ever, such as Ghostscript's."""
+"""Formats that are decoded, and the Pillow plugins for them. EPS, say, would start Ghostscript."""
 
 _BITS = {"1": 1, "I": 32, "F": 32, "I;16": 16, "I;16B": 16, "I;16L": 16, "I;16N": 16}
 _JPEG_MODES = {1: "L", 3: "RGB", 4: "CMYK"}
 _SHOWN_BYTES = 16
-_PREFIX_BYTES = 16  # as many as `Image.open` shows a plugin
+_PREFIX_BYTES = 16  # as many as `Image.open` passes to a plugin
 
 PLUGIN_ERRORS = (SyntaxError, IndexError, TypeError, struct.error)
-"""What a plugin of Pillow's raises for a file that is not its own, or has a damaged header."""
+"""Exceptions of Pillow's plugins for files of other formats, or with damaged headers."""
 _PHOTOMETRIC, _YCBCR = 262, 6
 
 
 class SourceImage(NamedTuple):
-    """What a file's header says.
+    """The header of an image file.
 
     Attributes:
-        format: as sniffed; "mpo" for a JPEG that is followed by others.
-        width: in pixels, before it is turned upright.
-        height: in pixels.
-        channels: once decoded.
-        mode: Pillow's name for the kind of its pixels.
-        bit_depth: of a sample.
+        format: by content; "mpo" for a JPEG that is followed by further images.
+        width: in pixels, before the orientation is applied.
+        height: in pixels, before the orientation is applied.
+        channels: number of channels after decoding.
+        mode: Pillow's mode.
+        bit_depth: bits per sample.
         has_alpha: whether any pixel can be transparent.
-        frames: of an animation, or pages.
-        orientation: EXIF's, 1 to 8; 1 is upright.
-        common: whether every reader takes the file as it is.
-        work: to decode it, in pixels of a scan or in two bytes of memory; 0 if nobody knows.
-        png: what the chunks of a PNG say, its EXIF left out; None for other formats.
+        frames: number of animation frames or pages.
+        orientation: EXIF orientation, 1 to 8; 1 is upright.
+        common: whether every reader decodes the file as it is.
+        work: decoding work, in pixels of a scan or units of two bytes of memory; 0 if unknown.
+        png: the header of a PNG, without its EXIF; None for other formats.
     """
 
     format: str
@@ -94,13 +94,13 @@ class SourceImage(NamedTuple):
 
 
 def sniffed_format(data: bytes) -> str:
-    """Returns the format of a file that may be decoded.
+    """Returns the format of a file, if it is supported.
 
     Raises:
         RecordError: empty_file, not_an_image or unsupported_format.
     """
     if not data:
-        raise RecordError(Reason.EMPTY_FILE, "the file has no bytes")
+        raise RecordError(Reason.EMPTY_FILE, "the file is empty")
     format_ = sniff(data[:HEAD_BYTES])
     if format_ is None:
         raise RecordError(Reason.NOT_AN_IMAGE, f"begins with {data[:_SHOWN_BYTES]!r}")
@@ -111,16 +111,15 @@ def sniffed_format(data: bytes) -> str:
 
 
 def examine(data: bytes, bounded: bool = False) -> SourceImage:
-    """Returns what the header of a file says.
+    """Returns the header of an image file.
 
     Args:
         data: the file.
-        bounded: whether to stop where a JPEG or PNG has more metadata than this process has time
-            for.
+        bounded: whether to stop at the limits on the metadata of JPEG and PNG.
 
     Raises:
-        WorkLimitError: if it has more.
-        RecordError: if it says nothing, or nothing that can be.
+        WorkLimitError: beyond the limits.
+        RecordError: if the file is not an image, unsupported, or has a damaged header.
     """
     format_ = sniffed_format(data)
     if format_ == "jpeg":
@@ -133,9 +132,9 @@ def examine(data: bytes, bounded: bool = False) -> SourceImage:
 
 
 def examine_in_process(data: bytes) -> SourceImage | None:
-    """Returns what the header of a JPEG or PNG says, if that is little work; None otherwise.
+    """Returns the header of a JPEG or PNG within the work limits; None for all other files.
 
-    All others are for a process of their own: to open them can crash, or take for ever.
+    Other files are examined in a separate process: opening them can crash or hang.
 
     Raises:
         RecordError: if the header is damaged.
@@ -150,41 +149,45 @@ def examine_in_process(data: bytes) -> SourceImage | None:
 
 
 def open_with_pillow(data: bytes, format_: str) -> ImageFile.ImageFile | None:
-    """Returns a file as `Image.open` opens it, whatever its size; None if it does not.
+    """Returns a file opened as by `Image.open`, except for its size check; None if that fails.
 
     Args:
-        data: the file, of which TensorFlow would make something.
+        data: the file.
         format_: "jpeg" or "png".
     """
     try:
         return open_image(data, PILLOW_FORMATS[format_])
     except MemoryError:
         raise
-    except Exception:  # noqa: BLE001 - whatever it is, who opens the file is stopped by it
+    except Exception:  # noqa: BLE001 - any exception stops readers who open the file
         return None
 
 
-def loads(image: Image.Image) -> bool:
-    """Returns whether Pillow loads an opened image, with all that its file holds after the pixels.
+def can_load(image: Image.Image) -> bool:
+    """Returns whether Pillow loads an opened image, including chunks after its pixels.
 
     Raises:
-        MemoryError: if it takes too much.
+        MemoryError: if there is not enough memory.
     """
     try:
         image.load()
     except MemoryError:
         raise
-    except Exception:  # noqa: BLE001 - whatever it is, who loads the file is stopped by it
+    except Exception:  # noqa: BLE001 - any exception stops readers who load the file
         return False
     return True
 
 
 @contextmanager
 def opened(data: bytes, format_: str) -> Iterator[Image.Image]:
-    """Gives a file as Pillow opens it, and makes whatever goes wrong with it a reject.
+    """Opens a file with Pillow; errors of Pillow, also in the `with` block, become rejects.
+
+    Args:
+        data: the file.
+        format_: a key of PILLOW_FORMATS.
 
     Raises:
-        RecordError: truncated, corrupt or unsupported_feature, or too_many_pixels for want of
+        RecordError: truncated, corrupt or unsupported_feature; too_many_pixels without enough
             memory.
     """
     plugins = _plugins(format_)
@@ -193,21 +196,21 @@ def opened(data: bytes, format_: str) -> Iterator[Image.Image]:
 
 
 def open_image(data: bytes, plugins: Iterable[str]) -> ImageFile.ImageFile:
-    """Opens a file as `Image.open` does, except for its check for decompression bombs.
+    """Opens a file as `Image.open` does, without its check for decompression bombs.
 
-    That check goes by `Image.MAX_IMAGE_PIXELS`, which is for the program to set that this is part
-    of. Here the limits are those of the settings, compared with the header's size.
+    That check uses the global `Image.MAX_IMAGE_PIXELS`, which belongs to the host program. Here the
+    limits of the settings apply, to the size in the header.
 
     Args:
         data: the whole file.
-        plugins: names of Pillow's plugins, of which the first that succeeds opens it.
+        plugins: names of Pillow's plugins; the first that succeeds opens the file.
 
     Returns:
-        The image, whose pixels are not loaded yet.
+        The image; its pixels are not loaded yet.
 
     Raises:
-        Exception: whatever the first of the plugins raises that takes the file.
-        UnidentifiedImageError: if none takes it.
+        Exception: the error of the first plugin that accepts the file.
+        UnidentifiedImageError: if no plugin accepts it.
     """
     Image.preinit()
     failure: Exception | None = None
@@ -218,15 +221,15 @@ def open_image(data: bytes, plugins: Iterable[str]) -> ImageFile.ImageFile:
                 return factory(io.BytesIO(data), "")
             except PLUGIN_ERRORS as error:
                 failure = failure or error
-    raise failure or UnidentifiedImageError("no plugin takes the file")
+    raise failure or UnidentifiedImageError("no plugin accepts the file")
 
 
 @contextmanager
 def reject_damage() -> Iterator[None]:
-    """Makes whatever Pillow raises for a file a reject.
+    """Turns errors of Pillow into rejects.
 
     Raises:
-        RecordError: truncated, corrupt or unsupported_feature, or too_many_pixels for want of
+        RecordError: truncated, corrupt or unsupported_feature; too_many_pixels without enough
             memory.
     """
     try:
@@ -234,13 +237,13 @@ def reject_damage() -> Iterator[None]:
     except RecordError:
         raise
     except (MemoryError, Image.DecompressionBombError) as error:
-        raise RecordError(Reason.TOO_MANY_PIXELS, "there is not the memory for it") from error
+        raise RecordError(Reason.TOO_MANY_PIXELS, "not enough memory to decode it") from error
     except Exception as error:  # Pillow's parsers raise almost anything for a damaged file
         raise _damage(error) from error
 
 
 def _plugins(format_: str) -> tuple[str, ...]:
-    """Returns those of Pillow's plugins for a format that it was built with.
+    """Returns the Pillow plugins for a format that this build of Pillow has.
 
     Raises:
         RecordError: unsupported_feature, if there is none.
@@ -251,12 +254,16 @@ def _plugins(format_: str) -> tuple[str, ...]:
         Image.init()
     if found := tuple(name for name in names if name in Image.OPEN):
         return found
-    raise RecordError(Reason.UNSUPPORTED_FEATURE, f"{format_}; this Pillow was built without it")
+    raise RecordError(
+        Reason.UNSUPPORTED_FEATURE, f"{format_} is not supported by this build of Pillow"
+    )
 
 
 def _damage(error: Exception) -> RecordError:
-    """Returns the reject for what Pillow said of a damaged file."""
+    """Returns the reject for an error of Pillow."""
     text = str(error)
+    # Pillow has no error classes of its own for damage: its plugins raise OSError, ValueError and
+    # others, so that the reason has to be read from the message.
     unknown = any(word in text.lower() for word in ("unsupported", "unknown pixel mode"))
     if isinstance(error, NotImplementedError) or unknown:
         return RecordError(Reason.UNSUPPORTED_FEATURE, _sentence(error))
@@ -269,58 +276,62 @@ def _damage(error: Exception) -> RecordError:
 
 
 def _sentence(error: Exception) -> str:
-    """Returns an error in words: a `KeyError` has no more to say than the key that is missing."""
+    """Returns an error as a sentence; the text of some, such as `KeyError`, is not one."""
     text = str(error)
     if isinstance(error, OSError | ValueError | NotImplementedError) and " " in text:
         return text
     return f"Pillow cannot decode it: {type(error).__name__}" + (f": {text}" if text else "")
 
 
-def _jpeg(facts: jpeg.JpegHeader) -> SourceImage:
-    if facts.end is None:
+def _jpeg(header: jpeg.JpegHeader) -> SourceImage:
+    if header.end is None:
         raise RecordError(Reason.TRUNCATED, "the file ends before its end-of-image marker")
-    if facts.process is None:
+    if header.process is None:
         raise RecordError(Reason.CORRUPT, "has no frame header")
-    if facts.precision != 8 or facts.process not in jpeg.DECODABLE:
-        what = f"JPEG of process SOF{facts.process} with {facts.precision} bits a sample"
+    if header.precision != 8 or header.process not in jpeg.DECODABLE:
+        what = (
+            f"JPEG with coding process SOF{header.process} with {header.precision} bits per sample"
+        )
         raise RecordError(Reason.UNSUPPORTED_FEATURE, what)
-    if facts.components not in _JPEG_MODES:
-        raise RecordError(Reason.UNSUPPORTED_FEATURE, f"JPEG of {facts.components} components")
+    if header.components not in _JPEG_MODES:
+        raise RecordError(Reason.UNSUPPORTED_FEATURE, f"JPEG with {header.components} components")
     return SourceImage(
-        format="mpo" if facts.multi_image else "jpeg",
-        width=facts.width,
-        height=facts.height,
-        channels=min(facts.components, 3),
-        mode=_JPEG_MODES[facts.components],
-        bit_depth=facts.precision,
+        format="mpo" if header.multi_image else "jpeg",
+        width=header.width,
+        height=header.height,
+        channels=min(header.components, 3),
+        mode=_JPEG_MODES[header.components],
+        bit_depth=header.precision,
         has_alpha=False,
         frames=1,
-        orientation=orientation_of(facts.exif),
-        common=facts.readable_by_all,
-        work=_work_of_jpeg(facts),
+        orientation=orientation_of(header.exif),
+        common=header.readable_by_all,
+        work=_work_of_jpeg(header),
     )
 
 
-def _work_of_jpeg(facts: jpeg.JpegHeader) -> int:
-    pixels = facts.width * facts.height
-    kept = 0 if facts.decoded_in_one_pass else facts.components
-    return pixels * max(facts.scans, kept)
+def _work_of_jpeg(header: jpeg.JpegHeader) -> int:
+    # A progressive or multi-scan decoder visits every pixel in each scan, and keeps 2 bytes per
+    # coefficient of every component in memory between scans.
+    pixels = header.width * header.height
+    kept = 0 if header.decoded_in_one_pass else header.components
+    return pixels * max(header.scans, kept)
 
 
-def _png(facts: png.PngHeader) -> SourceImage:
+def _png(header: png.PngHeader) -> SourceImage:
     return SourceImage(
         format="png",
-        width=facts.width,
-        height=facts.height,
-        channels=facts.channels,
-        mode=facts.mode,
-        bit_depth=facts.depth,
-        has_alpha=facts.has_alpha,
-        frames=facts.frames,
-        orientation=orientation_of(facts.exif),
-        common=facts.readable_by_all,
-        work=facts.work,
-        png=facts._replace(exif=None),
+        width=header.width,
+        height=header.height,
+        channels=header.channels,
+        mode=header.mode,
+        bit_depth=header.depth,
+        has_alpha=header.has_alpha,
+        frames=header.frames,
+        orientation=orientation_of(header.exif),
+        common=header.readable_by_all,
+        work=header.work,
+        png=header._replace(exif=None),
     )
 
 
@@ -341,26 +352,26 @@ def _from_pillow(image: Image.Image, format_: str) -> SourceImage:
 
 
 def _stored_size(image: Image.Image) -> tuple[int, int]:
-    """Returns width and height as the file has them; Pillow swaps those of a turned TIFF.
+    """Returns the stored width and height; Pillow swaps those of a rotated TIFF.
 
     Raises:
-        RecordError: unsupported_feature, if Pillow would read what is not there.
+        RecordError: unsupported_feature, for a TIFF that Pillow would decode wrongly.
     """
     if not isinstance(image, TiffImagePlugin.TiffImageFile):
         return image.size
     if image.tag_v2.get(_PHOTOMETRIC) == _YCBCR and image.info.get("compression") == "raw":
-        raise RecordError(Reason.UNSUPPORTED_FEATURE, "TIFF of YCbCr that is not compressed")
+        raise RecordError(Reason.UNSUPPORTED_FEATURE, "uncompressed YCbCr TIFF")
     turned = image.tag_v2.get(ExifTags.Base.Orientation) in (5, 6, 7, 8)
     return (image.height, image.width) if turned else image.size
 
 
 def _frames(image: Image.Image) -> int:
-    """Returns how many frames or pages there are; 1 if those beyond the first are damaged."""
+    """Returns the number of frames or pages; 1 if those after the first are damaged."""
     try:
         return getattr(image, "n_frames", 1)
     except MemoryError:
         raise
-    except Exception:  # noqa: BLE001 - Pillow's parsers raise almost anything; the first is whole
+    except Exception:  # noqa: BLE001 - Pillow's parsers raise almost anything; the first frame is intact
         return 1
 
 

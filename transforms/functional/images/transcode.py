@@ -1,10 +1,9 @@
-"""What happens to an image on its way into a record.
+"""Converts an image file to the image that a record stores.
 
-JPEG (8 bits, baseline or progressive, one or three components) and PNG that already are as the
-settings want them pass through byte for byte, once every coded bit of them was read, and if both
-TensorFlow and Pillow's `Image.open` read them; all else that decodes is encoded again. Only these
-two may reach a record: TensorFlow 2.21 misreads, rejects, or even dies of, some files of every
-other format.
+JPEG (8 bits, baseline or progressive, one or three components) and PNG that match the settings pass
+through byte for byte, after all coded data has been checked, if both TensorFlow and Pillow's
+`Image.open` read them. Other images are decoded and re-encoded. Records hold only these two
+formats: TensorFlow 2.21 misreads, rejects or crashes on some files of every other format.
 """
 
 from __future__ import annotations
@@ -22,31 +21,31 @@ from recordmill.transforms.functional.images.geometry import geometry_of, orient
 from recordmill.transforms.functional.images.source_image import (
     MAX_WORK,
     SourceImage,
+    can_load,
     examine,
     examine_in_process,
-    loads,
     open_with_pillow,
     opened,
     reject_damage,
 )
 
-_MAX_SIDE = 1_000_000  # libpng's limit, and so that of every reader
+_MAX_SIDE = 1_000_000  # libpng's limit (PNG_USER_WIDTH_MAX), which every reader has
 _DRAFT_SCALE = 8
 _MOST_PIXELS = 2**29 - 1  # TensorFlow's limit
 _CHANNELS = {"L": 1, "I;16": 1, "LA": 2, "RGB": 3, "RGBA": 4}
 
 
 def transcode(data: bytes, settings: ImageSettings, decode: Decode = "full") -> StoredImage:
-    """Returns the image as the record will hold it.
+    """Returns the image that a record stores.
 
     Args:
-        data: the file's bytes.
+        data: the file.
         settings: limits and options.
-        decode: "full" reads every coded bit, "header" only as far as the size, of images that pass
-            through.
+        decode: for images that pass through, "full" checks all coded data, and "header" only the
+            header.
 
     Raises:
-        RecordError: if it is no image, damaged, beyond the limits, or of a form that is not stored.
+        RecordError: if the file is not an image, damaged, beyond the limits, or unsupported.
     """
     source = examine(data)
     check_limits(source, settings)
@@ -61,11 +60,14 @@ def transcode(data: bytes, settings: ImageSettings, decode: Decode = "full") -> 
 
 
 def pass_through_source(data: bytes, settings: ImageSettings) -> SourceImage | None:
-    """Returns what the header says of an image that is to be kept and is harmless; None otherwise.
+    """Returns the header of an image that passes through and is safe to decode here; or None.
 
-    Harmless ones take little time and memory, by their pixels, bytes and parts, and only
-    well-trodden code. All others are for a process of their own: what decodes them can crash, or
-    take for ever.
+    Safe images are within the work limits, and use only well-tested code. All others go to a
+    separate process: their decoders can crash or hang.
+
+    Args:
+        data: the file.
+        settings: limits and options.
 
     Raises:
         RecordError: if the header is damaged, or beyond the limits.
@@ -75,12 +77,16 @@ def pass_through_source(data: bytes, settings: ImageSettings) -> SourceImage | N
         return None
     check_limits(source, settings)
     if ImageFile.LOAD_TRUNCATED_IMAGES:
-        return None  # the program that this is part of has Pillow pass over damage
+        return None  # the host program has set Pillow to ignore damage
     return source if passes_through(source, settings) and source.work <= MAX_WORK else None
 
 
 def check_limits(source: SourceImage, settings: ImageSettings) -> None:
-    """Rejects images by what their headers say.
+    """Rejects images by their headers.
+
+    Args:
+        source: the header.
+        settings: limits and options.
 
     Raises:
         RecordError: invalid_dimensions, too_many_pixels or animated.
@@ -102,16 +108,24 @@ def check_limits(source: SourceImage, settings: ImageSettings) -> None:
 
 
 def passes_through(source: SourceImage, settings: ImageSettings) -> bool:
-    """Returns whether a file already is as the settings want it."""
-    return source.common and not any(asked for _, asked in _wishes(source, settings))
+    """Returns whether a file can be stored without re-encoding.
+
+    Args:
+        source: its header.
+        settings: limits and options.
+    """
+    return source.common and not any(
+        required for _, required in _required_changes(source, settings)
+    )
 
 
 def _changes(source: SourceImage, settings: ImageSettings) -> list[str]:
-    """Returns what the settings ask to change in an image, in words."""
-    return [change for change, asked in _wishes(source, settings) if asked]
+    """Returns the changes to an image that the settings require, as text."""
+    return [change for change, required in _required_changes(source, settings) if required]
 
 
-def _wishes(source: SourceImage, settings: ImageSettings) -> tuple[tuple[str, bool], ...]:
+def _required_changes(source: SourceImage, settings: ImageSettings) -> tuple[tuple[str, bool], ...]:
+    # [(name, required)]. The names are counted in manifest.json, so they do not change.
     gray = source.channels <= 2
     size = _upright_size(source, settings)
     return (
@@ -137,17 +151,25 @@ def _family(source: SourceImage) -> str:
 def _why_not(source: SourceImage, settings: ImageSettings) -> str:
     changes = _changes(source, settings)
     if not source.common:
-        return f"{source.format} of mode {source.mode or 'unknown'}; not every reader takes it"
-    return f"{source.format}: would have to be made {', '.join(changes)}"
+        return (
+            f"{source.format} with mode {source.mode or 'unknown'} is not supported by every reader"
+        )
+    return f"{source.format}: requires re-encoding ({', '.join(changes)})"
 
 
 def keep(
     data: bytes, source: SourceImage, settings: ImageSettings, decode: Decode
 ) -> StoredImage | None:
-    """Returns a file that passes through as it is, except for its metadata; None if Pillow balks.
+    """Returns a file stored as it is, apart from its metadata; None if Pillow cannot open it.
+
+    Args:
+        data: the file.
+        source: its header.
+        settings: limits and options.
+        decode: as of `transcode`.
 
     Raises:
-        RecordError: truncated or corrupt; too_many_pixels for want of memory.
+        RecordError: truncated or corrupt; too_many_pixels without enough memory.
     """
     if source.format == "mpo":
         data = data[: jpeg.examine(data).end]
@@ -158,13 +180,13 @@ def keep(
         if not _is_read_by_pillow(data, source, decode):
             return None
     except MemoryError as error:
-        raise RecordError(Reason.TOO_MANY_PIXELS, "there is not the memory for it") from error
+        raise RecordError(Reason.TOO_MANY_PIXELS, "not enough memory to decode it") from error
     size = (source.width, source.height)
     return _stored(data, _family(source), size, source.channels, source, "")
 
 
 def _encoded_again(data: bytes, source: SourceImage, settings: ImageSettings) -> StoredImage:
-    """Returns an image decoded, changed as the settings ask, and encoded."""
+    """Returns an image decoded, changed as the settings require, and re-encoded."""
     if source.png:
         data = png.keep_pixel_data(data, source.png)
     elif _family(source) == "jpeg":
@@ -184,7 +206,7 @@ def _encoded_again(data: bytes, source: SourceImage, settings: ImageSettings) ->
 
 
 def _turned(image: Image.Image, source: SourceImage, settings: ImageSettings) -> Image.Image:
-    """Returns an image upright, or as the file has it. TIFFs come upright from Pillow."""
+    """Returns an image upright, or in its stored orientation. Pillow loads TIFFs upright."""
     if settings.orientation == "apply":
         return image if source.format == "tiff" else pixels.upright(image, source.orientation)
     return (
@@ -195,7 +217,7 @@ def _turned(image: Image.Image, source: SourceImage, settings: ImageSettings) ->
 
 
 def _resized(image: Image.Image, source: SourceImage, settings: ImageSettings) -> Image.Image:
-    """Returns an upright image in the size that the settings ask for."""
+    """Returns an upright image in the size that the settings require."""
     geometry = geometry_of((source.width, source.height), source.orientation, settings)
     method = settings.resize.filter if settings.resize else "lanczos"
     return pixels.resized(image, geometry, method)
@@ -228,10 +250,10 @@ def _stored(
 
 
 def _is_read_by_pillow(data: bytes, source: SourceImage, decode: Decode) -> bool:
-    """Returns whether Pillow's default open takes a file, and reads it as far as is asked for.
+    """Returns whether `Image.open` accepts a file, and checks its coded data.
 
     Raises:
-        RecordError: truncated or corrupt, if any of its coded data is damaged.
+        RecordError: truncated or corrupt, if coded data is damaged.
     """
     image = open_with_pillow(data, _family(source))
     if image is None or image.size != (source.width, source.height):
@@ -243,25 +265,26 @@ def _is_read_by_pillow(data: bytes, source: SourceImage, decode: Decode) -> bool
             read_coded_data(image, data)
             return True
         png.check_rows(data, source.png)
-        return source.png.ends_with_pixels or loads(image)
+        return source.png.ends_with_pixels or can_load(image)
 
 
 def read_coded_data(image: ImageFile.ImageFile, data: bytes) -> None:
-    """Decodes a JPEG at an eighth of its size, without its colours.
+    """Checks the coded data of a JPEG, by decoding it in gray at an eighth of its size.
 
-    That reads all entropy-coded data and skips most of the inverse transform: a third less work,
-    with the full decode's verdict. Only for SOF0, 1 and 2: on the lossless process Pillow 12.3's
-    scaled decode corrupts the heap.
+    This reads all entropy-coded data and skips most of the inverse transform: a third less work
+    than a full decode, with the same result. Only for SOF0, 1 and 2: for the lossless process, the
+    scaled decode of Pillow 12.3 corrupts the heap.
 
     Args:
-        image: as Pillow opens it.
-        data: the whole file. The decoder gets it in one piece, so that it meets what stands behind
-            the last row, as TensorFlow's does; Pillow's own pieces may end there.
+        image: the image as opened by Pillow.
+        data: the file.
 
     Raises:
         RecordError: truncated or corrupt.
     """
     with reject_damage():
+        # One block for the whole file: Pillow's own blocks may end at the last row, and would hide
+        # damage after it, which TensorFlow's decoder rejects.
         image.decodermaxblock = len(data)
         image.draft(
             "L", (max(1, image.width // _DRAFT_SCALE), max(1, image.height // _DRAFT_SCALE))
