@@ -16,8 +16,8 @@ from recordmill.pipelines.engines.runners import is_in_process, make_pipeline, r
 from recordmill.pipelines.engines.submission import address_of, is_awaited
 from recordmill.pipelines.input_tables import (
     InputTables,
-    look_at_labels,
-    look_at_tables,
+    probe_labels,
+    probe_tables,
     with_labels,
 )
 from recordmill.pipelines.publish import publish
@@ -37,7 +37,7 @@ from recordmill.schemas.errors import Interrupted, RecordmillError, UsageError
 from recordmill.schemas.features import Schema
 from recordmill.schemas.plan import ResolvedSchema
 from recordmill.schemas.records import Row
-from recordmill.schemas.tables import Wanted
+from recordmill.schemas.tables import Projection
 from recordmill.transforms.analyze_rows import AnalyzeRows
 from recordmill.transforms.assign_shards import AssignShards
 from recordmill.transforms.bind_rows import BindRows
@@ -152,16 +152,16 @@ def read_rows(
     root: beam.Pipeline, job: Conversion, staging: str
 ) -> tuple[ReadOutcome, PCollection[Row]]:
     """Adds the reading of all rows, and of what of them the survey looks at."""
-    wanted, on = wanted_of(job.analyzer.schema, job.config), job.config.join_on
+    projection, on = projection_of(job.analyzer.schema, job.config), job.config.join_on
     listed = root | "ListTables" >> ListSources(job.tables.files)
-    read = listed | "ReadTables" >> ReadRows(wanted, staging)
+    read = listed | "ReadTables" >> ReadRows(projection, staging)
     if job.labels and on:
         listed = root | "ListLabels" >> ListSources(job.labels.files)
-        labels = listed | "ReadLabels" >> ReadRows(Wanted(wanted.columns), counted=False)
-        joined = read | "JoinLabels" >> JoinLabels(labels, on, wanted.image)
+        labels = listed | "ReadLabels" >> ReadRows(Projection(projection.columns), counted=False)
+        joined = read | "JoinLabels" >> JoinLabels(labels, on, projection.image)
         return joined, joined.good
     # Read twice: a second look costs less than to hold all rows between two stages.
-    return read, (listed | "AnalyzeTables" >> ReadRows(wanted, counted=False)).good
+    return read, (listed | "AnalyzeTables" >> ReadRows(projection, counted=False)).good
 
 
 def can_part_keys(config: ConvertConfig) -> bool:
@@ -195,7 +195,7 @@ def prepare(
         UsageError: if the input is no table, or lacks a column.
         DatasetExists: if the dataset is there.
     """
-    tables, labels = look_at_tables(config), look_at_labels(config)
+    tables, labels = probe_tables(config), probe_labels(config)
     both = with_labels(tables, labels, config.join_on)
     where = tables.files[0].path
     schema = resolve_sources(config.dataset_schema, both.columns, config, where)
@@ -244,9 +244,9 @@ def check_sequence_join(schema: Schema, columns: Sequence[str], config: ConvertC
         )
 
 
-def wanted_of(schema: Schema, config: ConvertConfig) -> Wanted:
-    """Returns what of the rows is needed."""
-    return Wanted(
+def projection_of(schema: Schema, config: ConvertConfig) -> Projection:
+    """Returns the projection of the columns that a conversion needs."""
+    return Projection(
         columns=needed_columns(schema, config),
         image=config.column(schema.image.column) if schema.has_image else "",
         image_root=config.image_root,

@@ -17,8 +17,8 @@ from apache_beam.utils.shared import Shared
 from recordmill.pipelines.convert import (
     Conversion,
     binding_of,
+    projection_of,
     surveyor_of,
-    wanted_of,
     write_dataset,
 )
 from recordmill.pipelines.input_tables import InputTables
@@ -133,7 +133,7 @@ class _BuildBatch(beam.DoFn):
         self._config = config
         self._binding = binding
         self._plan = Plan(binding.resolved, {}, 0)
-        self._wanted = wanted_of(binding.resolved.schema, config)
+        self._projection = projection_of(binding.resolved.schema, config)
         self._fence = ImageRootGuard(config.guard)
         self._shared = Shared()
 
@@ -143,7 +143,7 @@ class _BuildBatch(beam.DoFn):
     def process(self, batch: list[Any]) -> Iterator[bytes | TaggedOutput]:
         refs = list[ImageRef | Fetched]()
         for element in batch:
-            found = row_of_dict(element, self._wanted, self._config.key_column)
+            found = row_of_dict(element, self._projection, self._config.key_column)
             if isinstance(found, Reject):
                 yield rejected(found)
                 continue
@@ -242,8 +242,8 @@ class WriteDataset(beam.PTransform):
         )
         _locks[context.run_id] = job.lock
         weakref.finalize(pipeline, _unlock, context.run_id)
-        wanted = wanted_of(self._schema, config)
-        read = rows | "ReadDicts" >> ReadDicts(wanted, config.key_column, job.target.work)
+        projection = projection_of(self._schema, config)
+        read = rows | "ReadDicts" >> ReadDicts(projection, config.key_column, job.target.work)
         state = write_dataset(read, read.good, job)
         directories = (job.target.final, job.target.work)
         return state | "Result" >> beam.Map(_result, context, directories)

@@ -1,4 +1,4 @@
-"""Finds the input and looks at its head: what cannot be read ends here, not in a worker."""
+"""Finds and probes the inputs, so that unreadable ones fail here and not in a worker."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import UsageError, did_you_mean
 from recordmill.schemas.layout import check_utf8
 from recordmill.schemas.masking import masked_url
-from recordmill.schemas.tables import Head, TableFile
+from recordmill.schemas.tables import Probe, TableFile
 from recordmill.transforms.functional.addresses import parse_web_address
 from recordmill.transforms.storage.files import exists, expand, is_local, open_binary
 from recordmill.transforms.storage.formats import FORMATS, format_of
@@ -49,15 +49,15 @@ class InputTables:
     embedded: frozenset[str] = frozenset()
 
 
-def look_at_tables(config: ConvertConfig) -> InputTables:
-    """Returns the input, each file of it looked at.
+def probe_tables(config: ConvertConfig) -> InputTables:
+    """Returns the input, each file of it probed at.
 
     Raises:
         UsageError: if there is none, or a file cannot be read as what it should be.
     """
     if config.image_root is not None:
         _check_root(config.image_root)
-    tables = _look_at_all("--input", config.inputs, config.input_format)
+    tables = _probe_all("--input", config.inputs, config.input_format)
     known = [file for file in tables.files if file.format in _WITH_IMAGES]
     if config.image_root is not None and known:
         raise UsageError(
@@ -78,28 +78,28 @@ def _check_root(root: str) -> None:
         raise UsageError(f"--image_root {shown}: is not a valid web address, {error}") from error
 
 
-def look_at_labels(config: ConvertConfig) -> InputTables | None:
+def probe_labels(config: ConvertConfig) -> InputTables | None:
     """Returns the tables that are joined to the input, if any are.
 
     Raises:
         UsageError: if they cannot be read.
     """
-    return None if config.labels is None else _look_at_all("--labels", (config.labels,), "auto")
+    return None if config.labels is None else _probe_all("--labels", (config.labels,), "auto")
 
 
-def _look_at_all(flag: str, patterns: Sequence[str], input_format: str) -> InputTables:
+def _probe_all(flag: str, patterns: Sequence[str], input_format: str) -> InputTables:
     paths = [path for pattern in patterns for path in _expand(flag, pattern)]
     if repeated := [path for path, count in Counter(paths).items() if count > 1]:
         raise UsageError(f"{flag} names {min(repeated)} twice; each row would be read twice")
     with ThreadPoolExecutor(_THREADS) as executor:
-        looked = list(executor.map(lambda path: _look_at(flag, path, input_format), paths))
-    heads = [head for _, head in looked]
+        probed = list(executor.map(lambda path: _probe(flag, path, input_format), paths))
+    probes = [probe for _, probe in probed]
     return InputTables(
-        files=tuple(file for file, _ in looked),
-        columns=_common_columns([head.columns for head in heads if head.columns]),
-        has_rows=any(head.has_rows for head in heads),
-        unsupported={name: type_ for head in heads for name, type_ in head.unsupported.items()},
-        embedded=frozenset().union(*(head.embedded for head in heads)),
+        files=tuple(file for file, _ in probed),
+        columns=_common_columns([probe.columns for probe in probes if probe.columns]),
+        has_rows=any(probe.has_rows for probe in probes),
+        unsupported={name: type_ for probe in probes for name, type_ in probe.unsupported.items()},
+        embedded=frozenset().union(*(probe.embedded for probe in probes)),
     )
 
 
@@ -128,11 +128,11 @@ def _near(path: str) -> str:
     return did_you_mean(path, [os.path.join(folder, other) for other in os.listdir(folder or ".")])
 
 
-def _look_at(flag: str, path: str, input_format: str) -> tuple[TableFile, Head]:
+def _probe(flag: str, path: str, input_format: str) -> tuple[TableFile, Probe]:
     try:
         check_utf8(path)
         file = _folder(path, input_format) if _is_folder(path) else _file(path, input_format)
-        return file, FORMATS[file.format].look(file)
+        return file, FORMATS[file.format].probe(file)
     except UsageError as error:
         raise UsageError(f"{flag} {error}") from error
     except NotRegularError as error:  # as <(...) is in a shell

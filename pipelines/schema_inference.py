@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
-from recordmill.pipelines.input_tables import InputTables, look_at_tables
+from recordmill.pipelines.input_tables import InputTables, probe_tables
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.features import Origin, Schema
@@ -15,7 +15,7 @@ from recordmill.schemas.masking import masked_source
 from recordmill.schemas.presets import preset, preset_names
 from recordmill.schemas.records import Row
 from recordmill.schemas.rejects import Reason, RecordError, Reject, lost_rows_message
-from recordmill.schemas.tables import TablePart, Wanted
+from recordmill.schemas.tables import Projection, SourceSplit
 from recordmill.transforms.functional.rows.binding import resolve_path
 from recordmill.transforms.functional.rows.columns import resolve_sources
 from recordmill.transforms.functional.rows.infer_schema import (
@@ -46,7 +46,7 @@ def infer_schema(table: str, image_root: str | None = None, input_format: str = 
         UsageError: if it is no table, has no rows, or no column that a feature can hold.
     """
     config = _config(table, image_root, input_format)
-    tables = look_at_tables(config)
+    tables = probe_tables(config)
     rows = list(islice(_within(_rows(tables), _LOOKED_AT_BYTES), _LOOKED_AT_ROWS))
     if not rows:
         raise UsageError(f"--infer {table}: has no rows to look at")
@@ -74,12 +74,12 @@ def _config(table: str, image_root: str | None, input_format: str) -> ConvertCon
 
 
 def _rows(tables: InputTables) -> Iterator[Row]:
-    wanted = Wanted(tables.columns)
+    projection = Projection(tables.columns)
     for file in tables.files:
         source = FORMATS[file.format]
-        for part in source.parts(file):
-            if isinstance(part, TablePart):
-                for found in source.read(part, wanted):
+        for split in source.split(file):
+            if isinstance(split, SourceSplit):
+                for found in source.read(split, projection):
                     if isinstance(found, Row):
                         yield found
                     elif isinstance(found, Reject) and found.reason is Reason.LOST_ROWS:

@@ -1,4 +1,4 @@
-"""What is read: the files of a table or another source, their parts, and what is wanted of them."""
+"""Sources of rows: their files, splits and probes, and the projection of their columns."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 IMAGES = "images"
-"""The type of a column of bytes that are images, where types do not tell."""
+"""The reported type of a bytes column with images, in formats without column types."""
 
 
 @dataclass(frozen=True)
@@ -15,7 +15,7 @@ class TableFile:
     """One file of a table, or the folder of a source that is one.
 
     Attributes:
-        path: as opened; it stands in sources and decides where relative images are.
+        path: as opened; rows report it as their source, and relative image paths start from it.
         format: one of `recordmill.transforms.storage.formats.FORMATS`.
         gzipped: whether its bytes are compressed.
     """
@@ -26,8 +26,8 @@ class TableFile:
 
 
 @dataclass(frozen=True)
-class TablePart:
-    """What one worker reads at a time: a file, a row group of Parquet, or some files of a folder.
+class SourceSplit:
+    """The unit that one worker reads: a file, a row group of Parquet, or some files of a folder.
 
     Attributes:
         file: the file or folder.
@@ -43,16 +43,16 @@ class TablePart:
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What a reader is asked for.
+class Projection:
+    """The columns, and the images, that a reader returns.
 
     Attributes:
         columns: the columns to keep, or None for all.
-        image: the column of the images, or "" if none are wanted.
-        pixels: whether the bytes of embedded images are to be read; otherwise only their sizes,
-            or near enough, for the survey.
-        image_root: base of relative image paths, or None for the source's own.
-        max_image_bytes: the largest image that is taken out of a compressed source.
+        image: the image column, or "" to read no images.
+        pixels: whether to read the bytes of embedded images; the analyze pass needs only their
+            sizes, and an estimate will do.
+        image_root: base of relative image paths, or None for the default of the source.
+        max_image_bytes: the size in bytes of the largest image read from a compressed source.
     """
 
     columns: tuple[str, ...] | None = None
@@ -61,22 +61,22 @@ class Wanted:
     image_root: str | None = None
     max_image_bytes: int = 256 * 2**20
 
-    def of(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns a row's values without those of columns that nobody asked for."""
+    def apply(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the values of the projected columns of a row."""
         if self.columns is None:
             return dict(values)
         return {name: values[name] for name in self.columns if name in values}
 
 
 @dataclass(frozen=True)
-class Head:
-    """What a look at the beginning of a source tells.
+class Probe:
+    """Metadata from the beginning of a source.
 
     Attributes:
-        columns: the names that its rows have, as far as was looked.
-        has_rows: whether any row was seen; a table may well have none.
-        unsupported: column to its type, where that makes no feature.
-        embedded: the columns that hold images themselves, or may do.
+        columns: the names of the columns, from the schema or the first rows.
+        has_rows: whether the source has a row.
+        unsupported: types of the columns that cannot become features, by column.
+        embedded: the columns that may contain image bytes.
     """
 
     columns: tuple[str, ...]

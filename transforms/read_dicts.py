@@ -11,7 +11,7 @@ from apache_beam.pvalue import PCollection, TaggedOutput
 
 from recordmill.schemas.records import Embedded, Row
 from recordmill.schemas.rejects import Reject
-from recordmill.schemas.tables import Wanted
+from recordmill.schemas.tables import Projection
 from recordmill.transforms.elements import REJECTS, rejected
 from recordmill.transforms.functional.sources.dicts import row_of_dict
 from recordmill.transforms.read_rows import ReadOutcome
@@ -27,19 +27,19 @@ class ReadDicts(beam.PTransform):
     twice, cross shuffles without them.
 
     Attributes:
-        wanted: which columns to keep, and which of them has the images.
+        projection: which columns to keep, and which of them has the images.
         key_column: the column of the key; None for the image's path.
         staging: the folder below which images get an address.
     """
 
-    wanted: Wanted
+    projection: Projection
     key_column: str | None
     staging: str
 
     def expand(self, dicts: PCollection[Any]) -> ReadOutcome:
         """Adds the reading."""
         read = dicts | "ReadDict" >> beam.ParDo(
-            _ReadDict(self.wanted, self.key_column, self.staging)
+            _ReadDict(self.projection, self.key_column, self.staging)
         ).with_outputs(REJECTS, main="rows")
         skipped = dicts.pipeline | "NothingSkipped" >> beam.Create([])
         return ReadOutcome(read.rows, read[REJECTS], skipped)
@@ -48,8 +48,8 @@ class ReadDicts(beam.PTransform):
 class _ReadDict(beam.DoFn):
     """Reads dicts; the images of a bundle go to one file, which is whole when the bundle is."""
 
-    def __init__(self, wanted: Wanted, key_column: str | None, staging: str) -> None:
-        self._wanted = wanted
+    def __init__(self, projection: Projection, key_column: str | None, staging: str) -> None:
+        self._projection = projection
         self._key_column = key_column
         self._staging = staging
         self._images: StagedImages | None = None
@@ -59,7 +59,7 @@ class _ReadDict(beam.DoFn):
 
     def process(self, element: Any) -> Iterator[Row | TaggedOutput]:
         advance("read")
-        found = row_of_dict(element, self._wanted, self._key_column)
+        found = row_of_dict(element, self._projection, self._key_column)
         if isinstance(found, Reject):
             yield rejected(found)
         elif isinstance(found, Embedded):

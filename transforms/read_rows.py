@@ -11,7 +11,7 @@ from apache_beam.pvalue import PCollection, TaggedOutput
 
 from recordmill.schemas.records import Row, SkippedInput
 from recordmill.schemas.rejects import Reject
-from recordmill.schemas.tables import TableFile, TablePart, Wanted
+from recordmill.schemas.tables import Projection, SourceSplit, TableFile
 from recordmill.transforms.elements import REJECTS, rejected
 from recordmill.transforms.storage.embedded_images import staged, staging_file
 from recordmill.transforms.storage.formats import FORMATS
@@ -30,7 +30,7 @@ class SourceSplits(NamedTuple):
         skipped: skipped inputs: (what, how many), any number of them.
     """
 
-    splits: PCollection[TablePart]
+    splits: PCollection[SourceSplit]
     rejects: PCollection[Reject]
     skipped: PCollection[tuple[str, int]]
 
@@ -76,14 +76,14 @@ class ReadRows(beam.PTransform):
     """Reads every row of a source: SourceSplits → ReadOutcome.
 
     Attributes:
-        wanted: which columns to keep, and which of them has the images.
+        projection: which columns to keep, and which of them has the images.
         staging: the folder below which embedded images are put to get an address; "" for the
             analysis, which needs only their sizes.
         counted: whether progress counts the rows: not where the same or other tables are read
             beside it.
     """
 
-    wanted: Wanted
+    projection: Projection
     staging: str = ""
     counted: bool = True
 
@@ -93,9 +93,9 @@ class ReadRows(beam.PTransform):
             listed.splits
             # Row groups of one file go to many workers. And each reader has a shuffle of its own,
             # so that no runner fuses two readers and then stores the rows of one of them.
-            | "SpreadSplits" >> beam.Reshuffle()  # TablePart
+            | "SpreadSplits" >> beam.Reshuffle()  # SourceSplit
             | "ReadSplits"
-            >> beam.FlatMap(_read_tagged, self.wanted, self.staging, self.counted).with_outputs(
+            >> beam.FlatMap(_read_tagged, self.projection, self.staging, self.counted).with_outputs(
                 REJECTS, _SKIPPED, main="rows"
             )
         )
@@ -106,17 +106,17 @@ class ReadRows(beam.PTransform):
         )
 
 
-def _splits_tagged(file: TableFile) -> Iterator[TablePart | TaggedOutput]:
-    for split in FORMATS[file.format].parts(file):
-        yield split if isinstance(split, TablePart) else _tagged(split)
+def _splits_tagged(file: TableFile) -> Iterator[SourceSplit | TaggedOutput]:
+    for split in FORMATS[file.format].split(file):
+        yield split if isinstance(split, SourceSplit) else _tagged(split)
 
 
 def _read_tagged(
-    split: TablePart, wanted: Wanted, staging: str, counted: bool
+    split: SourceSplit, projection: Projection, staging: str, counted: bool
 ) -> Iterator[Row | TaggedOutput]:
     """Yields the rows of one split of a source, those that cannot be read as rejects."""
-    wanted = replace(wanted, pixels=bool(staging), max_image_bytes=max_image_bytes())
-    rows = FORMATS[split.file.format].read(split, wanted)
+    projection = replace(projection, pixels=bool(staging), max_image_bytes=max_image_bytes())
+    rows = FORMATS[split.file.format].read(split, projection)
     for row in staged(rows, staging_file(staging)):
         if counted:
             advance("read")

@@ -13,7 +13,7 @@ import pytest
 from apache_beam.testing.util import assert_that, equal_to
 
 from recordmill.schemas.records import Row
-from recordmill.schemas.tables import TableFile, TablePart, Wanted
+from recordmill.schemas.tables import Projection, SourceSplit, TableFile
 from recordmill.transforms.functional.sources import parquet
 from recordmill.transforms.read_rows import ListSources, ReadRows
 from tests.beam.direct import direct_pipeline, told
@@ -33,7 +33,7 @@ def test_rows_of_all_formats_are_read_with_their_lines(tmp_path: Path) -> None:
         TableFile(paths["d.parquet"], "parquet"),
     )
     with direct_pipeline() as p:
-        read = p | ListSources(files) | ReadRows(Wanted(("x", "y")))
+        read = p | ListSources(files) | ReadRows(Projection(("x", "y")))
         expected = [
             Row({"x": "1", "y": "two\nlines"}, paths["a.csv"], 2, is_text=True),
             Row({"x": "3"}, paths["a.csv"], 5, is_text=True),
@@ -52,7 +52,7 @@ def test_without_a_choice_all_columns_are_read(tmp_path: Path) -> None:
     path = str(tmp_path / "a.csv")
     Path(path).write_bytes(b"x,y\n1,2\n")
     with direct_pipeline() as p:
-        read = p | ListSources((TableFile(path, "csv"),)) | ReadRows(Wanted())
+        read = p | ListSources((TableFile(path, "csv"),)) | ReadRows(Projection())
         assert_that(read.good, equal_to([Row({"x": "1", "y": "2"}, path, 2, is_text=True)]))
 
 
@@ -63,7 +63,7 @@ def test_rows_that_cannot_be_read_are_rejects(tmp_path: Path) -> None:
     Path(jsonl).write_bytes(whole)
     files = (TableFile(csv, "csv"), TableFile(jsonl, "jsonl", gzipped=True))
     with direct_pipeline() as p:
-        read = p | ListSources(files) | ReadRows(Wanted(("x",)))
+        read = p | ListSources(files) | ReadRows(Projection(("x",)))
         good = [
             Row({"x": "1"}, csv, 2, is_text=True),
             Row({"x": "5"}, csv, 6, is_text=True),
@@ -88,7 +88,7 @@ def test_a_damaged_row_group_becomes_one_reject_a_row(tmp_path: Path) -> None:
         file.seek(column.data_page_offset)
         file.write(b"\xff" * column.total_compressed_size)
     with direct_pipeline() as p:
-        read = p | ListSources((TableFile(path, "parquet"),)) | ReadRows(Wanted())
+        read = p | ListSources((TableFile(path, "parquet"),)) | ReadRows(Projection())
         good = [Row({"x": f"value {i}" * 20}, path, i + 1) for i in range(3)]
         bad = [("", "", f"{path}:{line}", "malformed_row", "") for line in (4, 5, 6)]
         assert_that(read.good, equal_to(good), label="Rows")
@@ -99,17 +99,17 @@ def test_two_readers_share_one_listing(tmp_path: Path, monkeypatch: pytest.Monke
     path = str(tmp_path / "a.parquet")
     pq.write_table(pa.table({"x": [1, 2, 3]}), path, row_group_size=2)
     listed: list[str] = []
-    splits_of = parquet.parts
+    split = parquet.split
 
-    def counted(stream: BinaryIO, file: TableFile) -> Iterator[TablePart]:
+    def counted(stream: BinaryIO, file: TableFile) -> Iterator[SourceSplit]:
         listed.append(file.path)
-        return splits_of(stream, file)
+        return split(stream, file)
 
-    monkeypatch.setattr(parquet, "parts", counted)
+    monkeypatch.setattr(parquet, "split", counted)
     rows = [Row({"x": n}, path, n) for n in (1, 2, 3)]
     with direct_pipeline() as p:
         splits = p | ListSources((TableFile(path, "parquet"),))
         for name in ("Once", "Again"):
-            read = splits | name >> ReadRows(Wanted())
+            read = splits | name >> ReadRows(Projection())
             assert_that(read.good, equal_to(rows), label=f"{name}Rows")
     assert listed == [path]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from recordmill.schemas.tables import TableFile, Wanted
+from recordmill.schemas.tables import Projection, TableFile
 from recordmill.transforms.storage.formats import FORMATS
 from tests.end_to_end import readers
 from tests.end_to_end.command import convert, published, recordmill
@@ -73,8 +73,8 @@ def dataset(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_format_of_tables_holds_every_name(suffix: str, tmp_path: Path) -> None:
     table = write_table(tmp_path / f"t.{suffix}", [{"image": name} for name in NAMES])
     file = TableFile(str(table), suffix)
-    parts = FORMATS[suffix].parts(file)
-    rows = [row for part in parts for row in FORMATS[suffix].read(part, Wanted(("image",)))]
+    splits = FORMATS[suffix].split(file)
+    rows = [row for split in splits for row in FORMATS[suffix].read(split, Projection(("image",)))]
     assert [row.values["image"] for row in rows] == NAMES
 
 

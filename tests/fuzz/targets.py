@@ -1,6 +1,6 @@
 """What is fuzzed: each takes bytes from outside, and may only end in the ways that it documents.
 
-A reader's `look` may reject a source, as `pipelines.input_tables` tells its user; what it has
+A reader's `probe` may reject a source, as `pipelines.input_tables` tells its user; what it has
 accepted, `read` must give as rows and rejects, whatever is in it.
 """
 
@@ -18,7 +18,7 @@ from recordmill.schemas.errors import UsageError
 from recordmill.schemas.presets import parse_schema
 from recordmill.schemas.records import Embedded, Row, SkippedInput
 from recordmill.schemas.rejects import RecordError, Reject
-from recordmill.schemas.tables import TableFile, TablePart, Wanted
+from recordmill.schemas.tables import Projection, SourceSplit, TableFile
 from recordmill.transforms.functional.images.sniffing import HEAD_BYTES, is_image, sniff
 from recordmill.transforms.functional.images.source_image import examine
 from recordmill.transforms.functional.sources import (
@@ -34,10 +34,10 @@ from recordmill.transforms.functional.sources import (
 )
 
 REFUSED = (UsageError, OSError, EOFError, ValueError, MemoryError, zlib.error, pa.ArrowException)
-"""What `look` may raise: see `recordmill.pipelines.input_tables._look_at`."""
+"""Errors that `probe` may raise: see `recordmill.pipelines.input_tables._probe`."""
 
 MAX_ROWS = 20_000
-_WANTED = (Wanted(), Wanted(columns=("image", "label"), image="image", pixels=True))
+_PROJECTIONS = (Projection(), Projection(columns=("image", "label"), image="image", pixels=True))
 
 
 def _stream(data: bytes) -> BinaryIO:
@@ -55,13 +55,13 @@ def _table(reader: Any, format_: str) -> Callable[[bytes], None]:
 
     def fuzz(data: bytes) -> None:
         try:
-            reader.look(_stream(data), file)
-            parts = list(reader.parts(_stream(data), file)) if hasattr(reader, "parts") else []
+            reader.probe(_stream(data), file)
+            splits = list(reader.split(_stream(data), file)) if hasattr(reader, "split") else []
         except REFUSED:
             return
-        for part in parts[:10] or [TablePart(file)]:
-            for wanted in _WANTED:
-                _consume(reader.read(_stream(data), part, wanted))
+        for split in splits[:10] or [SourceSplit(file)]:
+            for projection in _PROJECTIONS:
+                _consume(reader.read(_stream(data), split, projection))
 
     return fuzz
 

@@ -19,7 +19,7 @@ from recordmill.schemas.plan import Plan, ResolvedSchema
 from recordmill.schemas.presets import parse_schema, preset
 from recordmill.schemas.records import ImageRef, Items, Row, SkippedInput
 from recordmill.schemas.rejects import RecordError, Reject
-from recordmill.schemas.tables import TableFile, TablePart, Wanted
+from recordmill.schemas.tables import Projection, SourceSplit, TableFile
 from recordmill.transforms.build_examples import Fetched, build_one
 from recordmill.transforms.elements import ImageRefCoder, RowCoder
 from recordmill.transforms.functional.rows.analysis import Analysis, Analyzer, build_plan
@@ -123,8 +123,8 @@ def run(name: str, columns: dict[str, Any], rows: list[Row]) -> None:
 
 
 def read_rows(*lines: str) -> list[Row]:
-    part = TablePart(TableFile("/d/t.jsonl", "jsonl"))
-    found = json_lines.read(stream("\n".join(lines).encode()), part, Wanted())
+    split = SourceSplit(TableFile("/d/t.jsonl", "jsonl"))
+    found = json_lines.read(stream("\n".join(lines).encode()), split, Projection())
     return [row for row in found if isinstance(row, Row)]
 
 
@@ -210,7 +210,9 @@ def test_a_value_of_any_kind_in_any_field_of_coco(
     document = {kind: [entry, dict(entry)] for kind, entry in COCO_ENTRIES.items()}
     document[part][1][name] = "HERE"
     data_ = json.dumps(document).encode().replace(b'"HERE"', drawn.encode())
-    found = list(coco.read(stream(data_), TablePart(TableFile("/d/c.json", "coco")), Wanted()))
+    found = list(
+        coco.read(stream(data_), SourceSplit(TableFile("/d/c.json", "coco")), Projection())
+    )
     assert all(isinstance(row, Row | Reject | SkippedInput) for row in found)
     for schema in ("boxes", "outlines"):
         columns = SCHEMAS[schema][1]

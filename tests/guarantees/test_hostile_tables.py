@@ -18,7 +18,7 @@ from recordmill.schemas.errors import UsageError
 from recordmill.schemas.presets import parse_schema
 from recordmill.schemas.records import Row
 from recordmill.schemas.rejects import Reason, Reject
-from recordmill.schemas.tables import TableFile, TablePart, Wanted
+from recordmill.schemas.tables import Projection, SourceSplit, TableFile
 from recordmill.transforms.functional.records.framing import masked_crc32c
 from recordmill.transforms.functional.sources import arrow, delimited, json_lines, parquet, tfrecord
 
@@ -78,7 +78,7 @@ def test_a_cell_beyond_the_limit_is_one_reject_in_bounded_memory(quote: bytes) -
     head = b"image,label\na.jpg,cat\n" + quote
     table = endless(head, b"x" * 2**20, 64, quote + b",dog\nb.jpg,cat\n")
     tracemalloc.start()
-    found = told(delimited.read(table, TablePart(CSV), Wanted()))
+    found = told(delimited.read(table, SourceSplit(CSV), Projection()))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     why = f"malformed_row: the line is longer than {LIMIT:,} bytes; is a line break missing?"
@@ -91,7 +91,7 @@ def test_a_json_line_beyond_the_limit_is_one_reject_in_bounded_memory() -> None:
     head = b'{"image": "a.jpg"}\n{"image": "'
     table = endless(head, b"x" * 2**20, 64, b'"}\n{"image": "b.jpg"}\n')
     tracemalloc.start()
-    found = told(json_lines.read(table, TablePart(JSONL), Wanted()))
+    found = told(json_lines.read(table, SourceSplit(JSONL), Projection()))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     why = f"malformed_row: the line is longer than {LIMIT:,} bytes; is a line break missing?"
@@ -107,7 +107,7 @@ def test_lines_as_long_as_may_be_are_whole(
     monkeypatch.setattr(delimited.BoundedLines.__init__, "__defaults__", (32,))
     name = b"x" * (32 - len(breaks) + extra)
     data = breaks.join([b"image", name, b"b", name, b"c"])
-    found = told(delimited.read(stream(data), TablePart(CSV), Wanted()))
+    found = told(delimited.read(stream(data), SourceSplit(CSV), Projection()))
     assert [line for line, _ in found] == [2, 3, 4, 5]
     assert found[1] == (3, "b")
     assert found[3] == (5, "c")
@@ -119,31 +119,35 @@ def test_columns_without_number_take_no_longer_than_reading_them() -> None:
     names = [f"c{i}" for i in range(200_000)]
     header = ",".join(["image", *names]).encode() + b"\n"
     began = time.perf_counter()
-    head = delimited.look(stream(header + b"a.jpg\n"), CSV)
-    (row,) = delimited.read(stream(header + b"a.jpg\n"), TablePart(CSV), Wanted(("image",)))
-    assert (len(head.columns), row.values) == (200_001, {"image": "a.jpg"})
-    (row,) = delimited.read(stream(header + b"a.jpg\n"), TablePart(CSV), Wanted())
+    found = delimited.probe(stream(header + b"a.jpg\n"), CSV)
+    (row,) = delimited.read(stream(header + b"a.jpg\n"), SourceSplit(CSV), Projection(("image",)))
+    assert (len(found.columns), row.values) == (200_001, {"image": "a.jpg"})
+    (row,) = delimited.read(stream(header + b"a.jpg\n"), SourceSplit(CSV), Projection())
     assert row.values == {"image": "a.jpg"}
     with pytest.raises(UsageError, match="has 'c7' twice"):
-        delimited.look(stream(header.strip() + b",c7\n"), CSV)
+        delimited.probe(stream(header.strip() + b",c7\n"), CSV)
     document = json.dumps({"image": "a.jpg", **dict.fromkeys(names, 1)}).encode()
-    (row,) = json_lines.read(stream(document), TablePart(JSONL), Wanted(("image",)))
+    (row,) = json_lines.read(stream(document), SourceSplit(JSONL), Projection(("image",)))
     assert row.values == {"image": "a.jpg"}
-    (reject,) = json_lines.read(stream(document[:-1] + b', "c7": 1}'), TablePart(JSONL), Wanted())
+    (reject,) = json_lines.read(
+        stream(document[:-1] + b', "c7": 1}'), SourceSplit(JSONL), Projection()
+    )
     assert reject.detail == "no JSON object: the name 'c7' stands twice"
     assert time.perf_counter() - began < 120  # each held to all others, it would be hours
 
 
 def test_zero_bytes_are_rejected_at_the_head_and_a_value_below_it() -> None:
     with pytest.raises(UsageError, match="holds binary data"):
-        delimited.look(stream(b"image,label\na\0.jpg,cat\n"), CSV)
+        delimited.probe(stream(b"image,label\na\0.jpg,cat\n"), CSV)
     with pytest.raises(UsageError, match="holds binary data"):
-        json_lines.look(stream(b'{"image": "a\0.jpg"}\n'), JSONL)
+        json_lines.probe(stream(b'{"image": "a\0.jpg"}\n'), JSONL)
     late = b"image,label\n" + b"a.jpg,cat\n" * 1000 + b"b\0.jpg,dog\nc.jpg,cat\n"
-    found = told(delimited.read(stream(late), TablePart(CSV), Wanted()))
+    found = told(delimited.read(stream(late), SourceSplit(CSV), Projection()))
     assert len(found) == 1002
     assert found[-1] == (1003, "c.jpg")
-    found = told(json_lines.read(stream(b'{"image": "a\\u0000"}\n'), TablePart(JSONL), Wanted()))
+    found = told(
+        json_lines.read(stream(b'{"image": "a\\u0000"}\n'), SourceSplit(JSONL), Projection())
+    )
     assert found == [(1, "a\0")]  # a file of that name cannot be: read_error
 
 
@@ -152,13 +156,15 @@ def test_zero_bytes_are_rejected_at_the_head_and_a_value_below_it() -> None:
 def test_json_that_is_nested_too_deeply_is_one_reject(opening: bytes, depth: int) -> None:
     closing = b"]" if opening == b"[" else b"}"
     data = b'{"image":' + opening * depth + b"1" + closing * depth + b"}\n" + b'{"image": "b"}\n'
-    found = told(json_lines.read(stream(data), TablePart(JSONL), Wanted()))
+    found = told(json_lines.read(stream(data), SourceSplit(JSONL), Projection()))
     assert found[0][1].startswith("malformed_row: no JSON object: nested too deeply: more than 64")
     assert found[1:] == [(2, "b")]
 
 
 def test_a_number_of_a_million_digits_is_one_reject() -> None:
-    (reject,) = json_lines.read(stream(b'{"n": ' + b"9" * 10**6 + b"}"), TablePart(JSONL), Wanted())
+    (reject,) = json_lines.read(
+        stream(b'{"n": ' + b"9" * 10**6 + b"}"), SourceSplit(JSONL), Projection()
+    )
     assert reject.detail.startswith("no JSON object: Exceeds the limit")
 
 
@@ -181,15 +187,15 @@ ROWS_OF_FILE, ROWS_OF_GROUP = b"\x16\x06\x19", b"\x16\x06"
 def test_a_footer_that_contradicts_itself_is_rejected(tmp_path: Path) -> None:
     table = lying_parquet(tmp_path / "t.parquet", {ROWS_OF_FILE: b"\x16\x08\x19"})
     with pytest.raises(UsageError, match="tells of 4 rows, its row groups of 3: the file is dam"):
-        parquet.look(table, PARQUET)
+        parquet.probe(table, PARQUET)
 
 
 def test_a_footer_that_tells_of_more_rows_than_can_be_ends_soon(tmp_path: Path) -> None:
     many = b"\x16\x80\x80\x80\x80\x80\x80\x80\x80\x10"  # 2**59
     table = lying_parquet(tmp_path / "t.parquet", {ROWS_OF_GROUP: many})
     try:
-        parquet.look(table, PARQUET)
-        found = list(parquet.read(table, TablePart(PARQUET, 0), Wanted()))
+        parquet.probe(table, PARQUET)
+        found = list(parquet.read(table, SourceSplit(PARQUET, 0), Projection()))
     except (UsageError, OSError, pa.ArrowException) as error:
         told_at_once = str(error)
         assert_is_message(told_at_once)
@@ -211,28 +217,32 @@ def peak_of(rows: Iterator[object]) -> int:
     return most
 
 
-@pytest.mark.parametrize("wanted", [Wanted(), Wanted(("image",), "image", pixels=True)], ids=str)
+@pytest.mark.parametrize(
+    "projection", [Projection(), Projection(("image",), "image", pixels=True)], ids=str
+)
 @pytest.mark.parametrize("type_", [pa.string(), pa.binary()], ids=str)
 def test_a_large_value_that_many_rows_name_costs_no_memory_for_each(
-    type_: pa.DataType, wanted: Wanted, tmp_path: Path
+    type_: pa.DataType, projection: Projection, tmp_path: Path
 ) -> None:
     values, count = pa.array([b"x" * LIMIT], pa.binary()).cast(type_), 512
     column = pa.DictionaryArray.from_arrays(pa.array([0] * count, pa.int32()), values)
     path = tmp_path / "t.parquet"
     pq.write_table(pa.table({"image": column}), path, store_schema=False)  # read as plain values
     with path.open("rb") as file:
-        assert peak_of(parquet.read(file, TablePart(PARQUET, 0), wanted)) < 96 * LIMIT
+        assert peak_of(parquet.read(file, SourceSplit(PARQUET, 0), projection)) < 96 * LIMIT
     with pa.ipc.new_file(tmp_path / "t.arrow", pa.schema([("image", column.type)])) as writer:
         writer.write_table(pa.table({"image": column}))
-    source = TablePart(TableFile(str(tmp_path / "t.arrow"), "arrow"))
+    source = SourceSplit(TableFile(str(tmp_path / "t.arrow"), "arrow"))
     with Path(source.file.path).open("rb") as file:
-        assert peak_of(arrow.read(file, source, wanted)) < 96 * LIMIT
+        assert peak_of(arrow.read(file, source, projection)) < 96 * LIMIT
 
 
 def test_a_record_that_claims_two_gib_takes_what_is_there() -> None:
     length = (2**31 - 1).to_bytes(8, "little")
     header = length + masked_crc32c(length).to_bytes(4, "little")
-    found = tfrecord.read(stream(header + b"x"), TablePart(TableFile("t", "tfrecord")), Wanted())
+    found = tfrecord.read(
+        stream(header + b"x"), SourceSplit(TableFile("t", "tfrecord")), Projection()
+    )
     assert peak_of(found) < 64 * LIMIT
 
 

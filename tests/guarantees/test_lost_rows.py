@@ -22,12 +22,12 @@ from recordmill.schemas.errors import UsageError
 from recordmill.schemas.example_pb2 import Example
 from recordmill.schemas.records import SkippedInput
 from recordmill.schemas.rejects import Reason, Reject
-from recordmill.schemas.tables import TableFile, TablePart, Wanted
+from recordmill.schemas.tables import Projection, SourceSplit, TableFile
 from recordmill.transforms.functional.records.framing import masked_crc32c
 from recordmill.transforms.storage.formats import FORMATS
 
 ROWS = 12
-WANTED = Wanted(("image", "label"), "image", pixels=True)
+PROJECTION = Projection(("image", "label"), "image", pixels=True)
 TABLE = pa.table(
     {"image": [f"{i}.jpg" for i in range(ROWS)], "label": [i % 3 for i in range(ROWS)]}
 )
@@ -109,9 +109,9 @@ def outcome(path: Path, data: bytes) -> str | int:
     name = FILES[path.name][0]
     file = TableFile(str(path), name, path.suffix == ".gz")
     try:
-        FORMATS[name].look(file)
-        parts = [part for part in FORMATS[name].parts(file) if isinstance(part, TablePart)]
-        found = [row for part in parts for row in FORMATS[name].read(part, WANTED)]
+        FORMATS[name].probe(file)
+        splits = [split for split in FORMATS[name].split(file) if isinstance(split, SourceSplit)]
+        found = [row for split in splits for row in FORMATS[name].read(split, PROJECTION)]
     except (UsageError, OSError, EOFError, ValueError, MemoryError, zlib.error, pa.ArrowException):
         return REFUSED  # as `recordmill.pipelines.input_tables` does
     if any(isinstance(row, Reject) and row.reason is Reason.LOST_ROWS for row in found):

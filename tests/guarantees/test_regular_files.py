@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from recordmill.pipelines.input_tables import look_at_labels, look_at_tables
+from recordmill.pipelines.input_tables import probe_labels, probe_tables
 from recordmill.pipelines.inspect.record_files import files_of
 from recordmill.pipelines.options import config_of, load_schema
 from recordmill.schemas.config import ConvertConfig
@@ -140,10 +140,10 @@ def test_a_table_that_is_not_a_regular_file_is_a_usage_error(
     changed = config().model_copy(
         update={"inputs": (str(path),)} if flag == "input" else {"labels": str(path)}
     )
-    look = look_at_tables if flag == "input" else look_at_labels
+    probe = probe_tables if flag == "input" else probe_labels
     remedy = "since tables are read more than once. Write it to a file first."
     with pytest.raises(UsageError) as caught:
-        look(changed)
+        probe(changed)
     assert str(caught.value) == f"--{flag} {path}: {said}, {remedy}"
 
 
@@ -176,7 +176,7 @@ def test_an_image_root_that_is_a_file_is_a_usage_error(tmp_path: Path) -> None:
     (tmp_path / "x").touch()
     changed = config().model_copy(update={"image_root": f"{tmp_path}/x"})
     with pytest.raises(UsageError, match=r"^--image_root .*/x: is a file; expected a folder$"):
-        look_at_tables(changed)
+        probe_tables(changed)
 
 
 UNREACHABLE = "http://127.0.0.1:1/a.b"
@@ -187,8 +187,8 @@ READERS: dict[str, Callable[[str], object]] = {
     "--schema": load_schema,
     "--classes": lambda path: config(classes=path),
     "inspect": lambda path: files_of([path]),
-    "--input": lambda path: look_at_tables(config().model_copy(update={"inputs": (path,)})),
-    "--labels": lambda path: look_at_labels(config().model_copy(update={"labels": path})),
+    "--input": lambda path: probe_tables(config().model_copy(update={"inputs": (path,)})),
+    "--labels": lambda path: probe_labels(config().model_copy(update={"labels": path})),
 }
 
 

@@ -1,8 +1,8 @@
-"""The formats of input: what reads which. A new one is one module of functions and one line here.
+"""Registry of the input formats. A new format is one module of functions and one line here.
 
-A module reads streams of bytes, or trees of files; `look` tells what a source's head holds, `parts`
-what of it can be read apart, `read` yields the rows of one part. None of them knows of Beam.
-A tree is a folder with all that is below it, on this machine or in a store.
+A module reads byte streams or file trees with three functions: `probe` returns the metadata of a
+source, `split` yields its splits, and `read` yields the rows of one split. None depends on Beam.
+A file tree is a folder with everything below it, on this machine or in an object store.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import BinaryIO, Protocol, TypeAlias
 from recordmill.schemas.layout import join
 from recordmill.schemas.records import Embedded, Row, SkippedInput
 from recordmill.schemas.rejects import Reject
-from recordmill.schemas.tables import Head, TableFile, TablePart, Wanted
+from recordmill.schemas.tables import Probe, Projection, SourceSplit, TableFile
 from recordmill.transforms.functional.sources import (
     arrow,
     class_folder,
@@ -50,7 +50,7 @@ MAX_PATHS = 64
 
 _TOO_MANY_PATHS = f"links make over {MAX_PATHS} paths to this folder: remove some of them"
 _UPWARDS = re.compile(r"/[^/]+/\.\./")
-_Folder = tuple[int, int]
+_FolderId = tuple[int, int]
 """A device, and a folder's number on it."""
 
 
@@ -88,8 +88,8 @@ def _walk_here(root: str) -> Iterator[str | Unlisted | SkippedInput]:
     A folder that several links lead to is read for each of them, up to a limit: 16 levels of two
     links each would make 65,536 paths of one file.
     """
-    waiting: list[tuple[str, tuple[_Folder, ...]]] = [("", ())]
-    paths = Counter[_Folder]()
+    waiting: list[tuple[str, tuple[_FolderId, ...]]] = [("", ())]
+    paths = Counter[_FolderId]()
     while waiting:
         folder, above = waiting.pop()
         path = join(root, folder) if folder else root
@@ -156,99 +156,108 @@ class Format(Protocol):
     def is_folder(self) -> bool:
         """Whether its sources are folders."""
 
-    def look(self, file: TableFile) -> Head:
-        """Returns what the head of a source tells."""
+    def probe(self, file: TableFile) -> Probe:
+        """Returns the columns and other metadata of a source."""
 
-    def parts(self, file: TableFile) -> Iterator[TablePart | Reject | SkippedInput]:
-        """Yields what of a source can be read apart, and what can be told before."""
+    def split(self, file: TableFile) -> Iterator[SourceSplit | Reject | SkippedInput]:
+        """Yields the splits of a source, and rejects and skipped inputs known before reading."""
 
-    def read(self, part: TablePart, wanted: Wanted) -> Iterator[Read]:
-        """Yields the rows of one part."""
+    def read(self, split: SourceSplit, projection: Projection) -> Iterator[Read]:
+        """Yields the rows of one split.
+
+        Args:
+            split: one of those that `split` yields.
+            projection: the columns and images to read.
+        """
 
 
 class _StreamReader(Protocol):
     """A module that reads files of bytes."""
 
-    def look(self, stream: BinaryIO, file: TableFile) -> Head: ...
+    def probe(self, stream: BinaryIO, file: TableFile) -> Probe: ...
 
-    def read(self, stream: BinaryIO, part: TablePart, wanted: Wanted) -> Iterator[Read]: ...
+    def read(
+        self, stream: BinaryIO, split: SourceSplit, projection: Projection
+    ) -> Iterator[Read]: ...
 
 
-class _PartedReader(_StreamReader, Protocol):
-    """A module that can read one file in parts."""
+class _SplittableReader(_StreamReader, Protocol):
+    """A module that reads the splits of one file separately."""
 
-    def parts(self, stream: BinaryIO, file: TableFile) -> Iterator[TablePart]: ...
+    def split(self, stream: BinaryIO, file: TableFile) -> Iterator[SourceSplit]: ...
 
 
 class _TreeReader(Protocol):
     """A module that reads folders."""
 
-    def look(self, tree: Tree, file: TableFile) -> Head: ...
+    def probe(self, tree: Tree, file: TableFile) -> Probe: ...
 
-    def parts(self, tree: Tree, file: TableFile) -> Iterator[TablePart | Reject | SkippedInput]: ...
+    def split(
+        self, tree: Tree, file: TableFile
+    ) -> Iterator[SourceSplit | Reject | SkippedInput]: ...
 
-    def read(self, tree: Tree, part: TablePart, wanted: Wanted) -> Iterator[Read]: ...
+    def read(self, tree: Tree, split: SourceSplit, projection: Projection) -> Iterator[Read]: ...
 
 
 @dataclass(frozen=True)
-class _OfFiles:
-    """A format of files that are read whole, from one end to the other."""
+class _FileFormat:
+    """A format of files that are read from start to end, by one worker."""
 
     reader: _StreamReader
     is_folder: bool = False
 
-    def look(self, file: TableFile) -> Head:
+    def probe(self, file: TableFile) -> Probe:
         with open_table(file) as stream:
-            return self.reader.look(stream, file)
+            return self.reader.probe(stream, file)
 
-    def parts(self, file: TableFile) -> Iterator[TablePart | Reject | SkippedInput]:
-        yield TablePart(file)
+    def split(self, file: TableFile) -> Iterator[SourceSplit | Reject | SkippedInput]:
+        yield SourceSplit(file)
 
-    def read(self, part: TablePart, wanted: Wanted) -> Iterator[Read]:
-        with open_table(part.file) as stream:
-            yield from self.reader.read(stream, part, wanted)
+    def read(self, split: SourceSplit, projection: Projection) -> Iterator[Read]:
+        with open_table(split.file) as stream:
+            yield from self.reader.read(stream, split, projection)
 
 
 @dataclass(frozen=True)
-class _OfPartedFiles(_OfFiles):
-    """A format of files whose parts can be read by different workers."""
+class _SplittableFileFormat(_FileFormat):
+    """A format of files whose splits can be read by different workers."""
 
-    reader: _PartedReader
+    reader: _SplittableReader
 
-    def parts(self, file: TableFile) -> Iterator[TablePart | Reject | SkippedInput]:
+    def split(self, file: TableFile) -> Iterator[SourceSplit | Reject | SkippedInput]:
         with open_table(file) as stream:
-            yield from self.reader.parts(stream, file)
+            yield from self.reader.split(stream, file)
 
 
 @dataclass(frozen=True)
-class _OfFolders:
-    """A format of folders, some files of which make a part."""
+class _FolderFormat:
+    """A format of folders; a split is some of the files in one."""
 
     reader: _TreeReader
     is_folder: bool = True
 
-    def look(self, file: TableFile) -> Head:
-        return self.reader.look(FileTree(file.path), file)
+    def probe(self, file: TableFile) -> Probe:
+        return self.reader.probe(FileTree(file.path), file)
 
-    def parts(self, file: TableFile) -> Iterator[TablePart | Reject | SkippedInput]:
-        return self.reader.parts(FileTree(file.path), file)
+    def split(self, file: TableFile) -> Iterator[SourceSplit | Reject | SkippedInput]:
+        return self.reader.split(FileTree(file.path), file)
 
-    def read(self, part: TablePart, wanted: Wanted) -> Iterator[Read]:
-        return self.reader.read(FileTree(part.file.path), part, wanted)
+    def read(self, split: SourceSplit, projection: Projection) -> Iterator[Read]:
+        return self.reader.read(FileTree(split.file.path), split, projection)
 
 
 FORMATS: dict[str, Format] = {
-    "csv": _OfFiles(delimited),
-    "tsv": _OfFiles(delimited),
-    "jsonl": _OfFiles(json_lines),
-    "parquet": _OfPartedFiles(parquet),
-    "arrow": _OfFiles(arrow),
-    "folder": _OfFolders(class_folder),
-    "tar": _OfFiles(webdataset),
-    "tfrecord": _OfFiles(tfrecord),
-    "coco": _OfFiles(coco),
-    "voc": _OfFolders(voc),
-    "yolo": _OfFolders(yolo),
+    "csv": _FileFormat(delimited),
+    "tsv": _FileFormat(delimited),
+    "jsonl": _FileFormat(json_lines),
+    "parquet": _SplittableFileFormat(parquet),
+    "arrow": _FileFormat(arrow),
+    "folder": _FolderFormat(class_folder),
+    "tar": _FileFormat(webdataset),
+    "tfrecord": _FileFormat(tfrecord),
+    "coco": _FileFormat(coco),
+    "voc": _FolderFormat(voc),
+    "yolo": _FolderFormat(yolo),
 }
 
 

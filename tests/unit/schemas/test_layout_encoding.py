@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from recordmill.pipelines.input_tables import look_at_labels
+from recordmill.pipelines.input_tables import probe_labels
 from recordmill.pipelines.run.run_record import RunContext, finished, working_folder
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import RecordmillError, UsageError
@@ -28,7 +28,7 @@ def test_a_table_that_a_pattern_finds_has_a_name_in_utf8(tmp_path: Path) -> None
         schema=preset("tabular"),
     )
     with pytest.raises(UsageError, match="is not text in UTF-8; rename the file or folder"):
-        look_at_labels(config)
+        probe_labels(config)
 
 
 def test_run_json_is_written_whatever_folder_and_message_hold(

@@ -16,7 +16,7 @@ import pyarrow as pa
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import Embedded, Location, Row
 from recordmill.schemas.rejects import Reject
-from recordmill.schemas.tables import Head, TableFile, TablePart, Wanted
+from recordmill.schemas.tables import Probe, Projection, SourceSplit, TableFile
 from recordmill.transforms.functional.sources import batches
 from recordmill.transforms.functional.sources.batches import BATCH_ROWS, rows_of, text_as_bytes
 from recordmill.transforms.functional.sources.parquet import distinct, present, unsupported_columns
@@ -32,7 +32,7 @@ _DAMAGE = (pa.ArrowException, EOFError, OSError, UnicodeDecodeError, MemoryError
 """Memory: a damaged length asks for any amount of it."""
 
 
-def look(stream: BinaryIO, file: TableFile) -> Head:
+def probe(stream: BinaryIO, file: TableFile) -> Probe:
     """Returns a table's columns, and whether its first batches have rows.
 
     Raises:
@@ -43,7 +43,7 @@ def look(stream: BinaryIO, file: TableFile) -> Head:
     with _opened(stream, file) as table:
         schema = table.reader.schema
         has_rows = any(batch.num_rows for batch in _batches(table.reader))
-    return Head(
+    return Probe(
         distinct(schema.names, file),
         has_rows,
         unsupported_columns(schema),
@@ -51,22 +51,24 @@ def look(stream: BinaryIO, file: TableFile) -> Head:
     )
 
 
-def read(stream: BinaryIO, part: TablePart, wanted: Wanted) -> Iterator[Row | Embedded | Reject]:
+def read(
+    stream: BinaryIO, split: SourceSplit, projection: Projection
+) -> Iterator[Row | Embedded | Reject]:
     """Yields every row, in order; from where a file is damaged, that the others are lost."""
     line = 1
     try:
-        with _opened(stream, part.file) as table:
+        with _opened(stream, split.file) as table:
             for batch in _batches(table.reader):
                 _check_values(batch)
                 for start in range(0, batch.num_rows, BATCH_ROWS):
                     some = batch.slice(start, BATCH_ROWS)
-                    for row in _rows(some, line, part, wanted, table.whole):
+                    for row in _rows(some, line, split, projection, table.whole):
                         yield row
                         line += 1
             _check_end(table)
     except _DAMAGE as error:
         detail = f"the table cannot be read on from here: {error}"
-        yield Reject.of_lost_rows(part.file.path, line, detail)
+        yield Reject.of_lost_rows(split.file.path, line, detail)
 
 
 class _Table(NamedTuple):
@@ -152,24 +154,28 @@ def _batches(reader: pa.RecordBatchReader | pa.RecordBatchFileReader) -> Iterato
 
 
 def _rows(
-    batch: pa.RecordBatch, line: int, part: TablePart, wanted: Wanted, whole: pa.Buffer | None
+    batch: pa.RecordBatch,
+    line: int,
+    split: SourceSplit,
+    projection: Projection,
+    whole: pa.Buffer | None,
 ) -> Iterator[Row | Embedded]:
-    path, names, image = part.file.path, batch.schema.names, wanted.image
+    path, names, image = split.file.path, batch.schema.names, projection.image
     if image not in names or not batches.is_embedded(batch.schema.field(image).type):
-        kept = present(names, wanted.columns)
+        kept = present(names, projection.columns)
         for number, values in enumerate(rows_of(batch.select(kept)), start=line):
             yield Row(values, path, number)
         return
     column = batch.column(names.index(image))
     images, paths = batches.bytes_of(column), batches.paths_of(column)
-    kept = [name for name in present(names, wanted.columns) if name != image]
+    kept = [name for name in present(names, projection.columns) if name != image]
     spans = batches.spans_of(images)
     for at, (span, others) in enumerate(zip(spans, rows_of(batch.select(kept)), strict=True)):
-        row = Row(wanted.of({**others, image: paths[at]}), path, line + at)
+        row = Row(projection.apply({**others, image: paths[at]}), path, line + at)
         place = _place(span, path, whole) if span is not None else None
         if span is None or place is not None:
             yield replace(row, image=place)
-        elif wanted.pixels:
+        elif projection.pixels:
             yield Embedded(row, images[at].as_py())
         else:
             yield replace(row, image=Location(path, 0, span[1]))

@@ -8,20 +8,20 @@ from collections.abc import Callable, Iterator
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import Location, Row, SkippedInput
 from recordmill.schemas.rejects import Reason, Reject
-from recordmill.schemas.tables import Head, TableFile, TablePart, Wanted
+from recordmill.schemas.tables import Probe, Projection, SourceSplit, TableFile
 from recordmill.transforms.functional.images.sniffing import (
     HEAD_BYTES,
     has_image_suffix,
     is_image,
 )
-from recordmill.transforms.functional.sources.tree import Tree, Unlisted, parts_of_names
+from recordmill.transforms.functional.sources.tree import Tree, Unlisted, splits_of_names
 
 COLUMNS = ("image", "label", "id")
 
 NO_IMAGE = "files that are no images"
 
 
-def look(tree: Tree, file: TableFile) -> Head:
+def probe(tree: Tree, file: TableFile) -> Probe:
     """Returns the columns of a folder of images.
 
     Raises:
@@ -29,21 +29,21 @@ def look(tree: Tree, file: TableFile) -> Head:
     """
     for found in tree.walk():
         if isinstance(found, Unlisted) or (isinstance(found, str) and _is_row(tree, found)):
-            return Head(COLUMNS, has_rows=True)
+            return Probe(COLUMNS, has_rows=True)
     raise UsageError(
         f"{file.path}: is a folder without an image; expected images in folders named "
         "for their classes, or a table"
     )
 
 
-def parts(tree: Tree, file: TableFile) -> Iterator[TablePart | Reject | SkippedInput]:
+def split(tree: Tree, file: TableFile) -> Iterator[SourceSplit | Reject | SkippedInput]:
     """Yields the files of a folder, some thousand at a time, and what makes no row."""
-    yield from parts_of_tree(tree, file)
+    yield from splits_of_tree(tree, file)
 
 
-def parts_of_tree(
+def splits_of_tree(
     tree: Tree, file: TableFile, belongs: Callable[[str], bool] = bool
-) -> Iterator[TablePart | Reject | SkippedInput]:
+) -> Iterator[SourceSplit | Reject | SkippedInput]:
     """Yields the files of a tree that belong to a source, and rejects of what cannot be listed."""
     others: list[Reject | SkippedInput] = []
 
@@ -55,14 +55,16 @@ def parts_of_tree(
             else:
                 others.append(_unlisted(tree, found) if isinstance(found, Unlisted) else found)
 
-    yield from parts_of_names(file, names())
+    yield from splits_of_names(file, names())
     yield from others
 
 
-def read(tree: Tree, part: TablePart, wanted: Wanted) -> Iterator[Row | Reject | SkippedInput]:
+def read(
+    tree: Tree, split: SourceSplit, projection: Projection
+) -> Iterator[Row | Reject | SkippedInput]:
     """Yields a row for each image; of files that are none, only how many they are."""
     skipped = 0
-    for name in part.names:
+    for name in split.names:
         try:
             is_row = _is_row(tree, name)
         except OSError as error:
@@ -70,7 +72,7 @@ def read(tree: Tree, part: TablePart, wanted: Wanted) -> Iterator[Row | Reject |
             yield Reject("", uri, uri, Reason.READ_ERROR, str(error.strerror or error))
             continue
         if is_row:
-            yield _row(tree, name, wanted)
+            yield _row(tree, name, projection)
         else:
             skipped += 1
     if skipped:
@@ -94,9 +96,9 @@ def stem_of(name: str) -> str:
     return posixpath.splitext(posixpath.basename(name))[0]
 
 
-def _row(tree: Tree, name: str, wanted: Wanted) -> Row:
+def _row(tree: Tree, name: str, projection: Projection) -> Row:
     uri = tree.path(name)
-    return Row(wanted.of(values_of(name)), uri, 0, is_text=True, image=Location(uri))
+    return Row(projection.apply(values_of(name)), uri, 0, is_text=True, image=Location(uri))
 
 
 def _is_row(tree: Tree, name: str) -> bool:

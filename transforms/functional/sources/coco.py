@@ -21,7 +21,7 @@ import ijson
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import Row, SkippedInput
 from recordmill.schemas.rejects import Reason, RecordError, Reject
-from recordmill.schemas.tables import Head, TableFile, TablePart, Wanted
+from recordmill.schemas.tables import Probe, Projection, SourceSplit, TableFile
 from recordmill.transforms.functional.sources.annotation_columns import (
     CORNERS,
     PIXEL,
@@ -56,7 +56,7 @@ _DAMAGE = (ijson.JSONError, EOFError, OSError, zlib.error, ValueError)
 _Categories: TypeAlias = "dict[str, set[str | None]]"
 
 
-def look(stream: BinaryIO, file: TableFile) -> Head:
+def probe(stream: BinaryIO, file: TableFile) -> Probe:
     """Returns the columns that the first annotations give.
 
     Raises:
@@ -85,14 +85,14 @@ def look(stream: BinaryIO, file: TableFile) -> Head:
     columns = [*_OF_IMAGES]
     columns += [*_OF_OBJECTS] if "bbox" in keys else []
     columns += ["caption"] if "caption" in keys else []
-    return Head(tuple(columns), has_rows=True)
+    return Probe(tuple(columns), has_rows=True)
 
 
 def read(
-    stream: BinaryIO, part: TablePart, wanted: Wanted
+    stream: BinaryIO, split: SourceSplit, projection: Projection
 ) -> Iterator[Row | Reject | SkippedInput]:
     """Yields a row for each image; of damaged JSON its reject for all."""
-    path = part.file.path
+    path = split.file.path
     try:
         with ExitStack() as stack:
             spools = [
@@ -100,11 +100,11 @@ def read(
                 for _ in range(_SPOOLS)
             ]
             categories: _Categories = {}
-            yield from _spool(stream, path, spools, wanted, categories)
+            yield from _spool(stream, path, spools, projection, categories)
             fault = _fault_of_all(spools)
             for spool in spools:
                 for found in _images(spool):
-                    yield from _rows(found, path, categories, wanted, fault)
+                    yield from _rows(found, path, categories, projection, fault)
     except _DAMAGE as error:
         detail = f"the JSON document cannot be read on: {_said(error)}"
         yield Reject("", "", path, Reason.LOST_ROWS, detail)
@@ -160,7 +160,7 @@ def _first_entries(stream: BinaryIO, outline: Any) -> tuple[int, list[Any]]:
 
 
 def _spool(
-    stream: BinaryIO, path: str, spools: list[Any], wanted: Wanted, categories: _Categories
+    stream: BinaryIO, path: str, spools: list[Any], projection: Projection, categories: _Categories
 ) -> Iterator[Reject]:
     """Puts every image and annotation into the spool of its image's id, as they come.
 
@@ -168,7 +168,7 @@ def _spool(
         stream: the file.
         path: its path.
         spools: text files.
-        wanted: whether outlines are.
+        projection: whether outlines are.
         categories: takes category id, as JSON, to its names: one, if all is well; None for two in
             one.
 
@@ -189,7 +189,7 @@ def _spool(
             yield Reject("", "", path, Reason.MALFORMED_ROW, detail)
             continue
         fault = _fault_of(entry)
-        if wanted.columns is not None and "segmentation" not in wanted.columns:
+        if projection.columns is not None and "segmentation" not in projection.columns:
             entry.pop("segmentation", None)
         group = json.dumps(str(id_))
         spool = spools[zlib.crc32(group.encode()) % len(spools)]
@@ -244,7 +244,7 @@ def _images(spool: IO[str]) -> Iterator[_Image]:
 
 
 def _rows(
-    found: _Image, path: str, categories: _Categories, wanted: Wanted, fault: str
+    found: _Image, path: str, categories: _Categories, projection: Projection, fault: str
 ) -> Iterator[Row | Reject | SkippedInput]:
     if not found.entries:
         yield SkippedInput(UNMATCHED, len(found.annotations))
@@ -262,7 +262,7 @@ def _rows(
         try:
             _check(entry, annotations, others, fault)
             values = _values(entry.values, annotations, categories)
-            yield Row(wanted.of(values), path, entry.number)
+            yield Row(projection.apply(values), path, entry.number)
         except RecordError as error:
             yield Reject("", "", f"{path}:{entry.number}", error.reason, error.detail)
 

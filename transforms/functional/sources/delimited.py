@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, TextIO
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import Row
 from recordmill.schemas.rejects import Reject
-from recordmill.schemas.tables import Head, TableFile, TablePart, Wanted
+from recordmill.schemas.tables import Probe, Projection, SourceSplit, TableFile
 from recordmill.transforms.functional.values.typed import has_surrogates
 
 MAX_LINE = 64 * 2**20
@@ -95,7 +95,7 @@ _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 DELIMITERS = {"csv": ",", "tsv": "\t"}
 
 
-def look(stream: BinaryIO, file: TableFile) -> Head:
+def probe(stream: BinaryIO, file: TableFile) -> Probe:
     """Returns a table's columns.
 
     Raises:
@@ -113,14 +113,14 @@ def look(stream: BinaryIO, file: TableFile) -> Head:
             "which one is meant cannot be known: rename one"
         )
     try:
-        return Head(tuple(header), has_rows=any(fields for fields in reader))
+        return Probe(tuple(header), has_rows=any(fields for fields in reader))
     except (csv.Error, *UNREADABLE):  # told as rejects, once they are read
-        return Head(tuple(header), has_rows=True)
+        return Probe(tuple(header), has_rows=True)
 
 
-def read(stream: BinaryIO, part: TablePart, wanted: Wanted) -> Iterator[Row | Reject]:
+def read(stream: BinaryIO, split: SourceSplit, projection: Projection) -> Iterator[Row | Reject]:
     """Yields every row of a table."""
-    return read_rows(stream, DELIMITERS[part.file.format], part.file.path, wanted.columns)
+    return read_rows(stream, DELIMITERS[split.file.format], split.file.path, projection.columns)
 
 
 def refuse_binary(stream: BinaryIO, file: TableFile) -> None:
@@ -167,7 +167,7 @@ def read_rows(
         return
     places = {name: i for i, name in reversed(list(enumerate(header)))}
     names = header if columns is None else columns
-    wanted = [(name, places[name]) for name in names if name in places]
+    kept = [(name, places[name]) for name in names if name in places]
     while True:
         line = lines.number + 1
         try:
@@ -184,7 +184,7 @@ def read_rows(
         if lines.number > line and len(fields) != len(header):
             yield _swallowed(f"{len(fields)} fields, not {len(header)}", file, line, lines.number)
         elif fields:  # a blank line is no row
-            yield _row(fields, header, wanted, file, line)
+            yield _row(fields, header, kept, file, line)
 
 
 def _reader(stream: BinaryIO, delimiter: str) -> tuple[Any, BoundedLines]:
@@ -203,7 +203,7 @@ def _encoding(stream: BinaryIO) -> str:
 
 
 def _row(
-    fields: list[str], header: list[str], wanted: list[tuple[str, int]], file: str, line: int
+    fields: list[str], header: list[str], kept: list[tuple[str, int]], file: str, line: int
 ) -> Row | Reject:
     """Returns the row; trailing fields may be missing, but none may be too many."""
     if len(fields) > len(header):
@@ -212,7 +212,7 @@ def _row(
             file, line, f"{detail}; quote a field that holds the delimiter"
         )
     present = len(fields)
-    values = {name: fields[i] for name, i in wanted if i < present}
+    values = {name: fields[i] for name, i in kept if i < present}
     if bad := [name for name, value in values.items() if has_surrogates(value)]:
         return Reject.of_malformed_row(file, line, f"column {bad[0]!r} is not text in UTF-8")
     return Row(values, file, line, is_text=True)

@@ -14,33 +14,37 @@ import numpy as np
 
 from recordmill.schemas.records import Embedded, Row
 from recordmill.schemas.rejects import Reason, RecordError, Reject
-from recordmill.schemas.tables import Wanted
+from recordmill.schemas.tables import Projection
 from recordmill.transforms.functional.sources.batches import BYTES, PATH
 from recordmill.transforms.functional.values.typed import shown
 
 _DIGEST_BYTES = 7
 
 
-def row_of_dict(element: Any, wanted: Wanted, key_column: str | None) -> Row | Embedded | Reject:
+def row_of_dict(
+    element: Any, projection: Projection, key_column: str | None
+) -> Row | Embedded | Reject:
     """Returns the row that a dict is, with its image's bytes if it has them in itself.
 
     Args:
         element: a dict of column to value, or a named tuple or `beam.Row`.
-        wanted: the columns to keep, and which of them has the image: a path, bytes, or a dict of
-            `bytes` and `path`.
+        projection: the columns to keep; its image column holds a path, bytes, or a dict of `bytes`
+            and `path`.
         key_column: the column of the key; None for the image's path.
 
     Returns:
         A reject if it is not a row, or has no key.
     """
     try:
-        values = {name: _plain(value) for name, value in wanted.of(_dict_of(element)).items()}
-        image, path = _image_of(values.get(wanted.image)) if wanted.image else (None, None)
+        values = {
+            name: _plain(value) for name, value in projection.apply(_dict_of(element)).items()
+        }
+        image, path = _image_of(values.get(projection.image)) if projection.image else (None, None)
     except RecordError as error:
         return Reject("", "", f"row {shown(element)}", error.reason, error.detail)
-    if wanted.image:
-        values[wanted.image] = path
-    key = values.get(key_column or wanted.image)
+    if projection.image:
+        values[projection.image] = path
+    key = values.get(key_column or projection.image)
     source = f"row {shown(values) if key is None or key == '' else key}"
     row = Row(values, source, _number_of(values, image))
     if image is None:

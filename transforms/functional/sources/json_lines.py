@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import Row
 from recordmill.schemas.rejects import Reject
-from recordmill.schemas.tables import Head, TableFile, TablePart, Wanted
+from recordmill.schemas.tables import Probe, Projection, SourceSplit, TableFile
 from recordmill.transforms.functional.sources.delimited import (
     LongLine,
     bounded_lines,
@@ -33,7 +33,7 @@ _JOINT = re.compile(r"\s*(?:[^\s{]\s*)?(?=\{)")
 """What lies between two objects of one line: at most one character, which was a line break."""
 
 
-def look(stream: BinaryIO, file: TableFile) -> Head:
+def probe(stream: BinaryIO, file: TableFile) -> Probe:
     """Returns the columns of the first rows.
 
     Raises:
@@ -44,12 +44,12 @@ def look(stream: BinaryIO, file: TableFile) -> Head:
     rows = [row for row in first if isinstance(row, Row)]
     if not rows:
         raise UsageError(f"{file.path}: none of the first lines is a JSON object")
-    return Head(tuple(sorted({name for row in rows for name in row.values})), has_rows=True)
+    return Probe(tuple(sorted({name for row in rows for name in row.values})), has_rows=True)
 
 
-def read(stream: BinaryIO, part: TablePart, wanted: Wanted) -> Iterator[Row | Reject]:
+def read(stream: BinaryIO, split: SourceSplit, projection: Projection) -> Iterator[Row | Reject]:
     """Yields every row of a table."""
-    return read_rows(stream, part.file.path, wanted.columns)
+    return read_rows(stream, split.file.path, projection.columns)
 
 
 def read_rows(stream: BinaryIO, file: str, columns: Sequence[str] | None) -> Iterator[Row | Reject]:

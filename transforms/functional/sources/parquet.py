@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import Embedded, Location, Row
 from recordmill.schemas.rejects import Reject
-from recordmill.schemas.tables import Head, TableFile, TablePart, Wanted
+from recordmill.schemas.tables import Probe, Projection, SourceSplit, TableFile
 from recordmill.transforms.functional.one_thread_parquet import open_parquet, read_batches
 from recordmill.transforms.functional.sources import batches
 from recordmill.transforms.functional.sources.batches import (
@@ -35,7 +35,7 @@ _FEW_ROWS = 16
 repeats them in memory. That costs some µs a row more than thousands at once."""
 
 
-def look(stream: BinaryIO, file: TableFile) -> Head:
+def probe(stream: BinaryIO, file: TableFile) -> Probe:
     """Returns a table's columns, from its footer.
 
     Raises:
@@ -50,7 +50,7 @@ def look(stream: BinaryIO, file: TableFile) -> Head:
             f"{file.path}: the footer describes {footer.num_rows:,} rows, its row groups of "
             f"{sum(counts):,}: the file is damaged"
         )
-    return Head(
+    return Probe(
         distinct(schema.names, file),
         table.metadata.num_rows > 0,
         unsupported_columns(schema),
@@ -58,21 +58,25 @@ def look(stream: BinaryIO, file: TableFile) -> Head:
     )
 
 
-def parts(stream: BinaryIO, file: TableFile) -> Iterator[TablePart]:
+def split(stream: BinaryIO, file: TableFile) -> Iterator[SourceSplit]:
     """Yields a table's row groups."""
     for group, first in enumerate(first_rows(open_parquet(stream).metadata)):
-        yield TablePart(file, group, first)
+        yield SourceSplit(file, group, first)
 
 
-def read(stream: BinaryIO, part: TablePart, wanted: Wanted) -> Iterator[Row | Embedded | Reject]:
+def read(
+    stream: BinaryIO, split: SourceSplit, projection: Projection
+) -> Iterator[Row | Embedded | Reject]:
     """Yields the rows of a row group."""
-    columns, path, group = wanted.columns, part.file.path, part.row_group or 0
+    columns, path, group = projection.columns, split.file.path, split.row_group or 0
     table = open_parquet(stream)
     schema = table.schema_arrow
-    if wanted.image in schema.names and batches.is_embedded(schema.field(wanted.image).type):
-        yield from _read_images(table, part, wanted)
+    if projection.image in schema.names and batches.is_embedded(
+        schema.field(projection.image).type
+    ):
+        yield from _read_images(table, split, projection)
     else:
-        yield from read_row_group(table, group, part.first, path, columns)
+        yield from read_row_group(table, group, split.first, path, columns)
 
 
 def distinct(names: Sequence[str], file: TableFile) -> tuple[str, ...]:
@@ -137,13 +141,15 @@ def read_row_group(
 
 
 def _read_images(
-    parquet: pq.ParquetFile, part: TablePart, wanted: Wanted
+    parquet: pq.ParquetFile, split: SourceSplit, projection: Projection
 ) -> Iterator[Row | Embedded | Reject]:
     """Yields the rows of a row group with their images, or with the mean size of these."""
-    group, path, image = part.row_group or 0, part.file.path, wanted.image
+    group, path, image = split.row_group or 0, split.file.path, projection.image
     mean = _mean_bytes(parquet.metadata.row_group(group))
-    kept = [name for name in present(parquet.schema_arrow.names, wanted.columns) if name != image]
-    if wanted.pixels:
+    kept = [
+        name for name in present(parquet.schema_arrow.names, projection.columns) if name != image
+    ]
+    if projection.pixels:
         kept.append(image)
     elif batches.has_path(parquet.schema_arrow.field(image).type):
         kept.append(f"{image}.{batches.PATH}")
@@ -154,20 +160,20 @@ def _read_images(
             images, paths = None, [None] * batch.num_rows
         else:
             column = batch.column(names.index(image))
-            images = batches.bytes_of(column) if wanted.pixels else None
+            images = batches.bytes_of(column) if projection.pixels else None
             paths = batches.paths_of(column)
             batch = batch.drop_columns([image])
         for at, values in enumerate(rows_of(batch)):
-            values = wanted.of({**values, image: paths[at]})
+            values = projection.apply({**values, image: paths[at]})
             data = images[at].as_py() if images is not None else None
             if data is not None:
                 yield Embedded(Row(values, path, line + at), data)
             else:
-                place = None if wanted.pixels else Location(path, 0, mean)
+                place = None if projection.pixels else Location(path, 0, mean)
                 yield Row(values, path, line + at, image=place)
 
-    most = max(1, BATCH_BYTES // max(1, mean)) if wanted.pixels else BATCH_ROWS
-    return _read_batches(parquet, group, part.first, path, kept, rows, most)
+    most = max(1, BATCH_BYTES // max(1, mean)) if projection.pixels else BATCH_ROWS
+    return _read_batches(parquet, group, split.first, path, kept, rows, most)
 
 
 def _read_batches(

@@ -15,7 +15,7 @@ from recordmill.schemas.errors import UsageError
 from recordmill.schemas.example_pb2 import Example
 from recordmill.schemas.records import Embedded, Items, Location, Row
 from recordmill.schemas.rejects import Reject
-from recordmill.schemas.tables import IMAGES, Head, TableFile, TablePart, Wanted
+from recordmill.schemas.tables import IMAGES, Probe, Projection, SourceSplit, TableFile
 from recordmill.transforms.functional.images.sniffing import is_image, sniff
 from recordmill.transforms.functional.records.framing import (
     FRAME_BYTES,
@@ -30,7 +30,7 @@ _SPLIT = re.compile(r"-([A-Za-z]\w*)\.tfrecords?-\d+-of-\d+(?:\.gz)?")
 _MAX_PATH_BYTES = 4096
 
 
-def look(stream: BinaryIO, file: TableFile) -> Head:
+def probe(stream: BinaryIO, file: TableFile) -> Probe:
     """Returns the features of the first records.
 
     Raises:
@@ -50,21 +50,23 @@ def look(stream: BinaryIO, file: TableFile) -> Head:
     if not rows and fault is not None:
         raise UsageError(f"{file.path}: is no TFRecord of Examples: {fault}") from fault
     if not rows:
-        return Head((), has_rows=False)
+        return Probe((), has_rows=False)
     columns |= dict.fromkeys(_split_of(file.path))
     decoded_images = dict.fromkeys(sorted(images), IMAGES)
-    return Head(tuple(columns), rows, unsupported=decoded_images, embedded=frozenset(images))
+    return Probe(tuple(columns), rows, unsupported=decoded_images, embedded=frozenset(images))
 
 
-def read(stream: BinaryIO, part: TablePart, wanted: Wanted) -> Iterator[Row | Embedded | Reject]:
+def read(
+    stream: BinaryIO, split: SourceSplit, projection: Projection
+) -> Iterator[Row | Embedded | Reject]:
     """Yields the row of each record; one that is broken as its reject, with its place.
 
     Where the next record cannot be found, the rest of the file is lost.
     """
-    path = part.file.path
+    path = split.file.path
     for found in _records(stream):
         try:
-            yield _row(found, part.file, wanted)
+            yield _row(found, split.file, projection)
         except ValueError as error:
             detail = f"the record at byte {found.offset}: {error}"
             if isinstance(found, FrameError) and found.ends:
@@ -86,18 +88,18 @@ def _records(stream: BinaryIO) -> Iterator[Frame | FrameError]:
         yield FrameError(record, offset, f"the file cannot be read on from here: {error}")
 
 
-def _row(found: Frame | FrameError, file: TableFile, wanted: Wanted) -> Row | Embedded:
+def _row(found: Frame | FrameError, file: TableFile, projection: Projection) -> Row | Embedded:
     values = {**_split_of(file.path), **_values(found)}
-    image = _first(values.get(wanted.image)) if wanted.image else None
+    image = _first(values.get(projection.image)) if projection.image else None
     line = found.record + 1
     if not isinstance(image, bytes) or not isinstance(found, Frame):
-        return Row(wanted.of(_as_text(values)), file.path, line)
-    del values[wanted.image]
+        return Row(projection.apply(_as_text(values)), file.path, line)
+    del values[projection.image]
     # Equal bytes are the image, wherever in the record they stand first.
     start = found.offset + HEADER_BYTES + found.data.find(image)
     place = Location(file.path, start, start + len(image))
-    row = Row(wanted.of(_as_text(values)), file.path, line, image=place)
-    return Embedded(row, image) if file.gzipped and wanted.pixels else row
+    row = Row(projection.apply(_as_text(values)), file.path, line, image=place)
+    return Embedded(row, image) if file.gzipped and projection.pixels else row
 
 
 def _values(found: Frame | FrameError) -> dict[str, Any]:

@@ -7,9 +7,9 @@ from itertools import islice
 from typing import BinaryIO, NamedTuple, Protocol
 
 from recordmill.schemas.records import SkippedInput
-from recordmill.schemas.tables import TableFile, TablePart
+from recordmill.schemas.tables import SourceSplit, TableFile
 
-PART_FILES = 1000
+SPLIT_FILES = 1000
 """Few enough for many workers to share one folder, enough to be worth a worker's while."""
 
 
@@ -50,8 +50,8 @@ def is_hidden(name: str) -> bool:
     return name.startswith(".") or name in ("__MACOSX", "Thumbs.db", "desktop.ini")
 
 
-def parts_of_names(file: TableFile, names: Iterable[str]) -> Iterator[TablePart]:
-    """Yields parts of some thousand files each, as they are found."""
+def splits_of_names(file: TableFile, names: Iterable[str]) -> Iterator[SourceSplit]:
+    """Yields splits of some thousand files each, as they are found."""
     found = iter(names)
-    while names_of_part := tuple(islice(found, PART_FILES)):
-        yield TablePart(file, names=names_of_part)
+    while names_of_split := tuple(islice(found, SPLIT_FILES)):
+        yield SourceSplit(file, names=names_of_split)

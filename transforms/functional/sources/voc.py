@@ -17,7 +17,7 @@ from defusedxml.ElementTree import fromstring
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import Location, Row, SkippedInput
 from recordmill.schemas.rejects import Reason, RecordError, Reject
-from recordmill.schemas.tables import Head, TableFile, TablePart, Wanted
+from recordmill.schemas.tables import Probe, Projection, SourceSplit, TableFile
 from recordmill.transforms.functional.sources.annotation_columns import (
     CORNERS,
     PIXEL,
@@ -25,7 +25,7 @@ from recordmill.transforms.functional.sources.annotation_columns import (
     corners,
     number_of,
 )
-from recordmill.transforms.functional.sources.class_folder import parts_of_tree, stem_of
+from recordmill.transforms.functional.sources.class_folder import splits_of_tree, stem_of
 from recordmill.transforms.functional.sources.tree import Tree
 
 COLUMNS = (
@@ -45,7 +45,7 @@ _FOLDERS = ("JPEGImages", "images", "Images")
 _MAX_BYTES = 64 * 2**20
 
 
-def look(tree: Tree, file: TableFile) -> Head:
+def probe(tree: Tree, file: TableFile) -> Probe:
     """Returns the columns of VOC's annotations.
 
     Raises:
@@ -55,18 +55,20 @@ def look(tree: Tree, file: TableFile) -> Head:
         raise UsageError(
             f"{file.path}: has no XML file; expected VOC's folder with Annotations/*.xml"
         )
-    return Head(COLUMNS, has_rows=True)
+    return Probe(COLUMNS, has_rows=True)
 
 
-def parts(tree: Tree, file: TableFile) -> Iterator[TablePart | Reject | SkippedInput]:
+def split(tree: Tree, file: TableFile) -> Iterator[SourceSplit | Reject | SkippedInput]:
     """Yields the XML files of a folder, some thousand at a time."""
-    return parts_of_tree(tree, file, _is_annotation)
+    return splits_of_tree(tree, file, _is_annotation)
 
 
-def read(tree: Tree, part: TablePart, wanted: Wanted) -> Iterator[Row | Reject | SkippedInput]:
+def read(
+    tree: Tree, split: SourceSplit, projection: Projection
+) -> Iterator[Row | Reject | SkippedInput]:
     """Yields a row for each annotated image."""
     folders: dict[str, str] = {}
-    for name in part.names:
+    for name in split.names:
         folder = posixpath.dirname(name)
         if folder not in folders:
             folders[folder] = _images_of(tree, folder)
@@ -81,9 +83,9 @@ def read(tree: Tree, part: TablePart, wanted: Wanted) -> Iterator[Row | Reject |
             yield Reject("", "", path, Reason.READ_ERROR, str(error.strerror or error))
             continue
         image = None
-        if wanted.image_root is None:
+        if projection.image_root is None:
             image = Location(tree.path(posixpath.join(folders[folder], values["image"])))
-        yield Row(wanted.of({**values, "id": stem_of(name)}), path, 0, image=image)
+        yield Row(projection.apply({**values, "id": stem_of(name)}), path, 0, image=image)
 
 
 def parse(data: bytes) -> dict[str, Any]:

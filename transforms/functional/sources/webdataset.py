@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import Embedded, Items, Location, Row, SkippedInput
 from recordmill.schemas.rejects import Reason, Reject
-from recordmill.schemas.tables import Head, TableFile, TablePart, Wanted
+from recordmill.schemas.tables import Probe, Projection, SourceSplit, TableFile
 from recordmill.transforms.functional.images.sniffing import IMAGE_SUFFIXES
 from recordmill.transforms.functional.sources.json_lines import parse_object
 from recordmill.transforms.functional.sources.tar import Member, TarError, members
@@ -59,28 +59,28 @@ class _Sample:
     others: int = 0
 
 
-def look(stream: BinaryIO, file: TableFile) -> Head:
+def probe(stream: BinaryIO, file: TableFile) -> Probe:
     """Returns the columns of the first samples.
 
     Raises:
         UsageError: if there is none.
     """
-    rows = read(stream, TablePart(file), Wanted())
+    rows = read(stream, SourceSplit(file), Projection())
     first = list(islice((row for row in rows if not isinstance(row, SkippedInput)), _HEAD_SAMPLES))
     found = [row for row in first if isinstance(row, Row)]
     if not found:
         why = f": {first[0].detail}" if first and isinstance(first[0], Reject) else ""
         raise UsageError(f"{file.path}: has no sample with an image{why}")
     columns = dict.fromkeys(column for row in found for column in row.values)
-    return Head(tuple(columns), has_rows=True)
+    return Probe(tuple(columns), has_rows=True)
 
 
 def read(
-    stream: BinaryIO, part: TablePart, wanted: Wanted
+    stream: BinaryIO, split: SourceSplit, projection: Projection
 ) -> Iterator[Row | Embedded | Reject | SkippedInput]:
     """Yields the row of each sample; what is damaged as rejects, and the rest counted."""
-    path, number, seen = part.file.path, 0, set[str]()
-    for sample in _samples(stream, part.file, wanted):
+    path, number, seen = split.file.path, 0, set[str]()
+    for sample in _samples(stream, split.file, projection):
         if isinstance(sample, SkippedInput):
             yield sample
             continue
@@ -94,12 +94,14 @@ def read(
                 "together, as tar --sort=name puts them"
             )
         seen.add(sample.key)
-        yield _row(sample, path, number, wanted, part.file.gzipped)
+        yield _row(sample, path, number, projection, split.file.gzipped)
         if sample.others:
             yield SkippedInput(OTHER, sample.others)
 
 
-def _samples(stream: BinaryIO, file: TableFile, wanted: Wanted) -> Iterator[_Sample | SkippedInput]:
+def _samples(
+    stream: BinaryIO, file: TableFile, projection: Projection
+) -> Iterator[_Sample | SkippedInput]:
     """Yields the samples in order; the one in which a tar cannot be read on has a fault."""
     sample: _Sample | None = None
     try:
@@ -114,7 +116,7 @@ def _samples(stream: BinaryIO, file: TableFile, wanted: Wanted) -> Iterator[_Sam
                 if sample is not None:
                     yield sample
                 sample = _Sample(key)
-            _add(sample, member, suffix.lower(), stream, file.gzipped, wanted)
+            _add(sample, member, suffix.lower(), stream, file.gzipped, projection)
     except _DAMAGE as error:
         sample = sample or _Sample("")
         sample.fault = f"the tar cannot be read on from here: {error}"
@@ -138,7 +140,12 @@ def _in_hidden(name: str) -> bool:
 
 
 def _add(
-    sample: _Sample, member: Member, suffix: str, stream: BinaryIO, gzipped: bool, wanted: Wanted
+    sample: _Sample,
+    member: Member,
+    suffix: str,
+    stream: BinaryIO,
+    gzipped: bool,
+    projection: Projection,
 ) -> None:
     """Adds a member to its sample."""
     if f".{suffix}" not in IMAGE_SUFFIXES and suffix not in (*_LABEL, *_TEXT, *_JSON):
@@ -150,7 +157,7 @@ def _add(
             first = _shown(sample.image.name)
             sample.fault = f"has two images, {first} and {_shown(member.name)}"
         sample.image = member
-        if gzipped and wanted.pixels and member.size <= wanted.max_image_bytes:
+        if gzipped and projection.pixels and member.size <= projection.max_image_bytes:
             stream.seek(member.start)
             sample.data = stream.read(member.size)
     elif member.size > MAX_TEXT_BYTES:
@@ -179,7 +186,7 @@ def _add_text(sample: _Sample, name: str, suffix: str, data: bytes) -> None:
 
 
 def _row(
-    sample: _Sample, path: str, number: int, wanted: Wanted, gzipped: bool
+    sample: _Sample, path: str, number: int, projection: Projection, gzipped: bool
 ) -> Row | Embedded | Reject:
     member = sample.image
     if member is None and not sample.fault:
@@ -192,12 +199,12 @@ def _row(
         return Reject("", path, f"{path}:{number}", reason, detail)
     name = member.name.removeprefix("./")
     own = {"id": posixpath.basename(sample.key), "__key__": sample.key}
-    values = wanted.of({"image": name, **own, **sample.values} | {"image": name})
+    values = projection.apply({"image": name, **own, **sample.values} | {"image": name})
     untyped = frozenset({"label"} if isinstance(values.get("label"), str) else ())
     row = Row(
         values, path, number, untyped, Location(path, member.start, member.start + member.size)
     )
-    if not gzipped or not wanted.pixels or member.size > wanted.max_image_bytes:
+    if not gzipped or not projection.pixels or member.size > projection.max_image_bytes:
         return row  # a larger image is rejected where images are read
     return Embedded(row, sample.data)
 

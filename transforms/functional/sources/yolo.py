@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import Location, Row, SkippedInput
 from recordmill.schemas.rejects import Reason, RecordError, Reject
-from recordmill.schemas.tables import Head, TableFile, TablePart, Wanted
+from recordmill.schemas.tables import Probe, Projection, SourceSplit, TableFile
 from recordmill.schemas.yaml_loader import load_yaml
 from recordmill.transforms.functional.images.sniffing import has_image_suffix
 from recordmill.transforms.functional.sources.annotation_columns import (
@@ -25,7 +25,7 @@ from recordmill.transforms.functional.sources.annotation_columns import (
     corners,
     number_of,
 )
-from recordmill.transforms.functional.sources.class_folder import NO_IMAGE, parts_of_tree, stem_of
+from recordmill.transforms.functional.sources.class_folder import NO_IMAGE, splits_of_tree, stem_of
 from recordmill.transforms.functional.sources.tree import Tree
 from recordmill.transforms.functional.values.typed import shown
 
@@ -53,7 +53,7 @@ class Classes(NamedTuple):
     has_points: bool = False
 
 
-def look(tree: Tree, file: TableFile) -> Head:
+def probe(tree: Tree, file: TableFile) -> Probe:
     """Returns the columns of YOLO's labels.
 
     Raises:
@@ -62,20 +62,22 @@ def look(tree: Tree, file: TableFile) -> Head:
     classes_of(tree)
     if not any(isinstance(found, str) and has_image_suffix(found) for found in tree.walk()):
         raise UsageError(f"{file.path}: has no image; expected images/ and labels/")
-    return Head(COLUMNS, has_rows=True)
+    return Probe(COLUMNS, has_rows=True)
 
 
-def parts(tree: Tree, file: TableFile) -> Iterator[TablePart | Reject | SkippedInput]:
+def split(tree: Tree, file: TableFile) -> Iterator[SourceSplit | Reject | SkippedInput]:
     """Yields the files of a folder, some thousand at a time."""
-    return parts_of_tree(tree, file)
+    return splits_of_tree(tree, file)
 
 
-def read(tree: Tree, part: TablePart, wanted: Wanted) -> Iterator[Row | Reject | SkippedInput]:
+def read(
+    tree: Tree, split: SourceSplit, projection: Projection
+) -> Iterator[Row | Reject | SkippedInput]:
     """Yields a row for each image."""
     classes = classes_of(tree)
-    for name in part.names:
+    for name in split.names:
         if has_image_suffix(name):
-            yield from _row(tree, name, classes, wanted)
+            yield from _row(tree, name, classes, projection)
         elif _is_label(name):
             yield SkippedInput(UNMATCHED)  # until its image is found
         elif name not in (*_YAML, *_TEXTS):
@@ -165,7 +167,7 @@ def parse(text: str, classes: Classes) -> dict[str, Any]:
 
 
 def _row(
-    tree: Tree, name: str, classes: Classes, wanted: Wanted
+    tree: Tree, name: str, classes: Classes, projection: Projection
 ) -> Iterator[Row | Reject | SkippedInput]:
     label = next((label for label in _labels_of(name) if tree.has(label)), None)
     if label is None:
@@ -181,7 +183,7 @@ def _row(
         return
     split = next((part for part in name.split("/") if part in _SPLITS), None)
     values = {"image": name, "id": stem_of(name), "split": split, **values}
-    yield Row(wanted.of(values), tree.path(label or name), 0, image=Location(image))
+    yield Row(projection.apply(values), tree.path(label or name), 0, image=Location(image))
 
 
 def _reject(error: Exception, name: str, image: str, source: str) -> Reject:

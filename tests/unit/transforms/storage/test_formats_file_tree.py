@@ -15,7 +15,7 @@ import pytest
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import Location, Row, SkippedInput
 from recordmill.schemas.rejects import Reason, Reject
-from recordmill.schemas.tables import Head, TableFile, TablePart, Wanted
+from recordmill.schemas.tables import Probe, Projection, SourceSplit, TableFile
 from recordmill.transforms.functional.sources import class_folder, tree, voc, yolo
 from recordmill.transforms.functional.sources.tree import Unlisted
 from recordmill.transforms.storage.formats import FORMATS, HIDDEN, LOOPS, FileTree
@@ -32,11 +32,17 @@ def walked(root: Path) -> list[str]:
     return sorted(found for found in FileTree(str(root)).walk() if isinstance(found, str))
 
 
-def read(root: Path, format_: str, wanted: Wanted = Wanted()) -> list[Row | Reject | SkippedInput]:  # noqa: B008
+def read(
+    root: Path,
+    format_: str,
+    projection: Projection = Projection(),  # noqa: B008
+) -> list[Row | Reject | SkippedInput]:
     file = TableFile(str(root), format_)
     found = []
-    for part in FORMATS[format_].parts(file):
-        found += FORMATS[format_].read(part, wanted) if isinstance(part, TablePart) else [part]
+    for split in FORMATS[format_].split(file):
+        found += (
+            FORMATS[format_].read(split, projection) if isinstance(split, SourceSplit) else [split]
+        )
     return found
 
 
@@ -173,18 +179,20 @@ def test_a_class_folder_gives_a_row_for_each_image(tmp_path: Path) -> None:
     assert skipped_inputs(found) == {class_folder.NO_IMAGE: 3}
 
 
-def test_large_folders_are_read_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tree, "PART_FILES", 3)
+def test_large_folders_are_read_in_splits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tree, "SPLIT_FILES", 3)
     put(tmp_path, *(f"{i}.jpg" for i in range(8)))
-    parts = list(FORMATS["folder"].parts(TableFile(str(tmp_path), "folder")))
-    assert [len(part.names) for part in parts] == [3, 3, 2]
-    assert sorted(name for part in parts for name in part.names) == [f"{i}.jpg" for i in range(8)]
+    splits = list(FORMATS["folder"].split(TableFile(str(tmp_path), "folder")))
+    assert [len(split.names) for split in splits] == [3, 3, 2]
+    assert sorted(name for split in splits for name in split.names) == [
+        f"{i}.jpg" for i in range(8)
+    ]
 
 
 def test_a_folder_without_images_is_rejected(tmp_path: Path) -> None:
     put(tmp_path, "a/x.txt", data=b"text")
     with pytest.raises(UsageError, match="is a folder without an image"):
-        FORMATS["folder"].look(TableFile(str(tmp_path), "folder"))
+        FORMATS["folder"].probe(TableFile(str(tmp_path), "folder"))
 
 
 VOC = b"""<annotation><filename>%s</filename><object><name>cat</name><bndbox><xmin>1</xmin>
@@ -196,7 +204,7 @@ VOC = b"""<annotation><filename>%s</filename><object><name>cat</name><bndbox><xm
 def test_voc_finds_its_images(images: str, root: str, tmp_path: Path) -> None:
     put(tmp_path, f"{images}/1.jpg")
     put(tmp_path, "Annotations/1.xml", data=VOC % b"1.jpg")
-    (row,) = read(tmp_path / root, "voc", Wanted(("image", "id", "labels")))
+    (row,) = read(tmp_path / root, "voc", Projection(("image", "id", "labels")))
     source = f"{tmp_path}/Annotations/1.xml"
     image = Location(f"{tmp_path}/{images}/1.jpg")
     values = {"image": "1.jpg", "id": "1", "labels": ["cat"]}
@@ -205,7 +213,7 @@ def test_voc_finds_its_images(images: str, root: str, tmp_path: Path) -> None:
 
 def test_voc_with_an_image_root_leaves_the_path_to_it(tmp_path: Path) -> None:
     put(tmp_path, "1.xml", data=VOC % b"1.jpg")
-    (row,) = read(tmp_path, "voc", Wanted(image_root="/elsewhere"))
+    (row,) = read(tmp_path, "voc", Projection(image_root="/elsewhere"))
     assert (row.values["image"], row.image) == ("1.jpg", None)
 
 
@@ -220,7 +228,7 @@ def test_voc_tells_damaged_files(tmp_path: Path) -> None:
 def test_voc_without_xml_is_rejected(tmp_path: Path) -> None:
     put(tmp_path, "1.jpg")
     with pytest.raises(UsageError, match="has no XML file"):
-        FORMATS["voc"].look(TableFile(str(tmp_path), "voc"))
+        FORMATS["voc"].probe(TableFile(str(tmp_path), "voc"))
 
 
 def test_yolo_finds_labels_beside_and_in_their_folder(tmp_path: Path) -> None:
@@ -231,7 +239,7 @@ def test_yolo_finds_labels_beside_and_in_their_folder(tmp_path: Path) -> None:
     put(tmp_path, "labels/val/ghost.txt", data=b"0 0.5 0.5 0.5 0.5\n")
     put(tmp_path, "data.yaml", data=b"names: [cat, dog]")
     put(tmp_path, "notes.md", data=b"x")
-    found = read(tmp_path, "yolo", Wanted(("image", "labels", "split", "xmin")))
+    found = read(tmp_path, "yolo", Projection(("image", "labels", "split", "xmin")))
     rows = {f.values["image"]: f for f in found if isinstance(f, Row)}
     assert {name: (row.values["labels"], row.values["split"]) for name, row in rows.items()} == {
         "images/train/1.jpg": (["dog"], "train"),
@@ -261,16 +269,16 @@ def test_yolo_tells_the_line_of_a_bad_label(tmp_path: Path) -> None:
 def test_yolo_without_class_names_is_rejected(tmp_path: Path) -> None:
     put(tmp_path, "images/1.jpg", data=png())
     with pytest.raises(UsageError, match="nothing tells the class names"):
-        FORMATS["yolo"].look(TableFile(str(tmp_path), "yolo"))
+        FORMATS["yolo"].probe(TableFile(str(tmp_path), "yolo"))
 
 
 def test_heads_tell_the_columns(tmp_path: Path) -> None:
     put(tmp_path, "images/1.jpg")
     put(tmp_path, "1.xml", data=VOC)
     put(tmp_path, "classes.txt", data=b"cat\n")
-    found = {n: FORMATS[n].look(TableFile(str(tmp_path), n)) for n in ("folder", "voc", "yolo")}
+    found = {n: FORMATS[n].probe(TableFile(str(tmp_path), n)) for n in ("folder", "voc", "yolo")}
     assert found == {
-        "folder": Head(("image", "label", "id"), True),
-        "voc": Head(voc.COLUMNS, True),
-        "yolo": Head(yolo.COLUMNS, True),
+        "folder": Probe(("image", "label", "id"), True),
+        "voc": Probe(voc.COLUMNS, True),
+        "yolo": Probe(yolo.COLUMNS, True),
     }

@@ -15,11 +15,11 @@ import pytest
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import Embedded, Location, Row
 from recordmill.schemas.rejects import Reason
-from recordmill.schemas.tables import TableFile, TablePart, Wanted
+from recordmill.schemas.tables import Projection, SourceSplit, TableFile
 from recordmill.transforms.functional.sources import arrow, parquet
 
-SURVEY = Wanted(("image", "label"), "image")
-WHOLE = Wanted(("image", "label"), "image", pixels=True)
+SURVEY = Projection(("image", "label"), "image")
+WHOLE = Projection(("image", "label"), "image", pixels=True)
 
 IMAGES = [b"first", None, b"", b"fourth" * 50]
 STRUCT = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
@@ -39,20 +39,20 @@ def table(column):
     return pa.table({"unused": extra, "image": COLUMNS[column], "label": [10, 11, 12, 13]})
 
 
-def in_parquet(column, wanted):
+def in_parquet(column, projection):
     data = io.BytesIO()
     pq.write_table(table(column), data, row_group_size=3)
     file = TableFile("t.parquet", "parquet")
     return [
         row
-        for part in parquet.parts(io.BytesIO(data.getvalue()), file)
-        for row in parquet.read(io.BytesIO(data.getvalue()), part, wanted)
+        for split in parquet.split(io.BytesIO(data.getvalue()), file)
+        for row in parquet.read(io.BytesIO(data.getvalue()), split, projection)
     ]
 
 
-def in_arrow(path, wanted):
+def in_arrow(path, projection):
     with open(path, "rb") as stream:
-        return list(arrow.read(stream, TablePart(TableFile(str(path), "arrow")), wanted))
+        return list(arrow.read(stream, SourceSplit(TableFile(str(path), "arrow")), projection))
 
 
 def write_arrow(path, column, form):
@@ -106,8 +106,8 @@ def test_a_survey_of_parquet_touches_no_image():
     raw[chunk.data_page_offset : chunk.data_page_offset + chunk.total_compressed_size] = bytes(
         chunk.total_compressed_size
     )
-    part = TablePart(TableFile("t.parquet", "parquet"), 0, 1)
-    found = list(parquet.read(io.BytesIO(bytes(raw)), part, SURVEY))
+    split = SourceSplit(TableFile("t.parquet", "parquet"), 0, 1)
+    found = list(parquet.read(io.BytesIO(bytes(raw)), split, SURVEY))
     assert [row.values["image"] for row in found] == [f"{i}.jpg" for i in range(40)]
     assert found[0].image == Location("t.parquet", 0, found[0].image.stop)
     assert found[0].image.stop == pytest.approx(50_000, rel=0.01)
@@ -158,24 +158,24 @@ def test_an_arrow_table_of_paths_is_a_table():
     with pa.ipc.new_file(data, made.schema) as writer:
         writer.write_table(made)
     stream = io.BufferedReader(io.BytesIO(data.getvalue()))
-    found = list(arrow.read(stream, TablePart(TableFile("t.arrow", "arrow")), WHOLE))
+    found = list(arrow.read(stream, SourceSplit(TableFile("t.arrow", "arrow")), WHOLE))
     assert [row.values for row in found] == made.to_pylist()
     assert {row.image for row in found} == {None}
 
 
 def test_the_first_version_of_feather_is_rejected():
-    with pytest.raises(UsageError, match="version 1; write it anew as version 2"):
-        arrow.look(io.BufferedReader(io.BytesIO(b"FEA1".ljust(64))), TableFile("t", "arrow"))
+    with pytest.raises(UsageError, match="version 1; write it again as version 2"):
+        arrow.probe(io.BufferedReader(io.BytesIO(b"FEA1".ljust(64))), TableFile("t", "arrow"))
 
 
 def test_heads_tell_which_columns_can_be_images(tmp_path):
     data = io.BytesIO()
     made = table("struct").append_column("b", COLUMNS["binary"])
     pq.write_table(made, data)
-    head = parquet.look(data, TableFile("t", "parquet"))
-    assert head.embedded == {"image", "b"}
-    assert head.unsupported == {"image": str(STRUCT)}
+    found = parquet.probe(data, TableFile("t", "parquet"))
+    assert found.embedded == {"image", "b"}
+    assert found.unsupported == {"image": str(STRUCT)}
     path = tmp_path / "t.arrow"
     feather.write_feather(made, str(path))
     with open(path, "rb") as stream:
-        assert arrow.look(stream, TableFile(str(path), "arrow")) == head
+        assert arrow.probe(stream, TableFile(str(path), "arrow")) == found

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import Row, SkippedInput
 from recordmill.schemas.rejects import Reason, Reject
-from recordmill.schemas.tables import Head, TableFile, TablePart, Wanted
+from recordmill.schemas.tables import Probe, Projection, SourceSplit, TableFile
 from recordmill.transforms.functional.sources import coco
 
 FILE = TableFile("d/c.json", "coco")
@@ -38,28 +38,28 @@ def document(images, annotations, categories=CATEGORIES):
     return {"info": {}, "images": images, "annotations": annotations, "categories": categories}
 
 
-def read(document_, wanted=Wanted()):  # noqa: B008 - frozen
+def read(document_, projection=Projection()):  # noqa: B008 - frozen
     data = document_ if isinstance(document_, bytes) else json.dumps(document_).encode()
-    found = list(coco.read(io.BufferedReader(io.BytesIO(data)), TablePart(FILE), wanted))
+    found = list(coco.read(io.BufferedReader(io.BytesIO(data)), SourceSplit(FILE), projection))
     return sorted(found, key=lambda f: f.line if isinstance(f, Row) else 10**9)
 
 
-def look(document_):
+def probe(document_):
     data = document_ if isinstance(document_, bytes) else json.dumps(document_).encode()
-    return coco.look(io.BufferedReader(io.BytesIO(data)), FILE)
+    return coco.probe(io.BufferedReader(io.BytesIO(data)), FILE)
 
 
 def test_an_entry_that_is_no_annotation_decides_nothing_for_the_others():
     whole = document([image_bytes(5)], [annotation(1, 5), annotation(2, 5)])
     odd = document([image_bytes(5)], [1, None, {"image_id": 6}, *whole["annotations"]])
-    assert look(odd) == look(whole)
+    assert probe(odd) == probe(whole)
     assert [f for f in read(odd) if isinstance(f, Row)] == read(whole)
 
 
 def test_a_byte_order_mark_is_no_part_of_the_document():
     plain = document([image_bytes(5)], [annotation(1, 5)])
     marked = b"\xef\xbb\xbf" + json.dumps(plain).encode()
-    assert (look(marked), read(marked)) == (look(plain), read(plain))
+    assert (probe(marked), read(marked)) == (probe(plain), read(plain))
 
 
 @pytest.mark.parametrize("text", [b'"a", NaN, 1', b'"\xe9"'], ids=["not JSON", "not UTF-8"])
@@ -103,7 +103,7 @@ def test_a_image_without_annotations_is_a_row_with_empty_lists():
 
 def test_captions_are_lists():
     notes = [{"id": i, "image_id": 5, "caption": c} for i, c in enumerate(["a | b", "ü"])]
-    (row,) = read(document([image_bytes(5)], notes), Wanted(("image", "caption")))
+    (row,) = read(document([image_bytes(5)], notes), Projection(("image", "caption")))
     assert row.values == {"image": "5.jpg", "caption": ["a | b", "ü"]}
 
 
@@ -262,13 +262,13 @@ def test_damaged_json_gives_no_row_at_all():
 
 
 def test_the_head_tells_the_columns():
-    instances = look(document([image_bytes(5)], [annotation(1, 5)]))
-    captions = look(document([image_bytes(5)], [{"image_id": 5, "caption": "x"}]))
-    nothing = look(document([image_bytes(5)], []))
+    instances = probe(document([image_bytes(5)], [annotation(1, 5)]))
+    captions = probe(document([image_bytes(5)], [{"image_id": 5, "caption": "x"}]))
+    nothing = probe(document([image_bytes(5)], []))
     shared = ("image", "id", "height", "width")
     assert {"xmin", "labels", "segmentation", "box_units"} <= set(instances.columns)
-    assert captions == Head((*shared, "caption"), True)
-    assert nothing == Head(shared, True)
+    assert captions == Probe((*shared, "caption"), True)
+    assert nothing == Probe(shared, True)
 
 
 @pytest.mark.parametrize(
@@ -289,11 +289,11 @@ def test_the_head_tells_the_columns():
 )
 def test_what_is_no_coco_is_rejected(document_, told):
     with pytest.raises(UsageError, match=told):
-        look(document_)
+        probe(document_)
 
 
 def test_a_compressed_file_is_read():
     data = gzip.compress(json.dumps(document([image_bytes(5)], [annotation(1, 5)])).encode())
     stream = io.BufferedReader(gzip.GzipFile(fileobj=io.BytesIO(data)))
-    (row,) = coco.read(stream, TablePart(FILE), Wanted(("xmin",)))
+    (row,) = coco.read(stream, SourceSplit(FILE), Projection(("xmin",)))
     assert row.values == {"xmin": [1.5]}

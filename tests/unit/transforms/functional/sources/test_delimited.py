@@ -16,7 +16,11 @@ from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import Row
 from recordmill.schemas.rejects import Reason
 from recordmill.schemas.tables import TableFile
-from recordmill.transforms.functional.sources.delimited import MAX_FIELD_CHARACTERS, look, read_rows
+from recordmill.transforms.functional.sources.delimited import (
+    MAX_FIELD_CHARACTERS,
+    probe,
+    read_rows,
+)
 
 
 def buffered(data):
@@ -254,7 +258,7 @@ def test_a_damaged_gzip_stream_ends_in_lost_rows(at, bit):
     ],
 )
 def test_header(data, expected):
-    assert look(buffered(data), TableFile("t.csv", "csv")).columns == tuple(expected)
+    assert probe(buffered(data), TableFile("t.csv", "csv")).columns == tuple(expected)
 
 
 @pytest.mark.parametrize(
@@ -264,4 +268,4 @@ def test_header(data, expected):
 )
 def test_a_header_that_is_no_text_is_rejected(data):
     with pytest.raises((ValueError, UsageError), match=r"\S"):
-        look(buffered(data), TableFile("t.csv", "csv"))
+        probe(buffered(data), TableFile("t.csv", "csv"))

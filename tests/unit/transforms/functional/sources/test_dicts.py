@@ -9,10 +9,10 @@ import pytest
 
 from recordmill.schemas.records import Embedded, Row
 from recordmill.schemas.rejects import Reason, Reject
-from recordmill.schemas.tables import Wanted
+from recordmill.schemas.tables import Projection
 from recordmill.transforms.functional.sources.dicts import row_of_dict
 
-WANTED = Wanted(("id", "image", "label"), image="image")
+PROJECTION = Projection(("id", "image", "label"), image="image")
 
 
 class Named(NamedTuple):
@@ -22,8 +22,8 @@ class Named(NamedTuple):
     label: int
 
 
-def row_of(element: Any, key_column: str | None = None, wanted: Wanted = WANTED) -> Row:
-    found = row_of_dict(element, wanted, key_column)
+def row_of(element: Any, key_column: str | None = None, projection: Projection = PROJECTION) -> Row:
+    found = row_of_dict(element, projection, key_column)
     assert isinstance(found, Row)
     return found
 
@@ -47,7 +47,9 @@ def test_rows_with_one_key_are_reported_apart_by_their_values_in_any_order() -> 
     assert first == row_of({"label": 3, "image": "a.jpg"})
     assert first.file == row_of({"image": "a.jpg", "label": 4}).file
     assert first.line != row_of({"image": "a.jpg", "label": 4}).line
-    one, other = (row_of_dict({"image": data, "id": "k"}, WANTED, "id") for data in (b"1", b"2"))
+    one, other = (
+        row_of_dict({"image": data, "id": "k"}, PROJECTION, "id") for data in (b"1", b"2")
+    )
     assert isinstance(one, Embedded)
     assert isinstance(other, Embedded)
     assert (one.row.file, one.data) == ("row k", b"1")
@@ -55,7 +57,7 @@ def test_rows_with_one_key_are_reported_apart_by_their_values_in_any_order() -> 
 
 
 def test_an_image_is_a_path_bytes_or_both() -> None:
-    both = row_of_dict({"image": {"bytes": b"jpeg", "path": "a.jpg"}}, WANTED, None)
+    both = row_of_dict({"image": {"bytes": b"jpeg", "path": "a.jpg"}}, PROJECTION, None)
     assert isinstance(both, Embedded)
     assert (both.row.values, both.row.source, both.data) == (
         {"image": "a.jpg"},
@@ -64,7 +66,7 @@ def test_an_image_is_a_path_bytes_or_both() -> None:
     )
     only_path = row_of({"image": {"bytes": None, "path": "a.jpg"}})
     assert (only_path.values, only_path.source) == ({"image": "a.jpg"}, "row a.jpg")
-    named = row_of_dict({"image": b"jpeg", "id": "k"}, WANTED, "id")
+    named = row_of_dict({"image": b"jpeg", "id": "k"}, PROJECTION, "id")
     assert isinstance(named, Embedded)
     assert named.row.values == {"id": "k", "image": None}
 
@@ -88,4 +90,4 @@ def test_an_image_is_a_path_bytes_or_both() -> None:
     ],
 )
 def test_what_is_no_row_is_a_reject(element: Any, source: str, reason: Reason, detail: str) -> None:
-    assert row_of_dict(element, WANTED, None) == Reject("", "", source, reason, detail)
+    assert row_of_dict(element, PROJECTION, None) == Reject("", "", source, reason, detail)

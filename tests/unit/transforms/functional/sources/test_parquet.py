@@ -13,7 +13,7 @@ import pytest
 
 from recordmill.schemas.records import Row
 from recordmill.schemas.rejects import Reason
-from recordmill.schemas.tables import TableFile, TablePart, Wanted
+from recordmill.schemas.tables import Projection, SourceSplit, TableFile
 from recordmill.transforms.functional.sources import arrow, parquet
 from recordmill.transforms.functional.sources.batches import BATCH_ROWS
 from recordmill.transforms.functional.sources.parquet import (
@@ -278,7 +278,7 @@ def test_text_that_is_no_utf_8_is_the_fault_of_its_own_row(tmp_path, column, val
         writer.write_table(table)
     file = TableFile(str(tmp_path / "t.arrow"), "arrow")
     with open(file.path, "rb") as stream:
-        found = list(arrow.read(stream, TablePart(file), Wanted()))
+        found = list(arrow.read(stream, SourceSplit(file), Projection()))
     assert [(row.line, row.values) for row in found] == rows
     if not pa.types.is_dictionary(column.type):  # Parquet's writer rejects those
         assert read(written(table)) == rows

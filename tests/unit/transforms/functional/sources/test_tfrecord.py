@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import Embedded, Items, Row
 from recordmill.schemas.rejects import Reason, Reject
-from recordmill.schemas.tables import IMAGES, Head, TableFile, TablePart, Wanted
+from recordmill.schemas.tables import IMAGES, Probe, Projection, SourceSplit, TableFile
 from recordmill.transforms.functional.records.framing import masked_crc32c
 from recordmill.transforms.functional.sources import tfrecord
 from tests.images import jpeg, png
@@ -45,9 +45,9 @@ def framed(*records):
     return out
 
 
-def read(data, wanted=Wanted(), path=PATH, gzipped=False):  # noqa: B008 - frozen
-    part = TablePart(TableFile(path, "tfrecord", gzipped))
-    return list(tfrecord.read(io.BufferedReader(io.BytesIO(data)), part, wanted))
+def read(data, projection=Projection(), path=PATH, gzipped=False):  # noqa: B008 - frozen
+    split = SourceSplit(TableFile(path, "tfrecord", gzipped))
+    return list(tfrecord.read(io.BufferedReader(io.BytesIO(data)), split, projection))
 
 
 IMAGE = jpeg(9, 7, 1)
@@ -62,7 +62,7 @@ RECORD = example(
 
 
 def test_features_are_columns_with_their_kinds():
-    (row,) = read(framed(RECORD), Wanted(("label", "score", "name", "raw", "none", "split")))
+    (row,) = read(framed(RECORD), Projection(("label", "score", "name", "raw", "none", "split")))
     assert row.values == {
         "label": Items([-3]),
         "score": [0.5, -1.0],
@@ -78,20 +78,20 @@ def test_features_are_columns_with_their_kinds():
 def test_the_image_is_its_exact_range():
     images = [IMAGE, png(5, 5, 2), b"", jpeg(30, 20, 3)]
     data = framed(*(example(image=[p], x=[i]) for i, p in enumerate(images)))
-    rows = read(data, Wanted(image="image"))
+    rows = read(data, Projection(image="image"))
     assert [data[row.image.start : row.image.stop] for row in rows] == images
     assert [row.line for row in rows] == [1, 2, 3, 4]
     assert all("image" not in row.values for row in rows)
 
 
 def test_a_path_is_a_path_and_no_image():
-    (row,) = read(framed(example(image=["새/1.jpg".encode()])), Wanted(image="image"))
+    (row,) = read(framed(example(image=["새/1.jpg".encode()])), Projection(image="image"))
     assert (row.values["image"], row.image) == (Items(["새/1.jpg"]), None)
 
 
 def test_images_of_compressed_files_are_given_once():
-    whole = read(framed(RECORD), Wanted(image="image", pixels=True), gzipped=True)
-    analysis = read(framed(RECORD), Wanted(image="image"), gzipped=True)
+    whole = read(framed(RECORD), Projection(image="image", pixels=True), gzipped=True)
+    analysis = read(framed(RECORD), Projection(image="image"), gzipped=True)
     ((_, data),) = whole
     assert isinstance(whole[0], Embedded)
     assert data == IMAGE
@@ -153,7 +153,7 @@ def test_every_cut_is_a_reject_or_between_two_records():
 def test_a_damaged_record_at_the_top_decides_nothing_for_the_others():
     whole = framed(example(a=[1]), example(a=[2], b=[b"x"]))
     damaged = bytes([*whole[:14], whole[14] ^ 1, *whole[15:]])
-    assert look(damaged) == look(framed(example(a=[2], b=[b"x"])))
+    assert probe(damaged) == probe(framed(example(a=[2], b=[b"x"])))
     assert [type(found) for found in read(damaged)] == [Reject, Row]
 
 
@@ -175,31 +175,31 @@ def test_what_is_no_example_is_reported(record):
     with pytest.raises(
         UsageError, match=r"is no TFRecord of Examples: holds no tf\.train\.Example"
     ):
-        look(framed(record))
+        probe(framed(record))
 
 
-def look(data, path=PATH):
-    return tfrecord.look(io.BufferedReader(io.BytesIO(data)), TableFile(path, "tfrecord"))
+def probe(data, path=PATH):
+    return tfrecord.probe(io.BufferedReader(io.BytesIO(data)), TableFile(path, "tfrecord"))
 
 
 def test_the_head_tells_columns_and_which_of_them_are_images():
-    head = look(framed(RECORD, example(more=[1])))
-    assert set(head.columns) == {
+    found = probe(framed(RECORD, example(more=[1])))
+    assert set(found.columns) == {
         *("image", "label", "score", "name", "raw", "none", "more", "split")
     }
-    assert head == Head(head.columns, True, {"image": IMAGES}, frozenset({"image"}))
+    assert found == Probe(found.columns, True, {"image": IMAGES}, frozenset({"image"}))
 
 
 def test_an_empty_shard_is_no_mistake():
-    assert look(b"") == Head((), has_rows=False)
+    assert probe(b"") == Probe((), has_rows=False)
     assert read(b"") == []
 
 
 def test_a_cut_gzip_stream_is_reported_after_what_came_before():
     data = gzip.compress(framed(*(example(x=[i], noise=[jpeg(200, 200, i)]) for i in range(9))))
     stream = io.BufferedReader(gzip.GzipFile(fileobj=io.BytesIO(data[: len(data) // 2])))
-    part = TablePart(TableFile("x.tfrecord.gz", "tfrecord", gzipped=True))
-    *rows, last = tfrecord.read(stream, part, Wanted())
+    split = SourceSplit(TableFile("x.tfrecord.gz", "tfrecord", gzipped=True))
+    *rows, last = tfrecord.read(stream, split, Projection())
     assert [row.values["x"] for row in rows] == [[i] for i in range(len(rows))]
     assert 0 < len(rows) < 9
     assert (last.source, last.reason) == (f"x.tfrecord.gz:{len(rows) + 1}", Reason.LOST_ROWS)

@@ -12,12 +12,12 @@ import pytest
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import Embedded, Items, Location, Row, SkippedInput
 from recordmill.schemas.rejects import Reason, Reject
-from recordmill.schemas.tables import Head, TableFile, TablePart, Wanted
+from recordmill.schemas.tables import Probe, Projection, SourceSplit, TableFile
 from recordmill.transforms.functional.sources import webdataset
 from recordmill.transforms.functional.sources.webdataset import HIDDEN, OTHER
 from tests.unit.transforms.functional.sources.test_tar import of_kind, written
 
-SURVEY, WHOLE = Wanted(image="image"), Wanted(image="image", pixels=True)
+SURVEY, WHOLE = Projection(image="image"), Projection(image="image", pixels=True)
 
 
 def stream_of(data, gzipped=False):
@@ -25,9 +25,9 @@ def stream_of(data, gzipped=False):
     return io.BufferedReader(gzip.GzipFile(fileobj=raw) if gzipped else raw)
 
 
-def read(data, wanted=WHOLE, gzipped=False):
-    part = TablePart(TableFile("d/x.tar", "tar", gzipped))
-    return list(webdataset.read(stream_of(data, gzipped), part, wanted))
+def read(data, projection=WHOLE, gzipped=False):
+    split = SourceSplit(TableFile("d/x.tar", "tar", gzipped))
+    return list(webdataset.read(stream_of(data, gzipped), split, projection))
 
 
 def told(data):
@@ -77,7 +77,7 @@ def test_a_sample_is_a_row_and_its_image_a_range():
 
 
 def test_columns_that_nobody_asked_for_are_left_out():
-    (row,) = read(written(SAMPLE), Wanted(("label", "image"), "image"))
+    (row,) = read(written(SAMPLE), Projection(("label", "image"), "image"))
     assert row.values == {"label": "cat", "image": "a/새 1.jpg"}
 
 
@@ -100,11 +100,11 @@ def test_a_compressed_tar_gives_the_bytes_once_and_the_sizes_before():
         pytest.param([], [], id="nothing"),
         pytest.param(
             [("a.jpg", b"1"), ("a.jpeg", b"2")],
-            [(1, "sample 'a': has two pictures, 'a.jpg' and 'a.jpeg'")],
-            id="two pictures",
+            [(1, "sample 'a': has two images, 'a.jpg' and 'a.jpeg'")],
+            id="two images",
         ),
         pytest.param(
-            [("a.cls", b"1")], [(1, "sample 'a': has labels, but no picture")], id="no picture"
+            [("a.cls", b"1")], [(1, "sample 'a': has labels, but no image")], id="no image"
         ),
         pytest.param(
             [("a.jpg", b"1"), ("a.cls", b"\xff")],
@@ -157,8 +157,8 @@ def test_names_that_are_not_utf8_are_reported_readably():
 @pytest.mark.parametrize("gzipped", [False, True])
 def test_a_cut_tar_gives_the_samples_before_and_one_reject(gzipped):
     data = written([("a.jpg", b"1" * 600), ("a.cls", b"3"), ("b.jpg", b"2" * 3000)])
-    for wanted in (WHOLE, SURVEY):
-        first, second = read(data[: 512 * 7], wanted, gzipped)
+    for projection in (WHOLE, SURVEY):
+        first, second = read(data[: 512 * 7], projection, gzipped)
         assert (first.row if isinstance(first, Embedded) else first).values["image"] == "a.jpg"
         assert (second.source, second.reason) == ("d/x.tar:2", Reason.LOST_ROWS)
         assert "the tar cannot be read on from here: at byte 3072: the file ends" in second.detail
@@ -182,24 +182,24 @@ def test_a_member_that_claims_more_than_there_can_be_takes_no_memory():
 
 def test_a_cut_gzip_stream_is_reported():
     data = gzip.compress(written([("a.jpg", bytes(range(256)) * 40)]))
-    part = TablePart(TableFile("d/x.tar", "tar", True))
+    split = SourceSplit(TableFile("d/x.tar", "tar", True))
     raw = io.BufferedReader(gzip.GzipFile(fileobj=io.BytesIO(data[:200])))
-    (reject,) = webdataset.read(raw, part, WHOLE)
+    (reject,) = webdataset.read(raw, split, WHOLE)
     assert "cannot be read on from here" in reject.detail
     assert reject.reason is Reason.LOST_ROWS
 
 
 def test_the_head_tells_the_columns_of_the_first_samples():
     data = written([*SAMPLE, ("b.jpg", b"2"), ("b.json", b'{"more": 1}')])
-    head = webdataset.look(stream_of(data), TableFile("x.tar", "tar"))
+    found = webdataset.probe(stream_of(data), TableFile("x.tar", "tar"))
     expected = ("image", "id", "__key__", "score", "tags", "label", "caption", "text", "more")
-    assert (set(head.columns), head.has_rows) == (set(expected), True)
-    assert head == Head(head.columns, True)
+    assert (set(found.columns), found.has_rows) == (set(expected), True)
+    assert found == Probe(found.columns, True)
 
 
-def test_a_tar_without_a_image_is_rejected():
-    with pytest.raises(UsageError, match=r"x\.tar: has no sample with a picture: sample 'a'"):
-        webdataset.look(stream_of(written([("a.cls", b"1")])), TableFile("x.tar", "tar"))
+def test_a_tar_without_an_image_is_rejected():
+    with pytest.raises(UsageError, match=r"x\.tar: has no sample with an image: sample 'a'"):
+        webdataset.probe(stream_of(written([("a.cls", b"1")])), TableFile("x.tar", "tar"))
 
 
 def test_the_place_is_within_this_tar():
