@@ -39,7 +39,7 @@ from recordmill.transforms.functional.rows.columns import assumed_columns, resol
 from recordmill.transforms.functional.rows.labels import with_background
 from recordmill.transforms.functional.sources.dicts import row_of_dict
 from recordmill.transforms.read_dicts import ReadDicts
-from recordmill.transforms.storage.image_root import ImageRootGuard
+from recordmill.transforms.storage.local_files import ImageRootGuard
 
 _ROWS = "rows"
 """What messages and manifest.json call the input."""

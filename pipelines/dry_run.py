@@ -33,7 +33,7 @@ from recordmill.transforms.bind_rows import BindRows
 from recordmill.transforms.build_examples import Pools, build_all
 from recordmill.transforms.forecast_shards import ForecastShards, ShardForecast, SumRejects
 from recordmill.transforms.functional.records.framing import FRAME_BYTES
-from recordmill.transforms.storage.image_root import ImageRootGuard
+from recordmill.transforms.storage.local_files import ImageRootGuard
 
 TRIED_ROWS = 200
 _BASE_BYTES = 900 * 10**6

@@ -21,7 +21,7 @@ from recordmill.schemas.tables import Probe, TableFile
 from recordmill.transforms.functional.addresses import parse_web_address
 from recordmill.transforms.storage.files import exists, expand, is_local, open_binary
 from recordmill.transforms.storage.formats import FORMATS, format_of
-from recordmill.transforms.storage.stores.local import NotRegularError
+from recordmill.transforms.storage.local_files import NotRegularError
 
 _WITH_IMAGES = ("tar",)
 _STORE = re.compile(r"(s3|gs|azfs|hdfs|https?):/?(?=[^/])")

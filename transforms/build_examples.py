@@ -25,7 +25,7 @@ from recordmill.transforms.functional.images.transcode import keep, pass_through
 from recordmill.transforms.functional.read_ahead import Budget, batched, fetch_ahead, map_ahead
 from recordmill.transforms.functional.records.examples import build_example, build_frame
 from recordmill.transforms.storage.files import VersionTags, is_local, read_bytes
-from recordmill.transforms.storage.image_root import OPEN, ImageRootGuard
+from recordmill.transforms.storage.local_files import UNRESTRICTED, ImageRootGuard
 from recordmill.transforms.workers.cores import num_cores
 from recordmill.transforms.workers.sandbox import run_apart
 
@@ -73,7 +73,7 @@ def build_all(
     decode: Decode,
     pools: Pools,
     seen: VersionTags | None = None,
-    guard: ImageRootGuard = OPEN,
+    guard: ImageRootGuard = UNRESTRICTED,
     check: Check | None = None,
 ) -> Iterator[Built]:
     """Yields the example, frame or reject of each reference, in order, worked ahead on by threads.
@@ -109,7 +109,7 @@ def _in_tasks(build: Callable[[T], Built], items: Iterable[T], pools: Pools) -> 
 
 
 def fetch(
-    ref: ImageRef | Fetched, seen: VersionTags | None = None, guard: ImageRootGuard = OPEN
+    ref: ImageRef | Fetched, seen: VersionTags | None = None, guard: ImageRootGuard = UNRESTRICTED
 ) -> Fetched | Reject:
     """Returns the bytes of a reference's files, or its reject if they cannot be had.
 

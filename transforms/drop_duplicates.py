@@ -28,7 +28,7 @@ from recordmill.transforms.functional.duplicates import (
 )
 from recordmill.transforms.functional.records.index import row_class
 from recordmill.transforms.storage.files import read_bytes
-from recordmill.transforms.storage.image_root import OPEN, ImageRootGuard
+from recordmill.transforms.storage.local_files import UNRESTRICTED, ImageRootGuard
 from recordmill.transforms.write_lines import WriteLines
 
 _REPEATS = "repeats"
@@ -108,7 +108,7 @@ class DropDuplicates(beam.PTransform):
         return Deduplicated(kept, dropping[_REPEATS], content, files)
 
 
-def digest_of(ref: ImageRef, guard: ImageRootGuard = OPEN) -> bytes:
+def digest_of(ref: ImageRef, guard: ImageRootGuard = UNRESTRICTED) -> bytes:
     """Returns what tells a reference's image from others; what cannot be read is like no other."""
     try:
         if not ref.staged:

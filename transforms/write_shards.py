@@ -35,10 +35,14 @@ from recordmill.transforms.shards.base_shards import link_shard
 from recordmill.transforms.shards.checkpoints import Staging, versions
 from recordmill.transforms.shards.fingerprint import Fingerprint, settings_fingerprint
 from recordmill.transforms.shards.writer import COMPRESSION, ShardWriter, Sinks
-from recordmill.transforms.storage.files import VersionTags, is_local
-from recordmill.transforms.storage.image_root import ImageRootGuard
+from recordmill.transforms.storage.files import (
+    VersionTags,
+    file_version_tags,
+    is_local,
+    ref_version_tags,
+)
+from recordmill.transforms.storage.local_files import ImageRootGuard
 from recordmill.transforms.storage.stores.beam import request
-from recordmill.transforms.storage.version_tags import file_version_tags, ref_version_tags
 from recordmill.transforms.verification.verifier_process import check_decodes
 from recordmill.transforms.workers.progress import advance
 

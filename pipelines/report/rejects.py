@@ -22,7 +22,7 @@ from recordmill.transforms.functional.rendering.drawing import thumbnail_of_dama
 from recordmill.transforms.storage.dataset import Dataset
 from recordmill.transforms.storage.files import open_binary, read_bytes
 from recordmill.transforms.storage.formats import format_of
-from recordmill.transforms.storage.image_root import OPEN, ImageRootGuard
+from recordmill.transforms.storage.local_files import UNRESTRICTED, ImageRootGuard
 from recordmill.transforms.workers.sandbox import run_apart
 
 SHOWN_PER_REASON = 6
@@ -123,7 +123,7 @@ class RejectGroup:
 def reject_groups(
     dataset: Dataset,
     budget: ThumbnailBudget,
-    guard: ImageRootGuard = OPEN,
+    guard: ImageRootGuard = UNRESTRICTED,
     input_format: str = "auto",
 ) -> list[RejectGroup]:
     """Returns the rejects of a run by reason, most frequent first.

@@ -43,7 +43,7 @@ from recordmill.schemas.tallies import RATIO_STEPS, SIDE_STEPS, ImageTally
 from recordmill.transforms.functional.rendering.visible_text import visible
 from recordmill.transforms.storage.dataset import Dataset, RecordLocation
 from recordmill.transforms.storage.files import write_bytes
-from recordmill.transforms.storage.image_root import ImageRootGuard
+from recordmill.transforms.storage.local_files import ImageRootGuard
 
 _MAX_CHARACTERS = 1_000
 """Of a name on the page."""

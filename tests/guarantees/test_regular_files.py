@@ -1,7 +1,4 @@
-"""A table or a flag can name what is not a regular file: it is never waited for, nor endless.
-
-Covers `recordmill.transforms.storage.stores.local`.
-"""
+"""FIFOs, sockets and devices that a table or flag names are rejected without blocking."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ from recordmill.schemas.records import SkippedInput
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.transforms.storage.files import open_binary, read_bytes
 from recordmill.transforms.storage.formats import FileTree
-from recordmill.transforms.storage.stores.local import NotRegularError
+from recordmill.transforms.storage.local_files import NotRegularError
 from recordmill.transforms.storage.stores.options import use_options
 
 pytestmark = pytest.mark.timeout(20)  # a hang fails soon

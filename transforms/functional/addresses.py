@@ -1,7 +1,7 @@
 """Addresses of files and images: how URLs are parsed, which hosts are public, what a root contains.
 
 A URL is parsed once, so that the address that is checked is the address that is fetched. Local
-paths need the file system, for their links: see `recordmill.transforms.storage.image_root`.
+paths need the file system, for their links: see `recordmill.transforms.storage.local_files`.
 """
 
 from __future__ import annotations

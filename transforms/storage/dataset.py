@@ -41,13 +41,13 @@ from recordmill.transforms.functional.splits import (
     record_ranges,
     share_of,
 )
+from recordmill.transforms.storage.local_files import open_regular
 from recordmill.transforms.storage.shard_files import (
     DAMAGED_GZIP,
     compression_of,
     open_stored,
     uncompressed,
 )
-from recordmill.transforms.storage.stores.local import open_regular
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -1,8 +1,8 @@
-"""Files wherever they are: on this machine, in an object store, or on the web.
+"""Files anywhere: on this machine, in an object store, in HDFS or on the web.
 
-Local ones are opened by their path exactly as given: Beam's own local matching takes `a[1].jpg` for
-a pattern, and adds some 100 µs a file. Object stores are read by `stores.objects`, the web by
-`stores.web`. All else, and whatever is written, goes through Beam's file systems.
+Local files are opened by their path as given: Beam's local file system takes `a[1].jpg` for a
+pattern, and adds some 100 µs per file. Reads of object stores, HDFS and the web have their own
+modules in `stores`; Beam's file systems do the rest, and all writes to object stores.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ import re
 import shutil
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import chain
 from typing import BinaryIO, TypeAlias, cast
 
 from apache_beam.io.filesystem import CompressionTypes, FileSystem
@@ -25,35 +28,41 @@ from apache_beam.io.filesystems import FileSystems
 
 from recordmill.schemas.layout import is_url, is_web
 from recordmill.schemas.masking import masked, masked_url
+from recordmill.schemas.records import ImageRef
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.tables import TableFile
+from recordmill.transforms.storage.local_files import (
+    ImageRootGuard,
+    open_regular,
+    read_regular,
+    version_tag,
+)
 from recordmill.transforms.storage.stores import beam, hdfs, objects, web
-from recordmill.transforms.storage.stores.local import open_regular, read_regular
 from recordmill.transforms.storage.stores.options import max_image_bytes
 from recordmill.transforms.storage.stores.retries import TooLargeError
 
 _SPOOLED_BYTES = 16 * 2**20
-_PATTERN = re.compile(r"[*?\[]")
-
+_WILDCARD = re.compile(r"[*?\[]")
+_THREADS = 64
 
 VersionTags: TypeAlias = dict[str, str | None]
-"""File to what changes when its content does; None where it did while it was read."""
+"""File to version tag; None if the file has none, or changed while it was read."""
 
 ABSENT = "absent"
-"""The version tag of a file that is not there."""
+"""The version tag of a missing file."""
 
 
 def is_local(path: str) -> bool:
-    """Returns whether a path is on this machine."""
+    """Returns whether a path is on this machine, not a URL."""
     return not is_url(path)
 
 
 def open_binary(path: str) -> BinaryIO:
-    """Returns a file's bytes, as they are stored; they can be sought in.
+    """Opens a file for reading as it is stored, seekable.
 
     Raises:
         OSError: if it cannot be opened; NotRegularError for a FIFO, a socket or a device.
-        ValueError: if the path is none, or its file system's extra is not installed.
+        ValueError: if the path is not valid, or the extra of its file system is not installed.
     """
     if is_local(path):
         return open_regular(path)
@@ -68,7 +77,7 @@ def open_binary(path: str) -> BinaryIO:
 
 
 def open_table(file: TableFile) -> BinaryIO:
-    """Returns a table's bytes, decompressed; buffered, so that its head can be peeked at."""
+    """Opens a table for reading, decompressed and buffered, so that `peek` works."""
     stream = open_binary(file.path)
     if not file.gzipped:
         return stream
@@ -79,23 +88,23 @@ def open_table(file: TableFile) -> BinaryIO:
 def read_bytes(
     uri: str, start: int | None = None, stop: int | None = None, seen: VersionTags | None = None
 ) -> bytes:
-    """Returns a file's bytes, or the range of them from `start` to before `stop`: in one request.
+    """Returns the bytes of a file, or a range of them, with one request.
 
     Args:
         uri: the file.
-        start: the first byte, or None for the whole file.
-        stop: the byte after the last.
-        seen: takes the version tag that comes with the bytes: of an object, and of a file on
-            this machine if it has one there already, which may have changed since.
+        start: first byte, or None for the whole file.
+        stop: byte after the last.
+        seen: receives the version tag of an object that comes with its bytes. A file on this
+            machine is compared if it has a tag here already; a tag that differs becomes None.
 
     Raises:
-        RecordError: read_error, if they cannot be had, or are more than `--max_image_bytes`.
+        RecordError: read_error, if the file cannot be read or exceeds `--max_image_bytes`.
     """
     try:
         limit = max_image_bytes()
         if is_local(uri):
             data, tag = read_regular(uri, start, stop, limit)
-            if seen is not None and uri in seen:  # others are not compared: they are staged
+            if seen is not None and uri in seen:  # others are the run's own staging files
                 _note(seen, uri, tag)
             return data
         if is_web(uri):
@@ -117,10 +126,14 @@ def read_bytes(
 
 
 def write_bytes(path: str, data: bytes) -> None:
-    """Writes a whole file, replacing one that is there; on this machine at once or not at all.
+    """Writes a whole file, replacing an existing one; atomic on this machine.
+
+    Args:
+        path: the file; missing folders are created.
+        data: its content.
 
     Raises:
-        OSError: if it cannot be written, or if a device, a pipe or a folder is there.
+        OSError: if it cannot be written, or the path is a device, a pipe or a folder.
     """
     if not is_local(path):
         put = hdfs.put if hdfs.is_hdfs(path) else beam.write
@@ -129,7 +142,7 @@ def write_bytes(path: str, data: bytes) -> None:
     if os.path.lexists(path) and not os.path.isfile(path):  # root could replace even /dev/full
         raise OSError(errno.EINVAL, "is not a regular file", path)
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-    partial = f"{path}.{uuid.uuid4().hex}.partial"  # an attempt that ends late may write it, too
+    partial = f"{path}.{uuid.uuid4().hex}.partial"  # a late second attempt may write concurrently
     try:
         with open(partial, "wb") as stream:
             stream.write(data)
@@ -143,6 +156,10 @@ def write_bytes(path: str, data: bytes) -> None:
 def copy(sources: list[str], targets: list[str]) -> None:
     """Copies files within an object store.
 
+    Args:
+        sources: the files.
+        targets: the path of each copy.
+
     Raises:
         OSError: if one cannot be copied.
     """
@@ -150,7 +167,7 @@ def copy(sources: list[str], targets: list[str]) -> None:
 
 
 def delete(path: str) -> None:
-    """Deletes a file, or a folder with all that is in it; what is not there is deleted already.
+    """Deletes a file, or a folder with everything in it; a missing one is not an error.
 
     Raises:
         OSError: if it cannot be deleted.
@@ -168,9 +185,11 @@ def delete(path: str) -> None:
 
 
 def files_below(directory: str, pattern: str) -> list[str]:
-    """Returns the files below a folder whose names match a pattern, sorted; names as below it.
+    """Returns the names of files below a folder that match a pattern, sorted and relative to it.
 
-    The folder's own name is no pattern, whatever it looks like.
+    Args:
+        directory: the folder, taken literally even if its name has wildcards.
+        pattern: a glob pattern; `**` matches any depth.
 
     Raises:
         OSError: if they cannot be listed.
@@ -184,9 +203,9 @@ def files_below(directory: str, pattern: str) -> list[str]:
 
 
 def all_files_below(directory: str) -> list[str]:
-    """Returns all that is below a folder and no folder itself, sorted; names as below it.
+    """Returns the names of all files below a folder, sorted and relative to it.
 
-    Hidden files, links and special files included; links are not followed.
+    Includes hidden files, links and special files; links are not followed.
 
     Raises:
         OSError: if they cannot be listed.
@@ -207,7 +226,11 @@ def all_files_below(directory: str) -> list[str]:
 
 
 def delete_files(directory: str, names: list[str]) -> None:
-    """Deletes some files below a folder, one after the other, and folders that get empty by it.
+    """Deletes files below a folder in order, and folders that are empty then.
+
+    Args:
+        directory: the folder.
+        names: the files, relative to it.
 
     Raises:
         OSError: if one cannot be deleted.
@@ -228,7 +251,7 @@ def delete_files(directory: str, names: list[str]) -> None:
 
 
 def expand(pattern: str) -> list[str]:
-    """Returns the files that a path or a pattern names, sorted; a file's own name is no pattern.
+    """Returns the files that match a path or pattern, sorted; an existing path is not a pattern.
 
     Raises:
         OSError: if they cannot be listed.
@@ -237,15 +260,15 @@ def expand(pattern: str) -> list[str]:
         return [pattern] if os.path.exists(pattern) else sorted(glob.glob(pattern, recursive=True))
     if is_web(pattern) or _exists_itself(pattern):
         return [pattern]
-    if not _PATTERN.search(pattern):
+    if not _WILDCARD.search(pattern):
         return []
-    # Beam lists by whatever stands before the first wildcard, obstore by whole folders.
+    # Beam lists by the prefix before the first wildcard; obstore lists whole folders only.
     matched = beam.request(lambda: FileSystems.match([pattern]))
     return sorted(file.path for file in matched[0].metadata_list)
 
 
 def names_below(root: str) -> Iterator[str]:
-    """Yields the names of all files below a folder off this machine, as they are below it.
+    """Yields the names of all files below a remote folder, relative to it.
 
     Raises:
         OSError: if they cannot be listed.
@@ -260,10 +283,10 @@ def names_below(root: str) -> Iterator[str]:
 
 
 def exists(path: str) -> bool:
-    """Returns whether there is a file or folder at a path.
+    """Returns whether a path is an existing file or folder.
 
     Raises:
-        OSError: if that cannot be found out.
+        OSError: if the store cannot be asked.
     """
     if is_local(path):
         return os.path.exists(path)
@@ -277,7 +300,7 @@ def exists(path: str) -> bool:
 
 
 def file_size(uri: str) -> int | None:
-    """Returns a file's size in bytes, or None if it cannot be had."""
+    """Returns a file's size in bytes, or None if it is not known."""
     try:
         if is_local(uri):
             return os.stat(uri).st_size
@@ -294,7 +317,12 @@ def file_size(uri: str) -> int | None:
 
 
 def move(source: str, target: str) -> None:
-    """Gives a file another name on the same file system or store."""
+    """Renames a file within a file system or store.
+
+    Args:
+        source: its path.
+        target: its new path; missing folders are created.
+    """
     if is_local(source):
         os.makedirs(os.path.dirname(target), exist_ok=True)
         os.replace(source, target)
@@ -306,17 +334,81 @@ def move(source: str, target: str) -> None:
 
 
 def make_folder(path: str) -> None:
-    """Makes a folder and those above it; object stores need none."""
+    """Creates a folder and its parents; does nothing in object stores."""
     if is_local(path):
         os.makedirs(path, exist_ok=True)
     elif hdfs.is_hdfs(path):
         hdfs.make_folder(path)
 
 
-def remote_version_tag(uri: str) -> str | None:
-    """Returns the version tag of a file in an object store, by one request; None if it has none."""
+def file_version_tags(refs: Iterable[ImageRef], guard: ImageRootGuard, remote: bool) -> VersionTags:
+    """Returns the version tags of the files of references.
+
+    Tags are taken before the files are read, so that a later change shows as another tag. Files on
+    the web and in HDFS have no tags. Images staged by the run need none: their references have a
+    hash of the bytes.
+
+    Args:
+        refs: the references.
+        guard: files outside its root have no tag.
+        remote: whether object stores are asked, with one request per file.
+    """
+    files = dict.fromkeys(chain.from_iterable(map(_files_of, refs)))
+    local_files = [uri for uri in files if is_local(uri)]
+    tags: VersionTags = {uri: _guarded_version_tag(uri, guard) for uri in local_files}
+    if remote and len(local_files) < len(files):
+        remote_files = [uri for uri in files if not is_local(uri)]
+        with ThreadPoolExecutor(_THREADS) as executor:
+            found = executor.map(partial(_guarded_version_tag, guard=guard), remote_files)
+            tags.update(zip(remote_files, found, strict=True))
+    return tags
+
+
+def ref_version_tags(refs: Iterable[ImageRef], tags: VersionTags) -> list[str] | None:
+    """Returns the version tag of each reference, image and mask joined; None if one has none.
+
+    Args:
+        refs: the references.
+        tags: the version tags of their files.
+    """
+    joined = []
+    for ref in refs:
+        found = [tag for uri in _files_of(ref) if (tag := tags.get(uri)) is not None]
+        if len(found) < len(_files_of(ref)):
+            return None
+        joined.append("\n".join(found))
+    return joined
+
+
+def _files_of(ref: ImageRef) -> tuple[str, ...]:
+    """Returns the files of a reference, image and mask, without those that a run stages."""
+    image = () if ref.staged else (ref.uri,)
+    return (*image, ref.mask_uri) if ref.mask_uri else image
+
+
+def _guarded_version_tag(uri: str, guard: ImageRootGuard) -> str | None:
+    try:
+        guard.check(uri)
+    except RecordError:
+        return None  # a link may lead elsewhere next time, with the file unchanged
+    return _local_version_tag(uri) if is_local(uri) else _object_version_tag(uri)
+
+
+def _local_version_tag(path: str) -> str | None:
+    if not path:
+        return ""  # the schema needs no image
+    try:
+        state = os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return ABSENT
+    except (OSError, ValueError):
+        return None
+    return version_tag(state)
+
+
+def _object_version_tag(uri: str) -> str | None:
     where = objects.parse(uri)
-    if where is None or hdfs.is_hdfs(uri):
+    if where is None:
         return None
     try:
         return objects.version_tag(where)
@@ -354,7 +446,7 @@ def _downloaded(url: str) -> BinaryIO:
 
 
 def _exists_itself(path: str) -> bool:
-    """Returns whether a path off this machine is that of a file, and not of a folder."""
+    """Returns whether a remote path is a file, not a folder."""
     if hdfs.is_hdfs(path):
         state = hdfs.state(path)
         return state is not None and state["type"] == "FILE"

@@ -39,7 +39,7 @@ from recordmill.transforms.storage.files import (
     open_binary,
     open_table,
 )
-from recordmill.transforms.storage.stores.local import is_special
+from recordmill.transforms.storage.local_files import is_special
 
 HIDDEN = "hidden files and folders"
 LOOPS = "links to a folder that they are in"

@@ -16,7 +16,7 @@ from typing import BinaryIO, cast
 import google_crc32c
 
 from recordmill.schemas.layout import is_url
-from recordmill.transforms.storage.stores.local import open_regular
+from recordmill.transforms.storage.local_files import open_regular
 
 DAMAGED_GZIP = (OSError, EOFError, zlib.error)
 """What reading a gzip stream raises that is cut short or damaged."""

@@ -16,8 +16,8 @@ from typing import Any, BinaryIO, TypeVar
 from apache_beam.io.filesystems import FileSystems
 
 from recordmill.transforms.storage.stores.beam import request
+from recordmill.transforms.storage.stores.objects import open_ranges
 from recordmill.transforms.storage.stores.options import current_options
-from recordmill.transforms.storage.stores.range_file import open_ranges
 from recordmill.transforms.storage.stores.retries import TooLargeError, TooSlowError
 
 T = TypeVar("T")

@@ -1,6 +1,6 @@
 """Which references lead out of `--image_root`: addresses by their text, paths by where they go.
 
-Covers `recordmill.transforms.storage.image_root`.
+Covers `recordmill.transforms.storage.local_files`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from recordmill.schemas.masking import masked_url
 from recordmill.schemas.records import ImageRef
 from recordmill.schemas.rejects import RecordError
 from recordmill.transforms.functional.addresses import check_address, normalized, parse_web_address
-from recordmill.transforms.storage.image_root import ImageRootGuard
+from recordmill.transforms.storage.local_files import ImageRootGuard
 from recordmill.transforms.storage.stores import web
 
 ROOT = "s3://bucket/photos"

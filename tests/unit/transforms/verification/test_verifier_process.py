@@ -16,7 +16,7 @@ from recordmill.schemas.settings import ImageSettings
 from recordmill.transforms.build_examples import Pools, build_one, fetch
 from recordmill.transforms.functional.images.transcode import transcode
 from recordmill.transforms.shards.fingerprint import settings_fingerprint
-from recordmill.transforms.storage.image_root import OPEN
+from recordmill.transforms.storage.local_files import UNRESTRICTED
 from recordmill.transforms.verification.verifier import VerifierProcess
 from recordmill.transforms.verification.verifier_process import check_decodes, decode_fault
 from recordmill.transforms.write_shards import build_records
@@ -47,7 +47,7 @@ def built(folder: Path, settings: ConvertConfig) -> list[Any]:
     for name, data in (("good.png", png()), ("bad.png", DAMAGED)):
         (folder / name).write_bytes(data)
     refs = [ref("good.png", 2, folder), ref("bad.png", 3, folder)]
-    return list(build_records(refs, plan(train=1), settings, Pools(), {}, OPEN))
+    return list(build_records(refs, plan(train=1), settings, Pools(), {}, UNRESTRICTED))
 
 
 def test_what_tensorflow_cannot_decode_is_a_reject(tmp_path: Path, place: str) -> None:

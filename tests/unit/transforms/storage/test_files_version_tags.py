@@ -25,11 +25,10 @@ from recordmill.schemas.rejects import Reason, RecordError, Reject
 from recordmill.transforms.build_examples import Fetched, fetch
 from recordmill.transforms.functional.rows.binding import Binding, bind
 from recordmill.transforms.shards.fingerprint import Fingerprint
-from recordmill.transforms.storage import files, version_tags
+from recordmill.transforms.storage import files
 from recordmill.transforms.storage.embedded_images import staged, staging_file
-from recordmill.transforms.storage.files import VersionTags
-from recordmill.transforms.storage.image_root import OPEN, ImageRootGuard
-from recordmill.transforms.storage.version_tags import file_version_tags, ref_version_tags
+from recordmill.transforms.storage.files import VersionTags, file_version_tags, ref_version_tags
+from recordmill.transforms.storage.local_files import UNRESTRICTED, ImageRootGuard
 
 RESOLVED = ResolvedSchema(preset("image_classification"), {"label": ("cat", "dog")})
 
@@ -38,7 +37,7 @@ def ref(uri: str, **fields: Any) -> ImageRef:
     return ImageRef("key", "t.csv", 2, uri, None, None, (None, b"key", 0), **fields)
 
 
-def fingerprint(refs: list[ImageRef], guard: ImageRootGuard = OPEN) -> str | None:
+def fingerprint(refs: list[ImageRef], guard: ImageRootGuard = UNRESTRICTED) -> str | None:
     """Returns what a shard of these references is known by."""
     found = ref_version_tags(refs, file_version_tags(refs, guard, remote=True))
     if found is None:
@@ -85,7 +84,7 @@ def test_a_file_that_is_replaced_within_one_tick_of_the_clock_is_seen(
     def coarse(path: str) -> SimpleNamespace:
         return SimpleNamespace(st_size=3, st_mtime_ns=1, st_ctime_ns=1, st_ino=os.stat(path).st_ino)
 
-    monkeypatch.setattr(version_tags, "os", SimpleNamespace(stat=coarse))
+    monkeypatch.setattr(files, "os", SimpleNamespace(stat=coarse))
     path, other = tmp_path / "1.bmp", tmp_path / "2.bmp"
     path.write_bytes(b"old")
     other.write_bytes(b"new")
@@ -115,10 +114,10 @@ def test_of_an_image_in_a_store_with_a_mask_here_each_has_the_tag_of_what_was_re
     monkeypatch.setattr(files.objects, "get_with_version_tag", get)
     monkeypatch.setattr(files.objects, "version_tag", lambda _: tags["now"])
     refs = [ref("s3://bucket/1.jpg", mask_uri=str(mask))]
-    first = file_version_tags(refs, OPEN, remote=False)
+    first = file_version_tags(refs, UNRESTRICTED, remote=False)
     seen = dict(first)
     fetch(refs[0], seen)
-    again = file_version_tags(refs, OPEN, remote=True)
+    again = file_version_tags(refs, UNRESTRICTED, remote=True)
     mask_changed = changed in ("mask", "both")
     assert (ref_version_tags(refs, first), ref_version_tags(refs, seen) is None) == (
         None,
@@ -253,10 +252,10 @@ def test_a_link_that_leads_elsewhere_for_a_moment_leaves_no_checkpoint(tmp_path:
 
     lead_to("a")
     known = fingerprint(refs)
-    taken = file_version_tags(refs, OPEN, remote=False)
+    taken = file_version_tags(refs, UNRESTRICTED, remote=False)
     lead_to("b")
     seen = dict(taken)
-    assert [files[0] for _, files in outcome(refs, OPEN, seen)] == [b"b", b"b"]
+    assert [files[0] for _, files in outcome(refs, UNRESTRICTED, seen)] == [b"b", b"b"]
     lead_to("a")
     assert fingerprint(refs) == known  # nothing shows it afterwards
     assert (ref_version_tags(refs, taken) is None, ref_version_tags(refs, seen)) == (False, None)
@@ -276,7 +275,7 @@ def test_after_any_change_a_finished_shard_is_taken_only_if_a_new_one_is_the_sam
     )
 
     def guard() -> ImageRootGuard:
-        return ImageRootGuard(str(world.root)) if fenced else OPEN
+        return ImageRootGuard(str(world.root)) if fenced else UNRESTRICTED
 
     def meanwhile() -> None:
         for apply, path, new in data.draw(st.lists(change, max_size=2)):

@@ -1,0 +1,174 @@
+"""Opens files on this machine: regular ones only, and none outside `--image_root`.
+
+A table can name any path. Opening a FIFO waits for a writer, a device may never end, and some
+devices act when they are opened.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any, BinaryIO
+
+from recordmill.schemas.layout import is_url
+from recordmill.schemas.records import ImageRef
+from recordmill.transforms.functional.addresses import check_address, is_below, outside_root_error
+from recordmill.transforms.storage.stores.retries import TooLargeError
+
+_KINDS = {
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a character device",
+    stat.S_IFBLK: "a block device",
+}
+_CACHED_FOLDERS = 65_536
+
+
+class NotRegularError(OSError):
+    """A path that leads to a FIFO, a socket or a device."""
+
+
+@dataclass(frozen=True)
+class ImageRootGuard:
+    """Confines the references of one run to `--image_root`, after following links.
+
+    Folders are resolved once per guard, so each run makes its own: links may change between runs.
+    A link that changes between check and read is not detected.
+
+    Attributes:
+        root: folder or address that all images must be below; None allows every file.
+    """
+
+    root: str | None = None
+
+    def check_ref(self, ref: ImageRef) -> None:
+        """Rejects a reference whose image or mask is outside the root.
+
+        Raises:
+            RecordError: outside_root.
+        """
+        if not ref.staged:  # a run's own staging file is outside the root
+            self.check(ref.uri)
+        self.check(ref.mask_uri)
+
+    def check(self, path: str) -> None:
+        """Rejects a path or address outside the root.
+
+        Raises:
+            RecordError: outside_root.
+        """
+        root = self.root
+        if root is None or not path:
+            return
+        if is_url(path) or is_url(root):
+            check_address(path, root)
+            return
+        resolved = self.real_path(path)
+        if not is_below(resolved, self._real_folder(root)):
+            raise outside_root_error(resolved, root)
+
+    def real_path(self, path: str) -> str:
+        """Returns a path with all links resolved, as `os.path.realpath` does; it need not exist.
+
+        Costs one `lstat` for a file in a folder that was resolved before.
+        """
+        slash = path.rfind("/") + 1
+        folder, name = path[:slash], path[slash:]
+        if "\0" in path or name in ("", ".", "..") or os.path.islink(path):
+            return os.path.realpath(path.replace("\0", "\\0"))  # it raises at a null byte
+        return os.path.join(self._real_folder(folder or "."), name)
+
+    @cached_property
+    def _real_folder(self) -> Callable[[str], str]:
+        return lru_cache(_CACHED_FOLDERS)(os.path.realpath)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"root": self.root}  # each worker resolves links on its own machine
+
+
+UNRESTRICTED = ImageRootGuard()
+"""Allows every file."""
+
+
+def open_regular(path: str) -> BinaryIO:
+    """Opens a regular file for reading, without ever blocking on another kind.
+
+    Raises:
+        NotRegularError: for a FIFO, a socket or a device.
+        OSError: if it cannot be opened; IsADirectoryError for a folder.
+        ValueError: if the path has a null byte.
+    """
+    return open(path, "rb", opener=_open)
+
+
+def read_regular(path: str, start: int | None, stop: int | None, limit: int) -> tuple[bytes, str]:
+    """Returns the bytes of a regular file, or a range of them, and the file's version tag.
+
+    The tag is taken from the opened file before it is read: a link may lead elsewhere later.
+
+    Args:
+        path: the file.
+        start: first byte, or None for the whole file.
+        stop: byte after the last, or None for the end.
+        limit: maximum number of bytes.
+
+    Raises:
+        TooLargeError: above `limit` bytes.
+        OSError: as `open_regular`.
+        ValueError: as `open_regular`.
+    """
+    with open_regular(path) as stream:
+        first, state = start or 0, os.fstat(stream.fileno())
+        size = max(0, state.st_size - first)
+        most = limit + 1 if stop is None else min(limit + 1, stop - first)
+        if min(size, most) > limit:
+            raise TooLargeError(limit)
+        stream.seek(first)
+        data = stream.read(min(size + 1, most)) or b""  # None where a file of /proc would block
+        # More than its size: the file grows, or is one of /proc, which state a size of 0.
+        if size < len(data) < most:
+            data += stream.read(most - len(data)) or b""
+    if len(data) > limit:
+        raise TooLargeError(limit)
+    return data, version_tag(state)
+
+
+def version_tag(state: os.stat_result) -> str:
+    """Returns the version tag of a file, which changes whenever its content does.
+
+    It has size, mtime, ctime and inode. ctime cannot be set by a program, and the inode tells apart
+    two files written within one tick of a coarse clock. The device is left out: its number differs
+    after a restart and between containers.
+    """
+    return f"{state.st_size} {state.st_mtime_ns} {state.st_ctime_ns} {state.st_ino}"
+
+
+def is_special(path: str) -> bool:
+    """Returns whether a path leads to a FIFO, a socket or a device."""
+    try:
+        return stat.S_IFMT(os.stat(path).st_mode) in _KINDS
+    except OSError:
+        return False
+
+
+def _open(path: str, flags: int) -> int:
+    _check_kind(os.stat(path), path)  # before opening: some devices act when they are opened
+    descriptor = os.open(path, flags | os.O_NONBLOCK)
+    try:
+        _check_kind(os.fstat(descriptor), path)  # it may have been replaced in between
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _check_kind(state: os.stat_result, path: str) -> None:
+    kind = stat.S_IFMT(state.st_mode)
+    if kind == stat.S_IFDIR:
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    if kind != stat.S_IFREG:
+        raise NotRegularError(f"is {_KINDS.get(kind, 'special')}; expected a regular file")
