@@ -100,7 +100,7 @@ def test_each_row_becomes_an_example_or_a_reject(rows: list[dict[str, Any]]) -> 
                 "uri": paths[0],
                 "source": f"row {paths[0]}",
                 "reason": "unknown_label",
-                "detail": "column 'label': 'fish' is none of the 2 classes",
+                "detail": "column 'label': 'fish' is not one of the 2 classes",
             },
         ]
         assert_that(built.rejects, equal_to(rejects), label="Rejects")

@@ -509,7 +509,7 @@ def test_repeated_frames_are_no_repeats_and_repeated_clips_are_reported(
 ) -> None:
     refused = convert(table, tmp_path, *FLAGS, "--deduplicate", "content")
     assert refused.code == 2
-    assert "--deduplicate content: would tear frames out of the sequences" in refused.err
+    assert "--deduplicate content: would drop single frames of the sequences" in refused.err
     again = [{**row, "clip": "copy"} for row in rows if row["clip"] == "swim"]
     still = {**row("walk", "8", "idle"), "image": name_of("walk", "7")}
     repeated = write(folder / "repeated.csv", [*rows, *again, still])

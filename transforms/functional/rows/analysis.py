@@ -1,7 +1,7 @@
-"""The first pass over all rows: what must be known of the whole before the first record is written.
+"""The analyze pass: collects over all rows what the plan needs, before any record is written.
 
-How many rows each split has, which classes there are, which kinds the columns are, and how large a
-record is, from a sample that depends on the keys alone.
+It counts the rows of each split, collects classes and column kinds, and estimates the record size
+from a sample that depends on the keys only.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from recordmill.transforms.functional.values.typed import (
 )
 
 SAMPLE_ROWS = 200
-"""Enough for the mean of file sizes to be within some per cent; never one look a row."""
+"""Enough for a mean file size to within a few percent, without a stat call for each row."""
 
 _FRAME_BYTES = 16
 _FEATURE_BYTES = 12
@@ -54,19 +54,19 @@ _NUMBER_BYTES = 8
 
 
 def _not_in_base(key: str) -> None:
-    """Finds no key: there is no base."""
+    """Returns None for every key: there is no base version."""
 
 
 @dataclass(frozen=True)
 class Analyzer:
-    """What a survey asks of each row.
+    """The settings of the analyze pass.
 
     Attributes:
         config: the conversion's settings.
-        schema: the schema, its sources settled.
-        binding: which table columns mean what; classes are not known yet.
-        ranges: the splits of rows that bring none of their own.
-        base: the dataset whose rows are to stay where they are, if any.
+        schema: the schema, with resolved sources.
+        binding: the column mapping; classes are not known yet.
+        ranges: the hash ranges of the splits, for rows without a split of their own.
+        base: the base version, whose rows keep their shards, or None.
     """
 
     config: ConvertConfig
@@ -77,24 +77,24 @@ class Analyzer:
 
     @cached_property
     def label_features(self) -> dict[str, Feature]:
-        """What takes the labels of each feature whose ids have names from the table."""
+        """Feature with class names to the feature that holds its labels."""
         found = {name: self.schema.labels_of(name) for name in self.schema.named_features}
         return {name: feature for name, feature in found.items() if feature is not None}
 
 
 @dataclass
 class Analysis:
-    """What was seen so far; can be added to and merged in any order.
+    """The result of the analyze pass, or of a part of it; parts can be merged in any order.
 
     Attributes:
-        rows: all of them, also those that will be rejected.
-        splits: split to its number of rows; those of a base do not count.
-        labels: class feature to the labels found, integers as such.
-        columns: the kinds of all columns, for schemas that take every one.
-        sample: the rows first in order: (order, image uri, bytes of the other values); the uri is
-            "" where these include the image's.
-        points: split to where its rows stand in the order, 8 bytes each, if shards are to hold a
-            number of records.
+        rows: number of rows, including those that will be rejected.
+        splits: split to its number of rows, without rows that keep their base shard.
+        labels: class feature to the labels found; integers as such.
+        columns: the kinds of all columns, for schemas that take every column.
+        sample: the first rows by order: (order, image uri, bytes of the other values); the uri is
+            "" if the bytes include the image's.
+        positions: split to the hash positions of its rows, 8 bytes each; only with
+            `records_per_shard`.
     """
 
     rows: int = 0
@@ -102,15 +102,15 @@ class Analysis:
     labels: dict[str, set[str | int]] = field(default_factory=dict)
     columns: ColumnKinds = field(default_factory=ColumnKinds)
     sample: list[tuple[bytes, str, int]] = field(default_factory=list)
-    points: dict[str, array[int]] = field(default_factory=dict)
+    positions: dict[str, array[int]] = field(default_factory=dict)
 
     def add(self, row: Row, analyzer: Analyzer, find: FindBaseShard = _not_in_base) -> None:
-        """Takes note of one row, as far as it can be read: what is wrong with it is reported later.
+        """Adds one row, as far as it can be read; its errors are reported when it is bound.
 
         Args:
             row: the row.
-            analyzer: what to ask of it.
-            find: finds the shard of a base that holds a key.
+            analyzer: the settings.
+            find: returns the base shard that holds a key.
         """
         self.rows += 1
         if analyzer.schema.every_column:
@@ -120,7 +120,7 @@ class Analysis:
         except RecordError:
             identity = broken_identity(row, analyzer.binding)
         if identity is None:
-            return  # binding rejects the row, and says why
+            return  # binding rejects the row, with the reason
         self._add_labels(row, analyzer)
         if stays_in_base(find(identity.record), identity.split):
             return
@@ -131,18 +131,18 @@ class Analysis:
         )
         self.splits[split] += 1
         if config.records_per_shard is not None:
-            self.points.setdefault(split, array("Q")).append(hash_position(order))
-        if identity.sequence:  # a fair sample is one of frames
+            self.positions.setdefault(split, array("Q")).append(hash_position(order))
+        if identity.sequence:  # sample frames: all frames of a sequence have one order hash
             order = order_of(f"{identity.sequence}\0{identity.key}", config.seed)
         self._add_sample(order, identity, row.values)
 
     def merge(self, other: Analysis) -> None:
-        """Takes note of all that another has seen."""
+        """Adds the result of another part."""
         self.rows += other.rows
         self.splits += other.splits
         self.columns.merge(other.columns)
-        for split, points in other.points.items():
-            self.points.setdefault(split, array("Q")).extend(points)
+        for split, positions in other.positions.items():
+            self.positions.setdefault(split, array("Q")).extend(positions)
         for feature, labels in other.labels.items():
             self.labels.setdefault(feature, set()).update(labels)
         self.sample = sorted(self.sample + other.sample)[:SAMPLE_ROWS]
@@ -158,25 +158,26 @@ class Analysis:
     def _add_sample(self, order: bytes, identity: Identity, values: Mapping[str, Any]) -> None:
         if identity.start is None or identity.stop is None:
             self.sample.append((order, identity.uri, _size(values)))
-        else:  # of a range, the size is known without a look
+        else:  # the size of a byte range is known without a stat call
             size = identity.stop - identity.start
             self.sample.append((order, "", _size(values) + size))
+        # Sorting only every 1,400 rows keeps the cost for each row constant.
         if len(self.sample) >= 8 * SAMPLE_ROWS:
             self.sample = sorted(self.sample)[:SAMPLE_ROWS]
 
 
 def build_plan(analysis: Analysis, analyzer: Analyzer, image_sizes: Mapping[str, int]) -> Plan:
-    """Returns the plan that follows from a survey.
+    """Returns the plan of a run from its analyze pass.
 
     Args:
-        analysis: of all rows.
-        analyzer: what it asked.
-        image_sizes: bytes of the sampled images, by uri; those that cannot be read are not there.
+        analysis: the result over all rows.
+        analyzer: the settings.
+        image_sizes: uri to bytes of the sampled images; without those that cannot be read.
     """
     config, schema = analyzer.config, analyzer.schema
     features = {**analysis.columns.features(analysis.rows), **schema.features}
     if not features and analysis.rows:
-        raise UsageError(f"--input {config.inputs[0]}: has rows, but no columns; add one")
+        raise UsageError(f"--input {config.inputs[0]}: has rows, but no columns; add a column")
     resolved = schema.model_copy(update={"features": features})
     known = analyzer.base.manifest.classes if analyzer.base else {}
     classes = {
@@ -186,19 +187,19 @@ def build_plan(analysis: Analysis, analyzer: Analyzer, image_sizes: Mapping[str,
         )
         for name in schema.named_features
     }
-    settled, splits = ResolvedSchema(resolved, classes), sorted(analysis.splits)
+    with_classes, splits = ResolvedSchema(resolved, classes), sorted(analysis.splits)
     if config.records_per_shard is not None:
-        starts = {s: shard_starts(analysis.points[s], config.records_per_shard) for s in splits}
-        return Plan(
-            settled, _after(analyzer.base, _shards_of(starts, config)), analysis.rows, starts
-        )
+        starts = {s: shard_starts(analysis.positions[s], config.records_per_shard) for s in splits}
+        shards = _with_base(analyzer.base, _counts_from_starts(starts, config))
+        return Plan(with_classes, shards, analysis.rows, starts)
     bytes_per_row = _bytes_per_row(analysis, image_sizes, resolved)
     shards = {s: num_shards(analysis.splits[s] * bytes_per_row, config, s) for s in splits}
-    return Plan(settled, _after(analyzer.base, shards), analysis.rows)
+    return Plan(with_classes, _with_base(analyzer.base, shards), analysis.rows)
 
 
-def _after(base: Base | None, shards: Mapping[str, int]) -> dict[str, int]:
-    """Returns how many shards there are: those of a base come first, and new rows go to others."""
+def _with_base(base: Base | None, shards: Mapping[str, int]) -> dict[str, int]:
+    """Returns the number of shards of each split, including those of the base version."""
+    # Base shards come first and keep their numbers; new rows only go to new shards.
     counts = dict(shards)
     for split in base.manifest.splits if base else ():
         counts[split] = len(base.shards(split) if base else ()) + counts.get(split, 0)
@@ -206,30 +207,43 @@ def _after(base: Base | None, shards: Mapping[str, int]) -> dict[str, int]:
 
 
 def sampled_rows(analysis: Analysis) -> list[tuple[bytes, str, int]]:
-    """Returns the rows that stand for all in questions of size: the first in order."""
+    """Returns the sample that record sizes are estimated from: the first rows by order."""
     return sorted(analysis.sample)[:SAMPLE_ROWS]
 
 
 def num_shards(split_bytes: float, config: ConvertConfig, split: str) -> int:
-    """Returns how many shards a split of so many bytes has: as requested, or by their size."""
+    """Returns the number of shards of a split: as requested, or by the shard size.
+
+    Args:
+        split_bytes: the estimated bytes of the split.
+        config: the conversion's settings.
+        split: the split's name.
+    """
     requested = _requested(config, split)
     if requested is not None:
         return requested
     return min(max(1, math.ceil(split_bytes / config.shard_size)), MAX_SHARDS)
 
 
-def _shards_of(starts: Mapping[str, tuple[int, ...]], config: ConvertConfig) -> dict[str, int]:
-    shards = {split: len(starts_of_split) + 1 for split, starts_of_split in starts.items()}
+def _counts_from_starts(
+    starts: Mapping[str, tuple[int, ...]], config: ConvertConfig
+) -> dict[str, int]:
+    shards = {split: len(split_starts) + 1 for split, split_starts in starts.items()}
     if too_many := [split for split, count in shards.items() if count > MAX_SHARDS]:
         raise RecordmillError(
             f"--records_per_shard {config.records_per_shard}: split {too_many[0]!r} would have "
-            f"{shards[too_many[0]]} shards; there can be {MAX_SHARDS}"
+            f"{shards[too_many[0]]} shards; the maximum is {MAX_SHARDS}"
         )
     return shards
 
 
 def needs_sizes(analysis: Analysis, config: ConvertConfig) -> bool:
-    """Returns whether the number of any split's shards depends on the sizes of images."""
+    """Returns whether the number of shards of any split depends on image sizes.
+
+    Args:
+        analysis: the result over all rows.
+        config: the conversion's settings.
+    """
     if config.records_per_shard is not None:
         return False
     return any(_requested(config, split) is None for split in analysis.splits)
@@ -242,7 +256,7 @@ def _requested(config: ConvertConfig, split: str) -> int | None:
 
 
 def _bytes_per_row(analysis: Analysis, image_sizes: Mapping[str, int], schema: Schema) -> float:
-    """Returns the mean size of a record; images that cannot be read make none."""
+    """Returns the mean size of a record; rows whose images cannot be read are left out."""
     overhead = _FRAME_BYTES + sum(_FEATURE_BYTES + len(name) for name in schema.features)
     sizes = [
         image_sizes[uri] + other if uri else other
@@ -263,7 +277,7 @@ def _size_of(value: Any) -> int:
 
 
 def _labels(value: Any, feature: Feature, is_text: bool) -> list[str | int]:
-    """Returns the labels that a value holds; none if it is no label, for which it is rejected."""
+    """Returns the labels of a value; none if it is invalid: binding rejects its row."""
     try:
         value = value if feature.shape is not None else one_of(value)
         if is_missing(value, feature, is_text):

@@ -1,4 +1,4 @@
-"""What a row describes its image beside the path: boxes, a mask, or outlines to draw one from."""
+"""Reads a row's annotations of its image: boxes, the path of a mask, or outlines of one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from recordmill.transforms.functional.values.typed import (
 )
 
 _UNITS = ("pixel", "normalized")
-_BETWEEN = re.compile(r"[,\s]+")
+_SEPARATOR = re.compile(r"[,\s]+")
 
 
 def read_boxes(
@@ -34,16 +34,17 @@ def read_boxes(
 
     Args:
         row: the row.
-        settings: how boxes are written; one way of the two is settled.
+        settings: the resolved box settings: either one column or four.
         columns: schema column to table column, where the names differ.
-        feature: one that is taken from boxes: its `missing` and `separator` hold for all of them.
+        feature: any feature from boxes: its `missing` and `separator` apply to all of them.
 
     Raises:
-        RecordError: missing_value or wrong_type; a box that is wrong is only found once
-            its image is known.
+        RecordError: missing_value or wrong_type. Boxes outside of the image are only detected
+            once the image is read.
     """
     names = settings.columns or (settings.column or "",)
     found = [columns.get(name, name) for name in names]
+    # Four columns with a list of numbers each, or one column with a list of four numbers a box.
     lists = [_box_items(row, column, feature) for column in found]
     fours = _zipped(lists, found) if settings.columns else _lists_of_four(lists[0], found[0], row)
     corners = _CORNERS[settings.order]
@@ -57,7 +58,7 @@ def _box_items(row: Row, column: str, feature: Feature) -> list[Any]:
     if is_missing(value, feature, is_text):
         if feature.missing is Missing.EMPTY:
             return []
-        detail = f"column {column!r}: empty; expected a list, which may have no items"
+        detail = f"column {column!r}: empty; expected a list, which may be empty: []"
         raise RecordError(Reason.MISSING_VALUE, detail)
     try:
         return items_of(value, feature, is_text)
@@ -68,15 +69,16 @@ def _box_items(row: Row, column: str, feature: Feature) -> list[Any]:
 def _zipped(lists: list[list[Any]], columns: list[str]) -> list[tuple[Any, ...]]:
     counts = [len(items) for items in lists]
     if len(set(counts)) > 1:
-        told = ", ".join(f"{n} in {column!r}" for n, column in zip(counts, columns, strict=True))
-        raise RecordError(Reason.WRONG_TYPE, f"expected as many items in each column, got {told}")
+        found = ", ".join(f"{n} in {column!r}" for n, column in zip(counts, columns, strict=True))
+        detail = f"expected the same number of items in each column, got {found}"
+        raise RecordError(Reason.WRONG_TYPE, detail)
     return list(zip(*lists, strict=True))
 
 
 def _lists_of_four(items: list[Any], column: str, row: Row) -> list[list[Any]]:
     boxes, is_text = [], row.untyped(column)
     for i, item in enumerate(items):
-        four = _BETWEEN.split(item.strip()) if is_text and isinstance(item, str) else item
+        four = _SEPARATOR.split(item.strip()) if is_text and isinstance(item, str) else item
         if not isinstance(four, list | tuple) or len(four) != 4:
             detail = f"column {column!r}: box {i}: expected a list of 4 numbers, got {item!r}"
             raise RecordError(Reason.WRONG_TYPE, detail)
@@ -128,14 +130,14 @@ def with_annotations(
     columns: Mapping[str, str],
     resolve: Callable[[str], str],
 ) -> ImageRef:
-    """Returns a reference with its row's boxes, and with what its mask is read or drawn from.
+    """Returns a reference with its row's boxes, and with its mask's address or outlines.
 
     Args:
-        ref: the reference, its values bound.
+        ref: the reference, with bound values.
         row: the row.
-        resolved: the settled schema.
+        resolved: the resolved schema.
         columns: schema column to table column, where the names differ.
-        resolve: gives where a file is by its path as the table writes it.
+        resolve: returns the address of a path that the table holds.
 
     Raises:
         RecordError: if a value is missing or of the wrong type, or a list of the wrong length.
@@ -157,13 +159,14 @@ def with_annotations(
 
 
 def _check_lengths(schema: Schema, ref: ImageRef, columns: Mapping[str, str], number: int) -> None:
-    """Rejects lists that have not one item a box; an empty one passes where it may miss."""
+    """Rejects lists without one item for each box; an empty list may be a missing value."""
     for feature, values in zip(schema.features.values(), ref.values, strict=True):
         if not isinstance(values, list) or not feature.of_boxes or len(values) == number:
             continue
         if values or feature.missing is not Missing.EMPTY:
             column = _column(feature.source.name, columns)
-            detail = f"column {column!r}: expected {number} items, one a box, got {len(values)}"
+            what = f"expected {number} items, one for each box, got {len(values)}"
+            detail = f"column {column!r}: {what}"
             raise RecordError(Reason.WRONG_TYPE, detail)
 
 
@@ -181,7 +184,7 @@ def _mask_uri(row: Row, column: str, resolve: Callable[[str], str]) -> str:
 def _segments(
     row: Row, mask: Feature, resolved: ResolvedSchema, columns: Mapping[str, str]
 ) -> list[tuple[int, Outline]]:
-    """Returns class id and outline of each object."""
+    """Returns the class id and the outline of each object, in the order of drawing."""
     name = resolved.schema.mask_feature or ""
     ids = resolved.class_ids.get(name)
     labels_column = _column(resolved.schema.masks.labels, columns)
@@ -189,7 +192,7 @@ def _segments(
     labels = _items(row, labels_column)
     outlines = _items(row, outlines_column)
     if len(labels) != len(outlines):
-        detail = f"expected {len(outlines)} items, one an outline, got {len(labels)}"
+        detail = f"expected {len(outlines)} items, one for each outline, got {len(labels)}"
         raise RecordError(Reason.WRONG_TYPE, f"column {labels_column!r}: {detail}")
     try:
         is_text = row.untyped(labels_column)

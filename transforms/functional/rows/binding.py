@@ -1,4 +1,4 @@
-"""A row of a table, bound to a schema: columns become typed values, the path a reference."""
+"""Binds a table's row to a schema: columns become typed values, the path an image reference."""
 
 from __future__ import annotations
 
@@ -39,20 +39,20 @@ _Reader: TypeAlias = Callable[[Row, str], FeatureValue]
 
 @dataclass(frozen=True)
 class Binding:
-    """Which table columns mean what.
+    """How a table's columns map to a schema, and how rows get their keys, splits and groups.
 
     Attributes:
-        resolved: the settled schema.
+        resolved: the resolved schema.
         columns: schema column to table column, where the names differ.
         image_root: base of relative image paths, or None for the table's folder.
         key_column: the table column of the key, or None for the image's path.
         split_column: the table column of a row's own split, or None.
-        group_column: the table column that keeps rows together, or None.
-        splits: the splits there are, or None if those found make the list.
-        key_root: what of a table's path is left out where file and line make the key; None for all
-            but its name.
-        table_names: what keys call the tables whose bare address is that of an earlier one, too.
-        guard: what no address may be outside of, or None.
+        group_column: the table column whose equal values keep rows in one split, or None.
+        splits: the allowed splits, or None if the splits found in the table are the list.
+        key_root: prefix of table paths that keys of file and line omit; None to use the file's
+            name only.
+        table_names: table to its name in keys, for tables whose bare address is not unique.
+        guard: the image root that no address may leave, or None.
     """
 
     resolved: ResolvedSchema
@@ -72,23 +72,24 @@ class Binding:
 
     @cached_property
     def readers(self) -> tuple[_Reader, ...]:
-        """What takes each feature's value from a row and its key, in the schema's order."""
+        """One function for each feature, in the schema's order: (row, key) to value."""
+        # Built once for each binding: what depends on the schema only is not decided for each row.
         features = self.resolved.schema.features.items()
         return tuple(_reader(name, feature, self) for name, feature in features)
 
     @cached_property
     def has_annotations(self) -> bool:
-        """Whether rows tell boxes, or masks."""
+        """Whether rows describe boxes or masks."""
         schema = self.resolved.schema
         return schema.has_boxes or schema.mask_feature is not None
 
 
 class Identity(NamedTuple):
-    """What tells a row from others and decides its place.
+    """The fields of a row that decide its split, shard and order, and the address of its image.
 
     Attributes:
         key: its stable identity.
-        uri: where its image is; "" if the schema needs none.
+        uri: the address of its image; "" if the schema needs none.
         split: its own split, or "".
         group: the value that keeps rows together in one split, or "".
         start: first byte of the image within the file, or None for the whole file.
@@ -113,7 +114,11 @@ class Identity(NamedTuple):
 
 
 def bind(row: Row, binding: Binding) -> ImageRef:
-    """Returns the reference that a row stands for.
+    """Returns the image reference of a row.
+
+    Args:
+        row: the row.
+        binding: the column mapping.
 
     Raises:
         RecordError: if a value is missing, of the wrong type, or an unknown label or split.
@@ -126,6 +131,7 @@ def bind(row: Row, binding: Binding) -> ImageRef:
         uri=identity.uri,
         start=identity.start,
         stop=identity.stop,
+        # A list is faster here than a generator, and this runs once for each value of a table.
         values=tuple([read(row, identity.key) for read in binding.readers]),
         split=identity.split,
         group=identity.group,
@@ -134,20 +140,24 @@ def bind(row: Row, binding: Binding) -> ImageRef:
     )
     if not binding.has_annotations:
         return ref
-    resolve = partial(_mask_place, table=row.file, binding=binding)
+    resolve = partial(_resolve_mask, table=row.file, binding=binding)
     return with_annotations(ref, row, binding.resolved, binding.columns, resolve)
 
 
 def identity_of(row: Row, binding: Binding) -> Identity:
-    """Returns what tells a row from others and decides its place.
+    """Returns the identity of a row.
+
+    Args:
+        row: the row.
+        binding: the column mapping.
 
     Raises:
         RecordError: if it has no path, key or group, or an unknown split.
     """
     path = _image_path(row, binding)
     image = _image(row, binding, path)
-    if not image.staged:
-        _confine(image.uri, binding)
+    if not image.staged:  # the run itself wrote staged images
+        _check_root(image.uri, binding)
     return Identity(
         key=_key(row, binding, path),
         uri=image.uri,
@@ -161,28 +171,48 @@ def identity_of(row: Row, binding: Binding) -> Identity:
 
 
 def broken_identity(row: Row, binding: Binding) -> Identity | None:
-    """Returns where a row belongs that cannot be bound; None if it is a frame of no sequence."""
+    """Returns the identity of a row that cannot be bound, if it is a frame of a sequence.
+
+    Args:
+        row: the row.
+        binding: the column mapping.
+
+    Returns:
+        The identity with the sequence's key; None for rows that are not frames, and for frames
+        whose sequence cannot be read.
+    """
     try:
         sequence = _sequence(row, binding)
     except RecordError:
-        return None  # nobody knows which sequence it was to be in
+        return None  # no sequence can be rejected for a frame without a sequence key
     if not sequence:
         return None
-    split = _or_nothing(_own_split, row, binding)
-    return Identity("", "", split, _or_nothing(_group, row, binding), sequence=sequence)
+    split = _or_empty(_own_split, row, binding)
+    return Identity("", "", split, _or_empty(_group, row, binding), sequence=sequence)
 
 
 def broken_frame(row: Row, binding: Binding, error: RecordError) -> ImageRef | None:
-    """Returns what breaks the sequence that a row was to be in; None if there is none."""
+    """Returns the reference that marks a row's sequence as broken.
+
+    It takes the place of the frame in its shard, where the whole sequence is rejected.
+
+    Args:
+        row: the row.
+        binding: the column mapping.
+        error: why the row cannot be bound.
+
+    Returns:
+        The reference; None if the row belongs to no known sequence.
+    """
     identity = broken_identity(row, binding)
     if identity is None:
         return None
-    told = reject_row(row, binding, error)
+    reject = reject_row(row, binding, error)
     return ImageRef(
-        key=told.key,
+        key=reject.key,
         file=row.file,
         line=row.line,
-        uri=told.uri,
+        uri=reject.uri,
         start=None,
         stop=None,
         values=(),
@@ -193,16 +223,19 @@ def broken_frame(row: Row, binding: Binding, error: RecordError) -> ImageRef | N
 
 
 def split_values(row: Row, binding: Binding) -> str:
-    """Returns what decides a row's split beside its sequence, in words; "" if nothing does.
+    """Returns the values of the split and group columns as text, for messages; "" without any.
 
-    All rows of a sequence need the same.
+    All rows of a sequence must have the same.
+
+    Args:
+        row: the row.
+        binding: the column mapping.
     """
     columns = (binding.split_column, binding.group_column)
-    told = [f"{column!r} is {row.values.get(column)!r}" for column in columns if column]
-    return ", ".join(told)
+    return ", ".join(f"{column!r} is {row.values.get(column)!r}" for column in columns if column)
 
 
-def _or_nothing(read: Callable[[Row, Binding], str], row: Row, binding: Binding) -> str:
+def _or_empty(read: Callable[[Row, Binding], str], row: Row, binding: Binding) -> str:
     try:
         return read(row, binding)
     except RecordError:
@@ -210,7 +243,7 @@ def _or_nothing(read: Callable[[Row, Binding], str], row: Row, binding: Binding)
 
 
 def _sequence(row: Row, binding: Binding) -> str:
-    """Returns the key of the sequence that a row is a frame of; "" for schemas without."""
+    """Returns the key of a row's sequence; "" for schemas without sequences."""
     settings = binding.resolved.schema.sequence
     if settings is None:
         return ""
@@ -218,7 +251,7 @@ def _sequence(row: Row, binding: Binding) -> str:
 
 
 def _frame(row: Row, binding: Binding, sequence: str) -> tuple[str, str, str, str]:
-    """Returns the fields of `FrameLocation`: a plain tuple, which crosses shuffles cheaply."""
+    """Returns the fields of `FrameLocation`, as a plain tuple: it is cheap to shuffle."""
     settings = binding.resolved.schema.sequence
     column = binding.table_column(settings.order if settings else "")
     value = _single(row, column)
@@ -228,21 +261,33 @@ def _frame(row: Row, binding: Binding, sequence: str) -> tuple[str, str, str, st
 
 
 def reject_row(row: Row, binding: Binding, error: RecordError) -> Reject:
-    """Returns the reject of a row that cannot be bound, with as much of it as can be told."""
+    """Returns the reject of a row that cannot be bound, with its key and image where known.
+
+    Args:
+        row: the row.
+        binding: the column mapping.
+        error: why the row cannot be bound.
+    """
     key, image = "", Location("")
     try:
         path = _image_path(row, binding)
         image = _image(row, binding, path)
+        # A staged image is in a file of the run, deleted at its end: name the table instead.
         image = Location(row.file) if image.staged else image
         key = _key(row, binding, path)
     except RecordError:
-        pass  # the row is too broken to have a path or a key: `error` says so
-    found = (error.reason, error.detail)
-    return Reject(key, image.uri, row.source, *found, start=image.start, stop=image.stop)
+        pass  # the row has no valid path or key: `error` says so
+    why = (error.reason, error.detail)
+    return Reject(key, image.uri, row.source, *why, start=image.start, stop=image.stop)
 
 
 def resolve_path(path: str, table: str, image_root: str | None) -> str:
-    """Returns where an image is: its path joined to the root, by default the table's folder.
+    """Returns the address of an image: its path joined to the root.
+
+    Args:
+        path: the path or address, as the table has it.
+        table: the table's own path or address.
+        image_root: base of relative paths; None for the table's folder.
 
     >>> resolve_path("photos/1.jpg", "s3://bucket/birds/labels.csv", None)
     's3://bucket/birds/photos/1.jpg'
@@ -253,17 +298,17 @@ def resolve_path(path: str, table: str, image_root: str | None) -> str:
         return path
     root = _folder_of(table) if image_root is None else image_root
     if is_web(root):
-        path = path.replace("#", "%23")  # a file's name goes on behind it, an address does not
+        path = path.replace("#", "%23")  # a file name may hold "#"; in a URL a fragment starts
     return posixpath.join(root, path)
 
 
-def _mask_place(path: str, table: str, binding: Binding) -> str:
-    place = resolve_path(path, table, binding.image_root)
-    _confine(place, binding)
-    return place
+def _resolve_mask(path: str, table: str, binding: Binding) -> str:
+    uri = resolve_path(path, table, binding.image_root)
+    _check_root(uri, binding)
+    return uri
 
 
-def _confine(uri: str, binding: Binding) -> None:
+def _check_root(uri: str, binding: Binding) -> None:
     if binding.guard is not None and uri:
         check_address(uri, binding.guard)
 
@@ -274,7 +319,7 @@ def _folder_of(table: str) -> str:
 
 
 def common_folder(files: Sequence[str]) -> str:
-    """Returns the folder that all files are below, with its slash; "" if there is none.
+    """Returns the deepest folder that contains all files, with its slash; "" if there is none.
 
     >>> common_folder(["data/a/part.csv", "data/b/part.csv"])
     'data/'
@@ -284,9 +329,9 @@ def common_folder(files: Sequence[str]) -> str:
 
 
 def table_names(files: Sequence[str]) -> dict[str, str]:
-    """Returns what keys call tables that differ only in what an address may keep secret.
+    """Returns names for tables whose addresses differ only in parts that may be secret.
 
-    A key is part of the dataset, so that no signature may be in it, nor a digest of one.
+    Keys are part of the published dataset, so neither a signature nor its digest may be in them.
 
     >>> table_names(["https://host/a.csv?token=b", "https://host/a.csv?token=c", "a.csv"])
     {'https://host/a.csv?token=c': 'https://host/a.csv;2'}
@@ -302,7 +347,7 @@ def table_names(files: Sequence[str]) -> dict[str, str]:
 
 
 def _image_path(row: Row, binding: Binding) -> str:
-    """Returns the image's path as written; "" if the schema needs none, or it has no name."""
+    """Returns the image's path as written; "" if there is none: no image, or an embedded one."""
     schema = binding.resolved.schema
     column = binding.table_column(schema.image.column)
     if not schema.has_image or (row.image is not None and row.values.get(column) is None):
@@ -311,7 +356,7 @@ def _image_path(row: Row, binding: Binding) -> str:
 
 
 def _image(row: Row, binding: Binding, path: str) -> Location:
-    """Returns where the image is: where the row's source says, or at its path."""
+    """Returns the location of the image: the one given by the row's source, or its path."""
     if row.image is not None and binding.resolved.schema.has_image:
         return row.image
     return Location(resolve_path(path, row.file, binding.image_root))
@@ -322,6 +367,7 @@ def _key(row: Row, binding: Binding, path: str) -> str:
         return _text(row, binding.key_column, numbers=True)
     if path:
         return path
+    # Neither a key column nor a path: the row is identified by its table and line.
     file, root = binding.table_names.get(row.file) or bare_url(row.file), binding.key_root
     name = posixpath.basename(file) if root is None else file.removeprefix(root)
     return source_of(name, row.line)
@@ -371,7 +417,7 @@ def _group(row: Row, binding: Binding) -> str:
 
 
 def _reader(name: str, feature: Feature, binding: Binding) -> _Reader:
-    """Returns what takes one feature's value from a row, with all that is known beforehand done."""
+    """Returns the function that reads one feature's value from a row and its key."""
     if feature.source.origin in _FROM_THE_IMAGE:
         return lambda row, key: None
     if feature.source.origin is Origin.KEY:
@@ -385,7 +431,7 @@ def _reader(name: str, feature: Feature, binding: Binding) -> _Reader:
     def read(row: Row, key: str) -> FeatureValue:
         value, is_text = row.values.get(column), row.untyped(column)
         if value is None and names_image and row.image is not None:
-            value = key  # embedded, and without a name
+            value = key  # an embedded image without a name
         try:
             value = value if feature.shape is not None else one_of(value)
             if is_missing(value, feature, is_text):
@@ -413,7 +459,7 @@ def _shaped(value: Any, feature: Feature, is_text: bool, convert: Converter) -> 
     nested = (None, None) if feature.source.origin is Origin.FLAT else feature.shape
     if nested and not (is_text and items and isinstance(items[0], str)):
         items = flattened(items, nested)
-    elif nested:  # parted by the separator: one after the other already
+    elif nested:  # split at the separator: the values are flat already
         check_count(len(items), nested)
     return [convert(item, is_text) for item in items]
 
@@ -443,8 +489,8 @@ def _missing_value(feature: Feature) -> Callable[[], FeatureValue]:
         return lambda: default
     if feature.missing is Missing.EMPTY:
         return lambda: []
-    return _refuse_missing
+    return _reject_missing
 
 
-def _refuse_missing() -> FeatureValue:
+def _reject_missing() -> FeatureValue:
     raise RecordError(Reason.MISSING_VALUE, "empty; the schema requires a value")

@@ -1,7 +1,7 @@
-"""Which columns of a table a schema takes its values from, and what kind of feature each makes.
+"""Resolves a schema's sources to columns of a table, and infers the kinds of columns.
 
-Kinds are for schemas that take every column. A column of untyped text holds numbers if each of its
-values is one; an identifier with leading zeros, or beyond 64 bits, stays text.
+Kinds are inferred for schemas that take every column. Untyped text becomes numbers if all values
+of its column are numeric; identifiers with leading zeros or beyond 64 bits stay text.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from recordmill.transforms.functional.values.typed import looks_boolean, looks_i
 def resolve_sources(
     schema: Schema, present: Collection[str], config: ConvertConfig, where: str = "the table"
 ) -> Schema:
-    """Returns the schema with one source a feature: the first that the table has.
+    """Returns the schema with one source for each feature: the first that the table has.
 
     Args:
-        schema: what is asked for.
+        schema: the schema.
         present: the table's columns.
-        config: the columns' other names.
-        where: what to call the table in messages.
+        config: the conversion's settings, with the column mapping.
+        where: the table's name in messages.
 
     Raises:
-        UsageError: if a column is not there, and no feature could do without it.
+        UsageError: if a required column is missing.
     """
-    present = dict.fromkeys(present)  # there can be 100,000: each feature asks for its own
+    present = dict.fromkeys(present)  # fast lookups: a table can have 100,000 columns
     features = {
-        name: _settled(name, feature, present, config, where)
+        name: _resolved_feature(name, feature, present, config, where)
         for name, feature in schema.features.items()
     }
     named = {
@@ -48,28 +48,28 @@ def resolve_sources(
     }
     for flag, column in named.items():
         if column is not None and column not in present:
-            raise UsageError(f"{flag} {column}: {_not_there(column, present, where)}")
+            raise UsageError(f"{flag} {column}: {_missing_column(column, present, where)}")
     image_column = config.column(schema.image.column)
     if schema.has_image and image_column not in present:
         hint = f"; name it with --columns {schema.image.column}=COLUMN"
-        raise UsageError(f"the image's path: {_not_there(image_column, present, where)}{hint}")
+        raise UsageError(f"the image's path: {_missing_column(image_column, present, where)}{hint}")
     _check_sequence(schema, present, config, where)
     _check_mapping(schema, config)
-    boxes = _settled_boxes(schema, present, config, where)
-    settled = schema.model_copy(update={"features": features, "boxes": boxes})
-    _check_mask_labels(settled, present, config, where)
-    return settled
+    boxes = _resolved_boxes(schema, present, config, where)
+    resolved = schema.model_copy(update={"features": features, "boxes": boxes})
+    _check_mask_labels(resolved, present, config, where)
+    return resolved
 
 
 def assumed_columns(schema: Schema, config: ConvertConfig) -> tuple[str, ...]:
-    """Returns the columns that rows are taken to have where there is no table to look at.
+    """Returns the columns that rows are assumed to have if there is no table to inspect.
 
-    Of several sources of a feature, that is a column that `columns` maps; else the key, if that is
-    one of them; else the first.
+    Of several sources of a feature, that is a column that `columns` maps, or else the key, if it is
+    a source, or else the first source.
 
     Args:
         schema: the schema.
-        config: the columns' other names, and the columns of keys, splits and groups.
+        config: the conversion's settings, with the column mapping.
     """
     names = [schema.image.column, *config.columns, *_sequence_columns(schema)]
     for feature in schema.features.values():
@@ -85,7 +85,12 @@ def assumed_columns(schema: Schema, config: ConvertConfig) -> tuple[str, ...]:
 
 
 def needed_columns(schema: Schema, config: ConvertConfig) -> tuple[str, ...] | None:
-    """Returns the table columns that have to be read, sorted; None for all of them."""
+    """Returns the projection: the table columns to read, sorted; None for all columns.
+
+    Args:
+        schema: the schema, with resolved sources.
+        config: the conversion's settings, with the column mapping.
+    """
     if schema.every_column:
         return None
     names = {config.column(f.column) for f in schema.features.values() if f.column is not None}
@@ -97,7 +102,12 @@ def needed_columns(schema: Schema, config: ConvertConfig) -> tuple[str, ...] | N
 
 
 def typed_columns(schema: Schema, config: ConvertConfig) -> tuple[str, ...] | None:
-    """Returns the columns that are read and may not be of any type: outlines may."""
+    """Returns the columns to read whose types are restricted: all except for outlines.
+
+    Args:
+        schema: the schema, with resolved sources.
+        config: the conversion's settings, with the column mapping.
+    """
     columns = needed_columns(schema, config)
     features = schema.features.values()
     outlines = {f.source.name for f in features if f.source.origin is Origin.SEGMENTATION}
@@ -108,15 +118,15 @@ def typed_columns(schema: Schema, config: ConvertConfig) -> tuple[str, ...] | No
 def check_types(
     unsupported: Mapping[str, str], columns: tuple[str, ...] | None, images: str | None = None
 ) -> None:
-    """Rejects columns whose type makes no feature.
+    """Rejects columns whose types no feature can hold.
 
     Args:
-        unsupported: column to its type.
-        columns: those that are needed, or None for all.
-        images: the column that holds the images themselves, if one does.
+        unsupported: column to its unsupported type.
+        columns: the columns to read, or None for all.
+        images: the column of embedded images, or None.
 
     Raises:
-        UsageError: if one of them is needed.
+        UsageError: if a column to read is of an unsupported type.
     """
     needed = unsupported.keys() if columns is None else unsupported.keys() & set(columns)
     for name, type_ in unsupported.items():
@@ -124,16 +134,16 @@ def check_types(
             continue
         if type_ == IMAGES:
             raise UsageError(
-                f"column {name!r} holds images, which only the image of a schema can be: choose "
+                f"column {name!r} holds images, which only a schema's image can be. Choose "
                 f"a schema with an image, and --columns image={name}"
             )
         raise UsageError(
             f"column {name!r} is of type {type_}; expected integers, floats, booleans, text, "
-            "bytes, or lists of these: cast it, or drop it"
+            "bytes, or lists of these. Cast it, or drop it"
         )
 
 
-def _settled(
+def _resolved_feature(
     name: str, feature: Feature, present: Collection[str], config: ConvertConfig, where: str
 ) -> Feature:
     for source in feature.sources:
@@ -144,13 +154,13 @@ def _settled(
         return feature.model_copy(update={"sources": (first,)})
     column = config.column(first.name)
     hint = f"; name it with --columns {first.name}=COLUMN"
-    raise UsageError(f"feature {name!r}: {_not_there(column, present, where)}{hint}")
+    raise UsageError(f"feature {name!r}: {_missing_column(column, present, where)}{hint}")
 
 
-def _settled_boxes(
+def _resolved_boxes(
     schema: Schema, present: Collection[str], config: ConvertConfig, where: str
 ) -> BoxSettings:
-    """Returns the box settings with one way to write boxes: the four columns, if they are there."""
+    """Returns the box settings with either four columns or one: four, if the table has them."""
     boxes = schema.boxes
     if not schema.has_boxes:
         return boxes
@@ -169,7 +179,7 @@ def _settled_boxes(
         else ""
     )
     hint = f"{other}; name it with --columns {first}=COLUMN, or set up --boxes"
-    raise UsageError(f"the boxes: {_not_there(config.column(first), present, where)}{hint}")
+    raise UsageError(f"the boxes: {_missing_column(config.column(first), present, where)}{hint}")
 
 
 def _check_mask_labels(
@@ -180,22 +190,22 @@ def _check_mask_labels(
     labels = config.column(schema.masks.labels)
     if labels not in present:
         hint = f"; name it with --columns {schema.masks.labels}=COLUMN"
-        raise UsageError(f"the outlines' labels: {_not_there(labels, present, where)}{hint}")
+        raise UsageError(f"the outlines' labels: {_missing_column(labels, present, where)}{hint}")
 
 
 def _check_sequence(
     schema: Schema, present: Collection[str], config: ConvertConfig, where: str
 ) -> None:
-    """Rejects a table that does not tell sequences, or flags that would tear them."""
+    """Rejects tables without the columns of sequences, and flags that would split sequences."""
     for name in _sequence_columns(schema):
         column = config.column(name)
         if column not in present:
             hint = f"; name it with --columns {name}=COLUMN"
-            raise UsageError(f"the sequences: {_not_there(column, present, where)}{hint}")
+            raise UsageError(f"the sequences: {_missing_column(column, present, where)}{hint}")
     if schema.sequence is not None and config.deduplicate != "none":
         raise UsageError(
-            f"--deduplicate {config.deduplicate}: would tear frames out of the sequences of schema "
-            f"{schema.name!r}; omit it: duplicate sequences are reported in any case"
+            f"--deduplicate {config.deduplicate}: would drop single frames of the sequences of "
+            f"schema {schema.name!r}. Omit it: duplicate sequences are reported in any case"
         )
 
 
@@ -212,13 +222,13 @@ def _annotation_columns(schema: Schema) -> tuple[str, ...]:
     return (*boxes, schema.masks.labels) if drawn else boxes
 
 
-def _not_there(column: str, present: Collection[str], where: str) -> str:
+def _missing_column(column: str, present: Collection[str], where: str) -> str:
     guess = did_you_mean(column, present)
     return f"{where} has no column {column!r}{guess}; it has: {', '.join(present) or 'none'}"
 
 
 def _check_mapping(schema: Schema, config: ConvertConfig) -> None:
-    """Rejects a --columns entry that no feature takes: a typo would be dropped in silence."""
+    """Rejects --columns entries that no feature uses, so that typos are not ignored."""
     sources: list[Source] = [s for f in schema.features.values() for s in f.sources]
     known = {s.name for s in sources if s.origin not in NO_COLUMN}
     known |= {schema.image.column} if schema.has_image else set()
@@ -237,10 +247,10 @@ _TYPES = {bool: "bool", int: "int", float: "float", str: "text", bytes: "text"}
 
 @dataclass
 class ColumnKinds:
-    """The sorts of value seen in each column; can be added to and merged in any order.
+    """The types of values seen in each column; parts can be merged in any order.
 
     Attributes:
-        seen: column to the sorts of its values.
+        seen: column to the types of its values: "int", "float", "bool", "text" or "empty".
         untyped: columns with untyped text.
         lists: columns that hold lists.
         filled: column to the number of rows with a value.
@@ -252,10 +262,15 @@ class ColumnKinds:
     filled: Counter[str] = field(default_factory=Counter)
 
     def add(self, values: Mapping[str, Any], is_text: bool | frozenset[str]) -> None:
-        """Takes note of one row: its values, and whether, or which of them, are untyped text."""
+        """Adds the values of one row.
+
+        Args:
+            values: column to value.
+            is_text: whether all values are untyped text; or the columns whose values are.
+        """
         for column, found in values.items():
-            value = _one(found)
-            sorts = self.seen.setdefault(column, set())
+            value = _single(found)
+            types = self.seen.setdefault(column, set())
             if value is None:
                 continue
             untyped = is_text if isinstance(is_text, bool) else column in is_text
@@ -264,14 +279,14 @@ class ColumnKinds:
             self.filled[column] += 1
             if isinstance(value, list):
                 self.lists.add(column)
-                sorts.update(_sort(item, untyped) for item in value if item is not None)
+                types.update(_type(item, untyped) for item in value if item is not None)
             else:
-                sorts.add(_sort(value, untyped))
+                types.add(_type(value, untyped))
 
     def merge(self, other: ColumnKinds) -> None:
-        """Takes note of all that another has seen."""
-        for column, sorts in other.seen.items():
-            self.seen.setdefault(column, set()).update(sorts)
+        """Adds the types seen in another part."""
+        for column, types in other.seen.items():
+            self.seen.setdefault(column, set()).update(types)
         self.untyped |= other.untyped
         self.lists |= other.lists
         self.filled += other.filled
@@ -280,44 +295,46 @@ class ColumnKinds:
         """Returns the feature of each column, sorted by name.
 
         Args:
-            rows: the number of all rows: a column that some lack may be empty.
+            rows: the number of all rows: columns with fewer values are optional.
         """
         return {column: self._feature(column, rows) for column in sorted(self.seen)}
 
     def _feature(self, column: str, rows: int) -> Feature:
-        sorts = self.seen[column]
-        kind = _kind(sorts, column in self.untyped)
-        lacking = self.filled[column] < rows or ("empty" in sorts and kind is not Kind.BYTES)
+        types = self.seen[column]
+        kind = _kind(types, column in self.untyped)
+        # Empty text is a value of a bytes feature, and a missing number.
+        optional = self.filled[column] < rows or ("empty" in types and kind is not Kind.BYTES)
         return Feature(
             kind=kind,
             sources=(Source(origin=Origin.COLUMN, name=column),),
             shape=() if column in self.lists else None,
-            missing=Missing.EMPTY if lacking else Missing.REQUIRED,
+            missing=Missing.EMPTY if optional else Missing.REQUIRED,
         )
 
 
-def _one(value: Any) -> Any:
-    """Returns what a value is: of several that are all the same, that one."""
+def _single(value: Any) -> Any:
+    """Returns the single value of several equal ones, and other values as they are."""
     if isinstance(value, Items) and all(item == value[0] for item in value):
         return value[0] if value else None
     return value
 
 
-def _kind(sorts: set[str], untyped: bool) -> Kind:
-    """Returns the kind that holds all of these, as untyped text does, or else the most of them."""
-    values = sorts - {"empty"}
+def _kind(types: set[str], untyped: bool) -> Kind:
+    """Returns the kind that can hold values of all these types."""
+    values = types - {"empty"}
+    # "true" beside "1.5" in a CSV file is text: as numbers, neither would keep its spelling.
     if not values or "text" in values or (untyped and values >= {"bool", "float"}):
         return Kind.BYTES
     return Kind.FLOAT if "float" in values else Kind.INT64
 
 
-def _sort(value: Any, is_text: bool) -> str:
+def _type(value: Any, is_text: bool) -> str:
     if is_text and isinstance(value, str):
-        return _sort_of_text(value)
+        return _type_of_text(value)
     return _TYPES.get(type(value), "text")
 
 
-def _sort_of_text(text: str) -> str:
+def _type_of_text(text: str) -> str:
     if not text.strip():
         return "empty"
     if looks_boolean(text):

@@ -1,4 +1,4 @@
-"""Guesses a schema from a table's first rows, and writes it as YAML, its reasons as comments."""
+"""Infers a schema from a table's first rows, and writes it as YAML with comments."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _SHOWN = 3
 
 @dataclass(frozen=True)
 class SampledImages:
-    """What was seen of the files that a column names.
+    """Statistics of the first images of a table.
 
     Attributes:
-        tried: how many were to be opened.
-        formats: format to the number of files that have it.
-        sizes: width and height of each.
+        tried: number of images that were opened, successfully or not.
+        formats: format to its number of images.
+        sizes: width and height of each image, in pixels.
     """
 
     tried: int = 0
@@ -55,18 +55,18 @@ class SampledImages:
 
 @dataclass(frozen=True)
 class InferredSchema:
-    """What the columns of a table seem to be.
+    """The inferred features and roles of a table's columns.
 
     Attributes:
-        columns: in the table's order.
-        rows: the rows that were looked at.
-        features: column to the feature that holds it.
-        image: the column of the images' paths, or None.
-        label: the column of the classes, or None.
-        split: the column of the rows' own splits, or None.
-        key: a column whose values are all different, or None.
-        values: column to how often each of its values, or of the items of its lists, was seen.
-        left_out: columns that no feature can hold, with what they hold.
+        columns: the columns, in the table's order.
+        rows: the number of rows read.
+        features: column to its feature.
+        image: the column of image paths or images, or None.
+        label: the column of classes, or None.
+        split: the column of splits, or None.
+        key: a column with unique values, or None.
+        values: column to the count of each of its values, or items of its lists.
+        left_out: column that no feature can hold, to a description of its values.
     """
 
     columns: tuple[str, ...]
@@ -81,14 +81,19 @@ class InferredSchema:
 
     @property
     def roles(self) -> dict[str, str]:
-        """What the presets call a column, to its name in the table."""
+        """Column name of the presets to column of the table."""
         label = self.label and ("labels" if self.features[self.label].shape == () else "label")
         named = {"image": self.image, label or "": self.label}
         return {role: column for role, column in named.items() if role and column}
 
 
 def infer_from_rows(columns: Sequence[str], rows: Sequence[Row]) -> InferredSchema:
-    """Returns what the columns of a table seem to be."""
+    """Returns the schema inferred from a table's first rows.
+
+    Args:
+        columns: the table's columns.
+        rows: its first rows.
+    """
     lists = {column for column in columns if _is_list(column, rows)}
     shapes = {c: _shape([_cell(row, c, lists) for row in rows]) for c in columns}
     left_out = {column: shape for column, shape in shapes.items() if isinstance(shape, str)}
@@ -110,8 +115,8 @@ def infer_from_rows(columns: Sequence[str], rows: Sequence[Row]) -> InferredSche
         for name, feature in kinds.features(len(rows)).items()
     }
     image = _best(columns, lambda c: _share(values[c], _is_image))
-    parting = [c for c in columns if c != image and _is_split(values[c])]
-    split = parting[0] if parting and len(columns) > 1 else None  # alone, it is all there is
+    splits = [c for c in columns if c != image and _is_split(values[c])]
+    split = splits[0] if splits and len(columns) > 1 else None  # an only column is data
     others = [c for c in columns if c not in (image, split)]
     key = next((c for c in others if c not in lists and _is_key(c, values[c], len(rows))), None)
     label = _label_of([c for c in others if c != key], values, features, len(rows))
@@ -123,13 +128,13 @@ def infer_from_rows(columns: Sequence[str], rows: Sequence[Row]) -> InferredSche
 def schema_yaml(
     guess: InferredSchema, name: str, heading: Sequence[str], images: SampledImages
 ) -> str:
-    """Returns the guess as a schema file.
+    """Returns an inferred schema as a YAML file.
 
     Args:
-        guess: what the columns seem to be.
+        guess: the inferred schema.
         name: the schema's name.
-        heading: lines of comment at the top.
-        images: what was seen of the images.
+        heading: comment lines at the top.
+        images: statistics of the first images.
     """
     lines = [f"# {_printable(line)}".rstrip() for line in heading]
     lines += [f"name: {_quoted(name)}", "features:"]
@@ -148,7 +153,7 @@ def schema_yaml(
 
 
 def _line(column: str, guess: InferredSchema, taken: set[str]) -> str:
-    """Returns a column's feature; as a comment where a row has other use for the column."""
+    """Returns the line of a column's feature; commented out for images and splits."""
     feature = guess.features[column]
     name = column if column not in taken else f"{column}/value"
     settings = [f"kind: {feature.kind.value}", f"from: {_quoted('column:' + column)}"]
@@ -160,8 +165,8 @@ def _line(column: str, guess: InferredSchema, taken: set[str]) -> str:
         settings.append("classes: true")
     if feature.missing is Missing.EMPTY and feature.shape != ():
         settings.append("missing: empty")
-    told = _printable("; ".join(_remarks(column, guess)))
-    line = f"{_quoted(name)}: {{{', '.join(settings)}}}{'  # ' if told else ''}{told}"
+    remark = _printable("; ".join(_remarks(column, guess)))
+    line = f"{_quoted(name)}: {{{', '.join(settings)}}}{'  # ' if remark else ''}{remark}"
     return f"  {'# ' if column in (guess.image, guess.split) else ''}{line}"
 
 
@@ -178,13 +183,13 @@ def _remarks(column: str, guess: InferredSchema) -> Iterator[str]:
     elif values:
         yield f"as in {_shown(values)[0]}"
     else:
-        yield "no value in the rows that were looked at"
+        yield "no value in the rows read"
     if feature.missing is Missing.EMPTY:
         yield "some rows have none"
 
 
 def _shown(values: Counter[Any]) -> list[str]:
-    """Returns some values on one line, the frequent ones first."""
+    """Returns the most frequent values, each on one line and shortened."""
     frequent = sorted(values.items(), key=lambda item: (-item[1], str(item[0])))[:_SHOWN]
     texts = (" ".join(str(value).split()) for value, _ in frequent)
     return [text if len(text) <= 30 else f"{text[:30]}…" for text in texts]
@@ -196,7 +201,7 @@ def _label_of(
     features: Mapping[str, Feature],
     rows: int,
 ) -> str | None:
-    """Returns the column of the classes: by its name, or else by how few its values are."""
+    """Returns the column of the classes: by its name, or else by its few distinct values."""
     fit = [c for c in columns if features[c].kind is not Kind.FLOAT and values[c]]
     named = [c for c in fit if _LABEL.search(c)]
     texts = [c for c in named if features[c].kind is Kind.BYTES]  # names before their numbers
@@ -214,7 +219,7 @@ def _best(columns: Sequence[str], score: Any) -> str | None:
 
 
 def _sized(feature: Feature, values: Sequence[Any]) -> Feature:
-    """Returns the feature of a list of numbers with their number, if it is always the same."""
+    """Returns a feature of numeric lists with a fixed shape, if all lists have one length."""
     if feature.shape is None or feature.kind is Kind.BYTES or feature.missing is Missing.EMPTY:
         return feature
     items = [_items(value) for value in values]
@@ -229,9 +234,9 @@ def _cell(row: Row, column: str, lists: set[str]) -> Any:
 
 
 def _shape(values: Sequence[Any]) -> tuple[int | None, ...] | str | None:
-    """Returns the shape of lists within lists: any number of lists of one shape.
+    """Returns the shape of nested lists: (None, …), any number of lists of one shape.
 
-    None for columns that hold no such lists; in words, what values are that no feature holds.
+    None for columns without nested lists; a description, if no feature can hold the values.
     """
     rows = [value for value in values if isinstance(value, list)]
     if any(isinstance(value, dict) for value in values) or any(map(_has_objects, rows)):
@@ -248,7 +253,7 @@ def _shape(values: Sequence[Any]) -> tuple[int | None, ...] | str | None:
 
 
 def _sizes(value: Any) -> tuple[int, ...]:
-    """Returns how many items lists within lists have on each level.
+    """Returns the length of nested lists on each level.
 
     Raises:
         ValueError: if a list has items of several shapes.
@@ -274,7 +279,7 @@ def _leaves(value: Any) -> Iterator[Any]:
 
 
 def _share(values: Counter[Any], test: Any) -> float:
-    """Returns how many of all values pass a test, as a part of one."""
+    """Returns the fraction of values that pass a test."""
     return sum(n for value, n in values.items() if test(value)) / max(1, values.total())
 
 
@@ -293,7 +298,8 @@ def _is_key(column: str, values: Counter[Any], rows: int) -> bool:
 
 
 def _is_list(column: str, rows: Sequence[Row]) -> bool:
-    """Returns whether a column of text holds lists: JSON arrays, or items parted by "|"."""
+    """Returns whether a column of text holds lists: JSON arrays, or items separated by "|"."""
+    # One "|" may occur in plain text: a third of the values must have it.
     texts = [
         t
         for row in rows
@@ -322,7 +328,8 @@ def _as_texts(value: Any) -> Any:
 
 
 def _quoted(text: str) -> str:
-    """Returns a text as YAML takes it in any place."""
+    """Returns a text as a YAML scalar, quoted where necessary."""
+    # YAML 1.1 reads bare "no", "on" and "y" as booleans.
     plain = re.fullmatch(r"[A-Za-z][\w/]*", text, re.ASCII)
     word = text.lower() in ("yes", "no", "on", "off", "true", "false", "null", "y", "n")
     quoted = json.dumps(text, ensure_ascii=False)
@@ -334,7 +341,7 @@ def _escaped(character: str) -> str:
 
 
 def _printable(text: str) -> str:
-    """Returns a text as a comment takes it: of characters that YAML allows, on one line."""
+    """Returns a text for a YAML comment: one line of printable characters."""
     return "".join(c if c.isprintable() else "?" for c in text)
 
 
@@ -343,7 +350,7 @@ def _word(text: str) -> str:
 
 
 def schema_name(path: str) -> str:
-    """Returns a name for the schema of a table.
+    """Returns a schema name derived from a table's path.
 
     >>> schema_name("data/my labels.csv.gz")
     'my_labels'

@@ -1,4 +1,4 @@
-"""Class labels: names become ids, integers stay integers."""
+"""Converts class labels: names become ids, integers stay integers."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def class_id(value: Any, is_text: bool, ids: ClassIds | None, offset: int = 0) -
         value: a class's name, or its id.
         is_text: whether integers are written as text.
         ids: class name to id; None if labels are integers that stand for themselves.
-        offset: what is added to integers; names have it in their ids.
+        offset: added to integers; the ids of names include it already.
 
     Raises:
-        RecordError: unknown_label for what is no class, wrong_type for what can be none.
+        RecordError: unknown_label for an unknown class, wrong_type for a value of another type.
     """
     if ids is None:
         return _shifted(to_int64(value, is_text), offset)
@@ -42,23 +42,28 @@ def class_id(value: Any, is_text: bool, ids: ClassIds | None, offset: int = 0) -
     if not isinstance(value, str | int):
         raise RecordError(Reason.WRONG_TYPE, f"expected a class name or id, got {shown(value)}")
     if isinstance(value, str) and not is_class_name(value):
-        detail = f"{shown(value)} is no class name: white space around it, or several lines"
+        detail = f"invalid class name {shown(value)}: leading/trailing whitespace or line breaks"
         raise RecordError(Reason.UNKNOWN_LABEL, detail)
-    raise RecordError(Reason.UNKNOWN_LABEL, f"{shown(value)} is none of the {len(ids)} classes")
+    detail = f"{shown(value)} is not one of the {len(ids)} classes"
+    raise RecordError(Reason.UNKNOWN_LABEL, detail)
 
 
 def label_text(value: Any, is_text: bool) -> bytes:
     """Returns the text of a label that has no class name: an integer in decimal.
 
+    Args:
+        value: the label.
+        is_text: whether it is untyped text.
+
     Raises:
-        RecordError: wrong_type, for what is neither text nor integer.
+        RecordError: wrong_type, if it is neither text nor an integer.
     """
     number = isinstance(value, int) and not isinstance(value, bool)
     return to_bytes(str(value) if number else value, is_text)
 
 
 def sorted_class_names(labels: Iterable[str | int]) -> tuple[str, ...]:
-    """Returns the class names that a table's labels amount to; none if all are integers.
+    """Returns the class names of a table's labels, sorted; none if all labels are integers.
 
     >>> sorted_class_names(["dog", "cat"]), sorted_class_names([3, 1])
     (('cat', 'dog'), ())
@@ -70,7 +75,11 @@ def sorted_class_names(labels: Iterable[str | int]) -> tuple[str, ...]:
 
 
 def with_background(names: tuple[str, ...], offset: int) -> tuple[str, ...]:
-    """Returns class names with that of the background before them, if ids are offset by 1.
+    """Returns class names with the background class before them, if ids are offset by 1.
+
+    Args:
+        names: the class names, in the order of their ids.
+        offset: the label offset: 0 or 1.
 
     >>> with_background(("cat", "dog"), 1)
     ('background', 'cat', 'dog')
@@ -81,15 +90,15 @@ def with_background(names: tuple[str, ...], offset: int) -> tuple[str, ...]:
 
 
 def merged_class_names(labels: Iterable[str | int], known: Sequence[str] | None) -> tuple[str, ...]:
-    """Returns the class names of a table's labels, those of a base first: their ids stay.
+    """Returns the class names of a table's labels, after those of the base, which keep their ids.
 
     Args:
-        labels: all that were found, integers as such.
-        known: the names of the base in the order of their ids; none if its labels are integers;
-            None if there is no base.
+        labels: all labels found; integers as such.
+        known: the class names of the base in the order of their ids; empty if its labels are
+            integers; None without a base.
 
     Raises:
-        UsageError: if labels of the base are integers, and names were found.
+        UsageError: if the base has integer labels, and the table has names.
 
     >>> merged_class_names(["ant", "dog"], ("cat", "dog"))
     ('cat', 'dog', 'ant')
@@ -100,20 +109,22 @@ def merged_class_names(labels: Iterable[str | int], known: Sequence[str] | None)
     if names and not known:
         raise UsageError(
             f"--base: its labels are integers, and {names[0]!r} is a name; "
-            "begin a dataset of its own, or name the classes by their numbers"
+            "create a dataset without --base, or use integer labels"
         )
+    # A dict keeps the order and is linear: there can be 100,000 classes.
     return tuple(dict.fromkeys((*known, *names)))
 
 
 def is_class_name(text: str) -> bool:
-    """Returns whether a text can stand in a line of labels.txt, as TFDS reads it: stripped."""
+    """Returns whether a text is a valid line of labels.txt, which TFDS strips as it reads it."""
     one_line = bool(text) and text == text.strip() and len(text.splitlines()) == 1
     return one_line and not has_surrogates(text)
 
 
 def _shifted(number: int, offset: int) -> int:
     if number > 2**63 - 1 - offset:
-        raise RecordError(Reason.WRONG_TYPE, f"{number} and an offset of {offset} make no int64")
+        detail = f"{number} with an offset of {offset} is not a valid int64"
+        raise RecordError(Reason.WRONG_TYPE, detail)
     return number + offset
 
 

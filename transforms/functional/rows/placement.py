@@ -1,11 +1,8 @@
-"""Split, shard and order of a record, all from a salted hash of its key.
+"""Derives the split, shard and order of a record from a salted hash of its key.
 
-sha256, because it is the same on every machine, run and worker, as Python's `hash` is not, and
-because its values are spread evenly whatever the keys look like. Shards are ranges of the order:
-read one after the other they give the same sequence, however many shards there are. A row's split
-never depends on other rows, so that a grown table leaves old rows where they were. Rows with the
-same key meet in the same shard, where all but the first are rejected.
-Changing anything here changes every dataset: raise `schemas.config.FORMAT_VERSION` with it.
+The hash is sha256: stable across machines, runs and workers, unlike Python's `hash`, and uniform
+for any keys. Shards are consecutive ranges of the order, so the sequence of records does not depend
+on the number of shards. Any change here changes every dataset: raise `FORMAT_VERSION` with it.
 """
 
 from __future__ import annotations
@@ -25,18 +22,18 @@ from recordmill.schemas.rejects import Reason, Reject
 
 _SPLIT_BYTES = 8
 ORDER_BYTES = 16
-_POINT_BYTES = 8
+_POSITION_BYTES = 8
 
 BaseShard: TypeAlias = tuple[str, int]
-"""A split of a base, and the number of the shard within it that holds a key."""
+"""(split, shard number) of the shard of the base version that holds a key."""
 
 FindBaseShard: TypeAlias = Callable[[str], "BaseShard | None"]
-"""Finds the home of a key."""
+"""Returns the base shard of a key; None if the base version does not have the key."""
 
 
 @dataclass(frozen=True)
 class SplitRanges:
-    """The splits as ranges of a 64-bit hash.
+    """The splits, as consecutive ranges of a 64-bit hash.
 
     Attributes:
         names: the splits, in the order given.
@@ -49,6 +46,7 @@ class SplitRanges:
     @classmethod
     def from_weights(cls, weights: Mapping[str, Decimal]) -> SplitRanges:
         """Returns ranges in proportion to the weights, exact to one part in 2^64."""
+        # Fractions, not floats: the bounds must be the same on every machine.
         weighed = {name: Fraction(weight) for name, weight in weights.items() if weight}
         total = sum(weighed.values(), Fraction(0))
         ends = accumulate(weighed.values())
@@ -60,21 +58,31 @@ def split_of(entity: str, ranges: SplitRanges, seed: int) -> str:
     """Returns the split of a row.
 
     Args:
-        entity: what must not be parted: the row's group, or its key.
+        entity: the unit that stays in one split: the row's group, or its key.
         ranges: the splits.
-        seed: another seed gives another partition.
+        seed: the run's seed; each gives another partition.
     """
-    point = int.from_bytes(_digest(seed, "split", entity)[:_SPLIT_BYTES], "big")
-    return ranges.names[bisect_right(ranges.bounds, point)]
+    # Depends on no other row: when a table grows, its old rows keep their splits.
+    position = int.from_bytes(_digest(seed, "split", entity)[:_SPLIT_BYTES], "big")
+    return ranges.names[bisect_right(ranges.bounds, position)]
 
 
 def order_of(key: str, seed: int) -> bytes:
-    """Returns the place of a record among all of its split: 16 bytes, compared as such."""
+    """Returns the 16 bytes that a split's records are sorted by.
+
+    Args:
+        key: the record's key.
+        seed: the run's seed.
+    """
     return _digest(seed, "order", key)[:ORDER_BYTES]
 
 
 def shard_of(order: bytes, num_shards: int) -> int:
-    """Returns the shard whose range of the order a record falls in.
+    """Returns the number of a record's shard, for shards of equal hash ranges.
+
+    Args:
+        order: the record's order hash.
+        num_shards: the number of shards of its split.
 
     >>> shard_of(bytes(16), 4), shard_of(bytes([255] * 16), 4)
     (0, 3)
@@ -83,31 +91,45 @@ def shard_of(order: bytes, num_shards: int) -> int:
 
 
 def hash_position(order: bytes) -> int:
-    """Returns the first 64 bits of a place in the order, of which a shard's start is one."""
-    return int.from_bytes(order[:_POINT_BYTES], "big")
+    """Returns the first 64 bits of an order hash as an integer."""
+    return int.from_bytes(order[:_POSITION_BYTES], "big")
 
 
-def shard_starts(points: Iterable[int], records: int) -> tuple[int, ...]:
-    """Returns where every shard but the first begins, for shards of so many records.
+def shard_starts(positions: Iterable[int], records: int) -> tuple[int, ...]:
+    """Returns the hash position at which each shard except the first starts.
+
+    Args:
+        positions: the hash positions of all records of a split, in any order.
+        records: the number of records of each shard but the last.
 
     >>> shard_starts([9, 1, 5, 3, 7], 2)
     (5, 9)
     """
-    return tuple(sorted(set(points))[records::records])
+    # A set, because all rows of one key have one position, and only one of them becomes a record.
+    return tuple(sorted(set(positions))[records::records])
 
 
 def shard_at(order: bytes, starts: Sequence[int]) -> int:
-    """Returns the shard that a record falls in, by where each but the first begins."""
+    """Returns the number of a record's shard, for shards with given starts.
+
+    Args:
+        order: the record's order hash.
+        starts: the hash position at which each shard except the first starts.
+    """
     return bisect_right(starts, hash_position(order))
 
 
-def stays_in_base(home: BaseShard | None, split: str) -> bool:
-    """Returns whether a row stays in its shard of a base: its own split, if it has one, wins.
+def stays_in_base(shard: BaseShard | None, split: str) -> bool:
+    """Returns whether a row keeps its shard of the base version.
+
+    Args:
+        shard: the base shard that holds the row's key, or None.
+        split: the row's own split, which takes precedence, or "".
 
     >>> stays_in_base(("train", 3), ""), stays_in_base(("train", 3), "test")
     (True, False)
     """
-    return home is not None and split in ("", home[0])
+    return shard is not None and split in ("", shard[0])
 
 
 def _digest(seed: int, purpose: str, text: str) -> bytes:
@@ -117,22 +139,32 @@ def _digest(seed: int, purpose: str, text: str) -> bytes:
 def sort_references(
     placed: Iterable[tuple[bytes, ImageRef]],
 ) -> tuple[list[ImageRef], list[Reject]]:
-    """Returns a shard's references in their order, and the rejects of those that repeat a key.
+    """Returns a shard's references in order, and the rejects of rows with duplicate keys.
 
-    Of rows with one key the first counts: the one whose file and line come first.
+    Of the rows with one key, the first by file and line is kept.
+
+    Args:
+        placed: (order hash, reference) of each row of the shard.
     """
     kept: list[ImageRef] = []
-    repeated: list[Reject] = []
+    duplicates: list[Reject] = []
+    # Rows with one key have one order hash, so they are adjacent once sorted: [(order, ref)].
     for _, ref in sorted(placed):
         if kept and kept[-1].key == ref.key:
-            repeated.append(duplicate_key_reject(ref, kept[-1].file, kept[-1].line))
+            duplicates.append(duplicate_key_reject(ref, kept[-1].file, kept[-1].line))
         else:
             kept.append(ref)
-    return kept, repeated
+    return kept, duplicates
 
 
 def duplicate_key_reject(ref: ImageRef, file: str, line: int) -> Reject:
-    """Returns the reject of a row whose key stands in an earlier one."""
+    """Returns the reject of a row whose key occurs in an earlier row.
+
+    Args:
+        ref: the row's reference.
+        file: the file of the first row with the key.
+        line: its line.
+    """
     first = masked_source(source_of(file, line))
-    detail = f"the key stands in {first}, too; only the first row counts"
+    detail = f"duplicate key, first seen at {first}; only the first row is kept"
     return Reject.of(ref, Reason.DUPLICATE_KEY, detail)

@@ -1,7 +1,7 @@
-"""The frames of a shard's sequences: in their order, whole, or rejected together.
+"""Orders the frames of sequences, and rejects sequences as a whole.
 
-One rule: a sequence with a broken frame is no sequence. All its rows are rejected, the broken one
-for its own reason, so that none is ever shorter than its table says.
+If one frame is rejected, all rows of its sequence are: no sequence is ever written with fewer
+frames than its table lists.
 """
 
 from __future__ import annotations
@@ -27,49 +27,55 @@ from recordmill.transforms.functional.records.index import label_ids
 from recordmill.transforms.functional.rows import placement
 
 MAX_BYTES = 2**31 - 2**20
-"""Of a sequence's frames: a protobuf message holds 2 GiB, with the context and all keys."""
+"""Limit for the frames of a sequence: protobuf messages hold 2 GiB, context and keys included."""
 
 _NUMBER = re.compile(r"[+-]?(\d+(?:\.\d*)?|\.\d+)(e[+-]?\d{1,4})?", re.ASCII | re.IGNORECASE)
 _DIGITS = re.compile(r"(\d+)", re.ASCII)
 
-Position: TypeAlias = Any
-"""What frames are compared by: numbers, or texts in parts; of one sort within a sequence."""
+SortKey: TypeAlias = Any
+"""A frame's sort key: a number, or text split at its digits; of one type within a sequence."""
 
 
 def arrange_shard(
     placed: Iterable[tuple[bytes, ImageRef]], resolved: ResolvedSchema
 ) -> tuple[list[ImageRef], list[Reject]]:
-    """Returns a shard's references in their order, and the rejects that they alone show.
+    """Returns a shard's references in order, and the rejects that can be found without images.
 
-    Sequences follow each other by the hash of their keys, frames by their own place; those of
-    sequences that are not whole are rejected.
+    Sequences are sorted by the hash of their keys, frames by the order column. Frames of broken
+    sequences are rejected.
+
+    Args:
+        placed: (order hash, reference) of each row of the shard.
+        resolved: the resolved schema.
     """
     if resolved.schema.sequence is None:
         return placement.sort_references(placed)
     whole: list[ImageRef] = []
-    refused: list[Reject] = []
+    rejected: list[Reject] = []
+    # All frames of a sequence have its key's hash; the key itself separates hash collisions.
     ordered = sorted(placed, key=lambda item: (item[0], item[1].record_key))
     for _, group in groupby(ordered, key=lambda item: item[1].record_key):
         frames = sort_frames([ref for _, ref in group])
         rejects = sequence_rejects(frames, resolved)
-        refused += rejects
+        rejected += rejects
         whole += [] if rejects else frames
-    return whole, refused
+    return whole, rejected
 
 
 def sort_frames(frames: Iterable[ImageRef]) -> list[ImageRef]:
-    """Returns the frames of one sequence in their order; those of one place, by key and source."""
+    """Returns the frames of one sequence in order; ties are ordered by key and source."""
     refs = list(frames)
-    positions = sort_keys([frame_location(ref).order for ref in refs])
-    named = [
-        (position, ref.key, ref.file, ref.line, number)
-        for number, (position, ref) in enumerate(zip(positions, refs, strict=True))
+    keys = sort_keys([frame_location(ref).order for ref in refs])
+    # The number at the end keeps references out of the comparison: their values may not compare.
+    entries = [
+        (key, ref.key, ref.file, ref.line, number)
+        for number, (key, ref) in enumerate(zip(keys, refs, strict=True))
     ]
-    return [refs[number] for *_, number in sorted(named)]
+    return [refs[number] for *_, number in sorted(entries)]
 
 
-def sort_keys(orders: Sequence[str]) -> list[Position]:
-    """Returns what frames are sorted by: numbers if all are, or else texts in natural order.
+def sort_keys(orders: Sequence[str]) -> list[SortKey]:
+    """Returns the sort keys of frames: numbers if all are numeric, else text in natural order.
 
     >>> sort_keys(["10", "9.5"])
     [Decimal('10'), Decimal('9.5')]
@@ -82,42 +88,45 @@ def sort_keys(orders: Sequence[str]) -> list[Position]:
 
 
 def _natural(text: str) -> tuple[Any, ...]:
-    """Returns a text in parts, its runs of digits as numbers of any length."""
+    """Returns the natural sort key of a text: its runs of digits compare as numbers."""
     parts = _DIGITS.split(text)  # text, digits, text, …
+    # (length, digits) compares as the number does, without the cost and limits of `int`.
     digits = [part.lstrip("0") for part in parts]
     return tuple((len(digits[i]), digits[i]) if i % 2 else part for i, part in enumerate(parts))
 
 
 def frame_location(ref: ImageRef) -> FrameLocation:
-    """Returns where a frame belongs."""
+    """Returns the sequence and order of a frame."""
     return FrameLocation(*ref.frame) if ref.frame else FrameLocation(ref.key, "")
 
 
 def sequence_rejects(frames: Sequence[ImageRef], resolved: ResolvedSchema) -> list[Reject]:
-    """Returns the rejects of all rows of a sequence that its rows show to be broken; none if whole.
+    """Returns the rejects of all rows of a broken sequence; none if it is whole.
 
     Args:
-        frames: in their order.
-        resolved: the settled schema.
+        frames: the sequence's frames, in order.
+        resolved: the resolved schema.
     """
     faults = _bad_rows(frames)
     if faults:
         return _all_rejected(frames, faults)
     if differs := _difference(frames, resolved):
         return [frame_reject(ref, Reason.CONTEXT_DIFFERS, differs) for ref in frames]
-    repeated = _repeated(frames)
-    return _all_rejected(frames, repeated) if repeated else []
+    duplicates = _duplicate_orders(frames)
+    return _all_rejected(frames, duplicates) if duplicates else []
 
 
 def assemble_sequences(
     built: Iterable[BuiltFrame | Reject], refs: Sequence[ImageRef], schema: Schema
 ) -> Iterator[SerializedExample | Reject]:
-    """Yields the record of each sequence, or the rejects of all its rows: one at a time in memory.
+    """Yields the record of each sequence, or the rejects of all its rows.
+
+    Only one sequence is in memory at a time.
 
     Args:
-        built: the frames, or why there is none; the outcome of each reference, in order.
-        refs: the frames of whole sequences, in order.
-        schema: which features they have.
+        built: the built frame or the reject of each reference, in order.
+        refs: the references of whole sequences, in order.
+        schema: the schema.
     """
     outcomes = zip(built, refs, strict=True)
     for _, group in groupby(outcomes, key=lambda outcome: outcome[1].record_key):
@@ -139,7 +148,7 @@ def _assembled(
             frames.append(outcome)
         refs.append(ref)
         if faults or size > MAX_BYTES:
-            frames.clear()  # of what is rejected nothing stays in memory
+            frames.clear()  # a rejected sequence must not stay in memory
     if faults:
         yield from _all_rejected(refs, faults)
     elif size > MAX_BYTES:
@@ -150,31 +159,31 @@ def _assembled(
 
 
 def _bad_rows(frames: Sequence[ImageRef]) -> dict[int, Reject]:
-    """Returns the rejects of rows that could not be bound, by their number."""
-    places = enumerate(map(frame_location, frames))
+    """Returns the rejects of rows that could not be bound, by frame number."""
+    locations = enumerate(map(frame_location, frames))
     return {
-        number: frame_reject(frames[number], Reason(place.reason), place.detail)
-        for number, place in places
-        if place.reason
+        number: frame_reject(frames[number], Reason(location.reason), location.detail)
+        for number, location in locations
+        if location.reason
     }
 
 
-def _repeated(frames: Sequence[ImageRef]) -> dict[int, Reject]:
-    """Returns the rejects of frames that stand in the place of another, by their number."""
+def _duplicate_orders(frames: Sequence[ImageRef]) -> dict[int, Reject]:
+    """Returns the rejects of frames with equal sort keys, by frame number."""
     orders = [frame_location(ref).order for ref in frames]
-    positions = sort_keys(orders)
+    keys = sort_keys(orders)
     found: dict[int, Reject] = {}
-    for number in range(1, len(frames)):
-        if positions[number] == positions[number - 1]:
+    for number in range(1, len(frames)):  # the frames are sorted: equal keys are adjacent
+        if keys[number] == keys[number - 1]:
             for one, other in ((number - 1, number), (number, number - 1)):
-                what = f"{orders[one]!r} is the place of {frames[other].source}, too"
-                detail = f"{what}; each frame of a sequence needs one of its own"
+                what = f"the order {orders[one]!r} is also that of {frames[other].source}"
+                detail = f"{what}; each frame of a sequence needs its own"
                 found.setdefault(one, frame_reject(frames[one], Reason.DUPLICATE_ORDER, detail))
     return found
 
 
 def _difference(frames: Sequence[ImageRef], resolved: ResolvedSchema) -> str:
-    """Returns which feature of the context is not the same in all rows, in words; "" if none is."""
+    """Returns a message on the first context feature that differs between rows; "" if none does."""
     rows = sorted(frames, key=lambda ref: (ref.file, ref.line))
     for number, (name, feature) in enumerate(resolved.schema.features.items()):
         if feature.per == "frame":
@@ -182,11 +191,11 @@ def _difference(frames: Sequence[ImageRef], resolved: ResolvedSchema) -> str:
         first = rows[0]
         for row in rows:
             if repr(row.values[number]) != repr(first.values[number]):  # NaN is like NaN
-                told = [
+                values = [
                     f"{_shown(ref.values[number], name, feature, resolved)} in {ref.source}"
                     for ref in (first, row)
                 ]
-                return f"{name!r} is {told[0]}, and {told[1]}; a sequence has one value of it"
+                return f"{name!r} is {values[0]}, and {values[1]}; a sequence has one value of it"
     return ""
 
 
@@ -199,9 +208,9 @@ def _shown(value: FeatureValue, name: str, feature: Feature, resolved: ResolvedS
 
 
 def _all_rejected(refs: Sequence[ImageRef], faults: Mapping[int, Reject]) -> list[Reject]:
-    """Returns the rejects of a sequence's rows: those at fault for their own reasons."""
+    """Returns the rejects of all rows of a sequence: faulty frames keep their own reasons."""
     first = faults[min(faults)]
-    named = repr(first.key) if first.key else first.source  # rows move in their table, keys do not
+    named = repr(first.key) if first.key else first.source  # lines change with the table, keys not
     what = f"its frame {named} is rejected: {first.reason.value}"
     return [
         faults.get(number) or frame_reject(ref, Reason.SEQUENCE_BROKEN, what)
@@ -210,14 +219,24 @@ def _all_rejected(refs: Sequence[ImageRef], faults: Mapping[int, Reject]) -> lis
 
 
 def spans_splits_reject(ref: ImageRef, why: str) -> Reject:
-    """Returns the reject of a row whose sequence would be in several splits."""
-    place = frame_location(ref)
-    if place.reason:
-        return frame_reject(ref, Reason(place.reason), place.detail)
+    """Returns the reject of a row whose sequence would be in several splits.
+
+    Args:
+        ref: the row's reference.
+        why: the differing columns, as text.
+    """
+    location = frame_location(ref)
+    if location.reason:
+        return frame_reject(ref, Reason(location.reason), location.detail)
     return frame_reject(ref, Reason.CONTEXT_DIFFERS, f"{why}; a sequence is in one split")
 
 
 def frame_reject(ref: ImageRef, reason: Reason, detail: str) -> Reject:
-    """Returns the reject of a frame; its detail begins with its sequence."""
-    named = f"sequence {ref.record_key!r}: {detail}"
-    return Reject.of(ref, reason, named)
+    """Returns the reject of a frame, whose detail starts with the sequence's key.
+
+    Args:
+        ref: the frame's reference.
+        reason: the rejection reason.
+        detail: the message.
+    """
+    return Reject.of(ref, reason, f"sequence {ref.record_key!r}: {detail}")

@@ -158,11 +158,11 @@ def test_lists_have_one_item_a_box():
     labels = {"labels": ["cat"]}
     assert refusal({**FOUR, **labels}) == (
         Reason.WRONG_TYPE,
-        "column 'labels': expected 2 items, one a box, got 1",
+        "column 'labels': expected 2 items, one for each box, got 1",
     )
     assert refusal({**FOUR, "labels": []})[0] is Reason.WRONG_TYPE
     area = {**FOUR, **LABELS, "area": [1.0]}
-    assert refusal(area)[1] == "column 'area': expected 2 items, one a box, got 1"
+    assert refusal(area)[1] == "column 'area': expected 2 items, one for each box, got 1"
     assert detection({**FOUR, **LABELS, "area": [], "is_crowd": None}).values[-3:] == ([], [], [])
 
 
@@ -183,7 +183,7 @@ def test_labels_offset_for_the_background():
     assert labels([0, 90], ()) == ([b"0", b"90"], [1, 91])
     with pytest.raises(RecordError, match="id 2 is not within 0 to 1"):
         labels([0, 2], names)
-    with pytest.raises(RecordError, match="no int64"):
+    with pytest.raises(RecordError, match="not a valid int64"):
         labels([0, 2**63 - 1], ())
 
 
@@ -223,10 +223,10 @@ def test_outlines_come_with_their_classes():
     }
     assert bound(schema, as_text, True, names).segments == ref.segments
     with pytest.raises(
-        RecordError, match="column 'labels': expected 2 items, one an outline, got 1"
+        RecordError, match="column 'labels': expected 2 items, one for each outline, got 1"
     ):
         bound(schema, {**values, "labels": ["dog"]}, classes=names)
-    with pytest.raises(RecordError, match="column 'labels': 'owl' is none of the 3 classes"):
+    with pytest.raises(RecordError, match="column 'labels': 'owl' is not one of the 3 classes"):
         bound(schema, {**values, "labels": ["dog", "owl"]}, classes=names)
     with pytest.raises(RecordError, match="column 'segmentation': empty"):
         bound(schema, {**values, "segmentation": None}, classes=names)

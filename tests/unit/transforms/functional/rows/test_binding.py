@@ -203,7 +203,7 @@ def test_a_reject_names_the_tables_column():
     with pytest.raises(RecordError) as raised:
         bind(text_row(image="a.jpg", pet="fox"), bound)
     assert raised.value.reason is Reason.UNKNOWN_LABEL
-    assert raised.value.detail == "column 'pet': 'fox' is none of the 1 classes"
+    assert raised.value.detail == "column 'pet': 'fox' is not one of the 1 classes"
 
 
 SPLIT = {"split_column": "part"}

@@ -157,7 +157,7 @@ def placed(order, *arguments, **options):
 
 
 def repeat(key, source, first):
-    detail = f"the key stands in {first}, too; only the first row counts"
+    detail = f"duplicate key, first seen at {first}; only the first row is kept"
     return Reject(key, f"/{key}", source, Reason.DUPLICATE_KEY, detail)
 
 

@@ -118,9 +118,9 @@ def test_two_frames_of_one_place_break_their_sequence_and_no_other():
         ("t.csv:3", Reason.SEQUENCE_BROKEN),
     ]
     assert [reject.detail for reject in refused] == [
-        "sequence 'a': '1' is the place of t.csv:4, too; each frame of a sequence needs one of "
+        "sequence 'a': the order '1' is also that of t.csv:4; each frame of a sequence needs "
         "its own",
-        "sequence 'a': '1.0' is the place of t.csv:2, too; each frame of a sequence needs one of "
+        "sequence 'a': the order '1.0' is also that of t.csv:2; each frame of a sequence needs "
         "its own",
         "sequence 'a': its frame 'a/2' is rejected: duplicate_order",
     ]
