@@ -10,7 +10,7 @@ from typing import Any
 
 from recordmill.pipelines.console.printing import say_json
 from recordmill.pipelines.console.terminal import Terminal
-from recordmill.pipelines.dataset.diff import Difference, diff, key_of, shard_of, values_of
+from recordmill.pipelines.dataset.diff import Difference, diff, key_of, shard_of, value_differences
 from recordmill.schemas.errors import VerificationFailed
 from recordmill.transforms.functional.compare import Pair, RecordLocation
 from recordmill.transforms.storage.dataset import Dataset
@@ -27,12 +27,12 @@ def run(flags: argparse.Namespace, rest: Sequence[str]) -> int:
         say_json(json.dumps(as_json(difference), ensure_ascii=False))
     else:
         show_diff(Terminal(), difference)
-    return 0 if difference.is_none else VerificationFailed.exit_code
+    return 0 if difference.is_empty else VerificationFailed.exit_code
 
 
 def show_diff(terminal: Terminal, difference: Difference) -> None:
     """Prints how many records are the same, and examples of those that are not."""
-    found = difference.found
+    found = difference.comparison
     for name, side in (("left", difference.left), ("right", difference.right)):
         records = side.manifest.input.records
         terminal.line(f"{name:5}  {side.directory} ({records:,} records)")
@@ -53,10 +53,10 @@ def show_diff(terminal: Terminal, difference: Difference) -> None:
 
 def as_json(difference: Difference) -> dict[str, Any]:
     """Returns the same as a document."""
-    found, left, right = difference.found, difference.left, difference.right
+    found, left, right = difference.comparison, difference.left, difference.right
     splits, others = list(left.splits), list(right.splits)
     return {
-        "equal": difference.is_none,
+        "equal": difference.is_empty,
         "left": _side(left),
         "right": _side(right),
         "same": found.same,
@@ -89,8 +89,8 @@ def _side(side: Dataset) -> dict[str, Any]:
 
 
 def _feature_counts(difference: Difference) -> dict[str, int]:
-    counts = difference.found.features
-    return {difference.names[number]: counts[number] for number in sorted(counts)}
+    counts = difference.comparison.features
+    return {difference.features[number]: counts[number] for number in sorted(counts)}
 
 
 def _details(document: dict[str, Any]) -> dict[str, str]:
@@ -136,7 +136,7 @@ def _where(example: dict[str, Any]) -> str:
 
 
 def _pair(difference: Difference, pair: Pair) -> dict[str, Any]:
-    values = values_of(difference, pair).items()
+    values = value_differences(difference, pair).items()
     return {
         "left": _place(difference.left, pair.left),
         "right": _place(difference.right, pair.right),

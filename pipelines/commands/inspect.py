@@ -10,12 +10,12 @@ from collections.abc import Iterator, Sequence
 from recordmill.pipelines.console.terminal import Terminal
 from recordmill.pipelines.inspect.display import (
     ClassNames,
-    show_features,
-    show_records,
-    show_whole,
-    write_sheet,
+    print_features,
+    print_record,
+    print_records,
+    write_contact_sheet,
 )
-from recordmill.pipelines.inspect.record_files import FoundRecord, Source
+from recordmill.pipelines.inspect.record_files import FoundRecord, RecordSource
 from recordmill.pipelines.options import load_schema
 from recordmill.pipelines.parser import RECORDS, TILES
 from recordmill.schemas.errors import UsageError, VerificationFailed
@@ -43,11 +43,11 @@ def inspect(terminal: Terminal, flags: argparse.Namespace) -> None:
         if (value := getattr(flags, flag)) is not None and value < (flag == "n"):
             raise UsageError(f"{'-' if flag == 'n' else '--'}{flag} {value}: expected 0 or more")
     schema = load_schema(flags.schema) if flags.schema else None
-    source = Source.of(flags.paths)
+    source = RecordSource.of(flags.paths)
     names = source.dataset.classes if source.dataset else {}
     records, damage = _chosen(source, flags)
     if flags.sheet and records:
-        write_sheet(flags.sheet, records, names)
+        write_contact_sheet(flags.sheet, records, names)
         terminal.line(f"drew {flags.sheet}: {len(records)} records")
     elif records or not damage:
         _show(terminal, source, records, names, whole=_one(flags))
@@ -62,13 +62,13 @@ def _one(flags: argparse.Namespace) -> bool:
 
 
 def _chosen(
-    source: Source, flags: argparse.Namespace
+    source: RecordSource, flags: argparse.Namespace
 ) -> tuple[list[FoundRecord], VerificationFailed | None]:
     """Returns the records to show, and the damage that ended the reading, if any."""
     if flags.record is not None:
-        return [source.numbered(flags.record)], None
+        return [source.by_number(flags.record)], None
     if flags.key is not None:
-        return [source.keyed(flags.key)], None
+        return [source.by_key(flags.key)], None
     default = TILES if flags.sheet else RECORDS
     records: list[FoundRecord] = []
     try:
@@ -81,23 +81,23 @@ def _chosen(
 
 def _show(
     terminal: Terminal,
-    source: Source,
+    source: RecordSource,
     records: Sequence[FoundRecord],
     names: ClassNames,
     whole: bool,
 ) -> None:
     if whole:
-        show_whole(terminal, records[0], names)
+        print_record(terminal, records[0], names)
         return
     terminal.line(_headline(source, records))
     if records:
         terminal.line()
-        show_features(terminal, records)
+        print_features(terminal, records)
         terminal.line()
-        show_records(terminal, records, names)
+        print_records(terminal, records, names)
 
 
-def _headline(source: Source, records: Sequence[FoundRecord]) -> str:
+def _headline(source: RecordSource, records: Sequence[FoundRecord]) -> str:
     number = len(source.files)
     files = "1 file" if number == 1 else f"{number:,} files"
     if source.dataset is None:

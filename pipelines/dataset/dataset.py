@@ -1,6 +1,6 @@
-"""A published dataset as the public API gives it: its files, its records, loading, verifying.
+"""The `Dataset` of the public API: files, records, loading and verification.
 
-Importing this loads neither TensorFlow nor Beam; only `load`, and `verify`, need them.
+Importing this module imports neither TensorFlow nor Beam; only `load` and `verify` do.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ class Dataset(storage.Dataset):
         return Records(self, "all")
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leaves out the index of the records, which is read again where it is needed."""
+        """Returns the state without the index of the records, which is read again on access."""
         return {name: value for name, value in vars(self).items() if name != "records"}
 
     def load(self, split: str = "train", **options: Any) -> tf.data.Dataset:
-        """Returns records for training, as `recordmill.load` does.
+        """Loads records for training; see `recordmill.load`.
 
         Args:
             split: as in `train`, `train[:80%]`, `train[100:200]+test`.
@@ -50,7 +50,7 @@ class Dataset(storage.Dataset):
         return load(self, split, **options)
 
     def verify(self, level: Verify = "parse") -> list[Problem]:
-        """Reads everything again, and returns whatever differs from the manifest.
+        """Verifies all files against the manifest, and returns the problems.
 
         Args:
             level: "parse" every record, or "decode" every image as well.
@@ -67,31 +67,31 @@ def open_dataset(path: str | os.PathLike[str]) -> Dataset:
         path: its folder, DIR/NAME/VERSION, on this machine or in an object store.
 
     Returns:
-        The dataset; only its manifest is read, and checked against the commit marker.
+        The dataset. Its manifest is read and checked against the commit marker.
 
     Raises:
-        VerificationFailed: if no dataset is published there, or its manifest is another one.
+        VerificationFailed: if no dataset is published there, or its manifest has been changed.
     """
     return Dataset.open(path)
 
 
 def verify(path: str | os.PathLike[str], level: Verify = "parse") -> Dataset:
-    """Re-reads a published dataset: every file, and every record with TensorFlow.
+    """Verifies a published dataset: every file, and every record with TensorFlow.
 
     Args:
         path: its folder, DIR/NAME/VERSION, on this machine or in an object store.
         level: "parse" every record, or "decode" every image as well.
 
     Returns:
-        The dataset, which is as it was published.
+        The dataset.
 
     Raises:
-        VerificationFailed: if none is published there, or something differs from its manifest.
+        VerificationFailed: if no dataset is published there, or anything differs from its manifest.
     """
     from recordmill.pipelines.dataset.verify import verify_dataset  # imports Beam
 
     problems = verify_dataset(os.fspath(path), level)[1]
     if problems:
         shown = "\n  ".join(str(problem) for problem in problems)
-        raise VerificationFailed(f"{os.fspath(path)}: not verified:\n  {shown}")
+        raise VerificationFailed(f"{os.fspath(path)}: verification failed:\n  {shown}")
     return open_dataset(path)

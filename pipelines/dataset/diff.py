@@ -1,7 +1,7 @@
-"""Compares two published datasets, record by record, by their keys.
+"""Compares two published datasets record by record, by key.
 
-Both are read once, in order. What is kept of a record, some hundred bytes, goes to temporary files,
-parted by its key, and the parts are compared one by one: memory does not grow with the datasets.
+Each dataset is read once, in order. Some hundred bytes per record are spilled to temporary files,
+partitioned by key, and partitions are compared one by one: memory does not grow with the datasets.
 """
 
 from __future__ import annotations
@@ -37,127 +37,147 @@ from recordmill.transforms.storage.dataset import Dataset
 from recordmill.transforms.storage.shard_files import DAMAGED_GZIP, uncompressed
 from recordmill.transforms.workers.cores import num_cores
 
-_PARTS_BITS = 6
+_PARTITION_BITS = 6
 _BATCH_ROWS = 1024
 
 
 @dataclass(frozen=True)
 class Difference:
-    """What two datasets have in common, and what not.
+    """The result of comparing two datasets.
 
     Attributes:
-        left: one of them.
-        right: the other.
-        names: the features of both, as the numbers in `found` count them.
-        found: what was found, record by record.
-        notes: what differs in their schemas and class names, in words.
+        left: the first dataset.
+        right: the second dataset.
+        features: the feature names of both; `comparison` refers to them by index.
+        comparison: the counts and examples of equal and different records.
+        notes: the differences of schemas and class names, as text.
     """
 
     left: Dataset
     right: Dataset
-    names: tuple[str, ...]
-    found: Comparison
+    features: tuple[str, ...]
+    comparison: Comparison
     notes: tuple[str, ...]
 
     @property
-    def is_none(self) -> bool:
-        """Whether the two hold the same records, in the same splits, and mean the same by them."""
-        found = self.found
-        apart = found.different + found.moved.total()
-        return not (apart + found.only_left.total() + found.only_right.total() or self.notes)
+    def is_empty(self) -> bool:
+        """Whether records, splits, schemas and class names are equal."""
+        found = self.comparison
+        in_both = found.different + found.moved.total()
+        return not (in_both + found.only_left.total() + found.only_right.total() or self.notes)
 
 
 def diff(left: str, right: str, shown: int = 5) -> Difference:
-    """Returns what differs between two published datasets.
+    """Returns the differences between two published datasets.
 
     Args:
-        left: the folder of one.
-        right: the folder of the other.
-        shown: how many examples to find of each sort.
+        left: the folder of the first dataset.
+        right: the folder of the second dataset.
+        shown: number of examples per kind of difference.
 
     Raises:
-        UsageError: if one of them is no published dataset.
-        VerificationFailed: if a shard of one is damaged.
+        UsageError: if a folder is not a published dataset.
+        VerificationFailed: if a shard is damaged.
     """
     one, other = _open(left), _open(right)
     features = (side.manifest.dataset_schema.features for side in (one, other))
     names = tuple(dict.fromkeys(name for named in features for name in named))
+    # shards with equal checksums hold equal values: only their keys are read
     shared = _checksums(one) & _checksums(other)
-    found = Comparison()
+    comparison = Comparison()
     with tempfile.TemporaryDirectory(prefix="recordmill-diff-") as folder:
-        of_one = _Spill(Path(folder), "left", len(names))
-        of_other = _Spill(Path(folder), "right", len(names))
-        _read(one, names, shared, of_one)
-        _read(other, names, shared, of_other)
-        for part in range(2**_PARTS_BITS):
-            found.merge(compare(of_one.part(part), of_other.part(part), shown), shown)
-    return Difference(one, other, names, found, tuple(_notes(one.manifest, other.manifest)))
+        of_left = _Spill(Path(folder), "left", len(names))
+        of_right = _Spill(Path(folder), "right", len(names))
+        _read(one, names, shared, of_left)
+        _read(other, names, shared, of_right)
+        for number in range(2**_PARTITION_BITS):
+            of_partition = compare(of_left.partition(number), of_right.partition(number), shown)
+            comparison.merge(of_partition, shown)
+    return Difference(one, other, names, comparison, tuple(_notes(one.manifest, other.manifest)))
 
 
-def values_of(difference: Difference, pair: Pair) -> dict[str, tuple[Any, Any]]:
-    """Returns the values in which two records differ, on the left and on the right.
+def value_differences(difference: Difference, pair: Pair) -> dict[str, tuple[Any, Any]]:
+    """Returns the different values of two records with the same key.
 
-    A value is a list; it is None where the record has no such feature.
+    Args:
+        difference: the result of the comparison.
+        pair: the locations of the records.
+
+    Returns:
+        Feature name to (left, right): lists of values, or None without the feature.
     """
     left, right = _features(difference.left, pair.left), _features(difference.right, pair.right)
-    names = [difference.names[number] for number in pair.features]
+    names = [difference.features[number] for number in pair.features]
     return {name: (_value(left, name), _value(right, name)) for name in names}
 
 
 class _Spill:
-    """The rows of one dataset, in files by parts of their keys."""
+    """The rows of one dataset in temporary files, partitioned by key."""
 
     def __init__(self, folder: Path, name: str, features: int) -> None:
-        self._files = [folder / f"{name}-{part}" for part in range(2**_PARTS_BITS)]
+        self._files = [folder / f"{name}-{number}" for number in range(2**_PARTITION_BITS)]
         self._type = row_dtype(features)
         self._lock = threading.Lock()
 
     def add(self, rows: np.ndarray) -> None:
-        parts = rows["key"][:, 0] >> np.uint64(64 - _PARTS_BITS)
+        """Appends rows; shards are read concurrently, so writes are locked."""
+        # keys are digests: their first bits distribute rows evenly
+        partitions = rows["key"][:, 0] >> np.uint64(64 - _PARTITION_BITS)
         with self._lock:
-            for part in np.unique(parts):
-                with self._files[part].open("ab") as stream:
-                    stream.write(rows[parts == part].tobytes())
+            for number in np.unique(partitions):
+                with self._files[number].open("ab") as stream:
+                    stream.write(rows[partitions == number].tobytes())
 
-    def part(self, number: int) -> np.ndarray:
+    def partition(self, number: int) -> np.ndarray:
+        """Returns the rows of a partition, in the order of `add()`."""
         file = self._files[number]
         return np.fromfile(file, self._type) if file.exists() else np.zeros(0, self._type)
 
 
-def shard_of(dataset: Dataset, spot: RecordLocation) -> tuple[str, ShardEntry]:
-    """Returns the name of a record's split, and its shard."""
-    name = list(dataset.splits)[spot.split]
-    return name, dataset.shard(name, spot.shard)
+def shard_of(dataset: Dataset, location: RecordLocation) -> tuple[str, ShardEntry]:
+    """Returns the split and the shard of a record.
+
+    Args:
+        dataset: the dataset.
+        location: of the record; its split is an index.
+    """
+    name = list(dataset.splits)[location.split]
+    return name, dataset.shard(name, location.shard)
 
 
-def key_of(dataset: Dataset, spot: RecordLocation) -> str:
-    """Returns the key of a record."""
-    _, shard = shard_of(dataset, spot)
-    key: str = dataset.index(shard, ["key"])["key"][spot.row].as_py()
+def key_of(dataset: Dataset, location: RecordLocation) -> str:
+    """Returns the key of a record.
+
+    Args:
+        dataset: the dataset.
+        location: of the record.
+    """
+    _, shard = shard_of(dataset, location)
+    key: str = dataset.index(shard, ["key"])["key"][location.row].as_py()
     return key
 
 
-def _features(dataset: Dataset, spot: RecordLocation) -> dict[str, Any]:
-    """Returns the features of a record, as its protobuf message has them."""
-    return message_features(dataset.record(shard_of(dataset, spot)[1], spot.row))
+def _features(dataset: Dataset, location: RecordLocation) -> dict[str, Any]:
+    """Returns the features of a record, as protobuf messages."""
+    return message_features(dataset.record(shard_of(dataset, location)[1], location.row))
 
 
 def _checksums(dataset: Dataset) -> set[tuple[str, str]]:
-    """Returns the checksums of each shard and its index."""
+    """Returns (checksum of the shard, checksum of its index) of all shards."""
     return {(shard.sha256, shard.index_sha256) for shard in dataset.shards().values()}
 
 
 def _open(directory: str) -> Dataset:
     try:
         return Dataset.open(directory)
-    except VerificationFailed as error:  # here it is a wrong argument, and not a result
+    except VerificationFailed as error:  # a wrong argument, not a difference
         raise UsageError(str(error)) from error
 
 
 def _read(
     dataset: Dataset, names: Sequence[str], shared: set[tuple[str, str]], spill: _Spill
 ) -> None:
-    """Reads a dataset's keys, and its records where the other has not the very same shard."""
+    """Spills the rows of a dataset; values are read unless the other one has the same shard."""
     numbers = {name: number for number, name in enumerate(dataset.splits)}
 
     def read(item: tuple[tuple[str, int], ShardEntry]) -> None:
@@ -168,8 +188,8 @@ def _read(
             for rows in _rows(dataset, first, shard, () if is_shared else names, len(names)):
                 spill.add(rows)
         except (FrameError, DecodeError, *DAMAGED_GZIP) as error:
-            what = f"{error}; run recordmill verify for details"
-            raise VerificationFailed(f"{dataset.path(shard.file)}: {what}") from error
+            problem = f"{error}; run recordmill verify for details"
+            raise VerificationFailed(f"{dataset.path(shard.file)}: {problem}") from error
 
     with ThreadPoolExecutor(num_cores()) as executor:
         list(executor.map(read, dataset.shards().items()))
@@ -178,7 +198,7 @@ def _read(
 def _rows(
     dataset: Dataset, first: RecordLocation, shard: ShardEntry, names: Sequence[str], features: int
 ) -> Iterator[np.ndarray]:
-    """Yields the rows of a shard, batch by batch; without values if no names are given."""
+    """Yields the rows of a shard in batches; without value digests if `names` is empty."""
     index = dataset.index(shard, ["key"])
     with uncompressed(dataset.path(shard.file)) as stream:
         frames, row = read_frames(stream), 0
@@ -187,21 +207,21 @@ def _rows(
             values = None
             if names:
                 digests = [value_digests(f.data, names) for f in islice(frames, len(keys))]
-                _same_number(row + len(digests), row + len(keys))
+                _check_number(row + len(digests), row + len(keys))
                 values = b"".join(digests)
             yield digest_rows(first._replace(row=row), keys, values, features)
             row += len(keys)
         if names:
-            _same_number(row + len(list(frames)), row)
+            _check_number(row + len(list(frames)), row)
 
 
-def _same_number(records: int, keys: int) -> None:
+def _check_number(records: int, keys: int) -> None:
     if records != keys:
-        raise FrameError(keys, 0, "it holds other records than its index in records/ lists")
+        raise FrameError(keys, 0, "the shard has other records than its index in records/")
 
 
 def _notes(left: Manifest, right: Manifest) -> Iterator[str]:
-    """Yields what differs in the meaning of the records."""
+    """Yields the differences of schemas and class names."""
     one, other = left.dataset_schema.features, right.dataset_schema.features
     for name in dict.fromkeys([*one, *other]):
         if name not in one or name not in other:
@@ -217,16 +237,16 @@ def _class_notes(feature: str, left: Sequence[str], right: Sequence[str]) -> Ite
         return
     gone, new = sorted(set(left) - set(right)), sorted(set(right) - set(left))
     parts = [("only left", gone), ("only right", new)]
-    told = [
+    changes = [
         f"{what} {', '.join(names[:5])}{' …' * (len(names) > 5)}" for what, names in parts if names
     ]
-    yield f"classes of {feature!r}: {'; '.join(told) or 'in another order, with other ids'}"
+    yield f"classes of {feature!r}: {'; '.join(changes) or 'in another order, with other ids'}"
 
 
 def _value(features: Any, name: str) -> list[Any] | None:
     if name not in features:
         return None
-    found = features[name]
-    if isinstance(found, FeatureList):
-        return [value for feature in found.feature for value in feature_values(feature)]
-    return feature_values(found)
+    values = features[name]
+    if isinstance(values, FeatureList):
+        return [value for feature in values.feature for value in feature_values(feature)]
+    return feature_values(values)

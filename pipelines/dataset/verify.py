@@ -1,4 +1,4 @@
-"""Verifies a published dataset again, from its own files and nothing else."""
+"""Verifies a published dataset from its own files."""
 
 from __future__ import annotations
 
@@ -31,19 +31,22 @@ from recordmill.transforms.workers.cores import num_cores
 from recordmill.transforms.write_lines import digest_of_lines
 
 _PASS_RECORDS = 2**20
-_NOT_LINES = (ValueError, LookupError, TypeError, RecursionError)
-"""What lines raise that are not those of a run."""
+_INVALID_LINES = (ValueError, LookupError, TypeError, RecursionError)
+"""Errors raised by lines that recordmill did not write."""
 
 
 def verify_dataset(directory: str, verify: Verify) -> tuple[Manifest, list[Problem]]:
-    """Returns a dataset's manifest, and everything that is not as the manifest says.
+    """Compares all files of a dataset with its manifest.
 
     Args:
         directory: DIR/NAME/VERSION.
         verify: "parse" every record, or "decode" every image as well.
 
+    Returns:
+        The manifest, and the problems found.
+
     Raises:
-        ProofError: if no dataset is published there, or its manifest cannot be read.
+        VerificationFailed: if no dataset is published there, or its manifest cannot be read.
     """
     dataset = Dataset.open_unchecked(current_folder(directory))
     directory, manifest = dataset.directory, dataset.manifest
@@ -58,19 +61,31 @@ def verify_dataset(directory: str, verify: Verify) -> tuple[Manifest, list[Probl
         )
         shard_problems = [problem for problems in checked for problem in problems]
     return manifest, [
-        *shard_problems,  # first, as they name records
+        *shard_problems,  # first, because they locate single records
         *_check_sidecars(dataset),
         *_check_lines(dataset),
-        *_check_foreign(dataset),
+        *_check_extra_files(dataset),
         *_check_manifest(dataset),
-        *([] if shard_problems else _check_content(dataset)),
+        *([] if shard_problems else _check_duplicates(dataset)),
     ]
 
 
 def verify_files(paths: Sequence[str], schema: Schema, verify: Verify) -> tuple[int, list[Problem]]:
-    """Returns how many records some TFRecord files hold, and what in them does not fit a schema."""
+    """Checks the records of TFRecord files against a schema.
+
+    Args:
+        paths: of the files.
+        schema: that every record must match.
+        verify: "parse" every record, or "decode" every image as well.
+
+    Returns:
+        The number of records, and the problems found.
+
+    Raises:
+        UsageError: for a schema without features, or a file that cannot be read.
+    """
     if not schema.features:
-        raise UsageError(f"--schema {schema.name}: has no features of its own to check records by")
+        raise UsageError(f"--schema {schema.name}: has no features to check records against")
     records, problems = 0, list[Problem]()
     for path in paths:
         folder, _, file = path.rpartition("/")
@@ -89,8 +104,8 @@ def _check_manifest(dataset: Dataset) -> Iterator[Problem]:
     if not dataset.is_committed:
         yield Problem(layout.MANIFEST, f"does not match the checksum in {layout.SUCCESS}")
         return
-    for what in dataset.manifest.count_mismatches():
-        yield Problem(layout.MANIFEST, f"row counts do not match: {what}")
+    for mismatch in dataset.manifest.count_mismatches():
+        yield Problem(layout.MANIFEST, f"row counts do not match: {mismatch}")
 
 
 def _check_sidecars(dataset: Dataset) -> Iterator[Problem]:
@@ -102,11 +117,11 @@ def _check_sidecars(dataset: Dataset) -> Iterator[Problem]:
             yield _unreadable(name, error)
             continue
         if hashlib.sha256(content).hexdigest() != digest:
-            yield Problem(name, "is not the file that was published: its sha256 differs")
+            yield Problem(name, "is not the published file: its sha256 differs")
 
 
-def _check_foreign(dataset: Dataset) -> Iterator[Problem]:
-    """Yields the files that are not part of the dataset: some reader may find each of them."""
+def _check_extra_files(dataset: Dataset) -> Iterator[Problem]:
+    """Yields the files that are not part of the dataset, as readers may pick them up."""
     try:
         names = all_files_below(dataset.directory)
     except OSError as error:
@@ -115,7 +130,7 @@ def _check_foreign(dataset: Dataset) -> Iterator[Problem]:
     known = dataset.manifest.files
     for name in names:
         if name not in known:
-            yield Problem(name, "is no part of this dataset; delete it, or move it away")
+            yield Problem(name, "is not part of this dataset. Delete it, or move it elsewhere.")
 
 
 def _unreadable(name: str, error: OSError) -> Problem:
@@ -125,7 +140,7 @@ def _unreadable(name: str, error: OSError) -> Problem:
 
 
 def _check_lines(dataset: Dataset) -> Iterator[Problem]:
-    """Yields what is wrong with rejects and dropped rows: their counts, else their digest."""
+    """Yields the problems of rejects and dropped rows: wrong counts, or else a wrong digest."""
     checks = {layout.REJECTS: _check_rejects, layout.DROPPED: _check_dropped}
     for folder, check in checks.items():
         try:
@@ -133,7 +148,7 @@ def _check_lines(dataset: Dataset) -> Iterator[Problem]:
             digest = dataset.manifest.lines.get(folder)
             lines = read_lines(dataset.directory, folder)
             if digest and not problems and digest_of_lines(lines) != digest:
-                problems = [Problem(folder, "does not hold the lines that were published")]
+                problems = [Problem(folder, "does not contain the published lines")]
         except OSError as error:
             problems = [_unreadable(folder, error)]
         yield from problems
@@ -143,12 +158,12 @@ def _check_rejects(dataset: Dataset) -> Iterator[Problem]:
     counts = dataset.manifest.input
     try:
         reasons = Counter(reject["reason"] for reject in dataset.rejects())
-    except _NOT_LINES as error:
-        yield Problem(layout.REJECTS, f"holds a line that is no reject: {error}")
+    except _INVALID_LINES as error:
+        yield Problem(layout.REJECTS, f"contains a line that is not a reject: {error}")
         return
     if dict(reasons) != counts.reasons or reasons.total() != counts.rejected:
-        what = f"holds {dict(sorted(reasons.items()))}, the manifest {counts.reasons}"
-        yield Problem(layout.REJECTS, what)
+        actual = dict(sorted(reasons.items()))
+        yield Problem(layout.REJECTS, f"expected {counts.reasons} (manifest), got {actual}")
 
 
 def _check_dropped(dataset: Dataset) -> Iterator[Problem]:
@@ -160,37 +175,37 @@ def _check_dropped(dataset: Dataset) -> Iterator[Problem]:
             if "label" in row:
                 conflicts += 1
                 images.add(row["repeats"])
-    except _NOT_LINES as error:
-        yield Problem(layout.DROPPED, f"holds a line that is no dropped row: {error}")
+    except _INVALID_LINES as error:
+        yield Problem(layout.DROPPED, f"contains a line that is not a dropped row: {error}")
         return
-    told = manifest.content.dropped_conflicts
+    in_manifest = manifest.content.dropped_conflicts
     found, expected = (
         (rows, conflicts, len(images)),
-        (manifest.input.duplicates, told.records, told.images),
+        (manifest.input.duplicates, in_manifest.records, in_manifest.images),
     )
     if found != expected:
-        what = "{} rows, {} of them of another label than their image's, of {} images"
-        told_so = f"holds {what.format(*found)}; the manifest tells {what.format(*expected)}"
-        yield Problem(layout.DROPPED, told_so)
+        counts = "{} rows, {} of them with a conflicting label, of {} images"
+        problem = f"expected {counts.format(*expected)} (manifest), got {counts.format(*found)}"
+        yield Problem(layout.DROPPED, problem)
 
 
-def _check_content(dataset: Dataset) -> Iterator[Problem]:
-    """Compares all images again; their digests are those of the indexes, which were checked."""
+def _check_duplicates(dataset: Dataset) -> Iterator[Problem]:
+    """Recomputes the duplicate statistics from the digests in the index files, verified before."""
     shards = dataset.shards()
     passes = 1 + sum(shard.records for shard in shards.values()) // _PASS_RECORDS
     contents = []
-    for number in range(passes):  # so that memory is bounded, however many images there are
+    for number in range(passes):  # one share of the digests per pass, to bound memory
         total: Tally = {}
         for (split, _), shard in shards.items():
             tally = shard_tally(dataset.path(shard.index_file), split)
             merge(total, split_by_bucket(tally, passes).get(number, {}))
         contents.append(duplicate_stats(total))
     found = merge_duplicate_stats(contents)
-    told = dataset.manifest.content.model_copy(
+    expected = dataset.manifest.content.model_copy(
         update={"dropped_conflicts": found.dropped_conflicts}
     )
-    if found != told:
-        yield Problem(layout.MANIFEST, "does not tell which images are repeated as they are")
+    if found != expected:
+        yield Problem(layout.MANIFEST, "duplicate statistics do not match the records")
 
 
 def _check_shard(
@@ -204,17 +219,16 @@ def _check_shard(
             return
     try:
         audit = verifier_process.audit(files, resolved, verify)
-    except OSError as error:  # it can be opened, and not be read
+    except OSError as error:  # it can be opened, but not read
         yield _unreadable(files.file, error)
         return
     found = audit.entry
     if found.index_sha256 != expected.index_sha256:
-        yield Problem(files.records, "is not the file that was published: its sha256 differs")
+        yield Problem(files.records, "is not the published file: its sha256 differs")
     if found.sha256 != expected.sha256:
         broken = [problem for problem in audit.problems if problem.file == files.file]
         yield from broken or [first_foreign_record(files, resolved)]
     elif found.index_sha256 == expected.index_sha256:
         yield from audit.problems
         if not audit.problems and found != expected.model_copy(update={"images": {}}):
-            what = f"states other counts of {files.file} than the file itself"
-            yield Problem(layout.MANIFEST, what)
+            yield Problem(layout.MANIFEST, f"counts of {files.file} do not match the file")

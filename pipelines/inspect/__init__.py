@@ -1,1 +1,1 @@
-"""`recordmill inspect`: what is in TFRecord files, on a terminal and as an image."""
+"""`recordmill inspect`: shows the records of TFRecord files on a terminal or as an image."""

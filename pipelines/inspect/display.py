@@ -35,7 +35,7 @@ from recordmill.transforms.storage.files import write_bytes
 from recordmill.transforms.workers.sandbox import examine_apart, run_apart
 
 ClassNames = Mapping[str, Sequence[str]]
-"""Feature to the names of its class ids."""
+"""Feature to its class names, in the order of their ids."""
 
 _CELL_CHARACTERS = 32
 _CELL_VALUES = 4
@@ -43,8 +43,13 @@ _COLUMN_WIDTH = 18
 _HEX_BYTES = 32
 
 
-def show_features(terminal: Terminal, records: Sequence[FoundRecord]) -> None:
-    """Prints which features the records have."""
+def print_features(terminal: Terminal, records: Sequence[FoundRecord]) -> None:
+    """Prints the features of some records, with their kinds and lengths.
+
+    Args:
+        terminal: to print to.
+        records: to infer the features from.
+    """
     rows = []
     for feature in infer_features([r.features for r in records if r.features is not None]):
         low, high = feature.lengths
@@ -53,17 +58,24 @@ def show_features(terminal: Terminal, records: Sequence[FoundRecord]) -> None:
     terminal.table(("feature", "kind", "values", "holds"), rows, pad_edge=False)
 
 
-def show_records(terminal: Terminal, records: Sequence[FoundRecord], names: ClassNames) -> None:
-    """Prints a row a record, as many of its features as the terminal has room for."""
+def print_records(terminal: Terminal, records: Sequence[FoundRecord], names: ClassNames) -> None:
+    """Prints one row per record, with as many features as fit the width of the terminal.
+
+    Args:
+        terminal: to print to.
+        records: to print.
+        names: the class names of features.
+    """
     keyed = any(record.key for record in records)
     features = sorted({name for record in records for name in record.features or {}})
+    # every column takes 18 characters: the number of the record 6, split and key one column each
     room = max(1, (terminal.width - 6 - 2 * _COLUMN_WIDTH * keyed) // _COLUMN_WIDTH)
     shown = features[:room]
     heads = ("#", *(("split", "key") if keyed else ()), *shown)
     rows = []
     for record in records:
-        about = (record.split, record.key) if keyed else ()
-        rows.append((str(record.number), *about, *_cells(record, shown, names)))
+        columns = (record.split, record.key) if keyed else ()
+        rows.append((str(record.number), *columns, *_cells(record, shown, names)))
     terminal.table(heads, rows, pad_edge=False)
     if left_out := features[room:]:
         terminal.line(f"and {len(left_out)} more: {', '.join(left_out)}; see --record N")
@@ -71,7 +83,7 @@ def show_records(terminal: Terminal, records: Sequence[FoundRecord], names: Clas
 
 def _cells(record: FoundRecord, names: Sequence[str], classes: ClassNames) -> list[str]:
     if record.features is None:
-        return [f"no tf.train.Example: {len(record.data):,} bytes"][: len(names) or 1]
+        return [f"not a tf.train.Example: {len(record.data):,} bytes"][: len(names) or 1]
     return [_cell(record.features, name, classes.get(name, ())) for name in names]
 
 
@@ -85,7 +97,11 @@ def _cell(features: Mapping[str, list[Any]], name: str, classes: Sequence[str]) 
 
 
 def short(value: Any, classes: Sequence[str] = ()) -> str:
-    """Returns a value in a few characters.
+    """Returns a value as a short text.
+
+    Args:
+        value: of a feature.
+        classes: the class names of the feature.
 
     >>> short(1, ["cat", "dog"]), short(0.1), short(b"x" * 99)[-1]
     ('1 dog', '0.1', '…')
@@ -95,15 +111,15 @@ def short(value: Any, classes: Sequence[str] = ()) -> str:
     if isinstance(value, float):
         return f"{value:.6g}"
     if is_image(value):
-        return image_in_words(value)
+        return describe_image(value)
     text = decode_text(value)
     if text is None:
         return f"{len(value):,} bytes"
     return text if len(text) <= _CELL_CHARACTERS else text[: _CELL_CHARACTERS - 1] + "…"
 
 
-def image_in_words(value: bytes) -> str:
-    """Returns format, size in pixels and size in bytes of an encoded image."""
+def describe_image(value: bytes) -> str:
+    """Returns the format, the size in pixels and the size in bytes of an encoded image."""
     try:
         source = examine_apart(value)
     except RecordError as error:
@@ -111,14 +127,20 @@ def image_in_words(value: bytes) -> str:
     return f"{source.format.upper()} {source.width}×{source.height} {size_text(len(value))}"
 
 
-def show_whole(terminal: Terminal, record: FoundRecord, names: ClassNames) -> None:
-    """Prints one record, every value of every feature."""
-    about = f"{record.file}: record {record.number} at byte {record.offset:,}"
-    terminal.line(f"{about}, {len(record.data):,} bytes")
+def print_record(terminal: Terminal, record: FoundRecord, names: ClassNames) -> None:
+    """Prints all values of all features of a record.
+
+    Args:
+        terminal: to print to.
+        record: to print.
+        names: the class names of features.
+    """
+    location = f"{record.file}: record {record.number} at byte {record.offset:,}"
+    terminal.line(f"{location}, {len(record.data):,} bytes")
     if record.key:
         terminal.line(f"key {record.key}, split {record.split}")
     if record.features is None:
-        terminal.line(f"no tf.train.Example: {_hex(record.data)}")
+        terminal.line(f"not a tf.train.Example: {_hex(record.data)}")
         return
     for name, values in record.features.items():
         terminal.line()
@@ -140,10 +162,9 @@ def _whole(value: Any, classes: Sequence[str]) -> str:
     text = None if is_image(value) else decode_text(value)
     if text is not None:
         return text
-    what = image_in_words(value) if is_image(value) else bytes_kind(value)
-    return (
-        f"{what}, {len(value):,} bytes, sha256 {hashlib.sha256(value).hexdigest()}: {_hex(value)}"
-    )
+    description = describe_image(value) if is_image(value) else bytes_kind(value)
+    digest = hashlib.sha256(value).hexdigest()
+    return f"{description}, {len(value):,} bytes, sha256 {digest}: {_hex(value)}"
 
 
 def _hex(value: bytes) -> str:
@@ -163,29 +184,39 @@ _LABELS = (
 _KEYS = ("image/filename", "image/source_id", "filename", "id", "image/key/sha256")
 _SHOWN_LABELS = 4
 _SECONDS = 10.0
-"""For one image: whose it is, nobody knows, and it is decoded in a separate process."""
+"""Per image: images of unknown origin are decoded in a separate process."""
 
 
-def write_sheet(path: str, records: Sequence[FoundRecord], names: ClassNames) -> None:
+def write_contact_sheet(path: str, records: Sequence[FoundRecord], names: ClassNames) -> None:
     """Writes a contact sheet as PNG.
+
+    Args:
+        path: of the PNG file.
+        records: to draw.
+        names: the class names of features.
 
     Raises:
         UsageError: if no record holds an image, or the file cannot be written.
     """
     if not any(image_key(_shown(record)) for record in records):
-        raise UsageError(f"--sheet {path}: none of the {len(records)} records holds an image")
+        raise UsageError(f"--sheet {path}: none of the {len(records)} records has an image")
     png = io.BytesIO()
-    contact_sheet([tile_of(record, names) for record in records]).save(png, "PNG")
+    contact_sheet([make_tile(record, names) for record in records]).save(png, "PNG")
     try:
         write_bytes(path, png.getvalue())
     except OSError as error:
         raise UsageError(f"--sheet {path}: cannot be written: {error.strerror or error}") from error
 
 
-def tile_of(record: FoundRecord, names: ClassNames) -> Tile:
-    """Returns a record's image and its captions; in place of a damaged one, why."""
+def make_tile(record: FoundRecord, names: ClassNames) -> Tile:
+    """Draws the tile of a record: its image and captions, or the error if it cannot be decoded.
+
+    Args:
+        record: to draw.
+        names: the class names of features.
+    """
     features = _shown(record)
-    title, key = label_of(features, names), record.key or _key_of(features, record.number)
+    title, key = label_text(features, names), record.key or _key_of(features, record.number)
     try:
         classes = tuple(names.get(BOX_LABEL_KEY, ()))
         image = run_apart(draw_record, features, TILE_SIDE, classes, timeout=_SECONDS)
@@ -195,12 +226,17 @@ def tile_of(record: FoundRecord, names: ClassNames) -> Tile:
 
 
 def _shown(record: FoundRecord) -> dict[str, list[Any]]:
-    """Returns what is drawn of a record: of a sequence, its first frame."""
+    """Returns the features to draw: of a sequence, those of its first frame."""
     return {} if record.features is None else read_first_frame(record.data)
 
 
-def label_of(features: Mapping[str, list[Any]], names: ClassNames) -> str:
-    """Returns a record's label in words: of the features that say what is to be seen, the first."""
+def label_text(features: Mapping[str, list[Any]], names: ClassNames) -> str:
+    """Returns the values of the first feature that is a label, as text.
+
+    Args:
+        features: of a record.
+        names: the class names of features.
+    """
     for feature in (*_LABELS, *names):
         if values := features.get(feature):
             distinct = list(dict.fromkeys(_word(v, names.get(feature, ())) for v in values))

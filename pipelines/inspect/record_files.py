@@ -1,4 +1,4 @@
-"""Finds records to show, in a published dataset or in any TFRecord files, plain or compressed."""
+"""Reads records to show from a published dataset, or from any TFRecord files."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ _SHOWN_KEYS = 3
 
 @dataclass(frozen=True)
 class FoundRecord:
-    """One record.
+    """A record and its location.
 
     Attributes:
-        file: as given, or as found below a folder.
-        number: its number within the file, from 0.
-        offset: the byte at which it begins in the uncompressed file.
-        data: what it holds.
-        features: the same, if it is a `tf.train.Example`.
-        key: of the row that it was made from; "" outside of a published dataset.
-        split: its split; also.
+        file: the path of the file.
+        number: the index of the record within the file, from 0.
+        offset: of the first byte of the record in the uncompressed file.
+        data: the serialized record.
+        features: the parsed features; None if the record is not a `tf.train.Example`.
+        key: the key of the record; "" outside of a published dataset.
+        split: the split of the record; "" outside of a published dataset.
     """
 
     file: str
@@ -54,34 +54,34 @@ class FoundRecord:
 
 
 @dataclass(frozen=True)
-class Source:
-    """Where records are looked for.
+class RecordSource:
+    """The files to read records from.
 
     Attributes:
         files: the TFRecord files, in order.
-        dataset: the published dataset that they are, if they are one.
+        dataset: the published dataset that the files belong to, if any.
     """
 
     files: tuple[str, ...]
     dataset: Dataset | None = None
 
     @classmethod
-    def of(cls, paths: Sequence[str]) -> Source:
-        """Returns the source that some paths name: one published dataset, or files.
+    def of(cls, paths: Sequence[str]) -> RecordSource:
+        """Returns the source for paths: one published dataset, or any files and folders.
 
         Raises:
-            UsageError: if there is nothing.
+            UsageError: if there is no TFRecord file.
         """
         if len(paths) != 1 or not _exists(layout.join(paths[0], layout.SUCCESS)):
-            return cls(tuple(files_of(paths)))
+            return cls(tuple(find_record_files(paths)))
         dataset = Dataset.open_unchecked(paths[0])
         return cls(tuple(dataset.path(s.file) for s in dataset.shards().values()), dataset)
 
     def first(self, count: int) -> Iterator[FoundRecord]:
-        """Yields the first records of all files; of a dataset, some of each split.
+        """Yields the first records of all files; of a dataset, the first of each split.
 
         Raises:
-            VerificationFailed: at the first that is damaged.
+            VerificationFailed: at the first damaged record.
         """
         if self.dataset is None:
             yield from islice(self._in_files(), count)
@@ -91,8 +91,8 @@ class Source:
             part = count // len(splits) + (i < count % len(splits))
             yield from islice(_in_split(self.dataset, split), part)
 
-    def numbered(self, number: int) -> FoundRecord:
-        """Returns one record by its number, from 0, counted over all files.
+    def by_number(self, number: int) -> FoundRecord:
+        """Returns a record by its number, from 0, counted over all files.
 
         Raises:
             UsageError: if there are fewer records.
@@ -109,33 +109,33 @@ class Source:
                 total += shard.records
         raise UsageError(f"--record {number}: there are {total:,} records, numbered from 0")
 
-    def keyed(self, key: str) -> FoundRecord:
-        """Returns the record that was made from the row of this key.
+    def by_key(self, key: str) -> FoundRecord:
+        """Returns the record with a key.
 
-        In files without an index of their records, it is the first that holds the key as a text.
+        In files without an index of keys, this is the first record with the key as a value.
 
         Raises:
-            UsageError: if there is none.
+            UsageError: if there is no such record.
         """
         if self.dataset is None:
-            return self._holding(key)
+            return self._by_value(key)
         location = self.dataset.find(key)
         if location is not None:
             return _at(self.dataset, location)
         known = (record.key for record in self.first(_SHOWN_KEYS))
         raise UsageError(
-            f"--key {key}: no record of {self.dataset.directory} has it; "
-            f"keys are like {', '.join(known)}"
+            f"--key {key}: {self.dataset.directory} has no record with this key; "
+            f"its first keys are {', '.join(known)}"
         )
 
-    def _holding(self, key: str) -> FoundRecord:
+    def _by_value(self, key: str) -> FoundRecord:
         sought = key.encode("utf-8", "surrogateescape")
         for record in self._in_files():
             if any([sought] == values for values in (record.features or {}).values()):
                 return record
         raise UsageError(
-            f"--key {key}: no record holds this text; only a dataset that recordmill has "
-            "published has an index of keys"
+            f"--key {key}: no record has this value in a feature; "
+            "only datasets published by recordmill have an index of keys"
         )
 
     def _in_files(self) -> Iterator[FoundRecord]:
@@ -162,17 +162,17 @@ def _at(dataset: Dataset, location: RecordLocation) -> FoundRecord:
         number=location.record,
         offset=location.offset - HEADER_BYTES,
         data=data,
-        features=features_of(data),
+        features=parse_features(data),
         key=location.key,
         split=location.split,
     )
 
 
-def files_of(paths: Sequence[str]) -> list[str]:
-    """Returns the TFRecord files that some paths stand for: files, and folders of them.
+def find_record_files(paths: Sequence[str]) -> list[str]:
+    """Returns the TFRecord files at some paths; folders are searched.
 
     Raises:
-        UsageError: if there is no such file, or a folder holds none.
+        UsageError: if a path does not exist, or a folder has no TFRecord file.
     """
     return [file for path in paths for file in _files_of(path)]
 
@@ -186,20 +186,20 @@ def _exists(path: str) -> bool:
 
 def _files_of(path: str) -> list[str]:
     if not _exists(path):
-        raise UsageError(f"{path}: no such file or folder; expected TFRecord files, or a dataset")
+        raise UsageError(f"{path}: no such file or folder; expected TFRecord files or a dataset")
     below = _below(path)
     if below is None:
         return [path]
     if not below:
         raise UsageError(
-            f"{path}: holds no file named *tfrecord*; name the files, or a dataset: "
+            f"{path}: contains no file named *tfrecord*; pass the files, or a dataset: "
             "DIR/NAME/VERSION"
         )
     return [layout.join(path, name) for name in below]
 
 
 def _below(path: str) -> list[str] | None:
-    """Returns the TFRecord files below a folder; None if the path is no folder."""
+    """Returns the names of the TFRecord files below a folder; None if the path is not a folder."""
     if is_local(path) and not _is_folder(path):
         return None
     found = {name for pattern in _PATTERNS for name in files_below(path, pattern)}
@@ -222,37 +222,39 @@ def read_records(file: str) -> Iterator[FoundRecord]:
     """Yields the records of a file.
 
     Raises:
-        VerificationFailed: at the first that is damaged, with its number and its first byte.
+        VerificationFailed: at the first damaged record, with its number and byte offset.
         UsageError: if the file cannot be opened.
     """
     number = 0
     try:
-        with uncompressed(file) as stream:
+        with open_uncompressed(file) as stream:
             for frame in read_frames(stream):
-                yield FoundRecord(file, number, frame.offset, frame.data, features_of(frame.data))
+                yield FoundRecord(
+                    file, number, frame.offset, frame.data, parse_features(frame.data)
+                )
                 number += 1
     except FrameError as error:
         raise VerificationFailed(_damage(file, error)) from error
     except DAMAGED_GZIP as error:
         if number == 0 and isinstance(error, OSError) and error.errno:
             raise UsageError(f"{file}: cannot be read: {error.strerror}") from error
-        what = f"the compressed stream is damaged or cut short: {error}"
+        what = f"the compressed stream is damaged or truncated: {error}"
         raise VerificationFailed(f"{file}: record {number}: {what}; {_before(number)}") from error
 
 
 def _damage(file: str, error: FrameError) -> str:
-    place = f"{file}: record {error.record} at byte {error.offset}: {error}"
+    problem = f"{file}: record {error.record} at byte {error.offset}: {error}"
     if error.record == 0 and error.offset == 0:
-        return f"{place}; it is damaged, or no TFRecord file"
-    return f"{place}; {_before(error.record)}"
+        return f"{problem}; the file is damaged, or is not a TFRecord file"
+    return f"{problem}; {_before(error.record)}"
 
 
 def _before(number: int) -> str:
-    return f"the {number:,} before it {'is' if number == 1 else 'are'} whole"
+    return f"the {number:,} {'record' if number == 1 else 'records'} before it can be read"
 
 
-def features_of(data: bytes) -> dict[str, list[Any]] | None:
-    """Returns what an example holds; None if the bytes are no example."""
+def parse_features(data: bytes) -> dict[str, list[Any]] | None:
+    """Returns the features of a serialized example; None if the bytes cannot be parsed."""
     try:
         return read_features(data)
     except ValueError:
@@ -260,8 +262,8 @@ def features_of(data: bytes) -> dict[str, list[Any]] | None:
 
 
 @contextmanager
-def uncompressed(file: str) -> Iterator[BinaryIO]:
-    """Gives the records and their framing; compression is reported by content, not by name."""
+def open_uncompressed(file: str) -> Iterator[BinaryIO]:
+    """Opens a file and decompresses it; compression is detected by content, not by name."""
     with open_binary(file) as stream:
         head = stream.read(HEADER_BYTES)
         stream.seek(0)
@@ -274,14 +276,16 @@ def uncompressed(file: str) -> Iterator[BinaryIO]:
 
 
 def _is_zlib(head: bytes) -> bool:
-    """Whether bytes begin a zlib stream, and no record: TFRecord's other compression."""
+    """Returns whether a file is a zlib stream, and not an uncompressed TFRecord file."""
+    # a zlib header: method 8, and a 16-bit check value that is a multiple of 31
     if len(head) < HEADER_BYTES or head[0] & 15 != 8 or int.from_bytes(head[:2], "big") % 31:
         return False
+    # the same bytes can be the length of a record, which is followed by a valid checksum
     return bool(struct.unpack("<I", head[8:])[0] != masked_crc32c(head[:8]))
 
 
 class _Inflating(io.RawIOBase):
-    """A zlib stream, inflated as it is read."""
+    """A zlib stream, decompressed while it is read."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
@@ -293,6 +297,7 @@ class _Inflating(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         data = b""
         while not data and not self._inflate.eof:
+            # decompress() keeps the input beyond the limit of its output as unconsumed_tail
             packed = self._inflate.unconsumed_tail or self._stream.read(_CHUNK_BYTES)
             if not packed:
                 raise EOFError("the file ends within the zlib stream")

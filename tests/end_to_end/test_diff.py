@@ -248,4 +248,4 @@ def test_a_shard_that_does_not_fit_its_index_is_reported(
     shard.write_bytes(data[: last.start] if change == "one less" else data + data[last.start :])
     ended = recordmill("diff", right, copied)
     assert (ended.code, ended.out) == (3, "")
-    assert f"{shard.name}: it holds other records than its index" in ended.err
+    assert f"{shard.name}: the shard has other records than its index" in ended.err

@@ -206,14 +206,14 @@ def test_a_damaged_gzip_stream_is_reported(tmp_path: Path) -> None:
     path.write_bytes(gzip.compress(path.read_bytes())[:-30])
     ended = recordmill("inspect", path)
     assert ended.code == 3
-    assert "the compressed stream is damaged or cut short" in ended.err
+    assert "the compressed stream is damaged or truncated" in ended.err
 
 
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
         (("{folder}/nothing",), "no such file or folder"),
-        (("{folder}",), "holds no file named *tfrecord*"),
+        (("{folder}",), "contains no file named *tfrecord*"),
         (("{folder}/x", "-n", "0"), "-n 0: expected"),
         (("{folder}/x", "--record", "-1"), "--record -1: expected"),
         (("{folder}/x", "--record", "2"), "--record 2: there are 2 records"),

@@ -67,7 +67,7 @@ MISTAKES = {
     "DIR/NAME/VERSION of one that recordmill convert has published",
     "convert --input good.csv --output mine --name birds": "mine/birds/1.0.0: holds 'thesis.txt', "
     "which is no part of a dataset; choose another --output, --name or --version, or move it away",
-    "inspect nowhere": "nowhere: no such file or folder; expected TFRecord files, or a dataset",
+    "inspect nowhere": "nowhere: no such file or folder; expected TFRecord files or a dataset",
 }
 """What is typed, and the answer. In tests/crash: a full disk, a folder that may not be written
 to, and Ctrl-C; below: rejects, and a dataset that is there."""

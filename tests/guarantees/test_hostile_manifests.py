@@ -131,7 +131,7 @@ def test_every_foreign_file_is_reported(dataset: Path) -> None:
     (dataset / "dangling").symlink_to("nowhere")
     found = told(dataset)
     assert found.keys() - before.keys() == {*FOREIGN, "dangling"}
-    assert all("is no part of this dataset" in found[name] for name in FOREIGN)
+    assert all("is not part of this dataset" in found[name] for name in FOREIGN)
     assert "run.json" not in found
     assert "report.html" not in found
 
@@ -168,7 +168,7 @@ def test_a_file_that_is_none_is_reported(dataset: Path, name: str, kind: str) ->
     assert name in found or name.startswith("rejects/")
     if name.startswith("rejects/"):
         is_missing = kind == "dangling link"
-        expected = "does not hold the lines that were published" if is_missing else "cannot be read"
+        expected = "does not contain the published lines" if is_missing else "cannot be read"
         assert found["rejects"].startswith(expected)
     else:
         assert found[name].startswith(("is missing", "cannot be read: "))
@@ -176,7 +176,7 @@ def test_a_file_that_is_none_is_reported(dataset: Path, name: str, kind: str) ->
 
 def test_a_line_of_rejects_nested_without_end_is_reported(dataset: Path) -> None:
     (dataset / "rejects/rejects-00000-of-00001.jsonl").write_text("[" * 10**6)
-    assert "a line that is no reject" in told(dataset)["rejects"]
+    assert "a line that is not a reject" in told(dataset)["rejects"]
 
 
 def test_damaged_records_are_named_first(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:

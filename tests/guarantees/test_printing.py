@@ -34,7 +34,7 @@ from recordmill.pipelines.console.printing import (
     say,
 )
 from recordmill.pipelines.console.terminal import Terminal
-from recordmill.pipelines.inspect.display import show_features, show_records, show_whole
+from recordmill.pipelines.inspect.display import print_features, print_record, print_records
 from recordmill.pipelines.inspect.record_files import FoundRecord
 from recordmill.pipelines.run import summary
 from recordmill.schemas.dataset_info import ShardCounts
@@ -142,7 +142,7 @@ def show_diff(terminal: Terminal, text: str) -> None:
         right_examples=(),
     )
     difference = SimpleNamespace(
-        found=found, left=side, right=side, names=[text], notes=(text,), is_none=False
+        comparison=found, left=side, right=side, features=[text], notes=(text,), is_empty=False
     )
     diff.show_diff(terminal, difference)
 
@@ -172,9 +172,9 @@ def show_records_of(terminal: Terminal, text: str) -> None:
     value = text.encode("utf-8", "surrogatepass")
     record = FoundRecord(text, 0, 0, b"", {text: [value], "label": [0]}, text, text)
     names = {"label": [text]}
-    show_features(terminal, [record])
-    show_records(terminal, [record], names)
-    show_whole(terminal, record, names)
+    print_features(terminal, [record])
+    print_records(terminal, [record], names)
+    print_record(terminal, record, names)
 
 
 def show_schema_with(terminal: Terminal, text: str) -> None:

@@ -1,4 +1,4 @@
-"""A published dataset as the public API gives it."""
+"""The Dataset of the public API."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.unit.transforms.storage.test_dataset import put
 ROOT = Path(__file__).parents[4]
 
 
-def test_records_of_all_splits_are_found_by_number_and_key(tmp_path: Path) -> None:
+def test_records_of_all_splits_are_read_by_number_and_key(tmp_path: Path) -> None:
     dataset = open_dataset(put(tmp_path))
     assert isinstance(dataset, Dataset)
     assert dataset.splits["train"].records == 3
@@ -25,7 +25,7 @@ def test_records_of_all_splits_are_found_by_number_and_key(tmp_path: Path) -> No
     assert dataset.records is dataset.records
 
 
-def test_it_is_pickled_without_its_index(tmp_path: Path) -> None:
+def test_pickles_exclude_the_index(tmp_path: Path) -> None:
     dataset = open_dataset(put(tmp_path))
     assert len(dataset.records) == 4
     copied = pickle.loads(pickle.dumps(dataset))  # noqa: S301 - made in this line
@@ -34,12 +34,12 @@ def test_it_is_pickled_without_its_index(tmp_path: Path) -> None:
     assert len(copied.records) == 4
 
 
-def test_a_gzipped_one_is_loaded_in_order_only(tmp_path: Path) -> None:
+def test_records_of_gzipped_shards_are_a_usage_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="gzip streams are not seekable"):
         open_dataset(put(tmp_path, "gzip")).records  # noqa: B018
 
 
-def test_opening_and_reading_loads_neither_tensorflow_nor_beam(tmp_path: Path) -> None:
+def test_opening_and_reading_imports_neither_tensorflow_nor_beam(tmp_path: Path) -> None:
     code = f"""
 import sys
 from recordmill.pipelines.dataset.dataset import open_dataset
@@ -52,11 +52,11 @@ print([name for name in ("tensorflow", "apache_beam") if name in sys.modules])
     assert ended.stdout.splitlines() == ["4 [] 1", "[]"]
 
 
-def test_verifying_raises_everything_that_is_wrong(tmp_path: Path) -> None:
+def test_verify_raises_an_error_with_all_problems(tmp_path: Path) -> None:
     path = put(tmp_path)
     with pytest.raises(VerificationFailed) as raised:
         verify(path)
     first, *problems = str(raised.value).splitlines()
-    assert first == f"{path}: not verified:"
+    assert first == f"{path}: verification failed:"
     assert len(problems) == len(open_dataset(path).verify())
     assert problems[0].startswith("  birds-test.tfrecord-00000-of-00002: record 0 at byte 0: ")

@@ -11,7 +11,7 @@ from fontTools.fontBuilder import FontBuilder
 from fontTools.pens.ttGlyphPen import TTGlyphPen
 from PIL import Image
 
-from recordmill.pipelines.inspect.display import tile_of
+from recordmill.pipelines.inspect.display import make_tile
 from recordmill.pipelines.inspect.record_files import FoundRecord
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.transforms.functional.rendering import drawing as module
@@ -230,7 +230,7 @@ def test_an_image_that_takes_its_decoder_along_costs_its_tile(monkeypatch):
     record = FoundRecord("x.tfrecord", 0, 0, b"", {"image": [jpeg(8, 8)]}, "k")
     module = "recordmill.pipelines.inspect.display"
     monkeypatch.setattr(f"{module}.read_first_frame", lambda _: record.features)
-    assert tile_of(record, {}) == Tile(None, "", "k", "the decoder crashed")
+    assert make_tile(record, {}) == Tile(None, "", "k", "the decoder crashed")
 
 
 def test_a_text_of_any_length_is_fitted_at_once() -> None:
