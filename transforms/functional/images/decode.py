@@ -1,4 +1,4 @@
-"""Stored images as readers see them: their bytes become an array, as TensorFlow decodes them."""
+"""Decoding of stored images to arrays, with the results of TensorFlow."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from recordmill.schemas.features import ImageAttribute, Schema
 from recordmill.transforms.functional.images.source_image import PLUGIN_ERRORS, open_image
 
 CHANNELS = {0: "as stored", 1: "gray", 3: "RGB"}
-_COLOUR_TYPE, _GRAY_WITH_ALPHA = 25, 4  # where a PNG's header says what its pixels are
+_COLOR_TYPE, _GRAY_WITH_ALPHA = 25, 4  # offset of the color type in a PNG, and its value
 _MODES = {1: "L", 3: "RGB"}
 
 
 def decode_stored(data: bytes, channels: int = 3) -> np.ndarray:
-    """Returns a JPEG or PNG decoded: uint8, (height, width, channels).
+    """Returns the pixels of a JPEG or PNG: uint8, (height, width, channels).
 
-    Like `tf.io.decode_image`: no colour profile is applied, alpha is dropped and not blended, and
-    of deeper samples the high byte is taken.
+    Like `tf.io.decode_image`, it applies no color profile, drops alpha without blending, and takes
+    the high byte of 16-bit samples.
 
     Args:
-        data: the encoded decoded.
-        channels: 3 for RGB, 1 for gray, 0 for as many as are stored.
+        data: the encoded image.
+        channels: 3 for RGB, 1 for gray, 0 for the stored number.
 
     Raises:
         ValueError: if it cannot be decoded.
@@ -33,8 +33,8 @@ def decode_stored(data: bytes, channels: int = 3) -> np.ndarray:
     try:
         with open_image(data, ("JPEG", "PNG")) as image:
             decoded = _of_8_bits(image)
-            if image.format == "PNG" and data[_COLOUR_TYPE] == _GRAY_WITH_ALPHA:
-                decoded = decoded.convert("LA")  # of 16 bits, Pillow opens it as RGBA
+            if image.format == "PNG" and data[_COLOR_TYPE] == _GRAY_WITH_ALPHA:
+                decoded = decoded.convert("LA")  # Pillow opens 16-bit LA as RGBA
             pixels = np.asarray(_in_mode(decoded, channels))
     except (OSError, *PLUGIN_ERRORS) as error:
         raise ValueError(f"the image cannot be decoded: {error}") from error
@@ -42,7 +42,7 @@ def decode_stored(data: bytes, channels: int = 3) -> np.ndarray:
 
 
 def decode_mask(data: bytes) -> np.ndarray:
-    """Returns the class ids that a mask holds: uint8 or uint16, (height, width, 1).
+    """Returns the class ids of a mask: uint8 or uint16, (height, width, 1).
 
     Raises:
         ValueError: if it cannot be decoded.
@@ -55,14 +55,20 @@ def decode_mask(data: bytes) -> np.ndarray:
 
 
 def reshape_raw(data: bytes, height: int, width: int, channels: int = 3) -> np.ndarray:
-    """Returns raw pixels as the array that they are: uint8, (height, width, channels).
+    """Returns raw pixels as an array: uint8, (height, width, channels).
+
+    Args:
+        data: the stored samples, row by row.
+        height: in pixels.
+        width: in pixels.
+        channels: 3 for RGB, 1 for gray, 0 for the stored number.
 
     Raises:
-        ValueError: if they are no image of this size.
+        ValueError: if the number of bytes does not match the size.
     """
     stored, rest = divmod(len(data), height * width)
     if rest or stored not in (1, 2, 3, 4):
-        raise ValueError(f"{len(data)} bytes are no image of {width} x {height} pixels")
+        raise ValueError(f"{len(data)} bytes are not an image of {width} x {height} pixels")
     pixels = np.frombuffer(data, np.uint8).reshape(height, width, stored)
     if channels in (0, stored):
         return pixels
@@ -89,7 +95,7 @@ def _gray(pixels: np.ndarray) -> np.ndarray:
 
 
 def common_size(schema: Schema) -> tuple[int, int] | None:
-    """Returns height and width of all images, if the schema makes them one size."""
+    """Returns the height and width of all images, if the schema fixes them."""
     resize = schema.image.resize
     if resize is None or resize.mode == "fit":
         return None
@@ -97,15 +103,19 @@ def common_size(schema: Schema) -> tuple[int, int] | None:
 
 
 def attribute_features(schema: Schema) -> dict[ImageAttribute, str]:
-    """Returns which fact of the image stands in which feature."""
+    """Returns the name of the feature that stores each image attribute."""
     return {f.image_attribute: name for name, f in schema.features.items() if f.image_attribute}
 
 
 def raw_size(schema: Schema, example: Mapping[str, Any]) -> tuple[Any, Any]:
-    """Returns height and width of a raw image, from its example where the schema stores them.
+    """Returns the height and width of a raw image, from its example or from the schema.
+
+    Args:
+        schema: the schema of the dataset.
+        example: feature name to value.
 
     Raises:
-        UsageError: if they stand nowhere: such pixels are no image any more.
+        UsageError: if neither has the size.
     """
     check_raw_size(schema)
     names = attribute_features(schema)
@@ -115,15 +125,15 @@ def raw_size(schema: Schema, example: Mapping[str, Any]) -> tuple[Any, Any]:
 
 
 def check_raw_size(schema: Schema) -> None:
-    """Rejects raw pixels whose size stands nowhere.
+    """Checks that the size of raw pixels is stored, or fixed by the schema.
 
     Raises:
-        UsageError: for such a schema.
+        UsageError: if it is not.
     """
     sized = {ImageAttribute.HEIGHT, ImageAttribute.WIDTH} <= attribute_features(schema).keys()
     if not sized and common_size(schema) is None:
         raise UsageError(
-            f"schema {schema.name!r} stores raw pixels without their size, so that they cannot be "
-            "shaped: read with decode=False, or convert with features from image:height and "
-            "image:width"
+            f"schema {schema.name!r} stores raw pixels without their size, so they cannot be "
+            "shaped. Read with decode=False, or convert again with features from image:height and "
+            "image:width."
         )

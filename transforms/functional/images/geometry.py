@@ -1,7 +1,7 @@
-"""What happens to an image's plane on its way into a record: turned, cropped, scaled, padded.
+"""Geometry of images: rotation, crop, scale and padding, and the same transform of boxes.
 
-One value, worked out from sizes alone. The pixels are resampled by it, and what is annotated on
-them, boxes and masks, goes the same way by the same value.
+One `Geometry` is computed from sizes alone. Pixels, boxes and masks of an image all use it, so that
+annotations stay aligned with the pixels.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ Size: TypeAlias = tuple[int, int]
 """Width and height, in pixels."""
 
 Point: TypeAlias = tuple[float, float]
-"""x and y, in pixels from the left and from the top: 0 is the edge of the first pixel."""
+"""x and y, in pixels from the left and the top; 0 is the outer edge of the first pixel."""
 
 Box: TypeAlias = tuple[float, float, float, float]
-"""xmin, ymin, xmax and ymax: two corners, in pixels, or as fractions of the image."""
+"""xmin, ymin, xmax and ymax, in pixels or as fractions of the image."""
 
-_ROUNDING = 1e-6  # of an image's side: what six decimals leave of a box that ends at its edge
+_ROUNDING = 1e-6  # of an image's side: the error of six decimals in a box that ends at the edge
 
 CLIPPED = "boxes clipped"
 DROPPED = "boxes dropped"
@@ -33,16 +33,16 @@ CROPPED_OFF = "boxes cropped off"
 
 
 class Geometry(NamedTuple):
-    """What was done to an image's plane, in this order.
+    """The transform from a source image to the image in the record, in this order.
 
     Attributes:
-        stored: the size as the file stores the image.
-        orientation: EXIF's, 1 to 8, by which viewers show it.
-        turned: whether it was turned upright by it.
-        crop: left, top, right and bottom of what is kept of it, then; exact, hence fractions.
-        content: the size that this was scaled to.
-        offset: where its left and top come to lie in the record's image.
-        size: that image's size.
+        stored: size of the image in the file.
+        orientation: EXIF orientation, 1 to 8.
+        turned: whether the orientation was applied.
+        crop: left, top, right and bottom of the kept part, as exact fractions of a pixel.
+        content: size that the kept part was scaled to.
+        offset: left and top of the content in the record's image, with padding around it.
+        size: size of the record's image.
     """
 
     stored: Size
@@ -55,24 +55,29 @@ class Geometry(NamedTuple):
 
     @property
     def displayed(self) -> Size:
-        """The size as viewers show the image."""
+        """Size of the image with its orientation applied, as viewers display it."""
         return oriented_size(self.stored, self.orientation)
 
     @property
     def upright(self) -> Size:
-        """The size after turning, if it was turned, and before all else."""
+        """Size after the orientation was applied, if it was, and before cropping."""
         return self.displayed if self.turned else self.stored
 
     @property
     def scale(self) -> tuple[float, float]:
-        """How many pixels of the record's image one pixel became, across and down."""
+        """Scale factors from the source image to the record's image, across and down."""
         left, top, right, bottom = self.crop
         return float(self.content[0] / (right - left)), float(self.content[1] / (bottom - top))
 
 
-@lru_cache(1024)  # asked for the image, its boxes and its mask; 40 µs of fractions each time
+@lru_cache(1024)  # called for the image, its boxes and its mask; 40 µs of fractions each time
 def geometry_of(stored: Size, orientation: int, settings: ImageSettings) -> Geometry:
-    """Returns what the settings do to an image of a size and EXIF orientation.
+    """Returns the transform that the settings define for an image.
+
+    Args:
+        stored: width and height of the image in the file.
+        orientation: its EXIF orientation, 1 to 8.
+        settings: options of the schema.
 
     >>> geometry_of((400, 300), 6, ImageSettings(max_side=200)).size
     (150, 200)
@@ -94,12 +99,21 @@ def geometry_of(stored: Size, orientation: int, settings: ImageSettings) -> Geom
 
 
 def oriented_size(size: Size, orientation: int) -> Size:
-    """Returns the size of an image after it was turned by an EXIF orientation."""
+    """Returns the size of an image after an EXIF orientation is applied.
+
+    Args:
+        size: width and height before.
+        orientation: 1 to 8.
+    """
     return (size[1], size[0]) if orientation >= 5 else size
 
 
 def target_size(size: Size, settings: ImageSettings) -> Size:
-    """Returns the width and height that an upright image gets.
+    """Returns the width and height of the record's image.
+
+    Args:
+        size: width and height of the upright image.
+        settings: options of the schema.
 
     >>> target_size((400, 300), ImageSettings(max_side=200))
     (200, 150)
@@ -116,11 +130,11 @@ def target_size(size: Size, settings: ImageSettings) -> Size:
 
 
 def oriented_point(point: Point, size: Size, orientation: int) -> Point:
-    """Returns where a point of an image comes to lie when it is turned by an EXIF orientation.
+    """Returns the position of a point after an EXIF orientation is applied to its image.
 
     Args:
-        point: on the image.
-        size: the image's, before it is turned.
+        point: position before.
+        size: width and height of the image before.
         orientation: 1 to 8.
 
     >>> oriented_point((10, 0), (400, 300), 6)  # the top edge becomes the right one
@@ -128,6 +142,7 @@ def oriented_point(point: Point, size: Size, orientation: int) -> Point:
     """
     x, y = point
     right, bottom = size[0] - x, size[1] - y
+    # CIPA DC-008, tag 274 (Orientation): 2 to 4 are mirrored or upside down; 5 to 8 swap the axes.
     turned = {
         2: (right, y),
         3: (right, bottom),
@@ -146,12 +161,12 @@ def inverse_orientation(orientation: int) -> int:
 
 
 def oriented_box(box: Box, geometry: Geometry, frame: str) -> Box:
-    """Returns where a box lies once the image is turned, as far as it is.
+    """Returns a box on the upright image, or on the stored one if the image was not turned.
 
     Args:
-        box: in pixels of the image that it was drawn on.
-        geometry: what was done to the image.
-        frame: which image that was: "displayed", or "stored".
+        box: in pixels of the annotated image.
+        geometry: the transform of the image.
+        frame: the annotated image: "displayed" or "stored".
     """
     if frame == "displayed" and not geometry.turned:
         size, orientation = geometry.displayed, inverse_orientation(geometry.orientation)
@@ -165,7 +180,7 @@ def oriented_box(box: Box, geometry: Geometry, frame: str) -> Box:
 
 
 def _crop(size: Size, ratio: Size) -> tuple[Fraction, Fraction, Fraction, Fraction]:
-    """Returns the largest part, in the middle, that has a width and height of this ratio."""
+    """Returns the largest centered part with the aspect ratio of `ratio`."""
     width, height = map(Fraction, size)
     kept_width = min(width, height * ratio[0] / ratio[1])
     kept_height = min(height, width * ratio[1] / ratio[0])
@@ -174,7 +189,7 @@ def _crop(size: Size, ratio: Size) -> tuple[Fraction, Fraction, Fraction, Fracti
 
 
 def _contained(size: Size, within: Size) -> Size:
-    """Returns the size that an image is scaled to so that it just fits within another."""
+    """Returns the largest size with the aspect ratio of `size` that fits into `within`."""
     width, height = size
     if width * within[1] > within[0] * height:
         return within[0], max(1, round(height / width * within[0]))
@@ -187,13 +202,13 @@ def _scaled(size: Size, factor: float) -> Size:
 
 
 class PlacedBoxes(NamedTuple):
-    """The boxes that a record holds.
+    """The boxes of a record.
 
     Attributes:
         boxes: as fractions of the record's image.
-        kept: the number of each within its row.
-        area_scale: how many pixels of the record's image one unit of area became.
-        remarks: what was done to some of them, in words, to be counted by.
+        kept: index of each in its row.
+        area_scale: pixels of the record's image per unit of area in the row.
+        remarks: changes to boxes, such as "boxes clipped", which the manifest counts.
     """
 
     boxes: list[Box]
@@ -203,7 +218,7 @@ class PlacedBoxes(NamedTuple):
 
 
 class _Placement(NamedTuple):
-    """What of a geometry places turned boxes, in floats: worked out once for all of an image's."""
+    """The parts of a geometry that place turned boxes, as floats: computed once per image."""
 
     crop: Box
     scale: tuple[float, float]
@@ -217,12 +232,12 @@ class _Placement(NamedTuple):
 
 
 def place_boxes(row: RowBoxes, geometry: Geometry, settings: BoxSettings) -> PlacedBoxes:
-    """Returns a row's boxes on the image as the record holds it.
+    """Returns the boxes of a row on the record's image.
 
     Args:
-        row: two corners of each box, in pixels or as fractions of the image that was annotated.
-        geometry: what was done to the image.
-        settings: which image was annotated, and what becomes of bad boxes.
+        row: two corners of each box, in pixels or as fractions of the annotated image.
+        geometry: the transform of the image.
+        settings: the annotated image, and the treatment of invalid boxes.
 
     Raises:
         RecordError: bad_box, if the settings reject one.
@@ -247,12 +262,12 @@ def place_boxes(row: RowBoxes, geometry: Geometry, settings: BoxSettings) -> Pla
 
 
 def box_values(feature: Feature, value: FeatureValue, placed: PlacedBoxes) -> FeatureValue:
-    """Returns what a feature with one item for each box holds.
+    """Returns the value of a feature that has one item per box.
 
     Args:
         feature: the feature.
-        value: the row's items, also those of boxes that were dropped; empty if they are missing.
-        placed: the boxes.
+        value: the row's items, including those of dropped boxes; empty if they are missing.
+        placed: the boxes of the record.
     """
     if feature.source.origin is Origin.BOX:
         return _sides(placed.boxes, feature.source.name)
@@ -267,13 +282,17 @@ def _sides(boxes: list[Box], name: str) -> list[float]:
     if name in BOX_SIDES:
         side = BOX_SIDES.index(name)
         return [box[side] for box in boxes]
-    return [number for box in boxes for number in in_order(box, name)]
+    return [number for box in boxes for number in convert_box(box, name)]
 
 
-def in_order(box: Box, order: str) -> tuple[float, float, float, float]:
-    """Returns the four numbers of a box in another order than that of two corners, x first.
+def convert_box(box: Box, order: str) -> tuple[float, float, float, float]:
+    """Returns the four numbers of a box in another format.
 
-    >>> in_order((0.0, 0.5, 0.5, 1.0), "cxcywh")
+    Args:
+        box: xmin, ymin, xmax and ymax.
+        order: "xyxy", "yxyx", "xywh" or "cxcywh".
+
+    >>> convert_box((0.0, 0.5, 0.5, 1.0), "cxcywh")
     (0.25, 0.75, 0.5, 0.5)
     """
     xmin, ymin, xmax, ymax = box
@@ -289,33 +308,33 @@ def in_order(box: Box, order: str) -> tuple[float, float, float, float]:
 def _checked(
     box: Box, size: Size, settings: BoxSettings, index: int, remarks: set[str]
 ) -> Box | None:
-    """Returns a box that lies within its image; None if it is to be dropped."""
-    fault = _fault(box)
-    if fault is None:
+    """Returns a box clipped to its image; None if it is to be dropped."""
+    problem = _problem(box)
+    if problem is None:
         inside = _clipped(box, size)
         if _overshoot(box, size) > _ROUNDING:
             if settings.out_of_bounds == "drop":
                 return None
             if settings.out_of_bounds == "reject":
-                raise _bad_box(index, box, f"stands over the image of {size[0]} x {size[1]}")
+                raise _bad_box(index, box, f"extends beyond the image of {size[0]} x {size[1]}")
             remarks.add(CLIPPED)
-        if _fault(inside) is None:
+        if _problem(inside) is None:
             return inside
-        fault = f"lies outside the image of {size[0]} x {size[1]}"
+        problem = f"lies outside the image of {size[0]} x {size[1]}"
     if settings.invalid == "drop":
         return None
-    raise _bad_box(index, box, fault)
+    raise _bad_box(index, box, problem)
 
 
-def _fault(box: Box) -> str | None:
-    """Returns why a box is none, in words; None if it is one."""
+def _problem(box: Box) -> str | None:
+    """Returns why a box is invalid; None if it is valid."""
     xmin, ymin, xmax, ymax = box
     if not all(map(math.isfinite, box)):
-        return "holds what is no finite number"
+        return "has a coordinate that is not finite"
     if xmax < xmin or ymax < ymin:
-        return "is inverted: its second corner has to be right of and below its first"
+        return "is inverted: its second corner must be to the right of and below its first"
     if xmax == xmin or ymax == ymin:
-        return "has no extent"
+        return "has no area"
     return None
 
 
@@ -325,7 +344,7 @@ def _bad_box(index: int, box: Box, what: str) -> RecordError:
 
 
 def _overshoot(box: Box, size: Size) -> float:
-    """Returns how far a box stands over its image, in parts of the image's side."""
+    """Returns how far a box extends beyond its image, as a fraction of the image's side."""
     (xmin, ymin, xmax, ymax), (width, height) = box, size
     return max(-xmin / width, -ymin / height, xmax / width - 1, ymax / height - 1)
 
@@ -340,12 +359,13 @@ def _scaled_box(box: Box, by: tuple[float, float]) -> Box:
 
 
 def _moved(box: Box, onto: _Placement) -> Box | None:
-    """Returns where a turned box lies on the record's image; None if it was cropped off."""
+    """Returns a turned box as fractions of the record's image; None if it is cropped off."""
     (xmin, ymin, xmax, ymax), (left, top, right, bottom) = box, onto.crop
     inside = max(xmin, left), max(ymin, top), min(xmax, right), min(ymax, bottom)
-    if _fault(inside) is not None:
+    if _problem(inside) is not None:
         return None
     (across, down), (x, y), (width, height) = onto.scale, onto.offset, onto.size
+    # Rounding errors of floats must not move a box outside 0 to 1.
     return (
         min(max(((inside[0] - left) * across + x) / width, 0.0), 1.0),
         min(max(((inside[1] - top) * down + y) / height, 0.0), 1.0),

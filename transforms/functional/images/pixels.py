@@ -1,7 +1,7 @@
-"""Pixels on their way from one form to another: depth, colour, alpha, orientation, size.
+"""Pixel conversions: depth, color, alpha, orientation and size.
 
-All images here are Pillow images of mode L, LA, RGB, RGBA or I;16 (16-bit gray), which is what a
-PNG can hold. Deeper values are scaled and never clipped: Pillow's own `convert` clips them at 255.
+All functions take and return Pillow images of mode L, LA, RGB, RGBA or I;16 (16-bit gray), the
+modes of PNG. Deeper values are scaled and never clipped; Pillow's `convert` clips them at 255.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ _JPEG_QUALITY = 95
 
 
 def canonical(image: Image.Image, bit_depth: int = 8) -> Image.Image:
-    """Returns a decoded image in one of the five modes, its colours in sRGB.
+    """Returns a decoded image in one of the five modes, with sRGB colors.
 
     Args:
-        image: as Pillow decodes it, of any mode.
-        bit_depth: of its samples in the file, in which it names the colour that is transparent.
+        image: as decoded by Pillow, in any mode.
+        bit_depth: bits per sample in the file; its transparent color is given in this depth.
     """
     if image.mode in ("1", "L", "RGB", "I;16") and "transparency" in image.info:
         image = _with_alpha(image, image.info["transparency"], bit_depth)
@@ -54,18 +54,28 @@ def canonical(image: Image.Image, bit_depth: int = 8) -> Image.Image:
 
 
 def upright(image: Image.Image, orientation: int) -> Image.Image:
-    """Returns an image turned as its EXIF orientation, 1 to 8, says."""
+    """Returns an image with its EXIF orientation applied.
+
+    Args:
+        image: in its stored orientation.
+        orientation: 1 to 8; other values are ignored.
+    """
     method = _TRANSPOSE.get(orientation)
     return image if method is None else image.transpose(method)
 
 
 def to_stored_orientation(image: Image.Image, orientation: int) -> Image.Image:
-    """Returns an upright image turned back to how a file of this EXIF orientation has it."""
+    """Returns an image as a file of this EXIF orientation stores it.
+
+    Args:
+        image: the upright image.
+        orientation: 1 to 8.
+    """
     return upright(image, inverse_orientation(orientation))
 
 
 def to_8_bits(image: Image.Image) -> Image.Image:
-    """Returns an image of 8 bits a sample: 65535 becomes 255, and 257 one."""
+    """Returns an image with 8 bits per sample; 65535 becomes 255, and 257 becomes 1."""
     if image.mode != "I;16":
         return image
     values = np.asarray(image, dtype=np.uint32)
@@ -73,7 +83,12 @@ def to_8_bits(image: Image.Image) -> Image.Image:
 
 
 def without_alpha(image: Image.Image, background: tuple[int, int, int] | None) -> Image.Image:
-    """Returns an opaque image: on a background, or with its hidden colours shown."""
+    """Returns an opaque image.
+
+    Args:
+        image: with or without alpha.
+        background: RGB color to blend with; None drops the alpha channel without blending.
+    """
     if image.mode not in ("LA", "RGBA"):
         return image
     if background is None:
@@ -85,7 +100,12 @@ def without_alpha(image: Image.Image, background: tuple[int, int, int] | None) -
 
 
 def in_color(image: Image.Image, color: str) -> Image.Image:
-    """Returns an image in "rgb" or "gray", its alpha kept; in any way that it is for "keep"."""
+    """Returns an image in RGB or gray, with its alpha channel.
+
+    Args:
+        image: in one of the five modes.
+        color: "rgb", "gray", or "keep" for no change.
+    """
     alpha = image.mode in ("LA", "RGBA")
     if color == "rgb":
         return to_8_bits(image).convert("RGBA" if alpha else "RGB")
@@ -100,10 +120,10 @@ def resized(
     """Returns an upright image cropped, scaled and padded.
 
     Args:
-        image: as large as the geometry's `upright`.
-        geometry: what to do.
-        method: how pixels are resampled, by `Resize.filter`'s names.
-        fill: the value of padding; 0 is black, and clear.
+        image: of the geometry's `upright` size.
+        geometry: the transform.
+        method: resampling filter, as in `Resize.filter`.
+        fill: value of padding; 0 is black and transparent.
     """
     if geometry.size == image.size:
         return image
@@ -119,12 +139,16 @@ def resized(
 
 
 def encode(image: Image.Image, settings: ImageSettings) -> tuple[bytes, str]:
-    """Returns an image's bytes and their format: "jpeg", "png" or "raw".
+    """Returns an encoded image and its format: "jpeg", "png" or "raw".
 
-    Without a profile: sRGB is what readers take it for, and lcms writes the time into its own.
+    No color profile is stored: readers assume sRGB, and profiles made by lcms contain the time.
+
+    Args:
+        image: in one of the five modes.
+        settings: format and quality.
 
     Raises:
-        RecordError: invalid_dimensions, if it is too wide or high for a JPEG.
+        RecordError: invalid_dimensions, if it is too wide or too high for JPEG.
     """
     if settings.format == "raw":
         pixels = np.asarray(image)
@@ -132,7 +156,7 @@ def encode(image: Image.Image, settings: ImageSettings) -> tuple[bytes, str]:
     stream = io.BytesIO()
     if settings.format == "jpeg":
         if max(image.size) > MAX_SIDE:
-            detail = f"{image.width} x {image.height} pixels; a JPEG's sides are up to {MAX_SIDE}"
+            detail = f"{image.width} x {image.height} pixels; JPEG allows up to {MAX_SIDE} per side"
             raise RecordError(Reason.INVALID_DIMENSIONS, detail)
         quality = settings.quality or _JPEG_QUALITY
         image.save(stream, "JPEG", quality=quality, subsampling=_subsampling(quality))
@@ -142,7 +166,7 @@ def encode(image: Image.Image, settings: ImageSettings) -> tuple[bytes, str]:
 
 
 def _subsampling(quality: int) -> str:
-    """Returns how colour is sampled: in full where the quality asked for is high."""
+    """Returns the chroma subsampling: none for high quality."""
     return "4:4:4" if quality >= 90 else "4:2:0"
 
 
@@ -158,10 +182,10 @@ def _plain_mode(image: Image.Image) -> str:
 def _with_alpha(
     image: Image.Image, clear: int | tuple[int, ...] | bytes, bit_depth: int
 ) -> Image.Image:
-    """Returns an image of which one colour is transparent with an alpha channel, of 8 bits."""
+    """Returns an image with one transparent color as an image with an alpha channel of 8 bits."""
     key = np.atleast_1d(np.asarray(clear if not isinstance(clear, bytes) else list(clear)))
     if bit_depth == 16 and image.mode == "RGB":
-        key = key >> 8  # as Pillow has done to the samples
+        key = key >> 8  # as Pillow does to the samples
     elif bit_depth < 8 and image.mode == "L":
         key = key * 255 // (2**bit_depth - 1)
     plain = image.convert("L") if image.mode == "1" else image
@@ -174,14 +198,15 @@ def _with_alpha(
 
 
 def _gray16(image: Image.Image, scale: bool = True) -> Image.Image:
-    """Returns deep gray as 16 bits.
+    """Returns an image of deep gray as 16 bits.
 
-    Integers of 16 bits stay as they are. Wider ones, and floats, are scaled so that the darkest is
-    0 and the brightest 65535; floats within 0 to 1 mean black to white.
+    16-bit integers are kept. Wider integers and floats are scaled from their minimum and maximum to
+    0 and 65535; floats between 0 and 1 are scaled from this range.
     """
     values = _signed_as_stated(image)
     if values.dtype.kind in "ui" and values.dtype.itemsize <= 2:
         return Image.fromarray(values.astype(np.uint16))
+    # NaN becomes 0; infinite values become NaN, which nanmin and nanmax ignore, then the maximum.
     finite = np.nan_to_num(values.astype(np.float64), nan=0.0, posinf=np.nan, neginf=np.nan)
     low, high = (np.nanmin(finite), np.nanmax(finite)) if np.isfinite(finite).any() else (0, 0)
     finite = np.nan_to_num(finite, nan=high)
@@ -195,7 +220,7 @@ def _gray16(image: Image.Image, scale: bool = True) -> Image.Image:
 
 
 def _signed_as_stated(image: Image.Image) -> np.ndarray:
-    """Returns deep gray's values; Pillow takes a TIFF's unsigned integers of 32 bits for signed."""
+    """Returns the values of deep gray; Pillow reads unsigned 32-bit integers of TIFF as signed."""
     values = np.asarray(image)
     tags = image.tag_v2 if isinstance(image, TiffImagePlugin.TiffImageFile) else {}
     unsigned = image.mode == "I" and tags.get(_BITS_A_SAMPLE) == (32,)
@@ -203,7 +228,7 @@ def _signed_as_stated(image: Image.Image) -> np.ndarray:
 
 
 def _to_srgb(image: Image.Image) -> Image.Image:
-    """Returns an image with its colour profile applied; without one, by the common formulas."""
+    """Returns an image in sRGB, by its color profile, or by Pillow's formulas without one."""
     profile = image.info.get("icc_profile")
     converted = _by_profile(image, profile) if profile else None
     if converted is not None:
@@ -217,13 +242,13 @@ def _to_srgb(image: Image.Image) -> Image.Image:
 
 @lru_cache(maxsize=16)
 def _transform(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform:
-    """Returns the way from a profile to sRGB: 6 ms to find, and most files have one of a few."""
+    """Returns the transform from a profile to sRGB, cached: it takes 6 ms, and profiles recur."""
     source = ImageCms.ImageCmsProfile(io.BytesIO(profile))
     return ImageCms.buildTransform(source, ImageCms.createProfile("sRGB"), mode, "RGB")
 
 
 def _by_profile(image: Image.Image, profile: bytes) -> Image.Image | None:
-    """Returns an image in sRGB; None if its profile is damaged or of another kind of image."""
+    """Returns an image in sRGB; None if its profile is damaged or for another color mode."""
     alpha = image.getchannel("A") if image.mode in ("LA", "RGBA") else None
     opaque = image.convert(image.mode[:-1]) if alpha else image
     try:

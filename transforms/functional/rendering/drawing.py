@@ -1,8 +1,4 @@
-"""Draws what a record holds: its image, with boxes and masks where it has them.
-
-The image is found by its Example key and by what its bytes are, so that records of any origin can
-be drawn. Sources of the other keys: the TensorFlow Object Detection API, and DeepLab.
-"""
+"""Drawing of records: images with their boxes and masks, captions, and contact sheets."""
 
 from __future__ import annotations
 
@@ -55,17 +51,17 @@ SYSTEM_FONTS = (
     "Arial Unicode.ttf",
     "segoeui.ttf",
 )
-"""Where there are any, Pillow finds them by these names on Linux, macOS and Windows."""
+"""Fonts that Pillow finds by name on Linux, macOS and Windows, for glyphs that its own lacks."""
 
 Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 
 _PILLOW_FONT = ""
 _MISSING = "\U0010ffff"
-"""No character, so that a font draws its sign for what it lacks."""
+"""A noncharacter, for which every font draws its glyph for missing characters."""
 
 
 _MAX_CHARACTERS = 2_000
-"""Characters of a text that are looked at: no line has room for more."""
+"""Characters of a text that are measured; no line has room for more."""
 
 TILE_SIDE = 240
 _GAP = 16
@@ -75,7 +71,7 @@ _INK, _PALE, _PAPER, _EMPTY = (32, 33, 36), (95, 99, 104), (255, 255, 255), (241
 
 
 class Box(NamedTuple):
-    """A box in parts of the image's width and height, 0 to 1, and its class in words."""
+    """A box as fractions of the image's width and height, and its class name."""
 
     left: float
     top: float
@@ -87,10 +83,17 @@ class Box(NamedTuple):
 def read_boxes(
     features: Features, size: tuple[int, int], class_names: Sequence[str] = ()
 ) -> list[Box]:
-    """Returns the boxes of a record that are somewhere; of pixels they become parts of the size."""
+    """Returns the boxes of a record with finite coordinates, as fractions of the image.
+
+    Args:
+        features: the features of the record.
+        size: width and height of its image, for boxes in pixels.
+        class_names: names of the class ids, for boxes without class texts.
+    """
     sides = [[v for v in features.get(key, []) if not isinstance(v, bytes)] for key in BOX_KEYS]
     if not any(sides):
         return []
+    # The keys of the Object Detection API are for fractions, yet some datasets store pixels there.
     in_pixels = any(value > 2 for values in sides for value in values)
     width, height = size if in_pixels else (1, 1)
     names = _box_names(features, class_names)
@@ -109,18 +112,23 @@ def _box_names(features: Features, class_names: Sequence[str]) -> list[str]:
 
 
 def draw_boxes(image: Image.Image, boxes: Sequence[Box]) -> Image.Image:
-    """Returns an image with boxes drawn on it, one colour a class, and their names."""
+    """Returns an image with boxes and their names drawn on it, one color per class.
+
+    Args:
+        image: in RGB.
+        boxes: the boxes.
+    """
     if not boxes:
         return image
     drawn = image.copy()
     canvas = ImageDraw.Draw(drawn)
-    colours = {name: colour(i) for i, name in enumerate(sorted({box.name for box in boxes}))}
+    colors = {name: class_color(i) for i, name in enumerate(sorted({box.name for box in boxes}))}
     line = max(1, round(max(image.size) / 160))
     for box in boxes:
         x = sorted(_inside(part * image.width, image.width) for part in (box.left, box.right))
         y = sorted(_inside(part * image.height, image.height) for part in (box.top, box.bottom))
-        canvas.rectangle((x[0], y[0], x[1], y[1]), outline=colours[box.name], width=line)
-        _name_box(canvas, box.name, (x[0], y[0]), colours[box.name], image.size)
+        canvas.rectangle((x[0], y[0], x[1], y[1]), outline=colors[box.name], width=line)
+        _name_box(canvas, box.name, (x[0], y[0]), colors[box.name], image.size)
     return drawn
 
 
@@ -131,11 +139,11 @@ def _name_box(
     ground: tuple[int, int, int],
     size: tuple[int, int],
 ) -> None:
-    """Writes a class on its box, where there is room for letters that can be read."""
+    """Draws the class name on a box, if there is room for readable letters."""
     height = round(max(size) / 24)
     if not name or height < 9:
         return
-    text = fitted(name, size[0] / 2, height)
+    text = fit_caption(name, size[0] / 2, height)
     left = max(0, min(corner[0], size[0] - text.width - 4))
     top = max(0, corner[1] - height - 4) if corner[1] > height + 4 else corner[1]
     canvas.rectangle((left, top, left + text.width + 4, top + height + 4), fill=ground)
@@ -144,7 +152,11 @@ def _name_box(
 
 
 def draw_mask(image: Image.Image, data: bytes) -> Image.Image:
-    """Returns an image with the classes of a mask laid over it; 0 is ground, 255 is void.
+    """Returns an image blended with the classes of a mask; 0 is background, 255 is void.
+
+    Args:
+        image: in RGB.
+        data: the encoded mask.
 
     Raises:
         RecordError: if the mask cannot be decoded.
@@ -154,17 +166,18 @@ def draw_mask(image: Image.Image, data: bytes) -> Image.Image:
         mask.load()
         bands = mask if mask.mode in ("L", "P", "I;16", "1") else mask.convert("L")
         ids = np.asarray(bands.resize(image.size, Image.Resampling.NEAREST)).astype(np.int64)
-    palette = np.array([(0, 0, 0), *(colour(i) for i in range(_VOID - 1)), (128, 128, 128)])
+    palette = np.array([(0, 0, 0), *(class_color(i) for i in range(_VOID - 1)), (128, 128, 128)])
+    # Class ids beyond the palette wrap around, except to the background color.
     layer = palette[np.where(ids > _VOID, 1 + ids % (_VOID - 1), ids)]
     shown = (ids > 0)[:, :, None] * _MASK_OPACITY
     mixed = np.asarray(image) * (1 - shown) + layer * shown
     return Image.fromarray(mixed.round().astype(np.uint8))
 
 
-def colour(index: int) -> tuple[int, int, int]:
-    """Returns one of a row of colours that are easy to tell apart.
+def class_color(index: int) -> tuple[int, int, int]:
+    """Returns the color of a class; neighbors differ in hue by the golden ratio.
 
-    >>> colour(0), colour(1)
+    >>> class_color(0), class_color(1)
     ((235, 78, 78), (85, 135, 255))
     """
     level = (0.92, 1.0, 0.78)[index % 3]
@@ -186,20 +199,20 @@ _DAMAGED_QUALITY = 70
 
 
 def draw_record(features: Features, side: int, class_names: Sequence[str] = ()) -> Image.Image:
-    """Returns a record's image in RGB, no side longer than `side`, with its boxes and its mask.
+    """Returns a record's image in RGB with its boxes and mask, no side longer than `side`.
 
     Args:
-        features: what the record holds.
-        side: in pixels; smaller images stay as they are.
-        class_names: names of the ids in `image/object/class/label`, where there is no text.
+        features: the features of the record.
+        side: in pixels; smaller images keep their size.
+        class_names: names of the class ids, for boxes without class texts.
 
     Raises:
-        RecordError: if there is no image, or it cannot be decoded.
-        ValueError: also.
+        RecordError: if an image cannot be decoded.
+        ValueError: if there is no image, or it has too many pixels.
     """
     key = image_key(features)
     if key is None:
-        raise ValueError("holds no image")
+        raise ValueError("the record has no image")
     image = _decoded(features, key, side)
     if MASK_KEY in features and is_image(next(iter(features[MASK_KEY]), None)):
         image = draw_mask(image, features[MASK_KEY][0])
@@ -207,10 +220,10 @@ def draw_record(features: Features, side: int, class_names: Sequence[str] = ()) 
 
 
 def is_cheap_to_draw(features: Features) -> bool:
-    """Returns whether a record can be drawn in this process: by the headers of its images.
+    """Returns whether the images of a record are within the work limits, by their headers.
 
     Raises:
-        RecordError: if one is damaged.
+        RecordError: if a header is damaged.
     """
     values = (features.get(key or "", [None])[:1] for key in (image_key(features), MASK_KEY))
     found = [examine_in_process(value[0]) for value in values if value and is_image(value[0])]
@@ -221,60 +234,83 @@ def _decoded(features: Features, key: str, side: int) -> Image.Image:
     data = features[key][0]
     if not is_image(data) and (raw := raw_shape(features, key)):
         size = (raw.width, raw.height)
-        return shrunk(Image.frombytes(RAW_MODES[raw.channels], size, data), side)
+        return thumbnail(Image.frombytes(RAW_MODES[raw.channels], size, data), side)
     return decode(data, side)
 
 
 def decode(data: bytes, side: int) -> Image.Image:
     """Returns an encoded image in RGB, no side longer than `side`.
 
+    Args:
+        data: the file.
+        side: in pixels.
+
     Raises:
         RecordError: if it cannot be decoded.
+        ValueError: if it has too many pixels.
     """
     source = examine(data)
     if source.width * source.height > MAX_PIXELS:
         raise ValueError(f"{source.width} x {source.height} pixels are too many to draw")
     with opened(data, "jpeg" if source.format == "mpo" else source.format) as image:
         if source.format in ("jpeg", "mpo"):
-            # decoded at a fraction of its size; its colours are then those of fewer pixels
+            # Decodes at a fraction of the size, by DCT scaling.
             image.thumbnail((side, side), Image.Resampling.LANCZOS, reducing_gap=1.0)
         image.load()
-        return shrunk(pixels.canonical(image, source.bit_depth), side)
+        return thumbnail(pixels.canonical(image, source.bit_depth), side)
 
 
-def shrunk(image: Image.Image, side: int) -> Image.Image:
-    """Returns an image in RGB on white, no side longer than `side`."""
+def thumbnail(image: Image.Image, side: int) -> Image.Image:
+    """Returns an image in RGB on white, no side longer than `side`.
+
+    Args:
+        image: in one of the modes of `pixels`.
+        side: in pixels.
+    """
     plain = pixels.without_alpha(pixels.to_8_bits(image), _GROUND).convert("RGB")
     plain.thumbnail((side, side), Image.Resampling.LANCZOS)
     return plain
 
 
 def to_jpeg(image: Image.Image, quality: int) -> bytes:
-    """Returns an image as a small JPEG."""
+    """Returns an image as a JPEG.
+
+    Args:
+        image: in RGB.
+        quality: 1 to 95.
+    """
     stream = io.BytesIO()
     image.save(stream, "JPEG", quality=quality, optimize=True)
     return stream.getvalue()
 
 
 def error_detail(error: RecordError | ValueError) -> str:
-    """Returns why an image cannot be drawn, in words."""
+    """Returns the reason why an image cannot be drawn."""
     return error.detail if isinstance(error, RecordError) else str(error)
 
 
 def thumbnail_of_damaged(data: bytes, side: int) -> tuple[bytes, tuple[int, int]]:
-    """Returns a small JPEG of what can be decoded of a file, and its width and height.
+    """Returns a JPEG thumbnail of a damaged image, and its width and height.
+
+    Args:
+        data: the file.
+        side: of the thumbnail, in pixels.
 
     Raises:
-        RecordError: if nothing can.
+        RecordError: if nothing can be decoded.
     """
     image = decode_damaged(data, side)
     return to_jpeg(image, _DAMAGED_QUALITY), image.size
 
 
 def decode_damaged(data: bytes, side: int) -> Image.Image:
-    """Returns a damaged image in RGB, gray where it is lost, no side longer than `side`.
+    """Returns a damaged image in RGB, with gray for lost parts, no side longer than `side`.
 
-    Only for a separate process: it changes how all of Pillow treats damage while it runs.
+    Only for a separate process: it sets the global `LOAD_TRUNCATED_IMAGES` of Pillow while it runs.
+
+    Args:
+        data: the file.
+        side: in pixels.
 
     Raises:
         RecordError: if nothing can be decoded.
@@ -284,32 +320,35 @@ def decode_damaged(data: bytes, side: int) -> Image.Image:
     try:
         with opened(data, format_) as image:
             if image.width * image.height > MAX_PIXELS:
-                raise RecordError(Reason.TOO_MANY_PIXELS, "are too many to show")
+                raise RecordError(
+                    Reason.TOO_MANY_PIXELS,
+                    f"{image.width} x {image.height} pixels are too many to draw",
+                )
             image.draft(None, (2 * side, 2 * side))
             image.load()
-            return shrunk(canonical(image), side)
+            return thumbnail(canonical(image), side)
     finally:
         ImageFile.LOAD_TRUNCATED_IMAGES = False
 
 
 class Tile(NamedTuple):
-    """One image and what stands below it.
+    """A tile of a contact sheet: an image and its caption.
 
     Attributes:
-        image: in RGB; None if there is none, or it cannot be decoded.
-        title: the label.
-        note: the key.
-        fault: why there is no image.
+        image: in RGB; None if it is missing or cannot be decoded.
+        title: first line of the caption, the label.
+        note: second line of the caption, the key.
+        problem: text in place of a missing image.
     """
 
     image: Image.Image | None
     title: str
     note: str
-    fault: str = ""
+    problem: str = ""
 
 
 def contact_sheet(tiles: Sequence[Tile]) -> Image.Image:
-    """Returns one image of all tiles, in rows of a width that makes the sheet about square."""
+    """Returns an image of all tiles, in a grid that is about square."""
     columns = max(1, math.ceil(math.sqrt(len(tiles) * 1.2)))
     rows = max(1, math.ceil(len(tiles) / columns))
     step = (TILE_SIDE + _GAP, TILE_SIDE + 2 * _LINE + _GAP)
@@ -325,7 +364,7 @@ def _place(sheet: Image.Image, tile: Tile, corner: tuple[int, int]) -> None:
     canvas = ImageDraw.Draw(sheet)
     if tile.image is None:
         canvas.rectangle((left, top, left + TILE_SIDE - 1, top + TILE_SIDE - 1), fill=_EMPTY)
-        why = fitted(tile.fault, TILE_SIDE - _GAP, _TEXT_SIZE)
+        why = fit_caption(tile.problem, TILE_SIDE - _GAP, _TEXT_SIZE)
         middle = (left + TILE_SIDE // 2, top + TILE_SIDE // 2)
         why.draw(canvas, middle, _PALE, anchor="mm")
     else:
@@ -333,15 +372,15 @@ def _place(sheet: Image.Image, tile: Tile, corner: tuple[int, int]) -> None:
         sheet.paste(tile.image, (x, top + TILE_SIDE - tile.image.height))
     below = top + TILE_SIDE + 4
     for line, (text, ink) in enumerate(((tile.title, _INK), (tile.note, _PALE))):
-        fitted(text, TILE_SIDE, _TEXT_SIZE).draw(canvas, (left, below + line * _LINE), ink)
+        fit_caption(text, TILE_SIDE, _TEXT_SIZE).draw(canvas, (left, below + line * _LINE), ink)
 
 
 class Caption(NamedTuple):
-    """A text that can be drawn.
+    """A text with a font that can draw it.
 
     Attributes:
-        text: what the font lacks in it is spelled out.
-        font: draws it.
+        text: the text; characters that the font lacks are escaped.
+        font: the font.
     """
 
     text: str
@@ -349,7 +388,7 @@ class Caption(NamedTuple):
 
     @property
     def width(self) -> float:
-        """In pixels."""
+        """Width in pixels."""
         return self.font.getlength(self.text)
 
     def draw(
@@ -359,12 +398,24 @@ class Caption(NamedTuple):
         fill: tuple[int, int, int],
         anchor: str = "la",
     ) -> None:
-        """Draws it onto an image."""
+        """Draws the text on an image.
+
+        Args:
+            canvas: of the image.
+            at: position of the anchor, in pixels.
+            fill: RGB color.
+            anchor: Pillow's text anchor; "la" is the upper left.
+        """
         canvas.text(at, self.text, fill=fill, font=self.font, anchor=anchor)
 
 
 def make_caption(text: str, size: int) -> Caption:
-    """Returns a text in letters of this height, by the first font that has the most of it."""
+    """Returns a text with the first font that has most of its characters.
+
+    Args:
+        text: the text.
+        size: of the font, in pixels.
+    """
     best, missing = _PILLOW_FONT, len(text) + 1
     for name in (_PILLOW_FONT, *SYSTEM_FONTS):
         if (lacks := _lacks(name, text)) < missing:
@@ -375,8 +426,14 @@ def make_caption(text: str, size: int) -> Caption:
     return Caption(shown, _font(best, size) or ImageFont.load_default(size))
 
 
-def fitted(text: str, width: float, size: int) -> Caption:
-    """Returns as much of a text as fits a width in pixels, with an ellipsis for the rest."""
+def fit_caption(text: str, width: float, size: int) -> Caption:
+    """Returns a text, shortened with an ellipsis if it is wider than `width`.
+
+    Args:
+        text: the text.
+        width: in pixels.
+        size: of the font, in pixels.
+    """
     whole = make_caption(text[:_MAX_CHARACTERS], size)
     if whole.width <= width:
         return whole
@@ -386,7 +443,7 @@ def fitted(text: str, width: float, size: int) -> Caption:
 
 
 def _lacks(name: str, text: str) -> int:
-    """Returns how many characters of a text a font lacks; all, if there is no such font."""
+    """Returns the number of characters that a font lacks; more than all, if it is not installed."""
     if _font(name, 16) is None:
         return len(text) + 1
     return sum(not _has_glyph(name, character) for character in text)
@@ -394,7 +451,7 @@ def _lacks(name: str, text: str) -> int:
 
 @lru_cache
 def _font(name: str, size: int) -> Font | None:
-    """Returns Pillow's own font, or one of the system's; None if it has no such font."""
+    """Returns Pillow's own font or a system font; None if it is not installed."""
     if name == _PILLOW_FONT:
         return ImageFont.load_default(size)
     try:
@@ -410,5 +467,7 @@ def _has_glyph(name: str, character: str) -> bool:
         return True
     if not character.isprintable() or not isinstance(face, ImageFont.FreeTypeFont):
         return character.isascii() and character.isprintable()
+    # Pillow does not expose a font's character map: a missing character has the glyph of a
+    # noncharacter.
     drawn, missing = face.getmask(character), face.getmask(_MISSING)
     return drawn.size != missing.size or bytes(drawn) != bytes(missing)

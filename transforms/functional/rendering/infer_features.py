@@ -1,4 +1,8 @@
-"""What the features of some examples are, told from the examples alone."""
+"""Records of unknown origin: which feature is the image, and what the others contain.
+
+The image is found by its Example key and by its bytes. Sources of the other keys: the TensorFlow
+Object Detection API, and DeepLab.
+"""
 
 from __future__ import annotations
 
@@ -31,13 +35,13 @@ RAW_MODES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
 
 @dataclass(frozen=True)
 class InferredFeature:
-    """One feature, as far as some records show it.
+    """A feature, inferred from some records.
 
     Attributes:
         name: the Example key.
-        kind: "int64", "float", "bytes", or "empty" if no record holds a value.
-        lengths: the fewest and the most values in a record; records without the feature have 0.
-        holds: what its values are, in words.
+        kind: "int64", "float", "bytes", or "empty" if all records lack it.
+        lengths: smallest and largest number of values in a record; 0 without the feature.
+        holds: description of its values, such as "JPEG image" or "0 to 9".
     """
 
     name: str
@@ -47,7 +51,7 @@ class InferredFeature:
 
 
 class RawShape(NamedTuple):
-    """The size of an image that is stored as bare samples."""
+    """The shape of an image that is stored as raw uint8 samples."""
 
     height: int
     width: int
@@ -65,12 +69,17 @@ def image_key(features: Features) -> str | None:
 
 
 def is_image(value: object) -> bool:
-    """Returns whether bytes begin as an image that can be drawn does."""
+    """Returns whether a value is the bytes of an image in a supported format."""
     return isinstance(value, bytes) and sniff(value[:HEAD_BYTES]) in PILLOW_FORMATS
 
 
 def raw_shape(features: Features, key: str) -> RawShape | None:
-    """Returns the size of bare uint8 samples, if the record states one that fits their number."""
+    """Returns the shape of raw uint8 samples, if the record has one that matches their number.
+
+    Args:
+        features: the features of the record.
+        key: the Example key of the samples.
+    """
     value = features[key][0] if len(features[key]) == 1 else None
     stated = [_first_int(features, keys) for keys in (_HEIGHT_KEYS, _WIDTH_KEYS, _CHANNEL_KEYS)]
     if not isinstance(value, bytes) or None in stated[:2]:
@@ -83,10 +92,14 @@ def raw_shape(features: Features, key: str) -> RawShape | None:
 
 
 def image_size(features: Features, key: str) -> tuple[int, int]:
-    """Returns the width and height of a record's image, by its header.
+    """Returns the width and height of a record's image, from its header.
+
+    Args:
+        features: the features of the record.
+        key: the Example key of the image.
 
     Raises:
-        RecordError: if it has none.
+        RecordError: if the header is damaged.
     """
     if raw := raw_shape(features, key):
         return raw.width, raw.height
@@ -107,12 +120,12 @@ def _infer(name: str, records: Sequence[Features]) -> InferredFeature:
     if not values:
         return InferredFeature(name, "empty", span, "")
     if isinstance(values[0], bytes):
-        return InferredFeature(name, "bytes", span, _bytes_in_words(name, values, records))
+        return InferredFeature(name, "bytes", span, _describe_bytes(name, values, records))
     kind = "float" if isinstance(values[0], float) else "int64"
-    return InferredFeature(name, kind, span, _range(values))
+    return InferredFeature(name, kind, span, _describe_range(values))
 
 
-def _range(values: Sequence[Any]) -> str:
+def _describe_range(values: Sequence[Any]) -> str:
     finite = [value for value in values if math.isfinite(value)]
     odd = f", {len(values) - len(finite)} not finite" if len(finite) < len(values) else ""
     if not finite:
@@ -123,7 +136,7 @@ def _range(values: Sequence[Any]) -> str:
     return (low if low == high else f"{low} to {high}") + odd
 
 
-def _bytes_in_words(name: str, values: Sequence[bytes], records: Sequence[Features]) -> str:
+def _describe_bytes(name: str, values: Sequence[bytes], records: Sequence[Features]) -> str:
     kinds = Counter(map(bytes_kind, values))
     raw = [raw_shape(record, name) for record in records if name in record]
     if set(kinds) <= {"bytes", "text"} and all(raw):
@@ -132,7 +145,7 @@ def _bytes_in_words(name: str, values: Sequence[bytes], records: Sequence[Featur
 
 
 def bytes_kind(value: bytes) -> str:
-    """Returns what bytes are: "JPEG image", "text" or "bytes".
+    """Returns the kind of a bytes value: "JPEG image", "damaged image", "text" or "bytes".
 
     >>> bytes_kind(b"cat"), bytes_kind(bytes([255, 0]))
     ('text', 'bytes')

@@ -1,15 +1,15 @@
-"""Text from anywhere, made fit to be shown: nothing in it is invisible, or does more than show."""
+"""Text that is safe to show: without invisible and control characters."""
 
 from __future__ import annotations
 
 import unicodedata
 
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
-"""Categories of characters that steer terminals, turn text around, or cannot be seen."""
+"""Unicode categories of characters that control terminals, reverse text, or are invisible."""
 
 
 def visible(text: str) -> str:
-    r"""Returns a text whose invisible characters are spelled out, as Python does.
+    r"""Returns a text with its invisible characters escaped as in Python.
 
     >>> print(visible("a\x1b[2Jb"), visible("evil\u202egpj.exe"))
     a\x1b[2Jb evil\u202egpj.exe
@@ -20,12 +20,12 @@ def visible(text: str) -> str:
 
 
 def is_hidden(character: str) -> bool:
-    """Returns whether a character cannot be seen, or does more than show."""
+    """Returns whether a character is invisible or a control character."""
     return unicodedata.category(character) in _HIDDEN
 
 
 def escaped(character: str) -> str:
-    r"""Returns a character as Python escapes it, ASCII ones as well.
+    r"""Returns a character escaped as in Python, also if it is ASCII.
 
     >>> print(escaped("\n"), escaped("猫"))
     \x0a \u732b
@@ -36,7 +36,7 @@ def escaped(character: str) -> str:
 
 
 def decode_text(value: bytes) -> str | None:
-    """Returns bytes as text, if they are UTF-8 without control characters but line ends and tabs.
+    """Returns bytes as text, if they are UTF-8 without control characters except newlines and tabs.
 
     >>> decode_text("naïve".encode()), decode_text(bytes([0, 1]))
     ('naïve', None)

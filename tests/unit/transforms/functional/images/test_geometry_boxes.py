@@ -12,8 +12,8 @@ from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.settings import BoxSettings, ImageSettings
 from recordmill.transforms.functional.images.geometry import (
     box_values,
+    convert_box,
     geometry_of,
-    in_order,
     place_boxes,
 )
 
@@ -44,12 +44,12 @@ def test_no_boxes_are_fine():
 
 
 INVALID = [
-    pytest.param((10, 5, 10, 10), "has no extent", id="no width"),
-    pytest.param((10, 5, 20, 5), "has no extent", id="no height"),
+    pytest.param((10, 5, 10, 10), "has no area", id="no width"),
+    pytest.param((10, 5, 20, 5), "has no area", id="no height"),
     pytest.param((20, 5, 10, 10), "is inverted", id="inverted across"),
     pytest.param((10, 10, 20, 5), "is inverted", id="inverted down"),
-    pytest.param((math.nan, 5, 20, 10), "no finite number", id="NaN"),
-    pytest.param((10, 5, math.inf, 10), "no finite number", id="infinite"),
+    pytest.param((math.nan, 5, 20, 10), "not finite", id="NaN"),
+    pytest.param((10, 5, math.inf, 10), "not finite", id="infinite"),
     pytest.param((41, 5, 50, 10), "lies outside the image of 40 x 20", id="outside"),
     pytest.param((-9, 5, 0, 10), "lies outside the image of 40 x 20", id="touching the edge"),
 ]
@@ -75,7 +75,7 @@ def test_out_of_bounds():
     assert clipped.remarks == ("boxes clipped",)
     assert placed(GOOD, over, out_of_bounds="drop").kept == [0]
     assert refusal(over, out_of_bounds="reject") == (
-        "box 0 of (-4, 5, 20, 30) in pixels stands over the image of 40 x 20"
+        "box 0 of (-4, 5, 20, 30) in pixels extends beyond the image of 40 x 20"
     )
 
 
@@ -108,7 +108,7 @@ def test_areas_scale_with_the_image():
     ],
 )
 def test_orders(order, expected):
-    assert in_order((0.0, 0.25, 0.5, 1.0), order) == expected
+    assert convert_box((0.0, 0.25, 0.5, 1.0), order) == expected
 
 
 def feature(source, kind="float", shape=(), **options):

@@ -22,13 +22,13 @@ from recordmill.transforms.functional.images import masks
 from recordmill.transforms.functional.images.geometry import geometry_of
 from recordmill.transforms.functional.images.masks import (
     checked_outlines,
-    decompressed,
-    encoded,
+    decompress_counts,
+    draw_segments,
+    encode_mask,
     mask_from_file,
     mask_from_outlines,
     read_ids,
 )
-from recordmill.transforms.functional.images.masks import drawn as drawn_checked
 from tests.images import jpeg, png, png_chunk, png_header
 
 SIZE = (5, 3)
@@ -111,11 +111,11 @@ def test_ids_beyond_the_bit_depth():
     geometry = geometry_of(SIZE, 1, ImageSettings())
     ids = np.full((3, 5), 256)
     with pytest.raises(RecordError, match=r"256 in a mask of 8 bits; set masks: \{bit_depth: 16\}"):
-        encoded(ids, geometry, MaskSettings())
-    deep = decoded(encoded(ids, geometry, MaskSettings(bit_depth=16)))
+        encode_mask(ids, geometry, MaskSettings())
+    deep = decoded(encode_mask(ids, geometry, MaskSettings(bit_depth=16)))
     assert (deep.dtype, deep.tolist()) == (np.uint16, ids.tolist())
     with pytest.raises(RecordError, match=r"class id 65536 in a mask of 16 bits$"):
-        encoded(ids * 256, geometry, MaskSettings(bit_depth=16))
+        encode_mask(ids * 256, geometry, MaskSettings(bit_depth=16))
 
 
 def test_ids_of_outlines_that_no_mask_can_hold():
@@ -161,7 +161,7 @@ def drawn(segments, size):
     """Returns what is drawn of outlines as rows have them."""
     ids = [id_ for id_, _ in segments]
     checked = checked_outlines(outline for _, outline in segments)
-    return drawn_checked(list(zip(ids, checked, strict=True)), size)
+    return draw_segments(list(zip(ids, checked, strict=True)), size)
 
 
 def uncompressed(mask):
@@ -188,7 +188,7 @@ def test_run_lengths_are_read_as_coco_writes_them(mask):
 def test_compressed_counts(runs):
     size = [sum(runs), 1]
     compressed = coco.frPyObjects({"size": size, "counts": runs}, *size)
-    assert decompressed(compressed["counts"]) == runs
+    assert decompress_counts(compressed["counts"]) == runs
 
 
 @given(
@@ -263,5 +263,7 @@ def test_objects_that_cover_an_image_too_often_are_a_reject(monkeypatch):
     monkeypatch.setattr(masks, "MAX_DRAWN_PIXELS", 20)
     whole = {"size": [1, 4], "counts": [0, 4]}
     assert drawn([(1, whole)] * 5, (4, 1)).tolist() == [[1, 1, 1, 1]]
-    with pytest.raises(RecordError, match="outline 5: the objects have more than 20 pixels in all"):
+    with pytest.raises(
+        RecordError, match="outline 5: the objects have more than 20 pixels in total"
+    ):
         drawn([(1, whole)] * 6, (4, 1))

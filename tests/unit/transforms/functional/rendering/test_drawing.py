@@ -19,11 +19,11 @@ from recordmill.transforms.functional.rendering.drawing import (
     BOX_KEYS,
     TILE_SIDE,
     Tile,
-    colour,
+    class_color,
     contact_sheet,
     decode_damaged,
     draw_record,
-    fitted,
+    fit_caption,
     make_caption,
     read_boxes,
     thumbnail_of_damaged,
@@ -132,7 +132,7 @@ def test_a_box_is_drawn_where_it_is():
     drawn = np.asarray(draw_record(features, 100))
     ys, xs = np.nonzero((drawn != GRAY).any(axis=2))
     assert (xs.min(), xs.max(), ys.min(), ys.max()) == (20, 60, 30, 54)
-    assert tuple(drawn[30, 40]) == colour(0)
+    assert tuple(drawn[30, 40]) == class_color(0)
     assert tuple(drawn[40, 40]) == GRAY
 
 
@@ -154,7 +154,7 @@ def test_boxes_have_the_names_of_their_classes():
 def test_boxes_beyond_the_image_and_upside_down_are_drawn_within_it():
     features = {"image": [flat()], **boxes((1.5, 0.9, -0.5, 0.1))}
     drawn = np.asarray(draw_record(features, 100))
-    assert (drawn[6, :] == colour(0)).all()
+    assert (drawn[6, :] == class_color(0)).all()
 
 
 def test_a_mask_is_laid_over_its_image():
@@ -163,7 +163,7 @@ def test_a_mask_is_laid_over_its_image():
     mask = io.BytesIO()
     Image.fromarray(ids).save(mask, "PNG")
     drawn = np.asarray(draw_record({"image": [flat()], MASK_KEY: [mask.getvalue()]}, 100))
-    mixed = tuple(round(0.45 * g + 0.55 * c) for g, c in zip(GRAY, colour(0), strict=True))
+    mixed = tuple(round(0.45 * g + 0.55 * c) for g, c in zip(GRAY, class_color(0), strict=True))
     assert [tuple(drawn[at]) for at in ((10, 10), (50, 10), (50, 60))] == [
         mixed,
         tuple(round(0.45 * 127 + 0.55 * 128) for _ in range(3)),
@@ -197,16 +197,18 @@ def test_a_font_of_the_system_draws_what_pillows_own_lacks(tmp_path, monkeypatch
 
 
 def test_text_is_cut_to_its_width():
-    cut = fitted("a label that is far too long", 60, 14)
+    cut = fit_caption("a label that is far too long", 60, 14)
     assert cut.text.endswith("…")
     assert cut.width <= 60
 
 
 def test_a_contact_sheet_shows_every_tile():
-    tiles = [Tile(Image.new("RGB", (TILE_SIDE, 100), colour(i)), f"c{i}", "key") for i in range(5)]
+    tiles = [
+        Tile(Image.new("RGB", (TILE_SIDE, 100), class_color(i)), f"c{i}", "key") for i in range(5)
+    ]
     sheet = np.asarray(contact_sheet([*tiles, Tile(None, "猫", "key", "is damaged")]))
     for i in range(5):
-        assert (sheet == colour(i)).all(axis=2).sum() == TILE_SIDE * 100
+        assert (sheet == class_color(i)).all(axis=2).sum() == TILE_SIDE * 100
 
 
 def test_what_is_left_of_a_damaged_image_is_shown():
@@ -235,7 +237,7 @@ def test_an_image_that_takes_its_decoder_along_costs_its_tile(monkeypatch):
 
 def test_a_text_of_any_length_is_fitted_at_once() -> None:
     began = time.thread_time()
-    shown = fitted("x" * 10_000_000, 100, 12)
+    shown = fit_caption("x" * 10_000_000, 100, 12)
     assert shown.text.endswith("x…")
     assert 80 < shown.width <= 100
     assert time.thread_time() - began < 1
