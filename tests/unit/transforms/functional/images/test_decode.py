@@ -65,5 +65,5 @@ def test_raw_pixels_are_as_a_png_of_them(stored: int, channels: int) -> None:
 
 @pytest.mark.parametrize("size", [0, 62, 64, 5 * 63])
 def test_raw_pixels_of_another_size_are_reported(size: int) -> None:
-    with pytest.raises(ValueError, match="no image of 9 x 7"):
+    with pytest.raises(ValueError, match="not an image of 9 x 7"):
         reshape_raw(bytes(size), 7, 9)

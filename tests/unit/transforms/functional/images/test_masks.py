@@ -263,7 +263,5 @@ def test_objects_that_cover_an_image_too_often_are_a_reject(monkeypatch):
     monkeypatch.setattr(masks, "MAX_DRAWN_PIXELS", 20)
     whole = {"size": [1, 4], "counts": [0, 4]}
     assert drawn([(1, whole)] * 5, (4, 1)).tolist() == [[1, 1, 1, 1]]
-    with pytest.raises(
-        RecordError, match="outline 5: the objects have more than 20 pixels in total"
-    ):
+    with pytest.raises(RecordError, match="outline 5: .* more than 20 pixels in total"):
         drawn([(1, whole)] * 6, (4, 1))
