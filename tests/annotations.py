@@ -1,7 +1,7 @@
-"""What becomes of boxes and masks, worked out again from EXIF's own words and the sizes alone.
+"""A reference implementation of the geometry of boxes and masks, from EXIF's table and sizes.
 
-Shares no code with the project: a turn is which side row 0 and column 0 show at, as EXIF's
-table has it; scaling by the factor that covers, or fits within, the size asked for.
+Shares no code with the project: an orientation is the side at which row 0 and column 0 are shown,
+as in EXIF's table; the scale is the factor that covers, or fits within, the target size.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SIDES = {  # EXIF 2.3, tag 0x0112: where the 0th row is seen, and the 0th column
 
 @dataclass(frozen=True)
 class Case:
-    """An image, what is done to it, and which image was annotated."""
+    """An image, its settings, and the annotated image."""
 
     width: int
     height: int
@@ -35,7 +35,7 @@ class Case:
 
     @property
     def shown(self) -> tuple[int, int]:
-        """Width and height as viewers show it."""
+        """Width and height of the displayed image."""
         flat = SIDES[self.orientation][0] in ("top", "bottom")
         return (self.width, self.height) if flat else (self.height, self.width)
 
@@ -51,7 +51,7 @@ class Case:
 
 
 def seen_at(x: float, y: float, case: Case) -> tuple[float, float]:
-    """Returns where a point of the stored image is seen."""
+    """Returns the displayed position of a point of the stored image."""
     row_side, column_side = SIDES[case.orientation]
     seen: dict[str, float] = {}
     for side, distance in ((row_side, y), (column_side, x)):  # from the side that it is named for
@@ -63,14 +63,14 @@ def seen_at(x: float, y: float, case: Case) -> tuple[float, float]:
 
 
 def stored_at(x: float, y: float, case: Case) -> tuple[float, float]:
-    """Returns the point of the stored image that is seen at a place."""
+    """Returns the stored position of a point of the displayed image."""
     row_side, column_side = SIDES[case.orientation]
     distance = {"top": y, "left": x, "bottom": case.shown[1] - y, "right": case.shown[0] - x}
     return distance[column_side], distance[row_side]
 
 
 def placement(case: Case) -> tuple[tuple[int, int], tuple, tuple]:
-    """Returns the record's size; the scale, across and down; and where 0, 0 of the upright lies."""
+    """Returns the record's size, the scale across and down, and the offset of the upright image."""
     width, height = case.shown if case.turned else (case.width, case.height)
     if "max_side" in case.image:
         factor = min(1.0, case.image["max_side"] / max(width, height))

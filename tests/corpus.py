@@ -1,7 +1,7 @@
-"""Some 475 odd, damaged and hostile image files, made by code, each with what is to become of it.
+"""Some 475 odd, damaged and hostile image files, made by code, with their expected outcomes.
 
     corpus()                        all of them, as a tuple of `Specimen`
-    png_of(samples, ...)            a PNG of any colour type and depth from its samples
+    png_of(samples, ...)            a PNG of any color type and depth from its samples
     tiff_of(samples, ...), bmp_of(samples, ...), lossless_jpeg(samples)      the same of others
 
 An outcome is "kept" (byte for byte), "png" or "jpeg" (transcoded), or a reject's reason. Where
@@ -89,7 +89,7 @@ def corpus() -> tuple[Specimen, ...]:
 
 def png_of(
     samples: np.ndarray,
-    colour_type: int,
+    color_type: int,
     depth: int = 8,
     *,
     interlaced: bool = False,
@@ -106,7 +106,7 @@ def png_of(
         for row in samples[y::dy, x::dx]
         if row.size
     )
-    stated = struct.pack(">IIBBBBB", width, height, depth, colour_type, 0, 0, interlaced)
+    stated = struct.pack(">IIBBBBB", width, height, depth, color_type, 0, 0, interlaced)
     head = PNG_SIGNATURE + png_chunk(b"IHDR", stated) + before
     return head + png_chunk(b"IDAT", zlib.compress(rows)) + after + IEND
 
@@ -119,9 +119,9 @@ def packed(row: np.ndarray, depth: int) -> bytes:
     return np.packbits(bits.astype(np.uint8)).tobytes()
 
 
-def samples_of(colour_type: int, depth: int, seed: int = 0) -> np.ndarray:
+def samples_of(color_type: int, depth: int, seed: int = 0) -> np.ndarray:
     """Returns random samples for a PNG of some kind."""
-    shape = (HEIGHT, WIDTH, _SAMPLES[colour_type])
+    shape = (HEIGHT, WIDTH, _SAMPLES[color_type])
     return np.random.default_rng(seed).integers(0, 2**depth, shape)
 
 
@@ -198,9 +198,9 @@ def bmp_of(
         lines = [packed(row, min(bits, 8)) for row in rows]
         body = b"".join(line + bytes(-len(line) % 4) for line in lines)
     stated = -height if top_down else height
-    colours = len(palette) // 4
+    colors = len(palette) // 4
     header = struct.pack(
-        "<IiiHHIIiiII", 40, width, stated, 1, bits, compression, len(body), 0, 0, colours, 0
+        "<IiiHHIIiiII", 40, width, stated, 1, bits, compression, len(body), 0, 0, colors, 0
     )
     offset = 14 + len(header) + len(masks) + len(palette)
     start = struct.pack("<2sIHHI", b"BM", offset + len(body), 0, 0, offset)
@@ -239,7 +239,7 @@ def _coded(difference: int) -> str:
 
 
 def on_canvas(gif: bytes, canvas: tuple[int, int], left: int, top: int) -> bytes:
-    """Returns a GIF whose first frame stands somewhere on a larger canvas."""
+    """Returns a GIF whose first frame is placed on a larger canvas."""
     at = gif.index(b"\x2c" + bytes(4), 13)
     placed = gif[: at + 1] + struct.pack("<HH", left, top) + gif[at + 5 :]
     return placed[:6] + struct.pack("<HH", *canvas) + placed[10:]
@@ -352,7 +352,7 @@ def _jpegs() -> Iterator[Specimen]:
         yield Specimen(f"JPEG with {name}", made, outcome, format=family)
     frame = plain.index(b"\xff\xc0")
     made = patched(patched(plain, frame + 11, b"\x31"), frame + 14, b"\x21")
-    yield Specimen("JPEG of colour sampled at two thirds", made, "corrupt")
+    yield Specimen("JPEG of color sampled at two thirds", made, "corrupt")
     mpo = _frames("MPO", 3)
     yield Specimen("MPO", mpo, "jpeg", format="mpo")
     yield Specimen("MPO whose second is cut", mpo[:-300], "jpeg", format="mpo")
@@ -402,19 +402,19 @@ def _pngs() -> Iterator[Specimen]:
         return Specimen(f"PNG {name}", data, "kept", format="png")
 
     kinds = {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)}
-    for colour_type, depths in kinds.items():
+    for color_type, depths in kinds.items():
         for depth in depths:
             palette = png_chunk(b"PLTE", bytes(range(256)) * 3)[: 12 + 768]
             palette = png_chunk(b"PLTE", bytes(i % 256 for i in range(3 * 2**depth)))
-            before = palette if colour_type == 3 else b""
-            drawn = samples_of(colour_type, depth)
+            before = palette if color_type == 3 else b""
+            drawn = samples_of(color_type, depth)
             for interlaced in (False, True):
-                made = png_of(drawn, colour_type, depth, interlaced=interlaced, before=before)
-                yield kept(f"type {colour_type}, {depth} bits, interlaced={interlaced}", made)
-            clear = {0: b"\0\1", 2: b"\0\1" * 3, 3: b"\0\x80"}.get(colour_type)
+                made = png_of(drawn, color_type, depth, interlaced=interlaced, before=before)
+                yield kept(f"type {color_type}, {depth} bits, interlaced={interlaced}", made)
+            clear = {0: b"\0\1", 2: b"\0\1" * 3, 3: b"\0\x80"}.get(color_type)
             if clear:
-                made = png_of(drawn, colour_type, depth, before=before + png_chunk(b"tRNS", clear))
-                yield kept(f"type {colour_type}, {depth} bits, tRNS", made)
+                made = png_of(drawn, color_type, depth, before=before + png_chunk(b"tRNS", clear))
+                yield kept(f"type {color_type}, {depth} bits, tRNS", made)
     drawn = samples_of(2, 8)
     for filter_ in range(1, 5):
         yield kept(f"of filter {filter_}", png_of(drawn, 2, filter_=filter_))
@@ -473,7 +473,7 @@ def _damaged_pngs() -> Iterator[Specimen]:
         "a palette missing": png_of(samples_of(3, 8), 3),
         "a palette of 4 bytes": png_of(samples_of(3, 8), 3, before=png_chunk(b"PLTE", bytes(4))),
         "3 bits": png_header(WIDTH, HEIGHT, bit_depth=3) + png_chunk(b"IDAT", b"") + IEND,
-        "colour type 7": png_header(WIDTH, HEIGHT, colour_type=7) + png_chunk(b"IDAT", b"") + IEND,
+        "color type 7": png_header(WIDTH, HEIGHT, color_type=7) + png_chunk(b"IDAT", b"") + IEND,
         "an unknown critical chunk": png_of(samples_of(2, 8), 2, before=png_chunk(b"WHAT", b"")),
         "line ends turned": whole.replace(b"\r\n", b"\n"),
     }.items():
@@ -499,8 +499,8 @@ def _pngs_that_readers_disagree_on() -> Iterator[Specimen]:
     start, half = plain.index(b"IDAT") - 4, len(plain) // 2
     stream = plain[start + 8 : -16]
     parts = [png_chunk(b"IDAT", stream[:half]), png_chunk(b"IDAT", stream[half:])]
-    apart = plain[:start] + parts[0] + png_chunk(b"gAMA", bytes(4)) + parts[1] + IEND
-    yield Specimen("PNG whose image data is interrupted", apart, "corrupt")
+    split = plain[:start] + parts[0] + png_chunk(b"gAMA", bytes(4)) + parts[1] + IEND
+    yield Specimen("PNG whose image data is interrupted", split, "corrupt")
     for name, chunk, outcome in (
         ("a text of an unknown compression", png_chunk(b"zTXt", b"key\0\x09text"), "png"),
         ("a profile of an unknown compression", png_chunk(b"iCCP", b"key\0\x09text"), "png"),
@@ -510,17 +510,17 @@ def _pngs_that_readers_disagree_on() -> Iterator[Specimen]:
         ("an empty palette", png_chunk(b"PLTE", b""), "png"),
         ("two palettes", png_chunk(b"PLTE", bytes(6)) * 2, "corrupt"),
         ("two headers", plain[8:33], "corrupt"),
-        ("the colours of PQ", png_chunk(b"cICP", b"\x09\x10\0\1"), "unsupported_feature"),
-        ("the colours of sRGB", png_chunk(b"cICP", b"\1\x0d\0\1"), "kept"),
+        ("the colors of PQ", png_chunk(b"cICP", b"\x09\x10\0\1"), "unsupported_feature"),
+        ("the colors of sRGB", png_chunk(b"cICP", b"\1\x0d\0\1"), "kept"),
     ):
         yield Specimen(f"PNG with {name}", png_of(drawn, 2, before=chunk), outcome, format="png")
     palette = png_chunk(b"PLTE", bytes(768))
     clear = png_chunk(b"tRNS", b"\0")
-    colours = samples_of(3, 8)
+    colors = samples_of(3, 8)
     for name, data in {
-        "before its palette": png_of(colours, 3, before=clear + palette),
-        "after its data": png_of(colours, 3, before=palette, after=clear),
-        "of no entries": png_of(colours, 3, before=palette + png_chunk(b"tRNS", b"")),
+        "before its palette": png_of(colors, 3, before=clear + palette),
+        "after its data": png_of(colors, 3, before=palette, after=clear),
+        "of no entries": png_of(colors, 3, before=palette + png_chunk(b"tRNS", b"")),
     }.items():
         yield Specimen(f"PNG with a transparency {name}", data, "png", format="png")
     rows = b"".join(b"\0" + row.tobytes() for row in drawn[:10].astype(np.uint8)) * 3
@@ -542,8 +542,8 @@ def _gifs() -> Iterator[Specimen]:
 
     plain = _drawn("GIF", "L")
     yield made("gray", plain)
-    yield made("of 256 colours", _drawn("GIF", "P"))
-    yield made("of two colours", _drawn("GIF", "1"))
+    yield made("of 256 colors", _drawn("GIF", "P"))
+    yield made("of two colors", _drawn("GIF", "1"))
     yield made("interlaced", _drawn("GIF", "L", interlace=1))
     yield made("transparent", _drawn("GIF", "P", transparency=3))
     yield made("animated", _frames("GIF", 4, "L"))
@@ -570,8 +570,8 @@ def _bmps() -> Iterator[Specimen]:
         return Specimen(f"BMP {name}", data, "png", format="bmp")
 
     random = np.random.default_rng(1)
-    colours = {1: 2, 4: 16, 8: 256}
-    for bits, number in colours.items():
+    colors = {1: 2, 4: 16, 8: 256}
+    for bits, number in colors.items():
         drawn = random.integers(0, number, (HEIGHT, WIDTH, 1))
         palette = random.integers(0, 256, (number, 4), np.uint8)
         palette[:, 3] = 0
@@ -778,8 +778,8 @@ def _icos() -> Iterator[Specimen]:
     yield Specimen("ICO of bitmaps", old, "png", (32, 32), "ico")
     yield Specimen("ICO with trailing junk", several + b"junk" * 9, "png", (64, 64), "ico")
     yield Specimen("ICO of nothing", ico_of(), BROKEN)
-    yield Specimen("ICO whose picture is text", ico_of((16, 16, b"text" * 40)), BROKEN)
-    yield Specimen("ICO whose picture is elsewhere", ico_of((16, 16, b""))[:22], BROKEN)
+    yield Specimen("ICO whose image is text", ico_of((16, 16, b"text" * 40)), BROKEN)
+    yield Specimen("ICO whose image is elsewhere", ico_of((16, 16, b""))[:22], BROKEN)
     broken = flipped(png(16, 16), 60)
     yield Specimen("ICO whose PNG is damaged", ico_of((16, 16, broken)), BROKEN)
 
@@ -823,10 +823,10 @@ def _bombs() -> Iterator[Specimen]:
 
     for process in (0, 2, 3, 9):
         yield bomb(f"JPEG SOF{process}", jpeg_header(65_500, 65_500, process=process))
-    for colour_type in (0, 2, 3, 6):
-        head = png_header(900_000, 900_000, colour_type=colour_type)
+    for color_type in (0, 2, 3, 6):
+        head = png_header(900_000, 900_000, color_type=color_type)
         head += png_chunk(b"PLTE", bytes(6))
-        yield bomb(f"PNG of type {colour_type}", head + png_chunk(b"IDAT", b"") + IEND)
+        yield bomb(f"PNG of type {color_type}", head + png_chunk(b"IDAT", b"") + IEND)
     gif = _drawn("GIF", "L")
     yield bomb("GIF canvas", patched(gif, 6, b"\xff\xff\xff\xff"))
     frame = gif.index(b"\x2c" + bytes(4), 13)
@@ -862,7 +862,7 @@ def _bombs() -> Iterator[Specimen]:
     yield bomb("ICO with a bitmap", ico_of((16, 16, dib + bytes(4000))))
     rows = zlib.compress(bytes(HEIGHT * (3 * WIDTH + 1)) + bytes(100 << 20))
     more = png_header(WIDTH, HEIGHT) + png_chunk(b"IDAT", rows) + IEND
-    # Readers stop after the last row, and so do we: nothing beyond it is ever inflated.
+    # Readers stop after the last row, and so does recordmill: it decompresses nothing after it.
     yield Specimen("bomb: PNG of 100 MB after its last row", more, "kept", format="png")
 
 

@@ -1,8 +1,8 @@
-"""A table and its images with every sort of oddity that a report has to show.
+"""A table and its images with all kinds of problems that a report shows.
 
     draw(folder)    writes the images, labels.csv and classes.txt; `FLAGS` convert them
 
-Names and labels try to break out of a page: markup, control characters, text that turns around.
+Names and labels try to break out of a page: markup, control characters, right-to-left overrides.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _good(folder: Path) -> list[tuple[str, str]]:
 
 
 def _copies(folder: Path) -> list[tuple[str, str]]:
-    """Returns rows of images that stand in the table already, one with another label."""
+    """Returns rows of duplicate images, one with another label."""
     rows = []
     for i in range(COPIES):
         original = f"{10 + i:02d}.jpg"

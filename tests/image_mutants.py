@@ -1,8 +1,8 @@
-"""Images changed part by part: every chunk and segment damaged, cut, doubled, moved and left out.
+"""Mutated images: every chunk and segment damaged, truncated, doubled, moved and left out.
 
     png_mutants(), jpeg_mutants()     (name, bytes) of each, the same ones in every run
 
-Nothing is foretold of them: each is to be a reject, or a record that all readers read.
+No outcome is given: each must be rejected, or become a record that all readers read.
 """
 
 from __future__ import annotations
@@ -57,15 +57,15 @@ _HEAD = len(PNG_SIGNATURE) + 25
 
 
 def png_mutants() -> Iterator[Mutant]:
-    """Yields PNGs of every colour type with each chunk in each wrong form and place."""
-    for colour_type, depth in ((0, 8), (0, 1), (2, 8), (2, 16), (3, 4), (4, 8), (6, 8)):
-        palette = png_chunk(b"PLTE", CHUNKS[b"PLTE"]) if colour_type == 3 else b""
-        base = png_of(samples_of(colour_type, depth), colour_type, depth, before=palette)
+    """Yields PNGs of every color type with each chunk in each wrong form and place."""
+    for color_type, depth in ((0, 8), (0, 1), (2, 8), (2, 16), (3, 4), (4, 8), (6, 8)):
+        palette = png_chunk(b"PLTE", CHUNKS[b"PLTE"]) if color_type == 3 else b""
+        base = png_of(samples_of(color_type, depth), color_type, depth, before=palette)
         for name, content in CHUNKS.items():
             for form, chunk in _forms(name, content):
                 for place, data in _places(base, palette, chunk):
-                    yield f"PNG {colour_type}/{depth}, {form} {place}", data
-        yield from ((f"PNG {colour_type}/{depth}, {form}", m) for form, m in _streams(base))
+                    yield f"PNG {color_type}/{depth}, {form} {place}", data
+        yield from ((f"PNG {color_type}/{depth}, {form}", m) for form, m in _streams(base))
 
 
 def _forms(name: bytes, content: bytes) -> Iterator[Mutant]:

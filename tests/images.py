@@ -1,12 +1,12 @@
 """Images for tests, drawn by code and encoded in memory: the same arguments give the same bytes.
 
     jpeg(width, height, seed)          a JPEG as cameras and the web have them
-    png(width, height, seed)           a PNG; `png_16_bit` for two bytes a sample
-    image("GIF", width, height)      any other format that Pillow writes, by Pillow's name
-    jpeg_header(width, height)         a JPEG's markers up to its scan, and no pixel data at all
+    png(width, height, seed)           a PNG; `png_16_bit` for two bytes per sample
+    image_bytes("GIF", width, height)  any other format that Pillow writes, by Pillow's name
+    jpeg_header(width, height)         a JPEG's markers up to its scan, without pixel data
     png_header(width, height)          the same of a PNG
 
-`pixels` gives what was drawn. Sizes are in pixels.
+`pixels` returns the drawn samples. Sizes are in pixels.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ import numpy as np
 from PIL import ExifTags, Image, ImageCms
 
 _CHANNELS = {"1": 1, "L": 1, "P": 1, "LA": 2, "RGB": 3, "RGBA": 4, "CMYK": 4, "YCbCr": 3}
-_PNG_COLOUR_TYPES = {1: 0, 2: 4, 3: 2, 4: 6}  # of so many channels, none of them a palette
+_PNG_COLOR_TYPES = {1: 0, 2: 4, 3: 2, 4: 6}  # of so many channels, none of them a palette
 
 SRGB = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
 SWAPPED = (
     SRGB.replace(b"rXYZ", b"????", 1).replace(b"gXYZ", b"rXYZ", 1).replace(b"????", b"gXYZ", 1)
 )
-"""Red is green in it, and green red."""
+"""An sRGB profile with red and green swapped."""
 
 
 def pixels(width: int, height: int, seed: int = 0, channels: int = 3) -> np.ndarray:
@@ -104,16 +104,16 @@ def image_bytes(
 
 
 def png_16_bit(width: int = 16, height: int = 12, seed: int = 0, channels: int = 3) -> bytes:
-    """Returns a PNG of 16 bits a sample, of 1 to 4 channels: most of these Pillow cannot write."""
+    """Returns a PNG of 16 bits per sample and 1 to 4 channels; Pillow cannot write most of them."""
     samples = pixels(width, height, seed, channels).astype(">u2") * 257
     rows = b"".join(b"\0" + row.tobytes() for row in samples)
-    header = png_header(width, height, bit_depth=16, colour_type=_PNG_COLOUR_TYPES[channels])
+    header = png_header(width, height, bit_depth=16, color_type=_PNG_COLOR_TYPES[channels])
     return header + png_chunk(b"IDAT", zlib.compress(rows)) + png_chunk(b"IEND", b"")
 
 
-def png_header(width: int, height: int, bit_depth: int = 8, colour_type: int = 2) -> bytes:
-    """Returns a PNG's signature and header, of any size that one can state."""
-    stated = struct.pack(">IIBBBBB", width, height, bit_depth, colour_type, 0, 0, 0)
+def png_header(width: int, height: int, bit_depth: int = 8, color_type: int = 2) -> bytes:
+    """Returns a PNG's signature and header, of any size."""
+    stated = struct.pack(">IIBBBBB", width, height, bit_depth, color_type, 0, 0, 0)
     return b"\x89PNG\r\n\x1a\n" + png_chunk(b"IHDR", stated)
 
 
@@ -135,7 +135,7 @@ def jpeg_header(
 
 
 def jpeg_segment(marker: int, content: bytes) -> bytes:
-    """Returns one segment of a JPEG: the marker, its length, and what it holds."""
+    """Returns one segment of a JPEG: marker, length and content."""
     return bytes([0xFF, marker]) + struct.pack(">H", 2 + len(content)) + content
 
 

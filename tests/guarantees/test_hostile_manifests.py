@@ -111,7 +111,7 @@ def dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "1.0.0"
 
 
-def told(dataset: Path) -> dict[str, str]:
+def problems_of(dataset: Path) -> dict[str, str]:
     """Returns file to what is wrong with it."""
     return {problem.file: problem.what for problem in verify_dataset(str(dataset), "parse")[1]}
 
@@ -124,12 +124,12 @@ FOREIGN = (
 
 
 def test_every_foreign_file_is_reported(dataset: Path) -> None:
-    before = told(dataset)
+    before = problems_of(dataset)
     for name in FOREIGN:
         (dataset / name).parent.mkdir(parents=True, exist_ok=True)
         (dataset / name).write_bytes(b"")
     (dataset / "dangling").symlink_to("nowhere")
-    found = told(dataset)
+    found = problems_of(dataset)
     assert found.keys() - before.keys() == {*FOREIGN, "dangling"}
     assert all("is not part of this dataset" in found[name] for name in FOREIGN)
     assert "run.json" not in found
@@ -164,7 +164,7 @@ def test_a_file_that_is_none_is_reported(dataset: Path, name: str, kind: str) ->
         ):
             verify_dataset(str(dataset), "parse")
         return
-    found = told(dataset)
+    found = problems_of(dataset)
     assert name in found or name.startswith("rejects/")
     if name.startswith("rejects/"):
         is_missing = kind == "dangling link"
@@ -176,7 +176,7 @@ def test_a_file_that_is_none_is_reported(dataset: Path, name: str, kind: str) ->
 
 def test_a_line_of_rejects_nested_without_end_is_reported(dataset: Path) -> None:
     (dataset / "rejects/rejects-00000-of-00001.jsonl").write_text("[" * 10**6)
-    assert "a line that is not a reject" in told(dataset)["rejects"]
+    assert "a line that is not a reject" in problems_of(dataset)["rejects"]
 
 
 def test_damaged_records_are_named_first(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:

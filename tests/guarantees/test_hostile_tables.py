@@ -62,7 +62,7 @@ def endless(head: bytes, body: bytes, times: int, tail: bytes) -> io.BufferedRea
     return io.BufferedReader(Endless(head, body, times, tail))
 
 
-def told(found: Iterator[Row | Reject]) -> list[tuple[int, str]]:
+def outcomes(found: Iterator[Row | Reject]) -> list[tuple[int, str]]:
     """Returns (line, image or reason) of each row."""
     return [
         (row.line, row.values["image"])
@@ -78,7 +78,7 @@ def test_a_cell_beyond_the_limit_is_one_reject_in_bounded_memory(quote: bytes) -
     head = b"image,label\na.jpg,cat\n" + quote
     table = endless(head, b"x" * 2**20, 64, quote + b",dog\nb.jpg,cat\n")
     tracemalloc.start()
-    found = told(delimited.read(table, SourceSplit(CSV), Projection()))
+    found = outcomes(delimited.read(table, SourceSplit(CSV), Projection()))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     why = f"malformed_row: the line is longer than {LIMIT:,} bytes; is a line break missing?"
@@ -91,7 +91,7 @@ def test_a_json_line_beyond_the_limit_is_one_reject_in_bounded_memory() -> None:
     head = b'{"image": "a.jpg"}\n{"image": "'
     table = endless(head, b"x" * 2**20, 64, b'"}\n{"image": "b.jpg"}\n')
     tracemalloc.start()
-    found = told(json_lines.read(table, SourceSplit(JSONL), Projection()))
+    found = outcomes(json_lines.read(table, SourceSplit(JSONL), Projection()))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     why = f"malformed_row: the line is longer than {LIMIT:,} bytes; is a line break missing?"
@@ -107,7 +107,7 @@ def test_lines_as_long_as_may_be_are_whole(
     monkeypatch.setattr(delimited.BoundedLines.__init__, "__defaults__", (32,))
     name = b"x" * (32 - len(breaks) + extra)
     data = breaks.join([b"image", name, b"b", name, b"c"])
-    found = told(delimited.read(stream(data), SourceSplit(CSV), Projection()))
+    found = outcomes(delimited.read(stream(data), SourceSplit(CSV), Projection()))
     assert [line for line, _ in found] == [2, 3, 4, 5]
     assert found[1] == (3, "b")
     assert found[3] == (5, "c")
@@ -142,10 +142,10 @@ def test_zero_bytes_are_rejected_at_the_head_and_a_value_below_it() -> None:
     with pytest.raises(UsageError, match="holds binary data"):
         json_lines.probe(stream(b'{"image": "a\0.jpg"}\n'), JSONL)
     late = b"image,label\n" + b"a.jpg,cat\n" * 1000 + b"b\0.jpg,dog\nc.jpg,cat\n"
-    found = told(delimited.read(stream(late), SourceSplit(CSV), Projection()))
+    found = outcomes(delimited.read(stream(late), SourceSplit(CSV), Projection()))
     assert len(found) == 1002
     assert found[-1] == (1003, "c.jpg")
-    found = told(
+    found = outcomes(
         json_lines.read(stream(b'{"image": "a\\u0000"}\n'), SourceSplit(JSONL), Projection())
     )
     assert found == [(1, "a\0")]  # a file of that name cannot be: read_error
@@ -156,7 +156,7 @@ def test_zero_bytes_are_rejected_at_the_head_and_a_value_below_it() -> None:
 def test_json_that_is_nested_too_deeply_is_one_reject(opening: bytes, depth: int) -> None:
     closing = b"]" if opening == b"[" else b"}"
     data = b'{"image":' + opening * depth + b"1" + closing * depth + b"}\n" + b'{"image": "b"}\n'
-    found = told(json_lines.read(stream(data), SourceSplit(JSONL), Projection()))
+    found = outcomes(json_lines.read(stream(data), SourceSplit(JSONL), Projection()))
     assert found[0][1].startswith("malformed_row: no JSON object: nested too deeply: more than 64")
     assert found[1:] == [(2, "b")]
 
@@ -190,7 +190,7 @@ def test_a_footer_that_contradicts_itself_is_rejected(tmp_path: Path) -> None:
         parquet.probe(table, PARQUET)
 
 
-def test_a_footer_that_tells_of_more_rows_than_can_be_ends_soon(tmp_path: Path) -> None:
+def test_a_footer_that_claims_too_many_rows_ends_soon(tmp_path: Path) -> None:
     many = b"\x16\x80\x80\x80\x80\x80\x80\x80\x80\x10"  # 2**59
     table = lying_parquet(tmp_path / "t.parquet", {ROWS_OF_GROUP: many})
     try:
@@ -273,11 +273,11 @@ LAUGHS = "\n".join(
 )
 def test_a_hostile_schema_is_rejected_soon_and_shortly(text: str, problem: str) -> None:
     began = time.perf_counter()
-    with pytest.raises(UsageError) as refused:
+    with pytest.raises(UsageError) as raised:
         parse_schema(text, "s.yaml")
-    assert problem in str(refused.value)
-    assert str(refused.value).startswith("s.yaml")
-    assert len(str(refused.value)) < 2_000
+    assert problem in str(raised.value)
+    assert str(raised.value).startswith("s.yaml")
+    assert len(str(raised.value)) < 2_000
     assert time.perf_counter() - began < 10
 
 

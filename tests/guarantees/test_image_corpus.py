@@ -1,4 +1,4 @@
-"""The whole corpus of odd, damaged and hostile files, each with the outcome that was foretold."""
+"""The whole corpus of odd, damaged and hostile files, each with its expected outcome."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ def read_as_recorded(stored):
 
 def is_unread(data):
     """Returns why some reader does not read a record's image; None for a reject, or if all do."""
-    stored, refused = outcome_of(data, ImageSettings(max_pixels=2_000_000))
+    stored, rejected = outcome_of(data, ImageSettings(max_pixels=2_000_000))
     if stored is None:
-        return None if is_sentence(refused.detail) else f"no sentence: {refused.detail}"
+        return None if is_sentence(rejected.detail) else f"no sentence: {rejected.detail}"
     try:
         read_as_recorded(stored)
     except Exception as error:  # noqa: BLE001 - whatever a reader says
@@ -66,7 +66,7 @@ def is_sentence(detail):
     return " " in detail and not detail.startswith(("'", "("))
 
 
-def test_there_are_enough_files_of_every_kind():
+def test_the_corpus_has_enough_files_of_every_kind():
     names = [specimen.name for specimen in corpus()]
     assert len(names) == len(set(names)) >= 300
     assert sum(specimen.accepted for specimen in corpus()) >= 200
@@ -79,10 +79,10 @@ def test_there_are_enough_files_of_every_kind():
 
 @pytest.mark.parametrize("specimen", corpus(), ids=lambda specimen: specimen.name)
 def test_outcome(specimen: Specimen):
-    stored, refused = outcome_of(specimen.data, SETTINGS)
+    stored, rejected = outcome_of(specimen.data, SETTINGS)
     if stored is None:
-        assert is_sentence(refused.detail)
-        assert refused.reason.value in specimen.outcome.split("|"), refused.detail
+        assert is_sentence(rejected.detail)
+        assert rejected.reason.value in specimen.outcome.split("|"), rejected.detail
         return
     kept = stored.data == specimen.data
     assert ("kept" if kept else stored.format) == specimen.outcome, stored.treatment
@@ -103,7 +103,7 @@ def test_outcome(specimen: Specimen):
         pytest.param(islice(jpeg_mutants(), 0, None, ONE_OF), id="JPEG"),
     ],
 )
-def test_whatever_part_is_changed_it_is_a_reject_or_read_by_all(mutants):
+def test_mutants_are_rejected_or_read_by_all_readers(mutants):
     unread = {name: why for name, data in mutants if (why := is_unread(data))}
     assert unread == {}
 
@@ -135,7 +135,7 @@ def mutations(draw):
 
 @settings(max_examples=500, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(mutations())
-def test_whatever_is_changed_it_is_a_reject_or_readable(data):
+def test_mutations_are_rejected_or_readable(data):
     # pytest's filter does not reach into Hypothesis's repetitions.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

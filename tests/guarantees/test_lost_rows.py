@@ -1,4 +1,4 @@
-"""Nothing is lost in silence: a file that is cut or damaged anywhere gives all rows, or says so."""
+"""No silent loss: a file that is truncated or damaged anywhere gives all rows, or an error."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ ZIPPED = {
 }
 FILES = PLAIN | ZIPPED
 
-ALL_ROWS, LOST, REFUSED = "all rows", "lost rows", "refused"
+ALL_ROWS, LOST, REJECTED = "all rows", "lost rows", "rejected"
 
 
 def outcome(path: Path, data: bytes) -> str | int:
@@ -113,7 +113,7 @@ def outcome(path: Path, data: bytes) -> str | int:
         splits = [split for split in FORMATS[name].split(file) if isinstance(split, SourceSplit)]
         found = [row for split in splits for row in FORMATS[name].read(split, PROJECTION)]
     except (UsageError, OSError, EOFError, ValueError, MemoryError, zlib.error, pa.ArrowException):
-        return REFUSED  # as `recordmill.pipelines.input_tables` does
+        return REJECTED  # as `recordmill.pipelines.input_tables` does
     if any(isinstance(row, Reject) and row.reason is Reason.LOST_ROWS for row in found):
         return LOST
     rows = sum(not isinstance(row, SkippedInput) for row in found)
@@ -144,7 +144,7 @@ def test_a_cut_gives_all_rows_or_says_that_some_are_lost(
     whole = FILES[name][1]
     cut = data.draw(st.integers(1, len(whole) - 1).filter(lambda at: at not in boundaries(name)))
     path = tmp_path_factory.getbasetemp() / name
-    assert outcome(path, whole[:cut]) in (ALL_ROWS, LOST, REFUSED)
+    assert outcome(path, whole[:cut]) in (ALL_ROWS, LOST, REJECTED)
 
 
 @pytest.mark.parametrize("name", [name for name in FILES if name not in ("t.csv", "t.json")])
@@ -159,17 +159,15 @@ def test_a_damaged_byte_gives_all_rows_or_says_that_some_are_lost(
     path = tmp_path_factory.getbasetemp() / name
     found = outcome(path, bytes(whole))
     if name == "t.jsonl" and whole[at] == ord("\n"):  # two malformed lines, where there was one
-        assert found in (ROWS + 1, LOST, REFUSED)
+        assert found in (ROWS + 1, LOST, REJECTED)
     else:
-        assert found in (ALL_ROWS, LOST, REFUSED)
+        assert found in (ALL_ROWS, LOST, REJECTED)
 
 
 @pytest.mark.parametrize("name", ZIPPED)
 @pytest.mark.parametrize("tail", [b"garbage", b"\x1f", gzip.compress(b"x", mtime=0)[:-1]])
-def test_what_follows_a_whole_gzip_member_is_no_silent_end(
-    name: str, tail: bytes, tmp_path: Path
-) -> None:
-    assert outcome(tmp_path / name, FILES[name][1] + tail) in (LOST, REFUSED)
+def test_bytes_after_a_gzip_member_are_not_ignored(name: str, tail: bytes, tmp_path: Path) -> None:
+    assert outcome(tmp_path / name, FILES[name][1] + tail) in (LOST, REJECTED)
 
 
 def test_joined_gzip_members_and_padding_are_read_on(tmp_path: Path) -> None:
@@ -198,4 +196,4 @@ def test_a_footer_of_arrow_that_names_fewer_batches_is_reported(tmp_path: Path) 
             fewer = bytes(data[:at]) + (2).to_bytes(4, "little") + bytes(data[at + 4 :])
             found.add(outcome(tmp_path / "file.arrow", fewer))
     assert LOST in found
-    assert found <= {LOST, REFUSED, ALL_ROWS}
+    assert found <= {LOST, REJECTED, ALL_ROWS}

@@ -91,7 +91,7 @@ def test_deep_gray_keeps_its_full_range(data, expected):
     assert np.abs(stored_pixels(data, bit_depth=8) - expected / 257).max() <= 1
 
 
-def test_deep_colours_are_scaled():
+def test_deep_colors_are_scaled():
     deep = RANDOM.integers(0, 65536, (HEIGHT, WIDTH, 3))
     for data in (
         tiff_of(deep.astype("u2"), photometric=2),
@@ -120,7 +120,7 @@ def test_bmp_of_a_palette(bits, top_down):
 
 @pytest.mark.parametrize("top_down", [False, True])
 @pytest.mark.parametrize("channels", [3, 4])
-def test_bmp_of_colours(channels, top_down):
+def test_bmp_of_colors(channels, top_down):
     drawn = RANDOM.integers(0, 256, (HEIGHT, WIDTH, channels))
     found = stored_pixels(bmp_of(drawn, 8 * channels, top_down=top_down))
     np.testing.assert_array_equal(found[:, :, :3], drawn[:, :, 2::-1])
@@ -157,21 +157,21 @@ def gif(indices, **options):
 
 
 def test_gif():
-    colours = PALETTE[INDICES[8][:, :, 0], :3].astype(int)
-    np.testing.assert_array_equal(stored_pixels(gif(INDICES[8])), colours)
-    np.testing.assert_array_equal(stored_pixels(gif(INDICES[8], interlace=1)), colours)
+    colors = PALETTE[INDICES[8][:, :, 0], :3].astype(int)
+    np.testing.assert_array_equal(stored_pixels(gif(INDICES[8])), colors)
+    np.testing.assert_array_equal(stored_pixels(gif(INDICES[8], interlace=1)), colors)
     found = stored_pixels(gif(INDICES[4], transparency=3))
-    colours = PALETTE[INDICES[4][:, :, 0], :3].astype(int)
+    colors = PALETTE[INDICES[4][:, :, 0], :3].astype(int)
     clear = INDICES[4][:, :, 0] == 3
     np.testing.assert_array_equal(found[:, :, 3], np.where(clear, 0, 255))
-    np.testing.assert_array_equal(found[~clear][:, :3], colours[~clear])
+    np.testing.assert_array_equal(found[~clear][:, :3], colors[~clear])
 
 
 def test_the_first_frame_of_a_gif_stands_where_it_belongs_on_the_canvas():
     found = stored_pixels(on_canvas(gif(INDICES[8]), (100, 80), 10, 20))
     assert found.shape == (80, 100, 3)
-    colours = PALETTE[INDICES[8][:, :, 0], :3].astype(int)
-    np.testing.assert_array_equal(found[20 : 20 + HEIGHT, 10 : 10 + WIDTH], colours)
+    colors = PALETTE[INDICES[8][:, :, 0], :3].astype(int)
+    np.testing.assert_array_equal(found[20 : 20 + HEIGHT, 10 : 10 + WIDTH], colors)
     assert len(np.unique(found[:20].reshape(-1, 3), axis=0)) == 1
     found = stored_pixels(on_canvas(gif(INDICES[4], transparency=3), (100, 80), 10, 20))
     assert found[:20, :, 3].max() == 0  # what is not drawn on is clear, where anything can be
@@ -206,7 +206,7 @@ def test_gray_of_which_one_value_is_transparent(depth):
     assert on_red[-1, -1].tolist() == [255, 0, 0]
 
 
-def test_a_transparent_colour_is_composited_and_never_shown():
+def test_a_transparent_color_is_composited_and_never_shown():
     samples = RANDOM.integers(0, 256, (HEIGHT, WIDTH, 3))
     samples[5:10] = 10, 20, 30
     data = png_of(samples, 2, before=png_chunk(b"tRNS", struct.pack(">HHH", 10, 20, 30)))
@@ -307,12 +307,12 @@ def test_avif_and_lossy_webp():
 # --- settings -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("colour", [(0, 0, 0), (255, 255, 255), (18, 52, 86)])
-def test_composite(colour):
+@pytest.mark.parametrize("color", [(0, 0, 0), (255, 255, 255), (18, 52, 86)])
+def test_composite(color):
     data = saved(Image.fromarray(RGBA, "RGBA"), "PNG")
-    found = stored_pixels(data, alpha=f"composite #{bytes(colour).hex()}")
+    found = stored_pixels(data, alpha=f"composite #{bytes(color).hex()}")
     share = RGBA[:, :, 3:] / 255
-    assert np.abs(found - (RGBA[:, :, :3] * share + np.array(colour) * (1 - share))).max() <= 1
+    assert np.abs(found - (RGBA[:, :, :3] * share + np.array(color) * (1 - share))).max() <= 1
     np.testing.assert_array_equal(stored_pixels(data, alpha="drop"), RGBA[:, :, :3])
 
 
@@ -322,7 +322,7 @@ def test_gray_is_that_of_itu_r_601():
     assert np.abs(stored_pixels(data, color="gray")[:, :, 0] - expected).max() <= 1
 
 
-def test_resizing_shows_what_it_says():
+def test_resizing_gives_the_stated_size():
     drawn = pixels(WIDTH, HEIGHT, 5).astype(int)
     data = image_bytes("PNG", WIDTH, HEIGHT, 5)
     twice = drawn.repeat(2, axis=0).repeat(2, axis=1)
@@ -339,7 +339,7 @@ def test_resizing_shows_what_it_says():
 
 
 @pytest.mark.parametrize("filter_", ["bilinear", "bicubic", "lanczos"])
-def test_filters_keep_the_light_of_a_image(filter_):
+def test_filters_preserve_brightness(filter_):
     drawn = pixels(WIDTH, HEIGHT, 5).astype(int)
     found = stored_pixels(image_bytes("PNG", WIDTH, HEIGHT, 5), resize=f"20x15 exact {filter_}")
     blocks = drawn.reshape(15, 2, 20, 2, 3).mean(axis=(1, 3))
@@ -356,7 +356,7 @@ def test_clear_pixels_do_not_bleed_into_others_when_resized():
     assert shown[:, 0].max() <= 1  # the clear half is red
 
 
-# --- colour profiles ----------------------------------------------------------------------------
+# --- color profiles ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("format_", ["TIFF", "WEBP", "PNG"])
@@ -389,7 +389,7 @@ def test_profiles_leave_alpha_alone():
 
 # --- orientation --------------------------------------------------------------------------------
 
-LAID = {
+ORIENTED = {
     1: lambda a: a,
     2: np.fliplr,
     3: lambda a: np.rot90(a, 2),
@@ -409,18 +409,18 @@ CODECS = {
 }
 
 
-def laid(format_, orientation, upright):
+def in_orientation(format_, orientation, upright):
     exif = Image.Exif()
     exif[0x112] = orientation
-    drawn = Image.fromarray(np.ascontiguousarray(LAID[orientation](upright)))
+    drawn = Image.fromarray(np.ascontiguousarray(ORIENTED[orientation](upright)))
     return saved(drawn, format_, exif=exif, **CODECS[format_])
 
 
-@pytest.mark.parametrize("orientation", LAID)
+@pytest.mark.parametrize("orientation", ORIENTED)
 @pytest.mark.parametrize("format_", CODECS)
 def test_however_a_camera_was_held_the_image_is_upright(format_, orientation):
     upright = pixels(48, 32, 5)
-    data = laid(format_, orientation, upright)
+    data = in_orientation(format_, orientation, upright)
     stored = transcode(data, ImageSettings())
     assert (stored.width, stored.height, stored.orientation) == (48, 32, orientation)
     found = tf.io.decode_image(stored.data, expand_animations=False).numpy().astype(int)
@@ -428,7 +428,7 @@ def test_however_a_camera_was_held_the_image_is_upright(format_, orientation):
     assert error.mean() <= (3 if format_ in ("JPEG", "AVIF") else 0)
     stored = transcode(data, ImageSettings(orientation="ignore"))
     found = tf.io.decode_image(stored.data, expand_animations=False).numpy().astype(int)
-    assert np.abs(found - LAID[orientation](upright)).mean() <= 3
+    assert np.abs(found - ORIENTED[orientation](upright)).mean() <= 3
 
 
 def test_a_turned_image_of_16_bits_keeps_them():

@@ -258,8 +258,8 @@ def test_a_log_line_is_clean(verbose: bool, as_json: bool) -> None:
     try:
         raise ValueError(text)
     except ValueError as error:
-        told = (type(error), error, error.__traceback__)
-        event = logs.logging.LogRecord("x", 30, "f", 1, text, (), told)
+        raised = (type(error), error, error.__traceback__)
+        event = logs.logging.LogRecord("x", 30, "f", 1, text, (), raised)
     line = make(verbose).format(event)
     assert is_clean(line)
     assert "hush" not in line

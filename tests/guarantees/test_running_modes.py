@@ -23,10 +23,10 @@ FLAGS = (
 @pytest.fixture(scope="module")
 def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Sixty images above 10 kB, a missing one, a text, and two repeated keys."""
-    folder = tmp_path_factory.mktemp("pictures")
+    folder = tmp_path_factory.mktemp("images")
     for i in range(NUMBER):
         (folder / f"{i}.jpg").write_bytes(jpeg(256, 192, seed=i, quality=95))
-    (folder / "text.jpg").write_text("no picture")
+    (folder / "text.jpg").write_text("not an image")
     rows = [{"image": f"{i}.jpg", "label": f"class {i % 7}", "split": ""} for i in range(NUMBER)]
     rows += [{**rows[3], "split": "train"}, {**rows[3], "split": "test"}]
     rows += [{**rows[0], "image": name} for name in ("nowhere.jpg", "text.jpg")]

@@ -1,4 +1,4 @@
-"""`strip_metadata` takes out what describes people and places, and leaves the image as it was."""
+"""`strip_metadata` removes metadata of people and places, and leaves the image unchanged."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def coded(data):
 
 
 @pytest.mark.parametrize("data", FILES)
-def test_nothing_is_left_but_the_image_and_its_colours(data):
+def test_only_the_image_and_its_colors_are_left(data):
     assert SECRET in data
     stored = transcode(data, STRIPPED)
     assert stored.transcoded == 0
@@ -100,7 +100,7 @@ def test_the_chunks_of_a_png_are_the_same_to_the_byte(data):
             assert bare[at - 4 : at + length + 8] == data[before - 4 : before + length + 8]
 
 
-def test_bytes_that_decoders_skip_do_not_come_to_stand_at_its_start():
+def test_skipped_bytes_are_not_moved_to_the_start():
     data = jpeg(48, 32)
     stuffed = data[:2] + jpeg_segment(0xE1, b"Exif\0\0" + SECRET) + b"skipped" + data[2:]
     assert tf.io.decode_image(stuffed).shape == (32, 48, 3)

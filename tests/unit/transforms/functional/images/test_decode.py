@@ -1,4 +1,4 @@
-"""Stored images become the pixels that TensorFlow decodes them to."""
+"""Decoding of stored images, compared with TensorFlow."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ from recordmill.transforms.functional.images.decode import decode_stored, reshap
 from tests.images import image, jpeg, pixels, png, png_16_bit
 
 
-def with_transparency(mode: str, colour: object) -> bytes:
+def with_transparency(mode: str, color: object) -> bytes:
     file = io.BytesIO()
-    image(9, 7, 1, mode).save(file, "PNG", transparency=colour)
+    image(9, 7, 1, mode).save(file, "PNG", transparency=color)
     return file.getvalue()
 
 
 PNGS = {
     **{mode: png(9, 7, 1, mode) for mode in ("1", "L", "LA", "P", "RGB", "RGBA")},
     **{f"16 bits of {channels}": png_16_bit(9, 7, 1, channels) for channels in (1, 2, 3, 4)},
-    "palette with a transparent colour": with_transparency("P", 3),
+    "palette with a transparent color": with_transparency("P", 3),
     "gray with a transparent value": with_transparency("L", 3),
-    "RGB with a transparent colour": with_transparency("RGB", (1, 2, 3)),
+    "RGB with a transparent color": with_transparency("RGB", (1, 2, 3)),
 }
 
 
 @pytest.mark.parametrize("channels", [0, 1, 3])
 @pytest.mark.parametrize("data", PNGS.values(), ids=PNGS)
-def test_a_png_is_what_tensorflow_decodes(data: bytes, channels: int) -> None:
+def test_a_png_decodes_as_in_tensorflow(data: bytes, channels: int) -> None:
     expected = tf.io.decode_image(data, channels, expand_animations=False).numpy()
     found = decode_stored(data, channels)
     assert (found.dtype, found.shape) == (np.uint8, expected.shape)
-    # Gray of colours is rounded by one and cut by the other.
+    # Gray of color is rounded by one and cut by the other.
     assert np.abs(found.astype(int) - expected).max() <= int(channels == 1)
 
 
 @pytest.mark.parametrize("channels", [0, 1, 3])
 @pytest.mark.parametrize("mode", ["L", "RGB"])
-def test_a_jpeg_is_what_tensorflow_decodes_but_for_rounding(mode: str, channels: int) -> None:
+def test_a_jpeg_decodes_as_in_tensorflow_up_to_rounding(mode: str, channels: int) -> None:
     data = jpeg(40, 30, 1, mode)
     expected = tf.io.decode_image(data, channels, expand_animations=False).numpy()
     found = decode_stored(data, channels)
@@ -47,15 +47,15 @@ def test_a_jpeg_is_what_tensorflow_decodes_but_for_rounding(mode: str, channels:
     assert np.abs(found.astype(int) - expected).max() <= 3
 
 
-@pytest.mark.parametrize("data", [b"", b"no picture", jpeg()[:-200], png()[:60], b"GIF89a"])
-def test_what_is_no_image_is_reported(data: bytes) -> None:
+@pytest.mark.parametrize("data", [b"", b"not an image", jpeg()[:-200], png()[:60], b"GIF89a"])
+def test_invalid_images_are_rejected(data: bytes) -> None:
     with pytest.raises(ValueError, match="cannot be decoded"):
         decode_stored(data)
 
 
 @pytest.mark.parametrize("stored", [1, 2, 3, 4])
 @pytest.mark.parametrize("channels", [0, 1, 3])
-def test_raw_pixels_are_as_a_png_of_them(stored: int, channels: int) -> None:
+def test_raw_pixels_decode_as_a_png_of_them(stored: int, channels: int) -> None:
     drawn = pixels(9, 7, 1, stored)
     mode = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}[stored]
     assert np.array_equal(
@@ -64,6 +64,6 @@ def test_raw_pixels_are_as_a_png_of_them(stored: int, channels: int) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 62, 64, 5 * 63])
-def test_raw_pixels_of_another_size_are_reported(size: int) -> None:
+def test_raw_pixels_of_another_size_are_rejected(size: int) -> None:
     with pytest.raises(ValueError, match="not an image of 9 x 7"):
         reshape_raw(bytes(size), 7, 9)

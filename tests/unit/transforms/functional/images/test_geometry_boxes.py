@@ -27,7 +27,7 @@ def placed(*boxes, geometry=WHOLE, units="pixel", **settings):
     return place_boxes(RowBoxes(units, corners), geometry, BoxSettings(**settings))
 
 
-def refusal(*boxes, **settings):
+def rejection(*boxes, **settings):
     with pytest.raises(RecordError) as raised:
         placed(*boxes, **settings)
     assert raised.value.reason is Reason.BAD_BOX
@@ -39,7 +39,7 @@ def test_a_box_as_fractions_of_its_image():
     assert found == ([(0.25, 0.25, 0.5, 0.5)], [0], 1.0, ())
 
 
-def test_no_boxes_are_fine():
+def test_a_row_may_have_no_boxes():
     assert placed().boxes == []
 
 
@@ -55,15 +55,15 @@ INVALID = [
 ]
 
 
-@pytest.mark.parametrize(("box", "why"), INVALID)
-def test_invalid_boxes_reject_their_row(box, why):
-    detail = refusal(GOOD, box)
+@pytest.mark.parametrize(("box", "problem"), INVALID)
+def test_invalid_boxes_reject_their_row(box, problem):
+    detail = rejection(GOOD, box)
     assert detail.startswith("box 1 of (")
-    assert why in detail
+    assert problem in detail
 
 
-@pytest.mark.parametrize(("box", "why"), INVALID)
-def test_invalid_boxes_are_dropped_if_asked(box, why):
+@pytest.mark.parametrize(("box", "problem"), INVALID)
+def test_invalid_boxes_are_dropped_if_asked(box, problem):
     found = placed(GOOD, box, GOOD, invalid="drop")
     assert (len(found.boxes), found.kept, found.remarks[-1:]) == (2, [0, 2], ("boxes dropped",))
 
@@ -74,7 +74,7 @@ def test_out_of_bounds():
     assert clipped.boxes == [(0.0, 0.25, 0.5, 1.0)]
     assert clipped.remarks == ("boxes clipped",)
     assert placed(GOOD, over, out_of_bounds="drop").kept == [0]
-    assert refusal(over, out_of_bounds="reject") == (
+    assert rejection(over, out_of_bounds="reject") == (
         "box 0 of (-4, 5, 20, 30) in pixels extends beyond the image of 40 x 20"
     )
 
@@ -85,7 +85,7 @@ def test_rounding_is_not_out_of_bounds(policy):
     assert found == ([(0.0, 0.0, 1.0, 1.0)], [0], 800.0, ())
 
 
-def test_boxes_that_a_crop_leaves_behind():
+def test_boxes_outside_a_crop_are_dropped():
     geometry = geometry_of(SIZE, 1, ImageSettings(resize="20x20 crop"))  # the middle: 10 to 30
     found = placed((0, 0, 10, 20), (5, 5, 15, 10), GOOD, geometry=geometry)
     assert found.boxes == [(0.0, 0.25, 0.25, 0.5), (0.0, 0.25, 0.5, 0.5)]
@@ -115,7 +115,7 @@ def feature(source, kind="float", shape=(), **options):
     return Feature(**{"kind": kind, "sources": source, "shape": shape, **options})
 
 
-def test_what_features_of_boxes_hold():
+def test_values_of_box_features():
     found = placed(GOOD, (1, 1, 1, 1), (0, 0, 40, 20), invalid="drop")
     assert box_values(feature("box:ymax"), None, found) == [0.5, 1.0]
     four = box_values(feature("box:yxyx", shape=(None, 4)), None, found)

@@ -1,4 +1,4 @@
-"""What a JPEG's markers say: found as libjpeg finds them, however damaged the file."""
+"""JPEG headers: found as libjpeg finds them, even in damaged files."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SCAN = jpeg_segment(0xDA, b"\x01\x01\0\0\x3f\0")
         pytest.param(SOI + jpeg_segment(0xC8, b"t") + BASELINE, 0, id="nor an extension"),
         pytest.param(SOI + jpeg_segment(0xCC, b"t") + LOSSLESS, 3, id="nor arithmetic conditions"),
         pytest.param(SOI + b"\xff\xff\xff" + BASELINE, 0, id="fill bytes"),
-        pytest.param(SOI + b"\xff\xd0\xff\x01" + BASELINE, 0, id="markers that stand alone"),
+        pytest.param(SOI + b"\xff\xd0\xff\x01" + BASELINE, 0, id="markers without a length"),
         pytest.param(SOI + BASELINE + LOSSLESS, 0, id="the first of two"),
         pytest.param(SOI + jpeg_segment(0xFE, LOSSLESS) + BASELINE, 0, id="one within a comment"),
         # Decoders skip a stuffed zero and see the lossless frame: whoever takes it for a segment
@@ -39,7 +39,7 @@ SCAN = jpeg_segment(0xDA, b"\x01\x01\0\0\x3f\0")
             3,
             id="a stuffed zero is no segment that hides a frame",
         ),
-        pytest.param(SOI + EOI, None, id="nothing"),
+        pytest.param(SOI + EOI, None, id="no segments"),
         pytest.param(SOI, None, id="a start alone"),
         pytest.param(b"", None, id="no bytes"),
         pytest.param(SOI + BASELINE[:2], None, id="cut within the marker"),
@@ -52,10 +52,10 @@ def test_process(data, process):
 
 @pytest.mark.parametrize("process", [0, 1, 2, 3, 5, 6, 7, 9, 10, 11, 13, 14, 15])
 def test_every_process(process):
-    facts = examine(jpeg_header(640, 480, process=process, precision=12))
-    assert (facts.process, facts.precision) == (process, 12)
-    assert (facts.width, facts.height, facts.components) == (640, 480, 3)
-    assert not facts.readable_by_all
+    header = examine(jpeg_header(640, 480, process=process, precision=12))
+    assert (header.process, header.precision) == (process, 12)
+    assert (header.width, header.height, header.components) == (640, 480, 3)
+    assert not header.readable_by_all
 
 
 @pytest.mark.parametrize(
@@ -70,13 +70,13 @@ def test_every_process(process):
         pytest.param(jpeg(40, 30)[:-2] + b"\xff\xd0", 3, 1, False, id="another end"),
     ],
 )
-def test_facts_of_whole_files(data, components, scans, common):
-    facts = examine(data)
-    assert (facts.process, facts.precision, facts.width, facts.height) == (0, 8, 40, 30)
-    assert (facts.components, facts.scans, facts.readable_by_all) == (components, scans, common)
+def test_headers_of_complete_files(data, components, scans, common):
+    header = examine(data)
+    assert (header.process, header.precision, header.width, header.height) == (0, 8, 40, 30)
+    assert (header.components, header.scans, header.readable_by_all) == (components, scans, common)
 
 
-def test_progressive_files_take_as_many_scans_as_they_have():
+def test_scans_of_progressive_files_are_counted():
     data = jpeg(40, 30, progressive=True)
     assert examine(data).scans == data.count(b"\xff\xda")  # stuffing keeps it out of coded data
     assert examine(data).scans > 1
@@ -92,11 +92,11 @@ def test_a_preview_within_exif_does_not_end_the_image():
     preview = b"Exif\0\0" + jpeg(8, 8)
     data = jpeg(40, 30)
     data = data[:2] + jpeg_segment(0xE1, preview) + data[2:]
-    facts = examine(data)
-    assert (facts.width, facts.height, facts.end, facts.exif) == (40, 30, len(data), preview)
+    header = examine(data)
+    assert (header.width, header.height, header.end, header.exif) == (40, 30, len(data), preview)
 
 
-def test_exif_is_reported_from_xmp_in_the_same_kind_of_segment():
+def test_exif_is_distinguished_from_xmp():
     data = jpeg()
     xmp, exif = b"http://ns.adobe.com/xap/1.0/\0<x/>", b"Exif\0\0II*\0"
     data = data[:2] + jpeg_segment(0xE1, xmp) + jpeg_segment(0xE1, exif) + data[2:]
@@ -104,13 +104,13 @@ def test_exif_is_reported_from_xmp_in_the_same_kind_of_segment():
     assert examine(jpeg()).exif is None
 
 
-def test_several_images():
+def test_multi_image_files_are_detected():
     mpo = image_bytes("MPO", 40, 30, save_all=True, append_images=[image(40, 30, 1)])
     assert examine(mpo).multi_image
     assert not examine(jpeg()).multi_image
 
 
-def test_metadata_is_stripped_and_nothing_else():
+def test_only_metadata_is_stripped():
     icc = b"a profile" * 10_000
     rich = jpeg(40, 30, exif_orientation=6, comment=b"secret", xmp=b"<secret/>", icc_profile=icc)
     bare = strip_metadata(rich)
@@ -123,12 +123,12 @@ def test_metadata_is_stripped_and_nothing_else():
     assert bare[bare.index(b"\xff\xda") :] == rich[rich.index(b"\xff\xda") :]
 
 
-def test_a_file_without_metadata_stays_as_it_is():
+def test_a_file_without_metadata_is_unchanged():
     assert strip_metadata(jpeg()) == jpeg()
 
 
 @given(st.binary(max_size=200))
-def test_any_bytes_have_an_answer(data):
-    facts = examine(SOI + data)
-    assert facts.process in {None, *range(16)} - {4, 8, 12}
-    assert facts.end is None or (SOI + data)[: facts.end][-2:] in (EOI, SOI)
+def test_any_bytes_can_be_examined(data):
+    header = examine(SOI + data)
+    assert header.process in {None, *range(16)} - {4, 8, 12}
+    assert header.end is None or (SOI + data)[: header.end][-2:] in (EOI, SOI)

@@ -1,4 +1,4 @@
-"""Masks, and the outlines they are drawn from: run lengths and polygons against COCO's own code."""
+"""Masks from files and outlines; run lengths and polygons are compared with COCO's own code."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def decoded(data):
     ],
     ids=str,
 )
-def test_ids_are_read_as_they_are(mode, largest, options):
+def test_ids_are_read_unchanged(mode, largest, options):
     ids = ids_of(largest)
     np.testing.assert_array_equal(read_ids(file_of(ids, mode, **options), SIZE, "stored"), ids)
 
@@ -87,7 +87,7 @@ def test_gray_of_few_bits_is_not_scaled(depth):
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        pytest.param(png(5, 3), Reason.UNSUPPORTED_FEATURE, id="colours"),
+        pytest.param(png(5, 3), Reason.UNSUPPORTED_FEATURE, id="colors"),
         pytest.param(png(5, 3, mode="LA"), Reason.UNSUPPORTED_FEATURE, id="gray with alpha"),
         pytest.param(jpeg(5, 3, mode="L"), Reason.UNSUPPORTED_FORMAT, id="JPEG"),
         pytest.param(png(3, 5, mode="L"), Reason.INVALID_DIMENSIONS, id="turned"),
@@ -96,18 +96,18 @@ def test_gray_of_few_bits_is_not_scaled(depth):
         pytest.param(b"<html>", Reason.NOT_AN_IMAGE, id="a web page"),
     ],
 )
-def test_files_that_are_no_masks(data, reason):
+def test_files_that_are_not_masks_are_rejected(data, reason):
     with pytest.raises(RecordError) as raised:
         read_ids(data, SIZE, "displayed")
     assert raised.value.reason is reason
 
 
-def test_another_size_is_reported_with_what_can_be_done():
+def test_a_mask_of_another_size_is_rejected():
     with pytest.raises(RecordError, match=r"3 x 5 pixels; its image is 5 x 3 as displayed"):
         read_ids(png(3, 5, mode="L"), SIZE, "displayed")
 
 
-def test_ids_beyond_the_bit_depth():
+def test_ids_beyond_the_bit_depth_are_rejected():
     geometry = geometry_of(SIZE, 1, ImageSettings())
     ids = np.full((3, 5), 256)
     with pytest.raises(RecordError, match=r"256 in a mask of 8 bits; set masks: \{bit_depth: 16\}"):
@@ -118,11 +118,14 @@ def test_ids_beyond_the_bit_depth():
         encode_mask(ids * 256, geometry, MaskSettings(bit_depth=16))
 
 
-def test_ids_of_outlines_that_no_mask_can_hold():
+def test_ids_of_outlines_beyond_the_bit_depth_are_rejected():
     schema = preset("segmentation")
     whole = {"size": [3, 5], "counts": [0, 15]}
-    for class_id, told in ((256, "256 in a mask of 8 bits; set"), (-1, "-1 in a mask of 8 bits$")):
-        with pytest.raises(RecordError, match=f"class id {told}"):
+    for class_id, message in (
+        (256, "256 in a mask of 8 bits; set"),
+        (-1, "-1 in a mask of 8 bits$"),
+    ):
+        with pytest.raises(RecordError, match=f"class id {message}"):
             mask_from_outlines([(class_id, whole)], stored_image(SIZE), schema)
 
 
@@ -140,7 +143,7 @@ def test_a_mask_of_outlines_is_that_of_the_same_pixels():
     np.testing.assert_array_equal(decoded(drawn), ids)
 
 
-def test_padding_has_an_id_of_its_own():
+def test_padding_has_its_own_id():
     schema = preset("segmentation").model_dump(by_alias=True, exclude={"image", "masks"})
     schema = Schema.model_validate(
         {**schema, "image": {"resize": "5x5 pad"}, "masks": {"padding": 255}}
@@ -158,7 +161,7 @@ MASKS = st.tuples(st.integers(1, 40), st.integers(1, 40)).flatmap(
 
 
 def drawn(segments, size):
-    """Returns what is drawn of outlines as rows have them."""
+    """Returns the mask of the outlines of a row."""
     ids = [id_ for id_, _ in segments]
     checked = checked_outlines(outline for _, outline in segments)
     return draw_segments(list(zip(ids, checked, strict=True)), size)
@@ -176,7 +179,7 @@ def uncompressed(mask):
 
 
 @given(MASKS)
-def test_run_lengths_are_read_as_coco_writes_them(mask):
+def test_run_lengths_of_coco_are_decoded(mask):
     size = mask.shape[::-1]
     compressed = coco.encode(np.asfortranarray(mask))
     as_text = {"size": compressed["size"], "counts": compressed["counts"].decode("ascii")}
@@ -200,14 +203,14 @@ def test_compressed_counts(runs):
         max_size=3,
     ),
 )
-def test_polygons_are_filled_as_coco_fills_them(width, height, polygons):
+def test_polygons_are_filled_as_by_coco(width, height, polygons):
     far = 2 * max(width, height)
     polygons = [[min(max(n, -far), far) for n in polygon] for polygon in polygons]
     expected = coco.decode(coco.merge(coco.frPyObjects(polygons, height, width)))
     np.testing.assert_array_equal(drawn([(1, polygons)], (width, height)), expected)
 
 
-def test_later_objects_lie_over_earlier_ones():
+def test_later_objects_cover_earlier_ones():
     left = {"size": [1, 4], "counts": [0, 3, 1]}
     right = {"size": [1, 4], "counts": [2, 2]}
     assert drawn([(5, left), (300, right)], (4, 1)).tolist() == [[5, 5, 300, 300]]
@@ -244,7 +247,7 @@ def test_later_objects_lie_over_earlier_ones():
         pytest.param(None, Reason.WRONG_TYPE, id="nothing"),
     ],
 )
-def test_what_is_no_outline(outline, reason):
+def test_an_invalid_outline_is_rejected(outline, reason):
     whole = {"size": [1, 4], "counts": [0, 4]}
     with pytest.raises(RecordError) as raised:
         drawn([(1, whole), (1, outline)], (4, 1))
@@ -252,16 +255,16 @@ def test_what_is_no_outline(outline, reason):
     assert raised.value.detail.startswith("outline 1: ")
 
 
-def test_a_polygon_that_coco_would_need_all_memory_for_is_a_reject():
+def test_a_polygon_with_too_many_edge_points_is_rejected():
     zigzag = [[0, 0, 20_000, 20_000] * 1_000]
     with pytest.raises(RecordError, match=r"outline 0: .* 6,710,886 pixels of edges") as raised:
         drawn([(1, zigzag)], (10_000, 10_000))
     assert raised.value.reason is Reason.TOO_MANY_PIXELS
 
 
-def test_objects_that_cover_an_image_too_often_are_a_reject(monkeypatch):
+def test_objects_with_too_many_pixels_are_rejected(monkeypatch):
     monkeypatch.setattr(masks, "MAX_DRAWN_PIXELS", 20)
     whole = {"size": [1, 4], "counts": [0, 4]}
     assert drawn([(1, whole)] * 5, (4, 1)).tolist() == [[1, 1, 1, 1]]
-    with pytest.raises(RecordError, match="outline 5: .* more than 20 pixels in total"):
+    with pytest.raises(RecordError, match=r"outline 5: .* more than 20 pixels in total"):
         drawn([(1, whole)] * 6, (4, 1))

@@ -85,7 +85,7 @@ def test_deep_gray_is_scaled_and_never_clipped(values, expected):
     assert np.asarray(made)[0].tolist() == expected
 
 
-def test_values_that_are_no_numbers_do_not_end_the_run():
+def test_nan_and_infinity_are_accepted():
     values = np.array([[np.nan, np.inf, -np.inf, 0.0, 5.0]], np.float32)
     made = np.asarray(canonical(Image.fromarray(values)))[0]
     assert made[3] == 0
@@ -120,11 +120,11 @@ def test_transparent_images_on_a_background():
         ("LA", "keep", "LA"),
     ],
 )
-def test_colour(mode, color, expected):
+def test_color(mode, color, expected):
     assert in_color(image(4, 3, 1, mode), color).mode == expected
 
 
-def test_deep_gray_in_colour_is_scaled_and_not_clipped():
+def test_deep_gray_in_color_is_scaled_and_not_clipped():
     deep = Image.fromarray(np.array([[0, 257, 65535]], np.uint16))
     assert np.asarray(in_color(deep, "rgb"))[0].tolist() == [[0] * 3, [1] * 3, [255] * 3]
 
@@ -152,7 +152,7 @@ def test_sizes(size, options, expected):
         assert resized_by(image(*size), settings).size == expected
 
 
-def test_padding_is_black_and_centred():
+def test_padding_is_black_and_centered():
     white = Image.new("RGB", (40, 20), "white")
     found = np.asarray(resized_by(white, ImageSettings(resize="40x40 pad nearest")))[:, 0, 0]
     assert found.tolist() == [0] * 10 + [255] * 20 + [0] * 10
@@ -175,7 +175,7 @@ def test_png_and_raw_lose_nothing(mode):
     assert (data, format_) == (np.asarray(drawn).tobytes(), "raw")
 
 
-def test_jpeg_has_the_quality_asked_for():
+def test_jpeg_quality():
     drawn = image(64, 48, 1)
     sizes = []
     for quality in (30, 60, 95):

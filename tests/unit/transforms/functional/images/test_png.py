@@ -1,4 +1,4 @@
-"""PNG checked bit by bit; TensorFlow, whose libpng is the strictest reader, is the verifier."""
+"""PNG checks, compared with TensorFlow, whose libpng is the strictest reader."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ IEND = png_chunk(b"IEND", b"")
 
 def reason(data):
     """Returns why a PNG is rejected; None if it is not."""
+    reject = None
     try:
         check_rows(data, examine(data))
     except RecordError as error:
-        refused = error
-        assert refused.detail
-        return refused.reason
-    return None
+        reject = error
+    assert reject is None or reject.detail
+    return reject and reject.reason
 
 
-def by_hand(width, height, rows, bit_depth=8, colour_type=0, before=b""):
+def by_hand(width, height, rows, bit_depth=8, color_type=0, before=b""):
     """Returns a PNG of these rows, each with its filter byte, in two IDAT chunks."""
     data = zlib.compress(rows)
-    header = png_header(width, height, bit_depth, colour_type)
+    header = png_header(width, height, bit_depth, color_type)
     half = len(data) // 2
     return (
         header + before + png_chunk(b"IDAT", data[:half]) + png_chunk(b"IDAT", data[half:]) + IEND
@@ -75,11 +75,11 @@ def interlaced(drawn):
         pytest.param(png_16_bit(40, 30, channels=4), 16, 4, "RGBA", True, id="16-bit RGBA"),
     ],
 )
-def test_facts(data, depth, channels, mode, alpha):
-    facts = examine(data)
-    assert (facts.width, facts.height, facts.depth) == (40, 30, depth)
-    assert (facts.channels, facts.mode, facts.has_alpha) == (channels, mode, alpha)
-    assert (facts.frames, facts.exif, facts.interlaced) == (1, None, False)
+def test_headers(data, depth, channels, mode, alpha):
+    header = examine(data)
+    assert (header.width, header.height, header.depth) == (40, 30, depth)
+    assert (header.channels, header.mode, header.has_alpha) == (channels, mode, alpha)
+    assert (header.frames, header.exif, header.interlaced) == (1, None, False)
     assert reason(data) is None
     assert tf.io.decode_png(data).shape == (30, 40, channels)
 
@@ -97,7 +97,7 @@ def test_animation_and_exif():
 
 
 @pytest.mark.parametrize("size", [(1, 1), (2, 1), (5, 3), (8, 8), (9, 17), (33, 2), (64, 40)])
-def test_interlaced_rows_are_counted_as_libpng_counts_them(size):
+def test_interlaced_rows_are_counted_as_by_libpng(size):
     drawn = pixels(*size, seed=1, channels=1)[:, :, 0]
     data, rows = interlaced(drawn)
     assert reason(data) is None
@@ -121,8 +121,8 @@ GRAY_ROWS = b"".join(b"%c" % (i % 5) + bytes([i] * 4) for i in range(6))  # ever
             by_hand(4, 6, GRAY_ROWS[:5] + b"\x05" + GRAY_ROWS[6:]), Reason.CORRUPT, id="filter 5"
         ),
         pytest.param(by_hand(4, 6, b"", bit_depth=3), Reason.CORRUPT, id="3 bits"),
-        pytest.param(by_hand(4, 6, b"", colour_type=5), Reason.CORRUPT, id="colour type 5"),
-        pytest.param(by_hand(4, 6, GRAY_ROWS, colour_type=3), Reason.CORRUPT, id="no palette"),
+        pytest.param(by_hand(4, 6, b"", color_type=5), Reason.CORRUPT, id="color type 5"),
+        pytest.param(by_hand(4, 6, GRAY_ROWS, color_type=3), Reason.CORRUPT, id="no palette"),
         pytest.param(png_header(4, 6) + IEND, Reason.TRUNCATED, id="no image data"),
         pytest.param(SIGNATURE + IEND, Reason.CORRUPT, id="no header"),
         pytest.param(SIGNATURE, Reason.TRUNCATED, id="a signature alone"),
@@ -133,11 +133,11 @@ GRAY_ROWS = b"".join(b"%c" % (i % 5) + bytes([i] * 4) for i in range(6))  # ever
         pytest.param(png() + b"trailing", None, id="bytes after the last chunk"),
     ],
 )
-def test_checked(data, expected):
+def test_damage_is_detected(data, expected):
     assert reason(data) is expected
 
 
-def test_the_filter_of_a_row_is_found_wherever_a_piece_of_the_data_ends():
+def test_filter_types_are_checked_across_pieces():
     width, height = 700, 3000  # more than one piece of 1 MiB
     rows = bytearray(b"".join(b"\0" + bytes(width) for _ in range(height)))
     assert reason(by_hand(width, height, bytes(rows))) is None
@@ -147,7 +147,7 @@ def test_the_filter_of_a_row_is_found_wherever_a_piece_of_the_data_ends():
         assert reason(by_hand(width, height, bytes(damaged))) is Reason.CORRUPT
 
 
-def test_a_damaged_chunk_that_readers_skip_is_no_damage_to_the_image():
+def test_a_damaged_ancillary_chunk_is_ignored():
     text = bytearray(png_chunk(b"tEXt", b"a\0b"))
     text[-1] ^= 1
     data = by_hand(4, 6, GRAY_ROWS, before=bytes(text))
@@ -155,7 +155,7 @@ def test_a_damaged_chunk_that_readers_skip_is_no_damage_to_the_image():
     assert tf.io.decode_png(data).shape == (6, 4, 1)
 
 
-def test_metadata_is_stripped_and_nothing_else():
+def test_only_metadata_is_stripped():
     text = PngImagePlugin.PngInfo()
     text.add_text("a", "secret")
     text.add_itxt("b", "secret")

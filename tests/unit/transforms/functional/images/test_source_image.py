@@ -1,4 +1,4 @@
-"""What a file is by its header, whatever its name."""
+"""Headers of image files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.images import image, image_bytes, jpeg, jpeg_header, png, png_16_bit
 
 
 def source(format_, channels=3, mode="RGB", **options):
-    facts = {
+    attributes = {
         "bit_depth": 8,
         "has_alpha": False,
         "frames": 1,
@@ -27,7 +27,7 @@ def source(format_, channels=3, mode="RGB", **options):
         "common": format_ in ("jpeg", "png"),
         **options,
     }
-    return SourceImage(format_, width=40, height=30, channels=channels, mode=mode, **facts)
+    return SourceImage(format_, width=40, height=30, channels=channels, mode=mode, **attributes)
 
 
 def two(format_):
@@ -42,12 +42,14 @@ def two(format_):
         pytest.param(
             jpeg(40, 30, mode="CMYK"), source("jpeg", 3, "CMYK", common=False), id="CMYK JPEG"
         ),
-        pytest.param(jpeg(40, 30, exif_orientation=6), source("jpeg", orientation=6), id="lying"),
+        pytest.param(jpeg(40, 30, exif_orientation=6), source("jpeg", orientation=6), id="turned"),
         pytest.param(jpeg(40, 30, exif_orientation=0), source("jpeg"), id="orientation 0"),
         pytest.param(jpeg(40, 30, exif_orientation=9), source("jpeg"), id="orientation 9"),
         pytest.param(two("MPO"), source("mpo", common=True), id="MPO"),
         pytest.param(png(40, 30), source("png"), id="PNG"),
-        pytest.param(png(40, 30, exif_orientation=8), source("png", orientation=8), id="lying PNG"),
+        pytest.param(
+            png(40, 30, exif_orientation=8), source("png", orientation=8), id="turned PNG"
+        ),
         pytest.param(
             png_16_bit(40, 30, channels=2),
             source("png", 2, "LA", bit_depth=16, has_alpha=True),
@@ -67,7 +69,7 @@ def test_examine(data, expected):
     assert examine(data)._replace(work=0, png=None) == expected
 
 
-def test_what_the_chunks_of_a_png_say_is_kept_but_for_its_exif():
+def test_the_header_of_a_png_is_kept_without_its_exif():
     data = png(40, 30, exif_orientation=8)
     kept, header = examine(data).png, png_parser.examine(data)
     assert header.exif
@@ -108,14 +110,14 @@ def reason(data):
         pytest.param(b"\xff\xd8\xff\xd9", Reason.CORRUPT, id="JPEG without a frame"),
         pytest.param(jpeg()[:40], Reason.TRUNCATED, id="JPEG cut before its frame"),
         pytest.param(png()[:60], Reason.TRUNCATED, id="PNG cut"),
-        pytest.param(b"GIF89a", Reason.CORRUPT, id="GIF that ends at once"),
+        pytest.param(b"GIF89a", Reason.CORRUPT, id="GIF that ends after its signature"),
     ],
 )
-def test_rejected(data, expected):
+def test_files_are_rejected_with_a_reason(data, expected):
     assert reason(data) is expected
 
 
-def test_sniffed_format_is_by_content():
+def test_formats_are_detected_by_content():
     assert [sniffed_format(d) for d in (jpeg(), png(), image_bytes("BMP"))] == [
         "jpeg",
         "png",
@@ -124,7 +126,7 @@ def test_sniffed_format_is_by_content():
 
 
 @pytest.mark.parametrize("data", [jpeg(40, 30), png(40, 30)], ids=["JPEG", "PNG"])
-def test_no_setting_of_the_program_limits_what_is_opened(data, monkeypatch):
+def test_the_size_limit_of_pillow_is_not_used(data, monkeypatch):
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1)
     with pytest.raises(Image.DecompressionBombError):
         Image.open(io.BytesIO(data))
@@ -133,6 +135,6 @@ def test_no_setting_of_the_program_limits_what_is_opened(data, monkeypatch):
 
 
 @pytest.mark.parametrize("plugins", [("GIF",), ()])
-def test_what_no_plugin_takes_is_not_identified(plugins):
+def test_a_file_that_no_plugin_accepts_is_not_identified(plugins):
     with pytest.raises(UnidentifiedImageError):
         open_image(png(40, 30), plugins)

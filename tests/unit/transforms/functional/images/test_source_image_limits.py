@@ -57,12 +57,12 @@ IN_THIS_PROCESS = {
     "JPEG with a long profile": jpeg(icc_profile=b"x" * 3_000_000),
     "MPO": image_bytes("MPO", save_all=True, append_images=[image(16, 12, 1)]),
     "PNG": png(),
-    "PNG of 10,000 pieces": png_header(1, 1, colour_type=0)
+    "PNG of 10,000 pieces": png_header(1, 1, color_type=0)
     + png_chunk(b"IDAT", b"") * 10_000
     + png_chunk(b"IDAT", zlib.compress(bytes(2)))
     + IEND,
 }
-IN_ANOTHER = {
+SEPARATE = {
     "GIF": image_bytes("GIF"),
     "JPEG with 1,100 segments": before_pixels(jpeg(), jpeg_segment(0xFE, b"") * 1100),
     "JPEG of 1,100 scans": jpeg()[:-2]
@@ -90,12 +90,12 @@ def test_common_images_stay_in_this_process(name):
     assert pass_through_source(IN_THIS_PROCESS[name], SETTINGS)
 
 
-@pytest.mark.parametrize("name", IN_ANOTHER)
-def test_what_may_take_long_is_for_another(name):
-    assert pass_through_source(IN_ANOTHER[name], SETTINGS) is None
+@pytest.mark.parametrize("name", SEPARATE)
+def test_expensive_images_go_to_a_separate_process(name):
+    assert pass_through_source(SEPARATE[name], SETTINGS) is None
 
 
-def test_long_files_are_for_another(monkeypatch):
+def test_large_files_go_to_a_separate_process(monkeypatch):
     data = jpeg()
     module = "recordmill.transforms.functional.images.source_image"
     monkeypatch.setattr(f"{module}.MAX_FILE_BYTES", len(data))
@@ -103,12 +103,12 @@ def test_long_files_are_for_another(monkeypatch):
     assert pass_through_source(data + b"\0", SETTINGS) is None
 
 
-def test_the_same_holds_for_masks(monkeypatch):
+def test_expensive_masks_go_to_a_separate_process(monkeypatch):
     assert examine_mask_in_process(png(mode="L"))
     with pytest.raises(RecordError, match="unsupported_format"):
         examine_mask_in_process(jpeg())
-    assert not examine_mask_in_process(IN_ANOTHER["PNG with 200 empty chunks"])
-    assert not examine_mask_in_process(IN_ANOTHER["PNG of 80 million deep pixels"])
+    assert not examine_mask_in_process(SEPARATE["PNG with 200 empty chunks"])
+    assert not examine_mask_in_process(SEPARATE["PNG of 80 million deep pixels"])
     monkeypatch.setattr("recordmill.transforms.functional.images.masks.MAX_FILE_BYTES", 99)
     assert not examine_mask_in_process(png(mode="L"))
 
@@ -120,31 +120,31 @@ def test_common_images_are_examined_and_drawn_in_this_process(name, monkeypatch)
     assert is_cheap_to_draw({"image": [IN_THIS_PROCESS[name]], MASK_KEY: [png(mode="L")]})
 
 
-@pytest.mark.parametrize("name", IN_ANOTHER)
-def test_what_may_take_long_is_neither_examined_nor_drawn_here(name, monkeypatch):
+@pytest.mark.parametrize("name", SEPARATE)
+def test_expensive_images_are_examined_and_drawn_in_a_separate_process(name, monkeypatch):
     monkeypatch.delattr("PIL.Image.open")
     module = "recordmill.transforms.workers.sandbox"
-    monkeypatch.setattr(f"{module}.run_apart", lambda *_, timeout: "apart")
-    data = IN_ANOTHER[name]
+    monkeypatch.setattr(f"{module}.run_apart", lambda *_, timeout: "separate")
+    data = SEPARATE[name]
     assert not is_cheap_to_draw({"image": [data]})
     assert not is_cheap_to_draw({"image": [png()], MASK_KEY: [data]})
     assert bytes_kind(data) == f"{name.partition(' ')[0]} image"
     if "pixels" not in name:  # of which the header says all
-        assert examine_apart(data) == "apart"
+        assert examine_apart(data) == "separate"
 
 
-def test_the_report_draws_apart_what_may_take_long(monkeypatch):
+def test_the_report_draws_expensive_images_in_a_separate_process(monkeypatch):
     drawn = []
 
-    def apart(_, features, *__, timeout):
+    def run_separately(_, features, *__, timeout):
         drawn.append(features)
         return image(9, 9)
 
-    monkeypatch.setattr(samples, "run_apart", apart)
+    monkeypatch.setattr(samples, "run_apart", run_separately)
     monkeypatch.setattr(samples, "read_first_frame", lambda record: {"image": [record]})
     assert samples._draw(png(20, 10), ()).width == 20
     assert drawn == []
-    odd = IN_ANOTHER["JPEG with EXIF of 5,000 tags"]
+    odd = SEPARATE["JPEG with EXIF of 5,000 tags"]
     assert samples._draw(odd, ()).width == 9
     assert drawn == [{"image": [odd]}]
 
@@ -152,13 +152,23 @@ def test_the_report_draws_apart_what_may_take_long(monkeypatch):
 @pytest.mark.parametrize(
     ("parser", "parts", "data", "most"),
     [
-        (jpeg_parser, "segments", IN_ANOTHER["JPEG with 1,100 segments"], jpeg_parser.MAX_SEGMENTS),
-        (png_parser, "_chunks", IN_ANOTHER["PNG with 200 at its end"], png_parser.MAX_OTHER_CHUNKS),
-        (png_parser, "_chunks", IN_ANOTHER["PNG of 20,000 pieces"], png_parser.MAX_CHUNKS),
+        (
+            jpeg_parser,
+            "segments",
+            SEPARATE["JPEG with 1,100 segments"],
+            jpeg_parser.MAX_SEGMENTS,
+        ),
+        (
+            png_parser,
+            "_chunks",
+            SEPARATE["PNG with 200 at its end"],
+            png_parser.MAX_OTHER_CHUNKS,
+        ),
+        (png_parser, "_chunks", SEPARATE["PNG of 20,000 pieces"], png_parser.MAX_CHUNKS),
     ],
     ids=["segments", "chunks", "pieces"],
 )
-def test_no_part_beyond_the_limit_is_looked_at(monkeypatch, parser, parts, data, most):
+def test_parsing_stops_at_the_limit(monkeypatch, parser, parts, data, most):
     seen, original = [], getattr(parser, parts)
 
     def counted(data):
@@ -184,12 +194,12 @@ def test_nothing_is_inflated_after_the_last_row(monkeypatch, pieces):
         "feed",
         lambda self, made: (inflated.append(len(made)), feed(self, made)),
     )
-    data = png_header(1, 1, colour_type=0) + chunks + IEND
+    data = png_header(1, 1, color_type=0) + chunks + IEND
     assert transcode(data, SETTINGS).data == data
     assert sum(inflated) <= 2 * 2**20
 
 
-def test_checksums_after_the_last_row_count():
+def test_the_checksum_after_the_last_row_is_checked():
     stream = zlib.compress(bytes(2))
     more = zlib.compress(bytes(2) + bytes(500))
     for changed, reason in (
@@ -198,13 +208,13 @@ def test_checksums_after_the_last_row_count():
         (stream[:-1], Reason.TRUNCATED),
         (stream[:-4], Reason.TRUNCATED),
     ):
-        data = png_header(1, 1, colour_type=0) + png_chunk(b"IDAT", changed) + IEND
+        data = png_header(1, 1, color_type=0) + png_chunk(b"IDAT", changed) + IEND
         with pytest.raises(RecordError) as raised:
             transcode(data, SETTINGS)
         assert raised.value.reason is reason
 
 
-def test_memory_that_is_not_there_is_a_reject(monkeypatch):
+def test_out_of_memory_is_a_reject(monkeypatch):
     def out_of_memory(*_):
         raise MemoryError
 
@@ -215,7 +225,7 @@ def test_memory_that_is_not_there_is_a_reject(monkeypatch):
     assert raised.value.reason is Reason.TOO_MANY_PIXELS
 
 
-def test_images_go_to_another_process_where_pillow_passes_over_damage(monkeypatch):
+def test_images_go_to_a_separate_process_if_pillow_ignores_damage(monkeypatch):
     name = next(iter(IN_THIS_PROCESS))
     monkeypatch.setattr(ImageFile, "LOAD_TRUNCATED_IMAGES", True)
     assert pass_through_source(IN_THIS_PROCESS[name], SETTINGS) is None

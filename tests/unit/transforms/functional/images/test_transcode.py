@@ -1,6 +1,6 @@
-"""What happens to an image: kept byte for byte, transcoded, or rejected with its reason.
+"""Images pass through byte for byte, are transcoded, or are rejected with a reason.
 
-The judges are others: Pillow's own full decode, and TensorFlow, which is what readers use.
+The results are compared with Pillow's full decode and with TensorFlow.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ SETTINGS = ImageSettings()
 
 def reason(data, settings=SETTINGS, decode="full"):
     """Returns why an image is rejected; None if it is not."""
-    refused = None
+    rejected = None
     try:
         transcode(data, settings, decode)
     except RecordError as error:
-        refused = error
-    assert refused is None or refused.detail, "a message for a person"
-    return refused and refused.reason
+        rejected = error
+    assert rejected is None or rejected.detail, "a reject needs a message"
+    return rejected and rejected.reason
 
 
 PASSED = [
@@ -67,7 +67,7 @@ PASSED = [
     pytest.param(png(40, 30, mode="P", bits=2), "png", 3, id="2-bit palette PNG"),
     pytest.param(png(40, 30, mode="P", transparency=3), "png", 4, id="palette PNG with alpha"),
     pytest.param(png(40, 30, mode="L", transparency=3), "png", 1, id="gray PNG, one clear"),
-    pytest.param(png(40, 30, transparency=(1, 2, 3)), "png", 3, id="PNG, one colour clear"),
+    pytest.param(png(40, 30, transparency=(1, 2, 3)), "png", 3, id="PNG, one color clear"),
     pytest.param(png_16_bit(40, 30, channels=1), "png", 1, id="16-bit gray PNG"),
     pytest.param(png_16_bit(40, 30, channels=2), "png", 2, id="16-bit gray PNG with alpha"),
     pytest.param(png_16_bit(40, 30, channels=3), "png", 3, id="16-bit PNG"),
@@ -77,7 +77,7 @@ PASSED = [
 
 @pytest.mark.parametrize("decode", ["full", "header"])
 @pytest.mark.parametrize(("data", "format_", "channels"), PASSED)
-def test_passes_byte_for_byte(data, format_, channels, decode):
+def test_images_pass_through_byte_for_byte(data, format_, channels, decode):
     stored = transcode(data, SETTINGS, decode)
     assert (stored.data, stored.format) == (data, format_)
     assert (stored.height, stored.width, stored.channels) == (30, 40, channels)
@@ -141,7 +141,7 @@ def test_tensorflow_decodes_what_passes_to_the_recorded_shape(data, format_, cha
         ),
     ],
 )
-def test_rejected_with_its_reason(data, expected):
+def test_images_are_rejected_with_a_reason(data, expected):
     assert reason(data) is expected
 
 
@@ -170,7 +170,7 @@ TRANSCODED = [
 
 
 @pytest.mark.parametrize(("data", "drawn", "format_"), TRANSCODED)
-def test_all_else_becomes_a_png_of_the_same_pixels(data, drawn, format_):
+def test_other_formats_become_a_png_of_the_same_pixels(data, drawn, format_):
     stored = transcode(data, SETTINGS)
     assert (stored.format, stored.source_format, stored.transcoded) == ("png", format_, 1)
     assert (stored.height, stored.width) == (30, 40)
@@ -178,17 +178,17 @@ def test_all_else_becomes_a_png_of_the_same_pixels(data, drawn, format_):
     assert stored.sha256 == hashlib.sha256(stored.data).hexdigest()
     found = tf.io.decode_png(stored.data).numpy()
     assert found.shape == (30, 40, stored.channels)
-    colour = "RGBA" if drawn.mode == "RGBA" else "RGB"
+    color = "RGBA" if drawn.mode == "RGBA" else "RGB"
     mode = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}[stored.channels]
-    shown = Image.fromarray(found.squeeze(), mode).convert(colour)
-    np.testing.assert_array_equal(np.asarray(shown), np.asarray(drawn.convert(colour)))
+    shown = Image.fromarray(found.squeeze(), mode).convert(color)
+    np.testing.assert_array_equal(np.asarray(shown), np.asarray(drawn.convert(color)))
 
 
 @pytest.mark.parametrize(("data", "drawn", "format_"), TRANSCODED)
-def test_what_readers_cannot_be_trusted_with_is_rejected_on_demand(data, drawn, format_):
+def test_other_formats_are_rejected_on_demand(data, drawn, format_):
     expected = Reason.ANIMATED if b"NETSCAPE" in data else Reason.UNSUPPORTED_FORMAT
-    refusing = ImageSettings(unsupported="reject", animated="reject")
-    assert reason(data, refusing) in (expected, Reason.ANIMATED)
+    rejecting = ImageSettings(unsupported="reject", animated="reject")
+    assert reason(data, rejecting) in (expected, Reason.ANIMATED)
     assert reason(data, ImageSettings(unsupported="reject")) is Reason.UNSUPPORTED_FORMAT
 
 
@@ -241,7 +241,7 @@ TURNED = {
 
 @pytest.mark.parametrize("draw", [jpeg, png], ids=["JPEG", "PNG"])
 @pytest.mark.parametrize("orientation", [0, 1, 9])
-def test_upright_images_pass_whatever_is_no_orientation(draw, orientation):
+def test_images_with_an_invalid_orientation_pass_through(draw, orientation):
     data = draw(exif_orientation=orientation)  # 0 is what cameras write that do not know
     assert transcode(data, SETTINGS).data == data
 
@@ -262,7 +262,7 @@ def test_images_are_stored_upright(draw, orientation):
 
 
 @pytest.mark.parametrize("setting", ["record", "ignore"])
-def test_orientation_may_be_left_to_readers(setting):
+def test_orientation_can_be_left_to_readers(setting):
     data = jpeg(exif_orientation=6)
     assert transcode(data, ImageSettings(orientation=setting)).data == data
 
@@ -271,7 +271,7 @@ def test_orientation_may_be_left_to_readers(setting):
     ("data", "options", "shape"),
     [
         pytest.param(png(40, 30), {"color": "gray"}, (30, 40, 1), id="gray"),
-        pytest.param(png(40, 30, mode="L"), {"color": "rgb"}, (30, 40, 3), id="colour"),
+        pytest.param(png(40, 30, mode="L"), {"color": "rgb"}, (30, 40, 3), id="color"),
         pytest.param(png(40, 30, mode="RGBA"), {"alpha": "drop"}, (30, 40, 3), id="no alpha"),
         pytest.param(png_16_bit(40, 30), {"bit_depth": 8}, (30, 40, 3), id="8 bits"),
         pytest.param(png(40, 30), {"max_side": 20}, (15, 20, 3), id="at most 20"),
@@ -280,7 +280,7 @@ def test_orientation_may_be_left_to_readers(setting):
         pytest.param(jpeg(40, 30), {"format": "png"}, (30, 40, 3), id="as PNG"),
     ],
 )
-def test_settings_are_kept(data, options, shape):
+def test_settings_are_applied(data, options, shape):
     stored = transcode(data, ImageSettings(**options))
     assert stored.transcoded == 1
     assert (stored.height, stored.width, stored.channels) == shape
@@ -288,7 +288,7 @@ def test_settings_are_kept(data, options, shape):
     assert (decoded.shape, decoded.dtype) == (shape, tf.uint8)
 
 
-def test_raw_is_the_tensor():
+def test_raw_images_are_the_samples():
     stored = transcode(png(40, 30, 5), ImageSettings(format="raw"))
     assert stored.format == "raw"
     assert stored.data == np.asarray(image(40, 30, 5)).tobytes()
@@ -359,7 +359,7 @@ def test_an_image_cut_at_any_byte_is_rejected(data):
     [png(16, 12), png(16, 12, mode="P", transparency=1), png_16_bit(16, 12, channels=2)],
     ids=["RGB", "palette", "16-bit"],
 )
-def test_any_changed_byte_of_a_png_is_found_unless_readers_do_without_it(data):
+def test_any_changed_byte_that_readers_need_in_a_png_is_detected(data):
     # Every chunk has a checksum: a wrong one makes TensorFlow reject the file, or skip the chunk.
     unlike = []
     for at in range(len(data)):
@@ -379,7 +379,7 @@ def test_any_changed_byte_of_a_png_is_found_unless_readers_do_without_it(data):
 
 
 @pytest.mark.parametrize("end", [b"", b"\0\0", b"\xff\0", b"\xff\xd0"], ids=repr)
-def test_a_jpeg_without_its_end_never_reaches_a_record_as_it_is(end):
+def test_a_jpeg_without_its_end_never_passes_through(end):
     # Every pixel is there, and Pillow is content; TensorFlow reads on for the end, and fails.
     for data in (jpeg(17, 9), jpeg(3, 5, subsampling="4:2:2"), jpeg(17, 9, mode="L")):
         try:
@@ -429,7 +429,7 @@ def damaged_jpegs(form, a_kind):
 
 
 def fully_decodes(data):
-    """Returns Pillow's verdict at full size and in full colour."""
+    """Returns whether Pillow decodes a JPEG at full size and in color."""
     try:
         with Image.open(io.BytesIO(data), formats=["JPEG"]) as opened:
             opened.load()
@@ -449,7 +449,7 @@ def reaches_its_end(data):
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_the_scaled_decode_has_the_full_decodes_verdict_on_damaged_jpegs(form):
+def test_the_scaled_decode_of_damaged_jpegs_agrees_with_the_full_decode(form):
     damaged = [d for d in damaged_jpegs(form, a_kind=10) if reason(d, decode="header") is None]
     full = [fully_decodes(data) for data in damaged]
     scaled = [reason(data) is None for data in damaged]
@@ -464,7 +464,7 @@ def test_the_scaled_decode_has_the_full_decodes_verdict_on_damaged_jpegs(form):
 
 @pytest.mark.parametrize("form", FORMS)
 def test_tensorflow_decodes_every_damaged_jpeg_that_passes(form):
-    refused = []
+    rejected = []
     for data in damaged_jpegs(form, a_kind=3):
         try:
             stored = transcode(data, SETTINGS)
@@ -473,10 +473,10 @@ def test_tensorflow_decodes_every_damaged_jpeg_that_passes(form):
         try:
             shape = tf.io.decode_image(stored.data).shape
         except tf.errors.InvalidArgumentError:
-            refused.append(data)
+            rejected.append(data)
         else:
             assert shape == (stored.height, stored.width, stored.channels)
-    assert refused == []
+    assert rejected == []
 
 
 def bases():
@@ -498,7 +498,7 @@ def bases():
 
 @pytest.mark.filterwarnings("ignore")  # Pillow's, on metadata that it skips
 @pytest.mark.parametrize("decode", ["full", "header"])
-def test_nothing_but_a_reject_is_raised_whatever_the_bytes(decode):
+def test_any_bytes_are_read_or_rejected(decode):
     chance = random.Random(7)
     for base in bases():
         for _ in range(300):
@@ -510,7 +510,7 @@ def test_nothing_but_a_reject_is_raised_whatever_the_bytes(decode):
 
 
 @pytest.mark.filterwarnings("ignore")  # Pillow's, on metadata that it skips
-def test_exif_that_is_garbage_does_not_end_the_run():
+def test_invalid_exif_does_not_end_the_run():
     chance = random.Random(8)
     for _ in range(300):
         exif = b"Exif\0\0" + chance.choice([b"II*\0", b"MM\0*"]) + chance.randbytes(60)
@@ -549,7 +549,7 @@ def test_the_chunks_of_a_png_are_checked_once(examined):
 
 
 def test_a_png_without_its_metadata_is_checked_again(examined):
-    """It is another file: what is after its pixels may be gone."""
+    """Stripping makes another file, without chunks after the pixels."""
     text = PngImagePlugin.PngInfo()
     text.add(b"tEXt", b"a\0b", after_idat=True)
     data = png(pnginfo=text)

@@ -235,7 +235,7 @@ def test_an_image_that_takes_its_decoder_along_costs_its_tile(monkeypatch):
     assert make_tile(record, {}) == Tile(None, "", "k", "the decoder crashed")
 
 
-def test_a_text_of_any_length_is_fitted_at_once() -> None:
+def test_a_text_of_any_length_is_fitted_immediately() -> None:
     began = time.thread_time()
     shown = fit_caption("x" * 10_000_000, 100, 12)
     assert shown.text.endswith("x…")
