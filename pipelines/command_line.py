@@ -17,7 +17,7 @@ from recordmill.pipelines.run.interrupt import heed_signals
 from recordmill.pipelines.run.startup import use_frugal_allocators
 from recordmill.schemas.errors import RecordmillError
 from recordmill.schemas.layout import check_utf8, is_url
-from recordmill.transforms.verification.verifier import (
+from recordmill.transforms.verification.verifier_process import (
     verifier_process_started,
     workers_are_threads,
 )

@@ -40,9 +40,7 @@ from recordmill.schemas.records import Row
 from recordmill.schemas.tables import Projection
 from recordmill.transforms.analyze_rows import AnalyzeRows
 from recordmill.transforms.assign_shards import AssignShards
-from recordmill.transforms.bind_rows import BindRows
-from recordmill.transforms.drop_duplicates import DropDuplicates
-from recordmill.transforms.find_duplicates import FindDuplicateImages, FindGroupLeaks
+from recordmill.transforms.duplicates import DropDuplicates, FindDuplicateImages, FindGroupLeaks
 from recordmill.transforms.functional.rows.analysis import Analyzer
 from recordmill.transforms.functional.rows.binding import Binding, common_folder, table_names
 from recordmill.transforms.functional.rows.columns import (
@@ -53,13 +51,12 @@ from recordmill.transforms.functional.rows.columns import (
 )
 from recordmill.transforms.functional.rows.placement import SplitRanges
 from recordmill.transforms.join_labels import JoinLabels
-from recordmill.transforms.read_rows import ListSources, ReadOutcome, ReadRows
-from recordmill.transforms.reconcile_counts import ReconcileCounts
+from recordmill.transforms.read_rows import BindRows, ListSources, ReadOutcome, ReadRows
+from recordmill.transforms.reconcile_counts import ReconcileCounts, WriteLines
 from recordmill.transforms.storage.files import is_local, write_bytes
-from recordmill.transforms.verification.verifier import verifier_process_started
+from recordmill.transforms.verification.verifier_process import verifier_process_started
 from recordmill.transforms.verify_shards import IndexShards, VerifyShards
 from recordmill.transforms.workers.sandbox import allow_children, stop_children
-from recordmill.transforms.write_lines import WriteLines
 from recordmill.transforms.write_shards import WriteShards
 
 _ARCHIVES = ("tar", "tfrecord")
@@ -122,14 +119,14 @@ def write_dataset(read: ReadOutcome, rows: PCollection[Row], job: Conversion) ->
     placed, staging = unique.placed, job.target.staging
     group_leaks = placed | "CompareGroups" >> FindGroupLeaks(can_part_groups(config))
     written = placed | "WriteShards" >> WriteShards(config, staging, analyzed.plan, base)
-    audits = written.good | "VerifyShards" >> VerifyShards(config, work, analyzed.plan)
+    verifications = written.good | "VerifyShards" >> VerifyShards(config, work, analyzed.plan)
     content = written.good | "FindDuplicateImages" >> FindDuplicateImages(work, analyzed.plan)
 
     rejected = [read.rejects, bound.rejects, placement.rejects, written.rejects]
     rejects = rejected | "AllRejects" >> beam.Flatten()
     rejects_files = rejects | "WriteRejects" >> WriteLines(work, layout.REJECTS)
     files = [rejects_files, unique.files] | "AllFiles" >> beam.Flatten()
-    info = audits | "Reconcile" >> ReconcileCounts(
+    info = verifications | "Reconcile" >> ReconcileCounts(
         plan=analyzed.plan,
         rows=read.good,
         unread=read.rejects,
@@ -141,7 +138,7 @@ def write_dataset(read: ReadOutcome, rows: PCollection[Row], job: Conversion) ->
         written=written.good,
         contents=[content, unique.content] | "AllContents" >> beam.Flatten(),
     )
-    indexed = audits if config.index else rows.pipeline | "NoIndex" >> beam.Create([])
+    indexed = verifications if config.index else rows.pipeline | "NoIndex" >> beam.Create([])
     indexes = indexed | "IndexShards" >> IndexShards(work)
     return info | "Publish" >> beam.Map(
         publish, config, job.target, job.context, AsIter(files), AsDict(indexes), base

@@ -32,13 +32,13 @@ from recordmill.schemas.features import Schema
 from recordmill.schemas.plan import Plan, ResolvedSchema
 from recordmill.schemas.records import Embedded, ImageRef, Location, Row, SerializedExample
 from recordmill.schemas.rejects import RecordError, Reject
-from recordmill.transforms.build_examples import Fetched, Pools, build_all
 from recordmill.transforms.elements import REJECTS, rejected
 from recordmill.transforms.functional.rows.binding import Binding, bind, reject_row
 from recordmill.transforms.functional.rows.columns import assumed_columns, resolve_sources
 from recordmill.transforms.functional.rows.labels import with_background
 from recordmill.transforms.functional.sources.dicts import row_of_dict
-from recordmill.transforms.read_dicts import ReadDicts
+from recordmill.transforms.read_rows import ReadDicts
+from recordmill.transforms.shards.build_examples import Fetched, Pools, build_all
 from recordmill.transforms.storage.local_files import ImageRootGuard
 
 _ROWS = "rows"

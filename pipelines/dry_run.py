@@ -29,11 +29,12 @@ from recordmill.schemas.records import ImageRef
 from recordmill.schemas.rejects import Reason, Reject, lost_rows_message
 from recordmill.transforms.analyze_rows import AnalyzeRows
 from recordmill.transforms.assign_shards import AssignShards
-from recordmill.transforms.bind_rows import BindRows
-from recordmill.transforms.build_examples import Pools, build_all
-from recordmill.transforms.forecast_shards import ForecastShards, ShardForecast, SumRejects
 from recordmill.transforms.functional.records.framing import FRAME_BYTES
+from recordmill.transforms.read_rows import BindRows
+from recordmill.transforms.reconcile_counts import SumRejects
+from recordmill.transforms.shards.build_examples import Pools, build_all
 from recordmill.transforms.storage.local_files import ImageRootGuard
+from recordmill.transforms.write_shards import ForecastShards, ShardForecast
 
 TRIED_ROWS = 200
 _BASE_BYTES = 900 * 10**6

@@ -27,9 +27,9 @@ from recordmill.schemas.errors import (
 )
 from recordmill.schemas.masking import masked
 from recordmill.schemas.rejects import Reason, lost_rows_message
+from recordmill.transforms.reconcile_counts import digest_of_lines
 from recordmill.transforms.storage.dataset import Dataset, commit_marker, read_lines
 from recordmill.transforms.storage.files import write_bytes
-from recordmill.transforms.write_lines import digest_of_lines
 
 _SHOWN_PROBLEMS = 5
 

@@ -1,19 +1,22 @@
-"""Reads the rows of a source: tables, folders, tar files, and whatever else `FORMATS` has."""
+"""Reads the rows of tables or dicts, and binds them to the schema."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import apache_beam as beam
-from apache_beam.pvalue import PCollection, TaggedOutput
+from apache_beam.pvalue import AsSingleton, PCollection, TaggedOutput
 
-from recordmill.schemas.records import Row, SkippedInput
-from recordmill.schemas.rejects import Reject
+from recordmill.schemas.plan import Plan
+from recordmill.schemas.records import Embedded, ImageRef, Row, SkippedInput
+from recordmill.schemas.rejects import RecordError, Reject
 from recordmill.schemas.tables import Projection, SourceSplit, TableFile
-from recordmill.transforms.elements import REJECTS, rejected
-from recordmill.transforms.storage.embedded_images import staged, staging_file
+from recordmill.transforms.elements import REJECTS, Outcome, rejected
+from recordmill.transforms.functional.rows.binding import Binding, bind, broken_frame, reject_row
+from recordmill.transforms.functional.sources.dicts import row_of_dict
+from recordmill.transforms.storage.embedded_images import StagedImages, staged, staging_file
 from recordmill.transforms.storage.formats import FORMATS
 from recordmill.transforms.storage.stores.options import max_image_bytes
 from recordmill.transforms.workers.progress import advance
@@ -125,3 +128,97 @@ def _read_tagged(
 
 def _tagged(other: Reject | SkippedInput) -> TaggedOutput:
     return rejected(other) if isinstance(other, Reject) else TaggedOutput(_SKIPPED, tuple(other))
+
+
+@dataclass(eq=False)
+class ReadDicts(beam.PTransform):
+    """Reads dicts of column to value as rows: PCollection[dict] → ReadOutcome.
+
+    Images that rows have in themselves are put into files here, once. So the rows, which are needed
+    twice, cross shuffles without them.
+
+    Attributes:
+        projection: which columns to keep, and which of them has the images.
+        key_column: the column of the key; None for the image's path.
+        staging: the folder below which images get an address.
+    """
+
+    projection: Projection
+    key_column: str | None
+    staging: str
+
+    def expand(self, dicts: PCollection[Any]) -> ReadOutcome:
+        """Adds the reading."""
+        read = dicts | "ReadDict" >> beam.ParDo(
+            _ReadDict(self.projection, self.key_column, self.staging)
+        ).with_outputs(REJECTS, main="rows")
+        skipped = dicts.pipeline | "NothingSkipped" >> beam.Create([])
+        return ReadOutcome(read.rows, read[REJECTS], skipped)
+
+
+class _ReadDict(beam.DoFn):
+    """Reads dicts; the images of a bundle go to one file, which is whole when the bundle is."""
+
+    def __init__(self, projection: Projection, key_column: str | None, staging: str) -> None:
+        self._projection = projection
+        self._key_column = key_column
+        self._staging = staging
+        self._images: StagedImages | None = None
+
+    def start_bundle(self) -> None:
+        self._images = None  # of a bundle that failed: the folder is cleaned up at the end
+
+    def process(self, element: Any) -> Iterator[Row | TaggedOutput]:
+        advance("read")
+        found = row_of_dict(element, self._projection, self._key_column)
+        if isinstance(found, Reject):
+            yield rejected(found)
+        elif isinstance(found, Embedded):
+            self._images = self._images or StagedImages(staging_file(self._staging))
+            yield replace(found.row, image=self._images.add(found.data))
+        else:
+            yield found
+
+    def finish_bundle(self) -> None:
+        if self._images is not None:
+            self._images.commit()
+            self._images = None
+
+
+@dataclass(eq=False)
+class BindRows(beam.PTransform):
+    """Binds rows to the schema: PCollection[Row] → Outcome(ImageRef).
+
+    Attributes:
+        binding: which table columns mean what.
+        plan: settles the schema: its kinds and class names.
+    """
+
+    binding: Binding
+    plan: PCollection[Plan]
+
+    def expand(self, rows: PCollection[Row]) -> Outcome:
+        """Adds the binding."""
+        bound = rows | "Bind" >> beam.ParDo(
+            _Bind(self.binding), AsSingleton(self.plan)
+        ).with_outputs(REJECTS, main="refs")
+        refs: PCollection[ImageRef] = bound.refs
+        return Outcome(refs, bound[REJECTS])
+
+
+class _Bind(beam.DoFn):
+    """Binds rows; what follows from the plan is worked out once."""
+
+    def __init__(self, binding: Binding) -> None:
+        self._binding = binding
+        self._plan: Plan | None = None
+
+    def process(self, row: Row, plan: Plan) -> Iterator[ImageRef | TaggedOutput]:
+        """Yields the row's reference or its reject; a broken frame goes on, to break the others."""
+        if plan is not self._plan:
+            self._plan, self._binding = plan, replace(self._binding, resolved=plan.resolved)
+        try:
+            yield bind(row, self._binding)
+        except RecordError as error:
+            frame = broken_frame(row, self._binding, error)
+            yield frame or rejected(reject_row(row, self._binding, error))

@@ -1,21 +1,28 @@
-"""Reconciles the counts of all stages: from PCollections, since metrics count retries twice."""
+"""Reconciles the row counts of all steps, and writes and sums the rejects."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import apache_beam as beam
 from apache_beam.pvalue import AsDict, AsIter, AsSingleton, PCollection
+from apache_beam.transforms.window import TimestampedValue
+from apache_beam.utils.timestamp import MIN_TIMESTAMP
 
+from recordmill.schemas import layout
 from recordmill.schemas.dataset_info import DatasetInfo, ShardVerification, WrittenShard
 from recordmill.schemas.duplicates import Duplicate, DuplicateStats, GroupLeakage
+from recordmill.schemas.forecast import RejectSum
 from recordmill.schemas.plan import Plan
 from recordmill.schemas.records import Row
 from recordmill.schemas.rejects import Reject
 from recordmill.transforms.functional.duplicates import merge_duplicate_stats
 from recordmill.transforms.functional.reconcile import reconcile
+
+_SHOWN_REJECTS = 3
 
 
 @dataclass(eq=False)
@@ -46,7 +53,7 @@ class ReconcileCounts(beam.PTransform):
     repeats: PCollection[Duplicate]
     group_leaks: PCollection[GroupLeakage]
 
-    def expand(self, audits: PCollection[ShardVerification]) -> PCollection[DatasetInfo]:
+    def expand(self, verifications: PCollection[ShardVerification]) -> PCollection[DatasetInfo]:
         """Adds the counting; only sums leave the workers."""
         rows = self.rows | "CountRows" >> beam.combiners.Count.Globally()
         unread = self.unread | "CountUnread" >> beam.combiners.Count.Globally()
@@ -60,7 +67,7 @@ class ReconcileCounts(beam.PTransform):
             | "SplitOfDuplicate" >> beam.Map(split_of_repeat).with_output_types(str)
             | "CountDuplicates" >> beam.combiners.Count.PerElement()  # (split, rows)
         )
-        once: Any = audits.pipeline | "Once" >> beam.Create([None])
+        once: Any = verifications.pipeline | "Once" >> beam.Create([None])
         return once | "Reconcile" >> beam.Map(
             _reconcile,
             AsIter(self.contents),
@@ -71,7 +78,7 @@ class ReconcileCounts(beam.PTransform):
             AsDict(self.placed),
             AsDict(reasons),
             AsIter(self.written),
-            AsIter(audits),
+            AsIter(verifications),
             AsDict(dropped),
             AsDict(self.skipped | "SumSkippedInputs" >> beam.CombinePerKey(sum)),
         )
@@ -92,3 +99,89 @@ def _reconcile(
 ) -> DatasetInfo:
     content = merge_duplicate_stats(contents)
     return replace(reconcile(*counts), content=content, group_leaks=group_leaks)
+
+
+@dataclass(eq=False)
+class SumRejects(beam.PTransform):
+    """Counts rejects by reason: PCollection[Reject] → PCollection[(reason, RejectSum)]."""
+
+    def expand(self, rejects: PCollection[Reject]) -> PCollection[tuple[str, RejectSum]]:
+        """Adds the counting, with the first of each reason."""
+        by_reason = rejects | "ByReason" >> beam.Map(_with_reason).with_output_types(
+            tuple[str, RejectSum]
+        )
+        return by_reason | "SumByReason" >> beam.CombinePerKey(_sum)  # (reason, RejectSum)
+
+
+def _with_reason(reject: Reject) -> tuple[str, RejectSum]:
+    return reject.reason.value, RejectSum(1, [reject])
+
+
+def _sum(found: Iterable[RejectSum]) -> RejectSum:
+    total = RejectSum()
+    for each in found:
+        total = total.add(each, _SHOWN_REJECTS)
+    return total
+
+
+_DIGEST_BYTES = 32
+
+
+class Told(Protocol):
+    """What a line tells: a reject, or a dropped row."""
+
+    def to_json(self) -> str:
+        """Returns it as one line of JSON."""
+
+
+@dataclass(eq=False)
+class WriteLines(beam.PTransform):
+    """Writes rejects or dropped rows as JSON lines: PCollection[Told] → PCollection[str], the file.
+
+    Attributes:
+        directory: the dataset's folder.
+        folder: which kind they are: one of `layout.LINES`.
+    """
+
+    directory: str
+    folder: str
+
+    def expand(self, told: PCollection[Told]) -> PCollection[str]:
+        """Adds the writing, in any order; there is a file even without any line."""
+        prefix = layout.join(self.directory, self.folder, self.folder)
+        return (
+            told
+            | "ToJson" >> beam.Map(_to_json)
+            | "WriteText" >> beam.io.WriteToText(prefix, ".jsonl", num_shards=1)
+            | "AtTheStart" >> beam.Map(at_the_start)
+        )
+
+
+def _to_json(told: Told) -> str:
+    return told.to_json()
+
+
+def at_the_start(path: str) -> TimestampedValue:
+    """Returns a file's name with a time at which every engine passes it on.
+
+    Beam's writers give it the end of time, and so late Prism leaves it lying.
+    """
+    return TimestampedValue(path, MIN_TIMESTAMP)
+
+
+def digest_of_lines(lines: Iterable[bytes]) -> str:
+    r"""Returns a hex digest of some lines, which a line more, less, twice or changed changes.
+
+    It is the sum of the lines' own digests, so that memory does not grow with them. It is no
+    defence against one who can choose all lines freely; nor is a digest that can be replaced.
+
+    Args:
+        lines: each with its line break, so that one that is lacking is seen.
+
+    >>> digest_of_lines([b"a\n", b"b\n"]) == digest_of_lines([b"b\n", b"a\n"])
+    True
+    >>> digest_of_lines([b"a\n"]) == digest_of_lines([b"a\n", b"a\n"])
+    False
+    """
+    total = sum(int.from_bytes(hashlib.sha256(line).digest(), "big") for line in lines)
+    return f"{total % 2 ** (8 * _DIGEST_BYTES):0{2 * _DIGEST_BYTES}x}"

@@ -20,8 +20,8 @@ from recordmill.schemas import layout
 from recordmill.schemas.config import ConvertConfig, Verify
 from recordmill.schemas.dataset_info import ShardVerification, WrittenShard
 from recordmill.schemas.plan import Plan, ResolvedSchema
-from recordmill.transforms.build_examples import new_executor
 from recordmill.transforms.functional.records.index import index_lines
+from recordmill.transforms.shards.build_examples import new_executor
 from recordmill.transforms.storage.dataset import read_index
 from recordmill.transforms.storage.files import write_bytes
 from recordmill.transforms.storage.shard_files import ShardFiles
@@ -48,12 +48,13 @@ class VerifyShards(beam.PTransform):
         return (
             shards
             | "SpreadShards" >> beam.Reshuffle()  # WrittenShard
-            | "Audit" >> beam.ParDo(_Audit(self.config, self.directory), AsSingleton(self.plan))
+            | "VerifyShard"
+            >> beam.ParDo(_VerifyBundle(self.config, self.directory), AsSingleton(self.plan))
         )
 
 
-class _Audit(beam.DoFn):
-    """Audits the shards of a bundle, as many at once as there are cores."""
+class _VerifyBundle(beam.DoFn):
+    """Verifies the shards of a bundle, as many concurrently as there are cores."""
 
     def __init__(self, config: ConvertConfig, directory: str) -> None:
         self._config = config
@@ -65,7 +66,7 @@ class _Audit(beam.DoFn):
         self._executor = self._shared.acquire(new_executor)
 
     def start_bundle(self) -> None:
-        self._audits: list[Future[ShardVerification]] = []
+        self._verifications: list[Future[ShardVerification]] = []
 
     def process(self, info: WrittenShard, plan: Plan) -> None:
         config, split, index = self._config, info.split, info.index
@@ -77,15 +78,17 @@ class _Audit(beam.DoFn):
             file=layout.shard_name(config.name, split, index, count, config.compression),
             records=layout.records_name(split, index, count),
         )
-        self._audits.append(self._executor.submit(_audited, files, plan.resolved, config.verify))
+        self._verifications.append(
+            self._executor.submit(_verify_shard, files, plan.resolved, config.verify)
+        )
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
-        for audit in self._audits:
-            yield GlobalWindows.windowed_value(audit.result())
+        for verification in self._verifications:
+            yield GlobalWindows.windowed_value(verification.result())
 
 
-def _audited(files: ShardFiles, resolved: ResolvedSchema, verify: Verify) -> ShardVerification:
-    found = verifier_process.audit(files, resolved, verify)
+def _verify_shard(files: ShardFiles, resolved: ResolvedSchema, verify: Verify) -> ShardVerification:
+    found = verifier_process.verify(files, resolved, verify)
     advance("verified", found.entry.converted)
     return found
 

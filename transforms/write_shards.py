@@ -8,10 +8,10 @@ shards wait in a staging area, where the next run finds them if this one dies.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
 import apache_beam as beam
 from apache_beam.io.filebasedsink import FileBasedSink
@@ -22,16 +22,18 @@ from recordmill.schemas import layout
 from recordmill.schemas.base_version import Base
 from recordmill.schemas.checkpoint import Checkpoint, ImageFault
 from recordmill.schemas.config import ConvertConfig
-from recordmill.schemas.dataset_info import WrittenShard
+from recordmill.schemas.dataset_info import ShardCounts, WrittenShard
+from recordmill.schemas.layout import is_url
 from recordmill.schemas.plan import Plan
 from recordmill.schemas.records import ImageRef, SerializedExample
 from recordmill.schemas.rejects import Reject
 from recordmill.schemas.tallies import Timeline
 from recordmill.transforms.assign_shards import Placed, ShardId
-from recordmill.transforms.build_examples import Pools, build_all
 from recordmill.transforms.elements import REJECTS, Outcome, rejected
+from recordmill.transforms.functional.records.index import label_ids
 from recordmill.transforms.functional.rows.sequences import arrange_shard, assemble_sequences
 from recordmill.transforms.shards.base_shards import link_shard
+from recordmill.transforms.shards.build_examples import Pools, build_all
 from recordmill.transforms.shards.checkpoints import Staging, versions
 from recordmill.transforms.shards.fingerprint import Fingerprint, settings_fingerprint
 from recordmill.transforms.shards.writer import COMPRESSION, ShardWriter, Sinks
@@ -266,3 +268,58 @@ def _rename(sink: FileBasedSink, folder: str, files: list[str]) -> None:
         rename()
     else:
         request(rename)
+
+
+ShardForecast: TypeAlias = tuple[ShardCounts, int, Sequence[ImageRef]]
+"""What a shard would hold, how many of its images are in object stores, and its first rows."""
+
+
+@dataclass(eq=False)
+class ForecastShards(beam.PTransform):
+    """Forecasts each shard: PCollection[Placed] → Outcome(ShardForecast).
+
+    Attributes:
+        plan: settles the schema and the number of shards.
+        sample: how many rows to keep in all, to be tried out.
+    """
+
+    plan: PCollection[Plan]
+    sample: int
+
+    def expand(self, placed: PCollection[Placed]) -> Outcome:
+        """Adds the same grouping by shard as the writing has, where rows with one key meet."""
+        found = (
+            placed
+            | "GroupByShard" >> beam.GroupByKey()  # ((split, shard), [(order, ImageRef)])
+            | "Forecast"
+            >> beam.FlatMap(forecast, AsSingleton(self.plan), self.sample).with_outputs(
+                REJECTS, main="shards"
+            )
+        )
+        return Outcome(found.shards, found[REJECTS])
+
+
+def forecast(
+    element: tuple[ShardId, Iterable[tuple[bytes, ImageRef]]], plan: Plan, sample: int
+) -> Iterator[ShardForecast | TaggedOutput]:
+    """Yields what one shard would hold, and the rejects of rows that repeat a key."""
+    (split, index), placed = element
+    refs, repeated = arrange_shard(placed, plan.resolved)
+    schema = plan.resolved.schema
+    classes = {name: Counter[int]() for name in plan.resolved.schema.class_features}
+    seen = set[str]()
+    for ref in refs:
+        names = schema.frame_features if ref.record_key in seen else schema.features
+        seen.add(ref.record_key)
+        for name, value in zip(schema.features, ref.values, strict=True):
+            if name in classes and name in names:
+                classes[name].update(label_ids(value))
+    share = -(-sample // sum(plan.shards.values()))
+    remote = sum(is_url(ref.uri) for ref in refs)
+    frames = len(refs) if schema.sequence else None
+    counts = ShardCounts(
+        split=split, index=index, records=len(seen), classes=classes, frames=frames
+    )
+    yield counts, remote, refs[:share]
+    for reject in repeated:
+        yield rejected(replace(reject, split=split))

@@ -14,7 +14,7 @@ from recordmill.schemas.errors import UsageError
 from recordmill.schemas.features import Schema
 from recordmill.schemas.manifest import Manifest, ShardEntry
 from recordmill.schemas.plan import ResolvedSchema
-from recordmill.transforms.find_duplicates import shard_tally
+from recordmill.transforms.duplicates import shard_tally
 from recordmill.transforms.functional.duplicates import (
     Tally,
     duplicate_stats,
@@ -22,13 +22,13 @@ from recordmill.transforms.functional.duplicates import (
     merge_duplicate_stats,
     split_by_bucket,
 )
+from recordmill.transforms.reconcile_counts import digest_of_lines
 from recordmill.transforms.storage.dataset import Dataset, current_folder, read_lines
 from recordmill.transforms.storage.files import all_files_below
 from recordmill.transforms.storage.shard_files import ShardFiles, open_stored
 from recordmill.transforms.verification import verifier_process
 from recordmill.transforms.verification.verify_shard import first_foreign_record
 from recordmill.transforms.workers.cores import num_cores
-from recordmill.transforms.write_lines import digest_of_lines
 
 _PASS_RECORDS = 2**20
 _INVALID_LINES = (ValueError, LookupError, TypeError, RecursionError)
@@ -90,13 +90,13 @@ def verify_files(paths: Sequence[str], schema: Schema, verify: Verify) -> tuple[
     for path in paths:
         folder, _, file = path.rpartition("/")
         try:
-            audit = verifier_process.audit(
+            verification = verifier_process.verify(
                 ShardFiles(folder or ".", "", 0, file, ""), ResolvedSchema(schema), verify
             )
         except OSError as error:
             raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from error
-        records += audit.entry.records
-        problems += audit.problems
+        records += verification.entry.records
+        problems += verification.problems
     return records, problems
 
 
@@ -218,17 +218,17 @@ def _check_shard(
             yield _unreadable(name, error)
             return
     try:
-        audit = verifier_process.audit(files, resolved, verify)
+        verification = verifier_process.verify(files, resolved, verify)
     except OSError as error:  # it can be opened, but not read
         yield _unreadable(files.file, error)
         return
-    found = audit.entry
+    found = verification.entry
     if found.index_sha256 != expected.index_sha256:
         yield Problem(files.records, "is not the published file: its sha256 differs")
     if found.sha256 != expected.sha256:
-        broken = [problem for problem in audit.problems if problem.file == files.file]
+        broken = [problem for problem in verification.problems if problem.file == files.file]
         yield from broken or [first_foreign_record(files, resolved)]
     elif found.index_sha256 == expected.index_sha256:
-        yield from audit.problems
-        if not audit.problems and found != expected.model_copy(update={"images": {}}):
+        yield from verification.problems
+        if not verification.problems and found != expected.model_copy(update={"images": {}}):
             yield Problem(layout.MANIFEST, f"counts of {files.file} do not match the file")

@@ -28,7 +28,10 @@ from apache_beam.runners.portability.fn_api_runner import fn_runner
 from apache_beam.runners.portability.portable_runner import JobServiceHandle
 
 from recordmill.schemas.errors import UsageError, did_you_mean
-from recordmill.transforms.verification.verifier import IN_PROCESS_RUNNERS, workers_are_threads
+from recordmill.transforms.verification.verifier_process import (
+    IN_PROCESS_RUNNERS,
+    workers_are_threads,
+)
 
 _WITH_JOB_SERVER = frozenset({"FlinkRunner", "SparkRunner"})
 _KNOWN = ("DirectRunner", "PrismRunner", "FlinkRunner", "SparkRunner", "DataflowRunner")

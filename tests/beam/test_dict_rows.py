@@ -1,6 +1,6 @@
 """Transforms for pipelines of one's own: dicts in, examples or a dataset out.
 
-Covers `recordmill.pipelines.dict_rows`, `recordmill.transforms.read_dicts`.
+Covers `recordmill.pipelines.dict_rows`.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ def case(**changes: Any) -> dict[str, Any]:
             reject(Reason.CORRUPT, "train"),
         ],
         "written": [info("train", 0, 2), info("train", 1, 1), info("test", 0, 1)],
-        "audits": [verified("test", 0, 1), verified("train", 1, 1), verified("train", 0, 2)],
+        "verifications": [verified("test", 0, 1), verified("train", 1, 1), verified("train", 0, 2)],
         "contents": [DuplicateStats(images=3), DuplicateStats(images=1, duplicates={"train": 1})],
         "repeats": [],
         "group_leaks": [GroupLeakage()],
@@ -96,8 +96,10 @@ def reconciled(
     p: beam.Pipeline, given: dict[str, Any], settled: beam.PCollection | None = None
 ) -> beam.PCollection[DatasetInfo]:
     made = {name: p | name >> beam.Create(elements) for name, elements in given.items()}
-    audits = made.pop("audits")
-    return audits | ReconcileCounts(plan=settled or p | "plan" >> beam.Create([PLAN]), **made)
+    verifications = made.pop("verifications")
+    return verifications | ReconcileCounts(
+        plan=settled or p | "plan" >> beam.Create([PLAN]), **made
+    )
 
 
 def test_counts_that_match_are_no_problem() -> None:
@@ -136,7 +138,10 @@ def test_what_does_not_add_up_is_a_problem() -> None:
     changed = case(
         rows=case()["rows"][1:],
         rejects=case()["rejects"][:-1],
-        audits=[replace(verified("test", 0, 1), index_crc32c=1), *case()["audits"][1:]],
+        verifications=[
+            replace(verified("test", 0, 1), index_crc32c=1),
+            *case()["verifications"][1:],
+        ],
     )
     expected = [
         Problem("records/test-0", "crc32c: wrote 22, re-read 1"),

@@ -53,7 +53,7 @@ def dataset(tmp_path: Path) -> Path:
     return tmp_path / "out"
 
 
-def audit(dataset: Path, index: int) -> ShardVerification:
+def verify_index(dataset: Path, index: int) -> ShardVerification:
     """Returns what is true of a shard, worked out from its file and its images."""
     shard, records = (dataset / FILES[index]).read_bytes(), (dataset / INDEXES[index]).read_bytes()
     examples = [
@@ -76,17 +76,19 @@ def audit(dataset: Path, index: int) -> ShardVerification:
     return ShardVerification("train", index, entry, google_crc32c.value(records))
 
 
-def audits(p: beam.Pipeline, dataset: Path, *indexes: int, **options: str) -> beam.PCollection:
+def verify_indexes(
+    p: beam.Pipeline, dataset: Path, *indexes: int, **options: str
+) -> beam.PCollection:
     settled = p | "Plan" >> beam.Create([plan(4, train=2)])
     shards = p | "Shards" >> beam.Create([info(index) for index in indexes])
     return shards | VerifyShards(config(**options), str(dataset), settled)
 
 
 @pytest.mark.parametrize("verify", ["parse", "decode"])
-def test_an_audit_tells_all_of_a_good_shard(verify: str, dataset: Path) -> None:
+def test_a_good_shard_has_no_problems(verify: str, dataset: Path) -> None:
     with direct_pipeline() as p:
-        expected = [audit(dataset, 0), audit(dataset, 1)]
-        assert_that(audits(p, dataset, 0, 1, verify=verify), equal_to(expected))
+        expected = [verify_index(dataset, 0), verify_index(dataset, 1)]
+        assert_that(verify_indexes(p, dataset, 0, 1, verify=verify), equal_to(expected))
 
 
 def test_damage_is_reported_with_record_and_byte(dataset: Path) -> None:
@@ -96,7 +98,7 @@ def test_damage_is_reported_with_record_and_byte(dataset: Path) -> None:
     data[second + 100] ^= 1
     shard.write_bytes(data)
     with direct_pipeline() as p:
-        places = audits(p, dataset, 0, 1) | beam.FlatMap(
+        places = verify_indexes(p, dataset, 0, 1) | beam.FlatMap(
             lambda found: [(p.file, p.record, p.offset) for p in found.problems if p.record]
         )
         assert_that(places, equal_to([(FILES[0], 1, second)]))
@@ -110,7 +112,7 @@ def test_a_class_without_a_name_is_a_problem(dataset: Path) -> None:
         found = (
             p | "Shards" >> beam.Create([info(1)]) | VerifyShards(config(), str(dataset), settled)
         )
-        problems = found | beam.FlatMap(lambda audit: audit.problems)
+        problems = found | beam.FlatMap(lambda verification: verification.problems)
         what = "feature 'label' holds class id 1; there are 1 classes"
         assert_that(problems, equal_to([Problem(FILES[1], what)]))
 
@@ -118,6 +120,6 @@ def test_a_class_without_a_name_is_a_problem(dataset: Path) -> None:
 def test_a_shard_that_is_gone_ends_the_run(dataset: Path) -> None:
     (dataset / FILES[1]).unlink()
     p = direct_pipeline()
-    audits(p, dataset, 0, 1)
+    verify_indexes(p, dataset, 0, 1)
     with pytest.raises(Exception, match="No such file"):
         p.run()

@@ -130,7 +130,7 @@ def main() -> None:
     set_up_logs()
     import recordmill.pipelines.commands.convert
     import recordmill.pipelines.commands.verify
-    import recordmill.transforms.verification.verifier_process  # noqa: F401 - once for all children
+    import recordmill.transforms.verification.verify_shard  # noqa: F401 - once for all children
     from recordmill.transforms.verification.tensorflow_reader import tensorflow
 
     tensorflow()
@@ -210,11 +210,11 @@ class _ForkedVerifier:
     @classmethod
     def stand_in(cls) -> None:
         """Has the run start its verifier so; to the run, TensorFlow is not imported."""
-        from recordmill.transforms.verification import verifier
+        from recordmill.transforms.verification import verifier_process
 
         cls._tensorflow = sys.modules.pop("tensorflow")
         pipes = {"PIPE": subprocess.PIPE, "DEVNULL": subprocess.DEVNULL}
-        vars(verifier)["subprocess"] = SimpleNamespace(Popen=cls, **pipes)
+        vars(verifier_process)["subprocess"] = SimpleNamespace(Popen=cls, **pipes)
 
     def __init__(self, _: Sequence[str], *, pass_fds: Sequence[int], **__: object) -> None:
         there, self._stdin = os.pipe()

@@ -18,7 +18,7 @@ from recordmill.schemas.dataset_info import ShardVerification
 from recordmill.schemas.layout import is_url
 from recordmill.schemas.plan import ResolvedSchema
 from recordmill.transforms.storage.shard_files import ShardFiles
-from recordmill.transforms.verification import verifier
+from recordmill.transforms.verification import verifier_process
 from recordmill.transforms.workers.cores import num_cores
 
 ROOT = Path(__file__).parents[2]
@@ -48,21 +48,21 @@ def start_verifier() -> None:
 
     A command starts none where there is one already.
     """
-    verifier._auditors[os.getpid()] = _verifier(os.getpid())
+    verifier_process._verifiers[os.getpid()] = _verifier(os.getpid())
 
 
-class _Verifier(verifier.VerifierProcess):
+class _Verifier(verifier_process.VerifierProcess):
     """A verifier process that outlives changes of the working folder.
 
     Its own working folder is the one it was started in, so shards get absolute paths. A process
     for each folder would import TensorFlow once per test, until memory runs out.
     """
 
-    def audit(
-        self, shard: ShardFiles, resolved: ResolvedSchema, verify: Verify
+    def verify(
+        self, shard: ShardFiles, resolved: ResolvedSchema, level: Verify
     ) -> ShardVerification:
         directory = shard.directory if is_url(shard.directory) else os.path.abspath(shard.directory)
-        return super().audit(replace(shard, directory=directory), resolved, verify)
+        return super().verify(replace(shard, directory=directory), resolved, level)
 
 
 @cache

@@ -164,14 +164,14 @@ def test_bad_usage(options: dict[str, object], message: str, table: Path, tmp_pa
 def test_a_dataset_that_is_not_what_was_written(
     table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    verify = verify_shards._audited
+    verify = verify_shards._verify_shard
 
     def damaged(files: ShardFiles, *rest: Any) -> ShardVerification:
         shard = Path(files.directory, files.file)
         shard.write_bytes(shard.read_bytes()[:-1])
         return verify(files, *rest)
 
-    monkeypatch.setattr(verify_shards, "_audited", damaged)
+    monkeypatch.setattr(verify_shards, "_verify_shard", damaged)
     with pytest.raises(VerificationFailed, match="verification failed"):
         convert(table, output=tmp_path / "out", name="birds", **NAMED)
 

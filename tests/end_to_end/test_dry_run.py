@@ -1,7 +1,6 @@
-"""`--dry_run` tells what a run then does, to the row, and leaves no trace.
+"""`--dry_run` forecasts a run, to the row, and leaves no trace.
 
-Covers `recordmill.pipelines.dry_run`, `recordmill.schemas.forecast`,
-`recordmill.transforms.forecast_shards`.
+Covers `recordmill.pipelines.dry_run`, `recordmill.schemas.forecast`.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from recordmill.schemas.forecast import Forecast, RejectSum, SampleEstimate
 from recordmill.schemas.plan import Plan, ResolvedSchema
 from recordmill.schemas.presets import preset
 from recordmill.schemas.records import ImageRef
-from recordmill.transforms.forecast_shards import forecast
+from recordmill.transforms.write_shards import forecast
 from tests.end_to_end import readers
 from tests.end_to_end.command import convert, published
 from tests.end_to_end.gallery import Photo

@@ -1,6 +1,6 @@
 """Images that stand more than once: told always, dropped if asked, and every row in the row counts.
 
-Covers `recordmill.transforms.drop_duplicates`, `recordmill.transforms.find_duplicates`.
+Covers `recordmill.transforms.duplicates`.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ def alone(*arguments: object) -> tuple[str, str]:
 def test_a_second_run_in_a_new_process_gives_the_same_files_but_run_json(
     dataset: Path, folder: Path, tmp_path: Path
 ) -> None:
-    """And another new one verifies them; both leave TensorFlow to the process of the auditor."""
+    """And another new one verifies them; both leave TensorFlow to the verifier process."""
     again = ("--input", folder / "whole.csv", "--output", tmp_path, "--name", "birds")
     assert alone("convert", *again, *FLAGS)[0] == "0 False"
     second = tmp_path / "birds" / "1.0.0"

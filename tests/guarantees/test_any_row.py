@@ -20,7 +20,6 @@ from recordmill.schemas.presets import parse_schema, preset
 from recordmill.schemas.records import ImageRef, Items, Row, SkippedInput
 from recordmill.schemas.rejects import RecordError, Reject
 from recordmill.schemas.tables import Projection, SourceSplit, TableFile
-from recordmill.transforms.build_examples import Fetched, build_one
 from recordmill.transforms.elements import ImageRefCoder, RowCoder
 from recordmill.transforms.functional.rows.analysis import Analysis, Analyzer, build_plan
 from recordmill.transforms.functional.rows.binding import Binding, bind, broken_frame, reject_row
@@ -29,6 +28,7 @@ from recordmill.transforms.functional.rows.placement import SplitRanges
 from recordmill.transforms.functional.rows.sequences import arrange_shard
 from recordmill.transforms.functional.sources import coco, json_lines, voc, yolo
 from recordmill.transforms.join_labels import join_key, join_row
+from recordmill.transforms.shards.build_examples import Fetched, build_one
 from tests.images import png
 
 EVERY_KIND = """

@@ -105,7 +105,7 @@ def test_nesting_without_end_is_a_message() -> None:
 @pytest.fixture
 def dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A dataset whose shard is as its manifest says, if it can be opened."""
-    monkeypatch.setattr(verify.verifier_process, "audit", lambda *_: VERIFIED)
+    monkeypatch.setattr(verify.verifier_process, "verify", lambda *_: VERIFIED)
     monkeypatch.setattr(verify, "shard_tally", lambda *_: {})
     put_dataset(tmp_path, tmp_path / "1.0.0")
     return tmp_path / "1.0.0"
@@ -182,8 +182,8 @@ def test_a_line_of_rejects_nested_without_end_is_reported(dataset: Path) -> None
 def test_damaged_records_are_named_first(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     damage = Problem(SHARD, "Invalid PNG data (key 'a.png')", 0, 0)
     entry = VERIFIED.entry.model_copy(update={"sha256": "ff"})
-    audit = replace(VERIFIED, entry=entry, problems=(damage,))
-    monkeypatch.setattr(verify.verifier_process, "audit", lambda *_: audit)
+    verification = replace(VERIFIED, entry=entry, problems=(damage,))
+    monkeypatch.setattr(verify.verifier_process, "verify", lambda *_: verification)
     (dataset / "NOTES.md").write_bytes(b"")
     (dataset / "_SUCCESS").write_bytes(b"")
     files = [problem.file for problem in verify_dataset(str(dataset), "parse")[1]]

@@ -21,7 +21,6 @@ MODULES = [
 OWN = {
     "transforms/elements.py": {"pickle"},
     "transforms/verification/verifier_process.py": {"connection.recv"},
-    "transforms/verification/verifier.py": {"connection.recv"},
 }
 """Pickles of rows that one stage of a run hands to the next within Beam, and of what the verifying
 process, a child, is asked and answers."""

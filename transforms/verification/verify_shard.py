@@ -18,6 +18,7 @@ from recordmill.schemas import layout
 from recordmill.schemas.config import Verify
 from recordmill.schemas.dataset_info import Problem, ShardVerification
 from recordmill.schemas.errors import VerificationFailed
+from recordmill.schemas.features import ImageAttribute
 from recordmill.schemas.manifest import ShardEntry
 from recordmill.schemas.plan import ResolvedSchema
 from recordmill.transforms.functional.one_thread_parquet import read_table
@@ -43,6 +44,7 @@ from recordmill.transforms.verification.tensorflow_reader import (
     BadImageError,
     ParsedBatch,
     UnevenSequenceError,
+    check_image,
     parse_batch,
     record_batches,
     tensorflow,
@@ -154,20 +156,20 @@ class _Contents:
     classes: dict[str, Counter[int]] = field(default_factory=dict)
 
 
-def verify_shard(shard: ShardFiles, resolved: ResolvedSchema, verify: Verify) -> ShardVerification:
+def verify_shard(shard: ShardFiles, resolved: ResolvedSchema, level: Verify) -> ShardVerification:
     """Returns what TensorFlow finds in a shard, and what is wrong with it.
 
     Args:
         shard: where it is.
         resolved: the schema that every record has to fit.
-        verify: "parse" every record, or "decode" every image as well.
+        level: "parse" every record, or "decode" every image as well.
 
     Raises:
         OSError: if the file is not there or cannot be read.
     """
     with local_copy(layout.join(shard.directory, shard.file)) as path:
         of_file = digests(path)
-        contents, problems = _read(path, of_file, shard, resolved, verify == "decode")
+        contents, problems = _read(path, of_file, shard, resolved, level == "decode")
     of_index, wrong = _verify_index(shard, contents)
     if not problems and wrong:  # an index is only compared with a whole shard
         problems = [Problem(shard.records, wrong)]
@@ -246,3 +248,24 @@ def _verify_index(shard: ShardFiles, contents: _Contents) -> tuple[tuple[str, in
         return told, index_mismatch(table, shard.split, shard.index, lengths, frames)
     except (pa.ArrowException, OSError, ValueError, KeyError) as error:
         return told, f"cannot be read: {error}"
+
+
+def decode_error(
+    image: bytes, stated: dict[ImageAttribute, int], mask: bytes | None, bit_depth: int
+) -> str | None:
+    """Returns why TensorFlow does not decode an image to what its record states; None if it does.
+
+    Args:
+        image: the encoded bytes.
+        stated: the size and channels that they are to have.
+        mask: the encoded mask, if there is one.
+        bit_depth: of a mask's ids.
+    """
+    tf = tensorflow_in_threads()
+    try:
+        check_image(
+            tf.constant(image), stated, None if mask is None else tf.constant(mask), bit_depth
+        )
+    except (tf.errors.OpError, BadImageError) as error:
+        return first_line(error)
+    return None

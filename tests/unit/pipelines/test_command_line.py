@@ -33,7 +33,9 @@ def test_the_verifier_starts_where_workers_are_threads_and_files_are_local(
     arguments: list[str], starts: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: list[bool] = []
-    monkeypatch.setattr(command_line, "audits_apart", lambda: nullcontext(started.append(True)))
+    monkeypatch.setattr(
+        command_line, "verifier_process_started", lambda: nullcontext(started.append(True))
+    )
     monkeypatch.setattr(command_line, "_run", lambda command, flags, rest: 0)
     assert command_line.main(arguments) == 0
     assert started == [True] * starts

@@ -27,8 +27,8 @@ from recordmill.schemas.manifest import ShardEntry
 from recordmill.schemas.plan import Plan, ResolvedSchema
 from recordmill.schemas.presets import preset
 from recordmill.schemas.row_counts import RowCounts, SplitCounts
+from recordmill.transforms.reconcile_counts import digest_of_lines
 from recordmill.transforms.storage.dataset import commit_marker, current_folder
-from recordmill.transforms.write_lines import digest_of_lines
 
 CONTEXT = RunContext("run", 0.0, "DirectRunner")
 SHARD = "birds-train.tfrecord-00000-of-00001"

@@ -22,8 +22,8 @@ from recordmill.schemas.plan import ResolvedSchema
 from recordmill.schemas.presets import preset
 from recordmill.schemas.records import Embedded, ImageRef, Row
 from recordmill.schemas.rejects import Reason, RecordError, Reject
-from recordmill.transforms.build_examples import Fetched, fetch
 from recordmill.transforms.functional.rows.binding import Binding, bind
+from recordmill.transforms.shards.build_examples import Fetched, fetch
 from recordmill.transforms.shards.fingerprint import Fingerprint
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.embedded_images import staged, staging_file

@@ -1,103 +1,122 @@
-"""`--verify decode`: what TensorFlow cannot decode is a reject before its shard is written."""
+"""The verifier process returns the results of `verify_shard`, and ends with its parent.
+
+Covers `recordmill.transforms.storage.shard_files`.
+
+Commands start one: tests/end_to_end/test_tables.py.
+"""
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from subprocess import PIPE
 
+import psutil
 import pytest
+import tensorflow as tf
 
-from recordmill.schemas.config import ConvertConfig
-from recordmill.schemas.features import ImageAttribute, Schema
-from recordmill.schemas.records import SerializedExample, StoredImage
-from recordmill.schemas.rejects import Reason, Reject
-from recordmill.schemas.settings import ImageSettings
-from recordmill.transforms.build_examples import Pools, build_one, fetch
-from recordmill.transforms.functional.images.transcode import transcode
-from recordmill.transforms.shards.fingerprint import settings_fingerprint
-from recordmill.transforms.storage.local_files import UNRESTRICTED
-from recordmill.transforms.verification.verifier import VerifierProcess
-from recordmill.transforms.verification.verifier_process import check_decodes, decode_fault
-from recordmill.transforms.write_shards import build_records
-from tests.beam.direct import RESOLVED, SCHEMA, config, plan, ref
-from tests.images import jpeg, png, png_chunk, png_header
+from recordmill.schemas.config import Verify
+from recordmill.schemas.errors import RecordmillError
+from recordmill.transforms.storage.shard_files import ShardFiles
+from recordmill.transforms.verification.verifier_process import (
+    VerifierProcess,
+    verifier_process_started,
+)
+from recordmill.transforms.verification.verify_shard import verify_shard
+from tests.beam.direct import RESOLVED, example
+from tests.images import png
 
-DAMAGED = png_header(16, 12) + png_chunk(b"IDAT", b"no zlib") + png_chunk(b"IEND", b"")
-"""Its header is whole: `--decode header` stores it as it is."""
+ROOT = Path(__file__).parents[4]
+ENDS_SECONDS = 60
 
-STATED = {ImageAttribute.HEIGHT: 12, ImageAttribute.WIDTH: 16, ImageAttribute.CHANNELS: 3}
+START_VERIFIER = """
+import sys
+from recordmill.transforms.verification.verifier_process import VerifierProcess
+verifier = VerifierProcess(1)
+print(verifier.pid, flush=True)
+sys.stdin.read()
+"""
 
 
-@pytest.fixture(params=["here", "in the process apart"])
-def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Where TensorFlow decodes."""
-    if request.param == "here":
-        yield request.param
-        return
-    started = VerifierProcess(1)
-    module = "recordmill.transforms.verification.verifier_process"
-    monkeypatch.setattr(f"{module}.begun", lambda: started)
-    yield request.param
+@pytest.fixture(scope="module")
+def verifier() -> Iterator[VerifierProcess]:
+    started = VerifierProcess(2)
+    yield started
     started.end()
 
 
-def built(folder: Path, settings: ConvertConfig) -> list[Any]:
-    """Returns what becomes of a good image and a damaged one."""
-    for name, data in (("good.png", png()), ("bad.png", DAMAGED)):
-        (folder / name).write_bytes(data)
-    refs = [ref("good.png", 2, folder), ref("bad.png", 3, folder)]
-    return list(build_records(refs, plan(train=1), settings, Pools(), {}, UNRESTRICTED))
+@pytest.fixture
+def shard(tmp_path: Path) -> ShardFiles:
+    """A shard of three records, without an index."""
+    with tf.io.TFRecordWriter(str(tmp_path / "birds")) as writer:
+        for seed in range(3):
+            writer.write(example(f"{seed}.png", png(seed=seed), label=seed % 2))
+    return ShardFiles(str(tmp_path), "train", 0, "birds", "")
 
 
-def test_what_tensorflow_cannot_decode_is_a_reject(tmp_path: Path, place: str) -> None:
-    good, bad = built(tmp_path, config(decode="header", verify="decode"))
-    assert isinstance(good, SerializedExample)
-    assert isinstance(bad, Reject)
-    assert (bad.key, bad.reason) == ("bad.png", Reason.CORRUPT)
-    why = f"Invalid PNG data, size {len(DAMAGED)}"
-    assert bad.detail == f"TensorFlow cannot decode it: {why}"
-
-
-def test_nobody_asks_tensorflow_unless_told_to(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("verify", ["parse", "decode"])
+def test_it_returns_the_result_of_verify_shard(
+    verifier: VerifierProcess, shard: ShardFiles, verify: Verify
 ) -> None:
-    monkeypatch.setattr("recordmill.transforms.write_shards.check_decodes", None)
-    found = built(tmp_path, config(decode="header"))
-    assert [type(each) for each in found] == [SerializedExample] * 2
+    found = verifier.verify(shard, RESOLVED, verify)
+    assert found == verify_shard(shard, RESOLVED, verify)
+    assert (found.entry.records, found.entry.converted, found.problems) == (3, 3, ())
 
 
-@pytest.mark.parametrize("fact", STATED)
-def test_the_record_has_to_state_what_tensorflow_finds(fact: ImageAttribute) -> None:
-    assert decode_fault(png(), STATED, None, 8) is None
-    assert decode_fault(jpeg(), STATED, None, 8) is None
-    assert fact.value in str(decode_fault(png(), {**STATED, fact: 4}, None, 8))
+def test_it_locates_damage(verifier: VerifierProcess, shard: ShardFiles) -> None:
+    path = Path(shard.directory, shard.file)
+    data = bytearray(path.read_bytes())
+    data[100] ^= 1
+    path.write_bytes(data)
+    found = verifier.verify(shard, RESOLVED, "parse")
+    assert found == verify_shard(shard, RESOLVED, "parse")
+    assert [(problem.file, problem.record) for problem in found.problems] == [("birds", 0)]
 
 
-def test_masks_are_decoded_too() -> None:
-    assert decode_fault(png(), STATED, png(mode="L"), 8) is None
-    assert "mask" in str(decode_fault(png(), STATED, png(8, 8, mode="L"), 8))
-    assert decode_fault(png(), STATED, b"no mask", 8)
+def test_it_answers_concurrent_requests(verifier: VerifierProcess, shard: ShardFiles) -> None:
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(lambda _: verifier.verify(shard, RESOLVED, "parse"), range(12)))
+    assert found == [verify_shard(shard, RESOLVED, "parse")] * 12
 
 
-def test_raw_pixels_are_nothing_to_decode() -> None:
-    raw = SCHEMA.model_copy(update={"image": ImageSettings(format="raw")})
-    check_decodes(transcode(png(), raw.image), None, raw)
+def test_a_missing_file_raises_file_not_found(verifier: VerifierProcess, shard: ShardFiles) -> None:
+    with pytest.raises(FileNotFoundError) as error:
+        verifier.verify(replace(shard, file="gone"), RESOLVED, "parse")
+    assert error.value.filename.endswith("/gone")
 
 
-def test_shards_that_were_not_checked_are_not_taken_for_those_that_were() -> None:
-    checked, unchecked = config(verify="decode"), config()
-    assert settings_fingerprint(checked, RESOLVED, {}) != settings_fingerprint(
-        unchecked, RESOLVED, {}
-    )
+def test_any_other_error_is_a_runtime_error(verifier: VerifierProcess, shard: ShardFiles) -> None:
+    with pytest.raises(RuntimeError, match="AttributeError: 'NoneType' object has no attribute"):
+        verifier.verify(shard, None, "parse")  # type: ignore[arg-type]
 
 
-def test_memory_that_is_not_there_is_a_reject(tmp_path: Path) -> None:
-    (tmp_path / "a.png").write_bytes(png())
+def test_its_death_fails_the_request(shard: ShardFiles) -> None:
+    verifier = VerifierProcess(1)
+    os.kill(verifier.pid, signal.SIGSEGV)
+    with pytest.raises(RecordmillError) as error:
+        verifier.verify(shard, RESOLVED, "parse")
+    died = "the process that re-reads it with TensorFlow has died"
+    assert str(error.value) == f"birds: {died}: Segmentation fault"
+    verifier.end()
 
-    def check(_image: StoredImage, _mask: bytes | None, _schema: Schema) -> None:
-        raise MemoryError
 
-    found = build_one(fetch(ref("a.png", 2, tmp_path)), plan(train=1), "full", check=check)
-    assert isinstance(found, Reject)
-    assert found.reason is Reason.TOO_MANY_PIXELS
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
+def test_it_ends_with_the_process_that_started_it(end: signal.Signals) -> None:
+    command = [sys.executable, "-c", START_VERIFIER]
+    with subprocess.Popen(command, stdin=PIPE, stdout=PIPE, text=True, cwd=ROOT) as parent:
+        assert parent.stdout is not None
+        started = psutil.Process(int(parent.stdout.readline()))
+        parent.send_signal(end)
+    started.wait(ENDS_SECONDS)
+
+
+def test_none_is_started_where_tensorflow_is_imported() -> None:
+    before = psutil.Process().children()
+    with verifier_process_started():
+        assert psutil.Process().children() == before

@@ -20,8 +20,8 @@ import pytest
 
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.settings import ImageSettings
-from recordmill.transforms.build_examples import read_image
 from recordmill.transforms.functional.images.transcode import transcode
+from recordmill.transforms.shards.build_examples import read_image
 from recordmill.transforms.workers.sandbox import allow_children, run_apart, stop_children
 from tests.images import image_bytes, jpeg
 

@@ -1,4 +1,4 @@
-"""First audits that begin at once, in threads: TensorFlow alone is not safe for that."""
+"""The first verifications of a process, in concurrent threads: unsafe in plain TensorFlow."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.images import png
 ROOT = Path(__file__).parents[2]
 PROCESSES = 100
 
-AUDITS = """
+VERIFICATIONS = """
 import os, sys, threading
 from tests.beam.direct import RESOLVED
 from recordmill.transforms.verification.verify_shard import verify_shard
@@ -25,7 +25,7 @@ tensorflow()
 sys.setswitchinterval(1e-5)
 begin = threading.Barrier(4)
 
-def audit():
+def verify():
     begin.wait()
     verify_shard(ShardFiles(sys.argv[1], "train", 0, "birds", ""), RESOLVED, "decode")
 
@@ -33,7 +33,7 @@ ended = []
 for _ in range(int(sys.argv[2])):
     child = os.fork()
     if not child:
-        threads = [threading.Thread(target=audit) for _ in range(4)]
+        threads = [threading.Thread(target=verify) for _ in range(4)]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -45,10 +45,10 @@ print(ended.count(0))
 """Each child has TensorFlow imported, and not yet used."""
 
 
-def test_none_of_many_processes_dies(tmp_path: Path) -> None:
-    """Of those that audit without having used TensorFlow before, some die."""
+def test_none_of_many_processes_crashes(tmp_path: Path) -> None:
+    """Processes whose threads verify without `tensorflow_in_threads` sometimes crash."""
     with tf.io.TFRecordWriter(str(tmp_path / "birds")) as writer:
         writer.write(example("0.png", png()))
-    command = [sys.executable, "-c", AUDITS, str(tmp_path), str(PROCESSES)]
+    command = [sys.executable, "-c", VERIFICATIONS, str(tmp_path), str(PROCESSES)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
     assert done.stdout.split() == [str(PROCESSES)]

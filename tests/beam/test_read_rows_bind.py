@@ -9,8 +9,8 @@ from apache_beam.testing.util import assert_that, equal_to
 
 from recordmill.pipelines.convert import binding_of
 from recordmill.schemas.records import ImageRef, Row
-from recordmill.transforms.bind_rows import BindRows
 from recordmill.transforms.elements import Outcome
+from recordmill.transforms.read_rows import BindRows
 from tests.beam.direct import TABLE, config, direct_pipeline, plan, told
 
 SETTINGS = config(

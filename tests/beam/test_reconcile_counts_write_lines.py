@@ -10,7 +10,7 @@ import pytest
 from apache_beam.testing.util import assert_that, equal_to
 
 from recordmill.schemas.rejects import Reason, Reject
-from recordmill.transforms.write_lines import WriteLines
+from recordmill.transforms.reconcile_counts import WriteLines
 from tests.beam.direct import direct_pipeline
 
 REJECTS = [

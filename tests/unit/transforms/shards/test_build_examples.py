@@ -9,7 +9,7 @@ import pytest
 from recordmill.schemas.config import Decode
 from recordmill.schemas.records import ImageRef, SerializedExample
 from recordmill.schemas.rejects import Reason, Reject
-from recordmill.transforms.build_examples import Fetched, Pools, build_all, fetch
+from recordmill.transforms.shards.build_examples import Fetched, Pools, build_all, fetch
 from tests.beam.direct import TABLE, example, plan, ref
 from tests.images import jpeg, png
 
