@@ -80,6 +80,7 @@ def diff(left: str, right: str, shown: int = 5) -> Difference:
         VerificationFailed: if a shard is damaged.
     """
     one, other = _open(left), _open(right)
+    # feature names are numbered: rows hold one digest per number
     features = (side.manifest.dataset_schema.features for side in (one, other))
     names = tuple(dict.fromkeys(name for named in features for name in named))
     # shards with equal checksums hold equal values: only their keys are read
@@ -191,7 +192,7 @@ def _read(
             problem = f"{error}; run recordmill verify for details"
             raise VerificationFailed(f"{dataset.path(shard.file)}: {problem}") from error
 
-    with ThreadPoolExecutor(num_cores()) as executor:
+    with ThreadPoolExecutor(num_cores()) as executor:  # list() raises the first error
         list(executor.map(read, dataset.shards().items()))
 
 
@@ -204,7 +205,7 @@ def _rows(
         frames, row = read_frames(stream), 0
         for batch in index.to_batches(_BATCH_ROWS):
             keys = batch.column("key").to_pylist()
-            values = None
+            values = None  # in shards that both datasets have
             if names:
                 digests = [value_digests(f.data, names) for f in islice(frames, len(keys))]
                 _check_number(row + len(digests), row + len(keys))

@@ -26,7 +26,7 @@ class ImageDecoder:
         channels: 3 for RGB, 1 for gray, 0 for as many as are stored.
         size: (height, width) that images are resized to, in pixels, or None.
         common: (height, width) that all images have or must have, or None.
-        checked: whether each image is checked for it.
+        checked: whether each image is checked to have the common size.
     """
 
     schema: Schema
@@ -59,8 +59,9 @@ class ImageDecoder:
 
         Args:
             records: serialized examples, of which the first is decoded.
-            parse: parses one.
+            parse: parses a serialized example.
         """
+        # a batch needs one size: where the schema has none, that of the first image is used
         for example in records.take(1 if self.common is None else 0).map(parse):
             height, width, _ = self.decode(example).shape
             return replace(self, common=(height, width), checked=True)
@@ -73,6 +74,7 @@ class ImageDecoder:
         if self.size is not None:
             image = _resized(image, self.size)
         if self.checked:
+            # eager execution returns None, a graph returns an op that has to be depended on
             same = tf.debugging.assert_equal(tf.shape(image)[:2], self.common, _OTHER_SIZE)
             with tf.control_dependencies([same] if same is not None else []):
                 image = tf.identity(image)
@@ -83,6 +85,7 @@ class ImageDecoder:
         dtype = tf.uint8 if self.schema.masks.bit_depth == 8 else tf.uint16
         ids = tf.io.decode_png(data, dtype=dtype)
         if self.size is not None:
+            # ids must not be interpolated
             nearest = tf.image.ResizeMethod.NEAREST_NEIGHBOR
             ids = tf.image.resize(ids, self.size, nearest)
         return tf.ensure_shape(ids, [*(self.common or (None, None)), 1])
@@ -96,6 +99,7 @@ class ImageDecoder:
         if self.channels == 0:
             return pixels
         stored = tf.shape(pixels)[2]
+        # the number of stored channels is known only at run time
         rgb = tf.cond(
             stored < 3, lambda: tf.repeat(pixels[:, :, :1], 3, 2), lambda: pixels[:, :, :3]
         )
@@ -126,6 +130,7 @@ class FrameDecoder(ImageDecoder):
 
     def _mapped(self, decode: Any, stored: Any, channels: int | None, dtype: Any) -> tf.Tensor:
         size = self.size or self.common or (None, None)
+        # map_fn stacks its results, so all frames must have the shape of the first
         first = tf.shape(decode(tf.nest.map_structure(lambda values: values[0], stored)))
 
         def one(values: Any) -> tf.Tensor:

@@ -72,11 +72,11 @@ def load(
     dataset = path if isinstance(path, Dataset) else _open(path)
     shards = _Shards(dataset, dataset.select(split, share))
     order = _Order(shuffle, seed, shuffle_buffer, parallel_shards)
-    choice = _Choice(dataset.manifest.dataset_schema, features, as_supervised, channels)
-    examples = _Examples(dataset.manifest, choice, choice.decoder(image_size) if decode else None)
+    chosen = _Selection(dataset.manifest.dataset_schema, features, as_supervised, channels)
+    examples = _Examples(dataset.manifest, chosen, chosen.decoder(image_size) if decode else None)
     if batch_size is not None:
         examples = examples.for_batches(shards.first_record())
-    records = order.applied_to(shards).repeat(epochs)
+    records = order.apply(shards).repeat(epochs)
     return examples.of(records, batch_size, drop_remainder).with_options(order.options)
 
 
@@ -95,7 +95,7 @@ class _Shards:
         return sum(shard.payload for shard in shards) / max(1, records)
 
     def files(self) -> tf.data.Dataset:
-        """Returns (file, records to skip, records to take) of each."""
+        """Returns (file, records to skip, records to take) of each shard."""
         shards = [self.dataset.shard(part.split, part.shard) for part in self.parts]
         files = [self.dataset.path(shard.file) for shard in shards]
         return tf.data.Dataset.from_tensor_slices(
@@ -107,11 +107,17 @@ class _Shards:
         )
 
     def first_record(self) -> tf.data.Dataset:
-        """Returns the first record alone; none if there is none."""
+        """Returns a dataset of at most one record: the first."""
         return self.files().take(1).flat_map(self.open).take(1)
 
     def open(self, file: tf.Tensor, skip: tf.Tensor, take: tf.Tensor) -> tf.data.Dataset:
-        """Returns the records of one."""
+        """Returns the records of one shard.
+
+        Args:
+            file: the path of the shard.
+            skip: number of records before the first.
+            take: number of records.
+        """
         if not _tensorflow_reads(self.dataset.directory):
             spec = tf.TensorSpec((), tf.string)
             return tf.data.Dataset.from_generator(
@@ -132,10 +138,11 @@ class _Order:
     buffer: int | None
     parallel: int | None
 
-    def applied_to(self, shards: _Shards) -> tf.data.Dataset:
-        """Returns the records of some shards, serialized."""
+    def apply(self, shards: _Shards) -> tf.data.Dataset:
+        """Returns the serialized records of some shards in this order."""
         files, total = shards.files(), sum(part.take for part in shards.parts)
         if self.shuffle:
+            # shuffles again in each epoch, because repeat() comes after
             files = files.shuffle(max(1, len(shards.parts)), self.seed)
         records = files.interleave(
             shards.open,
@@ -146,25 +153,26 @@ class _Order:
         ).apply(tf.data.experimental.assert_cardinality(total))
         if not self.shuffle:
             return records
+        # by default, the buffer holds as many records as fit into 256 MiB
         fitting = int(_SHUFFLE_BYTES / max(1.0, shards.bytes_per_record))
         return records.shuffle(max(1, self.buffer or min(total, fitting)), self.seed)
 
     @property
     def deterministic(self) -> bool:
-        """Whether each run has to give the same order."""
+        """Whether the order must be the same in each run."""
         return not self.shuffle or self.seed is not None
 
     @property
     def options(self) -> tf.data.Options:
-        """The same for the whole pipeline."""
+        """The tf.data options of the whole pipeline."""
         options = tf.data.Options()
         options.deterministic = self.deterministic
         return options
 
 
 @dataclass(frozen=True)
-class _Choice:
-    """The features that are returned."""
+class _Selection:
+    """The features to return."""
 
     schema: Schema
     names: Sequence[str] | None
@@ -187,7 +195,7 @@ class _Choice:
         return next(iter(self.schema.class_features), self.schema.mask_feature)
 
     @property
-    def given(self) -> tuple[str, ...]:
+    def names_in_order(self) -> tuple[str, ...]:
         """The names of the features, in order."""
         if self.as_supervised:
             return (self.schema.image_feature or "", self._label or "")
@@ -197,16 +205,20 @@ class _Choice:
         """Returns the decoder of the image and its mask, if either is among the features."""
         if self.schema.image_feature is None:
             return None
-        if not {self.schema.image_feature, self.schema.mask_feature} & set(self.given):
+        if not {self.schema.image_feature, self.schema.mask_feature} & set(self.names_in_order):
             return None
         if self.schema.sequence is not None:
             return FrameDecoder.of(self.schema, self.channels, image_size)
         return ImageDecoder.of(self.schema, self.channels, image_size)
 
     def of(self, example: dict[str, Any]) -> Any:
-        """Returns the chosen features of an example."""
-        values = [example[name] for name in self.given]
-        return tuple(values) if self.as_supervised else dict(zip(self.given, values, strict=True))
+        """Returns the selected features of an example."""
+        values = [example[name] for name in self.names_in_order]
+        return (
+            tuple(values)
+            if self.as_supervised
+            else dict(zip(self.names_in_order, values, strict=True))
+        )
 
 
 @dataclass(frozen=True)
@@ -214,49 +226,60 @@ class _Examples:
     """Parses and decodes serialized examples."""
 
     manifest: Manifest
-    choice: _Choice
+    selection: _Selection
     decoder: ImageDecoder | None
     spec: dict[str, Any] = field(init=False)
     frames: dict[str, Any] = field(init=False)
 
     def __post_init__(self) -> None:
-        needed = tuple(self.choice.schema.features) if self.decoder else self.choice.given
+        # decoding may need features that are not returned, such as the size of raw pixels
+        needed = (
+            tuple(self.selection.schema.features) if self.decoder else self.selection.names_in_order
+        )
         spec, frames = parse_spec(self.manifest.resolved), frame_spec(self.manifest.resolved)
         object.__setattr__(self, "spec", {n: _as_ragged(spec[n]) for n in needed if n in spec})
         object.__setattr__(self, "frames", {n: frames[n] for n in needed if n in frames})
 
     @property
     def _sequences(self) -> bool:
-        return self.choice.schema.sequence is not None
+        return self.selection.schema.sequence is not None
 
     def for_batches(self, first: tf.data.Dataset) -> _Examples:
-        """Returns the same for batches, whose images must have the size of the first."""
+        """Returns a copy that checks that all images of a batch have the size of the first one."""
         if self.decoder is None or self._sequences:
             return self
         decoder = self.decoder.of_one_size(first, self._parsed)
-        return _Examples(self.manifest, self.choice, decoder)
+        return _Examples(self.manifest, self.selection, decoder)
 
     def of(self, records: tf.data.Dataset, size: int | None, drop: bool) -> tf.data.Dataset:
-        """Returns the examples of some records, in batches of a size."""
+        """Returns the examples of some records.
+
+        Args:
+            records: serialized.
+            size: of batches; None for single examples.
+            drop: whether to leave out the last batch if it is smaller.
+        """
         if size is not None and self.decoder is None and not self._sequences:
-            # parsing a batch in one call is far cheaper than parsing its records
+            # parsing a batch in one call is far cheaper than parsing record by record
             batches = records.batch(size, drop_remainder=drop)
-            return _mapped(batches, lambda batch: self.choice.of(self._all_parsed(batch)))
+            return _mapped(batches, lambda batch: self.selection.of(self._all_parsed(batch)))
         examples = _mapped(records, self._one)
         if size is None:
             return examples.prefetch(tf.data.AUTOTUNE)
-        ragged = (isinstance(self.spec.get(n), tf.io.RaggedFeature) for n in self.choice.given)
+        ragged = (
+            isinstance(self.spec.get(n), tf.io.RaggedFeature) for n in self.selection.names_in_order
+        )
         batch = examples.ragged_batch if self._sequences or any(ragged) else examples.batch
         return batch(size, drop_remainder=drop).prefetch(tf.data.AUTOTUNE)
 
     def _one(self, record: tf.Tensor) -> Any:
         example = self._parsed(record)
-        image, mask = self.choice.schema.image_feature, self.choice.schema.mask_feature
-        if self.decoder and mask in self.choice.given:
+        image, mask = self.selection.schema.image_feature, self.selection.schema.mask_feature
+        if self.decoder and mask in self.selection.names_in_order:
             example[mask] = self.decoder.decode_mask(example[mask])
-        if self.decoder and image in self.choice.given:
+        if self.decoder and image in self.selection.names_in_order:
             example[image] = self.decoder.decode(example)
-        return self.choice.of(example)
+        return self.selection.of(example)
 
     def _parsed(self, record: tf.Tensor) -> dict[str, Any]:
         if self._sequences:
@@ -266,7 +289,9 @@ class _Examples:
 
     def _parsed_sequence(self, record: tf.Tensor) -> dict[str, Any]:
         context, frames = tf.io.parse_single_sequence_example(
-            record, self.spec or None, self.frames or None
+            record,
+            self.spec or None,
+            self.frames or None,  # TensorFlow rejects empty dicts
         )
         return {**context, **frames}
 
@@ -280,7 +305,7 @@ def _mapped(dataset: tf.data.Dataset, function: Any) -> tf.data.Dataset:
 
 
 def _as_ragged(spec: Any) -> Any:
-    """Returns the parse spec of a feature: of a list of any length, as a ragged tensor."""
+    """Returns the parse spec of a feature; lists of variable length become ragged tensors."""
     if isinstance(spec, tf.io.VarLenFeature):
         return tf.io.RaggedFeature(spec.dtype, row_splits_dtype=tf.int64)
     if isinstance(spec, tf.io.FixedLenSequenceFeature):

@@ -82,6 +82,7 @@ class Records:
             part = copy(self)
             part._rows = self._rows[which]
             return part
+        # a slice shares the index of all records; `_rows` are the numbers of its own records in it
         row = self._rows[self.number(which) if isinstance(which, str) else which]
         data = self._index.read(row)
         try:
@@ -99,7 +100,7 @@ class Records:
         return f"Records({self.path!r}, {self.split!r}): {len(self):,} records"
 
     def keys(self) -> list[str]:
-        """Returns the records' keys, in their order."""
+        """Returns the keys of the records, in order."""
         rows = np.arange(self._rows.start, self._rows.stop, self._rows.step)
         found: list[str] = self._index.keys.take(pa.array(rows)).to_pylist()
         return found
@@ -108,7 +109,7 @@ class Records:
         """Returns the number of the record with a key.
 
         Raises:
-            KeyError: if there is none.
+            KeyError: if there is no such record.
         """
         number = self._find(key)
         if number is None:
@@ -121,7 +122,7 @@ class Records:
 
 
 class _Index:
-    """The byte ranges and keys of the records, in order; shared by all slices.
+    """The byte ranges and keys of all records of a split, shared by slices.
 
     Attributes:
         size: number of records.
@@ -137,15 +138,16 @@ class _Index:
         self.size = len(self._offsets)
 
     def __getstate__(self) -> dict[str, Any]:
+        # keys and their order are read and sorted again in a worker, only if it looks up keys
         return {name: value for name, value in vars(self).items() if name not in ("keys", "_order")}
 
     @cached_property
     def keys(self) -> pa.ChunkedArray:
-        """The records' keys; read on first use."""
+        """The keys of the records; read on first use."""
         return self._columns(["key"])["key"]
 
     def find(self, key: str) -> Iterator[int]:
-        """Yields the rows that have a key."""
+        """Yields the rows with a key, by binary search."""
         at = bisect_left(self._order, key, key=self._key)
         while at < self.size and self._key(self._order[at]) == key:
             yield int(self._order[at])
@@ -155,17 +157,23 @@ class _Index:
         """Returns a record.
 
         Raises:
-            VerificationFailed: if it is damaged, or is not the published one.
+            VerificationFailed: if the record is damaged, or is not the published one.
         """
         span = int(self._offsets[row]), int(self._lengths[row])
         return self._dataset.record(*self._location(row), span)
 
     def damaged(self, row: int, what: str) -> VerificationFailed:
-        """Returns the error that says what is wrong with a record."""
+        """Returns the error for a damaged record.
+
+        Args:
+            row: of the record.
+            what: the problem.
+        """
         return self._dataset.damaged(*self._location(row), int(self._offsets[row]), what)
 
     def _location(self, row: int) -> tuple[ShardEntry, int]:
-        """Returns the shard of a record, and its number in that shard."""
+        """Returns the shard of a record, and the index of the record in the shard."""
+        # _ends[i] is the number of records in the first i + 1 ranges
         at = int(np.searchsorted(self._ends, row, side="right"))
         part = self._parts[at]
         return self._shard(part), part.skip + part.take - int(self._ends[at] - row)

@@ -192,6 +192,7 @@ def _check_dropped(dataset: Dataset) -> Iterator[Problem]:
 def _check_duplicates(dataset: Dataset) -> Iterator[Problem]:
     """Recomputes the duplicate statistics from the digests in the index files, verified before."""
     shards = dataset.shards()
+    # like the conversion, images are compared in buckets of their digests, here one per pass
     passes = 1 + sum(shard.records for shard in shards.values()) // _PASS_RECORDS
     contents = []
     for number in range(passes):  # one share of the digests per pass, to bound memory
@@ -225,6 +226,7 @@ def _check_shard(
     found = verification.entry
     if found.index_sha256 != expected.index_sha256:
         yield Problem(files.records, "is not the published file: its sha256 differs")
+    # a wrong checksum is reported with the record that causes it, where one can be found
     if found.sha256 != expected.sha256:
         broken = [problem for problem in verification.problems if problem.file == files.file]
         yield from broken or [first_foreign_record(files, resolved)]

@@ -159,6 +159,7 @@ def _kind(values: Sequence[Any]) -> str:
 def _whole(value: Any, classes: Sequence[str]) -> str:
     if not isinstance(value, bytes):
         return short(value, classes) if isinstance(value, int) else str(np.float32(value))
+    # an image may be valid UTF-8 by accident
     text = None if is_image(value) else decode_text(value)
     if text is not None:
         return text

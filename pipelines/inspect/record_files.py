@@ -87,6 +87,7 @@ class RecordSource:
             yield from islice(self._in_files(), count)
             return
         splits = list(self.dataset.splits)
+        # an equal number per split; the first splits get the remainder
         for i, split in enumerate(splits):
             part = count // len(splits) + (i < count % len(splits))
             yield from islice(_in_split(self.dataset, split), part)
@@ -98,6 +99,7 @@ class RecordSource:
             UsageError: if there are fewer records.
         """
         total = 0
+        # files are read from the start; a manifest has the number of records per shard
         if self.dataset is None:
             for total, record in enumerate(self._in_files(), 1):
                 if total > number:
@@ -160,7 +162,7 @@ def _at(dataset: Dataset, location: RecordLocation) -> FoundRecord:
     return FoundRecord(
         file=dataset.path(shard.file),
         number=location.record,
-        offset=location.offset - HEADER_BYTES,
+        offset=location.offset - HEADER_BYTES,  # the index has the offset of the data
         data=data,
         features=parse_features(data),
         key=location.key,
@@ -236,6 +238,7 @@ def read_records(file: str) -> Iterator[FoundRecord]:
     except FrameError as error:
         raise VerificationFailed(_damage(file, error)) from error
     except DAMAGED_GZIP as error:
+        # an errno is an error of the file system, not of the compressed stream
         if number == 0 and isinstance(error, OSError) and error.errno:
             raise UsageError(f"{file}: cannot be read: {error.strerror}") from error
         what = f"the compressed stream is damaged or truncated: {error}"

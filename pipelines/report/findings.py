@@ -173,6 +173,7 @@ def find_duplicates(dataset: Dataset) -> tuple[DuplicateGroup, ...]:
     manifest = dataset.manifest
     if not manifest.content.leaks and not any(manifest.content.duplicates.values()):
         return ()
+    # at most MAX_RECORDS digests: of more records, the share with the smallest digests
     digests = _all_digests(dataset, min(1.0, MAX_RECORDS / max(1, manifest.input.records)))
     # digests are sorted: those that equal their predecessor occur more than once
     duplicated = np.unique(digests[1:][digests[1:] == digests[:-1]])[:MAX_GROUPS]
@@ -230,7 +231,7 @@ def _rows_of(dataset: Dataset, duplicated: np.ndarray) -> np.ndarray:
         classes = map(repr, batch.column("class").to_pylist())
         rows["label"] = [labels.setdefault(text, len(labels)) for text in classes]
         found.append(rows)
-    return np.sort(np.concatenate(found), order="digest")
+    return np.sort(np.concatenate(found), order="digest")  # groups become adjacent
 
 
 def _duplicate_records(
@@ -253,6 +254,7 @@ def _differ(values: np.ndarray, starts: np.ndarray) -> np.ndarray:
     """Returns whether the values of each group differ; a group begins at each of `starts`."""
     if not len(starts):
         return np.empty(0, bool)
+    # values differ if their minimum is not their maximum
     differing: np.ndarray = np.minimum.reduceat(values, starts) != np.maximum.reduceat(
         values, starts
     )

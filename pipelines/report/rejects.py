@@ -185,6 +185,7 @@ def _thumbnail(reject: dict[str, Any], guard: ImageRootGuard) -> Thumbnail | Non
     """Returns a thumbnail of the part of a rejected image that can be decoded, or None."""
     if not _has_image(reject) or Reason(reject["reason"]) in _NO_PIXELS:
         return None
+    # images in archives have a byte range; others are whole files, read up to a limit
     start, stop = reject.get("start", 0), reject.get("stop", _MAX_IMAGE_BYTES)
     try:
         guard.check(reject["uri"])
@@ -199,6 +200,7 @@ def _thumbnail(reject: dict[str, Any], guard: ImageRootGuard) -> Thumbnail | Non
 def _has_image(reject: dict[str, Any]) -> bool:
     """Returns whether the image can be read: its URL is not masked, and it is a file of its own."""
     uri = reject["uri"]
+    # an image embedded in a table has no byte range there, and its staged copy is gone
     embedded = "start" not in reject and reject["source"].rpartition(":")[0] == uri
     return bool(uri) and not embedded and not is_masked(uri)
 

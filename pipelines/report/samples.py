@@ -112,9 +112,11 @@ def thumbnails(
     if not dataset.manifest.dataset_schema.image_feature:
         return {}
     names = dataset.manifest.classes.get(BOX_LABEL_KEY, ())
+    # in file order, as gzipped shards are read sequentially
     ordered = sorted(set(locations), key=lambda at: (at.split, at.shard, at.record))
     with ThreadPoolExecutor(_THREADS) as executor:
         reads = _reads(dataset, ordered)
+        # reads overlap with drawing; results come in order, so the budget is deterministic
         drawn = map_ahead(lambda read: _draw(read(), names), reads, executor, _THREADS)
         return {location: budget.admit(one) for location, one in zip(ordered, drawn, strict=True)}
 
@@ -125,6 +127,7 @@ def _draw(record: bytes | str, class_names: tuple[str, ...]) -> Thumbnail:
         return Thumbnail(error=record)
     try:
         features = read_first_frame(record)
+        # a separate process guards against decoders that crash, hang or need too much memory
         if is_cheap_to_draw(features):
             image = draw_record(features, THUMBNAIL_SIDE, class_names)
         else:
@@ -200,6 +203,7 @@ def samples(
     """
     manifest = dataset.manifest
     rows = _sampled_rows(tables, class_feature(manifest), manifest)
+    # one cell per class and split; a single class gets four times as many samples
     cells = max(1, len(rows) * len(manifest.splits))
     each = min(
         4 * SAMPLES_PER_CLASS if len(rows) == 1 else SAMPLES_PER_CLASS, max(1, SAMPLES // cells)
@@ -276,6 +280,7 @@ def _collect(
             if name in sought:
                 found.setdefault((split, name), []).append(location)
                 missing[name] -= 1
+                # complete classes are not looked for in later shards
                 if not missing[name]:
                     del missing[name]
                     sought.discard(name)

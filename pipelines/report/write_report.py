@@ -56,7 +56,7 @@ def render(content: dict[str, Any]) -> bytes:
     environment = Environment(
         loader=PackageLoader("recordmill.pipelines.report"),
         autoescape=True,
-        undefined=StrictUndefined,
+        undefined=StrictUndefined,  # a missing variable is an error, not an empty text
         finalize=_masked,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -69,10 +69,12 @@ def render(content: dict[str, Any]) -> bytes:
         plain=plain,
         command=command_text,
     )
+    # the policy in the page allows only this style sheet, by its digest
     style = environment.get_template("report.css").render()
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode("ascii")
     template = environment.get_template("report.html")
     page = template.render(style=style, style_digest=digest, **content)
+    # names of files may contain surrogates, which UTF-8 cannot encode
     return page.encode("utf-8", "backslashreplace")
 
 

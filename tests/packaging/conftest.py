@@ -1,4 +1,4 @@
-"""What these tests share: what is published, and environments that have just that."""
+"""Fixtures: the distributions, and environments with nothing but the wheel installed."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tests.packaging.interpreters import SUPPORTED, interpreters
 UV = (sys.executable, "-m", "uv")
 
 Environments = Callable[[str, str], Path]
-"""Gives the program folder of an environment by its version of Python and what is asked for."""
+"""Returns the folder of executables of an environment, by Python version and extras."""
 
 
 @pytest.fixture(scope="session")
 def distributions(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """The source distribution, and the wheel that is made from it and not from the checkout."""
+    """The source distribution, and the wheel that is built from it."""
     source = copy_source(tmp_path_factory.mktemp("source"))
     folder = tmp_path_factory.mktemp("dist")
     run(*UV, "build", "--quiet", "--out-dir", folder, source)
@@ -33,21 +33,26 @@ def distributions(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]
 def environments(
     distributions: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Environments:
-    """Makes environments that have the wheel, and nothing of the checkout; each once."""
+    """Creates environments with the wheel, and without the checkout; each once."""
     _, wheel = distributions
 
     @cache
-    def made(version: str, extras: str) -> Path:
+    def create(version: str, extras: str) -> Path:
         folder = tmp_path_factory.mktemp(f"python{version}")
         run(*UV, "venv", "--quiet", "--python", interpreters()[version], folder / "env")
         install(folder / "env", f"recordmill{extras} @ {wheel.as_uri()}")
         return folder / "env" / "bin"
 
-    return made
+    return create
 
 
 def install(environment: Path, *arguments: object) -> None:
-    """Installs packages into an environment, in the versions that were tested."""
+    """Installs packages into an environment, in the tested versions.
+
+    Args:
+        environment: the folder of the environment.
+        *arguments: of pip install.
+    """
     python = environment / "bin" / "python"
     pip = (*UV, "pip", "install", "--quiet", "--python", python)
     run(*pip, "--constraints", ROOT / "constraints.txt", *arguments)
@@ -55,26 +60,26 @@ def install(environment: Path, *arguments: object) -> None:
 
 @pytest.fixture(scope="session")
 def sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A table of drawn images: 66 rows, 6 of them with a fault."""
-    folder = tmp_path_factory.mktemp("drawn") / "sample"
+    """A table of generated images: 66 rows, 6 of them faulty."""
+    folder = tmp_path_factory.mktemp("generated") / "sample"
     run(sys.executable, ROOT / "examples" / "draw_sample.py", folder)
     return folder / "labels.csv"
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Says which Pythons were there."""
+    """Lists the Python interpreters that were tested."""
     found = interpreters()
     terminalreporter.section("Pythons")
     for version in SUPPORTED:
-        where: Path | str = found.get(version, "not on this machine: not tested")
-        terminalreporter.write_line(f"{version}  {where}")
+        path: Path | str = found.get(version, "not installed: not tested")
+        terminalreporter.write_line(f"{version}  {path}")
 
 
 def convert(programs: Path, table: Path, output: Path, *flags: object) -> Sequence[str]:
-    """Returns what a conversion of the sample prints; it has to succeed."""
-    told = run(
+    """Converts the sample, and returns the lines that are printed."""
+    printed = run(
         *(programs / "recordmill", "convert", "--input", table, "--output", output),
         *("--name", "shapes", "--max_rejects", "10", *flags),
         cwd=output.parent,
     )
-    return told.splitlines()
+    return printed.splitlines()

@@ -1,4 +1,4 @@
-"""Builds what is published of recordmill: the source distribution, and the wheel."""
+"""The files of the source distribution and the wheel."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LINKS = {f"recordmill/{name}" for name in LINKED}
 
 
 def copy_source(folder: Path) -> Path:
-    """Copies the files that the repository has, and no others, into a folder."""
+    """Copies the files of the repository, and no others, into a folder."""
     for name in repository_files():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(ROOT / name, folder / name, follow_symlinks=False)
@@ -20,7 +20,7 @@ def copy_source(folder: Path) -> Path:
 
 
 def repository_files() -> list[str]:
-    """Returns the names of all files that are, or are about to be, in the repository."""
+    """Returns the names of all files in the repository, including new ones."""
     listed = run("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", cwd=ROOT)
     paths = {name: ROOT / name for name in listed.split("\0") if name}
     return [name for name, path in paths.items() if path.is_file() or path.is_symlink()]

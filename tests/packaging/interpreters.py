@@ -1,4 +1,4 @@
-"""Which Pythons this machine has: on the path, or set up by pyenv."""
+"""Finds the Python interpreters of this machine: on the path, or installed by pyenv."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ SUPPORTED = tuple(
     for line in metadata.metadata("recordmill").get_all("Classifier") or ()
     if (found := re.fullmatch(r"Programming Language :: Python :: (3\.\d+)", line))
 )
-"""As pyproject.toml's classifiers have them: "3.10", …"""
+"""The versions in the classifiers of pyproject.toml: "3.10", …"""
 
 
 def interpreters() -> dict[str, Path]:
-    """Returns the Pythons that are here, of the versions that are supported."""
+    """Returns the installed interpreters of the supported versions."""
     found = {version: _find(version) for version in SUPPORTED}
     return {version: python for version, python in found.items() if python}
 
@@ -30,7 +30,7 @@ def _find(version: str) -> Path | None:
 
 
 def _is(python: str | Path, version: str) -> bool:
-    """Returns whether a Python starts, and is of a version: pyenv's stand-ins may be neither."""
+    """Returns whether an interpreter starts and has the version; pyenv's shims may do neither."""
     program = "import sys, ssl; print('%d.%d' % sys.version_info[:2])"
     ended = subprocess.run([python, "-c", program], capture_output=True, text=True, check=False)
     return ended.stdout.strip() == version

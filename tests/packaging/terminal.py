@@ -1,4 +1,4 @@
-"""A shell on a terminal of its own: what is typed, and what it shows."""
+"""A shell on a pseudo-terminal: types keys and reads the output."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _CHUNK = 65_536
 
 
 class Terminal:
-    """A program on a pseudo-terminal; ends with the block."""
+    """A program on a pseudo-terminal; it is killed at the end of the block."""
 
     def __init__(self, command: Sequence[str], folder: Path) -> None:
-        """Starts it in a folder that is its home as well, with nothing of the user's settings."""
+        """Starts the program in a folder that is its home as well, without the user's settings."""
         self._shown = ""
         environment = {**os.environ, "HOME": str(folder), "TERM": "dumb", "PS1": "$ "}
         self._pid, self._handle = pty.fork()
@@ -36,12 +36,12 @@ class Terminal:
         os.close(self._handle)
 
     def type(self, keys: str, until: str) -> str:
-        """Types, waits until a text is shown, and returns all that was shown since."""
+        """Types keys, waits for a text, and returns the output since the last call."""
         os.write(self._handle, keys.encode())
         end = time.monotonic() + _SECONDS
         while until not in self._shown:
             if not select.select([self._handle], [], [], max(0, end - time.monotonic()))[0]:
-                raise AssertionError(f"no {until!r} within {_SECONDS} s; shown: {self._shown!r}")
+                raise AssertionError(f"expected {until!r} within {_SECONDS} s, got {self._shown!r}")
             self._shown += os.read(self._handle, _CHUNK).decode(errors="replace")
         shown, self._shown = self._shown, ""
         return shown

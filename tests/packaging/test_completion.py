@@ -1,4 +1,4 @@
-"""Completion in real shells: on a terminal, by the tab key.
+"""Completion with the tab key in real shells, on a pseudo-terminal.
 
 Covers `recordmill.pipelines.commands.completion`.
 """
@@ -56,17 +56,17 @@ def test_the_tab_key_completes(shell: str, folder: Path) -> None:
     script = recordmill("completion", shell)
     assert (script.code, script.err) == (0, "")
     (folder / "script").write_text(script.out)
-    found = {}
+    completed = {}
     with Terminal(SHELLS[shell], folder) as terminal:
         terminal.type(SETUP[shell], "ready")
-        for what, (typed, meant) in TYPED.items():
-            terminal.type(f"recordmill {typed}", meant)
+        for what, (typed, expected) in TYPED.items():
+            terminal.type(f"recordmill {typed}", expected)
             shown = terminal.type("\n", ":END")
-            found[what] = shown.partition("GOT: ")[2].partition(" :END")[0].rstrip("/")
-    assert found == {what: meant for what, (_, meant) in TYPED.items()}
+            completed[what] = shown.partition("GOT: ")[2].partition(" :END")[0].rstrip("/")
+    assert completed == {what: expected for what, (_, expected) in TYPED.items()}
 
 
-def test_another_shell_is_reported_which_there_are() -> None:
+def test_for_an_unknown_shell_the_supported_ones_are_listed() -> None:
     ended = recordmill("completion", "tcsh")
     assert ended.code == 2
     for shell in SHELLS:

@@ -1,4 +1,4 @@
-"""`Records` under PyTorch's DataLoader, with workers of either kind.
+"""`Records` in PyTorch's DataLoader, with forked and spawned workers.
 
 Not in the default suite: the newest PyTorch on the package index loads only with its GPU packages.
 `tests/torch/run` sets up the last one that does without, and runs this on a dataset.
@@ -25,7 +25,7 @@ def to_tensors(examples: list[dict[str, Any]]) -> tuple[torch.Tensor, torch.Tens
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_workers_give_every_record_in_order(method: str) -> None:
+def test_workers_return_every_record_in_order(method: str) -> None:
     records = Records(DATASET, "all", features=["image", "label"])
     loader = DataLoader(
         records,
@@ -40,7 +40,7 @@ def test_workers_give_every_record_in_order(method: str) -> None:
     assert torch.equal(torch.cat([labels for _, labels in found]), expected[1])
 
 
-def test_shuffled_epochs_have_every_record_once() -> None:
+def test_shuffled_epochs_contain_every_record_once() -> None:
     records = Records(DATASET, "all", features=["label"])
     generator = torch.Generator().manual_seed(1)
     loader = DataLoader(records, batch_size=50, shuffle=True, num_workers=2, generator=generator)
@@ -50,7 +50,7 @@ def test_shuffled_epochs_have_every_record_once() -> None:
     assert epochs[0] != epochs[1]
 
 
-def test_slices_and_subsets() -> None:
+def test_slices_equal_subsets() -> None:
     records = Records(DATASET, "train", features=["label"])
     sliced = [int(x["label"]) for x in DataLoader(records[10:20], batch_size=None, num_workers=2)]
     subset = [int(x["label"]) for x in DataLoader(Subset(records, range(10, 20)), batch_size=None)]
