@@ -5,6 +5,7 @@ A dict has a value for each column: what `ReadFromParquet`, `ReadFromBigQuery` a
 
 from __future__ import annotations
 
+import os
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -39,6 +40,7 @@ from recordmill.transforms.functional.rows.labels import with_background
 from recordmill.transforms.functional.sources.dicts import row_of_dict
 from recordmill.transforms.read_rows import ReadDicts
 from recordmill.transforms.shards.build_examples import Fetched, Pools, build_all
+from recordmill.transforms.storage.files import is_local
 from recordmill.transforms.storage.local_files import ImageRootGuard
 
 _ROWS = "rows"
@@ -205,7 +207,8 @@ class WriteDataset(beam.PTransform):
         """Checks the options.
 
         Args:
-            output: the dataset goes to OUTPUT/NAME/VERSION.
+            output: the dataset goes to OUTPUT/NAME/VERSION; a relative path is taken from the
+                working directory at this moment.
             name: letters, digits and _.
             schema: a preset, the path of a schema file, or a `Schema`.
             row_columns: as for `BuildExamples`.
@@ -216,6 +219,8 @@ class WriteDataset(beam.PTransform):
             UsageError: for an option that is not valid.
         """
         super().__init__()
+        # The pipeline may run later, in another working directory or another process.
+        output = os.path.abspath(output) if is_local(output) else output
         self._config = _config(schema=schema, output=output, name=name, **options)
         self._schema = _resolved(self._config, row_columns)
 
