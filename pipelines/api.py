@@ -26,8 +26,8 @@ from recordmill.pipelines.run.progress import watch
 from recordmill.pipelines.run.run_record import RunRecord
 from recordmill.schemas.config import ConvertConfig, SchemaOverrides
 from recordmill.schemas.errors import DatasetExists, UsageError
-from recordmill.schemas.forecast import Forecast
 from recordmill.schemas.option import options_of
+from recordmill.schemas.plan import Forecast
 from recordmill.transforms.storage.stores.options import use_options
 from recordmill.transforms.workers.progress import PULSE
 

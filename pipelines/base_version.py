@@ -10,11 +10,10 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from recordmill.pipelines.run.run_record import read_record
 from recordmill.schemas import layout
-from recordmill.schemas.base_version import Base
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import UsageError, VerificationFailed
 from recordmill.schemas.features import Schema
-from recordmill.schemas.manifest import Manifest
+from recordmill.schemas.manifest import Base, Manifest
 from recordmill.transforms.functional.rows.labels import with_background
 from recordmill.transforms.shards.base_shards import finder
 from recordmill.transforms.storage.dataset import Dataset

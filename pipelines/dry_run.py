@@ -21,10 +21,9 @@ from recordmill.pipelines.convert import Conversion, can_part_keys, read_rows
 from recordmill.pipelines.engines.runners import in_process, make_pipeline
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import RecordmillError, RejectBudgetExceeded, UsageError
-from recordmill.schemas.forecast import Forecast, RejectSum, SampleEstimate
 from recordmill.schemas.layout import is_url
 from recordmill.schemas.masking import masked_source
-from recordmill.schemas.plan import Plan
+from recordmill.schemas.plan import Forecast, Plan, RejectSum, SampleEstimate
 from recordmill.schemas.records import ImageRef
 from recordmill.schemas.rejects import Reason, Reject, lost_rows_message
 from recordmill.transforms.analyze_rows import AnalyzeRows

@@ -16,15 +16,15 @@ from recordmill.pipelines.run.lock import committing
 from recordmill.pipelines.run.run_record import PUBLISHED, RunContext, RunRecord, finished
 from recordmill.pipelines.run.target import Target
 from recordmill.schemas import layout, tensorflow_metadata
-from recordmill.schemas.base_version import Base, base_entry
 from recordmill.schemas.config import ConvertConfig
-from recordmill.schemas.dataset_info import DatasetInfo, manifest_of
+from recordmill.schemas.dataset_info import DatasetInfo, base_entry, manifest_of
 from recordmill.schemas.errors import (
     RecordmillError,
     RejectBudgetExceeded,
     UsageError,
     VerificationFailed,
 )
+from recordmill.schemas.manifest import Base
 from recordmill.schemas.masking import masked
 from recordmill.schemas.rejects import Reason, lost_rows_message
 from recordmill.transforms.reconcile_counts import digest_of_lines

@@ -2,38 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from pydantic import BaseModel, ConfigDict
+
 from recordmill.schemas.config import FORMAT_VERSION, ConvertConfig
 from recordmill.schemas.duplicates import NO_CONTENT, DuplicateStats, GroupLeakage
-from recordmill.schemas.manifest import BaseEntry, File, Manifest, ShardEntry, SplitEntry
+from recordmill.schemas.manifest import Base, BaseEntry, File, Manifest, ShardEntry, SplitEntry
 from recordmill.schemas.masking import masked_values
 from recordmill.schemas.plan import Plan
-from recordmill.schemas.row_counts import Converted, RowCounts, SplitCounts
+from recordmill.schemas.records import ImageRef
+from recordmill.schemas.rejects import Reason, Reject
+from recordmill.schemas.row_counts import RowCounts, ShardCounts, SplitCounts
 from recordmill.schemas.tallies import ImageTally, Timeline
 
 _RUN_ONLY = {"output", "if_exists", "report"}
 
-
-@dataclass(frozen=True, kw_only=True)
-class ShardCounts(Converted):
-    """What one shard holds, or would hold if all images are good.
-
-    Attributes:
-        split: which split it belongs to.
-        index: its number within the split, from 0.
-        records: how many it holds.
-        classes: feature to class id to the number of times that it occurs.
-        frames: of all its sequences; None if each record is made from one row.
-    """
-
-    split: str
-    index: int
-    records: int
-    classes: Mapping[str, Mapping[int, int]]
-    frames: int | None = None
+_PASSING = frozenset(
+    {
+        Reason.READ_ERROR,
+        Reason.TIMEOUT,
+        Reason.DECODER_CRASH,
+        Reason.TOO_MANY_PIXELS,
+        Reason.OUTSIDE_ROOT,  # where links lead is in no fingerprint
+    }
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +58,55 @@ class WrittenShard(ShardCounts):
     reused: bool = field(default=False, compare=False)
     linked: bool = field(default=False, compare=False)
     fingerprint: str = field(default="", compare=False)
+
+
+class ImageFault(BaseModel):
+    """A reference that could not become a record.
+
+    Attributes:
+        position: its number among the shard's references, from 0.
+        reason: one of the closed list.
+        detail: in words.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    position: int
+    reason: Reason
+    detail: str
+
+    @property
+    def passing(self) -> bool:
+        """Whether the machine or the network may be to blame, so that the next try may succeed."""
+        return self.reason in _PASSING
+
+
+class Checkpoint(BaseModel):
+    """A finished shard.
+
+    Attributes:
+        settings: fingerprint of what decided the bytes of all shards of the run.
+        fingerprint: of what decided those of this one.
+        shard: what it holds, and its two files in the staging area: records, and their index.
+        final: the names of both files below the dataset's folder.
+        sizes: of both files, in bytes.
+        faults: which of its references were rejected.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    settings: str
+    fingerprint: str
+    shard: WrittenShard
+    final: tuple[File, File]
+    sizes: tuple[int, int]
+    faults: tuple[ImageFault, ...]
+
+    def rejects(self, refs: Sequence[ImageRef]) -> Iterator[Reject]:
+        """Yields the rejects of the shard, with the source locations of today's table."""
+        for fault in self.faults:
+            ref = refs[fault.position]
+            yield Reject.of(ref, fault.reason, fault.detail, self.shard.split)
 
 
 @dataclass(frozen=True)
@@ -179,3 +223,30 @@ def manifest_of(
 def _split_entry(info: DatasetInfo, split: str) -> SplitEntry:
     shards = tuple(shard.entry for shard in info.shards if shard.split == split)
     return SplitEntry(**dict(info.splits[split]), shards=shards)
+
+
+def base_entry(base: Base, info: DatasetInfo) -> BaseEntry:
+    """Returns the manifest entry that compares a new dataset with its base version.
+
+    Args:
+        base: the base version.
+        info: the new dataset. Its first shards hold the rows of the base, later ones the new rows.
+    """
+    kept, new, unchanged = dict[str, int](), dict[str, int](), 0
+    for shard in info.shards:
+        of_base = base.shards(shard.split)
+        is_old = shard.index < len(of_base)
+        counts = kept if is_old else new
+        counts[shard.split] = counts.get(shard.split, 0) + shard.entry.records
+        unchanged += is_old and of_base[shard.index].sha256 == shard.entry.sha256
+    gone = {
+        split: entry.records - kept.get(split, 0) for split, entry in base.manifest.splits.items()
+    }
+    return BaseEntry(
+        version=base.manifest.version,
+        manifest_sha256=base.manifest_sha256,
+        kept=kept,
+        new=new,
+        gone=gone,
+        shards_unchanged=unchanged,
+    )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from pydantic import (
@@ -156,3 +157,44 @@ class Manifest(BaseModel):
                 yield f"split {name!r}: its frames are not those of its shards"
         if self.images != images:
             yield "the images are not those of the shards"
+
+
+@dataclass(frozen=True)
+class Base:
+    """The published dataset that a new version is made from: `--base DIR/NAME/1.0.0`.
+
+    Attributes:
+        directory: where it is.
+        manifest_sha256: sha256 of its manifest.
+        manifest: what it consists of.
+        fingerprints: shard file to the fingerprint of what it was made from, where that is known.
+    """
+
+    directory: str
+    manifest_sha256: str
+    manifest: Manifest
+    fingerprints: Mapping[str, str]
+
+    @property
+    def seed(self) -> int:
+        """The seed that its records are ordered by."""
+        return int(self.manifest.config["seed"])
+
+    def shards(self, split: str) -> tuple[ShardEntry, ...]:
+        """Returns the shards of a split; none if it has no such split."""
+        entry = self.manifest.splits.get(split)
+        return entry.shards if entry else ()
+
+    def same_shard(self, split: str, index: int, fingerprint: str) -> ShardEntry | None:
+        """Returns the shard of the base version that can be reused; None if its bytes would differ.
+
+        Args:
+            split: the shard's split.
+            index: its number within the split.
+            fingerprint: of what the shard would be made from now.
+        """
+        shards = self.shards(split)
+        if index >= len(shards):
+            return None
+        shard = shards[index]
+        return shard if self.fingerprints.get(shard.file) == fingerprint else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any, Protocol
 
 from pydantic import (
@@ -147,3 +148,22 @@ def _sums(splits: Mapping[str, SplitCounts], unplaced: int) -> dict[str, int | N
         "duplicates": sum(split.duplicates for split in counts),
         "frames": sum(frames) if frames else None,
     }
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShardCounts(Converted):
+    """What one shard holds, or would hold if all images are good.
+
+    Attributes:
+        split: which split it belongs to.
+        index: its number within the split, from 0.
+        records: how many it holds.
+        classes: feature to class id to the number of times that it occurs.
+        frames: of all its sequences; None if each record is made from one row.
+    """
+
+    split: str
+    index: int
+    records: int
+    classes: Mapping[str, Mapping[int, int]]
+    frames: int | None = None

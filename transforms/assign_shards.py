@@ -9,8 +9,8 @@ from typing import NamedTuple
 import apache_beam as beam
 from apache_beam.pvalue import AsDict, AsSingleton, PCollection, TaggedOutput
 
-from recordmill.schemas.base_version import Base
 from recordmill.schemas.errors import RecordmillError
+from recordmill.schemas.manifest import Base
 from recordmill.schemas.plan import Plan
 from recordmill.schemas.records import ImageRef
 from recordmill.schemas.rejects import Reject

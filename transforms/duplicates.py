@@ -13,10 +13,10 @@ from apache_beam.pvalue import AsSingleton, PCollection, TaggedOutput
 from apache_beam.utils.shared import Shared
 
 from recordmill.schemas import layout
-from recordmill.schemas.base_version import Base
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.dataset_info import WrittenShard
 from recordmill.schemas.duplicates import Conflicts, Duplicate, DuplicateStats, GroupLeakage
+from recordmill.schemas.manifest import Base
 from recordmill.schemas.plan import Plan
 from recordmill.schemas.records import ImageRef
 from recordmill.schemas.rejects import RecordError

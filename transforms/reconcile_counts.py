@@ -15,8 +15,7 @@ from apache_beam.utils.timestamp import MIN_TIMESTAMP
 from recordmill.schemas import layout
 from recordmill.schemas.dataset_info import DatasetInfo, ShardVerification, WrittenShard
 from recordmill.schemas.duplicates import Duplicate, DuplicateStats, GroupLeakage
-from recordmill.schemas.forecast import RejectSum
-from recordmill.schemas.plan import Plan
+from recordmill.schemas.plan import Plan, RejectSum
 from recordmill.schemas.records import Row
 from recordmill.schemas.rejects import Reject
 from recordmill.transforms.functional.duplicates import merge_duplicate_stats

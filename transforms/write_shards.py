@@ -19,14 +19,14 @@ from apache_beam.pvalue import AsIter, AsSingleton, PCollection, TaggedOutput
 from apache_beam.utils.shared import Shared
 
 from recordmill.schemas import layout
-from recordmill.schemas.base_version import Base
-from recordmill.schemas.checkpoint import Checkpoint, ImageFault
 from recordmill.schemas.config import ConvertConfig
-from recordmill.schemas.dataset_info import ShardCounts, WrittenShard
+from recordmill.schemas.dataset_info import Checkpoint, ImageFault, WrittenShard
 from recordmill.schemas.layout import is_url
+from recordmill.schemas.manifest import Base
 from recordmill.schemas.plan import Plan
 from recordmill.schemas.records import ImageRef, SerializedExample
 from recordmill.schemas.rejects import Reject
+from recordmill.schemas.row_counts import ShardCounts
 from recordmill.schemas.tallies import Timeline
 from recordmill.transforms.assign_shards import Placed, ShardId
 from recordmill.transforms.elements import REJECTS, Outcome, rejected

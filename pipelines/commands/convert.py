@@ -15,7 +15,7 @@ from recordmill.pipelines.engines.runners import runs_directly
 from recordmill.pipelines.options import beam_options
 from recordmill.pipelines.run.summary import show_summary
 from recordmill.schemas.config import ConvertConfig
-from recordmill.schemas.forecast import Forecast
+from recordmill.schemas.plan import Forecast
 from recordmill.transforms.storage.dataset import Dataset
 
 _NO_OPTIONS = ("command", "json", "dry_run", "typed", "verbose", "log_format", "interrupt")

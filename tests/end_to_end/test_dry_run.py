@@ -1,6 +1,6 @@
 """`--dry_run` forecasts a run, to the row, and leaves no trace.
 
-Covers `recordmill.pipelines.dry_run`, `recordmill.schemas.forecast`.
+Covers `recordmill.pipelines.dry_run`.
 """
 
 from __future__ import annotations
@@ -12,11 +12,10 @@ from typing import Any
 
 import pytest
 
-from recordmill.schemas.dataset_info import ShardCounts
-from recordmill.schemas.forecast import Forecast, RejectSum, SampleEstimate
-from recordmill.schemas.plan import Plan, ResolvedSchema
+from recordmill.schemas.plan import Forecast, Plan, RejectSum, ResolvedSchema, SampleEstimate
 from recordmill.schemas.presets import preset
 from recordmill.schemas.records import ImageRef
+from recordmill.schemas.row_counts import ShardCounts
 from recordmill.transforms.write_shards import forecast
 from tests.end_to_end import readers
 from tests.end_to_end.command import convert, published

@@ -10,13 +10,12 @@ from types import MappingProxyType
 from recordmill.schemas.dataset_info import (
     DatasetInfo,
     Problem,
-    ShardCounts,
     ShardVerification,
     WrittenShard,
 )
 from recordmill.schemas.manifest import ShardEntry
 from recordmill.schemas.plan import Plan
-from recordmill.schemas.row_counts import RowCounts, SplitCounts, mismatches
+from recordmill.schemas.row_counts import RowCounts, ShardCounts, SplitCounts, mismatches
 from recordmill.schemas.tallies import ImageTally, Timeline
 
 

@@ -20,10 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 from recordmill.schemas import layout
-from recordmill.schemas.base_version import Base
 from recordmill.schemas.dataset_info import WrittenShard
 from recordmill.schemas.errors import UsageError, VerificationFailed
-from recordmill.schemas.manifest import ShardEntry
+from recordmill.schemas.manifest import Base, ShardEntry
 from recordmill.transforms.functional.rows.placement import BaseShard, FindBaseShard
 from recordmill.transforms.shards.checkpoints import Staging
 from recordmill.transforms.shards.fingerprint import Fingerprint

@@ -16,8 +16,7 @@ from importlib import metadata
 from pydantic import ValidationError
 
 from recordmill.schemas import layout
-from recordmill.schemas.checkpoint import Checkpoint
-from recordmill.schemas.dataset_info import WrittenShard
+from recordmill.schemas.dataset_info import Checkpoint, WrittenShard
 from recordmill.transforms.storage.files import (
     delete,
     exists,

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from recordmill.schemas.checkpoint import ImageFault
 from recordmill.schemas.config import FORMAT_VERSION, ConvertConfig
+from recordmill.schemas.dataset_info import ImageFault
 from recordmill.schemas.plan import ResolvedSchema
 from recordmill.schemas.records import ImageRef
 from recordmill.transforms.functional.records.index import row_class

@@ -20,8 +20,7 @@ from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.tfrecordio import _TFRecordSink
 
 from recordmill.schemas import layout
-from recordmill.schemas.checkpoint import ImageFault
-from recordmill.schemas.dataset_info import WrittenShard
+from recordmill.schemas.dataset_info import ImageFault, WrittenShard
 from recordmill.schemas.plan import Plan
 from recordmill.schemas.records import BuiltFrame, SerializedExample
 from recordmill.schemas.rejects import Reject

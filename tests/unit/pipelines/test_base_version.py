@@ -1,7 +1,4 @@
-"""A base is used as it was published, and with what decides where its rows are, or not at all.
-
-Covers `recordmill.schemas.base_version`.
-"""
+"""A base is used as it was published, and with what decides where its rows are, or not at all."""
 
 from __future__ import annotations
 

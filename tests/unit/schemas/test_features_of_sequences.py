@@ -78,7 +78,7 @@ def test_other_schemas_have_a_context_alone():
         (
             "sequence: {group: v, order: f}\nfeatures:\n" + FRAMES + "  b:\n"
             "    {kind: bytes, from: 'image:bytes'}\n",
-            "s.yaml:5:5: at features > b: a sequence has a picture for each frame: mark the "
+            "s.yaml:5:5: at features > b: a sequence has an image for each frame: mark the "
             "feature per: frame",
         ),
         (

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from recordmill.schemas.base_version import Base
 from recordmill.schemas.config import MAX_SHARDS, ConvertConfig
 from recordmill.schemas.errors import RecordmillError, UsageError
 from recordmill.schemas.features import Feature, Schema
+from recordmill.schemas.manifest import Base
 from recordmill.schemas.plan import Plan, ResolvedSchema
 from recordmill.schemas.records import Row
 from recordmill.schemas.rejects import RecordError

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recordmill.schemas.checkpoint import ImageFault
+from recordmill.schemas.dataset_info import ImageFault
 from recordmill.schemas.plan import ResolvedSchema
 from recordmill.schemas.presets import preset
 from recordmill.schemas.records import Embedded, ImageRef, Row

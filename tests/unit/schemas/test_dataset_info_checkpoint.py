@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from recordmill.schemas.checkpoint import Checkpoint
+from recordmill.schemas.dataset_info import Checkpoint
 
 SHARD = {
     **{"split": "train", "index": 0, "records": 1, "payload": 9, "crc32c": 1, "index_crc32c": 2},
