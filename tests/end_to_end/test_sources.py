@@ -176,7 +176,7 @@ def test_what_a_killed_run_has_staged_is_deleted_by_the_next(tmp_path: Path) -> 
         ("tar", ("--image_root", "x"), ("--image_root", "drop the flag")),
         ("folder", ("--input_format", "tar"), ("is a folder",)),
         ("tar", ("--input_format", "folder"), ("is a file",)),
-        ("tar", ("--input_format", "coco"), ("no JSON document",)),
+        ("tar", ("--input_format", "coco"), ("not a JSON document",)),
         ("folder", ("--labels", "l.csv"), ("--join_on",)),
         ("folder", ("--join_on", "id"), ("--labels",)),
         ("folder", ("--labels", "nowhere.csv", "--join_on", "id"), ("--labels nowhere.csv",)),

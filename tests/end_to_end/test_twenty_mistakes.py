@@ -40,8 +40,8 @@ MISTAKES = {
     "expected a table: write it anew",
     "convert --input header.csv --output out --name birds": "--input header.csv: has a header, but "
     "no rows; add some",
-    "convert --input folder --output out --name birds": "--input folder: is a folder without a "
-    "picture; expected pictures in folders named for their classes, or a table",
+    "convert --input folder --output out --name birds": "--input folder: is a folder without an "
+    "image; expected images in folders named after their classes, or a table",
     f"{CONVERT} --schema tf_slimm": "--schema tf_slimm: no preset has this name and no file is "
     f"there (did you mean 'tf_slim'?); expected a YAML file or one of: {PRESETS}",
     f"{CONVERT} --schema typo.yaml": "typo.yaml:3:10: at features > image > from: there is no key "

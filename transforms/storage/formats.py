@@ -46,47 +46,47 @@ LOOPS = "links to a folder that they are in"
 SPECIAL = "FIFOs, sockets and devices"
 
 MAX_PATHS = 64
-"""How many paths, through links, a folder is read by."""
+"""The maximum number of paths, through links, by which one folder is read."""
 
-_TOO_MANY_PATHS = f"links make over {MAX_PATHS} paths to this folder: remove some of them"
+_TOO_MANY_PATHS = f"links make over {MAX_PATHS} paths to this folder; remove some of them"
 _UPWARDS = re.compile(r"/[^/]+/\.\./")
 _FolderId = tuple[int, int]
-"""A device, and a folder's number on it."""
+"""(device, inode)."""
 
 
 @dataclass(frozen=True)
 class FileTree:
-    """A folder; see `recordmill.transforms.functional.sources.tree.Tree`.
+    """A folder; implements `recordmill.transforms.functional.sources.tree.Tree`.
 
     Attributes:
-        root: its path, without a slash at the end.
+        root: its path, without a trailing slash.
     """
 
     root: str
 
     def walk(self) -> Iterator[str | Unlisted | SkippedInput]:
-        """Yields the name below the root of every file at any depth, except for hidden ones."""
+        """Yields the path below the root of every file, and skipped inputs for hidden ones."""
         return _walk_here(self.root) if is_local(self.root) else _walk_store(self.root)
 
     def path(self, name: str) -> str:
-        """Returns the path of a file below the root, or beside it where the name begins so."""
+        """Returns the full path of a file; its name may begin with `../`."""
         path = join(self.root, name) if name else self.root
         return _UPWARDS.sub("/", path)
 
     def open(self, name: str) -> BinaryIO:
-        """Returns a file's bytes."""
+        """Opens a file for reading."""
         return open_binary(self.path(name))
 
     def has(self, name: str) -> bool:
-        """Returns whether there is a file or folder of this name below the root."""
+        """Returns whether a file or folder of this name exists below the root."""
         return exists(self.path(name))
 
 
 def _walk_here(root: str) -> Iterator[str | Unlisted | SkippedInput]:
-    """Yields what is below a folder; links are followed, but never in a circle.
+    """Yields the files below a local folder. Links are followed, but not in a cycle.
 
-    A folder that several links lead to is read for each of them, up to a limit: 16 levels of two
-    links each would make 65,536 paths of one file.
+    A folder is read once for each link to it, up to `MAX_PATHS`: 16 levels with two links each
+    would give 65,536 paths to one file.
     """
     waiting: list[tuple[str, tuple[_FolderId, ...]]] = [("", ())]
     paths = Counter[_FolderId]()
@@ -99,6 +99,7 @@ def _walk_here(root: str) -> Iterator[str | Unlisted | SkippedInput]:
             if here in above:
                 yield SkippedInput(LOOPS)
                 continue
+            # Links to siblings are legal, but their number of paths can grow exponentially.
             paths[here] += 1
             if paths[here] > MAX_PATHS:
                 yield Unlisted(readable(folder), _TOO_MANY_PATHS)
@@ -120,16 +121,18 @@ def _walk_here(root: str) -> Iterator[str | Unlisted | SkippedInput]:
 
 
 def _found(entry: os.DirEntry[str], name: str) -> str | Unlisted | SkippedInput | None:
-    """Returns what an entry is; None for a folder."""
+    """Returns the name of a file or the reason to skip an entry; None for a folder."""
     if is_hidden(entry.name):
         return SkippedInput(HIDDEN)
     if readable(entry.name) != entry.name:
-        return Unlisted(readable(name), "the name is not text in UTF-8: rename it")
+        return Unlisted(readable(name), "the name is not valid UTF-8; rename it")
     if entry.is_file():
         return name
     if entry.is_dir():
         return None
-    return SkippedInput(SPECIAL) if is_special(entry.path) else name  # a broken link is a reject
+    return (
+        SkippedInput(SPECIAL) if is_special(entry.path) else name
+    )  # a broken link is rejected when it is read
 
 
 def _walk_store(root: str) -> Iterator[str | SkippedInput]:
@@ -141,12 +144,12 @@ def _walk_store(root: str) -> Iterator[str | SkippedInput]:
 
 
 def readable(name: str) -> str:
-    """Returns a name as text, with the bytes that are no UTF-8 written out."""
+    """Returns a name as printable text, with invalid UTF-8 escaped."""
     return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
 Read: TypeAlias = Row | Embedded | Reject | SkippedInput
-"""What comes of reading a source."""
+"""The elements that a reader yields."""
 
 
 class Format(Protocol):
@@ -172,7 +175,7 @@ class Format(Protocol):
 
 
 class _StreamReader(Protocol):
-    """A module that reads files of bytes."""
+    """A module that reads files."""
 
     def probe(self, stream: BinaryIO, file: TableFile) -> Probe: ...
 
@@ -287,7 +290,15 @@ _SIGNATURES = {
 
 
 def format_of(path: str, head: bytes) -> str | None:
-    """Returns the format that a file's first bytes tell, or else its name."""
+    """Returns the format of a file by its signature, or else by its suffix.
+
+    Args:
+        path: the path of the file.
+        head: its first bytes.
+
+    Returns:
+        A name in `FORMATS`; None if neither is known.
+    """
     for signature, found in _SIGNATURES.items():
         if head.startswith(signature):
             return found

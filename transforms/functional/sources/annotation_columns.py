@@ -1,6 +1,6 @@
-"""The columns that annotation formats have in common: one list an attribute, one item an object.
+"""Columns shared by the annotation formats: lists with one item per object.
 
-`xmin ymin xmax ymax` in the units that `box_units` tells, `labels` the class names.
+`xmin ymin xmax ymax` are in the units of `box_units`; `labels` are class names.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ PIXEL, NORMALIZED = "pixel", "normalized"
 
 
 class Box(NamedTuple):
-    """A box by its corners, in the units of its source."""
+    """The corners of a box, in the units of its source."""
 
     xmin: float
     ymin: float
@@ -24,7 +24,11 @@ class Box(NamedTuple):
 
 
 def corners(boxes: list[Box], units: str) -> dict[str, Any]:
-    """Returns the columns of some boxes.
+    """Returns the columns of a list of boxes.
+
+    Args:
+        boxes: the boxes of one image.
+        units: `PIXEL` or `NORMALIZED`.
 
     >>> corners([Box(1.0, 2.0, 3.0, 4.0)], PIXEL)["ymax"]
     [4.0]
@@ -34,10 +38,14 @@ def corners(boxes: list[Box], units: str) -> dict[str, Any]:
 
 
 def number_of(value: Any, what: str) -> float:
-    """Returns a value as a number.
+    """Returns a value as a finite number.
+
+    Args:
+        value: a number, or text with one.
+        what: the name of the value for error messages.
 
     Raises:
-        RecordError: bad_box, if it is none, or not finite.
+        RecordError: bad_box, if it is not a finite number.
     """
     try:
         number = float(value) if isinstance(value, int | float | str) else math.nan

@@ -1,6 +1,6 @@
-"""Arrow tables: IPC files, which Feather 2 files are, and IPC streams.
+"""Arrow tables: IPC files (Feather 2) and IPC streams.
 
-Images in a file that lies on this machine, uncompressed, have addresses: they are not copied.
+Images in uncompressed local files are referenced by byte range and not copied.
 """
 
 from __future__ import annotations
@@ -29,17 +29,23 @@ _CONTINUATION = b"\xff" * 4
 _END_OF_STREAM = _CONTINUATION + bytes(4)
 
 _DAMAGE = (pa.ArrowException, EOFError, OSError, UnicodeDecodeError, MemoryError)
-"""Memory: a damaged length asks for any amount of it."""
+"""Errors of a damaged file; a damaged length can request any amount of memory."""
 
 
 def probe(stream: BinaryIO, file: TableFile) -> Probe:
-    """Returns a table's columns, and whether its first batches have rows.
+    """Returns the columns of a table, and whether it has rows.
+
+    Args:
+        stream: the bytes of the file, decompressed.
+        file: the file.
 
     Raises:
-        UsageError: if two columns have one name, or the file is of Feather's first version.
+        UsageError: if two columns share a name, or the file is Feather version 1.
     """
     if stream.peek(4)[:4] == FEATHER_1_SIGNATURE:  # type: ignore[attr-defined]
-        raise UsageError(f"{file.path}: is of Feather's version 1; write it again as version 2")
+        raise UsageError(
+            f"{file.path}: Feather version 1 is not supported; rewrite it as version 2"
+        )
     with _opened(stream, file) as table:
         schema = table.reader.schema
         has_rows = any(batch.num_rows for batch in _batches(table.reader))
@@ -54,7 +60,13 @@ def probe(stream: BinaryIO, file: TableFile) -> Probe:
 def read(
     stream: BinaryIO, split: SourceSplit, projection: Projection
 ) -> Iterator[Row | Embedded | Reject]:
-    """Yields every row, in order; from where a file is damaged, that the others are lost."""
+    """Yields every row in order; damage is reported as one reject for the rows lost after it.
+
+    Args:
+        stream: the bytes of the file, decompressed.
+        split: the split to read.
+        projection: the columns to keep, and how to read images.
+    """
     line = 1
     try:
         with _opened(stream, split.file) as table:
@@ -67,7 +79,7 @@ def read(
                         line += 1
             _check_end(table)
     except _DAMAGE as error:
-        detail = f"the table cannot be read on from here: {error}"
+        detail = f"the rest of the table cannot be read: {error}"
         yield Reject.of_lost_rows(split.file.path, line, detail)
 
 
@@ -75,9 +87,9 @@ class _Table(NamedTuple):
     """An open table.
 
     Attributes:
-        reader: of its batches.
-        source: what they are read from.
-        whole: the whole file as memory, if it lies on this machine.
+        reader: of the record batches.
+        source: the bytes below the reader.
+        whole: the memory-mapped file; None for compressed and remote files.
     """
 
     reader: pa.RecordBatchReader | pa.RecordBatchFileReader
@@ -99,10 +111,10 @@ def _opened(stream: BinaryIO, file: TableFile) -> Iterator[_Table]:
 
 
 def _check_values(batch: pa.RecordBatch) -> None:
-    """Sees that a batch is whole; text that is not UTF-8 is left to its own row.
+    """Validates a batch, except for UTF-8: a row with invalid text is rejected on its own.
 
     Raises:
-        pa.ArrowException: if it is damaged.
+        pa.ArrowException: if the batch is damaged.
     """
     batch.validate()
     for column in batch.columns:
@@ -110,13 +122,13 @@ def _check_values(batch: pa.RecordBatch) -> None:
 
 
 def _check_end(table: _Table) -> None:
-    """Sees that the batches that were read are all that the file has.
+    """Checks that no record batch follows those that were read.
 
-    Arrow takes a stream that ends between two batches for a whole one, and believes a footer that
-    names fewer batches than there are. What precedes it is a stream, too.
+    Arrow accepts a stream that is cut between two batches, and a footer that lists fewer batches
+    than the file has. The batches before the footer are a stream of their own.
 
     Raises:
-        EOFError: if there may be more.
+        EOFError: if batches may be missing.
     """
     reader, source = table.reader, table.source
     if not isinstance(reader, pa.RecordBatchFileReader):
@@ -128,16 +140,16 @@ def _check_end(table: _Table) -> None:
             raise EOFError("the stream ends without its end-of-stream marker")
         source.seek(end)
         if source.read(1):
-            raise EOFError(f"the file goes on after the end of its stream, at byte {end}")
+            raise EOFError(f"the file continues after the end of its stream, at byte {end}")
     elif table.whole is not None and _batches_before_footer(table.whole) > len(_numbers(reader)):
-        raise EOFError("the file holds more batches than its footer names")
+        raise EOFError("the file has more batches than its footer lists")
 
 
 def _batches_before_footer(whole: pa.Buffer) -> int:
-    """Returns how many batches a file has up to its end-of-stream marker, or to what is damaged."""
+    """Returns the number of batches before the end-of-stream marker, or before damage."""
     count = 0
     messages = pa.ipc.MessageReader.open_stream(pa.BufferReader(whole[_MAGIC_BYTES:]))
-    with suppress(*_DAMAGE):  # what the footer names is read, and its damage found, without this
+    with suppress(*_DAMAGE):  # damage in listed batches is reported by the reader
         for message in messages:
             count += message.type == "record batch"
     return count
@@ -161,6 +173,7 @@ def _rows(
     whole: pa.Buffer | None,
 ) -> Iterator[Row | Embedded]:
     path, names, image = split.file.path, batch.schema.names, projection.image
+    # Tables without embedded images: the image column, if any, holds paths.
     if image not in names or not batches.is_embedded(batch.schema.field(image).type):
         kept = present(names, projection.columns)
         for number, values in enumerate(rows_of(batch.select(kept)), start=line):
@@ -173,6 +186,7 @@ def _rows(
     for at, (span, others) in enumerate(zip(spans, rows_of(batch.select(kept)), strict=True)):
         row = Row(projection.apply({**others, image: paths[at]}), path, line + at)
         place = _place(span, path, whole) if span is not None else None
+        # A byte range of a mapped file; else the bytes, or just their size in the analyze pass.
         if span is None or place is not None:
             yield replace(row, image=place)
         elif projection.pixels:
@@ -182,7 +196,7 @@ def _rows(
 
 
 def _place(span: tuple[int, int], path: str, whole: pa.Buffer | None) -> Location | None:
-    """Returns the place of an image in its file; None for one that was decompressed from it."""
+    """Returns the byte range of an image in its file; None for an image in decompressed memory."""
     address, size = span
     start = address - whole.address if whole is not None and size else 0
     if whole is None or not 0 <= start <= whole.size - size:

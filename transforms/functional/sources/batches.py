@@ -1,6 +1,6 @@
-"""Rows of Arrow's batches as plain values, some at a time, and the images in their columns.
+"""Conversion of Arrow batches to rows, and access to the images in their columns.
 
-Images are columns of bytes, or of {bytes, path} as Hugging Face writes them.
+Image columns hold bytes, or {bytes, path} structs as Hugging Face Datasets writes them.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ _BYTES_OF_TEXT = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()
 
 
 def rows_of(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
-    """Yields each row, column name to value; what is in memory at once is some MiB, or one row.
+    """Yields each row as a dict of column to value, converting at most a few MiB at a time.
 
-    A dictionary's values are made once for all rows that name them: a few bytes of a file may name
-    a large one in each.
+    Each dictionary value is converted once per slice: a small file can reference a large value from
+    every row.
     """
     names = batch.schema.names
     if not names:
@@ -36,9 +36,9 @@ def rows_of(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
 
 
 def joined_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yields the same rows in batches of some MiB or thousands of rows; a larger one as it is.
+    """Yields the same rows in batches of several MiB or thousands of rows.
 
-    What was read before an error is yielded before it is raised.
+    Rows read before an error are yielded before it is raised.
     """
     waiting, rows, size = list[pa.RecordBatch](), 0, 0
     try:
@@ -48,7 +48,7 @@ def joined_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch
             if rows >= BATCH_ROWS or size >= BATCH_BYTES:
                 yield from _joined(waiting)
                 waiting, rows, size = [], 0, 0
-    except Exception:  # whatever it is: the caller handles it, after the rows before it
+    except Exception:  # any error: the caller handles it after the rows read before it
         yield from _joined(waiting)
         raise
     yield from _joined(waiting)
@@ -62,21 +62,21 @@ def _joined(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
 
 
 def _size(column: pa.Array) -> int:
-    """Returns how many bytes a column's values take, or more."""
+    """Returns an upper bound of the bytes that the values of a column take."""
     type_ = column.type
     if pa.types.is_dictionary(type_):
         return int(column.indices.nbytes)
     if pa.types.is_list(type_) or pa.types.is_large_list(type_):
         items = column.flatten()
-        if pa.types.is_dictionary(items.type):  # any item may be the largest
+        if pa.types.is_dictionary(items.type):  # any item may reference the largest value
             return len(items) * int(items.dictionary.nbytes)
     return int(column.nbytes)
 
 
 def plain_values(column: pa.Array) -> list[Any]:
-    """Returns a column's values; text that is not UTF-8 has lone surrogates.
+    """Returns the values of a column; invalid UTF-8 becomes lone surrogates.
 
-    So it is its own row that is rejected, and not every row of its batch.
+    So only the row with the invalid text is rejected, not its whole batch.
     """
     try:
         return list(column.to_pylist())
@@ -85,7 +85,7 @@ def plain_values(column: pa.Array) -> list[Any]:
 
 
 def text_as_bytes(column: pa.Array) -> pa.Array:
-    """Returns a column with bytes in place of all its texts, whose UTF-8 is not looked at."""
+    """Returns a column with all text types viewed as bytes, without UTF-8 validation."""
     type_ = _without_text(column.type)
     return column if type_ == column.type else column.view(type_)
 
@@ -115,6 +115,7 @@ def _values(column: pa.Array) -> list[Any]:
     if not pa.types.is_dictionary(column.type):
         return plain_values(column)
     indices = column.indices.to_pylist()
+    # Only the values in use are converted: the dictionary may be much larger than the batch.
     used = sorted({index for index in indices if index is not None})
     values = plain_values(column.dictionary.take(pa.array(used, pa.int64())))
     found = dict(zip(used, values, strict=True))
@@ -125,7 +126,7 @@ BYTES, PATH = "bytes", "path"
 
 
 def embedded_columns(schema: pa.Schema) -> frozenset[str]:
-    """Returns the columns that hold images themselves, or may do."""
+    """Returns the columns that may contain image bytes."""
     return frozenset(field.name for field in schema if is_embedded(field.type))
 
 
@@ -147,12 +148,12 @@ def has_path(type_: pa.DataType) -> bool:
 
 
 def bytes_of(column: pa.Array) -> pa.Array:
-    """Returns the bytes of a column of images; null where there are none."""
+    """Returns the bytes of an image column; null for missing images."""
     return column.flatten()[column.type.get_field_index(BYTES)] if _nested(column) else column
 
 
 def paths_of(column: pa.Array) -> list[Any]:
-    """Returns the paths of a column of images; None where there are none."""
+    """Returns the paths of an image column; None for missing paths."""
     if not _nested(column):
         return [None] * len(column)
     at = column.type.get_field_index(PATH)
@@ -161,13 +162,15 @@ def paths_of(column: pa.Array) -> list[Any]:
 
 
 def spans_of(images: pa.Array) -> list[tuple[int, int] | None]:
-    """Returns where in memory each value of a column of bytes is: its address, and its size."""
+    """Returns the memory address and size of each value of a bytes column; None for nulls."""
     if not len(images):
         return []
     _, offsets, data = images.buffers()
     width = np.dtype("<i8" if pa.types.is_large_binary(images.type) else "<i4")
     first = images.offset * width.itemsize
-    ends = np.frombuffer(offsets, width, len(images) + 1, first).tolist()  # there may be more
+    ends = np.frombuffer(
+        offsets, width, len(images) + 1, first
+    ).tolist()  # the buffer may be longer
     start = data.address if data is not None else 0
     return [
         (start + ends[at], ends[at + 1] - ends[at]) if valid else None

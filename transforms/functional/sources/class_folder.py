@@ -1,4 +1,4 @@
-"""A folder of images whose first folders are their classes, at any depth."""
+"""Folders of images: the top-level folder of an image, at any depth, is its class."""
 
 from __future__ import annotations
 
@@ -24,27 +24,42 @@ NO_IMAGE = "files that are no images"
 def probe(tree: Tree, file: TableFile) -> Probe:
     """Returns the columns of a folder of images.
 
+    Args:
+        tree: the folder.
+        file: the folder as a source.
+
     Raises:
-        UsageError: if there is no image in it.
+        UsageError: if it contains no image.
     """
     for found in tree.walk():
         if isinstance(found, Unlisted) or (isinstance(found, str) and _is_row(tree, found)):
             return Probe(COLUMNS, has_rows=True)
     raise UsageError(
         f"{file.path}: is a folder without an image; expected images in folders named "
-        "for their classes, or a table"
+        "after their classes, or a table"
     )
 
 
 def split(tree: Tree, file: TableFile) -> Iterator[SourceSplit | Reject | SkippedInput]:
-    """Yields the files of a folder, some thousand at a time, and what makes no row."""
+    """Yields splits of up to 1,000 files, and rejects and skipped inputs of the listing.
+
+    Args:
+        tree: the folder.
+        file: the folder as a source.
+    """
     yield from splits_of_tree(tree, file)
 
 
 def splits_of_tree(
     tree: Tree, file: TableFile, belongs: Callable[[str], bool] = bool
 ) -> Iterator[SourceSplit | Reject | SkippedInput]:
-    """Yields the files of a tree that belong to a source, and rejects of what cannot be listed."""
+    """Yields splits of the files in a folder, then rejects of names that cannot be listed.
+
+    Args:
+        tree: the folder.
+        file: the folder as a source.
+        belongs: whether a file name belongs to the source; the others are ignored.
+    """
     others: list[Reject | SkippedInput] = []
 
     def names() -> Iterator[str]:
@@ -55,6 +70,7 @@ def splits_of_tree(
             else:
                 others.append(_unlisted(tree, found) if isinstance(found, Unlisted) else found)
 
+    # names() fills `others` while the splits are made, so they come last.
     yield from splits_of_names(file, names())
     yield from others
 
@@ -62,7 +78,13 @@ def splits_of_tree(
 def read(
     tree: Tree, split: SourceSplit, projection: Projection
 ) -> Iterator[Row | Reject | SkippedInput]:
-    """Yields a row for each image; of files that are none, only how many they are."""
+    """Yields a row for each image, and the number of skipped files.
+
+    Args:
+        tree: the folder.
+        split: the files to read.
+        projection: the columns to keep.
+    """
     skipped = 0
     for name in split.names:
         try:
@@ -80,7 +102,7 @@ def read(
 
 
 def values_of(name: str) -> dict[str, str]:
-    """Returns the columns of an image, from its name below the folder.
+    """Returns the columns of an image, from its path below the folder.
 
     >>> values_of("cats/tabby/1.b.jpg")
     {'image': 'cats/tabby/1.b.jpg', 'label': 'cats', 'id': '1.b'}
@@ -92,7 +114,7 @@ def values_of(name: str) -> dict[str, str]:
 
 
 def stem_of(name: str) -> str:
-    """Returns a file's name without its folder and its last suffix."""
+    """Returns the name of a file without its folder and its last suffix."""
     return posixpath.splitext(posixpath.basename(name))[0]
 
 
@@ -102,7 +124,7 @@ def _row(tree: Tree, name: str, projection: Projection) -> Row:
 
 
 def _is_row(tree: Tree, name: str) -> bool:
-    """Returns whether a file is an image: its name says so, or else its first bytes do."""
+    """Returns whether a file is an image, by its suffix, or else by its signature."""
     if has_image_suffix(name):
         return True
     with tree.open(name) as stream:

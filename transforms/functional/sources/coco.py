@@ -1,8 +1,8 @@
-"""COCO annotations: one JSON file of images, of what is on them, and of its categories.
+"""COCO annotations: one JSON file with images, annotations and categories.
 
-Source of the format: https://cocodataset.org/#format-data. The file is streamed, since those of
-large datasets exceed memory: its images and annotations are put by image into spool files that
-are read back one after the other.
+Format: https://cocodataset.org/#format-data. Files of large datasets exceed memory, so the file is
+streamed: images and annotations are partitioned by image id into spool files, which are read back
+one at a time.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ UNMATCHED = (
 )
 
 _IDS = {"images": "id", "annotations": "image_id"}
-"""List to the name of an image's id in its entries."""
+"""The field of the image id, by list."""
 
 _OF_IMAGES = ("image", "id", "height", "width")
 _OF_OBJECTS = (*CORNERS, "box_units", "labels", "is_crowd", "area", "segmentation")
@@ -57,30 +57,34 @@ _Categories: TypeAlias = "dict[str, set[str | None]]"
 
 
 def probe(stream: BinaryIO, file: TableFile) -> Probe:
-    """Returns the columns that the first annotations give.
+    """Returns the columns, as far as the first annotations have them.
+
+    Args:
+        stream: the bytes of the file, decompressed.
+        file: the file.
 
     Raises:
-        UsageError: if the file is no COCO, or of its panoptic kind.
+        UsageError: if the file is not COCO JSON, or has panoptic annotations.
     """
     try:
         outline = outline_of(stream)
         images, first = _first_entries(stream, outline)
     except _DAMAGE as error:
-        raise UsageError(f"{file.path}: is no JSON document: {_said(error)}") from error
+        raise UsageError(f"{file.path}: is not a JSON document: {_message(error)}") from error
     for name in ("images", "annotations", "categories"):
         if isinstance(outline, dict) and not isinstance(outline.get(name, []), list):
             found = type(outline[name]).__name__
             raise UsageError(f"{file.path}: {name!r}: expected a list of objects, got {found}")
     if not images:
         raise UsageError(
-            f"{file.path}: is no COCO file, it has no 'images'; for one JSON object a line "
-            "say --input_format jsonl"
+            f"{file.path}: is not a COCO file: it has no 'images'. For one JSON object per line, "
+            "use --input_format jsonl"
         )
     keys = {key for annotation in first if isinstance(annotation, dict) for key in annotation}
     if "segments_info" in keys:
         raise UsageError(
-            f"{file.path}: holds COCO's panoptic annotations, whose masks are in PNG files "
-            "of their own; expected instances or captions"
+            f"{file.path}: has panoptic annotations, whose masks are in separate PNG "
+            "files; expected instances or captions"
         )
     columns = [*_OF_IMAGES]
     columns += [*_OF_OBJECTS] if "bbox" in keys else []
@@ -91,7 +95,13 @@ def probe(stream: BinaryIO, file: TableFile) -> Probe:
 def read(
     stream: BinaryIO, split: SourceSplit, projection: Projection
 ) -> Iterator[Row | Reject | SkippedInput]:
-    """Yields a row for each image; of damaged JSON its reject for all."""
+    """Yields a row for each image; damaged JSON is one reject of lost rows.
+
+    Args:
+        stream: the bytes of the file, decompressed.
+        split: the split to read.
+        projection: the columns to keep, and how to read images.
+    """
     path = split.file.path
     try:
         with ExitStack() as stack:
@@ -106,14 +116,14 @@ def read(
                 for found in _images(spool):
                     yield from _rows(found, path, categories, projection, fault)
     except _DAMAGE as error:
-        detail = f"the JSON document cannot be read on: {_said(error)}"
+        detail = f"the rest of the JSON document cannot be read: {_message(error)}"
         yield Reject("", "", path, Reason.LOST_ROWS, detail)
 
 
-def _said(error: Exception) -> str:
-    """Returns what an error says, on one line: below its first, the parser draws where it was."""
-    said = error.args[0] if error.args else ""
-    text = said.decode("utf-8", "replace") if isinstance(said, bytes) else str(error)
+def _message(error: Exception) -> str:
+    """Returns the message of an error on one line; ijson draws the position below it."""
+    first = error.args[0] if error.args else ""
+    text = first.decode("utf-8", "replace") if isinstance(first, bytes) else str(error)
     what, _, drawn = text.partition("\n")
     near = drawn.partition("\n")[0].strip()
     return f"{what.strip()} near {shown(near)}" if near else what.strip()
@@ -123,10 +133,10 @@ class _Entry(NamedTuple):
     """An object of `images` or `annotations`.
 
     Attributes:
-        number: its number there, from 1.
-        id: of its image.
-        fault: why it cannot be used, or "".
-        values: what it says.
+        number: the position in its list, from 1.
+        id: the id of its image.
+        fault: the reason to reject it, or "".
+        values: the fields of the object.
     """
 
     number: int
@@ -137,10 +147,10 @@ class _Entry(NamedTuple):
 
 @dataclass
 class _Image:
-    """What was found for the image ids that are one text, such as 5 and "5".
+    """The entries of one image id; ids with the same text, such as 5 and "5", share one.
 
     Attributes:
-        entries: of `images`; more than one if the id stands twice.
+        entries: of `images`; several if the id occurs twice.
         annotations: of `annotations`.
     """
 
@@ -149,7 +159,7 @@ class _Image:
 
 
 def _first_entries(stream: BinaryIO, outline: Any) -> tuple[int, list[Any]]:
-    """Returns how many images were found, at least one if there is any, and some annotations."""
+    """Returns the number of images (0 only if there are none) and the first annotations."""
     images, annotations = 0, list[Any]()
     for name, entry in entries_of(stream, outline, _IDS):
         images += name == "images"
@@ -162,18 +172,18 @@ def _first_entries(stream: BinaryIO, outline: Any) -> tuple[int, list[Any]]:
 def _spool(
     stream: BinaryIO, path: str, spools: list[Any], projection: Projection, categories: _Categories
 ) -> Iterator[Reject]:
-    """Puts every image and annotation into the spool of its image's id, as they come.
+    """Writes every image and annotation to the spool file of its image id.
 
     Args:
         stream: the file.
         path: its path.
         spools: text files.
-        projection: whether outlines are.
-        categories: takes category id, as JSON, to its names: one, if all is well; None for two in
-            one.
+        projection: says whether outlines are kept.
+        categories: collects the names of each category id (as JSON). A valid id has one name; None
+            marks an entry with a repeated field.
 
     Yields:
-        the entries that have no id.
+        Rejects of entries without an id.
     """
     numbers = Counter[str]()
     for kind, entry in entries_of(stream, outline_of(stream), {*_IDS, "categories"}):
@@ -191,6 +201,7 @@ def _spool(
         fault = _fault_of(entry)
         if projection.columns is not None and "segmentation" not in projection.columns:
             entry.pop("segmentation", None)
+        # 5 and "5" share a group, so that a mismatch of types can be reported.
         group = json.dumps(str(id_))
         spool = spools[zlib.crc32(group.encode()) % len(spools)]
         values = {} if fault else entry
@@ -213,7 +224,7 @@ def _fault_of(entry: dict[str, Any]) -> str:
 
 
 def _fault_of_all(spools: list[Any]) -> str:
-    """Returns why no image can be used: there are annotations, and none is of any; or ""."""
+    """Returns an error if no annotation belongs to any image of the file, else ""."""
     has_annotations = False
     for spool in spools:
         spool.seek(0)
@@ -234,6 +245,7 @@ def _fault_of_all(spools: list[Any]) -> str:
 
 def _images(spool: IO[str]) -> Iterator[_Image]:
     spool.seek(0)
+    # One spool in memory at a time: 1/64 of the file. {image id: entries}
     found: dict[str, _Image] = {}
     for line in spool:
         group, kind, entry = line.split("\t", 2)
@@ -252,7 +264,9 @@ def _rows(
     first: dict[int | str, _Entry] = {}
     for entry in found.entries:
         if entry.id in first:
-            detail = f"the image id {entry.id!r} stands in number {first[entry.id].number}, too"
+            detail = (
+                f"duplicate image id {entry.id!r}, first seen in number {first[entry.id].number}"
+            )
             yield Reject.of_malformed_row(path, entry.number, detail)
         else:
             first[entry.id] = entry
@@ -268,13 +282,13 @@ def _rows(
 
 
 def _check(entry: _Entry, annotations: list[_Entry], others: list[_Entry], fault: str) -> None:
-    """Rejects an image that would be published with less than the file says of it.
+    """Rejects an image whose record would lack some of its annotations.
 
     Args:
         entry: the image.
-        annotations: those of it.
-        others: those whose image id is the same in another type.
-        fault: why no image of the file can be used, or "".
+        annotations: those with its image id.
+        others: those whose image id differs only in its type.
+        fault: an error that affects every image of the file, or "".
 
     Raises:
         RecordError: malformed_row.
@@ -317,7 +331,7 @@ def _values(
 
 
 def _box(number: int, annotation: dict[str, Any]) -> Box:
-    """Returns the box of an annotation, which is written as x, y, width and height."""
+    """Returns the box of an annotation from its x, y, width and height."""
     box = annotation.get("bbox")
     if not isinstance(box, list) or len(box) != 4:
         detail = f"annotation {number}: bbox: expected four numbers, got {shown(box)}"
@@ -331,11 +345,11 @@ def _name(number: int, annotation: dict[str, Any], categories: _Categories) -> s
     names = categories.get(json.dumps(category), set())
     if len(names) == 1 and (name := next(iter(names))) is not None:
         return name
-    detail = f"annotation {number}: category_id {shown(category)} is none of the categories"
+    detail = f"annotation {number}: category_id {shown(category)} is not a category id"
     if names:
-        told = ", ".join(sorted(shown(name) for name in names if name is not None))
+        listed = ", ".join(sorted(shown(name) for name in names if name is not None))
         detail = (
             f"annotation {number}: category_id {shown(category)} is the id of several categories"
-            f"{': ' * bool(told)}{told}; give each an id of its own"
+            f"{': ' * bool(listed)}{listed}; give each a unique id"
         )
     raise RecordError(Reason.UNKNOWN_LABEL, detail)

@@ -1,7 +1,7 @@
-"""Rows that are dicts, as other Beam pipelines have them: `Row`s without a table.
+"""Rows from dicts, as other Beam pipelines have them.
 
-A row is known by its key: a column of its own, or its image's path. So that the result does not
-depend on the order in which a runner gives the rows, a digest of the values stands for the line.
+A row is identified by its key: a column, or the image path. Runners deliver rows in any order, so a
+digest of the values replaces the line number.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ _DIGEST_BYTES = 7
 def row_of_dict(
     element: Any, projection: Projection, key_column: str | None
 ) -> Row | Embedded | Reject:
-    """Returns the row that a dict is, with its image's bytes if it has them in itself.
+    """Returns the row of a dict, with the bytes of its image if it contains them.
 
     Args:
-        element: a dict of column to value, or a named tuple or `beam.Row`.
+        element: a dict of column to value, a named tuple, or a `beam.Row`.
         projection: the columns to keep; its image column holds a path, bytes, or a dict of `bytes`
             and `path`.
-        key_column: the column of the key; None for the image's path.
+        key_column: the column of the key; None for the image path.
 
     Returns:
-        A reject if it is not a row, or has no key.
+        The row, or a reject if the element is not a dict or has no key.
     """
     try:
         values = {
@@ -50,7 +50,7 @@ def row_of_dict(
     if image is None:
         return row
     if key_column is None and path is None:
-        detail = "the image has no path that could be the row's key; name a column: key_column"
+        detail = "the image has no path to use as the key; set key_column"
         return Reject("", "", source, Reason.MISSING_VALUE, detail)
     return Embedded(row, image)
 
@@ -65,12 +65,12 @@ def _dict_of(element: Any) -> Mapping[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Returns a value of NumPy as Python has it."""
+    """Returns NumPy values as Python values."""
     return value.tolist() if isinstance(value, np.generic | np.ndarray) else value
 
 
 def _image_of(value: Any) -> tuple[bytes | None, Any]:
-    """Returns the bytes of an image, if its row has them, and its path."""
+    """Returns the bytes of an image, if the row contains them, and its path."""
     if isinstance(value, bytes):
         return value, None
     if isinstance(value, Mapping):
@@ -79,7 +79,10 @@ def _image_of(value: Any) -> tuple[bytes | None, Any]:
 
 
 def _number_of(values: Mapping[str, Any], image: bytes | None) -> int:
-    """Returns a number below 0 that tells rows with one key apart, on every run and machine."""
+    """Returns a negative number that differs between rows with the same key.
+
+    It depends on the values only, so it is the same on every run and machine.
+    """
     digest = hashlib.sha256(image or b"")
     digest.update(repr(sorted(values.items())).encode("utf-8", "backslashreplace"))
     return -1 - int.from_bytes(digest.digest()[:_DIGEST_BYTES], "big")

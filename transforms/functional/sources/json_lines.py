@@ -1,7 +1,7 @@
-"""JSONL tables: one JSON object a line, from bytes.
+"""JSONL tables: one JSON object per line.
 
-A malformed line is one row. Lines that are joined, as by a damaged line break, are as many as their
-objects; a last line that is cut short says that the file is, and rows are lost.
+A malformed line is one reject. Lines joined by a damaged line break are as many rejects as objects.
+A truncated last line means that the file is truncated, and rows are lost.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from recordmill.schemas.tables import Probe, Projection, SourceSplit, TableFile
 from recordmill.transforms.functional.sources.delimited import (
     LongLine,
     bounded_lines,
-    refuse_binary,
+    reject_binary,
 )
 from recordmill.transforms.functional.values.bounded_json import parse_json
 from recordmill.transforms.functional.values.typed import has_surrogates, shown
@@ -30,16 +30,20 @@ _HEAD_ROWS = 1000
 _MAX_JOINED = 1000
 _DECODER = json.JSONDecoder()
 _JOINT = re.compile(r"\s*(?:[^\s{]\s*)?(?=\{)")
-"""What lies between two objects of one line: at most one character, which was a line break."""
+"""The text between two joined objects: at most one character, a damaged line break."""
 
 
 def probe(stream: BinaryIO, file: TableFile) -> Probe:
     """Returns the columns of the first rows.
 
+    Args:
+        stream: the bytes of the file, decompressed.
+        file: the file.
+
     Raises:
-        UsageError: if none of them is an object.
+        UsageError: if none of them is a JSON object.
     """
-    refuse_binary(stream, file)
+    reject_binary(stream, file)
     first = islice(read_rows(stream, file.path, None), _HEAD_ROWS)
     rows = [row for row in first if isinstance(row, Row)]
     if not rows:
@@ -48,18 +52,24 @@ def probe(stream: BinaryIO, file: TableFile) -> Probe:
 
 
 def read(stream: BinaryIO, split: SourceSplit, projection: Projection) -> Iterator[Row | Reject]:
-    """Yields every row of a table."""
+    """Yields every row of a table.
+
+    Args:
+        stream: the bytes of the file, decompressed.
+        split: the split to read.
+        projection: the columns to keep, and how to read images.
+    """
     return read_rows(stream, split.file.path, projection.columns)
 
 
 def read_rows(stream: BinaryIO, file: str, columns: Sequence[str] | None) -> Iterator[Row | Reject]:
-    """Yields every row in order; one that cannot be read as its reject. Blank lines are no rows.
+    """Yields every row in order, or its reject; blank lines are ignored.
 
-    Where rows are lost whose number is not known, a reject of `lost_rows` says so.
+    If an unknown number of rows is lost, one reject has the reason `lost_rows`.
 
     Args:
-        stream: the table's bytes, not compressed.
-        file: what to call the table in sources.
+        stream: the bytes of the table, decompressed.
+        file: the path that rows report as their source.
         columns: the columns to keep, or None for all.
     """
     line = 0
@@ -69,22 +79,22 @@ def read_rows(stream: BinaryIO, file: str, columns: Sequence[str] | None) -> Ite
                 yield Reject.of_malformed_row(file, line, str(text))
             elif text.strip():
                 yield from _rows(text.removeprefix(_BYTE_ORDER_MARK), file, line, columns)
-    except (EOFError, OSError, zlib.error) as error:  # a gzip stream that ends early or is damaged
-        detail = f"the table cannot be read on from here: {error}"
+    except (EOFError, OSError, zlib.error) as error:  # a truncated or damaged gzip stream
+        detail = f"the rest of the table cannot be read: {error}"
         yield Reject.of_lost_rows(file, line + 1, detail)
 
 
 def parse_object(text: bytes) -> dict[str, Any]:
-    """Returns the object that one line holds.
+    """Returns the JSON object of one line.
 
     Raises:
-        ValueError: if it holds something else, see `parse_json`, or a name that is no column's.
+        ValueError: if the line is not an object, see `parse_json`, or a name is not valid Unicode.
     """
     value = parse_json(text.decode("utf-8"))
     if not isinstance(value, dict):
         raise ValueError(f"expected an object {{…}}, got {type(value).__name__}")
     if bad := [name for name in value if has_surrogates(name)]:
-        raise ValueError(f"the name {shown(bad[0])} holds a lone surrogate")
+        raise ValueError(f"the name {shown(bad[0])} contains a lone surrogate")
     return value
 
 
@@ -110,15 +120,15 @@ def _unread(text: bytes, error: ValueError, file: str, line: int) -> Iterator[Re
         return
     count = _objects_in(shown)
     if count is None:
-        detail = f"holds more than one object, and how many is not known: {error}; part the lines"
+        detail = f"contains an unknown number of objects: {error}; split the line"
         yield Reject.of_lost_rows(file, line, detail)
         return
     for _ in range(max(1, count)):
-        yield Reject.of_malformed_row(file, line, f"no JSON object: {error}")
+        yield Reject.of_malformed_row(file, line, f"not a JSON object: {error}")
 
 
 def _is_cut(text: str) -> bool:
-    """Returns whether a text is the beginning of an object, and no more."""
+    """Returns whether a text is a truncated JSON object."""
     if not text.startswith("{"):
         return False
     try:
@@ -131,10 +141,10 @@ def _is_cut(text: str) -> bool:
 
 
 def _objects_in(text: str) -> int | None:
-    """Returns how many objects stand one after the other; None if that cannot be known.
+    """Returns the number of consecutive objects in a line; None if it cannot be determined.
 
-    Only those count that directly follow each other, except for what a line break may have become:
-    within one damaged object there may be others.
+    Only objects that directly follow each other count, with at most one character in between where
+    a line break was damaged: a damaged object can contain others.
 
     >>> _objects_in('{"a": 1}'), _objects_in('{"a": 1}?{"a": 2}'), _objects_in('{"a": 1}{"a"')
     (1, 2, None)

@@ -1,6 +1,6 @@
-"""Parquet tables: one row group at a time, only the columns that are needed.
+"""Parquet tables, read by row group, with only the projected columns.
 
-Images in a column are read some megabytes at a time, however large the row group is.
+Embedded images are read a few MiB at a time, however large the row group is.
 """
 
 from __future__ import annotations
@@ -27,19 +27,23 @@ from recordmill.transforms.functional.sources.batches import (
 )
 
 MAX_DAMAGED_ROWS = 10_000_000
-"""Of one row group, to be told one by one; a footer may tell of more than there can ever be."""
+"""The most rows of a row group to reject one by one; a damaged footer can claim any number."""
 
 _Read = TypeVar("_Read", bound="Row | Embedded")
 _FEW_ROWS = 16
-"""How many rows Arrow decodes at once where a few bytes of a file may be large values of each: it
-repeats them in memory. That costs some µs a row more than thousands at once."""
+"""The batch size for columns of variable size: Arrow repeats a dictionary value in memory for every
+row. It costs a few µs more per row than batches of thousands."""
 
 
 def probe(stream: BinaryIO, file: TableFile) -> Probe:
-    """Returns a table's columns, from its footer.
+    """Returns the columns of a table from its footer.
+
+    Args:
+        stream: the bytes of the file, decompressed.
+        file: the file.
 
     Raises:
-        UsageError: if two have one name, or the footer contradicts itself.
+        UsageError: if two columns share a name, or the footer is inconsistent.
     """
     table = open_parquet(stream)
     schema, footer = table.schema_arrow, table.metadata
@@ -48,7 +52,7 @@ def probe(stream: BinaryIO, file: TableFile) -> Probe:
     if sum(counts) != footer.num_rows or min(counts, default=0) < 0:
         raise UsageError(
             f"{file.path}: the footer describes {footer.num_rows:,} rows, its row groups of "
-            f"{sum(counts):,}: the file is damaged"
+            f"{sum(counts):,}; the file is damaged"
         )
     return Probe(
         distinct(schema.names, file),
@@ -59,7 +63,12 @@ def probe(stream: BinaryIO, file: TableFile) -> Probe:
 
 
 def split(stream: BinaryIO, file: TableFile) -> Iterator[SourceSplit]:
-    """Yields a table's row groups."""
+    """Yields one split for each row group.
+
+    Args:
+        stream: the bytes of the file, decompressed.
+        file: the file.
+    """
     for group, first in enumerate(first_rows(open_parquet(stream).metadata)):
         yield SourceSplit(file, group, first)
 
@@ -67,7 +76,13 @@ def split(stream: BinaryIO, file: TableFile) -> Iterator[SourceSplit]:
 def read(
     stream: BinaryIO, split: SourceSplit, projection: Projection
 ) -> Iterator[Row | Embedded | Reject]:
-    """Yields the rows of a row group."""
+    """Yields the rows of a row group.
+
+    Args:
+        stream: the bytes of the file, decompressed.
+        split: the split to read.
+        projection: the columns to keep, and how to read images.
+    """
     columns, path, group = projection.columns, split.file.path, split.row_group or 0
     table = open_parquet(stream)
     schema = table.schema_arrow
@@ -80,24 +95,28 @@ def read(
 
 
 def distinct(names: Sequence[str], file: TableFile) -> tuple[str, ...]:
-    """Returns column names, each of which has to stand once.
+    """Returns column names after checking that they are unique.
+
+    Args:
+        names: the columns of a table.
+        file: the file that error messages name.
 
     Raises:
-        UsageError: if one does not.
+        UsageError: if a name occurs twice.
     """
     if repeated := [name for name, count in Counter(names).items() if count > 1]:
-        raise UsageError(f"{file.path}: has two columns {repeated[0]!r}: rename one")
+        raise UsageError(f"{file.path}: has two columns {repeated[0]!r}; rename one")
     return tuple(names)
 
 
 def first_rows(metadata: Any) -> list[int]:
-    """Returns the number of the first row of each row group, from 1, from a file's metadata."""
+    """Returns the number of the first row of each row group, from 1."""
     counts = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
     return [1 + before for before in accumulate(counts, initial=0)][: len(counts)]
 
 
 def unsupported_columns(schema: pa.Schema) -> dict[str, str]:
-    """Returns the columns whose type makes no feature, with that type."""
+    """Returns the types of the columns that cannot become features, by column."""
     return {field.name: str(field.type) for field in schema if not _supported(field.type)}
 
 
@@ -122,13 +141,13 @@ def _supported(type_: pa.DataType) -> bool:
 def read_row_group(
     parquet: pq.ParquetFile, group: int, first: int, file: str, columns: Sequence[str] | None
 ) -> Iterator[Row | Reject]:
-    """Yields every row of a row group, in order; what is damaged as rejects, one a row.
+    """Yields every row of a row group in order; rows after damage are rejected one by one.
 
     Args:
         parquet: the open file.
-        group: which row group.
+        group: the index of the row group.
         first: the number of its first row within the file, from 1.
-        file: what to call the table in sources.
+        file: the path that rows report as their source.
         columns: the columns to keep, or None for all.
     """
     kept = present(parquet.schema_arrow.names, columns)
@@ -143,7 +162,7 @@ def read_row_group(
 def _read_images(
     parquet: pq.ParquetFile, split: SourceSplit, projection: Projection
 ) -> Iterator[Row | Embedded | Reject]:
-    """Yields the rows of a row group with their images, or with the mean size of these."""
+    """Yields the rows of a row group with their images, or with the mean image size."""
     group, path, image = split.row_group or 0, split.file.path, projection.image
     mean = _mean_bytes(parquet.metadata.row_group(group))
     kept = [
@@ -156,6 +175,7 @@ def _read_images(
 
     def rows(batch: pa.RecordBatch, line: int) -> Iterator[Row | Embedded]:
         names = batch.schema.names
+        # Without pixels and paths, the batch has no image column.
         if image not in names:
             images, paths = None, [None] * batch.num_rows
         else:
@@ -185,9 +205,9 @@ def _read_batches(
     rows: Callable[[pa.RecordBatch, int], Iterator[_Read]],
     most: int = BATCH_ROWS,
 ) -> Iterator[_Read | Reject]:
-    """Yields what a function makes of each batch and the number of its first row."""
+    """Yields the rows that a function makes of each batch and the number of its first row."""
     end = first + parquet.metadata.row_group(group).num_rows
-    line, damage = first, "it gives fewer rows than it should"
+    line, damage = first, "it has fewer rows than its footer states"
     batch_rows = min(most, _rows_at_once(parquet.schema_arrow, columns))
     try:
         batches = read_batches(parquet, batch_rows, columns, [group])
@@ -196,14 +216,14 @@ def _read_batches(
                 yield row
                 line += 1
     except (pa.ArrowException, OSError, UnicodeDecodeError, MemoryError) as error:
-        damage = str(error) or "it asks for more memory than there is"
-    detail = f"row group {group} cannot be read on from here: {damage}"
-    yield from _damaged_rows(line, end, file, detail)  # it can end without an error, too
+        damage = str(error) or "it requests more memory than available"
+    detail = f"the rest of row group {group} cannot be read: {damage}"
+    yield from _damaged_rows(line, end, file, detail)  # Arrow can also stop early without an error
 
 
 def _rows_at_once(schema: pa.Schema, columns: Sequence[str]) -> int:
-    """Returns how many rows to decode at once: many only of values whose size their type tells."""
-    names = set(schema.names)  # a column's name may hold dots; those of structs have one more
+    """Returns the number of rows per batch: few if a column has values of variable size."""
+    names = set(schema.names)  # column names may contain dots; a struct field adds one
     roots = (name if name in names else name.rpartition(".")[0] for name in columns)
     types = [schema.field(root).type for root in roots]
     kinds = (pa.types.is_primitive, pa.types.is_null, pa.types.is_dictionary)
@@ -211,24 +231,29 @@ def _rows_at_once(schema: pa.Schema, columns: Sequence[str]) -> int:
 
 
 def _damaged_rows(line: int, end: int, file: str, detail: str) -> Iterator[Reject]:
-    """Yields a reject a row, as many as the footer tells; beyond number, that they are lost."""
+    """Yields a reject for each remaining row, or one `lost_rows` reject for too many of them."""
     if end - line > MAX_DAMAGED_ROWS:
-        told = f"its footer describes {end - line:,} rows more, too many to be told one by one"
-        yield Reject.of_lost_rows(file, line, f"{detail}; {told}")
+        why = f"its footer states {end - line:,} more rows, too many to report one by one"
+        yield Reject.of_lost_rows(file, line, f"{detail}; {why}")
         return
     for damaged in range(line, end):
         yield Reject.of_malformed_row(file, damaged, detail)
 
 
 def present(names: list[str], columns: Sequence[str] | None) -> list[str]:
-    """Returns which of some columns a table has; all that it has for None."""
+    """Returns the columns that a table has.
+
+    Args:
+        names: all columns of the table.
+        columns: the columns to select, or None for all.
+    """
     known = set(names)
     return names if columns is None else [name for name in columns if name in known]
 
 
 def _mean_bytes(group: Any) -> int:
-    """Returns the mean size of a row group's rows, which images make up.
+    """Returns the mean size of the rows of a row group in bytes; images dominate it.
 
-    Its footer has the size of each column, too, but Arrow aborts the process at one that lies.
+    The footer also has sizes by column, but Arrow aborts the process if such a size is wrong.
     """
     return int(max(0, group.total_byte_size) // max(1, group.num_rows))

@@ -1,8 +1,8 @@
-"""Tar files: the members with their place, from their headers alone.
+"""Members of tar files with their byte ranges, from the headers alone.
 
-Blocks of 512 bytes: a header, the data, and so on. Formats: ustar, GNU and PAX, as in
-https://www.gnu.org/software/tar/manual/html_node/Standard.html and POSIX.1-2008 `pax`. Python's
-tarfile reads single headers here; its own loop ends in silence at a header that is damaged.
+A tar file is a sequence of 512-byte blocks: a header, its data, and so on. Formats: ustar, GNU and
+PAX, see https://www.gnu.org/software/tar/manual/html_node/Standard.html and POSIX.1-2008 `pax`.
+Python's tarfile only parses single headers here: its own loop ends silently at a damaged header.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import BinaryIO
 
 BLOCK_BYTES = 512
 MAX_NOTE_BYTES = 2**20
-"""Of what GNU and PAX write before a header that is too small for it: names, mostly."""
+"""The largest GNU or PAX extended header; these mostly hold long names."""
 
 
 class TarError(Exception):
-    """A tar file cannot be read on.
+    """Damage in a tar file that prevents reading further.
 
     Attributes:
-        offset: the byte at which the damage begins.
+        offset: the byte offset of the damage.
     """
 
     def __init__(self, offset: int, what: str) -> None:
@@ -31,13 +31,13 @@ class TarError(Exception):
 
 @dataclass(frozen=True)
 class Member:
-    """One member.
+    """A member of a tar file.
 
     Attributes:
         name: as written.
-        kind: "file", "folder", or what else it is.
-        start: the first byte of its data.
-        size: bytes.
+        kind: "file", "folder", "hard link", and so on.
+        start: the byte offset of its data.
+        size: the size of its data in bytes.
     """
 
     name: str
@@ -61,25 +61,26 @@ _LONG = (tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK)
 
 
 def members(stream: BinaryIO) -> Iterator[Member]:
-    """Yields every member, in order; the caller may read its data from the stream meanwhile.
+    """Yields every member in order; the caller may read its data from the stream meanwhile.
 
-    A member whose data is cut short is yielded, too: the error comes after it.
+    A member with truncated data is yielded before the error.
 
     Raises:
-        TarError: at the first header that is damaged, and where the file ends too early, which
-            between two members only the missing zeros of its end show.
+        TarError: at a damaged header, or if the file is truncated. A file that is cut between two
+            members lacks only the closing zero blocks.
     """
     position, everywhere = 0, dict[str, str]()
     notes: dict[str, str] = {}
     closed = False
     while header := _header(stream, position):
         closed = isinstance(header, int)
-        if isinstance(header, int):  # blocks of zeros: the end, or between two joined archives
+        if isinstance(header, int):  # zero blocks: the end, or between concatenated archives
             position = header
             continue
         size = _size(header, notes, position)
         start = position + BLOCK_BYTES
         position = start + -(-size // BLOCK_BYTES) * BLOCK_BYTES
+        # Extended headers apply to the next member, or, if global, to all that follow.
         if header.type in (*_NOTES, *_LONG):
             found = _notes(stream, header, size, start)
             (everywhere if header.type == tarfile.XGLTYPE else notes).update(found)
@@ -88,11 +89,11 @@ def members(stream: BinaryIO) -> Iterator[Member]:
         notes = {}
         _check_end(stream, start + size, start)
     if not closed:
-        raise TarError(position, "the file ends without the zeros that close a tar")
+        raise TarError(position, "the file ends without the closing zero blocks")
 
 
 def _header(stream: BinaryIO, position: int) -> tarfile.TarInfo | int | None:
-    """Returns the header there, the position after a block of zeros, or None at the end."""
+    """Returns the header at a position, the position after a block of zeros, or None at the end."""
     stream.seek(position)
     block = stream.read(BLOCK_BYTES)
     if not block:
@@ -102,11 +103,11 @@ def _header(stream: BinaryIO, position: int) -> tarfile.TarInfo | int | None:
     try:
         return tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
     except (tarfile.HeaderError, ValueError) as error:
-        raise TarError(position, f"no member's header: {error}") from error
+        raise TarError(position, f"invalid member header: {error}") from error
 
 
 def _size(header: tarfile.TarInfo, notes: dict[str, str], position: int) -> int:
-    """Returns how many bytes follow a header: none except for files and notes."""
+    """Returns the size of the data after a header; only files and extended headers have some."""
     if header.type in (*_NOTES, *_LONG):
         if not 0 <= header.size <= MAX_NOTE_BYTES:
             raise TarError(position, f"a name or note of {header.size} bytes")
@@ -116,7 +117,7 @@ def _size(header: tarfile.TarInfo, notes: dict[str, str], position: int) -> int:
     size = header.size
     if "size" in notes:
         if not notes["size"].isascii() or not notes["size"].isdigit():
-            raise TarError(position, f"a size that is no number: {notes['size']!r}")
+            raise TarError(position, f"invalid size: {notes['size']!r}")
         size = int(notes["size"][:20])
     if not 0 <= size < 2**63:
         raise TarError(position, f"a member of {size} bytes")
@@ -126,7 +127,7 @@ def _size(header: tarfile.TarInfo, notes: dict[str, str], position: int) -> int:
 def _notes(stream: BinaryIO, header: tarfile.TarInfo, size: int, start: int) -> dict[str, str]:
     data = stream.read(size)
     if len(data) < size:
-        raise TarError(start, "the file ends within a member's name or notes")
+        raise TarError(start, "the file ends within an extended header")
     if header.type == tarfile.GNUTYPE_LONGNAME:
         return {"path": data.partition(b"\0")[0].decode("utf-8", "surrogateescape")}
     return {} if header.type == tarfile.GNUTYPE_LONGLINK else _records(data, start)
@@ -141,7 +142,7 @@ def _records(data: bytes, start: int) -> dict[str, str]:
         record = data[at : at + length]
         key, equals, value = record[len(digits) + 1 : -1].partition(b"=")
         if not equals or len(record) < length or not record.endswith(b"\n"):
-            raise TarError(start + at, "a PAX note that is damaged")
+            raise TarError(start + at, "damaged PAX header")
         name = key.decode("utf-8", "backslashreplace")
         found[name] = value.decode("utf-8", "surrogateescape")
         at += length

@@ -1,4 +1,4 @@
-"""TFRecord files of `tf.train.Example`s as a source: each feature a column, the image a range."""
+"""TFRecord files of `tf.train.Example`s: features are columns, images are byte ranges."""
 
 from __future__ import annotations
 
@@ -33,8 +33,12 @@ _MAX_PATH_BYTES = 4096
 def probe(stream: BinaryIO, file: TableFile) -> Probe:
     """Returns the features of the first records.
 
+    Args:
+        stream: the bytes of the file, decompressed.
+        file: the file.
+
     Raises:
-        UsageError: if none of them is an Example.
+        UsageError: if none of them is a `tf.train.Example`.
     """
     columns, images, rows = dict[str, None](), set[str](), False
     fault: ValueError | None = None
@@ -48,7 +52,7 @@ def probe(stream: BinaryIO, file: TableFile) -> Probe:
         columns |= dict.fromkeys(values)
         images |= {name for name, value in values.items() if _is_image(_first(value))}
     if not rows and fault is not None:
-        raise UsageError(f"{file.path}: is no TFRecord of Examples: {fault}") from fault
+        raise UsageError(f"{file.path}: is not a TFRecord file of Examples: {fault}") from fault
     if not rows:
         return Probe((), has_rows=False)
     columns |= dict.fromkeys(_split_of(file.path))
@@ -59,9 +63,14 @@ def probe(stream: BinaryIO, file: TableFile) -> Probe:
 def read(
     stream: BinaryIO, split: SourceSplit, projection: Projection
 ) -> Iterator[Row | Embedded | Reject]:
-    """Yields the row of each record; one that is broken as its reject, with its place.
+    """Yields the row of each record, or a reject with its location.
 
-    Where the next record cannot be found, the rest of the file is lost.
+    If the next record cannot be located, the rest of the file is lost.
+
+    Args:
+        stream: the bytes of the file, decompressed.
+        split: the split to read.
+        projection: the columns to keep, and how to read images.
     """
     path = split.file.path
     for found in _records(stream):
@@ -70,14 +79,14 @@ def read(
         except ValueError as error:
             detail = f"the record at byte {found.offset}: {error}"
             if isinstance(found, FrameError) and found.ends:
-                detail = f"{detail}; the records after it cannot be found"
+                detail = f"{detail}; the records after it are lost"
                 yield Reject.of_lost_rows(path, found.record + 1, detail)
             else:
                 yield Reject.of_malformed_row(path, found.record + 1, detail)
 
 
 def _records(stream: BinaryIO) -> Iterator[Frame | FrameError]:
-    """Yields every record, and in the place of a broken one its error, of gzip too."""
+    """Yields every record, or the error in its place, including errors of gzip."""
     record = offset = 0
     try:
         for found in read_frames_or_errors(stream):
@@ -85,7 +94,7 @@ def _records(stream: BinaryIO) -> Iterator[Frame | FrameError]:
             if isinstance(found, Frame):
                 record, offset = found.record + 1, found.offset + FRAME_BYTES + len(found.data)
     except (EOFError, OSError, zlib.error) as error:
-        yield FrameError(record, offset, f"the file cannot be read on from here: {error}")
+        yield FrameError(record, offset, f"the rest of the file cannot be read: {error}")
 
 
 def _row(found: Frame | FrameError, file: TableFile, projection: Projection) -> Row | Embedded:
@@ -95,7 +104,7 @@ def _row(found: Frame | FrameError, file: TableFile, projection: Projection) -> 
     if not isinstance(image, bytes) or not isinstance(found, Frame):
         return Row(projection.apply(_as_text(values)), file.path, line)
     del values[projection.image]
-    # Equal bytes are the image, wherever in the record they stand first.
+    # The first occurrence in the record will do: equal bytes are the same image.
     start = found.offset + HEADER_BYTES + found.data.find(image)
     place = Location(file.path, start, start + len(image))
     row = Row(projection.apply(_as_text(values)), file.path, line, image=place)
@@ -103,12 +112,12 @@ def _row(found: Frame | FrameError, file: TableFile, projection: Projection) -> 
 
 
 def _values(found: Frame | FrameError) -> dict[str, Any]:
-    """Returns the features of a record: lists, and `Items` where there is one value or none.
+    """Returns the features of a record: lists, and `Items` for at most one value.
 
-    Texts are bytes still, those that can be an image included.
+    All bytes values are kept as bytes, since they may be images.
 
     Raises:
-        ValueError: if it is broken, or holds no Example.
+        ValueError: if the record is damaged, or is not an Example.
     """
     if isinstance(found, FrameError):
         raise ValueError(str(found))
@@ -116,9 +125,10 @@ def _values(found: Frame | FrameError) -> dict[str, Any]:
     try:
         example.ParseFromString(found.data)
     except DecodeError as error:
-        raise ValueError(f"holds no tf.train.Example: {error}") from error
+        raise ValueError(f"is not a tf.train.Example: {error}") from error
+    # Other messages also parse, with all of their fields unknown.
     if len(UnknownFieldSet(example)):
-        raise ValueError("holds no tf.train.Example, but another message: a SequenceExample?")
+        raise ValueError("is not a tf.train.Example, but another message: a SequenceExample?")
     values = {}
     for name, feature in example.features.feature.items():
         kind = feature.WhichOneof("kind")
@@ -128,7 +138,7 @@ def _values(found: Frame | FrameError) -> dict[str, Any]:
 
 
 def _as_text(values: dict[str, Any]) -> dict[str, Any]:
-    """Returns values with their bytes as text where they are text: the encoder reverses it."""
+    """Returns values with valid UTF-8 bytes as text; the encoder converts them back."""
     return {name: type(items)(map(_decoded, items)) for name, items in values.items()}
 
 
@@ -142,14 +152,14 @@ def _decoded(item: Any) -> Any:
 
 
 def _first(items: Any) -> bytes | None:
-    """Returns the one bytes value of a feature that may be an image; None for paths and others."""
+    """Returns the single bytes value of a feature, if it may be an image; else None."""
     if not isinstance(items, Items) or not items or not isinstance(items[0], bytes):
         return None
     return None if _is_path(items[0]) else items[0]
 
 
 def _is_path(data: bytes) -> bool:
-    """Returns whether bytes are a file's path: text, and no image by its signature."""
+    """Returns whether bytes are a file path: text without an image signature."""
     if not data or len(data) > _MAX_PATH_BYTES or b"\0" in data or sniff(data):
         return False
     return isinstance(_decoded(data), str)
@@ -160,7 +170,7 @@ def _is_image(data: bytes | None) -> bool:
 
 
 def _split_of(path: str) -> dict[str, Items]:
-    """Returns the split that a file's name tells, in TFDS's way of naming, as a column.
+    """Returns a `split` column if the file name follows the naming of TFDS.
 
     >>> _split_of("birds/1.0.0/birds-train.tfrecord-00000-of-00002")
     {'split': ['train']}

@@ -1,4 +1,4 @@
-"""A folder with all that is below it, as the readers of folders see it."""
+"""The interface of folders to their readers."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from recordmill.schemas.records import SkippedInput
 from recordmill.schemas.tables import SourceSplit, TableFile
 
 SPLIT_FILES = 1000
-"""Few enough for many workers to share one folder, enough to be worth a worker's while."""
+"""Small enough to spread one folder over many workers, large enough to amortize a split."""
 
 
 class Unlisted(NamedTuple):
-    """A folder or file that is there and cannot be named or listed.
+    """A file or folder that cannot be listed.
 
     Attributes:
-        name: as below the tree's root, fit to be read by people.
-        why: what is wrong with it.
+        name: the path below the root, printable.
+        why: the error.
     """
 
     name: str
@@ -26,32 +26,37 @@ class Unlisted(NamedTuple):
 
 
 class Tree(Protocol):
-    """A folder, on this machine or in an object store."""
+    """A folder with everything below it, on this machine or in an object store."""
 
     @property
     def root(self) -> str:
-        """The folder's path, without a slash at the end."""
+        """The path of the folder, without a trailing slash."""
 
     def walk(self) -> Iterator[str | Unlisted | SkippedInput]:
-        """Yields the name below the root of every file at any depth, except for hidden ones."""
+        """Yields the path below the root of every file, and skipped inputs for hidden ones."""
 
     def path(self, name: str) -> str:
-        """Returns the path of a file below the root, or beside it where the name begins so."""
+        """Returns the full path of a file; its name may begin with `../`."""
 
     def open(self, name: str) -> BinaryIO:
-        """Returns a file's bytes."""
+        """Opens a file for reading."""
 
     def has(self, name: str) -> bool:
-        """Returns whether there is a file or folder of this name below the root."""
+        """Returns whether a file or folder of this name exists below the root."""
 
 
 def is_hidden(name: str) -> bool:
-    """Returns whether a file or folder is none of the user's, as systems and tools make them."""
+    """Returns whether a name is that of a hidden file, or of one that an operating system adds."""
     return name.startswith(".") or name in ("__MACOSX", "Thumbs.db", "desktop.ini")
 
 
 def splits_of_names(file: TableFile, names: Iterable[str]) -> Iterator[SourceSplit]:
-    """Yields splits of some thousand files each, as they are found."""
+    """Yields splits of up to `SPLIT_FILES` files each.
+
+    Args:
+        file: the folder as a source.
+        names: paths of files below it.
+    """
     found = iter(names)
     while names_of_split := tuple(islice(found, SPLIT_FILES)):
         yield SourceSplit(file, names=names_of_split)

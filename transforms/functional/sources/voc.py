@@ -1,7 +1,7 @@
-"""Pascal VOC annotations: a folder with one XML file an image.
+"""Pascal VOC annotations: a folder with one XML file per image.
 
-Source of the format: http://host.robots.ox.ac.uk/pascal/VOC/voc2012/htmldoc/devkit_doc.html. Boxes
-are in pixels as written there, the first pixel being 1.
+Format: http://host.robots.ox.ac.uk/pascal/VOC/voc2012/htmldoc/devkit_doc.html. Boxes
+are in pixels as written, counted from 1.
 """
 
 from __future__ import annotations
@@ -46,28 +46,43 @@ _MAX_BYTES = 64 * 2**20
 
 
 def probe(tree: Tree, file: TableFile) -> Probe:
-    """Returns the columns of VOC's annotations.
+    """Returns the columns of Pascal VOC annotations.
+
+    Args:
+        tree: the folder.
+        file: the folder as a source.
 
     Raises:
-        UsageError: if the folder has no XML file.
+        UsageError: if the folder contains no XML file.
     """
     if not any(isinstance(found, str) and _is_annotation(found) for found in tree.walk()):
         raise UsageError(
-            f"{file.path}: has no XML file; expected VOC's folder with Annotations/*.xml"
+            f"{file.path}: has no XML file; expected a VOC folder with Annotations/*.xml"
         )
     return Probe(COLUMNS, has_rows=True)
 
 
 def split(tree: Tree, file: TableFile) -> Iterator[SourceSplit | Reject | SkippedInput]:
-    """Yields the XML files of a folder, some thousand at a time."""
+    """Yields splits of up to 1,000 XML files.
+
+    Args:
+        tree: the folder.
+        file: the folder as a source.
+    """
     return splits_of_tree(tree, file, _is_annotation)
 
 
 def read(
     tree: Tree, split: SourceSplit, projection: Projection
 ) -> Iterator[Row | Reject | SkippedInput]:
-    """Yields a row for each annotated image."""
-    folders: dict[str, str] = {}
+    """Yields a row for each annotated image.
+
+    Args:
+        tree: the folder.
+        split: the files to read.
+        projection: the columns to keep.
+    """
+    folders: dict[str, str] = {}  # of annotations to of images: looked up once per split
     for name in split.names:
         folder = posixpath.dirname(name)
         if folder not in folders:
@@ -92,12 +107,12 @@ def parse(data: bytes) -> dict[str, Any]:
     """Returns the columns of one XML file.
 
     Raises:
-        RecordError: malformed_row, if it is no annotation, or bad_box.
+        RecordError: malformed_row if it is not a valid annotation, or bad_box.
     """
     try:
         root = fromstring(data)
     except (ParseError, DefusedXmlException, ValueError, LookupError) as error:
-        raise RecordError(Reason.MALFORMED_ROW, f"is no XML file: {error}") from error
+        raise RecordError(Reason.MALFORMED_ROW, f"is not a valid XML file: {error}") from error
     objects = [child for child in root if child.tag == "object"]
     found = list(enumerate(objects, start=1))
     values: dict[str, Any] = {
@@ -133,7 +148,7 @@ def _box(number: int, element: Element) -> Box:
 
 
 def _images_of(tree: Tree, folder: str) -> str:
-    """Returns the folder of the images: beside that of the annotations, or that itself."""
+    """Returns the folder of the images: a sibling of the annotations, or their own folder."""
     if posixpath.basename(tree.path(folder)).lower() == "annotations":
         beside = (posixpath.join(folder, "..", name) for name in _FOLDERS)
         return next((name for name in beside if tree.has(name)), folder)

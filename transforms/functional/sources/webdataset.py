@@ -1,7 +1,7 @@
-"""WebDataset: a tar file in which the members of one name, up to its first dot, are one sample.
+"""WebDataset: tar files in which members that share a name up to its first dot are one sample.
 
-`a/001.jpg`, `a/001.cls` and `a/001.json` stand together and are the sample `a/001`. The image is
-not copied: it is a range of the tar's bytes. Source of the format:
+Adjacent members `a/001.jpg`, `a/001.cls` and `a/001.json` are the sample `a/001`. The image is
+referenced by its byte range and not copied. Format:
 https://github.com/webdataset/webdataset#the-webdataset-format.
 """
 
@@ -38,16 +38,16 @@ _DAMAGE = (TarError, EOFError, OSError, zlib.error)
 
 @dataclass
 class _Sample:
-    """The members of one name.
+    """The members that share a name up to the first dot.
 
     Attributes:
-        key: what they have in common, without the dot.
-        image: the member that is one.
-        data: its bytes, where it has no address.
-        values: column to value, from the other members.
-        fault: what is wrong with it, if anything is.
-        last: whether the tar cannot be read on within it.
-        others: members that are neither.
+        key: the shared name, without the dot.
+        image: the image member.
+        data: the bytes of the image; only for compressed tar files.
+        values: columns from the other members.
+        fault: the reason to reject the sample, or "".
+        last: whether the tar file is damaged within this sample.
+        others: the number of ignored members.
     """
 
     key: str
@@ -62,8 +62,12 @@ class _Sample:
 def probe(stream: BinaryIO, file: TableFile) -> Probe:
     """Returns the columns of the first samples.
 
+    Args:
+        stream: the bytes of the file, decompressed.
+        file: the file.
+
     Raises:
-        UsageError: if there is none.
+        UsageError: if none of them has an image.
     """
     rows = read(stream, SourceSplit(file), Projection())
     first = list(islice((row for row in rows if not isinstance(row, SkippedInput)), _HEAD_SAMPLES))
@@ -78,7 +82,13 @@ def probe(stream: BinaryIO, file: TableFile) -> Probe:
 def read(
     stream: BinaryIO, split: SourceSplit, projection: Projection
 ) -> Iterator[Row | Embedded | Reject | SkippedInput]:
-    """Yields the row of each sample; what is damaged as rejects, and the rest counted."""
+    """Yields the row of each sample or its reject, and the number of skipped members.
+
+    Args:
+        stream: the bytes of the file, decompressed.
+        split: the split to read.
+        projection: the columns to keep, and how to read images.
+    """
     path, number, seen = split.file.path, 0, set[str]()
     for sample in _samples(stream, split.file, projection):
         if isinstance(sample, SkippedInput):
@@ -90,8 +100,8 @@ def read(
         number += 1
         if sample.key in seen:
             sample.fault = sample.fault or (
-                "its name stood before, with others in between; members of one name have to stand "
-                "together, as tar --sort=name puts them"
+                "duplicate sample name; members of a sample must be adjacent. "
+                "Write the tar file with --sort=name"
             )
         seen.add(sample.key)
         yield _row(sample, path, number, projection, split.file.gzipped)
@@ -102,7 +112,7 @@ def read(
 def _samples(
     stream: BinaryIO, file: TableFile, projection: Projection
 ) -> Iterator[_Sample | SkippedInput]:
-    """Yields the samples in order; the one in which a tar cannot be read on has a fault."""
+    """Yields the samples in order; the last one has a fault if the tar file is damaged."""
     sample: _Sample | None = None
     try:
         for member in members(stream):
@@ -119,14 +129,14 @@ def _samples(
             _add(sample, member, suffix.lower(), stream, file.gzipped, projection)
     except _DAMAGE as error:
         sample = sample or _Sample("")
-        sample.fault = f"the tar cannot be read on from here: {error}"
+        sample.fault = f"the rest of the tar file cannot be read: {error}"
         sample.last = True
     if sample is not None:
         yield sample
 
 
 def _parted(name: str) -> tuple[str, str]:
-    """Returns a member's name up to the first dot of its last part, and what follows.
+    """Returns the path of a member up to the first dot of its file name, and the rest.
 
     >>> _parted("v1.0/a.seg.png"), _parted("README"), _parted("a/.b.jpg")
     (('v1.0/a', 'seg.png'), ('', ''), ('', ''))
@@ -161,7 +171,8 @@ def _add(
             stream.seek(member.start)
             sample.data = stream.read(member.size)
     elif member.size > MAX_TEXT_BYTES:
-        sample.fault = f"{_shown(member.name)} is a text of {member.size} bytes"
+        limit = f"expected at most {MAX_TEXT_BYTES:,}"
+        sample.fault = f"{_shown(member.name)} is a text of {member.size:,} bytes; {limit}"
     else:
         stream.seek(member.start)
         _add_text(sample, member.name, suffix, stream.read(member.size))
@@ -176,10 +187,10 @@ def _add_text(sample: _Sample, name: str, suffix: str, data: bytes) -> None:
         else:
             found = dict.fromkeys(("caption", "text"), Items([data.decode("utf-8").strip()]))
     except ValueError as error:
-        what = "a JSON object" if suffix in _JSON else "text in UTF-8"
+        what = "a JSON object" if suffix in _JSON else "valid UTF-8"
         sample.fault = f"{_shown(name)} is not {what}: {error}"
         return
-    if suffix in _JSON:  # a file of its own says it more plainly
+    if suffix in _JSON:  # separate files take precedence over fields in JSON
         sample.values = {**found, **sample.values}
     else:
         sample.values.update(found)
@@ -190,9 +201,9 @@ def _row(
 ) -> Row | Embedded | Reject:
     member = sample.image
     if member is None and not sample.fault:
-        sample.fault = "has labels, but no image"
+        sample.fault = "has labels but no image"
     if has_surrogates(sample.key) or (member and has_surrogates(member.name)):
-        sample.fault = "the name is not text in UTF-8"
+        sample.fault = "the name is not valid UTF-8"
     if sample.fault or member is None:
         detail = f"sample {_shown(sample.key)}: {sample.fault}"
         reason = Reason.LOST_ROWS if sample.last else Reason.MALFORMED_ROW
@@ -205,7 +216,7 @@ def _row(
         values, path, number, untyped, Location(path, member.start, member.start + member.size)
     )
     if not gzipped or not projection.pixels or member.size > projection.max_image_bytes:
-        return row  # a larger image is rejected where images are read
+        return row  # larger images are rejected when images are read
     return Embedded(row, sample.data)
 
 

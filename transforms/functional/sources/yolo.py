@@ -1,8 +1,8 @@
-"""YOLO's text labels: a folder of images, and beside each one, or in labels/, a text of boxes.
+"""YOLO labels: a folder of images, with one text file of boxes per image beside it or in labels/.
 
-A line is `class x-centre y-centre width height`, or `class x1 y1 x2 y2 x3 y3 …` for an outline, all
-as parts of the image's size. Source of the format: https://docs.ultralytics.com/datasets/detect/
-and /segment/. The class names are in data.yaml, or one a line in classes.txt.
+A line is `class x-center y-center width height`, or `class x1 y1 x2 y2 x3 y3 …` for an outline, all
+relative to the image size. Format: https://docs.ultralytics.com/datasets/detect/ and /segment/.
+Class names are in data.yaml, or one per line in classes.txt.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ _MAX_BYTES = 16 * 2**20
 
 
 class Classes(NamedTuple):
-    """What a dataset's own file says of its labels.
+    """The classes that a dataset declares.
 
     Attributes:
         names: class id to name.
-        has_points: whether a line has a box and then the points of a pose, no outline.
+        has_points: whether a line has pose keypoints after the box, instead of an outline.
     """
 
     names: dict[int, str]
@@ -54,10 +54,14 @@ class Classes(NamedTuple):
 
 
 def probe(tree: Tree, file: TableFile) -> Probe:
-    """Returns the columns of YOLO's labels.
+    """Returns the columns of YOLO labels.
+
+    Args:
+        tree: the folder.
+        file: the folder as a source.
 
     Raises:
-        UsageError: if there is no image, or nothing tells the class names.
+        UsageError: if there are no images or no class names.
     """
     classes_of(tree)
     if not any(isinstance(found, str) and has_image_suffix(found) for found in tree.walk()):
@@ -66,29 +70,42 @@ def probe(tree: Tree, file: TableFile) -> Probe:
 
 
 def split(tree: Tree, file: TableFile) -> Iterator[SourceSplit | Reject | SkippedInput]:
-    """Yields the files of a folder, some thousand at a time."""
+    """Yields splits of up to 1,000 files.
+
+    Args:
+        tree: the folder.
+        file: the folder as a source.
+    """
     return splits_of_tree(tree, file)
 
 
 def read(
     tree: Tree, split: SourceSplit, projection: Projection
 ) -> Iterator[Row | Reject | SkippedInput]:
-    """Yields a row for each image."""
+    """Yields a row for each image, and skipped inputs.
+
+    Args:
+        tree: the folder.
+        split: the files to read.
+        projection: the columns to keep.
+    """
     classes = classes_of(tree)
     for name in split.names:
         if has_image_suffix(name):
             yield from _row(tree, name, classes, projection)
         elif _is_label(name):
-            yield SkippedInput(UNMATCHED)  # until its image is found
+            yield SkippedInput(
+                UNMATCHED
+            )  # counted down when its image is read, maybe in another split
         elif name not in (*_YAML, *_TEXTS):
             yield SkippedInput(NO_IMAGE)
 
 
 def classes_of(tree: Tree) -> Classes:
-    """Returns the class names of a folder.
+    """Returns the classes of a folder.
 
     Raises:
-        UsageError: if it has none, or they are no names.
+        UsageError: if it has no class names, or they are invalid.
     """
     for name in _YAML:
         if tree.has(name):
@@ -97,16 +114,19 @@ def classes_of(tree: Tree) -> Classes:
         if tree.has(name):
             return parse_classes(_content(tree, name), tree.path(name))
     raise UsageError(
-        f"{tree.root}: nothing tells the class names; expected data.yaml with 'names', or "
-        "classes.txt"
+        f"{tree.root}: no class names; expected data.yaml with 'names', or classes.txt"
     )
 
 
 def parse_yaml(data: bytes, where: str) -> Classes:
-    """Returns what a data.yaml says.
+    """Returns the classes in a data.yaml.
+
+    Args:
+        data: the bytes of the file.
+        where: the path for error messages.
 
     Raises:
-        UsageError: if it is not YAML, has no names, or one of them twice.
+        UsageError: if it is not YAML, or its names are missing, invalid or repeated.
     """
     _, document = load_yaml(data, where)
     names = document.get("names") if isinstance(document, dict) else None
@@ -117,24 +137,30 @@ def parse_yaml(data: bytes, where: str) -> Classes:
     for id_, name in names.items():
         if isinstance(id_, bool) or not isinstance(id_, int):
             raise UsageError(f"{where}: 'names': expected integers as ids, got {shown(id_)}")
-        if isinstance(name, bool) or not isinstance(name, str | int):  # YAML takes a no for false
+        if isinstance(name, bool) or not isinstance(
+            name, str | int
+        ):  # YAML reads an unquoted no as false
             raise UsageError(
-                f"{where}: 'names': {id_}: expected a name, got {shown(name)}; put it into quotes"
+                f"{where}: 'names': {id_}: expected a name, got {shown(name)}; quote it"
             )
     has_points = "kpt_shape" in document
     return _classes({id_: str(name) for id_, name in names.items()}, where, has_points)
 
 
 def parse_classes(data: bytes, where: str) -> Classes:
-    """Returns what a classes.txt says.
+    """Returns the classes in a classes.txt.
+
+    Args:
+        data: the bytes of the file.
+        where: the path for error messages.
 
     Raises:
-        UsageError: if it is not text in UTF-8, or names a class twice.
+        UsageError: if it is not UTF-8, or a class occurs twice.
     """
     try:
         lines = data.decode("utf-8-sig").splitlines()
     except UnicodeDecodeError as error:
-        raise UsageError(f"{where}: byte {error.start} is not text in UTF-8") from error
+        raise UsageError(f"{where}: byte {error.start} is not valid UTF-8") from error
     return _classes({i: line.strip() for i, line in enumerate(lines) if line.strip()}, where)
 
 
@@ -146,6 +172,10 @@ def _classes(names: dict[int, str], where: str, has_points: bool = False) -> Cla
 
 def parse(text: str, classes: Classes) -> dict[str, Any]:
     """Returns the columns of one label file.
+
+    Args:
+        text: one object per line.
+        classes: the classes of the dataset.
 
     Raises:
         RecordError: malformed_row, unknown_label or bad_box.
@@ -161,7 +191,7 @@ def parse(text: str, classes: Classes) -> dict[str, Any]:
         if not outline and len(numbers) != 4 and not (classes.has_points and len(numbers) > 4):
             detail = f"line {number}: expected a class and 4 numbers, or an outline of 3 points"
             raise RecordError(Reason.MALFORMED_ROW, f"{detail} and more; got {len(fields)} fields")
-        boxes.append(_around(numbers) if outline else _centred(*numbers[:4]))
+        boxes.append(_around(numbers) if outline else _centered(*numbers[:4]))
         outlines.append([numbers] if outline else [])
     return {**corners(boxes, NORMALIZED), "labels": labels, "segmentation": outlines}
 
@@ -194,7 +224,7 @@ def _reject(error: Exception, name: str, image: str, source: str) -> Reject:
 
 
 def _labels_of(image: str) -> Iterator[str]:
-    """Yields where the labels of an image can be.
+    """Yields the possible paths of the label file of an image.
 
     >>> list(_labels_of("images/train/1.jpg"))
     ['labels/train/1.txt', 'images/train/1.txt']
@@ -226,7 +256,7 @@ def _name(field: str, line: int, classes: Classes) -> str:
     return classes.names[id_]
 
 
-def _centred(x: float, y: float, width: float, height: float) -> Box:
+def _centered(x: float, y: float, width: float, height: float) -> Box:
     return Box(x - width / 2, y - height / 2, x + width / 2, y + height / 2)
 
 

@@ -1,7 +1,7 @@
-"""JSON as sources hold it: parsed strictly, and never nested deeper than values can be handled.
+"""Strict JSON parsing with bounded nesting.
 
-Python's own parser accepts values of almost a thousand levels; what handles them afterwards
-(pickling, encoding, printing) recurses deeper than Python allows. So nesting is bounded here, once.
+Python's parser accepts almost a thousand levels; pickling, encoding or printing such values exceeds
+the recursion limit. Nesting is therefore bounded here, once.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ import ijson
 import numpy as np
 
 MAX_DEPTH = 64
-"""How many lists and objects can lie within each other."""
+"""The maximum nesting of lists and objects."""
 
-_TOO_DEEP = f"nested too deeply: more than {MAX_DEPTH} lists and objects within each other"
+_TOO_DEEP = f"nested too deeply: more than {MAX_DEPTH} levels of lists and objects"
 _ESCAPE = re.compile(rb"\\.", re.DOTALL)
 _QUOTE, _ZERO, _SPACE = b'"0 '
 _OPEN, _CLOSE, _BRACKET_BIT = ord("{"), ord("}"), ord("{") ^ ord("[")
-_NESTED = (list, dict)  # of each number of each outline is asked whether it is one
+_NESTED = (list, dict)  # a tuple made once: it is tested against every number of every outline
 _OUTLINE_BYTES = 2**20
 _PARSED_BYTES = 2**16
 _MAX_OUTLINE = 16 * 2**20
 _LEVELS_ABOVE = 3
-"""Of an entry: it is in an object, with a list. One more shows what is too deep."""
+"""An entry is in the document and in a list; one more level shows that a value is too deep."""
 
 
 class JsonObject(dict[str, Any]):
-    """An object as a streaming parser fills it.
+    """An object that a streaming parser fills.
 
     Attributes:
-        repeated: the first name that occurs in it twice; None if all are different.
+        repeated: the first name that occurs twice in it; None if all are different.
     """
 
     repeated: str | None = None
@@ -47,26 +47,28 @@ class JsonObject(dict[str, Any]):
 
 
 def parse_json(text: str) -> Any:
-    """Returns the value that a JSON text holds.
+    """Returns the value of a JSON text.
 
     Raises:
-        ValueError: if it is not JSON, is nested deeper than `MAX_DEPTH`, names something twice in
-            one object, or holds a number beyond the range of floats.
+        ValueError: if it is not valid JSON, is nested deeper than `MAX_DEPTH`, repeats a name in an
+            object, or has a number beyond the range of floats.
     """
     try:
         value = json.loads(text, object_pairs_hook=_unique, parse_float=_finite)
     except RecursionError as error:
         raise ValueError(_TOO_DEEP) from error
-    if text.count("[") + text.count("{") > MAX_DEPTH:  # most have fewer, and need no look
+    if (
+        text.count("[") + text.count("{") > MAX_DEPTH
+    ):  # most texts have fewer brackets, and need no check
         check_depth(value)
     return value
 
 
 def check_depth(value: Any) -> None:
-    """Rejects a value that is nested deeper than `MAX_DEPTH`.
+    """Checks that a value is not nested deeper than `MAX_DEPTH`.
 
     Raises:
-        ValueError: if so.
+        ValueError: if it is.
     """
     level = [value] if isinstance(value, list | dict) else []
     for _ in range(MAX_DEPTH):
@@ -77,7 +79,7 @@ def check_depth(value: Any) -> None:
 
 
 def repeated_name(value: Any) -> str | None:
-    """Returns a name that occurs twice in one `JsonObject` of a value; None if there is none."""
+    """Returns a name that occurs twice in a `JsonObject` of a value; None if there is none."""
     if isinstance(value, JsonObject) and value.repeated is not None:
         return value.repeated
     found = (repeated_name(item) for item in _nested_in(value))
@@ -85,13 +87,13 @@ def repeated_name(value: Any) -> str | None:
 
 
 class NestedChunk(NamedTuple):
-    """Some bytes of a JSON document, with how deep they lie.
+    """A chunk of a JSON document with its nesting depths.
 
     Attributes:
         data: the bytes.
-        outer: how many brackets are open before them.
-        positions: of their brackets, int64; texts hold none.
-        depths: how many are open after each bracket, int64.
+        outer: the nesting depth before them.
+        positions: int64[n], the offsets of brackets outside of strings.
+        depths: int64[n], the nesting depth after each bracket.
     """
 
     data: bytes
@@ -101,20 +103,20 @@ class NestedChunk(NamedTuple):
 
     @property
     def inner(self) -> int:
-        """How many brackets are open after them."""
+        """The nesting depth after the chunk."""
         return int(self.depths[-1]) if len(self.depths) else self.outer
 
     def around(self) -> tuple[np.ndarray, np.ndarray]:
-        """Returns how many brackets are open before and after each byte."""
+        """Returns the nesting depths before and after each byte: int64[len(data)] each."""
         runs = np.diff(self.positions, prepend=0, append=len(self.data))
         after = np.repeat(np.concatenate(([self.outer], self.depths)), runs)
         return np.concatenate(([self.outer], after[:-1])), after
 
     def bounded(self, levels: int) -> bytes:
-        """Returns the bytes without what lies deeper; a 0 in its place leaves them well-formed.
+        """Returns the bytes with a 0 in place of values nested deeper; still well-formed JSON.
 
-        A streaming parser holds the path to every level: for a document of brackets, memory is
-        the square of its size.
+        A streaming parser stores the path of every level: for a document of only brackets,
+        memory grows with the square of its size.
         """
         if max(self.outer, self.depths.max(initial=0)) <= levels:
             return self.data
@@ -126,19 +128,26 @@ class NestedChunk(NamedTuple):
 
 
 def nested_chunks(stream: BinaryIO, size: int) -> Iterator[NestedChunk]:
-    """Yields a JSON document from its beginning on, in chunks of so many bytes."""
+    """Yields a JSON document in chunks.
+
+    Args:
+        stream: the document; read from its beginning.
+        size: the size of a chunk in bytes.
+    """
     stream.seek(0)
     depth, in_text, escaped = 0, False, False
     while data := stream.read(size):
         plain = b" " + data[1:] if escaped else data
+        # Blank out escapes, so that every remaining quote opens or closes a string.
         if escaped := b"\\" in plain:
             plain = _ESCAPE.sub(b"  ", plain)
             escaped = plain.endswith(b"\\")
         codes = np.frombuffer(plain, np.uint8)
-        # Few bytes are quotes or brackets: beyond the search, all is done on their positions.
+        # Few bytes are quotes or brackets, so everything after this search works on their offsets.
         quotes = np.flatnonzero(codes == _QUOTE)
         folded = codes | _BRACKET_BIT
         positions = np.flatnonzero((folded == _OPEN) | (folded == _CLOSE))
+        # A bracket after an odd number of quotes is inside a string.
         positions = positions[(np.searchsorted(quotes, positions) + in_text) % 2 == 0]
         depths = depth + np.cumsum(np.where(folded[positions] == _OPEN, 1, -1))
         chunk = NestedChunk(data, depth, positions, depths)
@@ -148,36 +157,39 @@ def nested_chunks(stream: BinaryIO, size: int) -> Iterator[NestedChunk]:
 
 
 def outline_of(stream: BinaryIO) -> Any:
-    """Returns a JSON document from which all within its own lists and objects is left out.
+    """Returns a JSON document with all of its top-level lists and objects emptied.
 
     Raises:
-        ValueError: if it is not JSON, or names something twice; as far as its outline shows.
+        ValueError: if the outline is not valid JSON, or repeats a name.
     """
     kept, size = list[bytes](), 0
     for chunk in nested_chunks(stream, _OUTLINE_BYTES):
         before, after = chunk.around()
+        # Keeps the brackets of the top-level values, but nothing between them.
         shallow = np.minimum(before, after) <= 1
         kept.append(np.frombuffer(chunk.data, np.uint8)[shallow].tobytes())
         size += len(kept[-1])
         if size > _MAX_OUTLINE:
-            raise ValueError(f"its own texts and numbers have more than {_MAX_OUTLINE:,} bytes")
+            raise ValueError(
+                f"its top-level strings and numbers have more than {_MAX_OUTLINE:,} bytes"
+            )
     return parse_json(b"".join(kept).decode("utf-8-sig"))
 
 
 def entries_of(stream: BinaryIO, outline: Any, names: Collection[str]) -> Iterator[tuple[str, Any]]:
-    """Yields the entries of a document's own lists, with the list's name, as they come.
+    """Yields the entries of the document's top-level lists as (name of the list, entry).
 
-    The document is parsed once, and one entry at a time is in memory. Objects are `JsonObject`s;
-    what lies too deep within an entry is replaced by a 0, one level below `MAX_DEPTH`.
+    The document is parsed once, with one entry at a time in memory. Objects are `JsonObject`s. In
+    place of values one level below `MAX_DEPTH` there is a 0.
 
     Args:
         stream: the document.
-        outline: what `outline_of` returns of it.
-        names: the lists; the others are only checked to be well-formed.
+        outline: the result of `outline_of` for it.
+        names: the lists to yield; the others are only checked to be well-formed.
 
     Raises:
-        ijson.JSONError: if it is not JSON.
-        ValueError: if it is another document than that of the outline.
+        ijson.JSONError: if it is not valid JSON.
+        ValueError: if the document does not match the outline.
     """
     if not isinstance(outline, dict):
         return
@@ -186,10 +198,10 @@ def entries_of(stream: BinaryIO, outline: Any, names: Collection[str]) -> Iterat
     current, found = -1, ijson.sendable_list()
     for number, piece in _nested_values(stream):
         if number != current:
-            # A parser for each of the document's own values. Of those that nobody wants, no entry
-            # is built: none has this path.
+            # One parser for each top-level value. "\0" matches no path, so no entries are built
+            # of lists that are not asked for.
             if number >= len(nested):
-                raise ValueError("it has changed while it was read")
+                raise ValueError("it changed while it was read")
             name, type_ = nested[number]
             path = "item" if name in names and type_ is list else "\0"
             parser = ijson.items_coro(found, path, use_float=True, map_type=JsonObject)
@@ -200,12 +212,12 @@ def entries_of(stream: BinaryIO, outline: Any, names: Collection[str]) -> Iterat
 
 
 def _nested_values(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """Yields the lists and objects directly within a document, in pieces: (number, bytes)."""
+    """Yields the top-level lists and objects of a document in pieces: (number, bytes)."""
     number = -1
     for chunk in nested_chunks(stream, _PARSED_BYTES):
         data, start = chunk.bounded(MAX_DEPTH + _LEVELS_ABOVE), 0
         before = np.concatenate(([chunk.outer], chunk.depths))[:-1]
-        edges = before + chunk.depths == 3  # from within the document into a value, or back
+        edges = before + chunk.depths == 3  # 1 -> 2 opens a top-level value, 2 -> 1 closes it
         for position, depth in zip(chunk.positions[edges], chunk.depths[edges], strict=True):
             if depth == 2:
                 number, start = number + 1, position
@@ -233,5 +245,5 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(values) < len(pairs):
         counts = Counter(name for name, _ in pairs)
         repeated = next(name for name, count in counts.items() if count > 1)
-        raise ValueError(f"the name {repeated[:80]!r} stands twice")
+        raise ValueError(f"the name {repeated[:80]!r} occurs twice")
     return values

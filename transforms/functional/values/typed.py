@@ -1,6 +1,6 @@
-"""Strict typing: a table's value becomes exactly what its feature declares, or it is rejected.
+"""Strict conversion of table values to the types of their features.
 
-Nothing is guessed: 1.5 is no int64, a bool is an int64, and 0, "" and False are values.
+Nothing is guessed: 1.5 is not a valid int64, booleans are, and 0, "" and False count as values.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.transforms.functional.values.bounded_json import parse_json
 
 FLOAT32_MAX = 3.4028235677973366e38
-"""Above this, half a step beyond the largest float32, a number is rounded to infinity."""
+"""Half a step above the largest float32; larger numbers round to infinity."""
 
 _INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
 _NUMBER = re.compile(
@@ -29,15 +29,20 @@ _BOOLEANS = {"true": 1, "false": 0}
 
 
 def to_int64(value: Any, is_text: bool) -> int:
-    """Returns the value as an integer that fits 64 bits.
+    """Returns the value as a 64-bit integer.
+
+    Args:
+        value: the value in a row.
+        is_text: whether the table is untyped text, as CSV is.
 
     Raises:
-        RecordError: wrong_type, for everything that is no integer.
+        RecordError: wrong_type, if it is not a valid int64.
     """
     if is_text and isinstance(value, str):
         text = value.strip()
         if text.lower() in _BOOLEANS:
             return _BOOLEANS[text.lower()]
+        # Text of over 20 digits cannot fit; int() is quadratic in the length.
         value = int(text) if _INTEGER.fullmatch(text) and len(text) <= 20 else value
     if not isinstance(value, int) or not -(2**63) <= value < 2**63:
         raise _wrong_type(value, "an int64")
@@ -45,10 +50,14 @@ def to_int64(value: Any, is_text: bool) -> int:
 
 
 def to_float(value: Any, is_text: bool) -> float:
-    """Returns the value as a number that a float32 can hold, rounded to one by the encoder.
+    """Returns the value rounded to float32, as the encoder stores it.
+
+    Args:
+        value: the value in a row.
+        is_text: whether the table is untyped text, as CSV is.
 
     Raises:
-        RecordError: wrong_type, for everything that is no number, and beyond float32's range.
+        RecordError: wrong_type, if it is not a number or exceeds the range of float32.
     """
     try:
         return float(struct.unpack("<f", struct.pack("<f", to_number(value, is_text)))[0])
@@ -57,27 +66,36 @@ def to_float(value: Any, is_text: bool) -> float:
 
 
 def to_number(value: Any, is_text: bool) -> float:
-    """Returns the value as a number, in float64.
+    """Returns the value as a float64.
+
+    Args:
+        value: the value in a row.
+        is_text: whether the table is untyped text, as CSV is.
 
     Raises:
-        RecordError: wrong_type, for everything that is no number, and beyond float64's range.
+        RecordError: wrong_type, if it is not a number or exceeds the range of float64.
     """
     if is_text and isinstance(value, str):
         text = value.strip()
         value = _finite_or_named(text) if _NUMBER.fullmatch(text) else value
+    # bool is a subclass of int, but not a float feature.
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise _wrong_type(value, "a float within float32's range")
     try:
         return float(value)
-    except OverflowError as error:  # integers beyond all floats
+    except OverflowError as error:  # integers beyond the range of floats
         raise _wrong_type(value, "a float within float32's range") from error
 
 
 def to_bytes(value: Any, is_text: bool) -> bytes:
-    """Returns text in UTF-8, and bytes as they are.
+    """Returns text as UTF-8, and bytes unchanged.
+
+    Args:
+        value: the value in a row.
+        is_text: whether the table is untyped text, as CSV is.
 
     Raises:
-        RecordError: wrong_type, for everything else.
+        RecordError: wrong_type, for all other types.
     """
     if isinstance(value, bytes):
         return value
@@ -90,11 +108,11 @@ def to_bytes(value: Any, is_text: bool) -> bytes:
 
 
 Converter: TypeAlias = Callable[[Any, bool], Any]
-"""From a table's value, and whether it is untyped text, to a feature's."""
+"""Converts (value, whether it is from untyped text) to the value of a feature."""
 
 
 def _finite_or_named(text: str) -> float | str:
-    """Returns the number that a text is; the text itself if it only overflows to infinity."""
+    """Returns the number in a text, or the text itself if the number overflows to infinity."""
     value = float(text)
     return text if math.isinf(value) and "inf" not in text.lower() else value
 
@@ -107,10 +125,15 @@ CONVERTERS: dict[Kind, Converter] = {
 
 
 def items_of(value: Any, feature: Feature, is_text: bool) -> list[Any]:
-    """Returns the items of a list: in text, of a JSON array or parted by the separator.
+    """Returns the items of a list. In text tables, a JSON array or a separated list.
+
+    Args:
+        value: the value in a row.
+        feature: the feature that it becomes.
+        is_text: whether the table is untyped text, as CSV is.
 
     Raises:
-        RecordError: wrong_type, if the value is no list.
+        RecordError: wrong_type, if the value is not a list.
     """
     if is_text and isinstance(value, str):
         return _items_of_text(value.strip(), feature)
@@ -118,16 +141,16 @@ def items_of(value: Any, feature: Feature, is_text: bool) -> list[Any]:
         return [value]
     if not isinstance(value, list | tuple):
         raise _wrong_type(value, "a list")
-    if isinstance(value, Items):  # each is an item, or a list of some, as its table has it
+    if isinstance(value, Items):  # each element is an item, or itself a list of items
         return [item for one in value for item in _items_of_one(one, feature, is_text)]
     return list(value)
 
 
 def one_of(value: Any) -> Any:
-    """Returns the value for a feature that has one: of several that are all the same, that one.
+    """Returns the single value of a feature; several equal values count as one.
 
     Raises:
-        RecordError: wrong_type, if they are not.
+        RecordError: wrong_type, if the values differ.
     """
     if not isinstance(value, Items):
         return value
@@ -138,14 +161,14 @@ def one_of(value: Any) -> Any:
 
 
 def flattened(items: list[Any], shape: tuple[int | None, ...]) -> list[Any]:
-    """Returns the items of lists within lists, one after the other: the last index runs fastest.
+    """Returns the items of nested lists as one list, in row-major order.
 
     Args:
-        items: lists within a list, as deep as the shape is long.
-        shape: how many there are on each level; None for any number.
+        items: nested lists, as deep as the shape is long.
+        shape: the size of each level; None for any size.
 
     Raises:
-        RecordError: wrong_type, if they are nested otherwise.
+        RecordError: wrong_type, if the nesting does not match the shape.
 
     >>> flattened([[1, 2], [3, 4], [5, 6]], (None, 2))
     [1, 2, 3, 4, 5, 6]
@@ -162,10 +185,14 @@ def flattened(items: list[Any], shape: tuple[int | None, ...]) -> list[Any]:
 
 
 def check_count(count: int, shape: tuple[int | None, ...]) -> None:
-    """Rejects a number of items that does not fill a shape.
+    """Checks that a number of items fills a shape.
+
+    Args:
+        count: the number of items.
+        shape: the size of each dimension; None for any size.
 
     Raises:
-        RecordError: wrong_type.
+        RecordError: wrong_type, if it does not.
     """
     sizes = [size for size in shape if size is not None]
     whole = math.prod(sizes)
@@ -175,36 +202,45 @@ def check_count(count: int, shape: tuple[int | None, ...]) -> None:
 
 
 def row_lengths(items: list[Any]) -> list[int]:
-    """Returns how many items each list within a list has.
+    """Returns the length of each list in a list.
 
     Raises:
-        RecordError: wrong_type, if one of them is no list.
+        RecordError: wrong_type, if an item is not a list.
     """
     flattened(items, (None, None))
     return [len(item) for item in items]
 
 
 def is_missing(value: Any, feature: Feature, is_text: bool) -> bool:
-    """Returns whether a row lacks a value.
+    """Returns whether a row has no value for a feature.
 
-    In text tables an empty field is a value only for text: it is no number and no class.
+    In text tables, an empty field is a valid text, but not a number or a class name.
+
+    Args:
+        value: the value in a row.
+        feature: the feature that it becomes.
+        is_text: whether the table is untyped text, as CSV is.
     """
     if value is None:
         return True
     if not is_text or not isinstance(value, str) or value.strip():
         return False
-    if feature.shape is not None:  # no items are a list, but not one of n
+    if feature.shape is not None:  # an empty list is valid, unless the shape requires items
         return feature.shape != () and not feature.has_open_rows
     return feature.kind is not Kind.BYTES or feature.source.origin is Origin.CLASS_NAME
 
 
 def has_surrogates(text: str) -> bool:
-    """Returns whether a text holds lone surrogates, which no UTF-8 can write."""
+    """Returns whether a text contains lone surrogates, which UTF-8 cannot encode."""
     return not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def looks_integer(value: Any, is_text: bool) -> bool:
-    """Returns whether a label is an integer; in text, one written as integers print.
+    """Returns whether a label is an integer; in text tables, one in canonical form.
+
+    Args:
+        value: the value in a row.
+        is_text: whether the table is untyped text, as CSV is.
 
     >>> looks_integer("007", True), looks_integer("7", True), looks_integer(7, False)
     (False, True, True)
@@ -250,6 +286,6 @@ def _wrong_type(value: Any, expected: str) -> RecordError:
 
 
 def shown(value: Any) -> str:
-    """Returns a value as messages show it: its beginning, if it is long."""
+    """Returns the `repr` of a value for messages, truncated if it is long."""
     text = repr(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

@@ -114,7 +114,7 @@ def test_links_that_double_at_every_level_make_no_more_paths_than_there_may_be(
     assert (len(paths), len(set(paths)), min(paths)) == (64, 64, "a/" * 16 + "x.jpg")
     assert len(paths) + len(others) < 64 * 17
     assert {other.why for other in others} == {
-        "links make over 64 paths to this folder: remove some of them"
+        "links make over 64 paths to this folder; remove some of them"
     }
     assert list(FileTree(str(tmp_path / "16")).walk()) == found
 
@@ -137,7 +137,7 @@ def test_a_name_that_is_no_text_is_reported_readably(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     with open(os.fsencode(tmp_path / "a") + b"/b\xff.jpg", "wb"):
         pass
-    unlisted = Unlisted(r"a/b\xff.jpg", "the name is not text in UTF-8: rename it")
+    unlisted = Unlisted(r"a/b\xff.jpg", "the name is not valid UTF-8; rename it")
     assert list(FileTree(str(tmp_path)).walk()) == [unlisted]
     (reject,) = read(tmp_path, "folder")
     expected = Reject("", "", rf"{tmp_path}/a/b\xff.jpg", Reason.READ_ERROR, unlisted.why)
@@ -268,7 +268,7 @@ def test_yolo_tells_the_line_of_a_bad_label(tmp_path: Path) -> None:
 
 def test_yolo_without_class_names_is_rejected(tmp_path: Path) -> None:
     put(tmp_path, "images/1.jpg", data=png())
-    with pytest.raises(UsageError, match="nothing tells the class names"):
+    with pytest.raises(UsageError, match="no class names"):
         FORMATS["yolo"].probe(TableFile(str(tmp_path), "yolo"))
 
 

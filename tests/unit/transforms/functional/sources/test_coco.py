@@ -167,7 +167,7 @@ def test_entries_that_are_none_and_ids_that_stand_twice_are_reported():
             "d/c.json",
             "images, number 3: expected an object whose 'id' is an integer or text, got None",
         ),
-        ("d/c.json:2", "the image id 5 stands in number 1, too"),
+        ("d/c.json:2", "duplicate image id 5, first seen in number 1"),
     ]
 
 
@@ -225,7 +225,7 @@ def test_categories_of_one_id_are_no_label():
     assert (reject.reason, reject.detail) == (
         Reason.UNKNOWN_LABEL,
         "annotation 1: category_id 1 is the id of several categories: 'cat', 'dog'; "
-        "give each an id of its own",
+        "give each a unique id",
     )
 
 
@@ -276,9 +276,9 @@ def test_the_head_tells_the_columns():
     [
         ({"rows": []}, "it has no 'images'"),
         (b"[1, 2]", "it has no 'images'"),
-        (b'{"image": "1.jpg"}\n{"image": "2.jpg"}\n', "no JSON document"),
-        (b"image,label", "no JSON document"),
-        (b'{"images": [{"id": 5}], "images": []}', "the name 'images' stands twice"),
+        (b'{"image": "1.jpg"}\n{"image": "2.jpg"}\n', "not a JSON document"),
+        (b"image,label", "not a JSON document"),
+        (b'{"images": [{"id": 5}], "images": []}', "the name 'images' occurs twice"),
         (document([image_bytes(5)], {"1": annotation(1, 5)}), "'annotations': expected a list"),
         (
             document([image_bytes(5)], [], {"1": "cat"}),

@@ -171,8 +171,8 @@ def test_a_field_at_the_limit_is_read():
 def test_a_message_tells_what_to_do():
     outcomes = list(read_rows(buffered(b'a\n1,2\n"x"y\n'), ",", "t.csv", None))
     assert [o.detail for o in outcomes] == [
-        "2 fields, expected 1 as in the header; quote a field that holds the delimiter",
-        "',' expected after '\"'; write a quote within a field as two",
+        "2 fields, expected 1 as in the header; quote fields that contain the delimiter",
+        "',' expected after '\"'; double the quotes within a field",
     ]
 
 

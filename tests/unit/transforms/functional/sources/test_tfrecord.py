@@ -171,9 +171,9 @@ def test_a_damaged_record_at_the_top_decides_nothing_for_the_others():
 )
 def test_what_is_no_example_is_reported(record):
     (reject,) = read(framed(record))
-    assert "the record at byte 0: holds no tf.train.Example" in reject.detail
+    assert "the record at byte 0: is not a tf.train.Example" in reject.detail
     with pytest.raises(
-        UsageError, match=r"is no TFRecord of Examples: holds no tf\.train\.Example"
+        UsageError, match=r"is not a TFRecord file of Examples: is not a tf\.train\.Example"
     ):
         probe(framed(record))
 
@@ -203,4 +203,4 @@ def test_a_cut_gzip_stream_is_reported_after_what_came_before():
     assert [row.values["x"] for row in rows] == [[i] for i in range(len(rows))]
     assert 0 < len(rows) < 9
     assert (last.source, last.reason) == (f"x.tfrecord.gz:{len(rows) + 1}", Reason.LOST_ROWS)
-    assert "cannot be read on from here" in last.detail
+    assert "cannot be read" in last.detail

@@ -165,7 +165,7 @@ def test_a_yaml_file_without_names_is_rejected(data):
 
 @pytest.mark.parametrize(
     ("data", "problem"),
-    [(b"caf\xe9\n", "byte 3 is not text in UTF-8"), (b"a\nb\na\n", "names 'a' twice")],
+    [(b"caf\xe9\n", "byte 3 is not valid UTF-8"), (b"a\nb\na\n", "names 'a' twice")],
 )
 def test_a_list_of_classes_that_is_not_valid_is_a_message(data, problem):
     with pytest.raises(UsageError, match=rf"^classes\.txt: {problem}"):
