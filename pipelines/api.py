@@ -29,7 +29,7 @@ from recordmill.schemas.errors import DatasetExists, UsageError
 from recordmill.schemas.option import options_of
 from recordmill.schemas.plan import Forecast
 from recordmill.transforms.storage.stores.options import use_options
-from recordmill.transforms.workers.progress import PULSE
+from recordmill.transforms.workers.progress import COUNTERS
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -182,8 +182,8 @@ def forecast_of(
     config, job = _prepared(options, beam, command, is_dry=True)
     if job is None:
         return config, None
-    PULSE.reset()
-    with shown_progress(lambda: PULSE) if show else nullcontext():
+    COUNTERS.reset()
+    with shown_progress(lambda: COUNTERS) if show else nullcontext():
         return config, trial.dry_run(job, beam)
 
 

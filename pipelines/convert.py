@@ -132,7 +132,7 @@ def write_dataset(read: ReadOutcome, rows: PCollection[Row], job: Conversion) ->
         unread=read.rejects,
         skipped=read.skipped,
         placed=placement.rows,
-        repeats=unique.repeats,
+        duplicates=unique.duplicates,
         group_leaks=group_leaks,
         rejects=rejects,
         written=written.good,

@@ -27,7 +27,7 @@ from recordmill.transforms.functional.rows.infer_schema import (
 )
 from recordmill.transforms.storage.files import read_bytes
 from recordmill.transforms.storage.formats import FORMATS
-from recordmill.transforms.workers.sandbox import examine_apart
+from recordmill.transforms.workers.sandbox import examine_in_subprocess
 
 _LOOKED_AT_ROWS = 10_000
 _LOOKED_AT_BYTES = 64 * 2**20
@@ -103,7 +103,7 @@ def _images(guess: InferredSchema, rows: Sequence[Row], image_root: str | None) 
     tried = named[:_OPENED_IMAGES]
     for row in tried:
         try:
-            source = examine_apart(_image(row, guess.image or "", image_root))
+            source = examine_in_subprocess(_image(row, guess.image or "", image_root))
         except RecordError:
             continue  # counted as one that cannot be opened
         formats[source.format] += 1

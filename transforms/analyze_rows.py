@@ -71,22 +71,20 @@ class AnalyzeRows(beam.PTransform):
             torn = (
                 rows
                 | "SpanOfSequence"
-                >> beam.FlatMap(span_of_sequence, self.analyzer).with_output_types(
-                    tuple[bytes, str]
-                )
-                | "SpansBySequence" >> beam.CombinePerKey(two_spans)  # (order, up to 2 spans)
-                | "Torn" >> beam.FlatMapTuple(only_torn)
+                >> beam.FlatMap(sequence_span, self.analyzer).with_output_types(tuple[bytes, str])
+                | "DistinctSpans" >> beam.CombinePerKey(distinct_spans)  # (order, up to 2 spans)
+                | "SpanningSequences" >> beam.FlatMapTuple(spanning_sequences)
             )
             return Analyzed(plan, torn)
         # A row's identity is worked out again here. To hand it on from one step to both would cost
         # every row of every run 3 us, and save 2 us where keys can be parted.
         repeats = (
             rows
-            | "PlaceOfKey"
-            >> beam.FlatMap(place_of_key, self.analyzer).with_output_types(tuple[bytes, Place])
-            | "PlacesByKey"
+            | "LocationOfKey"
+            >> beam.FlatMap(key_location, self.analyzer).with_output_types(tuple[bytes, Place])
+            | "LocationsByKey"
             >> beam.CombinePerKey(FirstLocationFn())  # (order, (count, first place))
-            | "Repeated" >> beam.FlatMapTuple(only_repeated)
+            | "DuplicateKeys" >> beam.FlatMapTuple(duplicate_keys)
         )
         return Analyzed(plan, repeats)
 
@@ -157,7 +155,7 @@ def make_plan(analysis: Analysis, analyzer: Analyzer) -> Plan:
     return build_plan(analysis, analyzer, {uri: size for uri, size in sizes if size is not None})
 
 
-def place_of_key(row: Row, analyzer: Analyzer) -> Iterator[tuple[bytes, Place]]:
+def key_location(row: Row, analyzer: Analyzer) -> Iterator[tuple[bytes, Place]]:
     """Yields where a row's key stands; nothing for a row without one."""
     try:
         key = identity_of(row, analyzer.binding).key
@@ -167,7 +165,7 @@ def place_of_key(row: Row, analyzer: Analyzer) -> Iterator[tuple[bytes, Place]]:
         yield order_of(key, analyzer.config.seed), (row.file, row.line)
 
 
-def span_of_sequence(row: Row, analyzer: Analyzer) -> Iterator[tuple[bytes, str]]:
+def sequence_span(row: Row, analyzer: Analyzer) -> Iterator[tuple[bytes, str]]:
     """Yields what else decides the split of a frame; nothing for a row without a sequence."""
     binding = analyzer.binding
     identity = broken_identity(row, binding)
@@ -175,19 +173,19 @@ def span_of_sequence(row: Row, analyzer: Analyzer) -> Iterator[tuple[bytes, str]
         yield order_of(identity.record, analyzer.config.seed), split_values(row, binding)
 
 
-def two_spans(spans: Iterable[str | tuple[str, ...]]) -> tuple[str, ...]:
+def distinct_spans(spans: Iterable[str | tuple[str, ...]]) -> tuple[str, ...]:
     """Returns the first two different ones of some, sorted."""
     known = {one for some in spans for one in ((some,) if isinstance(some, str) else some)}
     return tuple(sorted(known)[:2])
 
 
-def only_torn(order: bytes, spans: tuple[str, ...]) -> Iterator[tuple[bytes, str]]:
+def spanning_sequences(order: bytes, spans: tuple[str, ...]) -> Iterator[tuple[bytes, str]]:
     """Yields a sequence whose rows would land in several splits, and why."""
     if len(spans) > 1:
         yield order, f"{' in one row, and '.join(spans)} in another"
 
 
-def only_repeated(order: bytes, first: tuple[int, Place]) -> Iterator[tuple[bytes, Place]]:
+def duplicate_keys(order: bytes, first: tuple[int, Place]) -> Iterator[tuple[bytes, Place]]:
     """Yields a key that stands more than once."""
     count, place = first
     if count > 1:

@@ -67,8 +67,8 @@ class FindDuplicateImages(beam.PTransform):
                 tuple[int, Tally]
             )
             | "GroupByBucket" >> beam.GroupByKey()  # (bucket, [Tally]), a tally a shard
-            | "ContentOfBucket" >> beam.Map(_content_of_bucket)
-            | "CombineContents" >> beam.CombineGlobally(_merge_contents)
+            | "DuplicatesOfBucket" >> beam.Map(_duplicates_of_bucket)
+            | "CombineDuplicates" >> beam.CombineGlobally(_merge_contents)
         )
 
 
@@ -93,7 +93,7 @@ def _read(info: WrittenShard, directory: str, plan: Plan) -> Iterator[tuple[int,
         yield from split_by_bucket(tally, num_buckets(plan.rows)).items()
 
 
-def _content_of_bucket(bucket: tuple[int, Iterable[Tally]]) -> DuplicateStats:
+def _duplicates_of_bucket(bucket: tuple[int, Iterable[Tally]]) -> DuplicateStats:
     total: Tally = {}
     for tally in bucket[1]:
         merge(total, tally)
@@ -131,7 +131,7 @@ def split_of_group(placed: Placed) -> Iterator[tuple[str, tuple[str, ...]]]:
         yield ref.group, (split,)
 
 
-_REPEATS = "repeats"
+_DUPLICATES = "duplicates"
 _CONFLICTS = "conflicts"
 _BATCH_REFS = 256
 
@@ -141,13 +141,13 @@ class Deduplicated(NamedTuple):
 
     Attributes:
         placed: the rows that are kept.
-        repeats: those that are dropped.
+        duplicates: those that are dropped.
         content: the images of which rows with different labels were dropped.
-        files: where the repeats are written.
+        files: where the duplicates are written.
     """
 
     placed: PCollection[Placed]
-    repeats: PCollection[Duplicate]
+    duplicates: PCollection[Duplicate]
     content: PCollection[DuplicateStats]
     files: PCollection[str]
 
@@ -193,7 +193,7 @@ class DropDuplicates(beam.PTransform):
             | "GroupByDigest" >> beam.GroupByKey()  # (digest, [Placed])
             | "KeepFirst"
             >> beam.FlatMap(_keep_first, AsSingleton(self.plan), self.base).with_outputs(
-                _REPEATS, _CONFLICTS, main="placed"
+                _DUPLICATES, _CONFLICTS, main="placed"
             )
         )
         kept: PCollection[Placed] = dropping.placed | "Kept" >> beam.Map(_same).with_output_types(
@@ -201,11 +201,11 @@ class DropDuplicates(beam.PTransform):
         )  # so that the shuffle encodes them by their coder
         content = (
             dropping[_CONFLICTS]
-            | "ContentOfDropped" >> beam.Map(_content_of)
+            | "ConflictsOfDropped" >> beam.Map(_conflict_stats)
             | "CombineDropped" >> beam.CombineGlobally(_merge_contents)
         )
-        files = dropping[_REPEATS] | "WriteDropped" >> WriteLines(self.directory, layout.DROPPED)
-        return Deduplicated(kept, dropping[_REPEATS], content, files)
+        files = dropping[_DUPLICATES] | "WriteDropped" >> WriteLines(self.directory, layout.DROPPED)
+        return Deduplicated(kept, dropping[_DUPLICATES], content, files)
 
 
 def digest_of(ref: ImageRef, guard: ImageRootGuard = UNRESTRICTED) -> bytes:
@@ -234,7 +234,7 @@ class _DigestImages(beam.DoFn):
 def _keep_first(
     group: tuple[bytes, Iterable[Placed]], plan: Plan, base: Base | None
 ) -> Iterator[Placed | TaggedOutput]:
-    """Yields the row with the smallest key, and the repeats; one row at a time is in memory."""
+    """Yields the row with the smallest key, and the duplicates; one row at a time is in memory."""
     _, rows = group
     first = min(rows, key=lambda row: (_is_new(row, base), _name(row)))
     label = _label(first, plan)
@@ -245,9 +245,9 @@ def _keep_first(
             kept = True
             yield row
         else:
-            repeat = _repeat(row, first, _label(row, plan), label)
-            conflicts = with_dropped_row(conflicts, repeat)
-            yield TaggedOutput(_REPEATS, repeat)
+            duplicate = _dropped_row(row, first, _label(row, plan), label)
+            conflicts = with_dropped_row(conflicts, duplicate)
+            yield TaggedOutput(_DUPLICATES, duplicate)
     if conflicts.images:
         yield TaggedOutput(_CONFLICTS, conflicts)
 
@@ -267,7 +267,7 @@ def _label(row: Placed, plan: Plan) -> str:
     return label_text(row_class(ref.values, plan.resolved))
 
 
-def _repeat(row: Placed, first: Placed, label: str, kept_label: str) -> Duplicate:
+def _dropped_row(row: Placed, first: Placed, label: str, kept_label: str) -> Duplicate:
     (split, _), (_, ref) = row
     _, (_, kept) = first
     differs = label != kept_label
@@ -286,7 +286,7 @@ def _same(placed: Placed) -> Placed:
     return placed
 
 
-def _content_of(conflicts: Conflicts) -> DuplicateStats:
+def _conflict_stats(conflicts: Conflicts) -> DuplicateStats:
     return DuplicateStats(dropped_conflicts=conflicts)
 
 

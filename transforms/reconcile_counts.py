@@ -37,7 +37,7 @@ class ReconcileCounts(beam.PTransform):
         rejects: all rejects, those of unread rows included.
         written: the shards as their writers know them.
         contents: which images are repeated, in one or several parts.
-        repeats: rows that were dropped for their image.
+        duplicates: rows that were dropped for their image.
         group_leaks: which groups are in more than one split, once.
     """
 
@@ -49,7 +49,7 @@ class ReconcileCounts(beam.PTransform):
     rejects: PCollection[Reject]
     written: PCollection[WrittenShard]
     contents: PCollection[DuplicateStats]
-    repeats: PCollection[Duplicate]
+    duplicates: PCollection[Duplicate]
     group_leaks: PCollection[GroupLeakage]
 
     def expand(self, verifications: PCollection[ShardVerification]) -> PCollection[DatasetInfo]:
@@ -62,8 +62,8 @@ class ReconcileCounts(beam.PTransform):
             | "CountReasons" >> beam.combiners.Count.PerElement()  # ((split, reason), rows)
         )
         dropped = (
-            self.repeats
-            | "SplitOfDuplicate" >> beam.Map(split_of_repeat).with_output_types(str)
+            self.duplicates
+            | "SplitOfDuplicate" >> beam.Map(split_of_duplicate).with_output_types(str)
             | "CountDuplicates" >> beam.combiners.Count.PerElement()  # (split, rows)
         )
         once: Any = verifications.pipeline | "Once" >> beam.Create([None])
@@ -88,7 +88,7 @@ def split_and_reason(reject: Reject) -> tuple[str, str]:
     return reject.split, reject.reason.value
 
 
-def split_of_repeat(repeat: Duplicate) -> str:
+def split_of_duplicate(repeat: Duplicate) -> str:
     """Returns the split that a dropped row had been placed in."""
     return repeat.split
 
@@ -126,16 +126,16 @@ def _sum(found: Iterable[RejectSum]) -> RejectSum:
 _DIGEST_BYTES = 32
 
 
-class Told(Protocol):
-    """What a line tells: a reject, or a dropped row."""
+class JsonLine(Protocol):
+    """A row that did not become a record: a reject, or a dropped duplicate."""
 
     def to_json(self) -> str:
-        """Returns it as one line of JSON."""
+        """Returns one line of JSON."""
 
 
 @dataclass(eq=False)
 class WriteLines(beam.PTransform):
-    """Writes rejects or dropped rows as JSON lines: PCollection[Told] → PCollection[str], the file.
+    """Writes JSON lines to one file: PCollection[JsonLine] → PCollection[str], its path.
 
     Attributes:
         directory: the dataset's folder.
@@ -145,22 +145,22 @@ class WriteLines(beam.PTransform):
     directory: str
     folder: str
 
-    def expand(self, told: PCollection[Told]) -> PCollection[str]:
+    def expand(self, lines: PCollection[JsonLine]) -> PCollection[str]:
         """Adds the writing, in any order; there is a file even without any line."""
         prefix = layout.join(self.directory, self.folder, self.folder)
         return (
-            told
+            lines
             | "ToJson" >> beam.Map(_to_json)
             | "WriteText" >> beam.io.WriteToText(prefix, ".jsonl", num_shards=1)
-            | "AtTheStart" >> beam.Map(at_the_start)
+            | "ResetTimestamp" >> beam.Map(with_min_timestamp)
         )
 
 
-def _to_json(told: Told) -> str:
-    return told.to_json()
+def _to_json(lines: JsonLine) -> str:
+    return lines.to_json()
 
 
-def at_the_start(path: str) -> TimestampedValue:
+def with_min_timestamp(path: str) -> TimestampedValue:
     """Returns a file's name with a time at which every engine passes it on.
 
     Beam's writers give it the end of time, and so late Prism leaves it lying.

@@ -132,7 +132,7 @@ class _WriteShard(beam.DoFn):
         self._staging = staging
         self._config = config
         self._base = base
-        self._fence = ImageRootGuard(config.guard)
+        self._guard = ImageRootGuard(config.guard)
         self._shared = Shared()
 
     def setup(self) -> None:
@@ -150,7 +150,7 @@ class _WriteShard(beam.DoFn):
             yield rejected(replace(reject, split=shard[0]))
         # A store is asked only where there is something to compare: else reading gives the tags.
         has_past = self._base is not None or self._staging.has(*shard)
-        tags = file_version_tags(refs, self._fence, remote=has_past)
+        tags = file_version_tags(refs, self._guard, remote=has_past)
         fingerprint = _fingerprint(settings, shard, refs, plan, tags)
         checkpoint = fingerprint and self._staging.find(*shard, fingerprint.digest)
         if checkpoint:
@@ -160,7 +160,7 @@ class _WriteShard(beam.DoFn):
             yield linked
         else:
             writer, seen = ShardWriter(self._sinks, self._staging, plan, *shard), dict(tags)
-            built = build_records(refs, plan, self._config, self._pools, seen, self._fence)
+            built = build_records(refs, plan, self._config, self._pools, seen, self._guard)
             for reject in writer.write(built):
                 yield rejected(reject)
             if seen != tags:  # reading has given more version tags

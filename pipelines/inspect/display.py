@@ -32,7 +32,7 @@ from recordmill.transforms.functional.rendering.infer_features import (
 )
 from recordmill.transforms.functional.rendering.visible_text import decode_text
 from recordmill.transforms.storage.files import write_bytes
-from recordmill.transforms.workers.sandbox import examine_apart, run_apart
+from recordmill.transforms.workers.sandbox import examine_in_subprocess, run_in_subprocess
 
 ClassNames = Mapping[str, Sequence[str]]
 """Feature to its class names, in the order of their ids."""
@@ -121,7 +121,7 @@ def short(value: Any, classes: Sequence[str] = ()) -> str:
 def describe_image(value: bytes) -> str:
     """Returns the format, the size in pixels and the size in bytes of an encoded image."""
     try:
-        source = examine_apart(value)
+        source = examine_in_subprocess(value)
     except RecordError as error:
         return f"damaged image ({error.reason.value}), {size_text(len(value))}"
     return f"{source.format.upper()} {source.width}×{source.height} {size_text(len(value))}"
@@ -220,7 +220,7 @@ def make_tile(record: FoundRecord, names: ClassNames) -> Tile:
     title, key = label_text(features, names), record.key or _key_of(features, record.number)
     try:
         classes = tuple(names.get(BOX_LABEL_KEY, ()))
-        image = run_apart(draw_record, features, TILE_SIDE, classes, timeout=_SECONDS)
+        image = run_in_subprocess(draw_record, features, TILE_SIDE, classes, timeout=_SECONDS)
     except (RecordError, ValueError) as error:
         return Tile(None, title, key, error_detail(error))
     return Tile(image, title, key)

@@ -23,7 +23,7 @@ from recordmill.transforms.storage.dataset import Dataset
 from recordmill.transforms.storage.files import open_binary, read_bytes
 from recordmill.transforms.storage.formats import format_of
 from recordmill.transforms.storage.local_files import UNRESTRICTED, ImageRootGuard
-from recordmill.transforms.workers.sandbox import run_apart
+from recordmill.transforms.workers.sandbox import run_in_subprocess
 
 SHOWN_PER_REASON = 6
 MAX_TABLE_BYTES = 256 * 2**20
@@ -191,7 +191,7 @@ def _thumbnail(reject: dict[str, Any], guard: ImageRootGuard) -> Thumbnail | Non
         guard.check(reject["uri"])
         data = read_bytes(reject["uri"], start, min(stop, start + _MAX_IMAGE_BYTES))
         return Thumbnail.of(
-            *run_apart(thumbnail_of_damaged, data, THUMBNAIL_SIDE, timeout=_SECONDS)
+            *run_in_subprocess(thumbnail_of_damaged, data, THUMBNAIL_SIDE, timeout=_SECONDS)
         )
     except RecordError:
         return None

@@ -29,7 +29,7 @@ from recordmill.transforms.functional.rendering.drawing import (
 )
 from recordmill.transforms.storage.dataset import Dataset, RecordLocation
 from recordmill.transforms.storage.shard_files import uncompressed
-from recordmill.transforms.workers.sandbox import run_apart
+from recordmill.transforms.workers.sandbox import run_in_subprocess
 
 THUMBNAIL_SIDE = 168
 MAX_RECORD_BYTES = 64 * 2**20
@@ -131,7 +131,9 @@ def _draw(record: bytes | str, class_names: tuple[str, ...]) -> Thumbnail:
         if is_cheap_to_draw(features):
             image = draw_record(features, THUMBNAIL_SIDE, class_names)
         else:
-            image = run_apart(draw_record, features, THUMBNAIL_SIDE, class_names, timeout=_SECONDS)
+            image = run_in_subprocess(
+                draw_record, features, THUMBNAIL_SIDE, class_names, timeout=_SECONDS
+            )
     except (RecordError, ValueError) as error:
         return Thumbnail(error=error_detail(error))
     return Thumbnail.of(to_jpeg(image, _QUALITY), image.size)

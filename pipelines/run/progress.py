@@ -20,7 +20,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from recordmill.pipelines.engines.runners import is_in_process
 from recordmill.transforms.storage.files import delete, is_local, make_folder
 from recordmill.transforms.workers.progress import (
-    PULSE,
+    COUNTERS,
     ProgressCounters,
     ProgressOptions,
     read_counters,
@@ -51,22 +51,22 @@ class Stage(NamedTuple):
     total: int | None
 
 
-def stage_of(pulse: ProgressCounters) -> Stage:
+def stage_of(counters: ProgressCounters) -> Stage:
     """Returns the stage that the counts of a run tell.
 
     >>> stage_of(ProgressCounters(analyzed=7))
     Stage(name='analyzing', done=7, total=None)
     """
-    if not pulse.total:
-        if pulse.analyzed:
-            return Stage("analyzing", pulse.analyzed, None)
+    if not counters.total:
+        if counters.analyzed:
+            return Stage("analyzing", counters.analyzed, None)
         # Folders are listed and tables joined before anything is surveyed.
-        return Stage("reading" if pulse.read else "starting", pulse.read, None)
-    if pulse.verified:
-        return _of("verifying", pulse.verified, pulse.written)
-    if pulse.written or pulse.rejected:
-        return _of("writing", pulse.written + pulse.rejected, pulse.placed)
-    return _of("placing", pulse.placed, pulse.total)
+        return Stage("reading" if counters.read else "starting", counters.read, None)
+    if counters.verified:
+        return _of("verifying", counters.verified, counters.written)
+    if counters.written or counters.rejected:
+        return _of("writing", counters.written + counters.rejected, counters.placed)
+    return _of("placing", counters.placed, counters.total)
 
 
 def _of(name: str, done: int, total: int) -> Stage:
@@ -106,12 +106,12 @@ def _show_bar(console: Console, look: Watch, done: threading.Event) -> None:
         name, began = "starting", time.monotonic()
         task = bar.add_task(name, total=None, counts="")
         while not done.wait(_POLL_SECONDS):
-            pulse = look()
-            stage = stage_of(pulse)
+            counters = look()
+            stage = stage_of(counters)
             if stage.name != name:
                 name, began = stage.name, time.monotonic()
                 bar.reset(task, description=name, total=stage.total)
-            counts = describe(stage, time.monotonic() - began, pulse.rejected)
+            counts = describe(stage, time.monotonic() - began, counters.rejected)
             bar.update(task, completed=stage.done, total=stage.total, counts=counts)
 
 
@@ -122,14 +122,14 @@ def _show_lines(console: Console, look: Watch, done: threading.Event) -> None:
         seconds = time.monotonic() - began
         if seconds < _LINE_SECONDS:
             continue
-        pulse = look()
-        stage = stage_of(pulse)
+        counters = look()
+        stage = stage_of(counters)
         if seconds < due and stage.name == name:
             continue
         due, name = seconds + _LINE_SECONDS, stage.name
         of_all = f" of {stage.total:,}" if stage.total else ""
         line = f"{seconds:.0f} s: {stage.name}, {stage.done:,}{of_all} rows"
-        console.print(f"{line}, {pulse.rejected:,} rejected", highlight=False)
+        console.print(f"{line}, {counters.rejected:,} rejected", highlight=False)
 
 
 def describe(stage: Stage, seconds: float, rejected: int) -> str:
@@ -148,9 +148,9 @@ def watch(folder: str, options: PipelineOptions) -> Iterator[Watch]:
         folder: where workers of other processes tell it; made for the purpose, and deleted.
         options: Beam's; they carry the folder's name to the workers.
     """
-    PULSE.reset()
+    COUNTERS.reset()
     if is_in_process(options):
-        yield lambda: PULSE
+        yield lambda: COUNTERS
         return
     folder = os.path.abspath(folder) if is_local(folder) else folder
     delete(folder)  # of a run that was killed

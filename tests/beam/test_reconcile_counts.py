@@ -75,7 +75,7 @@ def case(**changes: Any) -> dict[str, Any]:
         "written": [info("train", 0, 2), info("train", 1, 1), info("test", 0, 1)],
         "verifications": [verified("test", 0, 1), verified("train", 1, 1), verified("train", 0, 2)],
         "contents": [DuplicateStats(images=3), DuplicateStats(images=1, duplicates={"train": 1})],
-        "repeats": [],
+        "duplicates": [],
         "group_leaks": [GroupLeakage()],
         **changes,
     }
@@ -122,7 +122,7 @@ def test_a_dropped_row_is_counted_in_its_split() -> None:
         changed = case(
             rows=[Row({}, "labels.csv", line) for line in range(7)],
             placed=[("train", 5), ("test", 1)],
-            repeats=[Duplicate("b", "b.jpg", "labels.csv:3", "train", "a")],
+            duplicates=[Duplicate("b", "b.jpg", "labels.csv:3", "train", "a")],
         )
         found = reconciled(p, changed, settled)
         told = found | beam.Map(lambda info: (info.problems, info.counts))

@@ -46,7 +46,7 @@ print(ended.count(0))
 
 
 def test_none_of_many_processes_crashes(tmp_path: Path) -> None:
-    """Processes whose threads verify without `tensorflow_in_threads` sometimes crash."""
+    """Processes whose threads verify without `thread_safe_tensorflow` sometimes crash."""
     with tf.io.TFRecordWriter(str(tmp_path / "birds")) as writer:
         writer.write(example("0.png", png()))
     command = [sys.executable, "-c", VERIFICATIONS, str(tmp_path), str(PROCESSES)]

@@ -71,7 +71,7 @@ def finder(base: Base | None) -> FindBaseShard:
         UsageError: if an index of the base is missing, or is not the published one.
     """
     if base is None:
-        return _nowhere
+        return _no_shard
     with _reading:
         if base.manifest_sha256 not in _known:
             _known.clear()
@@ -79,7 +79,7 @@ def finder(base: Base | None) -> FindBaseShard:
         return _known[base.manifest_sha256].find
 
 
-def _nowhere(key: str) -> BaseShard | None:
+def _no_shard(key: str) -> BaseShard | None:
     return None
 
 

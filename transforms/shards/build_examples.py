@@ -27,7 +27,7 @@ from recordmill.transforms.functional.records.examples import build_example, bui
 from recordmill.transforms.storage.files import VersionTags, is_local, read_bytes
 from recordmill.transforms.storage.local_files import UNRESTRICTED, ImageRootGuard
 from recordmill.transforms.workers.cores import num_cores
-from recordmill.transforms.workers.sandbox import run_apart
+from recordmill.transforms.workers.sandbox import run_in_subprocess
 
 _TASK_REFS = 4
 """How many images make one task: handing over each by itself costs a tenth of the throughput."""
@@ -124,7 +124,7 @@ def fetch(
         image = read_bytes(ref.uri, ref.start, ref.stop, seen) if held is None else held
         if not ref.mask_uri or ref.segments is not None:
             return Fetched(ref, image)
-        with _fault_of_mask(ref):
+        with _mask_errors(ref):
             return Fetched(ref, image, read_bytes(ref.mask_uri, seen=seen))
     except RecordError as error:
         return Reject.of(ref, error.reason, error.detail)
@@ -180,7 +180,7 @@ def read_image(data: bytes, settings: ImageSettings, decode: Decode) -> StoredIm
     kept = keep(data, source, settings, decode) if source else None
     if kept is not None:
         return kept
-    return run_apart(transcode, data, settings, decode, timeout=settings.timeout)
+    return run_in_subprocess(transcode, data, settings, decode, timeout=settings.timeout)
 
 
 def read_mask(fetched: Fetched, image: StoredImage, schema: Schema) -> bytes:
@@ -198,14 +198,14 @@ def read_mask(fetched: Fetched, image: StoredImage, schema: Schema) -> bytes:
     if ref.segments is not None:
         return mask_from_outlines(ref.segments, image, schema)
     image = image._replace(data=b"")  # its size is enough
-    with _fault_of_mask(ref):
+    with _mask_errors(ref):
         if header := examine_mask_in_process(data):
             return mask_from_file(data, image, schema, header)
-        return run_apart(mask_from_file, data, image, schema, timeout=schema.image.timeout)
+        return run_in_subprocess(mask_from_file, data, image, schema, timeout=schema.image.timeout)
 
 
 @contextmanager
-def _fault_of_mask(ref: ImageRef) -> Iterator[None]:
+def _mask_errors(ref: ImageRef) -> Iterator[None]:
     """Makes what a reject says begin with the mask that is at fault."""
     try:
         yield

@@ -52,7 +52,7 @@ def tensorflow() -> Any:
     return sys.modules["tensorflow"]
 
 
-def tensorflow_in_threads() -> Any:
+def thread_safe_tensorflow() -> Any:
     """Returns TensorFlow, used once.
 
     What checks a call's arguments lets another thread in, which overwrites them, when it meets a
@@ -161,8 +161,8 @@ def parse_batch(records: Any, resolved: ResolvedSchema) -> ParsedBatch:
     one, *others = counts.values()
     for number, found in enumerate(zip(one, *others, strict=True)):
         if len(set(found)) > 1 or not found[0]:
-            told = ", ".join(f"{name!r} {count[number]}" for name, count in counts.items())
-            raise UnevenSequenceError(f"its lists do not have one item a frame: {told}")
+            summary = ", ".join(f"{name!r} {count[number]}" for name, count in counts.items())
+            raise UnevenSequenceError(f"its lists do not have one item a frame: {summary}")
     return ParsedBatch(resolved, context, frames, one)
 
 

@@ -229,11 +229,11 @@ def serve(descriptors: Sequence[int]) -> None:
     """
     threading.Thread(target=_end_with_parent, daemon=True).start()
     gc.disable()  # imported objects stay: scanning them repeatedly during the import takes time
-    from recordmill.transforms.verification.tensorflow_reader import tensorflow_in_threads
+    from recordmill.transforms.verification.tensorflow_reader import thread_safe_tensorflow
     from recordmill.transforms.verification.verify_shard import decode_error, verify_shard
 
     services: dict[str, Callable[..., Any]] = {"verify": verify_shard, "decode_error": decode_error}
-    tensorflow_in_threads()
+    thread_safe_tensorflow()
     gc.freeze()
     gc.enable()
     threads = [

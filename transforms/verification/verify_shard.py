@@ -48,7 +48,7 @@ from recordmill.transforms.verification.tensorflow_reader import (
     parse_batch,
     record_batches,
     tensorflow,
-    tensorflow_in_threads,
+    thread_safe_tensorflow,
 )
 
 _DAMAGED_INDEX = (VerificationFailed, ValueError, LookupError)
@@ -193,7 +193,7 @@ def _read(
     path: str, of_file: Digests, shard: ShardFiles, resolved: ResolvedSchema, decode: bool
 ) -> tuple[_Contents, list[Problem]]:
     """Parses every record; the first that is broken ends the reading, and is located."""
-    tf = tensorflow_in_threads()
+    tf = thread_safe_tensorflow()
     contents = _Contents(classes={name: Counter() for name in resolved.schema.class_features})
     contents.frames = [] if resolved.schema.sequence else None
     why = "TensorFlow ends before the file does"  # it takes some bytes at the end for none
@@ -241,13 +241,13 @@ def _verify_index(shard: ShardFiles, contents: _Contents) -> tuple[tuple[str, in
         return ("", 0), None
     with open_stored(layout.join(shard.directory, shard.records)) as stream:
         data = stream.read()
-    told = hashlib.sha256(data).hexdigest(), google_crc32c.value(data)
+    identity = hashlib.sha256(data).hexdigest(), google_crc32c.value(data)
     try:
         table = read_table(data)
         lengths, frames = contents.lengths, contents.frames
-        return told, index_mismatch(table, shard.split, shard.index, lengths, frames)
+        return identity, index_mismatch(table, shard.split, shard.index, lengths, frames)
     except (pa.ArrowException, OSError, ValueError, KeyError) as error:
-        return told, f"cannot be read: {error}"
+        return identity, f"cannot be read: {error}"
 
 
 def decode_error(
@@ -261,7 +261,7 @@ def decode_error(
         mask: the encoded mask, if there is one.
         bit_depth: of a mask's ids.
     """
-    tf = tensorflow_in_threads()
+    tf = thread_safe_tensorflow()
     try:
         check_image(
             tf.constant(image), stated, None if mask is None else tf.constant(mask), bit_depth

@@ -1,8 +1,8 @@
-"""How far the work is: for a progress bar, never for the row counts.
+"""Counts the progress of workers, for a progress bar and never for the row counts.
 
-Each process counts for itself. Where workers share the driver's process, it looks at their counts;
-workers elsewhere tell theirs in small files of a folder that all of them see, as they see the
-shards. So it is the same on every engine: none of them tells the counters of a job that runs.
+Each process counts for itself. Workers in other processes than the driver's report their counters
+in small files of a folder that all of them share. Not every engine reports Beam's metrics of a
+running job, so these counters work the same on all of them.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class ProgressCounters:
 
     Attributes:
         read: rows read from tables, or files found in folders.
-        surveyed: rows looked at.
-        total: all rows, once the survey has counted them.
+        analyzed: rows analyzed.
+        total: all rows, once they have been analyzed.
         placed: rows placed in a shard, or rejected before.
         written: records written.
         rejected: rows rejected while records were written.
@@ -52,16 +52,16 @@ class ProgressCounters:
     verified: int = 0
 
     def reset(self) -> None:
-        """Begins again."""
+        """Sets all counters to 0."""
         self.__init__()  # type: ignore[misc]
 
 
-PULSE = ProgressCounters()
-"""One a process."""
+COUNTERS = ProgressCounters()
+"""The counters of this process."""
 
 
 class ProgressOptions(PipelineOptions):
-    """Where workers tell their counts: the driver sets it, nobody else."""
+    """The folder where workers report their counters; set by the driver only."""
 
     @classmethod
     def _add_argparse_args(cls, parser: argparse.ArgumentParser) -> None:
@@ -69,31 +69,36 @@ class ProgressOptions(PipelineOptions):
 
 
 def advance(what: Count, number: int = 1) -> None:
-    """Raises one of this process's counts, and tells all of them if it is time to."""
-    setattr(PULSE, what, getattr(PULSE, what) + number)
-    _TELLER.tell()
+    """Raises one of this process's counters, and reports all of them if a report is due.
+
+    Args:
+        what: the counter.
+        number: how much to add.
+    """
+    setattr(COUNTERS, what, getattr(COUNTERS, what) + number)
+    _REPORTER.report()
 
 
 def set_total(rows: int) -> None:
-    """Notes how many rows there are in all."""
-    PULSE.total = rows
-    _TELLER.tell(at_once=True)
+    """Sets the total number of rows, and reports it immediately."""
+    COUNTERS.total = rows
+    _REPORTER.report(immediately=True)
 
 
-def sum_of(pulses: Iterable[ProgressCounters]) -> ProgressCounters:
-    """Returns the counts of all processes together.
+def sum_of(processes: Iterable[ProgressCounters]) -> ProgressCounters:
+    """Returns the sum of the counters of some processes.
 
     >>> sum_of([ProgressCounters(read=3, total=9), ProgressCounters(read=2)])
-    Pulse(read=5, surveyed=0, total=9, placed=0, written=0, rejected=0, verified=0)
+    ProgressCounters(read=5, analyzed=0, total=9, placed=0, written=0, rejected=0, verified=0)
     """
-    known = list(pulses)
+    known = list(processes)
     names = [field.name for field in fields(ProgressCounters) if field.name != "total"]
-    counts = {name: sum(getattr(pulse, name) for pulse in known) for name in names}
-    return ProgressCounters(total=max((pulse.total for pulse in known), default=0), **counts)
+    counts = {name: sum(getattr(counters, name) for counters in known) for name in names}
+    return ProgressCounters(total=max((counters.total for counters in known), default=0), **counts)
 
 
 def read_counters(folder: str) -> dict[str, ProgressCounters]:
-    """Returns the counts that processes have told: by the files they are in.
+    """Returns the counters that processes have reported, by file name.
 
     Raises:
         OSError: if the folder cannot be listed.
@@ -108,8 +113,8 @@ def read_counters(folder: str) -> dict[str, ProgressCounters]:
     return found
 
 
-class _Teller:
-    """Writes the counts of this process into its file, now and then."""
+class _Reporter:
+    """Writes the counters of this process to its file, every few seconds."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -117,18 +122,18 @@ class _Teller:
         self._folder = ""
         self._timer: threading.Timer | None = None
 
-    def tell(self, at_once: bool = False) -> None:
-        """Writes them if it is time, and somebody wants them; nothing waits for it."""
-        if time.monotonic() >= self._due or at_once:
-            self._tell()
+    def report(self, immediately: bool = False) -> None:
+        """Writes the counters if a report is due and a folder is set; never blocks."""
+        if time.monotonic() >= self._due or immediately:
+            self._write()
         elif self._timer is None and self._folder and is_local(self._folder):
             self._timer = threading.Timer(
-                _SECONDS, self._tell
+                _SECONDS, self._write
             )  # so that the last ones are reported
             self._timer.daemon = True
             self._timer.start()
 
-    def _tell(self) -> None:
+    def _write(self) -> None:
         if not self._lock.acquire(blocking=False):
             return
         try:
@@ -137,15 +142,15 @@ class _Teller:
             is_here = is_local(self._folder)
             self._due = time.monotonic() + (_SECONDS if is_here else _STORE_SECONDS)
             if self._folder and (not is_here or os.path.isdir(self._folder)):
-                write_bytes(layout.join(self._folder, f"{_process()}.json"), _encoded(PULSE))
-        except Exception:  # noqa: BLE001 - a bar that stands still must not fail a run
+                write_bytes(layout.join(self._folder, f"{_process()}.json"), _encoded(COUNTERS))
+        except Exception:  # noqa: BLE001 - a progress bar must not fail a run
             self._due = time.monotonic() + _STORE_SECONDS
         finally:
             self._lock.release()
 
 
-def _encoded(pulse: ProgressCounters) -> bytes:
-    return json.dumps(asdict(pulse)).encode()
+def _encoded(counters: ProgressCounters) -> bytes:
+    return json.dumps(asdict(counters)).encode()
 
 
 def _process() -> str:
@@ -154,4 +159,4 @@ def _process() -> str:
 
 
 _RUN = uuid.uuid4()
-_TELLER = _Teller()
+_REPORTER = _Reporter()

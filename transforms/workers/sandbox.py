@@ -50,7 +50,7 @@ _lock = threading.Lock()
 _pools: dict[int, ProcessPool] = {}
 
 
-def run_apart(function: Callable[..., T], *arguments: Any, timeout: float) -> T:
+def run_in_subprocess(function: Callable[..., T], *arguments: Any, timeout: float) -> T:
     """Returns `function(*arguments)`, computed in a child process.
 
     Args:
@@ -229,10 +229,10 @@ def _set_up_child() -> None:
 _SECONDS = 10.0
 
 
-def examine_apart(data: bytes) -> SourceImage:
+def examine_in_subprocess(data: bytes) -> SourceImage:
     """Returns what the header of an image says, which anybody may have made.
 
     Raises:
         RecordError: as `examine`; timeout or decoder_crash, too.
     """
-    return examine_in_process(data) or run_apart(examine, data, timeout=_SECONDS)
+    return examine_in_process(data) or run_in_subprocess(examine, data, timeout=_SECONDS)

@@ -18,7 +18,7 @@ from recordmill.schemas.presets import parse_schema, preset
 from recordmill.schemas.records import BuiltFrame, ImageRef, Row, SerializedExample
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.tensorflow_metadata import schema_text
-from recordmill.transforms.analyze_rows import only_torn, two_spans
+from recordmill.transforms.analyze_rows import distinct_spans, spanning_sequences
 from recordmill.transforms.elements import ImageRefCoder
 from recordmill.transforms.functional.records.index import RecordIndex, index_mismatch
 from recordmill.transforms.functional.rows.analysis import Analysis, Analyzer, build_plan
@@ -218,10 +218,10 @@ def test_rows_of_a_sequence_need_one_split_and_one_group():
     one, other = (split_values(row(split=s, place="p"), asked) for s in ("test", "train"))
     assert one == "'split' is 'test', 'place' is 'p'"
     assert split_values(row(), binding()) == ""
-    assert two_spans([one, (other,), one]) == (one, other)
-    assert two_spans(["c", ("a", "b")]) == ("a", "b")
-    assert list(only_torn(b"o", (one,))) == []
-    assert list(only_torn(b"o", (one, other))) == [
+    assert distinct_spans([one, (other,), one]) == (one, other)
+    assert distinct_spans(["c", ("a", "b")]) == ("a", "b")
+    assert list(spanning_sequences(b"o", (one,))) == []
+    assert list(spanning_sequences(b"o", (one, other))) == [
         (b"o", f"{one} in one row, and {other} in another")
     ]
 

@@ -1,4 +1,4 @@
-"""Repeated images: what a tally says is what a look at all records says, however it was summed.
+"""DuplicateKeys images: what a tally says is what a look at all records says, however it was summed.
 
 Covers `recordmill.schemas.duplicates`.
 """

@@ -54,8 +54,8 @@ time.sleep(1)
 
 @pytest.mark.parametrize("name", STAGES)
 def test_a_stage_is_reported_from_the_counts(name: str) -> None:
-    pulse, stage = STAGES[name]
-    assert stage_of(pulse) == stage
+    counters, stage = STAGES[name]
+    assert stage_of(counters) == stage
 
 
 def test_workers_in_processes_of_their_own_are_seen(tmp_path: Path) -> None:

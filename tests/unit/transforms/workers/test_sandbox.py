@@ -22,7 +22,7 @@ from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.settings import ImageSettings
 from recordmill.transforms.functional.images.transcode import transcode
 from recordmill.transforms.shards.build_examples import read_image
-from recordmill.transforms.workers.sandbox import allow_children, run_apart, stop_children
+from recordmill.transforms.workers.sandbox import allow_children, run_in_subprocess, stop_children
 from tests.images import image_bytes, jpeg
 
 LONG = 120.0
@@ -85,7 +85,7 @@ def raise_what_no_pickle_holds():
 
 def reason_of(function, *arguments, timeout=LONG):
     with pytest.raises(RecordError) as raised:
-        run_apart(function, *arguments, timeout=timeout)
+        run_in_subprocess(function, *arguments, timeout=timeout)
     assert raised.value.detail
     return raised.value.reason
 
@@ -94,13 +94,13 @@ def reason_of(function, *arguments, timeout=LONG):
 def still_works():
     yield
     started = time.monotonic()
-    assert run_apart(doubled, 21, timeout=LONG) == 42
+    assert run_in_subprocess(doubled, 21, timeout=LONG) == 42
     assert time.monotonic() - started < 30
 
 
 def test_a_value_comes_back_from_another_process():
-    assert run_apart(doubled, 4, timeout=LONG) == 8
-    assert run_apart(process_id, timeout=LONG) != os.getpid()
+    assert run_in_subprocess(doubled, 4, timeout=LONG) == 8
+    assert run_in_subprocess(process_id, timeout=LONG) != os.getpid()
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_a_value_comes_back_from_another_process():
 )
 def test_a_crash_is_a_reject(function, signal):
     with pytest.raises(RecordError) as raised:
-        run_apart(function, timeout=LONG)
+        run_in_subprocess(function, timeout=LONG)
     assert raised.value.reason is Reason.DECODER_CRASH
     assert str(signal) in raised.value.detail
 
@@ -141,14 +141,14 @@ def test_what_takes_too_much_memory_is_rejected(function):
 @pytest.mark.parametrize("reason", list(Reason))
 def test_rejects_keep_their_reason_and_detail(reason):
     with pytest.raises(RecordError) as raised:
-        run_apart(raise_, RecordError(reason, "because"), timeout=LONG)
+        run_in_subprocess(raise_, RecordError(reason, "because"), timeout=LONG)
     assert (raised.value.reason, raised.value.detail) == (reason, "because")
 
 
 @pytest.mark.parametrize("error", [ValueError("x"), OSError(2, "x"), KeyError("x")], ids=repr)
 def test_errors_keep_their_type(error):
     with pytest.raises(type(error), match="x"):
-        run_apart(raise_, error, timeout=LONG)
+        run_in_subprocess(raise_, error, timeout=LONG)
 
 
 def test_an_error_that_cannot_be_sent_is_a_crash_and_does_not_hang():
@@ -158,7 +158,7 @@ def test_an_error_that_cannot_be_sent_is_a_crash_and_does_not_hang():
 def test_waiting_for_a_free_process_does_not_count():
     with ThreadPoolExecutor(4 * (os.cpu_count() or 1)) as threads:
         waiting = [
-            threads.submit(run_apart, time.sleep, 0.4, timeout=1.5)
+            threads.submit(run_in_subprocess, time.sleep, 0.4, timeout=1.5)
             for _ in range(4 * (os.cpu_count() or 1))
         ]
         assert [future.result() for future in waiting] == [None] * len(waiting)
@@ -170,7 +170,7 @@ def test_several_threads_at_once_with_crashes_among_them():
             return reason_of(segmentation_fault)
         if number % 8 == 7:
             return reason_of(time.sleep, LONG, timeout=0.3)
-        return run_apart(doubled, number, timeout=LONG)
+        return run_in_subprocess(doubled, number, timeout=LONG)
 
     with ThreadPoolExecutor(6) as threads:
         found = list(threads.map(work, range(24)))
@@ -191,7 +191,7 @@ def test_children_that_are_killed_as_soon_as_they_are_seen_leave_nobody_waiting(
 
     def work(number):
         try:
-            return run_apart(doubled, number, timeout=1)
+            return run_in_subprocess(doubled, number, timeout=1)
         except RecordError as error:
             return error.reason
 
@@ -207,7 +207,7 @@ def test_children_that_are_killed_as_soon_as_they_are_seen_leave_nobody_waiting(
 
 
 def test_no_child_is_started_once_they_are_stopped():
-    assert run_apart(doubled, 2, timeout=LONG) == 4
+    assert run_in_subprocess(doubled, 2, timeout=LONG) == 4
     stop_children()
     assert reason_of(doubled, 2) is Reason.DECODER_CRASH
     assert not [p for p in psutil.Process().children() if "spawn_main" in " ".join(p.cmdline())]
@@ -221,11 +221,11 @@ def test_images_are_the_same_from_the_process_apart():
         image_bytes("WEBP", 40, 30),
     ):
         here = transcode(data, ImageSettings())
-        assert run_apart(transcode, data, ImageSettings(), "full", timeout=LONG) == here
+        assert run_in_subprocess(transcode, data, ImageSettings(), "full", timeout=LONG) == here
 
 
 def test_a_image_that_takes_too_long_is_a_reject():
-    run_apart(doubled, 1, timeout=LONG)  # started: the time is the image's alone
+    run_in_subprocess(doubled, 1, timeout=LONG)  # started: the time is the image's alone
     slow = image_bytes("WEBP", 4000, 3000, lossless=True, method=0, quality=0)
     with pytest.raises(RecordError) as raised:
         read_image(slow, ImageSettings(timeout=0.01), "full")
@@ -233,15 +233,15 @@ def test_a_image_that_takes_too_long_is_a_reject():
 
 
 def test_a_child_prints_nothing_of_an_image(capfd):
-    run_apart(complain, timeout=LONG)
+    run_in_subprocess(complain, timeout=LONG)
     assert capfd.readouterr().err == ""
 
 
 def test_children_do_not_run_the_script_that_starts_them(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
-        "from recordmill.transforms.workers.sandbox import run_apart\n"
-        "print('run', run_apart(abs, -3, timeout=60))\n"
+        "from recordmill.transforms.workers.sandbox import run_in_subprocess\n"
+        "print('run', run_in_subprocess(abs, -3, timeout=60))\n"
     )
     command = [sys.executable, str(script)]
     ended = subprocess.run(command, capture_output=True, text=True, check=True)

@@ -18,7 +18,7 @@ from recordmill.transforms.functional.images.sniffing import WorkLimitError
 from recordmill.transforms.functional.images.transcode import pass_through_source, transcode
 from recordmill.transforms.functional.rendering.drawing import is_cheap_to_draw
 from recordmill.transforms.functional.rendering.infer_features import MASK_KEY, bytes_kind
-from recordmill.transforms.workers.sandbox import examine_apart
+from recordmill.transforms.workers.sandbox import examine_in_subprocess
 from tests.corpus import png_of, samples_of
 from tests.images import (
     image,
@@ -115,8 +115,8 @@ def test_expensive_masks_go_to_a_separate_process(monkeypatch):
 
 @pytest.mark.parametrize("name", IN_THIS_PROCESS)
 def test_common_images_are_examined_and_drawn_in_this_process(name, monkeypatch):
-    monkeypatch.delattr("recordmill.transforms.workers.sandbox.run_apart")
-    assert examine_apart(IN_THIS_PROCESS[name]).width
+    monkeypatch.delattr("recordmill.transforms.workers.sandbox.run_in_subprocess")
+    assert examine_in_subprocess(IN_THIS_PROCESS[name]).width
     assert is_cheap_to_draw({"image": [IN_THIS_PROCESS[name]], MASK_KEY: [png(mode="L")]})
 
 
@@ -124,13 +124,13 @@ def test_common_images_are_examined_and_drawn_in_this_process(name, monkeypatch)
 def test_expensive_images_are_examined_and_drawn_in_a_separate_process(name, monkeypatch):
     monkeypatch.delattr("PIL.Image.open")
     module = "recordmill.transforms.workers.sandbox"
-    monkeypatch.setattr(f"{module}.run_apart", lambda *_, timeout: "separate")
+    monkeypatch.setattr(f"{module}.run_in_subprocess", lambda *_, timeout: "separate")
     data = SEPARATE[name]
     assert not is_cheap_to_draw({"image": [data]})
     assert not is_cheap_to_draw({"image": [png()], MASK_KEY: [data]})
     assert bytes_kind(data) == f"{name.partition(' ')[0]} image"
     if "pixels" not in name:  # of which the header says all
-        assert examine_apart(data) == "separate"
+        assert examine_in_subprocess(data) == "separate"
 
 
 def test_the_report_draws_expensive_images_in_a_separate_process(monkeypatch):
@@ -140,7 +140,7 @@ def test_the_report_draws_expensive_images_in_a_separate_process(monkeypatch):
         drawn.append(features)
         return image(9, 9)
 
-    monkeypatch.setattr(samples, "run_apart", run_separately)
+    monkeypatch.setattr(samples, "run_in_subprocess", run_separately)
     monkeypatch.setattr(samples, "read_first_frame", lambda record: {"image": [record]})
     assert samples._draw(png(20, 10), ()).width == 20
     assert drawn == []

@@ -228,7 +228,7 @@ def test_an_image_that_takes_its_decoder_along_costs_its_tile(monkeypatch):
         assert (function, timeout) == (draw_record, 10.0)
         raise RecordError(Reason.DECODER_CRASH, "the decoder crashed")
 
-    monkeypatch.setattr("recordmill.pipelines.inspect.display.run_apart", expired)
+    monkeypatch.setattr("recordmill.pipelines.inspect.display.run_in_subprocess", expired)
     record = FoundRecord("x.tfrecord", 0, 0, b"", {"image": [jpeg(8, 8)]}, "k")
     module = "recordmill.pipelines.inspect.display"
     monkeypatch.setattr(f"{module}.read_first_frame", lambda _: record.features)
