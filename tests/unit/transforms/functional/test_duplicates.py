@@ -1,4 +1,4 @@
-"""DuplicateKeys images: what a tally says is what a look at all records says, however it was summed.
+"""Duplicate statistics are the same however the tallies are merged.
 
 Covers `recordmill.schemas.duplicates`.
 """
