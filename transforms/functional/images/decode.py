@@ -33,6 +33,7 @@ def decode_stored(data: bytes, channels: int = 3) -> np.ndarray:
     try:
         with open_image(data, ("JPEG", "PNG")) as image:
             decoded = _of_8_bits(image)
+            # libpng reduces 16-bit gray with alpha to two channels, and so does TensorFlow.
             if image.format == "PNG" and data[_COLOR_TYPE] == _GRAY_WITH_ALPHA:
                 decoded = decoded.convert("LA")  # Pillow opens 16-bit LA as RGBA
             pixels = np.asarray(_in_mode(decoded, channels))
@@ -82,6 +83,7 @@ def _of_8_bits(image: Image.Image) -> Image.Image:
         has_alpha = image.mode == "PA" or "transparency" in image.info
         return image.convert("L" if image.mode == "1" else "RGBA" if has_alpha else "RGB")
     if image.mode.startswith("I"):
+        # The high byte, as png_set_strip_16 in TensorFlow's decoder; `transcode` rounds.
         return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
     return image
 

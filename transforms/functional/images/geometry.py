@@ -83,6 +83,8 @@ def geometry_of(stored: Size, orientation: int, settings: ImageSettings) -> Geom
     (150, 200)
     """
     turned = settings.orientation == "apply"
+    # All sizes and the crop below are those of the upright image: target sizes and aspect ratios
+    # mean what viewers display.
     whole = oriented_size(stored, orientation) if turned else stored
     size = target_size(whole, settings)
     mode = settings.resize.mode if settings.resize else "exact"
@@ -174,6 +176,7 @@ def oriented_box(box: Box, geometry: Geometry, frame: str) -> Box:
         size, orientation = geometry.stored, geometry.orientation
     else:
         return box
+    # Turning may swap the corners: sort the coordinates again.
     one = oriented_point(box[:2], size, orientation)
     other = oriented_point(box[2:], size, orientation)
     return (*map(min, one, other), *map(max, one, other))  # type: ignore[return-value]
@@ -182,6 +185,8 @@ def oriented_box(box: Box, geometry: Geometry, frame: str) -> Box:
 def _crop(size: Size, ratio: Size) -> tuple[Fraction, Fraction, Fraction, Fraction]:
     """Returns the largest centered part with the aspect ratio of `ratio`."""
     width, height = map(Fraction, size)
+    # Fractions, so that the crop of an image, its boxes and its mask is the same: a float could be
+    # rounded across the center of a pixel, which moves a mask against its image.
     kept_width = min(width, height * ratio[0] / ratio[1])
     kept_height = min(height, width * ratio[1] / ratio[0])
     left, top = (width - kept_width) / 2, (height - kept_height) / 2
@@ -191,6 +196,8 @@ def _crop(size: Size, ratio: Size) -> tuple[Fraction, Fraction, Fraction, Fracti
 def _contained(size: Size, within: Size) -> Size:
     """Returns the largest size with the aspect ratio of `size` that fits into `within`."""
     width, height = size
+    # Compares aspect ratios in integers, and rounds as ImageOps.contain of Pillow does; a side of
+    # less than one pixel becomes one.
     if width * within[1] > within[0] * height:
         return within[0], max(1, round(height / width * within[0]))
     return max(1, round(width / height * within[1])), within[1]
@@ -242,6 +249,8 @@ def place_boxes(row: RowBoxes, geometry: Geometry, settings: BoxSettings) -> Pla
     Raises:
         RecordError: bad_box, if the settings reject one.
     """
+    # Order: to pixels of the annotated image, check and clip there, turn with the image, then crop,
+    # scale, pad, and divide by the size of the record's image.
     annotated = geometry.displayed if settings.frame == "displayed" else geometry.stored
     unit = annotated if row.units == "normalized" else (1, 1)
     onto = _Placement.of(geometry)
@@ -312,6 +321,7 @@ def _checked(
     problem = _problem(box)
     if problem is None:
         inside = _clipped(box, size)
+        # Boxes with six decimals may exceed the edge by their rounding error, which is no mistake.
         if _overshoot(box, size) > _ROUNDING:
             if settings.out_of_bounds == "drop":
                 return None

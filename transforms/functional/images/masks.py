@@ -167,6 +167,7 @@ def _spans(outline: Outline, size: Size) -> Iterator[tuple[int, int]]:
         yield from _of_runs(_run_lengths(outline, size), size)
         return
     for polygon in outline:
+        # One polygon at a time: parts of an object are joined by drawing them one over the other.
         (found,) = coco.frPyObjects([polygon], size[1], size[0])
         yield from _of_runs(decompress_counts(found["counts"]), size)
 
@@ -212,6 +213,7 @@ def _of_runs(runs: list[int], size: Size) -> Iterator[tuple[int, int]]:
         RecordError: wrong_type, if the runs do not fill the image.
     """
     pixels = size[0] * size[1]
+    # Checked before any run is drawn: a negative or too long run would wrap around in the slices.
     if not all(0 <= run <= pixels for run in runs) or sum(runs) != pixels:
         raise RecordError(Reason.WRONG_TYPE, f"run lengths that do not add up to {pixels} pixels")
     ends = list(accumulate(runs))
@@ -274,6 +276,7 @@ def mask_from_file(
         RecordError: if the file is not such a PNG, is damaged, or has another size than the image.
     """
     geometry = geometry_of(image.source_size, image.orientation, schema.image)
+    # Read at full size and transformed as class ids: resampling a palette image would mix classes.
     ids = read_ids(data, annotated_size(geometry, schema.masks), schema.masks.frame, header)
     return encode_mask(ids, geometry, schema.masks)
 
@@ -380,6 +383,8 @@ def transform_ids(ids: np.ndarray, geometry: Geometry, settings: MaskSettings) -
         geometry: the transform of the image.
         settings: options of the schema.
     """
+    # The annotated image and the record's image may differ in orientation: turn the ids, then crop
+    # and scale by `nearest_pixels`, then pad.
     if settings.frame == "displayed" and not geometry.turned:
         ids = _turned(ids, inverse_orientation(geometry.orientation))
     elif settings.frame == "stored" and geometry.turned:

@@ -95,6 +95,7 @@ def without_alpha(image: Image.Image, background: tuple[int, int, int] | None) -
         return image.convert(image.mode[:-1])
     plain = Image.new("RGBA", image.size, (*background, 255))
     flat = Image.alpha_composite(plain, image.convert("RGBA")).convert("RGB")
+    # Gray on a gray background stays gray; on any other color, the result has three channels.
     gray = image.mode == "LA" and len(set(background)) == 1
     return flat.convert("L") if gray else flat
 
@@ -129,6 +130,7 @@ def resized(
         return image
     if image.mode == "I;16":  # Pillow resamples no 16-bit images
         return _gray16(resized(image.convert("F"), geometry, method, fill), scale=False)
+    # `box` makes Pillow resample from the exact crop, without rounding it to pixels.
     left, top, right, bottom = map(float, geometry.crop)
     content = image.resize(geometry.content, _FILTERS[method], (left, top, right, bottom))
     if geometry.content == geometry.size:
@@ -184,6 +186,7 @@ def _with_alpha(
 ) -> Image.Image:
     """Returns an image with one transparent color as an image with an alpha channel of 8 bits."""
     key = np.atleast_1d(np.asarray(clear if not isinstance(clear, bytes) else list(clear)))
+    # PNG, section 11.3.1.1: tRNS gives the color in the bit depth of the file.
     if bit_depth == 16 and image.mode == "RGB":
         key = key >> 8  # as Pillow does to the samples
     elif bit_depth < 8 and image.mode == "L":

@@ -60,6 +60,8 @@ def sniff(head: bytes) -> str | None:
     """
     if head.startswith(_PNM):
         return "pnm"
+    # HEIF brands (ISO/IEC 23008-12): an AVIF may have one of them as its major brand, and state
+    # avif as a compatible one only.
     if head.startswith((b"ftypmif1", b"ftypmsf1"), 4) and _is_compatible(head, b"avif"):
         return "avif"
     if _is_bare_bitmap(head):
@@ -69,6 +71,8 @@ def sniff(head: bytes) -> str | None:
 
 def _is_bare_bitmap(head: bytes) -> bool:
     """Returns whether a file is a `.dib`, a Windows bitmap without a file header."""
+    # The length field tells the headers apart: BITMAPCOREHEADER (12 bytes) has sides of 16 bits,
+    # so that planes and bits per pixel are 4 bytes earlier.
     at = 8 if head.startswith(b"\x0c\0\0\0") else 12
     planes, bits = (int.from_bytes(head[i : i + 2], "little") for i in (at, at + 2))
     known = int.from_bytes(head[:4], "little") in _BMP_HEADERS
@@ -148,12 +152,15 @@ def _webp_sizes(data: bytes) -> Iterator[tuple[int, int]]:
     """Yields the canvas size in the first chunk of a WebP. Source: RFC 9649, section 2."""
     chunk = data[12:30].ljust(18, b"\0")
     if chunk.startswith(b"VP8X"):
+        # Section 2.7: flags and reserved bytes, then width - 1 and height - 1 in 24 bits each.
         canvas = int.from_bytes(chunk[12:18], "little")
         yield (canvas & 0xFFFFFF) + 1, (canvas >> 24) + 1
     elif chunk.startswith(b"VP8L"):
+        # Section 3.4: a signature byte, then width - 1 and height - 1 in 14 bits each.
         bits = int.from_bytes(chunk[9:13], "little")
         yield (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
     elif chunk.startswith(b"VP8 "):
+        # RFC 6386, section 9.1: 14 bits each, below two bits of scaling.
         width, height = struct.unpack_from("<HH", chunk, 14)
         yield width & 0x3FFF, height & 0x3FFF
 

@@ -250,6 +250,7 @@ def _plugins(format_: str) -> tuple[str, ...]:
     """
     names = PILLOW_FORMATS[format_]
     Image.preinit()
+    # preinit() imports five common plugins only; init() imports all, which takes far longer.
     if not Image.OPEN.keys() >= set(names):
         Image.init()
     if found := tuple(name for name in names if name in Image.OPEN):
@@ -347,6 +348,7 @@ def _from_pillow(image: Image.Image, format_: str) -> SourceImage:
         has_alpha="A" in image.getbands() or "transparency" in image.info,
         frames=_frames(image),
         orientation=_valid(image.getexif().get(ExifTags.Base.Orientation)),
+        # Other formats never pass through: TensorFlow does not read all files of any of them.
         common=False,
     )
 
@@ -361,6 +363,7 @@ def _stored_size(image: Image.Image) -> tuple[int, int]:
         return image.size
     if image.tag_v2.get(_PHOTOMETRIC) == _YCBCR and image.info.get("compression") == "raw":
         raise RecordError(Reason.UNSUPPORTED_FEATURE, "uncompressed YCbCr TIFF")
+    # Pillow applies the orientation of a TIFF when it loads the pixels, and swaps the size before.
     turned = image.tag_v2.get(ExifTags.Base.Orientation) in (5, 6, 7, 8)
     return (image.height, image.width) if turned else image.size
 

@@ -172,6 +172,7 @@ def keep(
         RecordError: truncated or corrupt; too_many_pixels without enough memory.
     """
     if source.format == "mpo":
+        # An MPO is a JPEG followed by further images: the record gets the first.
         data = data[: jpeg.examine(data).end]
     if settings.strip_metadata:
         data = (png if source.format == "png" else jpeg).strip_metadata(data)
@@ -188,6 +189,8 @@ def keep(
 def _encoded_again(data: bytes, source: SourceImage, settings: ImageSettings) -> StoredImage:
     """Returns an image decoded, changed as the settings require, and re-encoded."""
     if source.png:
+        # Without chunks that do not affect pixels: Pillow fails on some damaged metadata, although
+        # the image can be decoded.
         data = png.keep_pixel_data(data, source.png)
     elif _family(source) == "jpeg":
         data = jpeg.keep_pixel_data(data)

@@ -147,6 +147,7 @@ def _name_box(
     left = max(0, min(corner[0], size[0] - text.width - 4))
     top = max(0, corner[1] - height - 4) if corner[1] > height + 4 else corner[1]
     canvas.rectangle((left, top, left + text.width + 4, top + height + 4), fill=ground)
+    # Black or white text, whichever has more contrast with the color of the box.
     ink = (0, 0, 0) if _luminance(ground) > 0.4 else (255, 255, 255)
     text.draw(canvas, (left + 2, top + 1), ink)
 
@@ -416,6 +417,8 @@ def make_caption(text: str, size: int) -> Caption:
         text: the text.
         size: of the font, in pixels.
     """
+    # Fonts are tried in order until one has all characters; otherwise the first of those that lack
+    # the fewest is used.
     best, missing = _PILLOW_FONT, len(text) + 1
     for name in (_PILLOW_FONT, *SYSTEM_FONTS):
         if (lacks := _lacks(name, text)) < missing:
@@ -438,6 +441,7 @@ def fit_caption(text: str, width: float, size: int) -> Caption:
     if whole.width <= width:
         return whole
     lengths = range(1, len(whole.text) + 1)
+    # Binary search, as the width grows with the length: measuring every prefix is quadratic.
     kept = bisect_right(lengths, width, key=lambda n: whole.font.getlength(whole.text[:n] + "…"))
     return whole._replace(text=whole.text[:kept] + "…")
 

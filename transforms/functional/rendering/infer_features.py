@@ -60,6 +60,8 @@ class RawShape(NamedTuple):
 
 def image_key(features: Features) -> str | None:
     """Returns the Example key of a record's image, or None if it has none."""
+    # Known keys first, then any feature with the bytes of one image; raw samples last, since only
+    # known keys and a matching size distinguish them from other bytes.
     known = [key for key in IMAGE_KEYS if key in features]
     others = [key for key in features if key not in known and key != MASK_KEY]
     for key in [*known, *others]:
@@ -85,6 +87,7 @@ def raw_shape(features: Features, key: str) -> RawShape | None:
     if not isinstance(value, bytes) or None in stated[:2]:
         return None
     height, width, channels = (n or 0 for n in stated)
+    # Records may leave out the number of channels: infer it from the number of bytes.
     if not channels and height * width > 0:
         channels = len(value) // (height * width)
     fits = 0 < height * width * channels == len(value) and channels in RAW_MODES
@@ -138,6 +141,7 @@ def _describe_range(values: Sequence[Any]) -> str:
 
 def _describe_bytes(name: str, values: Sequence[bytes], records: Sequence[Features]) -> str:
     kinds = Counter(map(bytes_kind, values))
+    # Raw samples may be valid UTF-8 by chance: pixels if all records state a matching size.
     raw = [raw_shape(record, name) for record in records if name in record]
     if set(kinds) <= {"bytes", "text"} and all(raw):
         return "pixels, uint8"
