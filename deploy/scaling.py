@@ -142,12 +142,22 @@ class Model:
     prices: Prices = Prices()
 
     def job(self, images: int, shard_bytes: float = 128 * 2**20) -> Job:
-        """Returns a job with shards as `--num_shards auto` makes them, and Parquet tables."""
+        """Returns a job with the shards of `--num_shards auto`, and Parquet tables.
+
+        Args:
+            images: number of images.
+            shard_bytes: bytes of a shard.
+        """
         shards = math.ceil(images * self.measured.image_bytes / shard_bytes)
         return Job(images, min(max(1, shards), MAX_SHARDS), math.ceil(images / ROWS_PER_PART))
 
     def seconds(self, job: Job, cluster: Cluster) -> Seconds:
-        """Returns how long a job takes, phase by phase."""
+        """Returns the duration of a job by phase.
+
+        Args:
+            job: the conversion.
+            cluster: its workers.
+        """
         measured, assumed = self.measured, self.assumed
         rounds = math.ceil(job.parts / (cluster.workers * cluster.cores))
         files = 2 * job.shards  # each shard has its index beside it
@@ -161,7 +171,12 @@ class Model:
         )
 
     def dollars(self, job: Job, cluster: Cluster) -> dict[str, float]:
-        """Returns what a job costs, item by item."""
+        """Returns the cost of a job by item.
+
+        Args:
+            job: the conversion.
+            cluster: its workers.
+        """
         prices, hours = self.prices, self.seconds(job, cluster).total / 3600
         worker = (
             cluster.cores * prices.core_hour
@@ -194,11 +209,15 @@ class Model:
 
 
 def images_of_last(job: Job, workers: int) -> float:
-    """Returns how many images the worker has that ends last.
+    """Returns the number of images of the worker that ends last.
 
     A shard is never split, so some workers have one more than others. Where each has but one or
     two, that of the largest counts: a shard's size is binomial, as its keys are hashed, and the
     largest of n lies sqrt(2 ln n) standard deviations above the mean.
+
+    Args:
+        job: the conversion.
+        workers: number of workers.
 
     >>> images_of_last(Job(images=1000, shards=100, parts=1), workers=40)
     30.0
@@ -236,7 +255,12 @@ def estimates(model: Model) -> Iterator[list[str]]:
 
 
 def weak_scaling(model: Model, images_per_worker: int = 250_000) -> Iterator[list[str]]:
-    """Yields the table of clusters that grow with their job."""
+    """Yields the table of clusters that grow with their job.
+
+    Args:
+        model: of time and cost.
+        images_per_worker: the same for every cluster.
+    """
     yield ["workers", "images", "minutes", "efficiency", "with 1 GiB shards"]
     times: dict[float, float] = {}
     for workers in (1, 2, 5, 10, 50, 100, 500, 1000):

@@ -35,7 +35,12 @@ NO_RETRY = {
 
 
 def convert_arguments(params: Mapping[str, Any], day: date) -> list[str]:
-    """Returns the arguments that convert the tables of one day."""
+    """Returns the arguments that convert the tables of one day.
+
+    Args:
+        params: of the DAG run.
+        day: the date of its data.
+    """
     return [
         *("convert", "--input", params["input"].replace("DATE", day.isoformat())),
         *("--output", params["output"], "--name", params["name"], "--version", version(day)),
@@ -44,12 +49,17 @@ def convert_arguments(params: Mapping[str, Any], day: date) -> list[str]:
 
 
 def verify_arguments(params: Mapping[str, Any], day: date) -> list[str]:
-    """Returns the arguments that verify the dataset of one day."""
+    """Returns the arguments that verify the dataset of one day.
+
+    Args:
+        params: of the DAG run.
+        day: the date of its data.
+    """
     return ["verify", "/".join([params["output"].rstrip("/"), params["name"], version(day)])]
 
 
 def version(day: date) -> str:
-    """Returns the dataset's version of one day, without leading zeros, which TFDS rejects."""
+    """Returns the dataset version of one day, without leading zeros, which TFDS rejects."""
     return f"{day.year}.{day.month}.{day.day}"
 
 

@@ -68,7 +68,12 @@ def opposite_of(name: str) -> str:
 
 
 def parameter_of(name: str, flag: argparse.Action) -> dict[str, Any]:
-    """Returns the template's parameter that stands for a flag."""
+    """Returns the template parameter of a flag.
+
+    Args:
+        name: of the parameter.
+        flag: of the command line.
+    """
     metavar = f" ({flag.metavar})" if isinstance(flag.metavar, str) else ""
     parameter: dict[str, Any] = {
         "name": name,

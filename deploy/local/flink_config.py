@@ -43,7 +43,12 @@ def settings(given: Mapping[str, str]) -> dict[str, object]:
 
 
 def flat(nested: Mapping[str, object], prefix: str = "") -> dict[str, object]:
-    """Returns nested settings under dotted names: Flink takes both, but not each twice."""
+    """Returns nested settings under dotted names: Flink accepts either form, but not both.
+
+    Args:
+        nested: settings, as in YAML.
+        prefix: of their names.
+    """
     found: dict[str, object] = {}
     for name, value in nested.items():
         if isinstance(value, Mapping):

@@ -12,7 +12,13 @@ _LINE = 72  # bytes; https://docs.oracle.com/en/java/javase/17/docs/specs/jar/ja
 
 
 def write_jar(jar: Path, main_class: str, folders: Sequence[Path]) -> None:
-    """Writes the jar beside the first folder; that one is named relative to it, the rest whole."""
+    """Writes a jar that has only a class path: relative to the first folder, absolute otherwise.
+
+    Args:
+        jar: the jar to write, beside the first folder.
+        main_class: class to run.
+        folders: folders of the jars on the class path.
+    """
     own, *others = (sorted(folder.glob("*.jar")) for folder in folders)
     names = [f"{path.parent.name}/{path.name}" for path in own]
     names += [path.resolve().as_uri() for paths in others for path in paths]

@@ -193,7 +193,7 @@ READERS: dict[str, Callable[[str], object]] = {
 def test_a_path_that_cannot_be_reached_is_a_usage_error(flag: str) -> None:
     use_options(PipelineOptions([]))
     with pytest.raises(
-        UsageError, match=r"is at 127\.0\.0\.1, which is no public address"
+        UsageError, match=r"is at 127\.0\.0\.1, which is not a public address"
     ) as caught:
         READERS[flag](UNREACHABLE)
     assert UNREACHABLE in str(caught.value)

@@ -153,7 +153,7 @@ INSIDE = ("127.0.0.1", "localhost", "2130706433", "0x7f.1", "[::ffff:127.0.0.1]"
 def test_a_private_host_is_rejected_before_anything_is_sent(host: str, site: Site) -> None:
     use_options(PipelineOptions([]))
     said = refusal(site.url.replace("127.0.0.1", host) + "/whole")
-    assert "which is no public address; --allow_private_hosts reads from such, too" in said
+    assert "which is not a public address; allow it with --allow_private_hosts" in said
     assert (site.connections, sum(site.seen.values())) == (0, 0)
 
 
@@ -182,7 +182,7 @@ def test_neither_a_redirect_nor_a_name_that_changes_leads_inside(
     assert connected == [public]
     names["once.example"] = [public]
     inside = f"http://once.example:{port}/away?http://twice.example:{port}/whole"
-    assert "twice.example is at 127.0.0.1, which is no public address" in refusal(inside)
+    assert "twice.example is at 127.0.0.1, which is not a public address" in refusal(inside)
     assert set(connected) == {public}
     assert site.seen == {"/whole": 1, "/away": 1}
 

@@ -1,4 +1,4 @@
-"""Reads a published dataset: its manifest, the indexes of its records, the records, the rejects.
+"""Reads a published dataset: manifest, record indexes, records and rejects.
 
 Beam is loaded only for object stores, so that readers of local datasets start fast.
 """
@@ -56,11 +56,11 @@ _BATCH_ROWS = 65_536
 _OPEN_FILES = 256
 LOCATION_COLUMNS = ("key", "split", "shard", "index", "offset", "length", "sha256", "class")
 _TYPES = {"key": pa.string(), "offset": pa.int64(), "length": pa.int64()}
-"""Of the columns that decide which record is read."""
+"""Expected types of the columns that locate a record; they must not have nulls."""
 
 
 def read_file(path: str) -> bytes | None:
-    """Returns a file's bytes, or None if there is no such file.
+    """Returns the bytes of a file, or None if it does not exist.
 
     Raises:
         OSError: if it cannot be read.
@@ -73,17 +73,17 @@ def read_file(path: str) -> bytes | None:
 
 
 class RecordLocation(NamedTuple):
-    """Where a record is: a row of its shard's index.
+    """The location of a record: one row of its shard's index.
 
     Attributes:
         key: the row's identity.
         split: the record's split.
-        shard: number of its shard within the split.
-        record: its number within the shard.
-        offset: the byte at which its data begins in the uncompressed shard.
+        shard: number of the shard within the split, from 0.
+        record: number of the record within the shard, from 0.
+        offset: first byte of its data in the uncompressed shard.
         length: bytes of its data.
-        sha256: of its image as stored, or "".
-        classes: the names of its classes.
+        sha256: hex digest of its image as stored, or "".
+        classes: names of its classes.
     """
 
     key: str
@@ -97,7 +97,7 @@ class RecordLocation(NamedTuple):
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> RecordLocation:
-        """Returns the location that a row of an index states."""
+        """Returns the location in a row of an index."""
         label = row["class"]
         classes = tuple(label) if isinstance(label, list) else () if label is None else (label,)
         numbers = (row["shard"], row["index"], row["offset"], row["length"])
@@ -106,13 +106,13 @@ class RecordLocation(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Dataset:
-    """A dataset in its folder: published, or written and about to be.
+    """A dataset in its folder, published or about to be.
 
     Attributes:
         directory: its folder, DIR/NAME/VERSION, on this machine or in an object store.
-        manifest: what it consists of.
-        manifest_sha256: of manifest.json; "" if it has not been read from there.
-        is_committed: whether the commit marker holds that checksum.
+        manifest: its content: splits, shards, classes and options.
+        manifest_sha256: checksum of manifest.json; "" if the file has not been read.
+        is_committed: whether the commit marker has this checksum.
     """
 
     directory: str
@@ -124,14 +124,14 @@ class Dataset:
     def open(
         cls, directory: str | os.PathLike[str], read: Callable[[str], bytes | None] = read_file
     ) -> Self:
-        """Opens a published dataset: one whose manifest is the one that was committed.
+        """Opens a published dataset, and checks its manifest against the commit marker.
 
         Args:
             directory: its folder, DIR/NAME/VERSION.
             read: returns the bytes of a file, or None if there is none.
 
         Raises:
-            VerificationFailed: if no dataset is published there, or its manifest is another one.
+            VerificationFailed: if no dataset is published there, or its manifest was changed.
         """
         dataset = cls.open_unchecked(directory, read)
         if not dataset.is_committed:
@@ -145,14 +145,14 @@ class Dataset:
     def open_unchecked(
         cls, directory: str | os.PathLike[str], read: Callable[[str], bytes | None] = read_file
     ) -> Self:
-        """Opens a dataset that has a commit marker, whether or not it is that of the manifest.
+        """Opens a dataset that has a commit marker, even one that does not match the manifest.
 
         Args:
             directory: its folder, DIR/NAME/VERSION.
             read: returns the bytes of a file, or None if there is none.
 
         Raises:
-            VerificationFailed: if there is no commit marker, or no manifest that can be read.
+            VerificationFailed: if the commit marker is missing, or the manifest cannot be read.
         """
         folder = os.fspath(directory).rstrip("/") or "/"
         marker = _content(layout.join(folder, layout.SUCCESS), read)
@@ -183,22 +183,22 @@ class Dataset:
 
     @property
     def splits(self) -> Mapping[str, SplitEntry]:
-        """Name to split, in order: `dataset.splits["train"].records` is its number of records."""
+        """Splits by name, in order: `dataset.splits["train"].records` is a number of records."""
         return self.manifest.splits
 
     @property
     def classes(self) -> dict[str, tuple[str, ...]]:
-        """Feature to its class names, in the order of their ids; without features of none."""
+        """Class names by feature, in id order; features without classes are left out."""
         return {name: names for name, names in self.manifest.classes.items() if names}
 
     @property
     def is_gzipped(self) -> bool:
-        """Whether its shards are gzip streams, which are not seekable."""
+        """Whether the shards are gzip streams, which are not seekable."""
         return bool(self.manifest.config.get("compression") == "gzip")
 
     @property
     def report(self) -> str:
-        """The path of its report, which may have been left out."""
+        """The path of the report, which exists unless it was switched off."""
         return self.path(layout.REPORT)
 
     def path(self, name: str) -> str:
@@ -206,14 +206,14 @@ class Dataset:
         return layout.join(self.directory, name)
 
     def select(self, split: str, share: tuple[int, int] = (0, 1)) -> list[RecordRange]:
-        """Returns the shards that hold some records, and which of theirs they are, in order.
+        """Returns the shards of a split or slice, with the range of records in each, in order.
 
         Args:
             split: in TFDS's syntax: `train[:80%]`, `train[100:200]+test`.
             share: (i, n) for the i-th of n equal shares.
 
         Raises:
-            UsageError: for a split or slice that there is not, or a share that cannot be.
+            UsageError: for an unknown split, an invalid slice or an invalid share.
         """
         index, count = share
         if not 0 <= index < count:
@@ -222,11 +222,16 @@ class Dataset:
         return record_ranges(share_of(parse_split(split, lengths), index, count), lengths)
 
     def shard(self, split: str, number: int) -> ShardEntry:
-        """Returns a shard of a split by its number, from 0."""
+        """Returns a shard.
+
+        Args:
+            split: its split.
+            number: its number within the split, from 0.
+        """
         return self.splits[split].shards[number]
 
     def shards(self) -> dict[tuple[str, int], ShardEntry]:
-        """Returns (split, number) to shard, in order."""
+        """Returns all shards by (split, number), in order."""
         return {
             (name, number): shard
             for name, split in self.splits.items()
@@ -234,19 +239,19 @@ class Dataset:
         }
 
     def index(self, shard: ShardEntry, columns: Sequence[str]) -> pa.Table:
-        """Reads some columns of a shard's index, which has to be the one in the manifest.
+        """Reads columns of a shard's index, and checks its checksum against the manifest.
 
         Args:
             shard: one of its shards.
             columns: of the index.
 
         Raises:
-            VerificationFailed: if the index is missing, cannot be read, or is another one.
+            VerificationFailed: if the index is missing, cannot be read, or was changed.
         """
         return read_index(self.path(shard.index_file), columns, shard.index_sha256)
 
     def batches(self, shard: ShardEntry, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Yields some columns of a shard's index, in bounded memory; its checksum is not checked.
+        """Yields columns of a shard's index in bounded memory, without checking its checksum.
 
         Args:
             shard: one of its shards.
@@ -254,7 +259,7 @@ class Dataset:
 
         Raises:
             OSError: if the index cannot be read.
-            pa.ArrowException: if it is not a valid one.
+            pa.ArrowException: if it is not a valid Parquet file.
         """
         with open_stored(self.path(shard.index_file)) as stream:
             yield from read_batches(open_parquet(stream), _BATCH_ROWS, columns)
@@ -262,11 +267,11 @@ class Dataset:
     def locations(
         self, shard: ShardEntry, classes: Collection[str] = ()
     ) -> Iterator[RecordLocation]:
-        """Yields where the records of a shard are, in order, as `batches` reads them.
+        """Yields the locations of a shard's records, in order, as `batches` reads them.
 
         Args:
             shard: one of its shards.
-            classes: only records of one of these; all records if there are none.
+            classes: yields only records of these; all records if empty.
         """
         for batch in self.batches(shard, LOCATION_COLUMNS):
             labels = batch.column("class")
@@ -278,7 +283,11 @@ class Dataset:
                     yield location
 
     def location(self, shard: ShardEntry, number: int) -> RecordLocation:
-        """Returns where a record is, by its number in a shard, from 0.
+        """Returns the location of a record.
+
+        Args:
+            shard: one of its shards.
+            number: of the record within the shard, from 0.
 
         Raises:
             VerificationFailed: if the index is not the published one.
@@ -287,7 +296,7 @@ class Dataset:
         return RecordLocation.of(self._row(shard, number, LOCATION_COLUMNS))
 
     def find(self, key: str) -> RecordLocation | None:
-        """Returns where the record with a key is, or None; reads the indexes one by one.
+        """Returns the location of the record with a key, or None; reads the indexes one by one.
 
         Raises:
             VerificationFailed: if an index is not the published one.
@@ -300,12 +309,12 @@ class Dataset:
         return None
 
     def record(self, shard: ShardEntry, number: int, span: tuple[int, int] | None = None) -> bytes:
-        """Reads one record by its byte range, and checks both of its checksums.
+        """Reads one record by its byte range, and checks its two CRCs.
 
         Args:
             shard: one of its shards.
             number: of the record within the shard, from 0.
-            span: offset and length of its data as the index states them, where they are known.
+            span: (offset, length) of its data from the index, if known.
 
         Raises:
             VerificationFailed: if the record is damaged, or is not the one in the index.
@@ -323,13 +332,13 @@ class Dataset:
         return frame.data
 
     def damaged(self, shard: ShardEntry, number: int, offset: int, what: str) -> VerificationFailed:
-        """Returns the error that names a record: its shard, number, first byte and key.
+        """Returns the error for a damaged record, with its shard, number, first byte and key.
 
         Args:
             shard: one of its shards.
             number: of the record within the shard.
             offset: the byte at which its data begins.
-            what: is wrong with it, in words.
+            what: is wrong, as text.
         """
         with contextlib.suppress(VerificationFailed, IndexError):  # the index may be damaged, too
             what = f"{what} (key {self._row(shard, number, ('key',))['key']!r})"
@@ -337,7 +346,7 @@ class Dataset:
         return VerificationFailed(f"{self.directory}: {problem}")
 
     def rejects(self) -> Iterator[dict[str, Any]]:
-        """Yields every rejected row: its key, uri, source, reason and detail.
+        """Yields all rejected rows: key, uri, source, reason and detail.
 
         Raises:
             OSError: if they cannot be read.
@@ -346,7 +355,7 @@ class Dataset:
         return map(json.loads, read_lines(self.directory, layout.REJECTS))
 
     def dropped(self) -> Iterator[dict[str, Any]]:
-        """Yields every row that was dropped as a duplicate.
+        """Yields all rows dropped as duplicates.
 
         Raises:
             OSError: if they cannot be read.
@@ -359,7 +368,7 @@ class Dataset:
         return row
 
     def _range(self, shard: ShardEntry, offset: int, length: int) -> bytes:
-        """Returns a framed record, or what there is of it."""
+        """Returns a framed record, cut short at the end of the shard."""
         path, start, size = self.path(shard.file), offset - HEADER_BYTES, length + FRAME_BYTES
         if start < 0 or not 0 <= length <= MAX_RECORD_BYTES:
             return b""
@@ -372,18 +381,18 @@ class Dataset:
         except FileNotFoundError as error:
             raise VerificationFailed(f"{path}: is missing; restore it from a copy") from error
         except OSError as error:
-            if error.errno is None:  # of gzip
+            if error.errno is None:  # gzip.BadGzipFile: the caller names the record
                 raise
             raise _unreadable(path, error) from error
 
 
 def read_index(path: str, columns: Sequence[str], sha256: str | None = None) -> pa.Table:
-    """Reads some columns of the index of a shard's records.
+    """Reads columns of a record index.
 
     Args:
-        path: the index.
-        columns: of it.
-        sha256: that it must have, or None for any.
+        path: the index, a Parquet file.
+        columns: names of the columns.
+        sha256: its expected checksum, or None for any.
 
     Raises:
         VerificationFailed: if it is missing, cannot be read, is not valid, or has another checksum.
@@ -398,7 +407,7 @@ def read_index(path: str, columns: Sequence[str], sha256: str | None = None) -> 
         )
     try:
         table = read_table(data, columns)
-    except (pa.ArrowException, KeyError) as error:  # whoever made the manifest listed it so
+    except (pa.ArrowException, KeyError) as error:  # its checksum matches: the writer wrote it so
         raise VerificationFailed(f"{path}: is not a valid index: {error}; convert again") from error
     for name in columns:
         column, expected = table[name], _TYPES.get(name)
@@ -412,9 +421,9 @@ def read_index(path: str, columns: Sequence[str], sha256: str | None = None) -> 
 
 
 def find_manifest(directory: str) -> tuple[Manifest | None, bool]:
-    """Returns the manifest in a folder, if there is one, and whether it is committed.
+    """Returns the manifest in a folder, or None, and whether it is committed.
 
-    One that is committed and not read here is of another version of this program.
+    A committed manifest that cannot be parsed is from another version of recordmill.
     """
     data = read_file(layout.join(directory, layout.MANIFEST))
     if data is None:
@@ -426,9 +435,9 @@ def find_manifest(directory: str) -> tuple[Manifest | None, bool]:
 
 
 def current_folder(directory: str) -> str:
-    """Returns where a dataset is: in its folder, or where an interrupted run has moved it to.
+    """Returns the folder of a dataset, or the one that an interrupted run has moved it to.
 
-    Where two folders cannot be swapped, a run that replaces a dataset renames the old one first.
+    Without atomic swaps, a run that replaces a dataset renames the old one first.
     """
     if layout.is_url(directory) or os.path.lexists(directory):
         return directory
@@ -438,16 +447,16 @@ def current_folder(directory: str) -> str:
 
 
 def commit_marker(manifest: bytes) -> bytes:
-    """Returns the whole content of the commit marker of a manifest: its checksum."""
+    """Returns the content of the commit marker: the manifest checksum and a line break."""
     return hashlib.sha256(manifest).hexdigest().encode() + b"\n"
 
 
 def read_lines(directory: str, folder: str) -> Iterator[bytes]:
-    """Yields the lines of one kind that a dataset has, rejects or dropped rows; with their breaks.
+    """Yields the lines of a dataset's rejects or dropped rows, with their line breaks.
 
     Args:
         directory: the dataset's folder.
-        folder: one of `layout.LINES`; a dataset without such a file has no such rows.
+        folder: one of `layout.LINES`; a missing file has no lines.
 
     Raises:
         OSError: if they cannot be read.
@@ -473,7 +482,7 @@ def _unreadable(path: str, error: OSError) -> VerificationFailed:
 
 
 class _OpenFile:
-    """A file that threads and forked processes can read at once: it has no position of its own."""
+    """A file for concurrent reads by threads and forked processes: reads carry their offset."""
 
     def __init__(self, path: str) -> None:
         self._handle = open_regular(path)
@@ -488,5 +497,5 @@ class _OpenFile:
 
 @lru_cache(_OPEN_FILES)
 def _open_file(path: str, sha256: str) -> _OpenFile:
-    """Opens a shard; another shard that has since replaced it is opened, too."""
+    """Opens a shard; the checksum is a cache key, so that a replaced shard is opened again."""
     return _OpenFile(path)

@@ -1,7 +1,7 @@
-"""Gives embedded images an address: a staging file that their bytes are put into, once.
+"""Copies embedded images to staging files, once, and replaces them by references.
 
-The address comes with a hash of the bytes. It says what a reference stands for from the moment they
-were read: when the image is decoded, hours later, its table may be another.
+A reference has a hash of the image's bytes: the image is decoded later, when its table may have
+changed.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _HASH_BYTES = 16
 def staged(
     rows: Iterator[Row | Embedded | Reject | SkippedInput], path: str
 ) -> Iterator[Row | Reject | SkippedInput]:
-    """Yields rows whose images all have addresses; one image in memory, no more.
+    """Yields rows with references in place of embedded images; holds one image in memory.
 
-    The file is whole once the last row was yielded.
+    The staging file is complete after the last row.
 
     Args:
-        rows: what a reader yields.
-        path: a staging file of this attempt's own; not made if no image is embedded.
+        rows: rows from a reader.
+        path: staging file of this attempt; not created if no image is embedded.
     """
     blob: StagedImages | None = None
     try:
@@ -52,15 +52,15 @@ def staged(
 
 
 def staging_file(directory: str) -> str:
-    """Returns where to stage the images of one part, another file for each attempt to read it.
+    """Returns a new staging file for the images of one source split.
 
-    A second attempt may find another table than the first, which may still be writing.
+    Each attempt has its own: the first may still be writing, and the table may have changed.
     """
     return layout.join(directory, layout.STAGING, f"{uuid.uuid4().hex}.images")
 
 
 class StagedImages:
-    """A file of images, one after the other; whole once it is committed."""
+    """A staging file of concatenated images; complete once it is committed."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -68,23 +68,23 @@ class StagedImages:
         if is_local(path):
             os.makedirs(os.path.dirname(path), exist_ok=True)
             self._stream: BinaryIO = open(path, "wb")  # noqa: SIM115 - closed at the end
-        else:  # an object is there once it is closed, and not before
+        else:  # an object does not exist until it is closed
             mode = CompressionTypes.UNCOMPRESSED
             self._stream = cast("BinaryIO", FileSystems.create(path, compression_type=mode))
 
     def add(self, data: bytes) -> Location:
-        """Appends an image, and returns its address."""
+        """Appends an image and returns its byte range."""
         start, self._size = self._size, self._size + len(data)
         self._stream.write(data)
         content = hashlib.sha256(data).digest()[:_HASH_BYTES]
         return Location(self._path, start, self._size, staged=content)
 
     def commit(self) -> None:
-        """Ends the file; in an object store, it exists from here on."""
+        """Closes the file; in an object store, it exists only now."""
         self._stream.close()
 
     def abandon(self) -> None:
-        """Deletes the file, or what there is of it."""
+        """Deletes the incomplete file."""
         if is_local(self._path):
             self._stream.close()
             os.unlink(self._path)

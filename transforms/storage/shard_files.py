@@ -1,4 +1,4 @@
-"""The files of one shard, and what can be said of their bytes alone."""
+"""The files of one shard: their names, checksums and streams."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from recordmill.schemas.layout import is_url
 from recordmill.transforms.storage.local_files import open_regular
 
 DAMAGED_GZIP = (OSError, EOFError, zlib.error)
-"""What reading a gzip stream raises that is cut short or damaged."""
+"""Errors of reading a truncated or damaged gzip stream."""
 
 _CHUNK_BYTES = 2**18
 
 
 @dataclass(frozen=True)
 class ShardFiles:
-    """Where a shard is.
+    """The files of a shard.
 
     Attributes:
         directory: the dataset's folder.
         split: the shard's split.
-        index: its number.
-        file: its name below the folder.
-        records: the index of its records, below the folder; "" if there is none.
+        index: the shard's number within the split.
+        file: the shard, relative to the folder.
+        records: the record index, relative to the folder; "" if there is none.
     """
 
     directory: str
@@ -45,13 +45,13 @@ class ShardFiles:
 
 @dataclass(frozen=True)
 class Digests:
-    """What can be said of a shard's bytes.
+    """Checksums and sizes of a shard file.
 
     Attributes:
         size: bytes of the file.
         sha256: hex digest of the file.
         stream: bytes of the records and their framing, uncompressed; -1 if they cannot be read.
-        crc32c: their checksum.
+        crc32c: checksum of the uncompressed stream.
     """
 
     size: int
@@ -61,7 +61,7 @@ class Digests:
 
 
 def digests(path: str) -> Digests:
-    """Returns what can be said of a file's bytes, in one pass where it is not compressed."""
+    """Returns the checksums of a shard file, in one pass unless it is compressed."""
     digest, size, crc = hashlib.sha256(), 0, 0
     with open_stored(path) as stream:
         while chunk := stream.read(_CHUNK_BYTES):
@@ -83,24 +83,24 @@ def stream_checksum(path: str) -> tuple[int, int]:
     except DAMAGED_GZIP:
         if not compression_of(path):
             raise
-        return -1, 0  # reading it record by record tells where
+        return -1, 0  # reading it record by record shows where
     return size, crc
 
 
 def compression_of(path: str) -> str:
-    """Returns a file's compression as TensorFlow names it, told by the name that it was given."""
+    """Returns a file's compression as TensorFlow names it, from the file's name."""
     return "GZIP" if path.endswith(".gz") else ""
 
 
 def uncompressed(path: str) -> BinaryIO:
-    """Returns the records and their framing."""
+    """Opens the uncompressed stream of framed records."""
     stream = open_stored(path)
     return cast("BinaryIO", gzip.GzipFile(fileobj=stream)) if compression_of(path) else stream
 
 
 @contextmanager
 def local_copy(path: str) -> Iterator[str]:
-    """Gives a path that TensorFlow can open: object stores are its weak spot."""
+    """Yields a local path of a file for TensorFlow, which cannot open all object stores."""
     if not is_url(path):
         yield path
         return
@@ -112,7 +112,7 @@ def local_copy(path: str) -> Iterator[str]:
 
 
 def open_stored(path: str) -> BinaryIO:
-    """Returns a file's bytes, as they are stored."""
+    """Opens a file for reading as it is stored."""
     if not is_url(path):
         return open_regular(path)
     from recordmill.transforms.storage.files import (

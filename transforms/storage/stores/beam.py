@@ -1,4 +1,4 @@
-"""Writes, copies and deletes through Beam's file systems, as Beam's own sinks do; and persists."""
+"""Writes, copies and deletes through Beam's file systems, with retries."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from recordmill.transforms.storage.stores.retries import (
 T = TypeVar("T")
 
 _BATCH = 100
-"""How many files Beam's file systems take at once."""
+"""Maximum number of files in one call of Beam's file systems."""
 
-_HOPELESS = (
+_PERMANENT = (
     TypeError,
     ValueError,
     ImportError,
@@ -34,13 +34,17 @@ _HOPELESS = (
     NotImplementedError,
     AssertionError,
 )
-"""What a wrong path, a missing extra or a mistake in a program raises: it never passes."""
+"""Errors of a wrong path, a missing extra or a bug, which no retry can fix."""
 
 _CODE = re.compile(r"\b(?:HTTP |status(?: code)?:? )(\d{3})\b")
 
 
 def write(path: str, data: bytes) -> None:
-    """Writes a whole file, replacing what is there.
+    """Writes a whole file, replacing an existing one.
+
+    Args:
+        path: the file.
+        data: its content.
 
     Raises:
         OSError: if it cannot be written.
@@ -54,7 +58,11 @@ def write(path: str, data: bytes) -> None:
 
 
 def copy(sources: Sequence[str], targets: Sequence[str]) -> None:
-    """Copies files within a store, which moves no byte through this machine.
+    """Copies files within a store, on the server side.
+
+    Args:
+        sources: the files.
+        targets: the path of each copy.
 
     Raises:
         OSError: if one cannot be copied.
@@ -65,7 +73,9 @@ def copy(sources: Sequence[str], targets: Sequence[str]) -> None:
 
 def _copy_batch(sources: list[str], targets: list[str]) -> None:
     def attempt() -> None:
-        results = FileSystems.copy(sources, targets) or ()  # S3 and Azure return what went wrong
+        results = (
+            FileSystems.copy(sources, targets) or ()
+        )  # S3 and Azure return errors instead of raising them
         for *_, error in results:
             if error is not None:
                 raise error
@@ -74,7 +84,7 @@ def _copy_batch(sources: list[str], targets: list[str]) -> None:
 
 
 def delete(paths: Sequence[str]) -> None:
-    """Deletes files; what is not there is deleted already.
+    """Deletes files; missing ones are not an error.
 
     Raises:
         OSError: if one cannot be deleted.
@@ -84,38 +94,40 @@ def delete(paths: Sequence[str]) -> None:
 
 
 def request(call: Callable[[], T]) -> T:
-    """Returns what a call of Beam's file systems brings, made again where that may help.
+    """Returns the result of a call of Beam's file systems, with retries of transient errors.
 
     Raises:
-        OSError: if none does.
+        OSError: if no attempt succeeds.
     """
-    current_options()  # Beam rejects to reach a store in a worker that was given none
-    share_s3_clients()  # a worker of Beam's own containers runs no start-up code of this program
+    current_options()  # Beam raises in a worker without options
+    share_s3_clients()  # workers of Beam's own containers do not run our start-up
 
     def attempt() -> T:
         try:
             return call()
         except (TooLargeError, TooSlowError):
             raise
-        except Exception as error:  # each store's client raises what it likes
-            raise in_words(error) from error
+        except Exception as error:  # each store's client has its own exceptions
+            raise translate_error(error) from error
 
     return persist(attempt)
 
 
-def in_words(error: Exception) -> OSError:
-    """Returns what went wrong, and whether it may pass, from whatever a store's client raised."""
+def translate_error(error: Exception) -> OSError:
+    """Translates the exception of a store's client to OSError, or TransientError to retry."""
     causes = list(_causes(error))
     root = causes[-1]
     what = str(getattr(root, "message", None) or root).strip().partition("\n")[0]
     status = next((code for cause in reversed(causes) if (code := _status(cause))), 0)
-    kind = getattr(root, "exception", None)  # WebHDFS gives a name, and no status
+    kind = getattr(
+        root, "exception", None
+    )  # WebHDFS states the name of an exception instead of a status
     if status == 404 or kind == "FileNotFoundException" or _is(FileNotFoundError, causes):
         return FileNotFoundError(f"no such file: {what}")
     if status in (401, 403) or kind == "AccessControlException":
         return PermissionError(f"access denied: {what}; check the credentials and their rights")
-    hopeless = isinstance(root, _HOPELESS) or (status and not is_transient_status(status))
-    return OSError(what) if hopeless else TransientError(what)
+    permanent = isinstance(root, _PERMANENT) or (status and not is_transient_status(status))
+    return OSError(what) if permanent else TransientError(what)
 
 
 def _is(kind: type[Exception], causes: Sequence[BaseException]) -> bool:
@@ -123,7 +135,7 @@ def _is(kind: type[Exception], causes: Sequence[BaseException]) -> bool:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """Yields an error and what it was raised for, the first cause last."""
+    """Yields an error and its causes, the root cause last."""
     yield error
     details = getattr(error, "exception_details", None)
     inner = next(iter(details.values()), None) if isinstance(details, Mapping) else error.__cause__
@@ -132,13 +144,14 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def _status(error: BaseException) -> int:
-    """Returns the status of HTTP that an error of Beam, boto3, Google or Azure tells; 0 if none."""
+    """Returns the HTTP status of an error of Beam, boto3, Google or Azure, or 0."""
     response: Any = getattr(error, "response", None)
     if isinstance(response, dict):
         response = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
-    for told in (getattr(error, "code", None), getattr(error, "status_code", None), response):
-        if isinstance(told, int):
-            return told
+    # Beam and Google set `code`, Azure `status_code`, boto3 a dict as `response`.
+    for status in (getattr(error, "code", None), getattr(error, "status_code", None), response):
+        if isinstance(status, int):
+            return status
     found = _CODE.search(str(error))
     return int(found[1]) if found else 0
 
@@ -148,11 +161,10 @@ _s3: dict[str, Any] = {"options": None, "client": None}
 
 
 def share_s3_clients() -> None:
-    """Makes Beam's S3 file system use one boto3 client for all files.
+    """Patches Beam's S3 file system to use one boto3 client for all files; idempotent.
 
-    Beam makes a client for each file that it touches: 180 ms of CPU, as much as 150 images, and
-    connections of its own. Unnecessary once `S3FileSystem` keeps the client that `S3IO` can be
-    given; no issue is known. Calling this again changes nothing.
+    Beam makes a client per file: 180 ms of CPU, as much as 150 images, and new connections.
+    Unnecessary once `S3FileSystem` keeps a client for `S3IO`; no upstream issue is known.
     """
     with _s3_lock:
         if s3io.BOTO3_INSTALLED and not issubclass(s3io.boto3_client.Client, _SharedClient):
@@ -161,9 +173,9 @@ def share_s3_clients() -> None:
 
 
 class _SharedClient:
-    """Precedes Beam's own client class.
+    """A mixin before Beam's own client class.
 
-    Threads may share a client of boto3; the stream that is being read stays each file's own.
+    boto3 clients are thread-safe; the download stream stays per file.
     """
 
     _download_request: Any = None

@@ -1,7 +1,7 @@
 """Clients of S3, Google Cloud Storage and Azure, set up as Beam sets up its own.
 
-Beam's options and the credentials that Beam finds decide; obstore's own providers only pass them
-on. For S3 that is flags, then environment, then profiles, then the machine's role, as in boto3.
+Beam's options and credentials apply. For S3 these are, as in boto3: flags, then the environment,
+then profiles, then the machine's role.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from obstore.store import AzureStore, GCSStore, S3Store
 from recordmill.transforms.storage.stores.retries import ATTEMPTS
 
 ONCE: Any = {"max_retries": 0}
-"""Whether to try again is decided in `retries`, for all stores alike."""
+"""No retries by the client: `retries` decides for all stores."""
 
 MANY_PAGES: Any = {
     "max_retries": ATTEMPTS - 1,
     "backoff": {"init_backoff": timedelta(milliseconds=250), "max_backoff": timedelta(seconds=16)},
 }
-"""But a page of a listing is had again by the client, for it alone knows where the page begins."""
+"""Listings are retried by the client, which alone knows where a page begins."""
 
 GCS_EMULATOR = "STORAGE_EMULATOR_HOST"
-"""The environment variable by which Google's own client is sent to an emulator."""
+"""The environment variable of Google's client for the address of an emulator."""
 
 _AMAZON = (".amazonaws.com", ".amazonaws.com.cn")
 _DEFAULT_REGION = "us-east-1"
 _CREDENTIALS_LAST = timedelta(minutes=5)
-"""How long a key is used before boto3 is asked again, which renews it in time."""
+"""How long credentials are cached; boto3 renews them in time."""
 
 _UNSIGNED = {"skip_signature": True}
-"""Without credentials no request is signed: the data may be public."""
+"""Without credentials requests are unsigned, as public data needs."""
 
 
 def s3_store(bucket: str, options: PipelineOptions, retries: Any) -> S3Store:
@@ -69,7 +69,7 @@ def s3_store(bucket: str, options: PipelineOptions, retries: Any) -> S3Store:
         use_ssl=not s3.s3_disable_ssl,
     )
     endpoint, region = client.meta.endpoint_url, client.meta.region_name
-    if urlsplit(endpoint).netloc.endswith(_AMAZON):  # elsewhere there is one region
+    if urlsplit(endpoint).netloc.endswith(_AMAZON):  # other servers have one region
         region = region_of(client, bucket) or region
         endpoint = session.client("s3", region_name=region).meta.endpoint_url
     access: dict[str, Any] = _UNSIGNED
@@ -86,14 +86,19 @@ def s3_store(bucket: str, options: PipelineOptions, retries: Any) -> S3Store:
 
 
 def region_of(client: Any, bucket: str) -> str | None:
-    """Returns the region that a bucket is in, which S3 tells even those who may not read it."""
+    """Returns the region of a bucket, which S3 states even when it denies access.
+
+    Args:
+        client: of boto3, for S3.
+        bucket: its name.
+    """
     from botocore.exceptions import BotoCoreError, ClientError
 
     try:
         head = client.head_bucket(Bucket=bucket)["ResponseMetadata"]
     except ClientError as error:
         head = error.response["ResponseMetadata"]
-    except BotoCoreError:  # no credentials, say: reading tells more of it than this
+    except BotoCoreError:  # such as missing credentials: the read reports a better error
         return None
     region: str | None = head["HTTPHeaders"].get("x-amz-bucket-region")
     return region
@@ -143,10 +148,12 @@ def azure_store(account: str, container: str, options: PipelineOptions, retries:
     """
     azure = options.view_as(AzureOptions)
     text = azure.azure_connection_string or os.environ.get("AZURE_STORAGE_CONNECTION_STRING")
-    said = connection(text) if text else {}
-    endpoint = said.get("endpoint") or azure.blob_service_endpoint
+    settings = connection(text) if text else {}
+    endpoint = settings.get("endpoint") or azure.blob_service_endpoint
     config: dict[str, Any] = {"endpoint": endpoint.rstrip("/")} if endpoint else {}
-    keys: dict[str, Any] = {name: said[name] for name in ("account_key", "sas_key") if name in said}
+    keys: dict[str, Any] = {
+        name: settings[name] for name in ("account_key", "sas_key") if name in settings
+    }
     return AzureStore(
         container,
         account_name=account,
@@ -158,7 +165,7 @@ def azure_store(account: str, container: str, options: PipelineOptions, retries:
 
 
 def connection(text: str) -> dict[str, str]:
-    """Returns what a connection string says: account_key, sas_key and endpoint, those it has.
+    """Parses a connection string into account_key, sas_key and endpoint, where present.
 
     >>> connection("AccountName=birds;AccountKey=abc==;EndpointSuffix=core.windows.net")
     {'account_key': 'abc==', 'endpoint': 'https://birds.blob.core.windows.net'}
@@ -170,12 +177,12 @@ def connection(text: str) -> dict[str, str]:
         protocol = parts.get("defaultendpointsprotocol", "https")
         suffix = parts.get("endpointsuffix", "core.windows.net")
         endpoint = f"{protocol}://{parts['accountname']}.blob.{suffix}"
-    said = {
+    settings = {
         "account_key": parts.get("accountkey"),
         "sas_key": parts.get("sharedaccesssignature"),
         "endpoint": endpoint,
     }
-    return {name: value for name, value in said.items() if value}
+    return {name: value for name, value in settings.items() if value}
 
 
 def _azure_access(options: PipelineOptions) -> dict[str, Any]:
@@ -190,17 +197,17 @@ def _azure_access(options: PipelineOptions) -> dict[str, Any]:
 
 
 def _client_options(endpoint: str | None = None) -> Any:
-    """Returns the timeouts of requests; and whether they may go unencrypted, as `endpoint` says."""
+    """Returns the timeouts of requests; plain HTTP is allowed only for an http:// endpoint."""
     return {
         "connect_timeout": timedelta(seconds=10),
-        "read_timeout": timedelta(seconds=30),  # without a byte
+        "read_timeout": timedelta(seconds=30),  # between two bytes
         "timeout": timedelta(minutes=10),
         "allow_http": bool(endpoint) and str(endpoint).startswith("http:"),
     }
 
 
 def _trust(verify: str | None) -> Any:
-    """Returns which certificates are trusted beside the system's: those of a bundle."""
+    """Returns the client option that trusts a certificate bundle besides the system's."""
     bundle = verify or os.environ.get("AWS_CA_BUNDLE")
     if not bundle or not os.path.isfile(bundle):
         return {}

@@ -1,7 +1,7 @@
-"""HDFS, by the client that Beam's own file system sets up: WebHDFS, at --hdfs_host and --hdfs_port.
+"""Reads and writes HDFS by the WebHDFS client of Beam's file system (--hdfs_host, --hdfs_port).
 
-Beam's file system itself asks for a file's state before each read, writes over nothing, and lists
-no folder within a folder.
+Beam's file system itself requests a file's status before each read, does not overwrite, and does
+not list folders recursively.
 """
 
 from __future__ import annotations
@@ -31,18 +31,24 @@ _CHUNK_BYTES = 2**20
 
 
 def is_hdfs(uri: str) -> bool:
-    """Returns whether a path is one of HDFS."""
+    """Returns whether a path is an hdfs:// URL."""
     return uri.startswith(_SCHEME)
 
 
 def get(
     uri: str, start: int | None = None, stop: int | None = None, limit: int | None = None
 ) -> bytes:
-    """Returns a file's bytes, or those from `start` to before `stop`, opened once.
+    """Returns the bytes of a file, or a range of them, with one request.
+
+    Args:
+        uri: the file.
+        start: first byte, or None for the whole file.
+        stop: byte after the last.
+        limit: maximum number of bytes.
 
     Raises:
-        OSError: if they cannot be had; FileNotFoundError if there is no such file; TooLargeError
-            if they are more than `limit`.
+        OSError: if it cannot be read; FileNotFoundError if it does not exist; TooLargeError above
+            `limit` bytes.
     """
     if start is None or stop is None:
         offset, length = 0, None
@@ -59,7 +65,11 @@ def get(
 
 
 def put(uri: str, data: bytes) -> None:
-    """Writes a whole file, replacing what is there.
+    """Writes a whole file, replacing an existing one.
+
+    Args:
+        uri: the file.
+        data: its content.
 
     Raises:
         OSError: if it cannot be written.
@@ -68,27 +78,31 @@ def put(uri: str, data: bytes) -> None:
 
 
 def make_folder(uri: str) -> None:
-    """Makes a folder and those above it; what is there is made already.
+    """Creates a folder and its parents; an existing one is not an error.
 
     Raises:
-        OSError: if it cannot be made.
+        OSError: if it cannot be created.
     """
     _request(uri, lambda client, path: client.makedirs(path))
 
 
 def move(source: str, target: str) -> None:
-    """Gives a file another name, in the place of what has it.
+    """Renames a file, replacing an existing target.
+
+    Args:
+        source: its path.
+        target: its new path.
 
     Raises:
         OSError: if it cannot be renamed.
     """
-    delete(target)
+    delete(target)  # WebHDFS does not rename over an existing file
     make_folder(target.rpartition("/")[0])
     _request(source, lambda client, path: client.rename(path, _CLIENTS.of(target)[1]))
 
 
 def delete(uri: str) -> None:
-    """Deletes a file, or a folder with all that is in it.
+    """Deletes a file, or a folder with everything in it.
 
     Raises:
         OSError: if it cannot be deleted.
@@ -97,17 +111,17 @@ def delete(uri: str) -> None:
 
 
 def state(uri: str) -> dict[str, Any] | None:
-    """Returns what WebHDFS describes a file or folder, its `type` and `length`; None if none is.
+    """Returns the WebHDFS status of a file or folder, with `type` and `length`, or None.
 
     Raises:
-        OSError: if that cannot be found out.
+        OSError: if HDFS cannot be asked.
     """
     found: dict[str, Any] | None = _request(uri, _status)
     return found
 
 
 def names_below(uri: str) -> Iterator[str]:
-    """Yields the names of all files below a folder, as they are below it.
+    """Yields the names of all files below a folder, relative to it.
 
     Raises:
         OSError: if they cannot be listed.
@@ -126,10 +140,10 @@ def names_below(uri: str) -> Iterator[str]:
 
 
 def open_file(uri: str) -> BinaryIO:
-    """Returns a file's bytes as a file that can be sought in, read some megabytes a request.
+    """Opens a file for seekable reads, in range requests of some megabytes.
 
     Raises:
-        OSError: if it cannot be read; FileNotFoundError if there is no such file.
+        OSError: if it cannot be read; FileNotFoundError if it does not exist.
     """
     found = state(uri)
     if found is None:
@@ -138,10 +152,10 @@ def open_file(uri: str) -> BinaryIO:
 
 
 def _read(reader: Any, limit: int | None) -> bytes:
-    """Returns all that a reader gives, some megabytes at a time.
+    """Returns the bytes of a reader, read in chunks.
 
     Raises:
-        TooSlowError: after `_MAX_SECONDS`, however little comes at a time.
+        TooSlowError: after `_MAX_SECONDS`, even while bytes arrive.
         TooLargeError: above `limit` bytes.
     """
     parts, size, deadline = [], 0, time.monotonic() + _MAX_SECONDS
@@ -165,7 +179,7 @@ def _entries(client: Any, path: str, folder: str) -> list[tuple[str, bool]]:
 
 
 def _request(uri: str, call: Callable[[Any, str], T]) -> T:
-    """Returns what a call of the client with the file's path brings."""
+    """Returns the result of a call with the client and the file's path, with retries."""
 
     def attempt() -> T:
         client, path = _CLIENTS.of(uri)
@@ -175,7 +189,7 @@ def _request(uri: str, call: Callable[[Any, str], T]) -> T:
 
 
 class _Clients:
-    """The client of each thread, regenerated when the options change."""
+    """The clients, one per thread, made again when the options change."""
 
     def __init__(self) -> None:
         self._local = threading.local()

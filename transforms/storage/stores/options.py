@@ -1,7 +1,6 @@
-"""How stores are reached: Beam's own options, and ours beside them.
+"""Options of object stores and the web: Beam's own, and `WebOptions`.
 
-They travel to workers as Beam's options do, so that every process of a run reaches the same stores
-in the same way.
+As Beam options they reach every worker of a run.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from recordmill.schemas.settings import is_integer
 
 
 class WebOptions(PipelineOptions):
-    """How images are read; and tables, from `http://` and `https://`."""
+    """Limits of reading images, and tables at `http://` and `https://`."""
 
     @classmethod
     def _add_argparse_args(cls, parser: argparse.ArgumentParser) -> None:
@@ -47,7 +46,7 @@ class WebOptions(PipelineOptions):
         )
         parser.add_argument(
             "--max_image_bytes",
-            "--http_max_bytes",  # as it was called when it was of the web alone
+            "--http_max_bytes",  # its former name, when it applied to the web only
             type=_positive,
             default=256 * 2**20,
             help="images above so many bytes are rejects, wherever they are; default: 268435456",
@@ -55,7 +54,7 @@ class WebOptions(PipelineOptions):
 
 
 STORE_OPTIONS = (S3Options, AzureOptions, HadoopFileSystemOptions, WebOptions)
-"""What commands that run no pipeline need of Beam's options."""
+"""The options of Beam for commands that run no pipeline."""
 
 
 def _positive(text: str) -> int:
@@ -65,40 +64,40 @@ def _positive(text: str) -> int:
 
 
 def add_store_flags(parser: argparse.ArgumentParser) -> None:
-    """Adds the flags that say how stores are reached."""
+    """Adds the flags of object stores and the web."""
     section: Any = parser.add_argument_group("object stores and the web")
     for options in STORE_OPTIONS:
         options._add_argparse_args(section)
 
 
 def use_store_flags(flags: Mapping[str, Any]) -> None:
-    """Has this process reach stores as the flags of `add_store_flags` say."""
+    """Applies the flags of `add_store_flags` to this process."""
     parser = argparse.ArgumentParser(add_help=False)
     add_store_flags(parser)
-    given = {name: flags[name] for name in vars(parser.parse_args([])) if flags.get(name)}
-    use_options(PipelineOptions.from_dictionary(given))
+    values = {name: flags[name] for name in vars(parser.parse_args([])) if flags.get(name)}
+    use_options(PipelineOptions.from_dictionary(values))
 
 
 def use_options(options: PipelineOptions) -> None:
-    """Has this process reach stores as Beam's options say."""
+    """Applies Beam options to this process."""
     FileSystems.set_options(options)
 
 
 def current_options() -> PipelineOptions:
-    """Returns the options of this process: the driver's, or those that its runner gave a worker.
+    """Returns the options of this process: the driver's, or the worker's from its runner.
 
-    Workers that were given none, as those of a bare worker pool, go by their environment.
+    Workers without options, as in a bare worker pool, use defaults and their environment.
     """
     if FileSystems._pipeline_options is None and not RuntimeValueProvider.runtime_options:
-        FileSystems.set_options(PipelineOptions([]))  # Beam's own file systems reject to do without
+        FileSystems.set_options(PipelineOptions([]))  # Beam's file systems raise without options
     options = FileSystems._pipeline_options or RuntimeValueProvider.runtime_options
     return options if isinstance(options, PipelineOptions) else PipelineOptions([])
 
 
 class _ImageLimit:
-    """How many bytes an image may have, by the options of this process.
+    """Returns the maximum number of bytes of an image, from the options of this process.
 
-    Remembered for the options that were asked last: Beam takes long to look one up.
+    Cached per options object: looking up an option takes Beam long.
     """
 
     def __init__(self) -> None:

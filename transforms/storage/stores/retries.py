@@ -1,7 +1,7 @@
-"""Requests made again when they may succeed the next time: exponential backoff with full jitter.
+"""Retries of transient errors, by exponential backoff with full jitter.
 
-Jitter decides when a request is made, never what it brings. See "Exponential Backoff And Jitter",
-AWS Architecture Blog, 2015. What no retry helps is a file that is too large, or too late.
+See "Exponential Backoff And Jitter", AWS Architecture Blog, 2015. Jitter changes the time of a
+request, never its result. Files that are too large or too slow are not retried.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ class TooLargeError(OSError):
 
 
 class TooSlowError(OSError):
-    """A file that did not come in time; no further attempt is made."""
+    """A file that was not read in time; not retried."""
 
     def __init__(self, seconds: float, error: object = "") -> None:
-        told = f"{error}; " if error else ""
-        super().__init__(f"{told}not read within {seconds:g} s")
+        cause = f"{error}; " if error else ""
+        super().__init__(f"{cause}not read within {seconds:g} s")
 
 
 T = TypeVar("T")
 
 ATTEMPTS = 8
-"""With the waits between them, 16 s on the average and 32 s at the most."""
+"""Waits between them add up to 16 s on average, and 32 s at most."""
 
 _MAX_WAIT_ASKED = 120.0
 
@@ -46,7 +46,7 @@ _backoff = wait_random_exponential(multiplier=0.25, max=16)
 
 
 class TransientError(OSError):
-    """A request that failed and may succeed the next time.
+    """A failed request that may succeed when it is retried.
 
     Attributes:
         wait: seconds that the server asks to wait.
@@ -58,7 +58,7 @@ class TransientError(OSError):
 
 
 def is_transient_status(status: int) -> bool:
-    """Returns whether a status of HTTP says that the same request may succeed later.
+    """Returns whether a request with this HTTP status may succeed later.
 
     >>> [status for status in (400, 403, 404, 429, 500, 501, 503) if is_transient_status(status)]
     [429, 500, 503]
@@ -67,15 +67,15 @@ def is_transient_status(status: int) -> bool:
 
 
 def persist(request: Callable[[], T], seconds: float = math.inf) -> T:
-    """Returns what a request brings, made again as long as it raises TransientError.
+    """Returns the result of a request, retried as long as it raises TransientError.
 
     Args:
         request: makes one attempt.
-        seconds: after which no other is made, nor where its host asks to wait until then.
+        seconds: no attempt starts later, nor if the server asks to wait until then.
 
     Raises:
-        OSError: what the last attempt met, with how often and for how long it was tried.
-        TooSlowError: what the last attempt in time met.
+        OSError: the last error, with the number of attempts and the time.
+        TooSlowError: if the time is over, with the last error.
     """
     deadline = time.monotonic() + seconds
 

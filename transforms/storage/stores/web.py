@@ -1,8 +1,7 @@
-"""Reads `http://` and `https://`: politely, and never where a table must not send anyone.
+"""Reads `http://` and `https://`, with limits, and only from public addresses (no SSRF).
 
-A table is written by others. So whatever a name resolves to is looked at before anything connects,
-and the connection goes to the very address that was looked at: neither a redirect nor a name that
-resolves otherwise the next time leads to a private host.
+Tables are untrusted input. The addresses of a host are checked before connecting, and the
+connection goes to a checked address: neither redirects nor DNS rebinding reach a private host.
 """
 
 from __future__ import annotations
@@ -47,17 +46,17 @@ from recordmill.transforms.storage.stores.retries import (
 
 _MAX_REDIRECTS = 5
 _MAX_SECONDS = 300.0
-"""All attempts to read an image, with all redirects and waits."""
+"""For all attempts to read an image, with redirects and waits."""
 
 _MAX_SIZE_SECONDS = 60.0
 _MAX_TABLE_SECONDS = 3600.0
 _MAX_TABLE_BYTES = 64 * 2**30
 _OTHER_BYTES = 2**20
-"""Beside a body: headers, redirects, and what frames it in chunks, which may be as much again."""
+"""Besides a body: headers, redirects and chunk framing, which may double the size."""
 
 _SHORT_BYTES = 10_000
 _SHORT_SECONDS = 1.0
-"""A body of no use is read if it has fewer bytes, and no longer than this."""
+"""Unused bodies up to these limits are drained, to keep the connection."""
 
 _SHOWN_CHARACTERS = 100
 _LENGTH = re.compile(r"[0-9]{1,18}")
@@ -69,19 +68,18 @@ _HOSTS = 64
 
 
 class _Stop(Exception):
-    """What ends a read for good. No OSError: urllib3 would take it for a failed connection."""
+    """Ends a read without retries. Not an OSError: urllib3 takes those for failed connections."""
 
 
 class _Read(threading.local):
-    """The read that a thread is in, and what is left of it.
+    """The limits of the current read of a thread.
 
-    Looked at whenever a connection waits for its host, so that nothing that it sends, and no
-    slowness, lasts longer: neither headers nor redirects nor the framing of a body.
+    Checked at each read of a socket, so that they include headers, redirects and chunk framing.
 
     Attributes:
-        deadline: when it ends, by the monotonic clock.
-        bytes_left: what may still come.
-        only_public: whether hosts must be at public addresses.
+        deadline: end of the read, by the monotonic clock.
+        bytes_left: number of bytes that may still arrive.
+        only_public: whether hosts must have public addresses.
     """
 
     deadline = math.inf
@@ -89,7 +87,7 @@ class _Read(threading.local):
     only_public = True
 
     def seconds_left(self, most: float) -> float:
-        """Returns how long to wait for a host, at most `most`.
+        """Returns the seconds to wait for a host, at most `most`.
 
         Raises:
             TimeoutError: if the time is over.
@@ -100,7 +98,7 @@ class _Read(threading.local):
         return min(most, left)
 
     def count(self, size: int) -> None:
-        """Counts bytes that came."""
+        """Counts received bytes."""
         self.bytes_left -= size
         if self.bytes_left < 0:
             raise _Stop("sends more bytes than a file of the allowed size has")
@@ -110,7 +108,7 @@ _READ = _Read()
 
 
 class WebSettings(NamedTuple):
-    """How the web is read; see `WebOptions`."""
+    """Settings of reading the web; see `WebOptions`."""
 
     allow_private_hosts: bool
     http_connections: int
@@ -119,10 +117,15 @@ class WebSettings(NamedTuple):
 
 
 def get(url: str, start: int | None = None, stop: int | None = None) -> bytes:
-    """Returns what is at a web address, or its bytes from `start` to before `stop`.
+    """Returns the bytes of a file on the web, or a range of them.
+
+    Args:
+        url: the file.
+        start: first byte, or None for the whole file.
+        stop: byte after the last.
 
     Raises:
-        OSError: if it cannot be had, in words; FileNotFoundError if there is nothing.
+        OSError: if it cannot be read; FileNotFoundError if it does not exist.
     """
     web = _WEB_CLIENTS.current()
     deadline = time.monotonic() + _MAX_SECONDS
@@ -135,10 +138,14 @@ def get(url: str, start: int | None = None, stop: int | None = None) -> bytes:
 
 
 def download(url: str, target: BinaryIO) -> None:
-    """Writes all that is at a web address to a file: a table, which may be larger than an image.
+    """Downloads a table, which may be larger than an image.
+
+    Args:
+        url: the table.
+        target: file to write to; truncated before each attempt.
 
     Raises:
-        OSError: if it cannot be had, in words; FileNotFoundError if there is nothing.
+        OSError: if it cannot be read; FileNotFoundError if it does not exist.
     """
     web = _WEB_CLIENTS.current()
     deadline = time.monotonic() + _MAX_TABLE_SECONDS
@@ -153,10 +160,10 @@ def download(url: str, target: BinaryIO) -> None:
 
 
 def exists(url: str) -> bool:
-    """Returns whether there is anything at a web address.
+    """Returns whether a file on the web exists.
 
     Raises:
-        OSError: if that cannot be found out.
+        OSError: if the host does not answer.
     """
     try:
         size(url)
@@ -166,10 +173,10 @@ def exists(url: str) -> bool:
 
 
 def size(url: str) -> int | None:
-    """Returns how many bytes are at a web address, or None where its host does not say.
+    """Returns the size of a file on the web in bytes, or None if its host does not state it.
 
     Raises:
-        OSError: if there is no answer; FileNotFoundError if there is nothing.
+        OSError: if the host does not answer; FileNotFoundError if the file does not exist.
     """
     web = _WEB_CLIENTS.current()
     deadline = time.monotonic() + _MAX_SIZE_SECONDS
@@ -177,10 +184,10 @@ def size(url: str) -> int | None:
 
 
 class Web:
-    """Connections to the web, kept open and used again by all threads.
+    """Pooled connections to the web, shared by all threads.
 
     Attributes:
-        settings: how it is read.
+        settings: of reading the web.
     """
 
     def __init__(self, settings: WebSettings) -> None:
@@ -191,7 +198,7 @@ class Web:
         pools = urllib3.PoolManager(
             num_pools=_HOSTS,
             maxsize=self.settings.http_connections,
-            block=True,  # who finds all connections of a host busy waits for one
+            block=True,  # threads wait while all connections of a host are busy
             timeout=Timeout(connect=_CONNECT_SECONDS, read=self.settings.http_timeout),
             retries=False,
         )
@@ -201,13 +208,20 @@ class Web:
     def chunks(
         self, url: str, start: int | None, stop: int | None, limit: int | None, deadline: float
     ) -> Iterator[bytes]:
-        """Yields the bytes of one attempt, redirects followed.
+        """Yields the bytes of one attempt; follows redirects.
+
+        Args:
+            url: the file.
+            start: first byte, or None for the whole file.
+            stop: byte after the last.
+            limit: maximum number of bytes, or None.
+            deadline: end of the read, by the monotonic clock.
 
         Raises:
             TransientError: if another attempt may succeed.
-            OSError: if none will.
+            OSError: if no attempt can succeed.
         """
-        with _told():
+        with _translated_errors():
             response = self._open(url, start, stop, limit, deadline)
             try:
                 _check_range(response, start, stop)
@@ -216,13 +230,17 @@ class Web:
                 response.release_conn()
 
     def length(self, url: str, deadline: float) -> int | None:
-        """Returns how many bytes are at a web address, or None where its host does not say.
+        """Returns the size of a file in bytes, or None if its host does not state it.
+
+        Args:
+            url: the file.
+            deadline: end of the request, by the monotonic clock.
 
         Raises:
             TransientError: if another attempt may succeed.
-            OSError: if none will.
+            OSError: if no attempt can succeed.
         """
-        with _told():
+        with _translated_errors():
             response = self._open(url, None, None, None, deadline)
             response.close()  # by GET, not HEAD: many hosts answer the latter with an error
             response.release_conn()
@@ -231,7 +249,7 @@ class Web:
     def _open(
         self, url: str, start: int | None, stop: int | None, limit: int | None, deadline: float
     ) -> urllib3.BaseHTTPResponse:
-        """Returns the answer that a web address leads to."""
+        """Returns the response to a URL after redirects, its body not yet read."""
         _READ.deadline = deadline
         _READ.bytes_left = 2 * (limit or _MAX_TABLE_BYTES) + _OTHER_BYTES
         _READ.only_public = not self.settings.allow_private_hosts
@@ -242,10 +260,11 @@ class Web:
             if not location:
                 if response.status not in (200, 206):
                     _discard(response)
-                    raise _refusal(response)
+                    raise _response_error(response)
                 return response
             _discard(response)
             found = _parsed(_joined(address, location))
+            # Logins are sent to another origin only if the redirect itself has one.
             same = found.origin == address.origin and found.login is None
             address = found._replace(login=address.login) if same else found
         raise OSError(f"redirected more than {_MAX_REDIRECTS} times")
@@ -253,7 +272,7 @@ class Web:
     def _answer(
         self, address: WebAddress, start: int | None, stop: int | None
     ) -> urllib3.BaseHTTPResponse:
-        """Returns the answer of a host, its body not yet read."""
+        """Returns the response of a host, its body not yet read."""
         pool = self._pools.connection_from_host(address.host, address.port, address.scheme)
         return pool.urlopen(
             "GET",
@@ -266,10 +285,10 @@ class Web:
 
 
 def _joined(address: WebAddress, location: str) -> str:
-    """Returns where a redirect leads.
+    """Returns the target of a redirect.
 
     Raises:
-        OSError: if that is nowhere on the web.
+        OSError: if it is not a web address.
     """
     try:
         to = urljoin(str(address), location)
@@ -305,7 +324,7 @@ def _headers(address: WebAddress, start: int | None, stop: int | None) -> dict[s
 
 
 def _discard(response: urllib3.BaseHTTPResponse) -> None:
-    """Gives back a connection whose body is of no use; closed, unless little of it is left."""
+    """Releases a connection with an unused body: drains a short one, closes it otherwise."""
     length = _stated_length(response)
     if length is not None and length < _SHORT_BYTES:
         deadline = _READ.deadline
@@ -317,8 +336,8 @@ def _discard(response: urllib3.BaseHTTPResponse) -> None:
     response.release_conn()
 
 
-def _refusal(response: urllib3.BaseHTTPResponse) -> OSError:
-    """Returns what an answer without a file says."""
+def _response_error(response: urllib3.BaseHTTPResponse) -> OSError:
+    """Returns the error for a response without a file."""
     status, reason = response.status, (response.reason or "")[:_SHOWN_CHARACTERS]
     answer = f"{status} {reason}".rstrip()
     if status in (404, 410):
@@ -333,7 +352,7 @@ def _refusal(response: urllib3.BaseHTTPResponse) -> OSError:
 
 
 def _seconds(retry_after: str | None) -> float:
-    """Returns how long a host asks to wait, as seconds or as a date."""
+    """Returns the seconds of a Retry-After header, which has seconds or a date."""
     if not retry_after:
         return 0.0
     if retry_after.strip().isdecimal():
@@ -341,28 +360,28 @@ def _seconds(retry_after: str | None) -> float:
     try:
         date = parsedate_tz(retry_after)
         return max(0.0, mktime_tz(date) - time.time()) if date else 0.0
-    except (ValueError, OverflowError):  # the date is none, or of no time to come
+    except (ValueError, OverflowError):  # not a valid date, or out of range
         return 0.0
 
 
 def _stated_length(response: urllib3.BaseHTTPResponse) -> int | None:
-    """Returns how many bytes an answer says to have; None if it does not, or nonsense."""
+    """Returns the Content-Length of a response; None if missing or invalid."""
     length = response.headers.get("Content-Length", "")
     return int(length) if _LENGTH.fullmatch(length) else None
 
 
 def _check_range(response: urllib3.BaseHTTPResponse, start: int | None, stop: int | None) -> None:
-    """Rejects a part of a file that is not the part asked for.
+    """Rejects a partial response that is not the requested range.
 
     Raises:
-        OSError: if it is another, or if all of the file was asked for.
+        OSError: for another range, or if the whole file was requested.
     """
     if response.status != 206:
         return
     stated = response.headers.get("Content-Range", "")
     found = _RANGE.fullmatch(stated)
     if found and start is not None and stop is not None:
-        end = min(stop, int(found[3] or stop))  # a file may end before
+        end = min(stop, int(found[3] or stop))  # the file may be shorter
         if (int(found[1]), int(found[2]) + 1) == (start, end):
             return
     response.close()
@@ -373,7 +392,7 @@ def _check_range(response: urllib3.BaseHTTPResponse, start: int | None, stop: in
 def _body(
     response: urllib3.BaseHTTPResponse, start: int, stop: int | None, limit: int | None
 ) -> Iterator[bytes]:
-    """Yields a response's bytes, those before `start` left out where the host knows no ranges."""
+    """Yields the requested bytes of a response, also from hosts that ignore ranges."""
     skip = start if response.status == 200 else 0
     left = None if stop is None else stop - start
     seen = 0
@@ -386,27 +405,27 @@ def _body(
         skip = max(0, skip - len(chunk))
         left = None if left is None else left - len(part)
         yield part
-        if left == 0 and response.status == 200:  # the rest of it is of no use
+        if left == 0 and response.status == 200:  # the rest is not needed
             response.close()
             return
 
 
 @contextmanager
-def _told() -> Iterator[None]:
-    """Raises what urllib3 does as an OSError in words."""
+def _translated_errors() -> Iterator[None]:
+    """Translates errors of urllib3 to OSError, with plain messages."""
     try:
         yield
     except _Stop as error:
         raise OSError(str(error)) from error
     except HTTPError as error:
-        raise _in_words(error) from error
+        raise _translate_error(error) from error
     except TimeoutError as error:
         raise TransientError("timed out") from error
-    except ValueError as error:  # of a length that is no number, or below 0
+    except ValueError as error:  # a length that is not a number, or negative
         raise OSError("the host's answer is not valid HTTP") from error
 
 
-def _in_words(error: HTTPError) -> OSError:
+def _translate_error(error: HTTPError) -> OSError:
     if isinstance(error, LocationValueError):
         return OSError("is not a valid web address")
     if isinstance(error, SSLError):
@@ -423,13 +442,13 @@ def _in_words(error: HTTPError) -> OSError:
 
 
 def _first_word(error: HTTPError) -> str:
-    """Returns what was met, without the addresses that urllib3 repeats."""
+    """Returns the message of the cause, without the addresses that urllib3 repeats."""
     cause = next((arg for arg in error.args if isinstance(arg, BaseException)), error)
     return str(getattr(cause, "strerror", None) or cause).partition(":")[0]
 
 
 class _Response(http.client.HTTPResponse):
-    """An answer that is read within the limits of the read that asks for it."""
+    """A response that is read within the limits of the thread's current read."""
 
     def __init__(self, sock: socket.socket, *arguments: Any, **options: Any) -> None:
         super().__init__(sock, *arguments, **options)
@@ -437,7 +456,7 @@ class _Response(http.client.HTTPResponse):
 
 
 class _Limited(io.RawIOBase):
-    """What comes from a socket, as long as the read that a thread is in may last."""
+    """A socket's stream, within the limits of the thread's current read."""
 
     def __init__(self, raw: io.RawIOBase, sock: socket.socket) -> None:
         self._raw, self._sock = raw, sock
@@ -476,7 +495,7 @@ class _TLSConnection(HTTPSConnection):
 
 
 def _connected(to: HTTPConnection, connect: Callable[[], socket.socket]) -> socket.socket:
-    """Returns a socket to the host of a connection: to an address of it that was looked at."""
+    """Returns a socket that is connected to a checked address of the host."""
     name = to._dns_host
     try:
         found = socket.getaddrinfo(name, to.port, type=socket.SOCK_STREAM)
@@ -486,20 +505,20 @@ def _connected(to: HTTPConnection, connect: Callable[[], socket.socket]) -> sock
     private = [address for address in addresses if not is_public(address)]
     if private and _READ.only_public:
         raise _Stop(
-            f"{to.host} is at {private[0]}, which is no public address; "
-            "--allow_private_hosts reads from such, too"
+            f"{to.host} is at {private[0]}, which is not a public address; "
+            "allow it with --allow_private_hosts"
         )
     try:
         for number, address in enumerate(addresses, start=1):
             to._dns_host = address
-            to.timeout = _READ.seconds_left(_CONNECT_SECONDS)  # of the TLS handshake, too
+            to.timeout = _READ.seconds_left(_CONNECT_SECONDS)  # includes the TLS handshake
             try:
                 return connect()
             except (NewConnectionError, ConnectTimeoutError):
                 if number == len(addresses):
                     raise
     finally:
-        to._dns_host = name  # which the certificate is held to
+        to._dns_host = name  # the certificate is checked against the name
     raise AssertionError("a name that resolves has an address")
 
 
@@ -512,7 +531,7 @@ class _TLSPool(urllib3.HTTPSConnectionPool):
 
 
 class _Clients:
-    """The connections of this process, regenerated when the options change."""
+    """The connections of this process, made again when the options change."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

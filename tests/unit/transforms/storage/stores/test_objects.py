@@ -133,9 +133,9 @@ FAILURES = {
 @pytest.mark.parametrize("case", FAILURES)
 def test_what_a_client_raises_is_reported_by_what_is_to_be_done(case: str) -> None:
     error, expected = FAILURES[case]
-    assert type(beam.in_words(error)) is expected
+    assert type(beam.translate_error(error)) is expected
     wrapped = CodedError("operation failed", exception_details={"s3://b/k": error})
-    assert type(beam.in_words(wrapped)) is expected
+    assert type(beam.translate_error(wrapped)) is expected
 
 
 def test_an_azure_connection_string_is_taken_apart() -> None:
