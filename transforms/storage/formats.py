@@ -31,7 +31,7 @@ from recordmill.transforms.functional.sources import (
     yolo,
 )
 from recordmill.transforms.functional.sources.arrow import FEATHER_1_SIGNATURE, FILE_SIGNATURE
-from recordmill.transforms.functional.sources.tree import Tree, Unlisted, is_hidden
+from recordmill.transforms.functional.sources.class_folder import Tree, Unlisted, is_hidden
 from recordmill.transforms.storage.files import (
     exists,
     is_local,
@@ -56,7 +56,7 @@ _FolderId = tuple[int, int]
 
 @dataclass(frozen=True)
 class FileTree:
-    """A folder; implements `recordmill.transforms.functional.sources.tree.Tree`.
+    """A folder; implements `recordmill.transforms.functional.sources.class_folder.Tree`.
 
     Attributes:
         root: its path, without a trailing slash.

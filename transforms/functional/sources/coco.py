@@ -8,6 +8,7 @@ one at a time.
 from __future__ import annotations
 
 import json
+import math
 import tempfile
 import zlib
 from collections import Counter
@@ -22,13 +23,6 @@ from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import Row, SkippedInput
 from recordmill.schemas.rejects import Reason, RecordError, Reject
 from recordmill.schemas.tables import Probe, Projection, SourceSplit, TableFile
-from recordmill.transforms.functional.sources.annotation_columns import (
-    CORNERS,
-    PIXEL,
-    Box,
-    corners,
-    number_of,
-)
 from recordmill.transforms.functional.values.bounded_json import (
     check_depth,
     entries_of,
@@ -36,6 +30,9 @@ from recordmill.transforms.functional.values.bounded_json import (
     repeated_name,
 )
 from recordmill.transforms.functional.values.typed import has_surrogates, shown
+
+CORNERS = ("xmin", "ymin", "xmax", "ymax")
+PIXEL, NORMALIZED = "pixel", "normalized"
 
 UNMATCHED = (
     "annotations whose image_id is the id of no image; "
@@ -54,6 +51,49 @@ _SPOOL_BYTES = 2**18
 _DAMAGE = (ijson.JSONError, EOFError, OSError, zlib.error, ValueError)
 
 _Categories: TypeAlias = "dict[str, set[str | None]]"
+
+
+class Box(NamedTuple):
+    """The corners of a box, in the units of its source."""
+
+    xmin: float
+    ymin: float
+    xmax: float
+    ymax: float
+
+
+def corners(boxes: list[Box], units: str) -> dict[str, Any]:
+    """Returns the columns of a list of boxes.
+
+    Args:
+        boxes: the boxes of one image.
+        units: `PIXEL` or `NORMALIZED`.
+
+    >>> corners([Box(1.0, 2.0, 3.0, 4.0)], PIXEL)["ymax"]
+    [4.0]
+    """
+    columns: dict[str, Any] = {name: [getattr(b, name) for b in boxes] for name in CORNERS}
+    return {**columns, "box_units": units}
+
+
+def number_of(value: Any, what: str) -> float:
+    """Returns a value as a finite number.
+
+    Args:
+        value: a number, or text with one.
+        what: the name of the value for error messages.
+
+    Raises:
+        RecordError: bad_box, if it is not a finite number.
+    """
+    try:
+        number = float(value) if isinstance(value, int | float | str) else math.nan
+    except (ValueError, OverflowError):
+        number = math.nan
+    if isinstance(value, bool) or not math.isfinite(number):
+        shown = repr(value)[:40]
+        raise RecordError(Reason.BAD_BOX, f"{what}: expected a number, got {shown}")
+    return number
 
 
 def probe(stream: BinaryIO, file: TableFile) -> Probe:

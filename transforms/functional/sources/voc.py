@@ -18,15 +18,14 @@ from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import Location, Row, SkippedInput
 from recordmill.schemas.rejects import Reason, RecordError, Reject
 from recordmill.schemas.tables import Probe, Projection, SourceSplit, TableFile
-from recordmill.transforms.functional.sources.annotation_columns import (
+from recordmill.transforms.functional.sources.class_folder import Tree, splits_of_tree, stem_of
+from recordmill.transforms.functional.sources.coco import (
     CORNERS,
     PIXEL,
     Box,
     corners,
     number_of,
 )
-from recordmill.transforms.functional.sources.class_folder import splits_of_tree, stem_of
-from recordmill.transforms.functional.sources.tree import Tree
 
 COLUMNS = (
     "image",

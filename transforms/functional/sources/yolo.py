@@ -18,15 +18,19 @@ from recordmill.schemas.rejects import Reason, RecordError, Reject
 from recordmill.schemas.tables import Probe, Projection, SourceSplit, TableFile
 from recordmill.schemas.yaml_loader import load_yaml
 from recordmill.transforms.functional.images.sniffing import has_image_suffix
-from recordmill.transforms.functional.sources.annotation_columns import (
+from recordmill.transforms.functional.sources.class_folder import (
+    NO_IMAGE,
+    Tree,
+    splits_of_tree,
+    stem_of,
+)
+from recordmill.transforms.functional.sources.coco import (
     CORNERS,
     NORMALIZED,
     Box,
     corners,
     number_of,
 )
-from recordmill.transforms.functional.sources.class_folder import NO_IMAGE, splits_of_tree, stem_of
-from recordmill.transforms.functional.sources.tree import Tree
 from recordmill.transforms.functional.values.typed import shown
 
 UNMATCHED = "label files without an image"

@@ -1,7 +1,6 @@
-"""Pascal VOC's XML and YOLO's text: exact columns, and a reject for whatever is none.
+"""Pascal VOC XML and YOLO text: exact columns, and rejects for invalid annotations.
 
-Covers `recordmill.transforms.functional.sources.annotation_columns`,
-`recordmill.transforms.functional.sources.yolo`.
+Covers `recordmill.transforms.functional.sources.yolo`.
 """
 
 from __future__ import annotations
