@@ -132,7 +132,7 @@ def test_a_dropped_row_is_counted_in_its_split() -> None:
 
 def test_what_does_not_add_up_is_a_problem() -> None:
     """Every kind of problem is in the tests of `reconcile`; here, one of each PCollection."""
-    counted = "the survey counted 6 rows, the conversion 5"
+    counted = "the first pass counted 6 rows, the second 5"
     splits = {**SPLITS, "train": counts(4, 3)}
     lost = "; ".join(mismatches(RowCounts.of(6, splits, 2, REASONS | {"corrupt": 0}), splits))
     changed = case(
@@ -145,7 +145,7 @@ def test_what_does_not_add_up_is_a_problem() -> None:
     )
     expected = [
         Problem("records/test-0", "crc32c: wrote 22, re-read 1"),
-        Problem("input", f"{counted}: a table changed while it was read; run again"),
+        Problem("input", f"{counted}: a table changed during the run; run again"),
         Problem("row counts", f"do not match: {lost}"),
     ]
     with direct_pipeline() as p:

@@ -71,7 +71,7 @@ def right(here: Path, images: list[Photo]) -> Path:
     return dataset(here, "right", rows[1:], "--seed", "5", "--compression", "gzip")
 
 
-def told(*arguments: object) -> tuple[int, dict[str, Any]]:
+def compare(*arguments: object) -> tuple[int, dict[str, Any]]:
     ended = recordmill("diff", *arguments, "--json")
     assert ended.err == ""
     assert ended.out.count("\n") == 1
@@ -79,7 +79,7 @@ def told(*arguments: object) -> tuple[int, dict[str, Any]]:
 
 
 def test_what_was_changed_is_reported(left: Path, right: Path, images: list[Photo]) -> None:
-    code, document = told(left, right)
+    code, document = compare(left, right)
     assert code == 3
     examples = document.pop("examples")
     assert document == {
@@ -111,10 +111,10 @@ def test_what_was_changed_is_reported(left: Path, right: Path, images: list[Phot
     }
     for found in examples.values():
         for example in found:
-            for dataset_, place in places(example, left, right):
+            for dataset_, location in locations(example, left, right):
                 assert (
-                    readers.keys(dataset_, place["split"])[number_of(dataset_, place)]
-                    == place["key"]
+                    readers.keys(dataset_, location["split"])[number_of(dataset_, location)]
+                    == location["key"]
                 )
 
 
@@ -123,23 +123,25 @@ def _key(example: dict[str, Any]) -> str:
     return key
 
 
-def places(example: dict[str, Any], left: Path, right: Path) -> list[tuple[Path, dict[str, Any]]]:
+def locations(
+    example: dict[str, Any], left: Path, right: Path
+) -> list[tuple[Path, dict[str, Any]]]:
     if "left" in example:
         return [(left, example["left"]), (right, example["right"])]
     return [(left if "left" in example["file"] else right, example)]
 
 
-def number_of(dataset_: Path, place: dict[str, Any]) -> int:
+def number_of(dataset_: Path, location: dict[str, Any]) -> int:
     """Returns the number of a record within its split."""
-    shards = [path.name for path in readers.shards(dataset_, place["split"])]
-    shard = shards.index(place["file"])
-    rows = readers.index_rows(dataset_, place["split"])
-    return [(row["shard"], row["index"]) for row in rows].index((shard, place["index"]))
+    shards = [path.name for path in readers.shards(dataset_, location["split"])]
+    shard = shards.index(location["file"])
+    rows = readers.index_rows(dataset_, location["split"])
+    return [(row["shard"], row["index"]) for row in rows].index((shard, location["index"]))
 
 
 def test_the_other_way_round(left: Path, right: Path) -> None:
-    _, there = told(left, right)
-    _, back = told(right, left)
+    _, there = compare(left, right)
+    _, back = compare(right, left)
     assert (back["same"], back["different"]) == (there["same"], there["different"])
     assert (back["only_left"], back["only_right"]) == (there["only_right"], there["only_left"])
     assert back["moved"] == [{"from": "test", "to": "train", "records": 1}]
@@ -167,7 +169,7 @@ def test_other_shards_and_order_alone_are_no_difference(
     here: Path, left: Path, images: list[Photo]
 ) -> None:
     again = dataset(here, "again", rows_of(images)[::-1], "--seed", "9", "--compression", "gzip")
-    code, document = told(left, again)
+    code, document = compare(left, again)
     assert (code, document["equal"], document["same"]) == (0, True, 12)
     assert recordmill("diff", left, left).code == 0
 
@@ -177,7 +179,7 @@ def test_the_same_shards_are_not_read_again(left: Path, tmp_path: Path) -> None:
     for split in ("train", "test"):
         for shard in readers.shards(copied, split):
             shard.write_bytes(b"")
-    assert told(left, copied)[1]["same"] == 12
+    assert compare(left, copied)[1]["same"] == 12
 
 
 def test_classes_and_features_that_differ_are_reported(
@@ -185,14 +187,14 @@ def test_classes_and_features_that_differ_are_reported(
 ) -> None:
     (here / "more.txt").write_text("cat\nhorse\nÜbermut\nowl\n")
     more = dataset(here, "more", rows_of(images), "--classes", here / "more.txt")
-    code, document = told(left, more)
+    code, document = compare(left, more)
     assert (code, document["same"]) == (3, 12)
     assert document["notes"] == ["classes of 'label': only right owl"]
 
     (here / "schema.yaml").write_text(SCHEMA + "  id: {kind: bytes, from: key}\n")
     wider = dataset(here, "wider", rows_of(images))
     (here / "schema.yaml").write_text(SCHEMA)
-    code, document = told(left, wider, "-n", "1")
+    code, document = compare(left, wider, "-n", "1")
     assert (code, document["same"], document["features"]) == (3, 0, {"id": 12})
     assert document["notes"] == ["feature 'id': only right"]
     ((_, change),) = document["examples"]["different"][0]["features"].items()
@@ -207,7 +209,7 @@ def test_images_that_differ_are_reported_by_their_digests(
     path.write_bytes(images[8].data)
     other = dataset(here, "other", rows_of(images))
     path.write_bytes(whole)
-    _, document = told(left, other)
+    _, document = compare(left, other)
     (example,) = document["examples"]["different"]
     assert example["features"] == {
         "image": {

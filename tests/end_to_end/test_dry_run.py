@@ -74,8 +74,8 @@ def test_it_tells_what_the_run_then_does(good: Path, tmp_path: Path) -> None:
         name: [records for records, _ in found] for name, found in shards.items()
     }
     size = sum(size for found in shards.values() for _, size in found)
-    told = sum(size for split in plan["splits"].values() for size in split["shard_bytes"])
-    assert abs(told - size) <= 4  # each shard is rounded to a byte
+    reported = sum(size for split in plan["splits"].values() for size in split["shard_bytes"])
+    assert abs(reported - size) <= 4  # each shard is rounded to a byte
     assert plan["classes"]["label"]["names"] == manifest["classes"]["label"]
     classes = Counter[str]()
     for split in manifest["splits"].values():
@@ -90,13 +90,13 @@ def test_it_tells_what_the_run_then_does(good: Path, tmp_path: Path) -> None:
 def test_it_tells_every_reject_of_the_run(faulty: Path, tmp_path: Path) -> None:
     plan = planned(faulty, tmp_path, "--max_rejects", "5")
     dataset = published(faulty, tmp_path, "--max_rejects", "5")
-    told = [r for found in plan["rejected"].values() for r in found["examples"]]
-    told += plan["tried"]["rejected"]
+    reported = [r for found in plan["rejected"].values() for r in found["examples"]]
+    reported += plan["tried"]["rejected"]
     expected = [
         {name: reject[name] for name in ("key", "source", "reason", "detail")}
         for reject in readers.rejects(dataset)
     ]
-    assert sorted(told, key=lambda reject: reject["source"]) == expected
+    assert sorted(reported, key=lambda reject: reject["source"]) == expected
     assert {reason: found["rows"] for reason, found in plan["rejected"].items()} == {
         "duplicate_key": 2,
         "missing_value": 1,

@@ -25,7 +25,7 @@ GOOD = [
 ]
 EIGHTHS = "abcdefgh"
 LINE = 5
-"""Where the faulty row stands: below the header and the good ones."""
+"""The line of the faulty row: below the header and the good ones."""
 
 
 @dataclass(frozen=True)

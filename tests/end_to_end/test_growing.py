@@ -82,9 +82,9 @@ def test_rows_stay_and_shards_are_taken_and_class_ids_are_appended(
         old_shards, new_shards = readers.shards(base, split), readers.shards(dataset, split)
         assert [p.read_bytes() for p in new_shards[:2]] == [p.read_bytes() for p in old_shards]
         assert [p.stat().st_ino for p in new_shards[:2]] == [p.stat().st_ino for p in old_shards]
-    told = manifest(dataset)
+    document = manifest(dataset)
     new = {split: len(keys - before.get(split, set())) for split, keys in after.items()}
-    assert told["base"] == {
+    assert document["base"] == {
         "version": "1.0.0",
         "manifest_sha256": hashlib.sha256((base / "manifest.json").read_bytes()).hexdigest(),
         "kept": {split: len(keys) for split, keys in sorted(before.items())},
@@ -92,7 +92,7 @@ def test_rows_stay_and_shards_are_taken_and_class_ids_are_appended(
         "gone": {"test": 0, "train": 0},
         "shards_unchanged": 4,
     }
-    assert told["images"] == {"jpeg kept": 30}
+    assert document["images"] == {"jpeg kept": 30}
     assert run_record(dataset)["shards_linked"] == 4
 
 
@@ -104,8 +104,8 @@ def test_a_dry_run_tells_the_shards_of_the_new_version(
     ended = convert(wider, tmp_path / "out", *asked)
     assert (ended.code, ended.err) == (0, "")
     splits = manifest(grown(wider, tmp_path / "out", *NEW))["splits"]
-    told = json.loads(ended.out)["splits"]
-    assert {name: split["shard_records"] for name, split in told.items()} == {
+    splits = json.loads(ended.out)["splits"]
+    assert {name: split["shard_records"] for name, split in splits.items()} == {
         name: [shard["records"] for shard in split["shards"]] for name, split in splits.items()
     }
 
@@ -137,9 +137,9 @@ def test_rows_that_are_gone_and_images_that_changed_are_written_again(tmp_path: 
     smaller.write_text("\n".join(line for line in lines if not line.startswith(f"{gone},")) + "\n")
     dataset = grown(smaller, tmp_path / "out", *OLD)
     assert readers.splits(dataset)["train"] == set(train) - {gone}
-    told = manifest(dataset)
-    assert told["base"]["gone"] == {"test": 0, "train": 1}
-    assert (told["base"]["shards_unchanged"], run_record(dataset)["shards_linked"]) == (2, 2)
+    document = manifest(dataset)
+    assert document["base"]["gone"] == {"test": 0, "train": 1}
+    assert (document["base"]["shards_unchanged"], run_record(dataset)["shards_linked"]) == (2, 2)
     images = {row["key"]: row["sha256"] for row in readers.index_rows(dataset, "train")}
     assert images[changed] == hashlib.sha256((tmp_path / changed).read_bytes()).hexdigest()
 
@@ -176,7 +176,7 @@ def test_a_row_of_the_base_is_kept_before_a_new_one_with_its_image(
 
 
 @pytest.mark.parametrize(
-    ("flags", "told"),
+    ("flags", "message"),
     [
         (("--base", "nowhere/birds/1.0.0"), "no published dataset"),
         (("--classes", "classes.txt"), "does not begin with the 2 classes"),
@@ -186,7 +186,7 @@ def test_a_row_of_the_base_is_kept_before_a_new_one_with_its_image(
 )
 def test_what_does_not_go_with_a_base_is_rejected(
     flags: tuple[str, ...],
-    told: str,
+    message: str,
     made: Path,
     base: Path,
     tmp_path: Path,
@@ -197,6 +197,6 @@ def test_what_does_not_go_with_a_base_is_rejected(
     asked = ("--version", "1.1.0", "--base", base, *flags)
     ended = convert(made / "old.csv", tmp_path / "out", *asked)
     assert ended.code == 2
-    assert told in ended.err
+    assert message in ended.err
     assert "Traceback" not in ended.err
     assert not (tmp_path / "out" / "birds" / "1.1.0").exists()

@@ -17,7 +17,7 @@ BOXES = ("--schema", "object_detection")
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Path:
+def root(tmp_path: Path) -> Path:
     """A folder with an image, one outside of it, and two links that lead there."""
     root, beside = tmp_path / "photos", tmp_path / "secret"
     for folder in (root / "cat", beside):
@@ -29,17 +29,17 @@ def place(tmp_path: Path) -> Path:
     return root
 
 
-def outside(place: Path) -> str:
+def outside(root: Path) -> str:
     """Returns what is reported of a row whose image is the hidden one."""
-    there = (place.parent / "secret/hidden.jpg").resolve()
-    remedy = "put the file there, or say --allow_outside_root"
-    return f"leads to {there}, outside of --image_root {place}; {remedy}"
+    there = (root.parent / "secret/hidden.jpg").resolve()
+    remedy = "put the file there, or pass --allow_outside_root"
+    return f"leads to {there}, outside of --image_root {root}; {remedy}"
 
 
-def told(source: Path, place: Path, *flags: object) -> list[tuple[str, str, str]]:
+def rejects_of(source: Path, root: Path, *flags: object) -> list[tuple[str, str, str]]:
     """Converts and returns (key, reason, detail) of each reject; the good image is written."""
-    flags = (*flags, "--image_root", place, "--max_rejects", "99")
-    dataset = published(source, place.parent / "out", *flags)
+    flags = (*flags, "--image_root", root, "--max_rejects", "99")
+    dataset = published(source, root.parent / "out", *flags)
     (record,) = readers.index_rows(dataset, "train")
     assert record["key"].endswith("good.jpg")
     if "--report" in flags:
@@ -48,24 +48,24 @@ def told(source: Path, place: Path, *flags: object) -> list[tuple[str, str, str]
     return sorted((r["key"], r["reason"], r["detail"]) for r in readers.rejects(dataset))
 
 
-def table(place: Path, *paths: object) -> Path:
+def table(root: Path, *paths: object) -> Path:
     lines = ["image,label", "cat/good.jpg,cat", *(f"{path},dog" for path in paths)]
-    (place.parent / "labels.csv").write_text("".join(f"{line}\n" for line in lines))
-    return place.parent / "labels.csv"
+    (root.parent / "labels.csv").write_text("".join(f"{line}\n" for line in lines))
+    return root.parent / "labels.csv"
 
 
-def test_rows_of_a_table_that_lead_out_are_rejects_and_nobody_is_asked(place: Path) -> None:
+def test_rows_of_a_table_that_lead_out_are_rejects_and_nobody_is_asked(root: Path) -> None:
     """By paths, links and addresses; also one that is a reject for another reason is not shown."""
-    absolute = place.parent / "secret/hidden.jpg"
+    absolute = root.parent / "secret/hidden.jpg"
     paths = ["../secret/hidden.jpg", str(absolute), "cat/link.jpg", "dog/hidden.jpg"]
     urls = ["file:///etc/passwd", "http://127.0.0.1:9/1.jpg?sig=abc", "s3://nowhere/1.jpg"]
-    source = table(place, *paths, *urls)
+    source = table(root, *paths, *urls)
     source.write_text(source.read_text() + "cat/../cat/link.jpg,cow\n")
-    (place.parent / "classes.txt").write_text("cat\ndog\n")
-    found = told(source, place, "--report", "--classes", place.parent / "classes.txt")
+    (root.parent / "classes.txt").write_text("cat\ndog\n")
+    found = rejects_of(source, root, "--report", "--classes", root.parent / "classes.txt")
     others = [reject for reject in found if reject[0] not in paths]
     assert [reject for reject in found if reject[0] in paths] == sorted(
-        (path, "outside_root", outside(place)) for path in paths
+        (path, "outside_root", outside(root)) for path in paths
     )
     assert [(reason, detail.partition(",")[0]) for _, reason, detail in others[1:]] == [
         ("outside_root", "leads to file:///etc/passwd"),
@@ -75,30 +75,30 @@ def test_rows_of_a_table_that_lead_out_are_rejects_and_nobody_is_asked(place: Pa
     assert others[0][:2] == ("cat/../cat/link.jpg", "unknown_label")
 
 
-def test_what_is_allowed_is_read_and_nothing_of_it_outlives_the_permission(place: Path) -> None:
-    source, output = table(place, "cat/link.jpg"), place.parent / "out"
-    flags = ("--image_root", place, "--num_shards", "1")
+def test_what_is_allowed_is_read_and_nothing_of_it_outlives_the_permission(root: Path) -> None:
+    source, output = table(root, "cat/link.jpg"), root.parent / "out"
+    flags = ("--image_root", root, "--num_shards", "1")
     cut = convert(source, output, *flags, "--allow_outside_root", "--verify", "parse")
     assert cut.code == 0
     assert readers.keys(output / "birds/1.0.0", "train").count("cat/link.jpg") == 1
     # A run that was allowed to, and did not publish, leaves its shards: they are not taken.
-    broken = table(place, "cat/link.jpg", "not there.jpg")
-    assert convert(broken, place.parent / "two", *flags, "--allow_outside_root").code == 4
-    dataset = published(broken, place.parent / "two", *flags, "--max_rejects", "2")
+    broken = table(root, "cat/link.jpg", "not there.jpg")
+    assert convert(broken, root.parent / "two", *flags, "--allow_outside_root").code == 4
+    dataset = published(broken, root.parent / "two", *flags, "--max_rejects", "2")
     assert readers.keys(dataset, "train") == ["cat/good.jpg"]
     assert {r["reason"] for r in readers.rejects(dataset)} == {"outside_root", "read_error"}
 
 
-def test_links_in_a_folder_of_classes_are_followed_only_within(place: Path) -> None:
-    found = told(place, place)
+def test_links_in_a_folder_of_classes_are_followed_only_within(root: Path) -> None:
+    found = rejects_of(root, root)
     assert found == [
-        ("cat/link.jpg", "outside_root", outside(place)),
-        ("dog/hidden.jpg", "outside_root", outside(place)),
+        ("cat/link.jpg", "outside_root", outside(root)),
+        ("dog/hidden.jpg", "outside_root", outside(root)),
     ]
 
 
-def test_without_an_image_root_links_are_followed(place: Path) -> None:
-    dataset = published(place, place.parent / "out")
+def test_without_an_image_root_links_are_followed(root: Path) -> None:
+    dataset = published(root, root.parent / "out")
     assert sorted(readers.keys(dataset, "train")) == [
         "cat/good.jpg",
         "cat/link.jpg",
@@ -106,7 +106,7 @@ def test_without_an_image_root_links_are_followed(place: Path) -> None:
     ]
 
 
-def test_coco_files_are_held_to_it(place: Path) -> None:
+def test_coco_files_are_held_to_it(root: Path) -> None:
     names = ["cat/good.jpg", "../secret/hidden.jpg", "cat/link.jpg"]
     document = {
         "images": [{"id": i, "file_name": name} for i, name in enumerate(names)],
@@ -116,64 +116,62 @@ def test_coco_files_are_held_to_it(place: Path) -> None:
         ],
         "categories": [{"id": 1, "name": "cat"}],
     }
-    (place.parent / "coco.json").write_text(json.dumps(document))
-    found = told(place.parent / "coco.json", place, *BOXES)
+    (root.parent / "coco.json").write_text(json.dumps(document))
+    found = rejects_of(root.parent / "coco.json", root, *BOXES)
     assert [(key, reason) for key, reason, _ in found] == [
         ("../secret/hidden.jpg", "outside_root"),
         ("cat/link.jpg", "outside_root"),
     ]
 
 
-def test_voc_files_are_held_to_it(place: Path) -> None:
-    annotations = place.parent / "Annotations"
+def test_voc_files_are_held_to_it(root: Path) -> None:
+    annotations = root.parent / "Annotations"
     annotations.mkdir()
     for i, name in enumerate(["cat/good.jpg", "../secret/hidden.jpg", "cat/link.jpg"]):
         box = "<bndbox><xmin>1</xmin><ymin>1</ymin><xmax>4</xmax><ymax>4</ymax></bndbox>"
         found = f"<filename>{name}</filename><object><name>cat</name>{box}</object>"
         (annotations / f"{i}.xml").write_text(f"<annotation>{found}</annotation>")
-    rejects = told(annotations, place, *BOXES, "--input_format", "voc")
+    rejects = rejects_of(annotations, root, *BOXES, "--input_format", "voc")
     assert [(key, reason) for key, reason, _ in rejects] == [
         ("../secret/hidden.jpg", "outside_root"),
         ("cat/link.jpg", "outside_root"),
     ]
 
 
-def test_yolo_files_are_held_to_it(place: Path) -> None:
-    (place / "classes.txt").write_text("cat\n")
+def test_yolo_files_are_held_to_it(root: Path) -> None:
+    (root / "classes.txt").write_text("cat\n")
     for name in ("good", "link"):
-        (place / f"cat/{name}.txt").write_text("0 0.5 0.5 0.2 0.2\n")
-    found = told(place, place, *BOXES, "--input_format", "yolo")
+        (root / f"cat/{name}.txt").write_text("0 0.5 0.5 0.2 0.2\n")
+    found = rejects_of(root, root, *BOXES, "--input_format", "yolo")
     assert [(key, reason) for key, reason, _ in found] == [
         ("cat/link.jpg", "outside_root"),
         ("dog/hidden.jpg", "outside_root"),
     ]
 
 
-def test_masks_are_held_to_it(place: Path) -> None:
-    (place / "mask.png").write_bytes(png(16, 12, 1, "L"))
-    (place.parent / "secret/mask.png").write_bytes(png(32, 24, 1, "L"))
-    (place / "link.png").symlink_to(place.parent / "secret/mask.png")
+def test_masks_are_held_to_it(root: Path) -> None:
+    (root / "mask.png").write_bytes(png(16, 12, 1, "L"))
+    (root.parent / "secret/mask.png").write_bytes(png(32, 24, 1, "L"))
+    (root / "link.png").symlink_to(root.parent / "secret/mask.png")
     masks = ["../secret/mask.png", "link.png", "s3://nowhere/mask.png"]
     rows = [{"image": "cat/good.jpg", "mask": mask, "id": mask} for mask in [*masks, "mask.png"]]
-    (place.parent / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    flags = ("--schema", "segmentation", "--key_column", "id", "--image_root", place)
-    dataset = published(
-        place.parent / "t.jsonl", place.parent / "out", *flags, "--max_rejects", "9"
-    )
+    (root.parent / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    flags = ("--schema", "segmentation", "--key_column", "id", "--image_root", root)
+    dataset = published(root.parent / "t.jsonl", root.parent / "out", *flags, "--max_rejects", "9")
     found = sorted((r["key"], r["reason"]) for r in readers.rejects(dataset))
     assert found == [(mask, "outside_root") for mask in sorted(masks)]
 
 
-def test_a_dry_run_reads_nothing_outside(place: Path) -> None:
-    flags = ("--image_root", place, "--dry_run", "--max_rejects", "9")
-    ended = convert(table(place, "cat/link.jpg"), place.parent / "out", *flags)
+def test_a_dry_run_reads_nothing_outside(root: Path) -> None:
+    flags = ("--image_root", root, "--dry_run", "--max_rejects", "9")
+    ended = convert(table(root, "cat/link.jpg"), root.parent / "out", *flags)
     assert ended.code == 0, ended.err
     assert "outside_root" in ended.out
 
 
-def test_links_and_upward_names_in_a_tar_touch_no_file(place: Path) -> None:
+def test_links_and_upward_names_in_a_tar_touch_no_file(root: Path) -> None:
     """Members are read where they lie, never unpacked: a name is a key, and no path."""
-    archive = place.parent / "hostile.tar"
+    archive = root.parent / "hostile.tar"
     data = jpeg(seed=3)
     with tarfile.open(archive, "w") as tar:
         for name in ("good.jpg", "../../secret/up.jpg", "/etc/absolute.jpg"):
@@ -182,23 +180,23 @@ def test_links_and_upward_names_in_a_tar_touch_no_file(place: Path) -> None:
             tar.addfile(member, io.BytesIO(data))
         for kind, name in ((tarfile.SYMTYPE, "soft.jpg"), (tarfile.LNKTYPE, "hard.jpg")):
             member = tarfile.TarInfo(name)
-            member.type, member.linkname = kind, str(place.parent / "secret/hidden.jpg")
+            member.type, member.linkname = kind, str(root.parent / "secret/hidden.jpg")
             tar.addfile(member)
-    before = sorted(place.parent.rglob("*"))
-    dataset = published(archive, place.parent / "out", "--max_rejects", "9", *unlabelled(place))
+    before = sorted(root.parent.rglob("*"))
+    dataset = published(archive, root.parent / "out", "--max_rejects", "9", *unlabelled(root))
     assert sorted(readers.keys(dataset, "train")) == ["/etc/absolute.jpg", "good.jpg"]
     manifest = json.loads((dataset / "manifest.json").read_bytes())
     assert manifest["input"]["asides"] == {"hidden members of tar files": 1}  # that in ".."
     found = readers.rejects(dataset)
     assert [r["reason"] for r in found] == ["malformed_row"] * 2
     assert "hard link" in found[0]["detail"] + found[1]["detail"]
-    written = {path for path in place.parent.rglob("*") if "out" not in path.parts}
-    assert written == {*before, place.parent / "schema.yaml"}
+    written = {path for path in root.parent.rglob("*") if "out" not in path.parts}
+    assert written == {*before, root.parent / "schema.yaml"}
 
 
-def unlabelled(place: Path) -> tuple[object, ...]:
+def unlabelled(root: Path) -> tuple[object, ...]:
     """Returns the flags for images without any label."""
-    (place.parent / "schema.yaml").write_text(
+    (root.parent / "schema.yaml").write_text(
         'name: bare\nfeatures:\n  image: {kind: bytes, from: "image:bytes"}\n'
     )
-    return ("--schema", place.parent / "schema.yaml")
+    return ("--schema", root.parent / "schema.yaml")

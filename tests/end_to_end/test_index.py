@@ -84,11 +84,11 @@ def test_verify_checks_it(dataset: Path, tmp_path: Path, fault: str) -> None:
     else:
         first = first.with_name("other.idx")
         first.write_text("0 1\n")
-    told = {"changed": "its sha256 differs", "missing": "is missing", "stray": "is no part of"}
+    messages = {"changed": "its sha256 differs", "missing": "is missing", "stray": "is no part of"}
     ended = recordmill("verify", copied)
     assert ended.code == 3
     assert f"idx/{first.name}: " in ended.err
-    assert told[fault] in ended.err
+    assert messages[fault] in ended.err
 
 
 def test_a_gzip_stream_has_no_places(table: Path, tmp_path: Path) -> None:

@@ -181,7 +181,7 @@ DAMAGE = {
     "cut within a record": (lambda data: data[:-20], "record 1 at byte {second}: the file ends"),
     "a flipped bit": (
         lambda data: data[:-9] + bytes([data[-9] ^ 1]) + data[-8:],
-        "record 1 at byte {second}: the checksum of the record's data does not fit",
+        "record 1 at byte {second}: the checksum of the record's data does not match",
     ),
     "no TFRecord": (lambda data: b"id,label\n" * 99, "record 0 at byte 0: the checksum"),
 }
@@ -191,14 +191,14 @@ DAMAGE = {
 def test_damage_is_reported_with_record_and_byte_and_what_is_before_it_is_shown(
     case: str, tmp_path: Path
 ) -> None:
-    damage, told = DAMAGE[case]
+    damage, message = DAMAGE[case]
     path = write(tmp_path / "x.tfrecord", FOREIGN)
     path.write_bytes(damage(path.read_bytes()))
     ended = recordmill("inspect", path)
     assert ended.code == 3
-    assert f"{path}: {told.format(second=len(FOREIGN[0]) + 16)}" in ended.err
+    assert f"{path}: {message.format(second=len(FOREIGN[0]) + 16)}" in ended.err
     assert "Traceback" not in ended.err
-    assert ("first" in ended.out) == ("record 1" in told)
+    assert ("first" in ended.out) == ("record 1" in message)
 
 
 def test_a_damaged_gzip_stream_is_reported(tmp_path: Path) -> None:
@@ -210,7 +210,7 @@ def test_a_damaged_gzip_stream_is_reported(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (("{folder}/nothing",), "no such file or folder"),
         (("{folder}",), "contains no file named *tfrecord*"),
@@ -224,13 +224,13 @@ def test_a_damaged_gzip_stream_is_reported(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_done_is_reported(
-    arguments: tuple[str, ...], told: str, tmp_path: Path
+    arguments: tuple[str, ...], message: str, tmp_path: Path
 ) -> None:
     write(tmp_path / "x", FOREIGN)
     write(tmp_path / "words", [features(a=[b"text"])])
     ended = recordmill("inspect", *(text.format(folder=tmp_path) for text in arguments))
-    assert ended.code == (2 if told else 0)
-    assert told in ended.err
+    assert ended.code == (2 if message else 0)
+    assert message in ended.err
 
 
 def test_an_empty_file_has_no_records(tmp_path: Path) -> None:

@@ -241,9 +241,9 @@ def test_images_of_one_size_make_batches(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
-        ({"split": "tain"}, "there is no split 'tain'; there are: test, train"),
+        ({"split": "tain"}, "unknown split 'tain'; available: test, train"),
         ({"features": ["lable"]}, "did you mean 'label'?"),
         ({"channels": 4}, "channels=4: expected one of"),
         ({"image_size": (3,)}, "image_size=(3,): expected (height, width)"),
@@ -252,10 +252,12 @@ def test_images_of_one_size_make_batches(tmp_path: Path) -> None:
         ({"as_supervised": True, "features": ["label"]}, "leave features out"),
     ],
 )
-def test_what_cannot_be_is_reported(dataset: Path, arguments: dict[str, Any], told: str) -> None:
-    with pytest.raises(UsageError) as refused:
+def test_invalid_arguments_are_usage_errors(
+    dataset: Path, arguments: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UsageError) as raised:
         load(dataset, **arguments)
-    assert told in str(refused.value)
+    assert message in str(raised.value)
 
 
 def test_what_is_not_published_is_rejected(dataset: Path, tmp_path: Path) -> None:

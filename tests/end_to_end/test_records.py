@@ -189,7 +189,7 @@ def test_a_changed_byte_is_found(dataset: Path, tmp_path: Path) -> None:
             records[1]
         assert str(found.value) == (
             f"{copied}: {shard.name}: record 1 at byte {second.start}: "
-            f"the checksum of the record's {told} does not fit (key {key!r})"
+            f"the checksum of the record's {told} does not match (key {key!r})"
         )
 
 
@@ -202,7 +202,7 @@ def test_another_shard_in_its_place_is_found(dataset: Path, tmp_path: Path) -> N
 
 
 def test_what_cannot_be_is_reported(folder: Path, dataset: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="there is no split 'tain'"):
+    with pytest.raises(UsageError, match="unknown split 'tain'"):
         Records(dataset, "tain")
     with pytest.raises(UsageError, match="did you mean 'label'"):
         Records(dataset, features=["lable"])

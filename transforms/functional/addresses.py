@@ -20,31 +20,31 @@ from recordmill.schemas.masking import masked_url
 from recordmill.schemas.rejects import Reason, RecordError
 
 MAX_CHARACTERS = 8192
-"""Of an address; servers take about as many."""
+"""Limit for one address; common servers accept about as many."""
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _BEFORE_PATH = re.compile(r"[A-Za-z]+://[^/?#]*")
 _PORTS = {"http": 80, "https": 443}
 
-REMEDY = "put the file there, or say --allow_outside_root"
+REMEDY = "put the file there, or pass --allow_outside_root"
 
 _SEPARATORS = re.compile(r"[/\\]")
 _DOTS = re.compile(r"[\x00-\x20]*(?:\.[\x00-\x20]*){1,2}(?:;.*)?", re.DOTALL)
-"""What some server takes for `.` or `..`: they drop parameters, blanks and control characters."""
+"""Segments that some servers take for `.` or `..`, as they drop parameters, blanks and controls."""
 
 _LAX_CODES = {
     re.compile(r"%(?:c0%ae|e0%80%ae|f0%80%80%ae|u002e|ef%bc%8e|uff0e)", re.IGNORECASE): ".",
     re.compile(r"%(?:c0%af|e0%80%af|f0%80%80%af|u002f|ef%bc%8f|uff0f)", re.IGNORECASE): "/",
     re.compile(r"%(?:c1%9c|e0%81%9c|f0%80%81%9c|u005c|ef%bc%bc|uff3c)", re.IGNORECASE): "/",
 }
-"""Dots and separators as no standard writes them, and some server reads them all the same."""
+"""Non-standard encodings of dots and separators that some servers decode."""
 
 _MOST_DECODINGS = 4
 _SHOWN_CHARACTERS = 200
 
 
 class WebAddress(NamedTuple):
-    """Where a request goes, and what it asks for.
+    """A parsed HTTP(S) URL.
 
     Attributes:
         scheme: "http" or "https".
@@ -64,12 +64,12 @@ class WebAddress(NamedTuple):
 
     @property
     def origin(self) -> tuple[str, str, int]:
-        """Who is asked."""
+        """Scheme, host and port."""
         return self.scheme, self.host, self.port
 
     @property
     def target(self) -> str:
-        """What is asked for."""
+        """Path and query, as the request line has them."""
         return self.path if self.query is None else f"{self.path}?{self.query}"
 
     def __str__(self) -> str:
@@ -80,13 +80,13 @@ class WebAddress(NamedTuple):
 
 @lru_cache(256)  # a root is parsed for each row
 def parse_web_address(text: str) -> WebAddress:
-    """Returns what a text is as a web address.
+    """Parses a web address.
 
     >>> str(parse_web_address("HTTPS://me:pw@Host:443/a/../b c.jpg?d#e"))
     'https://host/b%20c.jpg?d'
 
     Raises:
-        ValueError: if it is none, or programs read it in different ways.
+        ValueError: if it is invalid, or ambiguous: programs would parse it differently.
     """
     if len(text) > MAX_CHARACTERS:
         raise ValueError(f"it has more than {MAX_CHARACTERS:,} characters")
@@ -97,7 +97,7 @@ def parse_web_address(text: str) -> WebAddress:
         raise ValueError("it has a backslash before its path")
     try:
         url = parse_url(text)
-    except ValueError as error:  # its own says the whole address again, with its login
+    except ValueError as error:  # urllib3's own message quotes the address with its login
         raise ValueError("its host or its port is not valid") from error
     if url.scheme not in _PORTS or not url.host:
         raise ValueError("it has no host")
@@ -106,7 +106,7 @@ def parse_web_address(text: str) -> WebAddress:
 
 
 def has_control_characters(text: str) -> bool:
-    r"""Returns whether a text has characters that some programs drop, or stop at.
+    r"""Returns whether a text has control characters, which some programs drop or stop at.
 
     >>> has_control_characters("a b"), has_control_characters("a\tb")
     (False, True)
@@ -152,10 +152,10 @@ _NAT64 = IPv6Network("64:ff9b::/96")
 
 
 def is_public(text: str) -> bool:
-    """Returns whether an address belongs to the public internet, and not to someone's inside.
+    """Returns whether an IP address belongs to the public internet.
 
-    Loopback, private, link-local and shared addresses do not, and with them the metadata services
-    of the clouds; nor do IPv6 addresses that stand for such.
+    Loopback, private, link-local and shared addresses do not, which includes the metadata services
+    of clouds; nor do IPv6 addresses that embed such an address.
 
     >>> [is_public(a) for a in ("8.8.8.8", "10.0.0.1", "169.254.169.254", "::ffff:127.0.0.1")]
     [True, False, False, False]
@@ -170,17 +170,21 @@ def is_public(text: str) -> bool:
 
 
 def _embedded(address: IPv6Address) -> IPv4Address | None:
-    """Returns the IPv4 address that an IPv6 address stands for: mapped, or by NAT64."""
+    """Returns the IPv4 address that an IPv6 address embeds: mapped, or by NAT64."""
     if address in _NAT64:
         return IPv4Address(int(address) & 0xFFFFFFFF)
     return address.ipv4_mapped
 
 
 def check_address(uri: str, root: str) -> None:
-    """Rejects an address that is not below a root; two paths on this machine pass here.
+    """Rejects an address that is not below the image root, without any request.
 
-    What passes is below it as it is sent and however a server may decode it. Neither stores nor
-    servers are asked.
+    An accepted address is below the root as it is sent, and however a server may decode it. If both
+    are local paths, nothing is checked here.
+
+    Args:
+        uri: the address of an image.
+        root: the image root.
 
     Raises:
         RecordError: outside_root.
@@ -189,27 +193,36 @@ def check_address(uri: str, root: str) -> None:
         return
     if is_web(uri):
         address = _parsed(uri, root)
-        place, inside = _shown(address), is_web(root) and _is_in_web(address, _parsed(root, root))
+        target, inside = _shown(address), is_web(root) and _is_in_web(address, _parsed(root, root))
     else:
-        place, inside = masked_url(normalized(uri)), is_url(uri) and _is_in_store(uri, root)
+        target, inside = masked_url(normalized(uri)), is_url(uri) and _is_in_store(uri, root)
     if not inside:
-        raise outside_root_error(place, masked_url(root))
+        raise outside_root_error(target, masked_url(root))
 
 
-def outside_root_error(place: str, root: str) -> RecordError:
-    """Returns the refusal of a reference, with where it leads."""
+def outside_root_error(target: str, root: str) -> RecordError:
+    """Returns the error for a reference outside of the image root.
+
+    Args:
+        target: the path or address that the reference leads to.
+        root: the image root.
+    """
     return RecordError(
-        Reason.OUTSIDE_ROOT, f"leads to {place}, outside of --image_root {root}; {REMEDY}"
+        Reason.OUTSIDE_ROOT, f"leads to {target}, outside of --image_root {root}; {REMEDY}"
     )
 
 
-def is_below(place: str, root: str) -> bool:
+def is_below(target: str, root: str) -> bool:
     """Returns whether a normalized path or address is below another.
+
+    Args:
+        target: the path or address.
+        root: the folder that may contain it, with or without a slash at its end.
 
     >>> is_below("/data/photos/1.jpg", "/data/photos"), is_below("/data/photos2", "/data/photos")
     (True, False)
     """
-    return place.startswith(root.rstrip("/") + "/")
+    return target.startswith(root.rstrip("/") + "/")
 
 
 def normalized(address: str) -> str:
@@ -230,10 +243,10 @@ def _parsed(uri: str, root: str) -> WebAddress:
     try:
         return parse_web_address(uri)
     except ValueError as error:
-        place = (
+        target = (
             f"{masked_url(uri)[:_SHOWN_CHARACTERS]!r}, which is not a valid web address: {error}"
         )
-        raise outside_root_error(place, masked_url(root)) from error
+        raise outside_root_error(target, masked_url(root)) from error
 
 
 def _shown(address: WebAddress) -> str:
@@ -242,7 +255,7 @@ def _shown(address: WebAddress) -> str:
 
 
 def _is_in_web(address: WebAddress, root: WebAddress) -> bool:
-    """Returns whether an address is below another, part by part and as it is sent."""
+    """Returns whether a URL is below another, compared by decoded path segments."""
     parts = [unquote(part) for part in address.path.split("/")]
     above = [unquote(part) for part in root.path.rstrip("/").split("/")]
     below = parts[: len(above)] == above and any(parts[len(above) :])
@@ -250,7 +263,8 @@ def _is_in_web(address: WebAddress, root: WebAddress) -> bool:
 
 
 def _has_hidden_dots(path: str) -> bool:
-    """Returns whether a path has a `.` or `..` left, as only encoded ones are, and parameters."""
+    """Returns whether a path has an encoded `.` or `..`, or one with parameters."""
+    # Plain ones were resolved by the parser. Proxies and servers may each decode a path once more.
     for _ in range(_MOST_DECODINGS):
         for code, character in _LAX_CODES.items():
             path = code.sub(character, path)
@@ -260,13 +274,13 @@ def _has_hidden_dots(path: str) -> bool:
         if decoded == path:
             return False
         path = decoded
-    return True  # encoded so often that it is to hide something
+    return True  # encoded more often than any legitimate path
 
 
 def _is_in_store(uri: str, root: str) -> bool:
-    """Returns whether an object is below a root: as a key, which has no `..`, and as a path."""
+    """Returns whether an object is below a root, both as a literal key and as a resolved path."""
     parts = uri.partition("://")[2].split("/")
-    depth = 0  # below the host, which for HDFS is the first folder, or may be
+    depth = 0  # below the host; for HDFS the "host" may be the first folder
     for part in parts[1:]:
         depth += {"..": -1, ".": 0, "": 0}.get(part, 1)
         if depth < 0:

@@ -1,7 +1,7 @@
-"""Compares the records of two datasets by digests: of the key, and of each feature's value.
+"""Compares the records of two datasets by digests of their keys and feature values.
 
-A record makes some ten numbers, so that a million of them take little memory; the digests of 128
-and 64 bits stand for what they are made from.
+A record takes about ten numbers: a digest of 128 bits for the key and 64 bits for each value, so
+that millions of records fit in memory.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ABSENT = bytes(_VALUE_BYTES)
 
 
 class RecordLocation(NamedTuple):
-    """Where a record is.
+    """The location of a record in a dataset.
 
     Attributes:
         split: the number of its split.
@@ -39,8 +39,8 @@ class Pair(NamedTuple):
     """A key that both datasets have.
 
     Attributes:
-        left: where it is in one.
-        right: and in the other.
+        left: the record's location in the left dataset.
+        right: its location in the right dataset.
         features: the numbers of the features that differ.
     """
 
@@ -51,16 +51,19 @@ class Pair(NamedTuple):
 
 @dataclass
 class Comparison:
-    """What was found; comparisons of parts can be merged.
+    """The result of a comparison; results of parts can be merged.
 
     Attributes:
-        same: keys in the same split with the same values.
-        different: keys with different values, in whichever splits.
-        features: number of a feature to how many of those differ in it.
-        moved: (left split, right split) to keys with the same values in both.
-        only_left: split to keys that the other has not.
-        only_right: the same of the other.
-        examples: by name of the above, the first of them.
+        same: number of keys in the same split with the same values.
+        different: number of keys with different values, in any splits.
+        features: number of a feature to the number of keys that differ in it.
+        moved: (left split, right split) to the number of keys with the same values.
+        only_left: split to the number of keys that only the left dataset has.
+        only_right: the same for the right dataset.
+        different_examples: the first records that differ.
+        moved_examples: the first records that moved to another split.
+        left_examples: the first records only in the left dataset.
+        right_examples: the first records only in the right dataset.
     """
 
     same: int = 0
@@ -75,7 +78,12 @@ class Comparison:
     right_examples: list[RecordLocation] = field(default_factory=list)
 
     def merge(self, other: Comparison, shown: int) -> None:
-        """Takes note of what was found elsewhere, and keeps the first examples of each sort."""
+        """Adds the result of another part.
+
+        Args:
+            other: the result.
+            shown: number of examples to keep of each kind.
+        """
         self.same += other.same
         self.different += other.different
         for name in ("features", "moved", "only_left", "only_right"):
@@ -87,7 +95,7 @@ class Comparison:
 
 
 def row_dtype(features: int) -> np.dtype:
-    """Returns what is kept of a record, for so many features."""
+    """Returns the structured type of a record's digests and location."""
     return np.dtype(
         [
             ("key", "<u8", (2,)),
@@ -100,31 +108,38 @@ def row_dtype(features: int) -> np.dtype:
 
 
 def digest_rows(
-    spot: RecordLocation, keys: Sequence[str], values: bytes | None, features: int
+    first: RecordLocation, keys: Sequence[str], values: bytes | None, features: int
 ) -> np.ndarray:
-    """Returns what is kept of records that follow each other in a shard.
+    """Returns the rows to compare for consecutive records of a shard.
 
     Args:
-        spot: where the first is.
-        keys: of each.
-        values: the digests of all values of all of them; None where they need none, because the
-            other dataset has the very same shard.
-        features: how many values a record has.
+        first: the location of the first record.
+        keys: the key of each record.
+        values: the value digests of all records, concatenated; None if they are not needed, because
+            the other dataset has an identical shard.
+        features: the number of features of a record.
+
+    Returns:
+        An array of `row_dtype`, one row for each record.
     """
     rows = np.zeros(len(keys), row_dtype(features))
     digests = b"".join(hashlib.sha256(key.encode()).digest()[:_KEY_BYTES] for key in keys)
     rows["key"] = np.frombuffer(digests, "<u8").reshape(-1, 2)
-    rows["split"], rows["shard"] = spot.split, spot.shard
-    rows["row"] = np.arange(spot.row, spot.row + len(keys))
+    rows["split"], rows["shard"] = first.split, first.shard
+    rows["row"] = np.arange(first.row, first.row + len(keys))
     if values is not None:
         rows["values"] = np.frombuffer(values, "<u8").reshape(-1, features)
     return rows
 
 
 def value_digests(data: bytes, names: Iterable[str]) -> bytes:
-    """Returns the digest of each feature's value in a serialized example, one after the other.
+    """Returns the digests of the feature values of a serialized example, concatenated.
 
-    Of a sequence, a feature of its frames is one value.
+    In sequences, the values of a feature in all frames count as one value.
+
+    Args:
+        data: the serialized message.
+        names: the features, in order; missing ones have a digest of zeros.
     """
     features = message_features(data)
     return b"".join(
@@ -138,25 +153,23 @@ def value_digests(data: bytes, names: Iterable[str]) -> bytes:
 
 
 def message_features(data: bytes) -> dict[str, Any]:
-    """Returns the features of an example, and the lists of a sequence, as protobuf messages.
-
-    An Example is a SequenceExample that has only its context: both have it in their first field.
-    """
+    """Returns the features of an example, and the feature lists of a sequence, as messages."""
+    # An Example parses as a SequenceExample with only a context: both use field number 1.
     example = SequenceExample.FromString(data)
     return {**example.context.feature, **example.feature_lists.feature_list}
 
 
 def compare(left: np.ndarray, right: np.ndarray, shown: int) -> Comparison:
-    """Returns what two sets of records have in common, and what not.
+    """Compares the records of two datasets.
 
     Args:
-        left: rows of one dataset.
-        right: rows of the other.
-        shown: how many examples to keep of each sort.
+        left: rows of one dataset, with unique keys.
+        right: rows of the other, with unique keys.
+        shown: number of examples to keep of each kind.
     """
     one, other = _pairs(left["key"], right["key"])
     a, b = left[one], right[other]
-    differing = a["values"] != b["values"]
+    differing = a["values"] != b["values"]  # (common keys, features)
     different, moved = differing.any(axis=1), a["split"] != b["split"]
     moved &= ~different
     counts = differing.sum(axis=0)
@@ -170,15 +183,17 @@ def compare(left: np.ndarray, right: np.ndarray, shown: int) -> Comparison:
         only_right=Counter(alone[1]["split"].tolist()),
         different_examples=_first_pairs(a, b, differing, different, shown),
         moved_examples=_first_pairs(a, b, differing, moved, shown),
-        left_examples=nsmallest(shown, _spots(alone[0])),
-        right_examples=nsmallest(shown, _spots(alone[1])),
+        left_examples=nsmallest(shown, _locations(alone[0])),
+        right_examples=nsmallest(shown, _locations(alone[1])),
     )
 
 
 def _pairs(left: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the places of equal keys in both; a key stands once in each."""
+    """Returns the row numbers of equal keys in both; keys are unique in each."""
+    # Sorted together, equal keys are adjacent: the left row and then, lexsort being stable, the
+    # right one, whose number is offset by the number of left rows.
     keys = np.concatenate([left, right])
-    order = np.lexsort((keys[:, 1], keys[:, 0]))  # stable: the left one comes first
+    order = np.lexsort((keys[:, 1], keys[:, 0]))
     equal = (keys[order[:-1]] == keys[order[1:]]).all(axis=1)
     return order[:-1][equal], order[1:][equal] - len(left)
 
@@ -187,11 +202,13 @@ def _first_pairs(
     left: np.ndarray, right: np.ndarray, differing: np.ndarray, chosen: np.ndarray, shown: int
 ) -> list[Pair]:
     numbers = np.flatnonzero(chosen)
-    spots = zip(_spots(left[numbers]), _spots(right[numbers]), numbers.tolist(), strict=True)
-    first = nsmallest(shown, spots)
+    locations = zip(
+        _locations(left[numbers]), _locations(right[numbers]), numbers.tolist(), strict=True
+    )
+    first = nsmallest(shown, locations)
     return [Pair(a, b, tuple(np.flatnonzero(differing[n]).tolist())) for a, b, n in first]
 
 
-def _spots(rows: np.ndarray) -> list[RecordLocation]:
+def _locations(rows: np.ndarray) -> list[RecordLocation]:
     columns = (rows[name].tolist() for name in ("split", "shard", "row"))
-    return [RecordLocation(*spot) for spot in zip(*columns, strict=True)]
+    return [RecordLocation(*location) for location in zip(*columns, strict=True)]

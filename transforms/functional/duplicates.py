@@ -1,8 +1,7 @@
-"""Duplicate images, detected by their digests, within a split and across splits; leaks of groups.
+"""Counts duplicate images within and across splits by digest, and groups that span splits.
 
-A tally is a plain dict of plain tuples: it crosses shuffles, in place of any image. It can be added
-to and merged in any order, and holds a bounded number of keys for each image, however often that
-occurs.
+Tallies are dicts of tuples, cheap to shuffle. They can be merged in any order, and hold a bounded
+number of keys for each image, however often it occurs.
 """
 
 from __future__ import annotations
@@ -24,29 +23,34 @@ from recordmill.schemas.duplicates import (
 )
 
 DIGEST_BYTES = 16
-"""Of a sha256: two different images agree in these by chance in one of 2^128 cases."""
+"""Leading bytes of a sha256 that identify an image: 128 bits make collisions negligible."""
 
 _BUCKET_IMAGES = 2**16
 
 Seen: TypeAlias = tuple[str, str, int, str]
-"""A split, a label, how many records have both, and the smallest key among them."""
+"""(split, label, number of records with both, smallest key among them)."""
 
 Tally: TypeAlias = dict[bytes, tuple[Seen, ...]]
-"""Digest of an image to where it was seen; at most one `Seen` for a split and label."""
+"""Digest of an image to its occurrences: at most one `Seen` for each split and label."""
 
 
 def num_buckets(rows: int) -> int:
-    """Returns in how many parts to compare the images of so many rows: each fits in memory."""
+    """Returns the number of buckets to compare images in, so that each fits in memory."""
     return 1 + rows // _BUCKET_IMAGES
 
 
 def bucket_of(digest: bytes, buckets: int) -> int:
-    """Returns the part that an image belongs to."""
+    """Returns the bucket of an image.
+
+    Args:
+        digest: the image's digest.
+        buckets: the number of buckets.
+    """
     return int.from_bytes(digest[:8], "big") * buckets >> 64
 
 
 def label_text(label: str | list[str] | None) -> str:
-    """Returns a record's class, as the index has it, in one text; "" for none.
+    """Returns the class of a record's index row as one text; "" for none.
 
     >>> label_text(["dog", "cat"]), label_text(None)
     ('cat|dog', '')
@@ -71,7 +75,12 @@ def tally_shard(split: str, rows: Iterable[tuple[str, str, str]]) -> Tally:
 
 
 def split_by_bucket(tally: Tally, buckets: int) -> dict[int, Tally]:
-    """Returns a tally in parts."""
+    """Returns bucket number to the part of a tally in that bucket.
+
+    Args:
+        tally: the tally.
+        buckets: the number of buckets.
+    """
     if buckets == 1:
         return {0: tally} if tally else {}
     parts: dict[int, Tally] = {}
@@ -81,7 +90,15 @@ def split_by_bucket(tally: Tally, buckets: int) -> dict[int, Tally]:
 
 
 def merge(tally: Tally, other: Tally) -> Tally:
-    """Returns the first tally, with the second added to it."""
+    """Adds a tally to another, in place.
+
+    Args:
+        tally: the tally to add to.
+        other: the tally to add.
+
+    Returns:
+        The first tally.
+    """
     for digest, seen in other.items():
         present = tally.get(digest)
         tally[digest] = seen if present is None else _merged(present, seen)
@@ -89,6 +106,7 @@ def merge(tally: Tally, other: Tally) -> Tally:
 
 
 def _merged(one: tuple[Seen, ...], other: tuple[Seen, ...]) -> tuple[Seen, ...]:
+    # (split, label) to (count, smallest key): sums and minima do not depend on the merge order.
     merged = {(split, label): (count, key) for split, label, count, key in one}
     for split, label, count, key in other:
         present = merged.get((split, label))
@@ -101,12 +119,12 @@ def _merged(one: tuple[Seen, ...], other: tuple[Seen, ...]) -> tuple[Seen, ...]:
 
 
 def duplicate_stats(tally: Tally) -> DuplicateStats:
-    """Returns what a tally of whole images says."""
+    """Returns the duplicate statistics of a tally that is complete for its images."""
     duplicates: Counter[str] = Counter()
     leaks: dict[tuple[str, str], list[tuple[int, Pair]]] = {}
     conflicts: list[tuple[int, Pair]] = []
     for seen in tally.values():
-        if len(seen) == 1 and seen[0][2] == 1:
+        if len(seen) == 1 and seen[0][2] == 1:  # a single record: by far the most images
             continue
         splits = _by_split(seen)
         duplicates.update({s: count - 1 for s, (count, _) in splits.items() if count > 1})
@@ -124,14 +142,15 @@ def duplicate_stats(tally: Tally) -> DuplicateStats:
 
 
 def _pairs_of(splits: Sequence[str]) -> Iterable[tuple[str, str]]:
-    """Returns which pairs of the splits of one image are counted: no more than 16 a record."""
+    """Returns the pairs of splits that leakage of one image is counted for."""
+    # The pairs of k-fold splits grow quadratically: beyond a limit, pair the first with the rest.
     if len(splits) > PAIRED_SPLITS:
         return ((splits[0], other) for other in splits[1:])
     return combinations(splits, 2)
 
 
 def _by_split(seen: Iterable[Seen]) -> dict[str, tuple[int, str]]:
-    """Returns split to the number of an image's records there, and the smallest key."""
+    """Returns split to (number of an image's records there, smallest key)."""
     splits: dict[str, tuple[int, str]] = {}
     for split, _, count, key in seen:
         others, smallest = splits.get(split, (0, key))
@@ -140,7 +159,7 @@ def _by_split(seen: Iterable[Seen]) -> dict[str, tuple[int, str]]:
 
 
 def _conflict(seen: Iterable[Seen]) -> Iterator[tuple[int, Pair]]:
-    """Yields how many records an image has and the smallest keys of two labels, if it has two."""
+    """Yields (records of an image, smallest keys of two labels), if its labels conflict."""
     firsts: dict[str, str] = {}
     records = 0
     for _, label, count, key in seen:
@@ -168,7 +187,7 @@ def _conflicts(found: list[tuple[int, Pair]]) -> Conflicts:
 
 
 def merge_duplicate_stats(contents: Iterable[DuplicateStats]) -> DuplicateStats:
-    """Returns what is known of all images, from what is known of parts of them."""
+    """Returns the sum of the statistics of disjoint sets of images."""
     parts = list(contents)
     duplicates: Counter[str] = Counter()
     leaks: dict[tuple[str, str], list[Leakage]] = {}
@@ -186,7 +205,12 @@ def merge_duplicate_stats(contents: Iterable[DuplicateStats]) -> DuplicateStats:
 
 
 def with_dropped_row(conflicts: Conflicts, repeat: Duplicate) -> Conflicts:
-    """Returns the conflicts among the dropped rows of one image, with one more row."""
+    """Returns the label conflicts of one image's dropped rows, with one more row.
+
+    Args:
+        conflicts: the conflicts so far.
+        repeat: the dropped row.
+    """
     if not repeat.label:
         return conflicts
     pairs = (*conflicts.examples, (repeat.kept, repeat.key))
@@ -215,7 +239,7 @@ def _smallest(examples: Iterable[Iterable[Pair]]) -> tuple[Pair, ...]:
 
 
 def distinct_splits(splits: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
-    """Returns the splits that occur in some lists of them, sorted.
+    """Returns the distinct splits of several tuples, sorted.
 
     >>> distinct_splits([("train",), ("test", "train")])
     ('test', 'train')
@@ -224,13 +248,18 @@ def distinct_splits(splits: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
 
 
 def group_leakage(group: str, splits: tuple[str, ...]) -> Iterator[GroupLeakage]:
-    """Yields that a group is in several splits, if it is."""
+    """Yields the leakage of a group, if it is in several splits.
+
+    Args:
+        group: the group's value.
+        splits: the splits that its rows are in.
+    """
     if len(splits) > 1:
         yield GroupLeakage(groups=1, examples=((group, splits),))
 
 
 def merge_group_leaks(leaks: Iterable[GroupLeakage]) -> GroupLeakage:
-    """Returns the sum of what is known of different groups."""
+    """Returns the sum of the leakage of different groups."""
     parts = list(leaks)
     examples = sorted(example for part in parts for example in part.examples)
     return GroupLeakage(

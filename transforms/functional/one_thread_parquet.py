@@ -1,8 +1,8 @@
-"""Parquet files, read by the calling thread alone.
+"""Reads Parquet files in the calling thread only; no other module opens a Parquet file.
 
-Arrow's own threads hold on to what they read from for a moment longer than a call takes. If that is
-a Python object and the interpreter is ending, letting go of it aborts the process ("terminate
-called without an active exception"). Nothing else in recordmill opens a Parquet file.
+Arrow's threads keep a reference to their input a moment longer than a call takes. If the input is a
+Python object and the interpreter is exiting, its release aborts the process ("terminate called
+without an active exception").
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _BUFFER_BYTES = 2**20
 
 
 def open_parquet(source: BinaryIO | bytes) -> pq.ParquetFile:
-    """Opens a Parquet file whose pages are checked.
+    """Opens a Parquet file, with verification of its page checksums.
 
     Args:
         source: the file, or all its bytes.
@@ -28,8 +28,8 @@ def open_parquet(source: BinaryIO | bytes) -> pq.ParquetFile:
     return pq.ParquetFile(
         pa.BufferReader(source) if isinstance(source, bytes) else source,
         page_checksum_verification=True,
-        buffer_size=_BUFFER_BYTES,  # a column chunk may be larger than memory
-        pre_buffer=False,  # else threads read ahead
+        buffer_size=_BUFFER_BYTES,  # streams column chunks, which may be larger than memory
+        pre_buffer=False,  # pre-buffering would use Arrow's I/O threads
     )
 
 
@@ -59,10 +59,11 @@ def read_batches(
 
     Args:
         parquet: the open file.
-        rows: how many at most are in a batch.
+        rows: the maximum number of rows in a batch.
         columns: the columns to read, or None for all.
         row_groups: the row groups to read, or None for all.
     """
+    # Without a list `iter_batches` reads all columns, but with an empty one, none.
     return parquet.iter_batches(  # type: ignore[no-any-return]
         rows,
         row_groups=row_groups and list(row_groups),

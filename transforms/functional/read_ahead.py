@@ -1,8 +1,7 @@
-"""Works ahead on a sequence with threads, and gives the results in the sequence's order.
+"""Maps functions over items with threads, ahead of the consumer, and yields results in order.
 
-Pillow releases the interpreter lock while it decodes, and so does the system while it reads:
-threads of one process use all cores, and hide an object store's latency. What bounds memory is a
-window of so many items, and where their size is not known beforehand, a budget of bytes as well.
+Decoding and I/O release the GIL, so the threads of one process use all cores and hide the latency
+of object stores. A window of items bounds memory; for items of unknown size, a byte budget does.
 """
 
 from __future__ import annotations
@@ -19,7 +18,11 @@ R = TypeVar("R")
 
 
 def batched(items: Iterable[T], size: int) -> Iterator[list[T]]:
-    """Yields all items in lists of `size`, the last of what is left.
+    """Yields all items in lists of `size`; the last list may be shorter.
+
+    Args:
+        items: the items.
+        size: the length of a list.
 
     >>> list(batched("abcde", 2))
     [['a', 'b'], ['c', 'd'], ['e']]
@@ -32,10 +35,16 @@ def batched(items: Iterable[T], size: int) -> Iterator[list[T]]:
 def map_ahead(
     function: Callable[[T], R], items: Iterable[T], executor: Executor, window: int
 ) -> Iterator[R]:
-    """Yields `function(item)` for each item, in order, with at most `window` under way.
+    """Yields `function(item)` for each item, in order.
 
-    An exception of `function` is raised where its result would have come; what was begun is then
-    cancelled or left to finish, unseen.
+    An exception of `function` is raised in place of its result; pending calls are then cancelled,
+    and the results of running ones dropped.
+
+    Args:
+        function: the function.
+        items: its arguments.
+        executor: the threads that call it.
+        window: the maximum number of calls pending at a time.
     """
     under_way: deque[Future[R]] = deque()
     try:
@@ -58,15 +67,15 @@ def fetch_ahead(
     budget: Budget,
     size_of: Callable[[R], int],
 ) -> Iterator[R]:
-    """Yields `function(item)` for each item, in order, with as many ahead as the budget allows.
+    """Yields `function(item)` for each item, in order, as far ahead as a byte budget allows.
 
     Args:
-        function: what takes time rather than work.
-        items: what to call it with.
-        executor: the threads that wait.
-        window: the most items that are under way or there.
-        budget: the most bytes of them; of a single item it allows any.
-        size_of: the bytes of a result.
+        function: the function, which waits more than it computes.
+        items: its arguments.
+        executor: the threads that call it.
+        window: the maximum number of results pending or waiting.
+        budget: the limit of their bytes; a single item may exceed it.
+        size_of: returns the bytes of a result.
     """
 
     def fetch(item: T) -> R:
@@ -75,25 +84,25 @@ def fetch_ahead(
             result = function(item)
             size = size_of(result)
         finally:
-            budget.come(size)
+            budget.finish(size)  # failed calls count as empty results
         return result
 
     waiting, ahead = iter(items), deque[Future[R]]()
     try:
         while True:
-            # With nothing ahead one item is begun whatever its size: of a budget that is too small
-            # for a single one, nothing would ever come.
+            # With nothing pending, one item is started whatever its size: a budget smaller than a
+            # single item would block forever.
             while not ahead or (len(ahead) < window and budget.allows_more()):
                 try:
                     item = next(waiting)
                 except StopIteration:
                     break
-                budget.begin()
+                budget.start()
                 ahead.append(executor.submit(fetch, item))
             if not ahead:
                 return
             result = ahead.popleft().result()
-            budget.give(size_of(result))  # before the caller works on it, so that others can begin
+            budget.release(size_of(result))  # before the yield, so that other calls can start
             yield result
     finally:
         for future in ahead:
@@ -101,44 +110,45 @@ def fetch_ahead(
 
 
 class Budget:
-    """How many bytes may be had ahead, of items whose sizes show only when they are there.
+    """A limit on bytes read ahead, for items whose sizes are known only once they are read.
 
-    What is under way counts with the mean size of all that came so far.
+    Pending items count with the mean size of all finished items.
 
     Attributes:
-        limit: in bytes.
+        limit: the limit in bytes.
     """
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self._lock = threading.Lock()
-        self._begun = self._came = self._held = self._total = 0
+        self._started = self._finished = self._held = self._total = 0
 
-    def begin(self) -> None:
-        """Counts an item as under way."""
+    def start(self) -> None:
+        """Counts an item as pending."""
         with self._lock:
-            self._begun += 1
+            self._started += 1
 
-    def come(self, size: int) -> None:
-        """Counts an item that was under way as there."""
+    def finish(self, size: int) -> None:
+        """Counts a pending item as finished, with its size in bytes."""
         with self._lock:
-            self._came += 1
+            self._finished += 1
             self._total += size
             self._held += size
 
-    def give(self, size: int) -> None:
-        """Counts an item that was there as taken."""
+    def release(self, size: int) -> None:
+        """Counts a finished item as taken by the consumer."""
         with self._lock:
             self._held -= size
 
     def allows_more(self) -> bool:
-        """Returns whether another item may be begun."""
+        """Returns whether another item may be started."""
         with self._lock:
-            under_way = self._begun - self._came
-            if not self._came:
-                return under_way < _UNKNOWN_AHEAD
-            return self._held + (under_way + 1) * self._total / self._came <= self.limit
+            pending = self._started - self._finished
+            if not self._finished:
+                return pending < _UNKNOWN_AHEAD
+            # Held bytes, plus the pending items and the next one at the mean size so far.
+            return self._held + (pending + 1) * self._total / self._finished <= self.limit
 
 
 _UNKNOWN_AHEAD = 16
-"""How many items may be under way before the size of any is known."""
+"""Maximum number of pending items before the size of any is known."""

@@ -1,4 +1,4 @@
-"""Reconciles the counts of all stages: the row counts, and all that does not match."""
+"""Reconciles the counts of all stages: computes row counts, and finds mismatches."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from recordmill.schemas.tallies import ImageTally, Timeline
 
 @dataclass(frozen=True)
 class StageCounts:
-    """The rows that the stages before the writing have counted.
+    """The row counts of the stages before shards are written.
 
     Attributes:
-        rows: of all tables, those that could not be read included.
-        placed: split to rows placed in it.
-        rejects: (split, reason) to number; the split is "" for rows that were never placed.
-        dropped: split to rows that were dropped for their image.
-        skipped: what the sources hold that is not a row, to how many.
+        rows: rows of all tables, including those that could not be read.
+        placed: split to rows assigned to it.
+        rejects: (split, reason) to number; the split is "" for rows rejected before assignment.
+        dropped: split to rows dropped as duplicate images.
+        skipped: description of skipped inputs to their number.
     """
 
     rows: int
@@ -40,12 +40,13 @@ class StageCounts:
     def with_records(
         self, shards: Iterable[tuple[str, ShardCounts | ShardEntry]], planned: Iterable[str]
     ) -> tuple[RowCounts, dict[str, SplitCounts]]:
-        """Returns where all rows went, in all and by split.
+        """Returns the row counts, in total and by split.
 
         Args:
             shards: split and counts of each shard.
             planned: the splits of the dataset.
         """
+        # rows = records + rejected + duplicates holds for each split, if nothing was lost.
         records, frames = Counter[str](), Counter[str]()
         for split, shard in shards:
             records[split] += shard.records
@@ -80,18 +81,18 @@ def reconcile(
     dropped: Mapping[str, int] = MappingProxyType({}),
     skipped: Mapping[str, int] = MappingProxyType({}),
 ) -> DatasetInfo:
-    """Returns what is known of a written dataset, and all that must keep it from being published.
+    """Returns the metadata of a written dataset, with all problems that prevent its publication.
 
     Args:
-        plan: what it was written by.
+        plan: the plan of the run.
         rows: rows of all tables that could be read.
-        unread: rows of all tables that could not.
-        placed: split to rows placed in it.
-        rejects: (split, reason) to number; the split is "" for rows that were never placed.
-        written: the shards as their writers know them.
-        verified: the shards as TensorFlow re-read them.
-        dropped: split to rows that were dropped for their image.
-        skipped: what the sources hold that is not a row, to how many.
+        unread: rows of all tables that could not be read.
+        placed: split to rows assigned to it.
+        rejects: (split, reason) to number; the split is "" for rows rejected before assignment.
+        written: the shards as written.
+        verified: the shards as re-read by TensorFlow.
+        dropped: split to rows dropped as duplicate images.
+        skipped: description of skipped inputs to their number.
     """
     by_writer = {(shard.split, shard.index): shard for shard in written}
     shards = [
@@ -102,8 +103,8 @@ def reconcile(
     counts, splits = stages.with_records(((s.split, s.entry) for s in shards), plan.shards)
     by_writers = stages.with_records(((s.split, s) for s in by_writer.values()), plan.shards)
     damage = [*_damage(plan, by_writer, shards)]
-    # Not all records of a damaged shard are counted: are rows missing beside those?
-    wrong = "" if damage and not _in_words(*by_writers) else _in_words(counts, splits)
+    # A damaged shard has too few verified records: report counts only if the writers' differ, too.
+    wrong = "" if damage and not _mismatch(*by_writers) else _mismatch(counts, splits)
     unmatched = [Problem("row counts", f"do not match: {wrong}")] if wrong else []
     return DatasetInfo(
         plan=plan,
@@ -120,12 +121,12 @@ def reconcile(
     )
 
 
-def _in_words(counts: RowCounts, splits: Mapping[str, SplitCounts]) -> str:
+def _mismatch(counts: RowCounts, splits: Mapping[str, SplitCounts]) -> str:
     return "; ".join(mismatches(counts, splits))
 
 
 def _with_images(shard: ShardVerification, written: WrittenShard | None) -> ShardVerification:
-    """Returns a shard with its image treatments, which only its writer knows."""
+    """Returns a verified shard with its image treatments, which only the writer counts."""
     images = dict(sorted(written.images.items())) if written else {}
     return replace(shard, entry=shard.entry.model_copy(update={"images": images}))
 
@@ -133,7 +134,7 @@ def _with_images(shard: ShardVerification, written: WrittenShard | None) -> Shar
 def _fingerprints(
     written: Mapping[tuple[str, int], WrittenShard], shards: Iterable[ShardVerification]
 ) -> dict[str, str]:
-    """Returns file to the fingerprint of what it was made from, for shards that have one."""
+    """Returns file to fingerprint, for shards that have one."""
     found = {shard.entry.file: written.get((shard.split, shard.index)) for shard in shards}
     return {file: own.fingerprint for file, own in found.items() if own and own.fingerprint}
 
@@ -150,20 +151,26 @@ def _damage(
     written: Mapping[tuple[str, int], WrittenShard],
     shards: Sequence[ShardVerification],
 ) -> Iterator[Problem]:
-    """Yields what is wrong with the shards on disk, or is not what their writers wrote."""
+    """Yields damage of the shards on disk, and differences from what was written."""
     for shard in shards:
         yield from shard.problems
     planned = {(split, i) for split, count in plan.shards.items() for i in range(count)}
     verified = {(shard.split, shard.index): shard for shard in shards}
+    # Symmetric differences: shards that were planned, written or verified, but not all three.
     for split, index in sorted(planned ^ verified.keys() | planned ^ written.keys()):
         yield Problem(split, f"shard {index} was not both written and verified exactly as planned")
-    for place in sorted(written.keys() & verified.keys()):
-        if not verified[place].problems:  # else its other counts follow from those
-            yield from compare_shard(written[place], verified[place])
+    for shard_id in sorted(written.keys() & verified.keys()):
+        if not verified[shard_id].problems:  # problems make the counts differ, too
+            yield from compare_shard(written[shard_id], verified[shard_id])
 
 
 def compare_shard(written: WrittenShard, verified: ShardVerification) -> Iterator[Problem]:
-    """Yields every difference between a shard as written and as read."""
+    """Yields every difference between a shard as written and as re-read.
+
+    Args:
+        written: the shard as written.
+        verified: the shard as re-read.
+    """
     entry = verified.entry
     for what in ("records", "frames", "payload", "crc32c"):
         wrote, read = getattr(written, what), getattr(entry, what)
@@ -173,10 +180,10 @@ def compare_shard(written: WrittenShard, verified: ShardVerification) -> Iterato
         wrote, read = written.index_crc32c, verified.index_crc32c
         yield Problem(entry.index_file, f"crc32c: wrote {wrote}, re-read {read}")
     if written.classes != entry.classes:
-        yield Problem(entry.file, "the classes of its records are not those that were written")
+        yield Problem(entry.file, "classes: the records' classes are not those written")
 
 
 def _changed_table(plan: Plan, rows: int) -> Iterator[Problem]:
     if plan.rows != rows:
-        what = f"the survey counted {plan.rows} rows, the conversion {rows}"
-        yield Problem("input", f"{what}: a table changed while it was read; run again")
+        what = f"the first pass counted {plan.rows} rows, the second {rows}"
+        yield Problem("input", f"{what}: a table changed during the run; run again")

@@ -1,4 +1,4 @@
-"""Which records a text like `train[:80%]+test` stands for: TFDS's split syntax.
+"""Parses TFDS's split syntax, such as `train[:80%]+test`.
 
 Source of the grammar and of its rounding: tensorflow_datasets/core/splits.py.
 """
@@ -22,12 +22,12 @@ Lengths = Mapping[str, Sequence[int]]
 
 
 class SplitSlice(NamedTuple):
-    """Some records of a split that follow each other.
+    """Consecutive records of a split.
 
     Attributes:
         split: the split.
-        start: the first, counted from 0 over all shards.
-        stop: the one after the last.
+        start: number of the first record, from 0 over all shards.
+        stop: number after the last record.
     """
 
     split: str
@@ -41,8 +41,8 @@ class RecordRange(NamedTuple):
     Attributes:
         split: the shard's split.
         shard: its number.
-        skip: how many records come before.
-        take: how many there are.
+        skip: number of records before the range.
+        take: number of records in the range.
     """
 
     split: str
@@ -52,14 +52,14 @@ class RecordRange(NamedTuple):
 
 
 def parse_split(spec: str, lengths: Lengths) -> list[SplitSlice]:
-    """Returns the records that a text stands for, in its order.
+    """Returns the slices that a split specification selects, in its order.
 
     Args:
         spec: splits and slices of them, joined by "+"; "all" is every split.
-        lengths: what the dataset has.
+        lengths: the dataset's splits and shards.
 
     Raises:
-        UsageError: if the text stands for none, or for more than there are.
+        UsageError: if the specification is invalid, or exceeds the dataset.
 
     >>> parse_split("train[:50%] + test[-1:]", {"train": [2, 3], "test": [4]})
     [SplitSlice(split='train', start=0, stop=2), SplitSlice(split='test', start=3, stop=4)]
@@ -71,7 +71,12 @@ def parse_split(spec: str, lengths: Lengths) -> list[SplitSlice]:
 
 
 def share_of(parts: Sequence[SplitSlice], index: int, count: int) -> list[SplitSlice]:
-    """Returns one of several equal shares of some records; no two have a record in common.
+    """Returns one of several disjoint shares of some records, equal up to one record.
+
+    Args:
+        parts: the records.
+        index: the number of the share, from 0.
+        count: the number of shares.
 
     >>> share_of([SplitSlice("train", 0, 4), SplitSlice("test", 0, 3)], 1, 2)
     [SplitSlice(split='train', start=3, stop=4), SplitSlice(split='test', start=0, stop=3)]
@@ -79,6 +84,7 @@ def share_of(parts: Sequence[SplitSlice], index: int, count: int) -> list[SplitS
     total = sum(part.stop - part.start for part in parts)
     first, last = total * index // count, total * (index + 1) // count
     ends = list(accumulate(part.stop - part.start for part in parts))
+    # Each slice covers [end - length, end) of the concatenation: cut it to [first, last).
     share = [
         SplitSlice(
             part.split,
@@ -91,7 +97,11 @@ def share_of(parts: Sequence[SplitSlice], index: int, count: int) -> list[SplitS
 
 
 def record_ranges(parts: Iterable[SplitSlice], lengths: Lengths) -> list[RecordRange]:
-    """Returns the shards that hold some records, and where in them, in order.
+    """Returns the ranges of shards that hold some records, in order.
+
+    Args:
+        parts: the records.
+        lengths: the dataset's splits and shards.
 
     >>> record_ranges([SplitSlice("train", 0, 1)], {"train": [2, 3]})
     [RecordRange(split='train', shard=0, skip=0, take=1)]
@@ -110,34 +120,36 @@ def _shards_of(part: SplitSlice, lengths: Sequence[int]) -> Iterator[RecordRange
 def _parse_part(text: str, lengths: Lengths) -> list[SplitSlice]:
     match = _PART.fullmatch(text)
     if not match:
-        raise ValueError(f"{text!r} is no split; {_EXPECTED}")
+        raise ValueError(f"{text!r} is not a valid split; {_EXPECTED}")
     split = match["split"]
     if split == "all" and split not in lengths:
         if match["slice"] is not None:
             raise ValueError("all splits together cannot be sliced; slice each of them")
         return [SplitSlice(name, 0, sum(counts)) for name, counts in lengths.items()]
     if split not in lengths:
-        raise ValueError(f"there is no split {split!r}; there are: {', '.join(lengths)}")
+        raise ValueError(f"unknown split {split!r}; available: {', '.join(lengths)}")
     start, stop = _bounds(match["slice"], lengths[split])
     return [SplitSlice(split, start, max(start, stop))]
 
 
 def _bounds(text: str | None, shards: Sequence[int]) -> tuple[int, int]:
-    """Returns the first record of a slice, and the one after its last."""
+    """Returns the number of a slice's first record, and the number after its last."""
     if text is None:
         return 0, sum(shards)
     bounds = [_BOUND.fullmatch(bound) if bound else None for bound in text.split(":")]
     numbers = [(bound["number"], bound["unit"]) for bound in bounds if bound]
     blank = [bound for bound in text.split(":") if not bound]
     if not numbers or len(numbers) + len(blank) != len(bounds) or len(bounds) > 2:
-        raise ValueError(f"[{text}] is no slice; {_EXPECTED}")
+        raise ValueError(f"[{text}] is not a valid slice; {_EXPECTED}")
     units = {unit for _, unit in numbers}
     if len(units) > 1:
         raise ValueError(f"[{text}] has two units; write both bounds in the same one")
     if len(bounds) == 1 and units != {"shard"}:
-        raise ValueError(f"[{text}] is no slice; only a shard can stand alone; {_EXPECTED}")
+        what = "only a shard can be selected by one number"
+        raise ValueError(f"[{text}] is not a valid slice; {what}; {_EXPECTED}")
     values = [_number(bound["number"], bound["unit"]) if bound else None for bound in bounds]
     if len(bounds) == 1:
+        # [-1shard] is the last shard: its stop is 0, which as a bound would mean the beginning.
         values.append(Fraction(int(values[0] or 0) + 1) or None)
     return _in_records(values, units.pop(), shards, text)
 
@@ -145,7 +157,7 @@ def _bounds(text: str | None, shards: Sequence[int]) -> tuple[int, int]:
 def _number(text: str, unit: str | None) -> Fraction:
     number = Fraction(text.replace("_", ""))
     if unit != "%" and number.denominator != 1:
-        raise ValueError(f"{text} is no whole number; only percentages can be parted")
+        raise ValueError(f"{text} is not an integer; only percentages can be fractions")
     if unit == "%" and abs(number) > 100:
         raise ValueError(f"{text}% is not within -100% to 100%")
     return number
@@ -157,13 +169,14 @@ def _in_records(
     total = sum(shards)
     ends = [0, *accumulate(shards)]
     size = len(shards) if unit == "shard" else total
-    places = []
+    bounds = []
     for value, default in zip(values, (0, size), strict=True):
-        place = round(value * total / 100) if unit == "%" and value is not None else value
-        place = default if place is None else int(place)
-        if abs(place) > size:
+        # Fractions round half to even, as TFDS's "closest" rounding does, without float errors.
+        bound = round(value * total / 100) if unit == "%" and value is not None else value
+        bound = default if bound is None else int(bound)
+        if abs(bound) > size:
             what = "shards" if unit == "shard" else "records"
-            raise ValueError(f"[{text}] goes beyond the {size} {what} that there are")
-        places.append(place + size if place < 0 else place)
-    start, stop = (ends[place] for place in places) if unit == "shard" else places
+            raise ValueError(f"[{text}] exceeds the {size} {what} of the split")
+        bounds.append(bound + size if bound < 0 else bound)
+    start, stop = (ends[bound] for bound in bounds) if unit == "shard" else bounds
     return start, stop

@@ -1,4 +1,4 @@
-"""What a record holds, as a person wants it: the features of its schema, its image as pixels."""
+"""Decodes records to the features of their schema, with images as pixels."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class ExampleReader:
     """Reads records of a schema.
 
     Attributes:
-        schema: by which they were written.
-        names: which features to give, or None for all.
-        decode: whether the image becomes pixels, and its mask class ids.
-        channels: of a decoded image: 3 for RGB, 1 for gray, 0 for as many as are stored.
+        schema: the schema of the dataset.
+        names: the features to return, or None for all.
+        decode: whether to decode images to pixels, and masks to class ids.
+        channels: channels of a decoded image: 3 for RGB, 1 for gray, 0 for as many as are stored.
     """
 
     schema: Schema
@@ -41,13 +41,14 @@ class ExampleReader:
             check_raw_size(self.schema)
 
     def read(self, data: bytes) -> dict[str, Any]:
-        """Returns what a serialized example holds.
+        """Returns the features of a serialized example.
 
         Raises:
-            ValueError: if it does not hold what the schema declares.
+            ValueError: if it does not match the schema.
         """
         if not self._decodes and not self._decodes_mask:
             return self._features(data, self.names)
+        # Decoding a raw image needs the features of its size, whichever features are returned.
         example = self._features(data, None)
         if self.schema.sequence is None:
             self._decode(example)
@@ -61,7 +62,8 @@ class ExampleReader:
         return decode_example(data, self.schema.features, names)
 
     def _decode_frames(self, example: dict[str, Any]) -> None:
-        """Decodes the image and mask of each frame, in place: each makes a list."""
+        """Decodes the image and mask of each frame, in place, to lists."""
+        # Feature to a list of values becomes a list of frames, each a dict as of an example.
         lists = {name: list(example[name]) for name in self.schema.frame_features}
         frames = [
             dict(zip(lists, values, strict=True)) for values in zip(*lists.values(), strict=True)
@@ -99,16 +101,21 @@ class ExampleReader:
 
 
 def check_choice(schema: Schema, names: Sequence[str] | None, channels: int) -> None:
-    """Rejects features and channels that there are not.
+    """Rejects unknown features and unsupported numbers of channels.
+
+    Args:
+        schema: the schema of the dataset.
+        names: the features to return, or None for all.
+        channels: channels of a decoded image.
 
     Raises:
-        UsageError: for the first of them.
+        UsageError: for the first that is not valid.
     """
     for name in names or ():
         if name not in schema.features:
             guess = did_you_mean(name, schema.features)
             raise UsageError(
-                f"there is no feature {name!r}{guess}; there are: {', '.join(schema.features)}"
+                f"unknown feature {name!r}{guess}; available: {', '.join(schema.features)}"
             )
     if channels not in CHANNELS:
         expected = ", ".join(f"{number} ({what})" for number, what in CHANNELS.items())

@@ -1,7 +1,7 @@
-"""`tf.train.Example`s and `SequenceExample`s on the wire, without TensorFlow.
+"""Encodes and decodes `tf.train.Example` and `SequenceExample` messages without TensorFlow.
 
-Written by the protobuf library from `schemas/example.proto`, deterministically: map entries are
-sorted by key, so that equal examples are equal bytes.
+The protobuf library writes them from `schemas/example.proto`, deterministically: map entries are
+sorted by key, so that equal examples have equal bytes.
 """
 
 from __future__ import annotations
@@ -57,13 +57,17 @@ def build_example(
 def complete_values(
     schema: Schema, ref: ImageRef, image: StoredImage | None, mask: bytes | None
 ) -> tuple[ImageRef, tuple[str, ...], dict[str, FeatureValue]]:
-    """Returns a reference with its boxes placed, what was done to them, and all its values.
+    """Completes a reference with the values that depend on its image.
 
     Args:
         schema: which features there are.
         ref: their values, except for those that take the image.
         image: the image; None for schemas without one.
         mask: the PNG of its pixels' classes; None for schemas without one.
+
+    Returns:
+        The reference with its boxes in the stored image, remarks on boxes that were changed, and
+        the value of each feature.
 
     Raises:
         RecordError: bad_box, if the schema rejects one.
@@ -81,14 +85,14 @@ def complete_values(
 
 
 def image_shape(image: StoredImage) -> ImageShape:
-    """Returns what is counted of an image."""
+    """Returns the image's entry in the image statistics."""
     return ImageShape(image.format, image.width, image.height, image.channels, len(image.data))
 
 
 def _with_boxes(
     schema: Schema, ref: ImageRef, boxes: RowBoxes, image: StoredImage
 ) -> tuple[ImageRef, tuple[str, ...]]:
-    """Returns a reference with what its record holds of boxes, and what was done to some."""
+    """Returns a reference with its box values, and remarks on boxes that were changed."""
     geometry = geometry_of(image.source_size, image.orientation, schema.image)
     placed = place_boxes(boxes, geometry, schema.boxes)
     values: list[FeatureValue] = [
@@ -99,11 +103,11 @@ def _with_boxes(
 
 
 def encode_example(specs: Mapping[str, FeatureSpec], values: Mapping[str, FeatureValue]) -> bytes:
-    """Returns the serialized example that holds these values.
+    """Returns the serialized example of some values.
 
     Args:
-        specs: Example key to feature; its kind decides the list.
-        values: Example key to a value, a list of values, or None for the empty list.
+        specs: Example key to feature, whose kind selects the list.
+        values: Example key to a value, a list of values, or None for an empty list.
     """
     example = Example()
     features = example.features.feature
@@ -113,31 +117,31 @@ def encode_example(specs: Mapping[str, FeatureSpec], values: Mapping[str, Featur
 
 
 def read_features(data: bytes) -> dict[str, list[Any]]:
-    """Returns what a serialized example of any schema holds: Example key to values, sorted.
+    """Returns the features of a serialized example of any schema: Example key to values, sorted.
 
-    Of a `tf.train.SequenceExample` a feature's values are those of all frames. An Example is a
-    SequenceExample that has only its context: both have it in their first field.
+    In a `tf.train.SequenceExample`, a feature's values are those of all frames, concatenated.
 
     Raises:
-        ValueError: if the bytes are neither.
+        ValueError: if the bytes are neither message.
     """
     return _features_of(data, None)
 
 
 def read_first_frame(data: bytes) -> dict[str, list[Any]]:
-    """Returns the same of an example; of a sequence, its context and its first frame.
+    """Returns the features of an example, or of a sequence's context and first frame.
 
     Raises:
-        ValueError: if the bytes are neither.
+        ValueError: if the bytes are neither message.
     """
     return _features_of(data, 1)
 
 
 def _features_of(data: bytes, frames: int | None) -> dict[str, list[Any]]:
+    # An Example parses as a SequenceExample with only a context: both use field number 1.
     try:
         example = SequenceExample.FromString(data)
     except DecodeError as error:
-        raise ValueError("is no tf.train.Example") from error
+        raise ValueError("is not a tf.train.Example") from error
     found = {name: feature_values(feature) for name, feature in example.context.feature.items()}
     for name, listed in example.feature_lists.feature_list.items():
         found[name] = [value for part in listed.feature[:frames] for value in feature_values(part)]
@@ -145,13 +149,20 @@ def _features_of(data: bytes, frames: int | None) -> dict[str, list[Any]]:
 
 
 def feature_values(feature: Feature) -> list[Any]:
-    """Returns the values of a feature of any kind; none if it has no kind."""
+    """Returns the values of a feature of any kind; an empty list if it has none."""
     kind = feature.WhichOneof("kind")
     return list(getattr(feature, kind).value) if kind else []
 
 
 def set_values(feature: Feature, kind: Kind, value: FeatureValue) -> None:
-    """Puts values in their list, in place: assembling messages from parts copies the image."""
+    """Sets the values of a feature message, in place.
+
+    Args:
+        feature: the message.
+        kind: selects the list.
+        value: a value, a list of values, or None for an empty list.
+    """
+    # In place, because building a message from submessages copies the image's bytes.
     items: Any = value if isinstance(value, list) else [] if value is None else [value]
     if kind is Kind.BYTES:
         feature.bytes_list.SetInParent()
@@ -174,7 +185,7 @@ def _fact(image: StoredImage, fact: ImageAttribute) -> FeatureValue:
 def decode_example(
     data: bytes, specs: Mapping[str, FeatureSpec], names: Iterable[str] | None = None
 ) -> dict[str, Any]:
-    """Returns what a serialized example holds, each feature as its schema declares it.
+    """Returns the features of a serialized example, as the schema declares them.
 
     One value is an int, a float or bytes; several numbers are an int64 or float32 array of the
     feature's shape, several texts a list of bytes, or lists of these.
@@ -182,24 +193,29 @@ def decode_example(
     Args:
         data: the serialized message.
         specs: Example key to feature.
-        names: which features, or None for all.
+        names: the features to return, or None for all.
 
     Raises:
-        ValueError: if the example does not hold what the schema declares.
+        ValueError: if the example does not match the schema.
     """
     try:
         features = Example.FromString(data).features.feature
     except DecodeError as error:
-        raise ValueError(f"no tf.train.Example: {error}") from error
+        raise ValueError(f"not a tf.train.Example: {error}") from error
     chosen = specs if names is None else names
     return {name: decode_feature(name, specs[name], features) for name in chosen}
 
 
 def decode_feature(name: str, spec: FeatureSpec, features: Mapping[str, Feature]) -> Any:
-    """Returns the value of one feature as its schema declares it.
+    """Returns the value of one feature, as the schema declares it.
+
+    Args:
+        name: the Example key.
+        spec: the feature in the schema.
+        features: Example key to message.
 
     Raises:
-        ValueError: if it does not hold what the schema declares.
+        ValueError: if the number of values does not match the schema.
     """
     field = _FIELDS[spec.kind]
     items: Any = getattr(features[name], field).value if name in features else ()
@@ -209,13 +225,14 @@ def decode_feature(name: str, spec: FeatureSpec, features: Mapping[str, Feature]
     if spec.shape is None and not spec.optional:
         return items[0]
     shape = [-1 if n is None else n for n in spec.shape or ()] or [-1]
+    # Numbers become an array; bytes stay objects, as NumPy's own bytes drop trailing zeros.
     if spec.kind is not Kind.BYTES:
         return np.array(items, _DTYPES[spec.kind]).reshape([-1] if spec.optional else shape)
     return list(items) if len(shape) == 1 else np.array(items, object).reshape(shape).tolist()
 
 
 def _fills(count: int, shape: tuple[int | None, ...]) -> bool:
-    """Returns whether so many values make up a shape."""
+    """Returns whether a number of values fills a shape; None is a dimension of any size."""
     whole = math.prod(size for size in shape if size is not None)
     return count % whole == 0 if None in shape else count == whole
 
@@ -223,10 +240,10 @@ def _fills(count: int, shape: tuple[int | None, ...]) -> bool:
 def build_frame(
     schema: Schema, ref: ImageRef, image: StoredImage | None, mask: bytes | None = None
 ) -> BuiltFrame:
-    """Returns what one frame brings to its sequence.
+    """Returns one frame of a sequence, with its values.
 
     Args:
-        schema: which features it has.
+        schema: the schema.
         ref: their values, except for those that take the image.
         image: the image; None for schemas without one.
         mask: the PNG of its pixels' classes; None for schemas without one.
@@ -245,8 +262,8 @@ def build_sequence(schema: Schema, frames: Sequence[BuiltFrame]) -> SerializedEx
     """Returns the record of a sequence.
 
     Args:
-        schema: which features its context has, and which its frames.
-        frames: in order; the first tells the context, which all have in common.
+        schema: the schema.
+        frames: the frames, in order; all have the same context.
     """
     rows = [dict(zip(schema.features, frame.values, strict=True)) for frame in frames]
     lists = {name: [row[name] for row in rows] for name in schema.frame_features}
@@ -271,15 +288,15 @@ def encode_sequence(
     context: Mapping[str, FeatureValue],
     lists: Mapping[str, Sequence[FeatureValue]],
 ) -> bytes:
-    """Returns the serialized sequence that holds these values.
+    """Returns the serialized sequence of some values.
 
     Args:
-        specs: key to feature; its kind decides the list.
-        context: key to a value, a list of values, or None for the empty list.
-        lists: key to the same of each frame.
+        specs: key to feature, whose kind selects the list.
+        context: key to a value, a list of values, or None for an empty list.
+        lists: key to the value of each frame.
     """
     sequence = SequenceExample()
-    sequence.context.SetInParent()  # an empty one is there, too
+    sequence.context.SetInParent()  # writes an empty context, too
     features = sequence.context.feature
     for name, value in context.items():
         set_values(features[name], specs[name].kind, value)
@@ -294,23 +311,23 @@ def encode_sequence(
 def decode_sequence(
     data: bytes, schema: Schema, names: Iterable[str] | None = None
 ) -> dict[str, Any]:
-    """Returns what a serialized sequence holds, each feature as its schema declares it.
+    """Returns the features of a serialized sequence, as the schema declares them.
 
-    Of the context as `decode_example` gives it. Of the frames: one number each is an array,
-    (frames,), numbers of one shape are one, (frames, …); anything else is a list, one item a frame.
+    Context features are as in `decode_example`. Frame features are an array of shape (frames,) or
+    (frames, …) for numbers of a fixed shape, and else a list with one item for each frame.
 
     Args:
         data: the serialized message.
-        schema: which features there are.
-        names: which to give, or None for all.
+        schema: the schema.
+        names: the features to return, or None for all.
 
     Raises:
-        ValueError: if the sequence does not hold what the schema declares.
+        ValueError: if the sequence does not match the schema.
     """
     try:
         sequence = SequenceExample.FromString(data)
     except DecodeError as error:
-        raise ValueError(f"no tf.train.SequenceExample: {error}") from error
+        raise ValueError(f"not a tf.train.SequenceExample: {error}") from error
     context, lists = sequence.context.feature, sequence.feature_lists.feature_list
     _check_lengths({name: len(lists[name].feature) for name in schema.frame_features})
     return {
@@ -324,8 +341,8 @@ def decode_sequence(
 def _check_lengths(lengths: Mapping[str, int]) -> None:
     shortest, longest = min(lengths.values()), max(lengths.values())
     if shortest != longest or not longest:
-        told = ", ".join(f"{name!r} {count}" for name, count in lengths.items())
-        raise ValueError(f"its lists do not have one item a frame: {told}")
+        counts = ", ".join(f"{name!r} {count}" for name, count in lengths.items())
+        raise ValueError(f"its lists do not have one item a frame: {counts}")
 
 
 def _frames(name: str, spec: FeatureSpec, listed: FeatureList) -> Any:

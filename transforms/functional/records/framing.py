@@ -1,4 +1,4 @@
-"""TFRecord's framing, read without TensorFlow: where each record lies, and which one is broken.
+"""Reads the framing of TFRecord files without TensorFlow, and locates damaged records.
 
 A record is its length (uint64), the masked CRC32C of that, the data, and the masked CRC32C of the
 data, all little-endian. Source: tensorflow/core/lib/io/record_writer.h.
@@ -17,18 +17,18 @@ HEADER_BYTES = 12
 FOOTER_BYTES = 4
 FRAME_BYTES = HEADER_BYTES + FOOTER_BYTES
 MAX_RECORD_BYTES = 2**31 - 1
-"""TensorFlow parses no message above 2 GiB: a greater length is damage, and not worth reading."""
+"""TensorFlow parses no message above 2 GiB: a greater length is damage, and is not read."""
 
 _CHUNK_BYTES = 16 * 2**20
 
 
 class FrameError(Exception):
-    """A record is broken.
+    """A record is damaged.
 
     Attributes:
-        record: its number, from 0.
-        offset: the byte at which it begins.
-        ends: whether the records after it cannot be found.
+        record: the record's number, from 0.
+        offset: the byte offset of its frame.
+        ends: whether the records after it cannot be located.
     """
 
     def __init__(self, record: int, offset: int, what: str, ends: bool = True) -> None:
@@ -40,12 +40,12 @@ class FrameError(Exception):
 
 @dataclass(frozen=True)
 class Frame:
-    """One whole record.
+    """One intact record.
 
     Attributes:
-        record: its number, from 0.
-        offset: the byte at which its frame begins.
-        data: what it holds.
+        record: the record's number, from 0.
+        offset: the byte offset of its frame.
+        data: the record's data.
     """
 
     record: int
@@ -54,16 +54,17 @@ class Frame:
 
 
 def masked_crc32c(data: bytes) -> int:
-    """Returns TFRecord's checksum of some bytes."""
+    """Returns the masked CRC32C of some bytes, as TFRecord stores it."""
     crc: int = google_crc32c.value(data)
+    # Rotated and offset, as the checksum of data that contains checksums is weak.
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 def read_frames(stream: BinaryIO) -> Iterator[Frame]:
-    """Yields every record of a TFRecord file that is not compressed.
+    """Yields every record of an uncompressed TFRecord file.
 
     Raises:
-        FrameError: at the first that is cut short, or whose checksums do not fit.
+        FrameError: at the first record that is truncated or has a checksum mismatch.
     """
     for found in read_frames_or_errors(stream):
         if isinstance(found, FrameError):
@@ -72,9 +73,9 @@ def read_frames(stream: BinaryIO) -> Iterator[Frame]:
 
 
 def read_frames_or_errors(stream: BinaryIO) -> Iterator[Frame | FrameError]:
-    """Yields every record, and in the place of a broken one its error.
+    """Yields every record of an uncompressed TFRecord file, and an error for each damaged one.
 
-    Goes on where only a record's data is damaged; ends where the next cannot be found.
+    Continues after a record whose data is damaged; ends where the next cannot be located.
     """
     record = offset = 0
     while header := stream.read(HEADER_BYTES):
@@ -89,14 +90,14 @@ def read_frames_or_errors(stream: BinaryIO) -> Iterator[Frame | FrameError]:
         if struct.unpack("<I", footer)[0] == masked_crc32c(data):
             yield Frame(record, offset, data)
         else:
-            what = "the checksum of the record's data does not fit"
+            what = "the checksum of the record's data does not match"
             yield FrameError(record, offset, what, ends=False)
         record += 1
         offset += length + FRAME_BYTES
 
 
 def _read(stream: BinaryIO, size: int) -> bytes:
-    """Returns so many bytes, or what there is of them, in memory for no more than that."""
+    """Reads up to `size` bytes, in chunks: a false length must not allocate gigabytes."""
     if size <= _CHUNK_BYTES:
         return stream.read(size)
     pieces, left = list[bytes](), size
@@ -111,5 +112,5 @@ def _length(header: bytes) -> int:
         raise ValueError("the file ends within the record's length")
     length, crc = struct.unpack("<QI", header)
     if crc != masked_crc32c(header[:8]) or length > MAX_RECORD_BYTES:
-        raise ValueError("the checksum of the record's length does not fit")
+        raise ValueError("the checksum of the record's length does not match")
     return int(length)

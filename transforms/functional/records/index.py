@@ -1,4 +1,4 @@
-"""The index of a shard's records: one row a record, in Parquet."""
+"""Writes and checks the record index of a shard: a Parquet table with one row for each record."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ BATCH_ROWS = 8192
 def arrow_schema(resolved: ResolvedSchema) -> pa.Schema:
     """Returns the columns of the index.
 
-    `offset` and `length` are the record's data, without framing, in the uncompressed shard; `class`
-    is the name of its class, or its label in decimal, or a list of these. Of sequences there is
-    the number of `frames`, `sha256` is that of its images' sha256s, and `class`, where frames have
-    one each, the list of those that occur, sorted.
+    `offset` and `length` are the byte range of the record's data, without framing, in the
+    uncompressed shard. `class` is the class name, or the label in decimal, or a list of these. For
+    sequences, `frames` is the number of frames, `sha256` the hash of the images' hashes, and
+    `class`, if frames have one each, the sorted list of those that occur.
     """
     frames = [("frames", pa.int64())] if resolved.schema.sequence else []
     return pa.schema(
@@ -40,16 +40,16 @@ def arrow_schema(resolved: ResolvedSchema) -> pa.Schema:
 
 
 class RecordIndex:
-    """Writes the index of one shard, as its records are written."""
+    """Writes the index of one shard while its records are written."""
 
     def __init__(self, handle: Any, split: str, shard: int, resolved: ResolvedSchema) -> None:
-        """Begins an index.
+        """Starts an index.
 
         Args:
             handle: a binary file to write to.
             split: the shard's split.
             shard: its number.
-            resolved: the settled schema.
+            resolved: the resolved schema.
         """
         self._split, self._shard, self._resolved = split, shard, resolved
         self._schema = arrow_schema(resolved)
@@ -59,7 +59,7 @@ class RecordIndex:
         self._next_frame = 0
 
     def add(self, example: SerializedExample) -> None:
-        """Takes note of the next record."""
+        """Adds the next record."""
         length = len(example.data)
         offset = self._next_frame + HEADER_BYTES
         digest = example.image_sha256 or None
@@ -73,11 +73,12 @@ class RecordIndex:
             self._flush()
 
     def close(self) -> None:
-        """Writes what is left, and the footer; the file stays open."""
+        """Writes the remaining rows and the footer; the file stays open."""
         self._flush()
         self._writer.close()
 
     def _flush(self) -> None:
+        # Rows are (key, split, shard, index, …) tuples; Arrow wants one list for each column.
         columns = zip(*self._rows, strict=True) if self._rows else [()] * len(self._schema)
         arrays = [pa.array(c, type=f.type) for c, f in zip(columns, self._schema, strict=True)]
         if self._rows:
@@ -86,20 +87,27 @@ class RecordIndex:
 
 
 def index_lines(table: pa.Table) -> bytes:
-    """Returns where each record's frame begins and how long it is: "offset length" a line.
-
-    As DALI's tfrecord2idx writes it: with the frame's header and footer.
+    """Returns the index in the format of DALI's tfrecord2idx: one "offset length" line a record.
 
     Args:
-        table: the index of the records, with offset and length of their data.
+        table: the index, with offset and length of the records' data.
     """
-    places = zip(table["offset"].to_pylist(), table["length"].to_pylist(), strict=True)
-    lines = (f"{at - HEADER_BYTES} {length + FRAME_BYTES}\n" for at, length in places)
+    ranges = zip(table["offset"].to_pylist(), table["length"].to_pylist(), strict=True)
+    # DALI's byte ranges include the header and footer of the frame.
+    lines = (f"{start - HEADER_BYTES} {length + FRAME_BYTES}\n" for start, length in ranges)
     return "".join(lines).encode("ascii")
 
 
 def row_class(values: tuple[FeatureValue, ...], resolved: ResolvedSchema) -> Any:
-    """Returns the text of a record's first class feature; None for a schema without one."""
+    """Returns the class name, or list of names, of a row's first class feature.
+
+    Args:
+        values: the row's values, in the order of the schema's features.
+        resolved: the resolved schema.
+
+    Returns:
+        The name or label as text, or a list of these; None for schemas without classes.
+    """
     schema = resolved.schema
     if not schema.named_features:
         return None
@@ -110,7 +118,15 @@ def row_class(values: tuple[FeatureValue, ...], resolved: ResolvedSchema) -> Any
 
 
 def record_class(example: SerializedExample, resolved: ResolvedSchema) -> Any:
-    """Returns the same of a record; of frames with a class each, all that occur, sorted."""
+    """Returns the class names of a record for its index.
+
+    Args:
+        example: the record.
+        resolved: the resolved schema.
+
+    Returns:
+        As in `row_class`; for sequences whose frames have classes, the sorted names of all frames.
+    """
     if not _per_frame(resolved):
         return row_class(example.ref.values, resolved)
     found = (row_class(frame.ref.values, resolved) for frame in example.frames)
@@ -127,17 +143,18 @@ def label_ids(value: FeatureValue) -> list[int]:
 def index_mismatch(
     table: pa.Table, split: str, shard: int, lengths: list[int], frames: list[int] | None = None
 ) -> str | None:
-    """Returns where an index does not fit its shard, in words; None if it does.
+    """Returns the first difference between an index and its shard as text; None if they match.
 
     Args:
         table: the index.
         split: the shard's split.
         shard: its number.
         lengths: bytes of each record's data, as read from the shard.
-        frames: of each record, also; None where they are no sequences.
+        frames: number of frames of each record; None for schemas without sequences.
     """
     if table.num_rows != len(lengths):
         return f"{table.num_rows} rows; the shard has {len(lengths)} records"
+    # Records are contiguous: the offsets follow from the lengths.
     ends = accumulate(length + FRAME_BYTES for length in lengths)
     expected: dict[str, list[Any]] = {
         "split": [split] * len(lengths),
@@ -163,6 +180,6 @@ def _class_type(resolved: ResolvedSchema) -> pa.DataType:
 
 
 def _per_frame(resolved: ResolvedSchema) -> bool:
-    """Returns whether the class that the index tells is one of each frame."""
+    """Returns whether the indexed class feature has one value for each frame."""
     features = [f for f in resolved.schema.features.values() if f.classes]
     return bool(features) and features[0].per == "frame"

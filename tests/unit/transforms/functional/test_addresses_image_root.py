@@ -42,7 +42,7 @@ def leads(uri: str, root: str) -> str:
 
 def place_in(refusal: RecordError) -> str:
     assert refusal.reason == "outside_root"
-    assert refusal.detail.endswith("put the file there, or say --allow_outside_root")
+    assert refusal.detail.endswith("put the file there, or pass --allow_outside_root")
     return refusal.detail.removeprefix("leads to ").partition(", outside of ")[0]
 
 

@@ -109,8 +109,8 @@ NOT_AS_PLANNED = "was not both written and verified exactly as planned"
             [
                 Problem(
                     "input",
-                    "the survey counted 12 rows, the conversion 11: "
-                    "a table changed while it was read; run again",
+                    "the first pass counted 12 rows, the second 11: "
+                    "a table changed during the run; run again",
                 ),
                 "row counts",
             ],
@@ -240,9 +240,7 @@ def test_row_counts_that_do_not_match_are_stated_in_words(
         ({"index_crc32c": 8}, Problem("records/train-0.parquet", "crc32c: wrote 200, re-read 8")),
         (
             {"classes": {"l": {1: 1}}},
-            Problem(
-                "d-train.tfrecord-0", "the classes of its records are not those that were written"
-            ),
+            Problem("d-train.tfrecord-0", "classes: the records' classes are not those written"),
         ),
     ],
     ids=lambda value: str(value)[:30],

@@ -200,9 +200,9 @@ def test_locations_of_some_classes(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("byte", "what"),
     [
-        (16 + 3, "the checksum of the record's length does not fit"),
-        (16 + 20, "the checksum of the record's data does not fit"),
-        (16 + 12 + 300, "the checksum of the record's data does not fit"),
+        (16 + 3, "the checksum of the record's length does not match"),
+        (16 + 20, "the checksum of the record's data does not match"),
+        (16 + 12 + 300, "the checksum of the record's data does not match"),
     ],
 )
 def test_a_damaged_record_is_named(folder: Path, byte: int, what: str) -> None:

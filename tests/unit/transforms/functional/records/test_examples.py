@@ -168,7 +168,7 @@ def test_read_features_gives_what_tensorflow_wrote():
     assert read_features(tf.train.Example(features={"feature": {"x": {}}}).SerializeToString()) == {
         "x": []
     }
-    with pytest.raises(ValueError, match=r"no tf\.train\.Example"):
+    with pytest.raises(ValueError, match=r"not a tf\.train\.Example"):
         read_features(b"what")
 
 

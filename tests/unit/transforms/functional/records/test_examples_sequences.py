@@ -207,7 +207,7 @@ def test_a_digest_of_no_images_is_none():
 @pytest.mark.parametrize(
     ("data", "told"),
     [
-        (b"\xff", "no tf.train.SequenceExample"),
+        (b"\xff", "not a tf.train.SequenceExample"),
         (b"", "its lists do not have one item a frame: 'image' 0, 'height' 0"),
         (
             encode(

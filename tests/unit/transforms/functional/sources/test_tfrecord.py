@@ -126,7 +126,7 @@ def test_damaged_data_is_one_reject_and_the_rest_is_read():
     first, second, third = read(bytes(data))
     assert (first.line, third.line) == (1, 3)
     assert (second.source, second.reason) == (f"{PATH}:2", Reason.MALFORMED_ROW)
-    expected = f"the record at byte {size}: the checksum of the record's data does not fit"
+    expected = f"the record at byte {size}: the checksum of the record's data does not match"
     assert second.detail == expected
 
 

@@ -91,7 +91,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("typed", MISTAKES)
-def test_a_mistake_is_answered_with_its_remedy(typed: str, here: Path) -> None:
+def test_a_usage_error_names_its_remedy(typed: str, here: Path) -> None:
     ended = recordmill(*typed.split())
     assert ended.err == f"recordmill: {MISTAKES[typed]}\n"
     assert (ended.code, ended.out) == (2, "")
