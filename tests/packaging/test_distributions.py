@@ -1,4 +1,4 @@
-"""What is published: what is in it, and that it works where nothing of the checkout is."""
+"""The wheel and the source distribution: their files, and that they work without the checkout."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ recordmill.convert("labels.csv", output="datasets", name="birds", decode="ful")
 recordmill.nothing
 """
 
-TOLD = """\
+MYPY_OUTPUT = """\
 user.py:6: note: Revealed type is "recordmill.pipelines.dataset.dataset.Dataset"
 user.py:7: note: Revealed type is "int"
 user.py:8: note: Revealed type is "dict[str, tuple[str, ...]]"
@@ -81,7 +81,7 @@ print(dataset.splits["train"].records)
 """
 
 
-def test_the_wheel_holds_the_packages_whole_and_nothing_else(
+def test_the_wheel_contains_exactly_the_package(
     distributions: tuple[Path, Path],
 ) -> None:
     ours = {name for name in map(packaged, repository_files()) if name.startswith("recordmill/")}
@@ -92,7 +92,7 @@ def test_the_wheel_holds_the_packages_whole_and_nothing_else(
     assert {"recordmill/schemas/example.proto", "recordmill/schemas/presets/tf_slim.yaml"} <= held
 
 
-def test_the_source_distribution_holds_what_it_takes_to_work_on_it(
+def test_the_source_distribution_contains_tests_and_tools(
     distributions: tuple[Path, Path],
 ) -> None:
     with tarfile.open(distributions[0]) as archive:
@@ -102,14 +102,14 @@ def test_the_source_distribution_holds_what_it_takes_to_work_on_it(
     assert sorted(ours - LINKS - held) == []
 
 
-def test_the_classifiers_are_the_versions_that_are_required() -> None:
+def test_the_classifiers_match_the_required_versions() -> None:
     lowest, above = SUPPORTED[0], int(SUPPORTED[-1].partition(".")[2]) + 1
     required = metadata.metadata("recordmill")["Requires-Python"]
     assert set(required.split(",")) == {f">={lowest}", f"<3.{above}"}
     assert [f"3.{minor}" for minor in range(10, above)] == list(SUPPORTED)
 
 
-def test_the_wheel_works_on_every_python_and_makes_the_same_shards(
+def test_the_wheel_works_on_every_python_and_writes_the_same_shards(
     environments: Environments, sample: Path, tmp_path: Path
 ) -> None:
     found = {}
@@ -129,14 +129,16 @@ def test_the_wheel_works_on_every_python_and_makes_the_same_shards(
     assert all(splits == found[HERE] for splits in found.values())
 
 
-def test_types_are_seen_from_outside(environments: Environments, tmp_path: Path) -> None:
+def test_type_checkers_see_the_types_of_the_public_api(
+    environments: Environments, tmp_path: Path
+) -> None:
     (tmp_path / "user.py").write_text(USER)
     python = environments(HERE, "") / "python"
     told = mypy(tmp_path, python)
-    assert told == TOLD.splitlines()
+    assert told == MYPY_OUTPUT.splitlines()
 
 
-def test_packages_of_ones_own_may_have_the_names_of_its_folders(
+def test_users_packages_may_have_the_names_of_its_folders(
     environments: Environments, sample: Path, tmp_path: Path
 ) -> None:
     for name in ("schemas", "transforms", "pipelines"):
@@ -148,7 +150,7 @@ def test_packages_of_ones_own_may_have_the_names_of_its_folders(
     assert run(python, "-c", OWN_PACKAGES, tmp_path, cwd=tmp_path).strip() == "1"
 
 
-def test_the_source_distribution_installs_as_the_wheel_does(
+def test_the_source_distribution_installs_the_same_files_as_the_wheel(
     distributions: tuple[Path, Path], environments: Environments, sample: Path, tmp_path: Path
 ) -> None:
     sdist, _ = distributions
@@ -165,7 +167,7 @@ def test_the_source_distribution_installs_as_the_wheel_does(
     assert "60" in " ".join(convert(programs, sample, tmp_path / "out"))
 
 
-def test_all_extras_together_import_and_convert(
+def test_all_extras_can_be_installed_together(
     environments: Environments, sample: Path, tmp_path: Path
 ) -> None:
     minimal, full = environments(HERE, ""), environments(HERE, FULL)
@@ -184,7 +186,7 @@ def test_all_extras_together_import_and_convert(
 
 
 def mypy(folder: Path, python: Path) -> list[str]:
-    """Returns what mypy says of a user's program, line by line."""
+    """Returns the output of mypy on a user's program."""
     command = (sys.executable, "-m", "mypy", "--strict", "--python-executable", python, "user.py")
     ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert ended.returncode == 1, ended.stderr  # for the one error that is meant
@@ -192,7 +194,7 @@ def mypy(folder: Path, python: Path) -> list[str]:
 
 
 def installed(packages: Path) -> dict[str, bytes]:
-    """Returns every file of recordmill in an environment: name to content."""
+    """Returns the files of recordmill in an environment: name to content."""
     return {
         str(path.relative_to(packages)): path.read_bytes()
         for path in sorted((packages / "recordmill").rglob("*"))

@@ -1,4 +1,4 @@
-"""What differs from Python to Python: the unit tests of it, on the oldest and newest that are here.
+"""Unit tests that depend on the Python version, on the oldest and newest installed ones.
 
 The default tests run all of them on one; here are those of texts, numbers, addresses, types and
 settings, which the standard library has a part in.
@@ -41,7 +41,7 @@ unit/transforms/functional/test_addresses.py
 
 
 @pytest.mark.parametrize("version", sorted({*OTHERS[:1], *OTHERS[-1:]}))
-def test_the_unit_tests_hold(version: str, environments: Environments) -> None:
+def test_the_unit_tests_pass(version: str, environments: Environments) -> None:
     programs = environments(version, "")
     install(programs.parent, "pytest", "pytest-timeout", "hypothesis")
     files = [f"tests/{name}" for name in TESTS.split()]
