@@ -1,8 +1,4 @@
-"""report.html: written after each run, deterministic, small, and consistent with the records.
-
-Covers `recordmill.pipelines.report.statistics`, `recordmill.pipelines.report.samples`,
-`recordmill.pipelines.report.findings`, `recordmill.pipelines.report.write_report`.
-"""
+"""report.html: written after each run, deterministic, small, and consistent with the records."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """A run that began tells in run.json how it ended; one that was rejected before writes nothing.
 
-Covers `recordmill.pipelines.commands.convert`, `recordmill.pipelines.run.interrupt`,
-`recordmill.pipelines.run.run_record`.
+Covers `recordmill.pipelines.commands.convert`, `recordmill.pipelines.run.interrupt`.
 """
 
 from __future__ import annotations
