@@ -107,6 +107,7 @@ def value_differences(difference: Difference, pair: Pair) -> dict[str, tuple[Any
     Returns:
         Feature name to (left, right): lists of values, or None without the feature.
     """
+    # only examples are read here, so records are read again instead of kept
     left, right = _features(difference.left, pair.left), _features(difference.right, pair.right)
     names = [difference.features[number] for number in pair.features]
     return {name: (_value(left, name), _value(right, name)) for name in names}
@@ -211,7 +212,7 @@ def _rows(
                 _check_number(row + len(digests), row + len(keys))
                 values = b"".join(digests)
             yield digest_rows(first._replace(row=row), keys, values, features)
-            row += len(keys)
+            row += len(keys)  # rows count from the start of the shard
         if names:
             _check_number(row + len(list(frames)), row)
 

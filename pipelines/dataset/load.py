@@ -98,6 +98,7 @@ class _Shards:
         """Returns (file, records to skip, records to take) of each shard."""
         shards = [self.dataset.shard(part.split, part.shard) for part in self.parts]
         files = [self.dataset.path(shard.file) for shard in shards]
+        # paths are tensors, not a Python list, so that tf.data can shuffle and interleave shards
         return tf.data.Dataset.from_tensor_slices(
             (
                 tf.constant(files, tf.string),
@@ -123,6 +124,7 @@ class _Shards:
             return tf.data.Dataset.from_generator(
                 _frames_of, output_signature=spec, args=(file, skip, take)
             )
+        # large reads hide the latency of object stores
         size = _REMOTE_BUFFER if layout.is_url(self.dataset.directory) else None
         kind = "GZIP" if self.dataset.is_gzipped else ""
         records = tf.data.TFRecordDataset(file, compression_type=kind, buffer_size=size)

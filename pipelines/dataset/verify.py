@@ -87,6 +87,7 @@ def verify_files(paths: Sequence[str], schema: Schema, verify: Verify) -> tuple[
     if not schema.features:
         raise UsageError(f"--schema {schema.name}: has no features to check records against")
     records, problems = 0, list[Problem]()
+    # each file is checked as a shard without index and class names
     for path in paths:
         folder, _, file = path.rpartition("/")
         try:

@@ -199,6 +199,7 @@ def write_contact_sheet(path: str, records: Sequence[FoundRecord], names: ClassN
     Raises:
         UsageError: if no record holds an image, or the file cannot be written.
     """
+    # checked first, so that no file is written without an image
     if not any(image_key(_shown(record)) for record in records):
         raise UsageError(f"--sheet {path}: none of the {len(records)} records has an image")
     png = io.BytesIO()
@@ -238,6 +239,7 @@ def label_text(features: Mapping[str, list[Any]], names: ClassNames) -> str:
         features: of a record.
         names: the class names of features.
     """
+    # known label features first, then any other feature with class names
     for feature in (*_LABELS, *names):
         if values := features.get(feature):
             distinct = list(dict.fromkeys(_word(v, names.get(feature, ())) for v in values))

@@ -147,6 +147,7 @@ class RecordSource:
 def _in_split(dataset: Dataset, split: str) -> Iterator[FoundRecord]:
     for shard in dataset.splits[split].shards:
         keys = dataset.index(shard, ["key"])["key"]
+        # strict=False: a shard with a missing or extra record is still shown as far as possible
         for record, key in zip(read_records(dataset.path(shard.file)), keys, strict=False):
             yield replace(record, key=key.as_py(), split=split)
 
@@ -204,6 +205,7 @@ def _below(path: str) -> list[str] | None:
     """Returns the names of the TFRecord files below a folder; None if the path is not a folder."""
     if is_local(path) and not _is_folder(path):
         return None
+    # object stores have no folders: a prefix without files below it is taken as a file
     found = {name for pattern in _PATTERNS for name in files_below(path, pattern)}
     if not is_local(path) and not found:
         return None

@@ -151,6 +151,7 @@ def reject_groups(
 
 def _choose(rejects: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
     """Returns some rejects of each reason, the same in every run, whatever their order."""
+    # {reason: [(rank, number, reject)]}
     kept: dict[str, list[tuple[int, int, dict[str, Any]]]] = {}
     # per reason, a heap of the rejects with the smallest digests, in bounded memory
     for number, reject in enumerate(rejects):  # the number decides ties: dicts have no order
@@ -207,6 +208,7 @@ def _has_image(reject: dict[str, Any]) -> bool:
 
 def _rows(sources: Iterable[str], input_format: str) -> dict[str, str]:
     """Returns the lines of text tables, by their source locations (FILE:LINE)."""
+    # {file: line numbers}, so that each table is read once
     lines: dict[str, set[int]] = {}
     for source in sources:
         file, _, line = source.rpartition(":")

@@ -234,6 +234,7 @@ def _sampled_rows(
     tables: list[ClassTable], feature: str | None, manifest: Manifest
 ) -> tuple[ClassRow, ...]:
     table = next((table for table in tables if table.feature == feature), None)
+    # without classes, all records are one row; classes that no record has need no samples
     if table is None:
         counts = tuple(split.records for split in manifest.splits.values())
         return (ClassRow("", 0, counts),) if feature is None else ()
@@ -255,6 +256,7 @@ def sample_locations(
     Returns:
         (split, class name) to locations.
     """
+    # {(split, class name): locations}
     found: dict[tuple[str, str], list[RecordLocation]] = {}
     for split, counts in numbers.items():
         missing = {name: n for name, n in counts.items() if n > 0}

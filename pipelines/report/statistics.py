@@ -133,6 +133,7 @@ def size_text(count: float) -> str:
     >>> size_text(512), size_text(110_300), size_text(2**30)
     ('512 B', '108 KiB', '1.00 GiB')
     """
+    # from 1023.5 on, a value would be rounded to 1024 of its unit
     size, units = float(count), ["B", "KiB", "MiB", "GiB", "TiB", "PiB"]
     while size >= 1023.5 and len(units) > 1:
         size, units = size / 1024, units[1:]
@@ -244,6 +245,7 @@ def _table(manifest: Manifest, feature: str) -> ClassTable:
         )
         for label in labels | set(range(len(names)))  # classes without a label count, too
     )
+    # by id among classes of the same size, so that the order is deterministic
     ranked = tuple(sorted(rows, key=lambda row: (-row.total, row.id)))
     return ClassTable(feature, tuple(manifest.splits), ranked)
 
@@ -335,6 +337,7 @@ def feature_statistics(dataset: Dataset) -> SampleStatistics:
         _statistics(name, feature, [r.get(name, []) for r in records] if name != image else [])
         for name, feature in features.items()
     )
+    # images are shown as thumbnails instead of rows
     rows = () if dataset.manifest.dataset_schema.has_image else _rows(by_split, list(features))
     return SampleStatistics(len(records), statistics, tuple(rows))
 
