@@ -1,4 +1,4 @@
-"""Surveys all rows, and plans the dataset from what was found."""
+"""Analyzes all rows, and plans the dataset."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ Place = tuple[str, int]
 
 
 class Analyzed(NamedTuple):
-    """What a survey gives.
+    """The outcome of the analyze pass.
 
     Attributes:
         plan: the one `Plan`.
-        repeats: (order of a key, the first place it stands) for keys that stand more than once;
+        repeats: (order of a key, its first source location) for keys that occur more than once;
             (order of a sequence's key, why) for those that are not in one split as a whole.
     """
 
@@ -47,7 +47,7 @@ class Analyzed(NamedTuple):
 
 @dataclass(eq=False)
 class AnalyzeRows(beam.PTransform):
-    """Looks at every row before the first is placed: PCollection[Row] → Surveyed.
+    """Analyzes every row before any is assigned: PCollection[Row] → Analyzed.
 
     Attributes:
         analyzer: what to ask of each row.
@@ -59,7 +59,7 @@ class AnalyzeRows(beam.PTransform):
     parted: bool
 
     def expand(self, rows: PCollection[Row]) -> Analyzed:
-        """Adds the survey; only sums cross the workers, and key digests if rows can be parted."""
+        """Adds the analysis; only sums cross workers, and key digests if keys can span splits."""
         plan = (
             rows
             | "Analyze" >> beam.CombineGlobally(AnalyzeFn(self.analyzer))
@@ -91,7 +91,7 @@ class AnalyzeRows(beam.PTransform):
 
 @dataclass(eq=False)
 class AnalyzeFn(beam.CombineFn):
-    """Sums surveys.
+    """Sums the analyses of rows.
 
     Attributes:
         analyzer: what to ask of each row.
@@ -100,24 +100,29 @@ class AnalyzeFn(beam.CombineFn):
     analyzer: Analyzer
 
     def create_accumulator(self) -> Analysis:
-        """Returns a survey of nothing."""
+        """Returns an empty analysis."""
         return Analysis()
 
     def add_input(self, analysis: Analysis, row: Row) -> Analysis:
-        """Returns the survey with one more row."""
+        """Returns the analysis with one more row.
+
+        Args:
+            analysis: the analysis so far; it is changed.
+            row: the row.
+        """
         analysis.add(row, self.analyzer, finder(self.analyzer.base))
         advance("analyzed")
         return analysis
 
-    def merge_accumulators(self, surveys: Iterable[Analysis]) -> Analysis:
-        """Returns the sum of some surveys."""
+    def merge_accumulators(self, analyses: Iterable[Analysis]) -> Analysis:
+        """Returns the sum of some analyses."""
         total = Analysis()
-        for analysis in surveys:
+        for analysis in analyses:
             total.merge(analysis)
         return total
 
     def extract_output(self, analysis: Analysis) -> Analysis:
-        """Returns the survey."""
+        """Returns the analysis."""
         return analysis
 
 
@@ -129,7 +134,12 @@ class FirstLocationFn(beam.CombineFn):
         return 0, None
 
     def add_input(self, first: tuple[int, Place | None], place: Place) -> tuple[int, Place | None]:
-        """Returns the first of what there was and one more."""
+        """Returns (count, first location) with one more location.
+
+        Args:
+            first: the count and first location so far.
+            place: the location to add.
+        """
         return self.merge_accumulators([first, (1, place)])
 
     def merge_accumulators(
@@ -146,7 +156,12 @@ class FirstLocationFn(beam.CombineFn):
 
 
 def make_plan(analysis: Analysis, analyzer: Analyzer) -> Plan:
-    """Returns the plan, with one look at each sampled image for its size where that matters."""
+    """Returns the plan; requests the sizes of sampled images where the plan depends on them.
+
+    Args:
+        analysis: the sum over all rows.
+        analyzer: the options.
+    """
     set_total(analysis.rows)
     rows = sampled_rows(analysis) if needs_sizes(analysis, analyzer.config) else ()
     uris = [uri for _, uri, _ in rows if uri]
@@ -156,7 +171,12 @@ def make_plan(analysis: Analysis, analyzer: Analyzer) -> Plan:
 
 
 def key_location(row: Row, analyzer: Analyzer) -> Iterator[tuple[bytes, Place]]:
-    """Yields where a row's key stands; nothing for a row without one."""
+    """Yields (order of the key, source location) of a row; nothing for a row without a key.
+
+    Args:
+        row: the row.
+        analyzer: the column mapping and the seed.
+    """
     try:
         key = identity_of(row, analyzer.binding).key
     except RecordError:
@@ -166,7 +186,12 @@ def key_location(row: Row, analyzer: Analyzer) -> Iterator[tuple[bytes, Place]]:
 
 
 def sequence_span(row: Row, analyzer: Analyzer) -> Iterator[tuple[bytes, str]]:
-    """Yields what else decides the split of a frame; nothing for a row without a sequence."""
+    """Yields (order of the sequence, split or group) of a frame; nothing without a sequence.
+
+    Args:
+        row: the row.
+        analyzer: the column mapping and the seed.
+    """
     binding = analyzer.binding
     identity = broken_identity(row, binding)
     if identity is not None:
@@ -180,13 +205,23 @@ def distinct_spans(spans: Iterable[str | tuple[str, ...]]) -> tuple[str, ...]:
 
 
 def spanning_sequences(order: bytes, spans: tuple[str, ...]) -> Iterator[tuple[bytes, str]]:
-    """Yields a sequence whose rows would land in several splits, and why."""
+    """Yields a sequence whose rows would be in several splits, and the reason.
+
+    Args:
+        order: the digest of the sequence's key.
+        spans: up to two different spans of its rows.
+    """
     if len(spans) > 1:
         yield order, f"{' in one row, and '.join(spans)} in another"
 
 
 def duplicate_keys(order: bytes, first: tuple[int, Place]) -> Iterator[tuple[bytes, Place]]:
-    """Yields a key that stands more than once."""
+    """Yields a key that occurs more than once, and where it occurs first.
+
+    Args:
+        order: the digest of the key.
+        first: how often it occurs, and the first source location.
+    """
     count, place = first
     if count > 1:
         yield order, place

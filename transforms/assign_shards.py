@@ -42,7 +42,7 @@ class Placement(NamedTuple):
     Attributes:
         placed: ((split, shard), (order, ImageRef)).
         rows: (split, number of rows placed in it).
-        rejects: rows whose key stands in an earlier row that may be in another split.
+        rejects: rows whose key occurs in an earlier row that may be in another split.
     """
 
     placed: PCollection[Placed]
@@ -55,7 +55,7 @@ class AssignShards(beam.PTransform):
     """Decides each reference's split, shard and order: PCollection[ImageRef] → Placement.
 
     Attributes:
-        surveyed: how many shards there are, and which keys are repeated across splits.
+        analyzed: how many shards there are, and which keys are repeated across splits.
         ranges: the splits of rows that bring none of their own.
         seed: another seed gives another placement.
         base: the dataset whose rows stay where they are, if any.
@@ -95,10 +95,18 @@ def place(
 ) -> ShardId:
     """Returns the split and shard of a reference: its own split, or that of its group or key.
 
-    New rows of a dataset that grows go to shards after those of the base.
+    New rows of a dataset that grows go to shards after those of the base version.
+
+    Args:
+        ref: the reference.
+        order: the digest of its record's key.
+        plan: the number of shards of each split.
+        ranges: the shares of the splits.
+        seed: the seed of the assignment.
+        base: the base version, if any.
 
     Raises:
-        RunError: if the survey saw no row of that split.
+        RecordmillError: if no analyzed row was in that split.
     """
     split = ref.split or split_of(ref.group or ref.record_key, ranges, seed)
     first = len(base.shards(split)) if base else 0

@@ -73,7 +73,12 @@ class FindDuplicateImages(beam.PTransform):
 
 
 def shard_tally(path: str, split: str) -> Tally:
-    """Returns the tally of a shard, from the index of its records."""
+    """Returns the tally of a shard's images, from the index of its records.
+
+    Args:
+        path: the index.
+        split: the shard's split.
+    """
     table = read_index(path, ["key", "sha256", "class"])
     keys, digests, labels = (table[name].to_pylist() for name in ("key", "sha256", "class"))
     return tally_shard(
@@ -209,7 +214,12 @@ class DropDuplicates(beam.PTransform):
 
 
 def digest_of(ref: ImageRef, guard: ImageRootGuard = UNRESTRICTED) -> bytes:
-    """Returns what tells a reference's image from others; what cannot be read is like no other."""
+    """Returns the digest of a reference's image; of an unreadable image, one that no other has.
+
+    Args:
+        ref: the reference.
+        guard: the folder that the image has to be in.
+    """
     try:
         if not ref.staged:
             guard.check(ref.uri)

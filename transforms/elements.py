@@ -28,7 +28,7 @@ class ImageRefCoder(coders.Coder):
         return ImageRef(key, sys.intern(file), *others)  # one string for all rows of a table
 
     def is_deterministic(self) -> bool:
-        """Returns that references are never keys."""
+        """Returns False: references are never keys of a grouping."""
         return False
 
 
@@ -46,7 +46,7 @@ class RowCoder(coders.Coder):
         return Row(values, sys.intern(file), line, is_text, image)
 
     def is_deterministic(self) -> bool:
-        """Returns that rows are never keys."""
+        """Returns False: rows are never keys of a grouping."""
         return False
 
 
@@ -58,10 +58,10 @@ REJECTS = "rejects"
 
 
 class Outcome(NamedTuple):
-    """What a transform makes of rows.
+    """The outcome of a transform of rows.
 
     Attributes:
-        good: what goes on.
+        good: the elements that continue.
         rejects: the dead letters.
     """
 

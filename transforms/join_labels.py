@@ -96,6 +96,10 @@ def _join(
 def join_key(row: Row, column: str) -> str:
     """Returns what a row is joined by: the text of a column, or its integer in decimal.
 
+    Args:
+        row: the row.
+        column: the column that both sides are joined on.
+
     Raises:
         RecordError: missing_value or wrong_type, if it has neither.
     """
@@ -132,7 +136,14 @@ def join_row(row: Row, labels: Sequence[Row]) -> Row:
 
 
 def unmatched_reject(row: Row, key: str, column: str, image_column: str) -> Reject:
-    """Returns the reject of a row without labels."""
+    """Returns the reject of a row without labels.
+
+    Args:
+        row: the row.
+        key: the value of that column.
+        column: the column that both sides are joined on.
+        image_column: the column of the images, for the reject.
+    """
     name = row.values.get(image_column)
     detail = f"the labels have no row whose {column!r} is {key!r}"
     return Reject(

@@ -111,7 +111,11 @@ class IndexShards(beam.PTransform):
 def write_index(shard: ShardVerification, directory: str) -> Iterator[tuple[str, str]]:
     """Writes the index of a shard, and yields its name below the folder and its digest.
 
-    Nothing is written for a shard with problems: they keep the dataset from being published.
+    Writes none for a shard with problems, which keep the dataset from being published.
+
+    Args:
+        shard: the shard's verification.
+        directory: the dataset's folder.
     """
     if shard.problems:
         return

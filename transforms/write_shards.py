@@ -107,7 +107,16 @@ def build_records(
     seen: VersionTags,
     guard: ImageRootGuard,
 ) -> Iterator[SerializedExample | Reject]:
-    """Yields a shard's records and rejects, worked ahead on; of sequences, one is in memory."""
+    """Yields a shard's records and rejects, built ahead by threads; one sequence is in memory.
+
+    Args:
+        refs: the shard's references, in order.
+        plan: the resolved schema.
+        config: decoding and verification.
+        pools: the threads.
+        seen: receives the version tags of the files that are read.
+        guard: the folder that the files have to be in.
+    """
     check = check_decodes if config.verify == "decode" else None
     built: Iterator[Any] = build_all(refs, plan, config.decode, pools, seen, guard, check)
     schema = plan.resolved.schema
@@ -115,7 +124,13 @@ def build_records(
 
 
 def initialize(_: None, staging: Staging, config: ConvertConfig, plan: Plan) -> str:
-    """Makes the staging area ready, and returns the fingerprint of what holds for all shards."""
+    """Prepares the staging area, and returns the fingerprint of the settings of all shards.
+
+    Args:
+        staging: the staging area.
+        config: the settings.
+        plan: the splits, and the resolved schema.
+    """
     settings = settings_fingerprint(config, plan.resolved, versions())
     staging.make(plan.shards)
     staging.drop_others(settings)
@@ -238,7 +253,14 @@ def finalize(
     plan: Plan,
     written: Iterable[WrittenShard],
 ) -> Iterator[WrittenShard]:
-    """Gives all files their names, and yields the shards, those without any row included."""
+    """Renames all files to their final names, and yields the shards, empty ones included.
+
+    Args:
+        sinks: Beam's sinks, which rename files.
+        staging: where the files are.
+        plan: the number of shards of each split.
+        written: the shards that have rows.
+    """
     by_split: dict[str, list[WrittenShard]] = {split: [] for split in plan.shards}
     for shard in written:
         by_split[shard.split].append(shard)
@@ -302,7 +324,13 @@ class ForecastShards(beam.PTransform):
 def forecast(
     element: tuple[ShardId, Iterable[tuple[bytes, ImageRef]]], plan: Plan, sample: int
 ) -> Iterator[ShardForecast | TaggedOutput]:
-    """Yields what one shard would hold, and the rejects of rows that repeat a key."""
+    """Yields the forecast of a shard, and the rejects of its duplicate keys.
+
+    Args:
+        element: ((split, shard), [(order, ImageRef)]).
+        plan: the number of shards, and the resolved schema.
+        sample: how many rows to keep of all shards together.
+    """
     (split, index), placed = element
     refs, repeated = arrange_shard(placed, plan.resolved)
     schema = plan.resolved.schema

@@ -306,7 +306,7 @@ def _empty(path: Path) -> None:
     path.write_bytes(b"")
 
 
-def _dropped_row(path: Path) -> None:
+def _duplicate_line(path: Path) -> None:
     path.write_bytes(path.read_bytes() * 2)
 
 
@@ -318,7 +318,7 @@ def _change_reason(path: Path) -> None:
     path.write_bytes(path.read_bytes().replace(b'"read_error"', b'"truncated"'))
 
 
-@pytest.mark.parametrize("edit", [_remove, _empty, _dropped_row, _garble, _change_reason])
+@pytest.mark.parametrize("edit", [_remove, _empty, _duplicate_line, _garble, _change_reason])
 def test_rejects_that_were_edited_are_reported(dataset: Path, edit: Callable[[Path], None]) -> None:
     (rejects,) = (dataset / "rejects").iterdir()
     edit(rejects)

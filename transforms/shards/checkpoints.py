@@ -47,7 +47,12 @@ class Staging:
     dataset: str
 
     def folder(self, kind: str, split: str) -> str:
-        """Returns where the files of one kind and split are: Beam's sinks want them together."""
+        """Returns the folder of the files of one kind and split, which Beam's sinks need together.
+
+        Args:
+            kind: "shards" or "records".
+            split: the split.
+        """
         return layout.join(self.directory, f"{kind}-{split}")
 
     def make(self, splits: Iterable[str]) -> None:
@@ -77,13 +82,23 @@ class Staging:
         write_bytes(path, checkpoint.model_dump_json().encode())
 
     def has(self, split: str, index: int) -> bool:
-        """Returns whether there is a checkpoint of a shard, whatever it says."""
+        """Returns whether a shard has a checkpoint, valid or not.
+
+        Args:
+            split: the shard's split.
+            index: its number in the split.
+        """
         return exists(self._checkpoint(split, index))
 
     def find(self, split: str, index: int, fingerprint: str) -> Checkpoint | None:
-        """Returns the checkpoint of a shard if it is whole and as it would be written now.
+        """Returns the checkpoint of a shard; None unless complete and of the same fingerprint.
 
-        What is there, but is another or damaged, is deleted.
+        Deletes a checkpoint that is damaged or has another fingerprint, and its files.
+
+        Args:
+            split: the shard's split.
+            index: its number in the split.
+            fingerprint: the fingerprint that the shard has to have.
         """
         checkpoint = self._read(self._checkpoint(split, index))
         if checkpoint is None:

@@ -144,11 +144,15 @@ def _flat(values: Any) -> list[int]:
 
 
 def parse_batch(records: Any, resolved: ResolvedSchema) -> ParsedBatch:
-    """Returns some serialized records, parsed.
+    """Parses a batch of serialized records.
+
+    Args:
+        records: a string tensor or list, (records,).
+        resolved: the schema that they have to match.
 
     Raises:
-        tf.errors.OpError: if one does not fit the schema.
-        UnevenSequenceError: if its lists differ in length.
+        tf.errors.OpError: if a record does not match the schema.
+        UnevenSequenceError: if the lists of a sequence differ in length.
     """
     tf = tensorflow()
     if resolved.schema.sequence is None:
@@ -212,9 +216,13 @@ class BadImageError(Exception):
 def decode_images(parsed: dict[str, Any], resolved: ResolvedSchema) -> None:
     """Decodes every image of a batch as readers do.
 
+    Args:
+        parsed: feature name to a tensor of all records' values, (records, ...).
+        resolved: the schema of the records.
+
     Raises:
-        tf.errors.OpError: if TensorFlow cannot.
-        BadImageError: if it has another shape than the record says.
+        tf.errors.OpError: if TensorFlow cannot decode one.
+        BadImageError: if an image has another shape than its record states.
     """
     name = resolved.schema.encoded_image
     if name is None:

@@ -88,9 +88,13 @@ def locate_fault(path: str, file: str, resolved: ResolvedSchema, decode: bool) -
 
 
 def first_foreign_record(shard: ShardFiles, resolved: ResolvedSchema) -> Problem:
-    """Returns the first record that is not the one in the index, of a shard that is another.
+    """Returns the first record that differs from the index, for a shard that was replaced.
 
-    For shards that are whole in themselves, but not what was published.
+    Such a shard is valid in itself, but not the one that was published.
+
+    Args:
+        shard: the shard's files.
+        resolved: the dataset's schema.
     """
     what = "is not the shard that was published: its sha256 differs"
     try:
@@ -111,7 +115,12 @@ def first_foreign_record(shard: ShardFiles, resolved: ResolvedSchema) -> Problem
 
 
 def with_key(problem: Problem, shard: ShardFiles) -> Problem:
-    """Returns a problem that names the key of the record to blame, if the index can tell it."""
+    """Returns a problem with the key of its record, if the index has it.
+
+    Args:
+        problem: the problem.
+        shard: the files of its shard.
+    """
     if problem.record is None or not shard.records:
         return problem
     try:
