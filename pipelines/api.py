@@ -17,13 +17,13 @@ from recordmill.pipelines import convert as graph
 from recordmill.pipelines import dry_run as trial
 from recordmill.pipelines.dataset.dataset import Dataset, open_dataset
 from recordmill.pipelines.engines.beam_patches import applied
-from recordmill.pipelines.engines.submission import check_submission, is_awaited
+from recordmill.pipelines.engines.runners import check_submission, waits_for_result
 from recordmill.pipelines.options import beam_options as parsed_beam_options
 from recordmill.pipelines.options import config_of
-from recordmill.pipelines.run.interrupt import Interrupt
+from recordmill.pipelines.run.progress import poll_workers
 from recordmill.pipelines.run.progress import progress as shown_progress
-from recordmill.pipelines.run.progress import watch
 from recordmill.pipelines.run.run_record import RunRecord
+from recordmill.pipelines.run.startup import Interrupt
 from recordmill.schemas.config import ConvertConfig, SchemaOverrides
 from recordmill.schemas.errors import DatasetExists, UsageError
 from recordmill.schemas.option import options_of
@@ -71,7 +71,7 @@ def convert(
         RecordmillError: if the run failed in another way.
     """
     beam = _beam(beam_options)
-    if not is_awaited(beam):
+    if not waits_for_result(beam):
         raise UsageError(
             "--no_wait_until_finish: convert() returns the dataset, so it waits for the job; "
             "leave it out, or submit the job with the command"
@@ -198,7 +198,7 @@ def _prepared(
 
 @contextmanager
 def _watched(job: graph.Conversion, beam: PipelineOptions) -> Iterator[None]:
-    with watch(job.target.progress, beam) as look, shown_progress(look):
+    with poll_workers(job.target.progress, beam) as poll, shown_progress(poll):
         yield
 
 

@@ -73,7 +73,7 @@ def _check_manifest(directory: str, manifest: Manifest) -> None:
         place = " > ".join(str(part) for part in first["loc"])
         raise UsageError(f"--base {path}: at config > {place}: {first['msg']}; {remedy}") from error
     for feature in manifest.classes.keys() - manifest.dataset_schema.features.keys():
-        raise UsageError(f"--base {path}: at classes: there is no feature {feature!r}; {remedy}")
+        raise UsageError(f"--base {path}: at classes: unknown feature {feature!r}; {remedy}")
 
 
 def _is_same(one: str, other: str) -> bool:

@@ -11,10 +11,9 @@ from importlib import import_module
 from types import ModuleType
 
 from recordmill.pipelines.console.logs import use_log_flags
-from recordmill.pipelines.console.printing import lost_output, tell, warn
+from recordmill.pipelines.console.printing import lost_output, print_error, warn
 from recordmill.pipelines.parser import COMMANDS, command_parser, program
-from recordmill.pipelines.run.interrupt import heed_signals
-from recordmill.pipelines.run.startup import use_frugal_allocators
+from recordmill.pipelines.run.startup import handle_signals, limit_allocator_caches
 from recordmill.schemas.errors import RecordmillError
 from recordmill.schemas.layout import check_utf8, is_url
 from recordmill.transforms.verification.verifier_process import (
@@ -31,7 +30,7 @@ def main(argv: Sequence[str] | None = None, loaded: Callable[[], None] = lambda:
         loaded: is called when all code is loaded.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
-    use_frugal_allocators()
+    limit_allocator_caches()
     try:
         for argument in arguments:
             check_utf8(argument)
@@ -47,14 +46,14 @@ def main(argv: Sequence[str] | None = None, loaded: Callable[[], None] = lambda:
             return _run(command, flags, rest)
     except RecordmillError as error:
         if "--verbose" in arguments:
-            tell("".join(traceback.format_exception(error)).rstrip("\n"))
+            print_error("".join(traceback.format_exception(error)).rstrip("\n"))
         warn(str(error))
         return error.exit_code
 
 
 def _run(command: ModuleType, flags: argparse.Namespace, rest: Sequence[str]) -> int:
     """Runs a command; a signal ends it, until its work is done."""
-    with heed_signals() as interrupt:
+    with handle_signals() as interrupt:
         flags.interrupt = interrupt
         try:
             code: int = command.run(flags, rest)

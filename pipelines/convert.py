@@ -11,9 +11,14 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.pvalue import AsDict, AsIter, PCollection
 
 from recordmill.pipelines.base_version import open_base
-from recordmill.pipelines.engines.failure import in_short, without_step
-from recordmill.pipelines.engines.runners import is_in_process, make_pipeline, runner_name
-from recordmill.pipelines.engines.submission import address_of, is_awaited
+from recordmill.pipelines.engines.failure import short_message, without_step
+from recordmill.pipelines.engines.runners import (
+    is_in_process,
+    job_page,
+    make_pipeline,
+    runner_name,
+    waits_for_result,
+)
 from recordmill.pipelines.input_tables import (
     InputTables,
     probe_labels,
@@ -21,8 +26,7 @@ from recordmill.pipelines.input_tables import (
     with_labels,
 )
 from recordmill.pipelines.publish import publish
-from recordmill.pipelines.run.interrupt import Interrupt
-from recordmill.pipelines.run.lock import Lock, giving_up
+from recordmill.pipelines.run.lock import Lock, abandoning, choose_target
 from recordmill.pipelines.run.run_record import (
     RunContext,
     RunRecord,
@@ -30,7 +34,8 @@ from recordmill.pipelines.run.run_record import (
     read_record,
     submitted,
 )
-from recordmill.pipelines.run.target import Target, choose_target
+from recordmill.pipelines.run.startup import Interrupt
+from recordmill.pipelines.run.target import Target
 from recordmill.schemas import layout
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import Interrupted, RecordmillError, UsageError
@@ -203,14 +208,14 @@ def prepare(
     check_types(both.unsupported, typed_columns(schema, config), embedded)
     if not tables.has_rows:
         raise UsageError(f"--input {tables.files[0].path}: has a header, but no rows; add some")
-    binding = binding_of(config, schema, [file.path for file in tables.files])
-    analyzer = surveyor_of(config, schema, binding)
+    binding = make_binding(config, schema, [file.path for file in tables.files])
+    analyzer = make_analyzer(config, schema, binding)
     context = RunContext.begin(runner_name(options), command)
     chosen = choose_target(config, context, dry_run)
     return Conversion(config, tables, labels, analyzer, context, *chosen) if chosen else None
 
 
-def surveyor_of(config: ConvertConfig, schema: Schema, binding: Binding) -> Analyzer:
+def make_analyzer(config: ConvertConfig, schema: Schema, binding: Binding) -> Analyzer:
     """Returns what the analysis asks of each row.
 
     Args:
@@ -250,7 +255,7 @@ def projection_of(schema: Schema, config: ConvertConfig) -> Projection:
     )
 
 
-def binding_of(config: ConvertConfig, schema: Schema, files: Sequence[str] = ()) -> Binding:
+def make_binding(config: ConvertConfig, schema: Schema, files: Sequence[str] = ()) -> Binding:
     """Returns which table columns mean what; class names are not known yet."""
     return Binding(
         resolved=ResolvedSchema(schema),
@@ -294,7 +299,7 @@ def run(
     except RecordmillError as error:
         return _failed(job, _interrupted(job, interrupt) or without_step(error))
     except Exception as error:  # noqa: BLE001 - an engine raises what it likes
-        failure = RecordmillError(f"the engine failed: {in_short(error)}")
+        failure = RecordmillError(f"the engine failed: {short_message(error)}")
         return _failed(job, _interrupted(job, interrupt) or failure)
     except KeyboardInterrupt:
         record = _failed(job, _interrupted(job, interrupt) or RecordmillError("interrupted"))
@@ -309,9 +314,9 @@ def _run(job: Conversion, options: PipelineOptions, submission: Callable[[str], 
     pipeline = make_pipeline(options)
     build(pipeline, job)
     result = pipeline.run()
-    if where := address_of(result, options):
+    if where := job_page(result, options):
         submission(f"submitted: {where}")
-    if not is_awaited(options):
+    if not waits_for_result(options):
         return submitted(job.context, layout.join(job.target.final, layout.RUN))
     try:
         result.wait_until_finish()
@@ -321,7 +326,7 @@ def _run(job: Conversion, options: PipelineOptions, submission: Callable[[str], 
     for directory in (job.target.final, job.target.work):
         if job.context.is_of(directory) and (record := read_record(directory)):
             return record
-    raise RecordmillError(f"{job.target.work}: the engine ended without a word; see its own log")
+    raise RecordmillError(f"{job.target.work}: the engine ended without a result; see its log")
 
 
 def _interrupted(job: Conversion, interrupt: Interrupt) -> Interrupted | None:
@@ -335,18 +340,18 @@ def _interrupted(job: Conversion, interrupt: Interrupt) -> Interrupted | None:
 
 def _failed(job: Conversion, error: RecordmillError) -> RunRecord:
     """Returns the record of a run that failed; one that had published by then has not."""
-    with giving_up(job.context.run_id):
+    with abandoning(job.context.run_id):
         return _record_of_failure(job, error)
 
 
 def _record_of_failure(job: Conversion, error: RecordmillError) -> RunRecord:
     if job.target.is_published and job.context.is_of(job.target.final):
-        job.target.clear()
+        job.target.clean_up()
         return read_record(job.target.final) or finished(job.context, None, error)
     record = finished(job.context, None, error)
     try:
         write_bytes(layout.join(job.target.work, layout.RUN), record.to_json())
-        job.target.lay_out()
+        job.target.keep_failed_output()
     except OSError as unwritable:
         message = f"{record.message}; and run.json cannot be written: {unwritable}"
         return record.model_copy(update={"message": message})

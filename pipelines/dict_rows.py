@@ -17,16 +17,15 @@ from apache_beam.utils.shared import Shared
 
 from recordmill.pipelines.convert import (
     Conversion,
-    binding_of,
+    make_analyzer,
+    make_binding,
     projection_of,
-    surveyor_of,
     write_dataset,
 )
 from recordmill.pipelines.input_tables import InputTables
 from recordmill.pipelines.options import config_of
-from recordmill.pipelines.run.lock import Lock
+from recordmill.pipelines.run.lock import Lock, choose_target
 from recordmill.pipelines.run.run_record import RunContext, read_record
-from recordmill.pipelines.run.target import choose_target
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import RecordmillError, UsageError
 from recordmill.schemas.features import Schema
@@ -241,7 +240,7 @@ class WriteDataset(beam.PTransform):
             config,
             InputTables((), (), True, {}, frozenset({config.column(self._schema.image.column)})),
             None,
-            surveyor_of(config, self._schema, binding),
+            make_analyzer(config, self._schema, binding),
             context,
             *chosen,
         )
@@ -276,7 +275,7 @@ def _resolved(config: ConvertConfig, row_columns: Iterable[str] | None) -> Schem
 
 def _binding(config: ConvertConfig, resolved: ResolvedSchema) -> Binding:
     """Returns what the columns mean; without a root, image paths are those of the worker."""
-    binding = binding_of(config, resolved.schema)
+    binding = make_binding(config, resolved.schema)
     return replace(binding, resolved=resolved, image_root=config.image_root or "")
 
 

@@ -35,7 +35,7 @@ from recordmill.transforms.shards.build_examples import Pools, build_all
 from recordmill.transforms.storage.local_files import ImageRootGuard
 from recordmill.transforms.write_shards import ForecastShards, ShardForecast
 
-TRIED_ROWS = 200
+SAMPLE_ROWS = 200
 _BASE_BYTES = 900 * 10**6
 _ROW_BYTES = 1_100
 """What a run takes, and what DirectRunner holds of each row in its one shuffle: as measured on
@@ -100,7 +100,7 @@ def _build(root: beam.Pipeline, job: Conversion, run: str) -> None:
     placement = bound.good | "AssignShards" >> AssignShards(
         analyzed, analyzer.ranges, config.seed, analyzer.base
     )
-    shards = placement.placed | "ForecastShards" >> ForecastShards(analyzed.plan, TRIED_ROWS)
+    shards = placement.placed | "ForecastShards" >> ForecastShards(analyzed.plan, SAMPLE_ROWS)
     rejects = [
         read.rejects,
         bound.rejects,
@@ -132,19 +132,19 @@ def _keep(
 ) -> None:
     ordered = sorted(shards, key=lambda found: (found[0].split, found[0].index))
     sample = [ref for _, _, refs in ordered for ref in refs]
-    every = -(-len(sample) // TRIED_ROWS) or 1
-    trial = weigh(sample) if unaddressed else try_out(sample[::every], plan, config)
+    every = -(-len(sample) // SAMPLE_ROWS) or 1
+    trial = estimate_size(sample) if unaddressed else try_rows(sample[::every], plan, config)
     counts, remote = tuple(found[0] for found in ordered), sum(found[1] for found in ordered)
     _found[run] = Forecast(plan, counts, dict(sorted(rejects.items())), trial, remote)
 
 
-def weigh(refs: Sequence[ImageRef]) -> SampleEstimate:
+def estimate_size(refs: Sequence[ImageRef]) -> SampleEstimate:
     """Returns how large records are, by what the tables tell of their images, without any trial."""
     sizes = [FRAME_BYTES + (ref.stop or 0) - (ref.start or 0) for ref in refs]
     return SampleEstimate(0, sum(sizes) // max(1, len(sizes)), 0.0, (), Counter())
 
 
-def try_out(refs: Sequence[ImageRef], plan: Plan, config: ConvertConfig) -> SampleEstimate:
+def try_rows(refs: Sequence[ImageRef], plan: Plan, config: ConvertConfig) -> SampleEstimate:
     """Returns what becomes of some rows: each is made into an example, as the run itself would."""
     size, rejects, images = 0, list[Reject](), Counter[str]()
     began = time.monotonic()

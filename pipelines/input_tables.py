@@ -50,7 +50,7 @@ class InputTables:
 
 
 def probe_tables(config: ConvertConfig) -> InputTables:
-    """Returns the input, each file of it probed at.
+    """Returns the input, with each file probed.
 
     Raises:
         UsageError: if there is none, or a file cannot be read as what it should be.
@@ -165,7 +165,7 @@ def _file(path: str, input_format: str) -> TableFile:
         head = stream.read(_HEAD_BYTES)
     found = format_of(path, head) if input_format == "auto" else input_format
     if found is None:
-        raise UsageError(f"{path}: the name tells no format; say --input_format csv, …")
+        raise UsageError(f"{path}: cannot detect the format from the name; set --input_format")
     if FORMATS[found].is_folder:
         raise UsageError(f"{path}: is a file; format {found} is a folder's")
     if not head and (found != "tfrecord" or path.endswith(".gz")):  # a shard may have no record

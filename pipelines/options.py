@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from apache_beam.options.pipeline_options import PipelineOptions
 from pydantic import BaseModel, ValidationError
 
-from recordmill.pipelines.engines.runners import settle
+from recordmill.pipelines.engines.runners import resolve_options
 from recordmill.pipelines.parser import Parser, add_convert_options
 from recordmill.schemas.config import DEFAULT_SCHEMA, ConvertConfig, SchemaOverrides
 from recordmill.schemas.errors import UsageError, did_you_mean
@@ -76,7 +76,7 @@ def _with_settings(schema: Schema, block: str, overrides: Mapping[str, Any]) -> 
     if unknown := sorted(overrides.keys() - known.keys()):
         guess = did_you_mean(unknown[0], known)
         raise UsageError(
-            f"--{block} {unknown[0]}: no such setting{guess}; there are: {', '.join(known)}"
+            f"--{block} {unknown[0]}: unknown setting{guess}; available: {', '.join(known)}"
         )
     kept = getattr(schema, block).model_dump()
     if "column" in overrides:
@@ -128,7 +128,7 @@ def beam_options(rest: Sequence[str]) -> PipelineOptions:
         add_convert_options(ours)
         raise parser.unknown(unknown[0], [*ours.flags(), *parser.flags()])
     options = PipelineOptions(list(rest))
-    settle(options)
+    resolve_options(options)
     return options
 
 

@@ -36,8 +36,8 @@ class Parser(argparse.ArgumentParser):
         flag = argument.partition("=")[0]
         if not flag.startswith("-"):
             return UsageError(
-                f"{argument}: belongs to no flag; quote values with blanks and patterns, and "
-                f"say each table by an --input of its own; see {self.prog} --help"
+                f"{argument}: is not the value of a flag; quote values that contain blanks or "
+                f"patterns, and repeat --input for each table; see {self.prog} --help"
             )
         guess = did_you_mean(flag.replace("-", "_").replace("__", "--", 1), flags or self.flags())
         return UsageError(f"unknown flag {flag}{guess}; see {self.prog} --help")
@@ -55,7 +55,7 @@ def add_convert_flags(parser: argparse.ArgumentParser) -> None:
         "--dry_run",
         action="store_true",
         default=argparse.SUPPRESS,
-        help="report what would be done, and write nothing",
+        help="preview the conversion without writing anything",
     )
     parser.add_argument("--json", action="store_true", help="print one line of JSON at the end")
 
@@ -103,17 +103,19 @@ _OTHER_FLAGS = (
 def add_verify_flags(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of `recordmill verify`."""
     parser.add_argument("paths", nargs="+", metavar="DIR|FILE", help="a dataset, or TFRecord files")
-    parser.add_argument("--decode", action="store_true", help="decode every image, too")
+    parser.add_argument("--decode", action="store_true", help="also decode every image")
     parser.add_argument(
-        "--schema", metavar="PRESET|FILE", help="for files without a dataset: what they have to fit"
+        "--schema", metavar="PRESET|FILE", help="schema of files that are not in a dataset"
     )
 
 
 def add_diff_flags(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of `recordmill diff`."""
     parser.add_argument("left", metavar="DIR", help="a published dataset")
-    parser.add_argument("right", metavar="DIR", help="another")
-    parser.add_argument("-n", type=int, default=5, metavar="N", help="examples of each sort")
+    parser.add_argument("right", metavar="DIR", help="the dataset to compare it with")
+    parser.add_argument(
+        "-n", type=int, default=5, metavar="N", help="examples of each kind of difference"
+    )
     parser.add_argument("--json", action="store_true", help="print one line of JSON")
 
 
@@ -124,12 +126,12 @@ def add_inspect_flags(parser: argparse.ArgumentParser) -> None:
         "-n",
         type=int,
         metavar="N",
-        help=f"records to show; default: {RECORDS}, on a sheet {TILES}",
+        help=f"records to show; default: {RECORDS}, or {TILES} on a contact sheet",
     )
     parser.add_argument("--record", type=int, metavar="N", help="one record in full, from 0")
     parser.add_argument("--key", metavar="K", help="one record in full, by its key")
     parser.add_argument("--sheet", metavar="FILE.png", help="draw a contact sheet")
-    parser.add_argument("--schema", metavar="PRESET|FILE", help="what to hold the records against")
+    parser.add_argument("--schema", metavar="PRESET|FILE", help="schema to check records against")
 
 
 def add_schema_flags(parser: argparse.ArgumentParser) -> None:
@@ -150,8 +152,8 @@ def add_completion_flags(parser: argparse.ArgumentParser) -> None:
 
 def add_log_flags(parser: argparse.ArgumentParser) -> None:
     """Adds the flags that every command has."""
-    parser.add_argument("--verbose", action="store_true", help="log progress, tracebacks too")
-    text = "of logged events, one a line; default: text"
+    parser.add_argument("--verbose", action="store_true", help="log progress and tracebacks")
+    text = "format of log lines; default: text"
     parser.add_argument("--log_format", choices=("text", "json"), default="text", help=text)
 
 
@@ -170,11 +172,13 @@ class Command(NamedTuple):
 
 
 COMMANDS = {
-    "convert": Command("make a dataset", add_convert_flags, reads_stores=False),
-    "verify": Command("verify a dataset again", add_verify_flags),
+    "convert": Command(
+        "convert tables and images to a verified dataset", add_convert_flags, reads_stores=False
+    ),
+    "verify": Command("verify a published dataset, or TFRecord files", add_verify_flags),
     "diff": Command("compare two datasets by key", add_diff_flags),
     "inspect": Command("show records", add_inspect_flags),
-    "schema": Command("print a schema, or guess one", add_schema_flags),
+    "schema": Command("print a schema, or infer one from a table", add_schema_flags),
     "completion": Command(
         "print a script that completes commands and flags",
         add_completion_flags,
@@ -192,7 +196,7 @@ def program(filled: Collection[str] = tuple(COMMANDS)) -> Parser:
     """
     parser = Parser(
         prog="recordmill",
-        description="Label tables and images in, verified TFRecord datasets out.",
+        description="Converts label tables and images to verified TFRecord datasets.",
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=metadata.version("recordmill"))

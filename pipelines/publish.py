@@ -61,12 +61,12 @@ def publish(
         check(info, config, target)
     except RecordmillError as refusal:
         record = report(info, config, target, finished(context, info, refusal))
-        target.tidy()
+        target.delete_temporary()
         write_bytes(layout.join(target.work, layout.RUN), record.to_json())
-        target.lay_out()
+        target.keep_failed_output()
         return record.state
     if target.is_published and context.is_of(target.final):
-        target.clear()  # it was published, but the engine does not know, and tries again
+        target.clean_up()  # it was published, but the engine does not know, and tries again
         return PUBLISHED
     return _commit(info, config, target, context, indexes, base)
 
@@ -95,12 +95,12 @@ def check(info: DatasetInfo, config: ConvertConfig, target: Target) -> None:
         shown = f", {layout.REPORT} beside it shows them" if config.report else ""
         why = f"--max_rejects allows {config.max_rejects.told(over)}"
         remedy = "fix them, or raise --max_rejects"
+        rejects = layout.join(target.failed_folder, layout.REJECTS)
         if not counts.records:
             why, remedy = "no record is left, whatever --max_rejects allows", "fix them"
         raise RejectBudgetExceeded(
             f"not published: {counts.rejected} of {counts.rows} rows were rejected ({reasons}), "
-            f"{why}; each is in {layout.join(target.left, layout.REJECTS)} with its reason{shown}: "
-            f"{remedy}"
+            f"{why}; each is in {rejects} with its reason{shown}: {remedy}"
         )
     if target.work != target.final:
         target.check_final()  # again: somebody may have put files there meanwhile
@@ -181,10 +181,10 @@ def _commit(
     record = report(info, config, target, published)
     # The manifest first: what a run has left that was killed from here on is known by it.
     _write(target.work, {layout.MANIFEST: manifest, **files, layout.RUN: record.to_json(), **last})
-    target.tidy()
+    target.delete_temporary()
     with committing(context.run_id):
         _write(target.work, {layout.SUCCESS: commit_marker(manifest)})
-        target.promote([shard.entry.file for shard in info.shards])
+        target.publish([shard.entry.file for shard in info.shards])
     return record.state
 
 

@@ -37,9 +37,9 @@ from apache_beam.portability.api import (
 )
 from google.protobuf import json_format, text_format
 
-from recordmill.pipelines.console.printing import tell
+from recordmill.pipelines.console.printing import print_error
 from recordmill.pipelines.engines import beam_patches
-from recordmill.pipelines.run.startup import use_frugal_allocators
+from recordmill.pipelines.run.startup import limit_allocator_caches
 
 _HARNESS = "apache_beam.runners.worker.sdk_worker_main"
 _PROVISION_SECONDS = 60
@@ -52,9 +52,9 @@ _CONTRACT = (
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Serves a pool of workers until it is reported to stop, or becomes one worker."""
+    """Serves a pool of workers until it is stopped, or becomes one worker."""
     flags = _parser().parse_known_args(argv)[0]
-    use_frugal_allocators()
+    limit_allocator_caches()
     if flags.pool is None:
         work(flags)
     else:
@@ -72,7 +72,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 class Pool(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):
-    """Forks a process for each worker that an engine asks for, and ends it when told to."""
+    """Forks a process for each worker that an engine asks for, and ends it on request."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -123,12 +123,12 @@ def serve(host: str, port: int) -> None:
     server = grpc.server(ThreadPoolExecutor())
     beam_fn_api_pb2_grpc.add_BeamFnExternalWorkerPoolServicer_to_server(pool, server)
     server.add_insecure_port(f"{host}:{port}")
-    told = threading.Event()
+    stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: told.set())
+        signal.signal(number, lambda *_: stopped.set())
     server.start()
-    tell(f"recordmill-worker: serves workers at {host}:{port}")
-    told.wait()
+    print_error(f"recordmill-worker: serving workers at {host}:{port}")
+    stopped.wait()
     server.stop(_STOP_SECONDS).wait()
     pool.end()
 
@@ -154,7 +154,7 @@ def work(flags: argparse.Namespace) -> None:
         import_module(_HARNESS).main([])
         code = 0
     except Exception:  # noqa: BLE001 - whatever it was: nobody above hears of it
-        tell(traceback.format_exc())
+        print_error(traceback.format_exc())
     finally:
         logging.shutdown()
         os._exit(code)
@@ -165,8 +165,8 @@ def worker_environment(
 ) -> dict[str, str]:
     """Returns the environment variables that Beam's worker reads."""
 
-    def endpoint(told: endpoints_pb2.ApiServiceDescriptor, flag: str) -> str:
-        url = told.url or flag
+    def endpoint(given: endpoints_pb2.ApiServiceDescriptor, flag: str) -> str:
+        url = given.url or flag
         return text_format.MessageToString(endpoints_pb2.ApiServiceDescriptor(url=url))
 
     return {

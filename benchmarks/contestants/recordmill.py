@@ -11,7 +11,7 @@ from pathlib import Path
 
 from benchmarks.contestant import Outcome, main
 from recordmill.pipelines import command_line
-from recordmill.pipelines.run.startup import use_frugal_allocators
+from recordmill.pipelines.run.startup import limit_allocator_caches
 
 
 def convert(table: Path, output: Path) -> Outcome:
@@ -21,7 +21,7 @@ def convert(table: Path, output: Path) -> Outcome:
 
 def run_command(table: Path, output: Path, *flags: str) -> Outcome:
     """Runs `recordmill convert` as a user does; ends this process if that fails."""
-    use_frugal_allocators()
+    limit_allocator_caches()
     from benchmarks.shuffle import metered_shuffle  # which loads Beam, and Arrow with it
 
     arguments = {

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 
 from recordmill.pipelines import api, dry_run
-from recordmill.pipelines.console.printing import say, say_json, tell, warn
+from recordmill.pipelines.console.printing import print_error, say, say_json, warn
 from recordmill.pipelines.console.terminal import Terminal
 from recordmill.pipelines.engines.beam_patches import apply, uncompressed_steps
 from recordmill.pipelines.engines.runners import runs_directly
@@ -31,7 +31,12 @@ def run(flags: argparse.Namespace, rest: Sequence[str]) -> int:
         if is_dry:
             return _dry_run(*api.forecast_of(options, beam, command, show=True), flags.json)
         config, record = api.run(
-            options, beam, command=command, interrupt=flags.interrupt, show=True, submission=tell
+            options,
+            beam,
+            command=command,
+            interrupt=flags.interrupt,
+            show=True,
+            submission=print_error,
         )
     if record is None:
         return _skipped(config, flags.json)

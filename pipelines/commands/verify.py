@@ -28,6 +28,6 @@ def run(flags: argparse.Namespace, rest: Sequence[str]) -> int:
             problems += found
     if problems:
         shown = "\n  ".join(str(problem) for problem in problems)
-        raise VerificationFailed(f"{' '.join(flags.paths)}: not verified:\n  {shown}")
+        raise VerificationFailed(f"{' '.join(flags.paths)}: verification failed:\n  {shown}")
     say(f"verified: {records:,} records in {' '.join(flags.paths)}")
     return 0

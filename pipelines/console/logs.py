@@ -12,7 +12,12 @@ import warnings
 from datetime import datetime, timezone
 from types import TracebackType
 
-from recordmill.pipelines.console.printing import printable, printable_json, printable_line, tell
+from recordmill.pipelines.console.printing import (
+    print_error,
+    printable,
+    printable_json,
+    printable_line,
+)
 
 _NOISE = (
     "apitools not found",  # Beam says so at import wherever its extra [gcp] is missing
@@ -35,14 +40,14 @@ def set_up_logs() -> None:
         handler.addFilter(is_worth_reporting)
     use_log_flags(verbose=False, as_json=False)
     warnings.filterwarnings("ignore", module=r"PIL\.")
-    threading.excepthook = _tell_of_thread
-    sys.excepthook = _tell_of_error
+    threading.excepthook = _report_thread_failure
+    sys.excepthook = _report_failure
 
 
 def leave_logs_to_the_runner() -> None:
     """Prints nothing in a worker process: what it logs goes to the process that started it."""
     logging.getLogger().addHandler(logging.NullHandler())
-    sys.excepthook = _tell_of_main_thread
+    sys.excepthook = _report_worker_failure
 
 
 def is_worth_reporting(record: logging.LogRecord) -> bool:
@@ -74,22 +79,22 @@ def _is_hang_up(error: BaseException | None) -> bool:
     return callable(code) and str(code()) in _HUNG_UP
 
 
-def _tell_of_thread(failure: threading.ExceptHookArgs) -> None:
+def _report_thread_failure(failure: threading.ExceptHookArgs) -> None:
     if _is_hang_up(failure.exc_value) or failure.exc_type is SystemExit:
         return
     name = failure.thread.name if failure.thread else "?"
-    told = traceback.format_exception(failure.exc_type, failure.exc_value, failure.exc_traceback)
-    tell(f"Exception in thread {name}:\n{''.join(told)}")
+    text = traceback.format_exception(failure.exc_type, failure.exc_value, failure.exc_traceback)
+    print_error(f"Exception in thread {name}:\n{''.join(text)}")
 
 
-def _tell_of_error(
+def _report_failure(
     kind: type[BaseException], error: BaseException, trace: TracebackType | None
 ) -> None:
     """Prints what ends the process, as Python itself would, but printable."""
-    tell("".join(traceback.format_exception(kind, error, trace)))
+    print_error("".join(traceback.format_exception(kind, error, trace)))
 
 
-def _tell_of_main_thread(
+def _report_worker_failure(
     kind: type[BaseException], error: BaseException, traceback: TracebackType | None
 ) -> None:
     if not _is_hang_up(error):
@@ -119,7 +124,7 @@ class _Line(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         if self._verbose:
             return printable(super().format(record))
-        text = f"{record.levelname} {record.name}: {record.getMessage()}{_in_short(record)}"
+        text = f"{record.levelname} {record.name}: {record.getMessage()}{_error_suffix(record)}"
         return printable_line(text.replace("\r", "\\r").replace("\n", "\\n"))
 
 
@@ -145,6 +150,6 @@ class _Json(logging.Formatter):
         return printable_json(json.dumps(event, ensure_ascii=False))
 
 
-def _in_short(record: logging.LogRecord) -> str:
+def _error_suffix(record: logging.LogRecord) -> str:
     error = record.exc_info[1] if record.exc_info else None
     return f": {type(error).__name__}: {error}" if error is not None else ""

@@ -64,10 +64,10 @@ def say_json(document: str) -> None:
 
 def warn(text: str) -> None:
     """Prints a message on standard error, after the command's name."""
-    tell(f"recordmill: {text}")
+    print_error(f"recordmill: {text}")
 
 
-def tell(text: str) -> None:
+def print_error(text: str) -> None:
     """Prints a text of any number of lines on standard error."""
     print(printable(text), file=sys.stderr, flush=True)
 

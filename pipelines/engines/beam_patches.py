@@ -31,7 +31,7 @@ from apache_beam.runners.worker import sdk_worker
 from apache_beam.transforms import core, userstate
 from apache_beam.typehints.decorators import get_signature
 
-from recordmill.pipelines.engines.failure import dead_worker
+from recordmill.pipelines.engines.failure import dead_worker_message
 from recordmill.transforms.storage.stores.beam import share_s3_clients
 
 View = TypeVar("View", bound=PipelineOptions)
@@ -81,15 +81,15 @@ def _patches() -> tuple[tuple[Any, str, Any], ...]:
     handlers = worker_handlers.WorkerHandler._registered_environments
     watched = {**handlers, python_urns.SUBPROCESS_SDK: (WatchedWorkerHandler, bytes)}
     return (
-        (core, "get_signature", known_signature),
-        (PipelineOptions, "view_as", known_view),
-        (userstate, "get_dofn_specs", known_specs),
+        (core, "get_signature", cached_signature),
+        (PipelineOptions, "view_as", cached_view),
+        (userstate, "get_dofn_specs", cached_specs),
         (sdk_worker, "print", print_nothing),  # hides the built-in one
         (worker_handlers.WorkerHandler, "_registered_environments", watched),
     )
 
 
-def known_signature(function: Callable[..., Any]) -> inspect.Signature:
+def cached_signature(function: Callable[..., Any]) -> inspect.Signature:
     """Returns the signature of a function, or of a method without what it is bound to.
 
     Beam inspects every method of every DoFn a dozen times: 20,000 signatures of 1,000 functions.
@@ -106,7 +106,7 @@ def known_signature(function: Callable[..., Any]) -> inspect.Signature:
     return known[is_bound]
 
 
-def known_view(options: PipelineOptions, kind: type[View]) -> View:
+def cached_view(options: PipelineOptions, kind: type[View]) -> View:
     """Returns options as a view of a kind; all views share the values.
 
     Beam builds an argparse parser for each view, and asks for 900 of them: one for each type that
@@ -126,7 +126,7 @@ def known_view(options: PipelineOptions, kind: type[View]) -> View:
     return made
 
 
-def known_specs(dofn: beam.DoFn) -> Any:
+def cached_specs(dofn: beam.DoFn) -> Any:
     """Returns the state and timer specifications of a DoFn: two sets.
 
     Beam searches all methods of each DoFn for them eight times. Unnecessary once
@@ -180,7 +180,7 @@ class WatchedWorkerHandler(worker_handlers.SubprocessSdkWorkerHandler):
         try:
             self.worker.run()
         except RuntimeError as death:  # its message has the exit code
-            answer_for_dead_worker(self.control_conn, dead_worker(str(death)))
+            answer_for_dead_worker(self.control_conn, dead_worker_message(str(death)))
 
 
 def answer_for_dead_worker(connection: Any, error: str) -> None:

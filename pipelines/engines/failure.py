@@ -24,19 +24,19 @@ _STEP = re.compile(r" \[while running '[^']*'\]$")
 _RAISED = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:Error|Exception|Failure)(?::|$)")
 
 
-def in_short(error: Exception) -> str:
+def short_message(error: Exception) -> str:
     """Returns the first line of what an engine raised, the last error within it, and what helps.
 
     Of a worker's bare traceback the last error alone.
 
     Engines wrap the traceback of a Python worker into those of their own, some hundred lines.
 
-    >>> in_short(RuntimeError("job 7 failed: disk full"))
+    >>> short_message(RuntimeError("job 7 failed: disk full"))
     'RuntimeError: job 7 failed: disk full'
     """
     text = str(error)
     if _HUNG_UP in text:
-        return dead_worker("it hung up")
+        return dead_worker_message("it hung up")
     remedies = [f"\n  {remedy}" for said, remedy in _REMEDIES.items() if said in text]
     return _first_and_last(error) + "".join(remedies)
 
@@ -58,9 +58,10 @@ def _first_and_last(error: Exception) -> str:
     return "\n  ".join([first, *raised[-1:], "the engine's own log has the rest"])
 
 
-def dead_worker(how: str) -> str:
+def dead_worker_message(how: str) -> str:
     """Returns what a person can do about a worker process that died, and how it did."""
     return (
-        f"a worker process died ({how}); 137 or -9 means that it was killed, mostly for want of "
-        "memory: use fewer workers (--direct_num_workers), or --direct_running_mode=multi_threading"
+        f"a worker process died ({how}); 137 or -9 means that it was killed, usually "
+        "because memory ran out: use fewer workers "
+        "(--direct_num_workers), or --direct_running_mode=multi_threading"
     )

@@ -1,4 +1,4 @@
-"""Chooses the Beam runner by name, and settles what it needs to know.
+"""Chooses the Beam runner by name, and resolves its options.
 
 Beam's own DirectRunner downloads and uses Prism where it can, and says nothing: here the name means
 what it says, Beam's in-process runner.
@@ -6,14 +6,17 @@ what it says, Beam's in-process runner.
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import shutil
+from collections.abc import Iterator
 from copy import deepcopy
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import (
     DirectOptions,
     FlinkRunnerOptions,
+    GoogleCloudOptions,
     JobServerOptions,
     PipelineOptions,
     PortableOptions,
@@ -26,8 +29,11 @@ from apache_beam.portability.api import beam_provision_api_pb2
 from apache_beam.runners import PipelineRunner, create_runner
 from apache_beam.runners.portability.fn_api_runner import fn_runner
 from apache_beam.runners.portability.portable_runner import JobServiceHandle
+from apache_beam.runners.runner import PipelineResult
 
+from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import UsageError, did_you_mean
+from recordmill.transforms.storage.files import is_local
 from recordmill.transforms.verification.verifier_process import (
     IN_PROCESS_RUNNERS,
     workers_are_threads,
@@ -41,6 +47,9 @@ _HERE = re.compile(
 
 _BEAMS_TIMEOUT = 300
 _NO_TIMEOUT = 10 * 365 * 24 * 3600
+
+_SERVICE = "DataflowRunner"
+_REQUIRED = ("project", "region", "temp_location")
 
 
 def runner_name(options: PipelineOptions) -> str:
@@ -95,7 +104,7 @@ def make_pipeline(options: PipelineOptions) -> beam.Pipeline:
         raise UsageError(f"--runner={runner_name(options)}: {error}") from error
 
 
-def settle(options: PipelineOptions) -> None:
+def resolve_options(options: PipelineOptions) -> None:
     """Fills in what a runner needs and was not given.
 
     Workers of an engine on this machine are threads of this process; Prism, which ends every job
@@ -110,7 +119,7 @@ def settle(options: PipelineOptions) -> None:
         portable.job_server_timeout = _NO_TIMEOUT
     if name in _WITH_JOB_SERVER:
         _check_java(options, name)
-        _settle_environment(options, name)
+        _resolve_environment(options, name)
 
 
 def _check_name(name: str) -> None:
@@ -120,7 +129,7 @@ def _check_name(name: str) -> None:
         create_runner(name)
     except ValueError as error:
         guess, known = did_you_mean(name, _KNOWN), ", ".join(_KNOWN)
-        raise UsageError(f"--runner={name}: no such runner{guess}; there are: {known}") from error
+        raise UsageError(f"--runner={name}: unknown runner{guess}; available: {known}") from error
 
 
 def _check_java(options: PipelineOptions, name: str) -> None:
@@ -132,7 +141,7 @@ def _check_java(options: PipelineOptions, name: str) -> None:
         )
 
 
-def _settle_environment(options: PipelineOptions, name: str) -> None:
+def _resolve_environment(options: PipelineOptions, name: str) -> None:
     portable = options.view_as(PortableOptions)
     image = options.view_as(WorkerOptions).sdk_container_image or portable.environment_config
     if portable.environment_type or image:
@@ -150,3 +159,75 @@ def _master(options: PipelineOptions, name: str) -> str:
     if name == "FlinkRunner":
         return str(options.view_as(FlinkRunnerOptions).flink_master)
     return str(options.view_as(SparkRunnerOptions).spark_master_url)
+
+
+def check_submission(config: ConvertConfig, options: PipelineOptions) -> None:
+    """Rejects flags and paths with which a job would fail on the service, minutes later.
+
+    Args:
+        config: the settings of the conversion.
+        options: Beam's options.
+
+    Raises:
+        UsageError: if a flag is missing, or a path that workers need is on this machine.
+    """
+    runner = runner_name(options)
+    if runner != _SERVICE:
+        if options.view_as(StandardOptions).no_wait_until_finish:
+            raise UsageError(
+                f"--no_wait_until_finish: {runner} ends with this process; leave the flag out"
+            )
+        return
+    if not _has_client():
+        raise UsageError(f"--runner={_SERVICE}: its client is missing; install recordmill[gcp]")
+    given = options.view_as(GoogleCloudOptions)
+    if missing := [f"--{name}" for name in _REQUIRED if not getattr(given, name)]:
+        raise UsageError(
+            f"--runner={_SERVICE} needs {' and '.join(missing)}: "
+            "--project=P --region=R --temp_location=gs://BUCKET/tmp"
+        )
+    for flag, path in _paths(config):
+        if is_local(path):
+            raise UsageError(
+                f"--{flag} {path}: is on this machine, where {_SERVICE}'s workers cannot see it; "
+                "put it into a bucket: gs://…"
+            )
+
+
+def waits_for_result(options: PipelineOptions) -> bool:
+    """Returns whether the end of a job is waited for.
+
+    It is not with Beam's `--no_wait_until_finish`, nor with `--template_location`, which Flex
+    Templates set: Beam then writes the job down, and the template's launcher starts it.
+    """
+    return not (
+        options.view_as(StandardOptions).no_wait_until_finish
+        or options.view_as(GoogleCloudOptions).template_location
+    )
+
+
+def job_page(result: PipelineResult, options: PipelineOptions) -> str | None:
+    """Returns the page on which a person can watch a job; None if it does not run on a service."""
+    if runner_name(options) != _SERVICE or not result.has_job:
+        return None
+    given = options.view_as(GoogleCloudOptions)
+    page = f"dataflow/jobs/{given.region}/{result.job_id()}?project={given.project}"
+    return f"https://console.cloud.google.com/{page}"
+
+
+def _has_client() -> bool:
+    try:
+        return importlib.util.find_spec("google.cloud.dataflow_v1beta3") is not None
+    except ModuleNotFoundError:  # not even the package that it would be in
+        return False
+
+
+def _paths(config: ConvertConfig) -> Iterator[tuple[str, str]]:
+    """Yields the paths that workers read or write, each with its flag."""
+    yield "output", config.output
+    for path in config.inputs:
+        yield "input", path
+    for flag in ("labels", "image_root", "base"):
+        path = getattr(config, flag)
+        if path is not None:
+            yield flag, path

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from recordmill.pipelines.report.statistics import ClassTable
-from recordmill.pipelines.run.summary import SHOWN_LEAKS, group_notes, oddities
+from recordmill.pipelines.run.summary import SHOWN_LEAKS, group_notes, split_and_class_notes
 from recordmill.schemas.duplicates import DuplicateStats
 from recordmill.schemas.manifest import Manifest
 from recordmill.transforms.storage.dataset import LOCATION_COLUMNS, Dataset, RecordLocation
@@ -75,7 +75,7 @@ def _of_rows(manifest: Manifest) -> Iterator[Finding]:
     if rejected := manifest.input.rejected:
         share = f"{rejected / manifest.input.rows:.2%} of all rows"
         yield Finding("warn", f"{_count(rejected, 'row')} rejected, {share}.", "rejects")
-    for note in oddities(manifest):
+    for note in split_and_class_notes(manifest):
         text = note.removeprefix("note: ")
         yield Finding("warn", f"{text[0].upper()}{text[1:]}.", "splits")
     if transcoded := transcoded_images(manifest):

@@ -23,10 +23,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from recordmill.pipelines.run.run_record import RunContext
+from recordmill.pipelines.run.target import DATASET, Target
+from recordmill.schemas import layout
+from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import DatasetExists, RecordmillError, UsageError
+from recordmill.transforms.storage.files import exists, is_local
 
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-_UNSUPPORTED_TEXT = "two runs at once would not see each other"
+_UNSUPPORTED_TEXT = "concurrent runs would not detect each other"
 
 _publishing = threading.Lock()
 _given_up: set[str] = set()
@@ -101,7 +106,7 @@ def _open(path: str) -> int:
         return descriptor
     except OSError as error:
         raise UsageError(
-            f"--output: {path} cannot be made: {error.strerror}; "
+            f"--output: {path} cannot be created: {error.strerror}; "
             "choose a folder that can be written to"
         ) from error
 
@@ -135,7 +140,7 @@ def committing(run_id: str) -> Iterator[None]:
 
 
 @contextmanager
-def giving_up(run_id: str) -> Iterator[None]:
+def abandoning(run_id: str) -> Iterator[None]:
     """Clears up in its body a run that has published or never will.
 
     Args:
@@ -144,3 +149,141 @@ def giving_up(run_id: str) -> Iterator[None]:
     with _publishing:
         _given_up.add(run_id)
         yield
+
+
+def choose_target(
+    config: ConvertConfig, context: RunContext, dry_run: bool = False
+) -> tuple[Target, Lock] | None:
+    """Returns where to write, locked; None if the dataset is there and is to be left (`skip`).
+
+    What a run that did not finish has left is deleted, except for its finished shards; in a dry run
+    nothing is touched.
+
+    Raises:
+        DatasetExists: if it is there and is not to be replaced, or another run is writing it.
+        UsageError: if the folder holds files that no run of this program has left.
+    """
+    _check_directory(config.directory, dry_run)
+    try:
+        return _choose(config, _target(config), context, dry_run)
+    except OSError as error:
+        raise UsageError(f"--output: {config.directory} cannot be used: {error}") from error
+
+
+def _choose(
+    config: ConvertConfig, target: Target, context: RunContext, dry_run: bool
+) -> tuple[Target, Lock] | None:
+    if target.needs_rollback and not dry_run:
+        held = _lock(target)
+        try:
+            target.recover()
+        finally:
+            held.release()
+    there = target.contents()
+    if there.is_published and not there.is_marked:
+        there.check()
+    if (there.is_published or target.needs_rollback) and config.if_exists != "replace":
+        if not dry_run:
+            _clean_up_after_kill(target)
+        _reject_existing(config)
+        return None
+    there.check()
+    target.check_run()
+    if dry_run:
+        return target, Lock(_lock_path(target), None)
+    held = _lock(target)
+    try:
+        there = target.contents()  # again, now that no other run is at work
+        if there.is_published and config.if_exists != "replace":  # by a run that just ended
+            _reject_existing(config)
+            held.release()
+            return None
+        there.check()
+        target.check_run()
+        target.resume(context)
+    except BaseException:
+        held.release()
+        raise
+    return target, held
+
+
+def _target(config: ConvertConfig) -> Target:
+    final = config.directory
+    run = layout.run_folder(layout.join(config.output, config.name), config.version)
+    work = layout.join(run, DATASET)
+    if not is_local(final) and not exists(layout.join(final, layout.SUCCESS)):
+        work = final
+    return Target(final, work, run)
+
+
+def _reject_existing(config: ConvertConfig) -> None:
+    if config.if_exists == "fail":
+        raise DatasetExists(
+            f"{config.directory}: a published dataset is there; raise --version, or choose "
+            "--if_exists skip to keep it or --if_exists replace to write it again"
+        )
+
+
+def _clean_up_after_kill(target: Target) -> None:
+    """Clears up after a killed run, if there was one and none is at work."""
+    if is_local(target.final) and (exists(target.run) or exists(_lock_path(target))):
+        with contextlib.suppress(DatasetExists, UsageError):  # it is at work, or not to be touched
+            held = _lock(target)
+            try:
+                target.clean_up_if_published()
+            finally:
+                held.release()
+
+
+def _lock(target: Target) -> Lock:
+    if not is_local(target.final):
+        return Lock(_lock_path(target), None)
+    return lock(_lock_path(target), target.final)
+
+
+def _lock_path(target: Target) -> str:
+    return target.run.removesuffix(".run") + ".lock"
+
+
+def _check_directory(directory: str, dry_run: bool) -> None:
+    """Rejects folders that cannot be made, or that Beam's sinks would take for patterns."""
+    if "[" in directory:
+        raise UsageError(
+            f"--output: {directory} holds '[', which Beam's sinks take for a pattern of names; "
+            "choose a folder without it"
+        )
+    if layout.is_web(directory):
+        raise UsageError(
+            f"--output: {directory} is a web address, which is only read from; "
+            "choose a folder on this machine, or in s3://, gs://, azfs:// or hdfs://"
+        )
+    if is_local(directory):
+        try:
+            if dry_run:
+                _check_folder(directory)
+                return
+            os.makedirs(os.path.dirname(directory), exist_ok=True)
+            if os.path.lexists(directory) and not os.path.isdir(directory):
+                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), directory)
+        except OSError as error:
+            raise UsageError(
+                f"--output: {directory} cannot be created: {error.strerror}"
+                f"{_file_above(directory)}; choose a folder that can be written to"
+            ) from error
+
+
+def _file_above(directory: str) -> str:
+    """Returns the file that is in the place of a folder, if there is one."""
+    while directory and not os.path.lexists(directory):
+        directory = os.path.dirname(directory)
+    return f", {directory} is a file" if os.path.isfile(directory) else ""
+
+
+def _check_folder(directory: str) -> None:
+    """Does what making a folder does where it cannot be made: the nearest that is there decides."""
+    while not os.path.lexists(directory):
+        directory = os.path.dirname(os.path.abspath(directory))
+    if not os.path.isdir(directory):
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), directory)
+    if not os.access(directory, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), directory)

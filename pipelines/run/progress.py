@@ -1,6 +1,6 @@
 """Reports the progress of a run: a live bar on a terminal, plain lines elsewhere.
 
-Workers count what they have done, in this process or in files that `watch` reads.
+Workers count what they have done, in this process or in files that `poll_workers` reads.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LINE_POLL_SECONDS = 1.0
 _FOLDER_SECONDS = 1.0
 _STORE_SECONDS = 10.0
 
-Watch = Callable[[], ProgressCounters]
+Poll = Callable[[], ProgressCounters]
 """Returns the progress of all workers together."""
 
 
@@ -66,7 +66,7 @@ def stage_of(counters: ProgressCounters) -> Stage:
         return _of("verifying", counters.verified, counters.written)
     if counters.written or counters.rejected:
         return _of("writing", counters.written + counters.rejected, counters.placed)
-    return _of("placing", counters.placed, counters.total)
+    return _of("assigning", counters.placed, counters.total)
 
 
 def _of(name: str, done: int, total: int) -> Stage:
@@ -75,16 +75,16 @@ def _of(name: str, done: int, total: int) -> Stage:
 
 
 @contextmanager
-def progress(look: Watch) -> Iterator[None]:
+def progress(poll: Poll) -> Iterator[None]:
     """Shows progress on standard error while the body runs.
 
     Args:
-        look: returns how far the workers are.
+        poll: returns how far the workers are.
     """
     console = Console(stderr=True)
     done = threading.Event()
     show = _show_bar if console.is_terminal else _show_lines
-    thread = threading.Thread(target=show, args=(console, look, done), daemon=True)
+    thread = threading.Thread(target=show, args=(console, poll, done), daemon=True)
     thread.start()
     try:
         yield
@@ -93,7 +93,7 @@ def progress(look: Watch) -> Iterator[None]:
         thread.join()
 
 
-def _show_bar(console: Console, look: Watch, done: threading.Event) -> None:
+def _show_bar(console: Console, poll: Poll, done: threading.Event) -> None:
     columns = (
         TextColumn("{task.description:<9}"),
         BarColumn(),
@@ -106,7 +106,7 @@ def _show_bar(console: Console, look: Watch, done: threading.Event) -> None:
         name, began = "starting", time.monotonic()
         task = bar.add_task(name, total=None, counts="")
         while not done.wait(_POLL_SECONDS):
-            counters = look()
+            counters = poll()
             stage = stage_of(counters)
             if stage.name != name:
                 name, began = stage.name, time.monotonic()
@@ -115,14 +115,14 @@ def _show_bar(console: Console, look: Watch, done: threading.Event) -> None:
             bar.update(task, completed=stage.done, total=stage.total, counts=counts)
 
 
-def _show_lines(console: Console, look: Watch, done: threading.Event) -> None:
+def _show_lines(console: Console, poll: Poll, done: threading.Event) -> None:
     """Prints a line now and then, and at each new stage; nothing in a run of some seconds."""
     began, due, name = time.monotonic(), _LINE_SECONDS, ""
     while not done.wait(_LINE_POLL_SECONDS):
         seconds = time.monotonic() - began
         if seconds < _LINE_SECONDS:
             continue
-        counters = look()
+        counters = poll()
         stage = stage_of(counters)
         if seconds < due and stage.name == name:
             continue
@@ -141,7 +141,7 @@ def describe(stage: Stage, seconds: float, rejected: int) -> str:
 
 
 @contextmanager
-def watch(folder: str, options: PipelineOptions) -> Iterator[Watch]:
+def poll_workers(folder: str, options: PipelineOptions) -> Iterator[Poll]:
     """Gives a way to see how far workers are while the body runs.
 
     Args:
@@ -157,13 +157,13 @@ def watch(folder: str, options: PipelineOptions) -> Iterator[Watch]:
     make_folder(folder)
     options.view_as(ProgressOptions).progress_folder = folder
     try:
-        yield _Told(folder)
+        yield _WorkerFiles(folder)
     finally:
         with contextlib.suppress(OSError):  # the next run, or this one's end, takes it away
             delete(folder)
 
 
-class _Told:
+class _WorkerFiles:
     """Adds up what workers have told, and looks no more often than they tell."""
 
     def __init__(self, folder: str) -> None:

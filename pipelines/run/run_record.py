@@ -201,7 +201,7 @@ def submitted(context: RunContext, path: str) -> RunRecord:
         path: the run.json that the job will write at its end.
     """
     message = (
-        f"submitted; {path} will tell how it ended, and _SUCCESS beside it that it is verified"
+        f"submitted; the job writes its result to {path}, and _SUCCESS beside it once verified"
     )
     return finished(context, None, None).model_copy(
         update={"state": "submitted", "message": message}

@@ -46,15 +46,20 @@ def notes(manifest: Manifest) -> list[str]:
     lines = [f"rejected: {', '.join(reasons)}"] if reasons else []
     if manifest.input.duplicates:
         lines.append(f"dropped: {manifest.input.duplicates:,} rows with the image of another row")
-    lines += [f"passed over: {count:,} {what}" for what, count in manifest.input.asides.items()]
-    return lines + group_notes(manifest) + content_notes(manifest.content) + oddities(manifest)
+    lines += [f"skipped: {count:,} {what}" for what, count in manifest.input.asides.items()]
+    return (
+        lines
+        + group_notes(manifest)
+        + duplicate_notes(manifest.content)
+        + split_and_class_notes(manifest)
+    )
 
 
-def oddities(manifest: Manifest) -> list[str]:
+def split_and_class_notes(manifest: Manifest) -> list[str]:
     """Returns what of the splits and classes may not be what was meant."""
     asked = manifest.config.get("splits") or {}
     empty = [name for name in asked if float(asked[name]) > 0 and name not in manifest.splits]
-    lines = [f"note: no row fell into split {name!r}; it was not written" for name in empty]
+    lines = [f"note: no row was assigned to split {name!r}; it was not written" for name in empty]
     for feature, names in manifest.classes.items():
         if not manifest.config.get("classes"):
             lines += number_notes(feature, names)
@@ -105,18 +110,18 @@ def group_notes(manifest: Manifest) -> list[str]:
     ]
 
 
-def content_notes(content: DuplicateStats) -> list[str]:
-    """Returns what a person should know of images that stand more than once."""
+def duplicate_notes(content: DuplicateStats) -> list[str]:
+    """Returns what a person should know of images that occur more than once."""
     lines = [_leak_note(leak) for leak in content.leaks[:SHOWN_LEAKS]]
     if (hidden := len(content.leaks) - SHOWN_LEAKS) > 0:
         lines.append(f"warning: {_count(hidden, 'more pair')} of splits share images")
     if content.conflicts.images:
-        lines.append(f"warning: {_conflict_note(content.conflicts)}: which label is right?")
+        lines.append(f"warning: {_conflict_note(content.conflicts)}: check which label is right")
     if content.dropped_conflicts.images:
         what = _conflict_note(content.dropped_conflicts)
-        lines.append(f"warning: {what}, and but one was kept: is it the right one?")
+        lines.append(f"warning: {what}; one record of each was kept: check that it is right")
     lines += [
-        f"note: {count:,} records of {split} repeat the image of another one there"
+        f"note: {count:,} records of {split} have the same image as another record of it"
         for split, count in content.duplicates.items()
     ]
     if content.leaks or content.duplicates:

@@ -22,18 +22,15 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import errno
 import os
 import sys
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from recordmill.pipelines.run.lock import Lock, lock
 from recordmill.pipelines.run.run_record import RunContext, read_record, running
 from recordmill.schemas import layout
-from recordmill.schemas.config import ConvertConfig
-from recordmill.schemas.errors import DatasetExists, UsageError
+from recordmill.schemas.errors import UsageError
 from recordmill.schemas.layout import (
     Owned,
     first_foreign,
@@ -58,7 +55,7 @@ from recordmill.transforms.storage.files import (
     write_bytes,
 )
 
-_DATASET = "dataset"
+DATASET = "dataset"
 _STAGING = "staging"
 _PUBLISHED = "published"
 _PROGRESS = "progress"
@@ -122,10 +119,10 @@ class Contents:
                 "--output, --name or --version"
             )
         if foreign := first_foreign(self.names, self.owned):
-            _refuse_foreign(self.directory, foreign)
+            _reject_foreign(self.directory, foreign)
         if self.names and not self.is_marked:
             what = "was not written by recordmill: no run.json says so"
-            _refuse_foreign(self.directory, self.names[0], what)
+            _reject_foreign(self.directory, self.names[0], what)
 
     def discard(self, keep: Collection[str] = ()) -> None:
         """Deletes the files that a run has written, except for those to keep."""
@@ -167,15 +164,15 @@ class Target:
         return self.contents().is_published
 
     @property
-    def left(self) -> str:
+    def failed_folder(self) -> str:
         """Where a run that fails leaves what it wrote: in its place, unless a dataset is there."""
         return self.work if self.is_published else self.final
 
-    def tidy(self) -> None:
+    def delete_temporary(self) -> None:
         """Deletes staged images, and the temporary files that retried work has left."""
         discard(self.work, is_temporary)
 
-    def promote(self, shards: Sequence[str]) -> None:
+    def publish(self, shards: Sequence[str]) -> None:
         """Puts a finished dataset, which has these shards, in its place, and clears up."""
         if is_local(self.final):
             os.makedirs(self._staging, exist_ok=True)
@@ -183,18 +180,18 @@ class Target:
             self._put_in_place()
         elif self.work != self.final:
             self._copy_over(shards)
-        self.clear()
+        self.clean_up()
 
-    def clear(self) -> None:
+    def clean_up(self) -> None:
         """Deletes what only the run needed, and the dataset that it has replaced."""
         discard(self.run, self._owned_in_run())
 
-    def lay_out(self) -> None:
+    def keep_failed_output(self) -> None:
         """Leaves what a failed run has written where people look for it: never as a dataset."""
         for name in (layout.SUCCESS, layout.DATASET_INFO):
             if self.work != self.final or not self.is_published:
                 delete(layout.join(self.work, name))
-        if is_local(self.final) and self.work != self.left and os.path.isdir(self.work):
+        if is_local(self.final) and self.work != self.failed_folder and os.path.isdir(self.work):
             with contextlib.suppress(OSError):  # there is something: then it stays where it is
                 os.rename(self.work, self.final)
 
@@ -215,16 +212,16 @@ class Target:
         marker = (layout.RUN,) if self.work == self.final else ()
         self._contents(self.work).discard(keep=marker)
 
-    def sweep(self) -> None:
+    def clean_up_if_published(self) -> None:
         """Deletes what a run has left that was killed when its dataset was in its place already.
 
         One that was killed before has a staging area, and no whole dataset: the next may go on.
         """
         if not exists(self._staging) or exists(layout.join(self.work, layout.SUCCESS)):
-            self.clear()
+            self.clean_up()
 
     @property
-    def is_half_replaced(self) -> bool:
+    def needs_rollback(self) -> bool:
         """Whether a run was killed between two renames, and the old dataset waits to go back."""
         return (
             is_local(self.final)
@@ -234,7 +231,7 @@ class Target:
 
     def recover(self) -> None:
         """Undoes what a run was at that was killed while it put a dataset in its place."""
-        if self.is_half_replaced:
+        if self.needs_rollback:
             os.rename(self._replaced, self.final)
         if os.path.isdir(self._published) and not os.path.isdir(self._staging):
             os.rename(self._published, self._staging)
@@ -256,7 +253,7 @@ class Target:
             UsageError: naming the first file that no run has written.
         """
         if foreign := first_foreign(all_files_below(self.run), self._owned_in_run()):
-            _refuse_foreign(self.run, foreign)
+            _reject_foreign(self.run, foreign)
 
     def _contents(self, directory: str) -> Contents:
         return Contents(directory, self.final.rstrip("/").split("/")[-2])
@@ -264,7 +261,7 @@ class Target:
     def _owned_in_run(self) -> Owned:
         return owned_in_run(
             {
-                _DATASET: self._contents(self._dataset).owned,
+                DATASET: self._contents(self._dataset).owned,
                 layout.REPLACED: self._contents(self._replaced).owned,
                 _STAGING: owned_in_staging,
                 _PUBLISHED: owned_in_staging,
@@ -274,7 +271,7 @@ class Target:
 
     @property
     def _dataset(self) -> str:
-        return layout.join(self.run, _DATASET)
+        return layout.join(self.run, DATASET)
 
     @property
     def _staging(self) -> str:
@@ -345,145 +342,7 @@ def swap(one: str, other: str) -> bool:
     return bool(renameat2(_AT_FDCWD, paths[0], _AT_FDCWD, paths[1], _RENAME_EXCHANGE) == 0)
 
 
-def choose_target(
-    config: ConvertConfig, context: RunContext, dry_run: bool = False
-) -> tuple[Target, Lock] | None:
-    """Returns where to write, locked; None if the dataset is there and is to be left (`skip`).
-
-    What a run that did not finish has left is deleted, except for its finished shards; in a dry run
-    nothing is touched.
-
-    Raises:
-        DatasetExists: if it is there and is not to be replaced, or another run is writing it.
-        UsageError: if the folder holds files that no run of this program has left.
-    """
-    _check_directory(config.directory, dry_run)
-    try:
-        return _choose(config, _target(config), context, dry_run)
-    except OSError as error:
-        raise UsageError(f"--output: {config.directory} cannot be used: {error}") from error
-
-
-def _choose(
-    config: ConvertConfig, target: Target, context: RunContext, dry_run: bool
-) -> tuple[Target, Lock] | None:
-    if target.is_half_replaced and not dry_run:
-        held = _lock(target)
-        try:
-            target.recover()
-        finally:
-            held.release()
-    there = target.contents()
-    if there.is_published and not there.is_marked:
-        there.check()
-    if (there.is_published or target.is_half_replaced) and config.if_exists != "replace":
-        if not dry_run:
-            _sweep(target)
-        _refuse(config)
-        return None
-    there.check()
-    target.check_run()
-    if dry_run:
-        return target, Lock(_lock_path(target), None)
-    held = _lock(target)
-    try:
-        there = target.contents()  # again, now that no other run is at work
-        if there.is_published and config.if_exists != "replace":  # by a run that just ended
-            _refuse(config)
-            held.release()
-            return None
-        there.check()
-        target.check_run()
-        target.resume(context)
-    except BaseException:
-        held.release()
-        raise
-    return target, held
-
-
-def _target(config: ConvertConfig) -> Target:
-    final = config.directory
-    run = layout.run_folder(layout.join(config.output, config.name), config.version)
-    work = layout.join(run, _DATASET)
-    if not is_local(final) and not exists(layout.join(final, layout.SUCCESS)):
-        work = final
-    return Target(final, work, run)
-
-
-def _refuse(config: ConvertConfig) -> None:
-    if config.if_exists == "fail":
-        raise DatasetExists(
-            f"{config.directory}: a published dataset is there; raise --version, or choose "
-            "--if_exists skip to keep it or --if_exists replace to write it again"
-        )
-
-
-def _sweep(target: Target) -> None:
-    """Clears up after a killed run, if there was one and none is at work."""
-    if is_local(target.final) and (exists(target.run) or exists(_lock_path(target))):
-        with contextlib.suppress(DatasetExists, UsageError):  # it is at work, or not to be touched
-            held = _lock(target)
-            try:
-                target.sweep()
-            finally:
-                held.release()
-
-
-def _lock(target: Target) -> Lock:
-    if not is_local(target.final):
-        return Lock(_lock_path(target), None)
-    return lock(_lock_path(target), target.final)
-
-
-def _lock_path(target: Target) -> str:
-    return target.run.removesuffix(".run") + ".lock"
-
-
-def _check_directory(directory: str, dry_run: bool) -> None:
-    """Rejects folders that cannot be made, or that Beam's sinks would take for patterns."""
-    if "[" in directory:
-        raise UsageError(
-            f"--output: {directory} holds '[', which Beam's sinks take for a pattern of names; "
-            "choose a folder without it"
-        )
-    if layout.is_web(directory):
-        raise UsageError(
-            f"--output: {directory} is a web address, which is only read from; "
-            "choose a folder on this machine, or in s3://, gs://, azfs:// or hdfs://"
-        )
-    if is_local(directory):
-        try:
-            if dry_run:
-                _check_folder(directory)
-                return
-            os.makedirs(os.path.dirname(directory), exist_ok=True)
-            if os.path.lexists(directory) and not os.path.isdir(directory):
-                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), directory)
-        except OSError as error:
-            raise UsageError(
-                f"--output: {directory} cannot be made: {error.strerror}{_file_above(directory)}; "
-                "choose a folder that can be written to"
-            ) from error
-
-
-def _file_above(directory: str) -> str:
-    """Returns which file stands where a folder has to be, if one does."""
-    while directory and not os.path.lexists(directory):
-        directory = os.path.dirname(directory)
-    return f", {directory} is a file" if os.path.isfile(directory) else ""
-
-
-def _check_folder(directory: str) -> None:
-    """Does what making a folder does where it cannot be made: the nearest that is there decides."""
-    while not os.path.lexists(directory):
-        directory = os.path.dirname(os.path.abspath(directory))
-    if not os.path.isdir(directory):
-        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), directory)
-    if not os.access(directory, os.W_OK | os.X_OK):
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), directory)
-
-
-def _refuse_foreign(directory: str, name: str, what: str = "is no part of a dataset") -> None:
+def _reject_foreign(directory: str, name: str, what: str = "is not part of a dataset") -> None:
     raise UsageError(
         f"{directory}: holds {name!r}, which {what}; "
         "choose another --output, --name or --version, or move it away"

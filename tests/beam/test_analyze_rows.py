@@ -9,7 +9,7 @@ import apache_beam as beam
 import pytest
 from apache_beam.testing.util import assert_that, equal_to
 
-from recordmill.pipelines.convert import binding_of
+from recordmill.pipelines.convert import make_binding
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.features import Kind, Missing
 from recordmill.schemas.plan import Plan
@@ -24,7 +24,7 @@ from tests.beam.direct import TABLE, config, direct_pipeline
 def analyzer(settings: ConvertConfig) -> Analyzer:
     schema = settings.dataset_schema
     ranges = SplitRanges.from_weights(settings.weights)
-    return Analyzer(settings, schema, binding_of(settings, schema), ranges)
+    return Analyzer(settings, schema, make_binding(settings, schema), ranges)
 
 
 def row(line: int, is_text: bool = True, **values: Any) -> Row:

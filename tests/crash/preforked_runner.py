@@ -175,7 +175,7 @@ def _carry_out(order: Order) -> None:
     sys.stderr = os.fdopen(2, "w", closefd=False)
     _Steps(order)
     if order.plain:
-        _heed_permissions()
+        _check_permissions()
     if order.seconds:
         threading.Timer(order.seconds, os.kill, (os.getpid(), order.number)).start()
     try:
@@ -190,7 +190,7 @@ def _carry_out(order: Order) -> None:
     os._exit(code)
 
 
-def _heed_permissions() -> None:
+def _check_permissions() -> None:
     """Gives up the right to pass over permissions, by capset(2)."""
     libc = ctypes.CDLL(None, use_errno=True)
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)

@@ -143,7 +143,7 @@ def test_rejects_above_the_budget(table: Path, tmp_path: Path) -> None:
         ({"schema": "tf_slimm"}, r"--schema tf_slimm: no preset .* \(did you mean 'tf_slim'\?\)"),
         ({"columns": {"image": "fil"}}, "no column 'fil'"),
         ({"beam_options": ["--runer=X"]}, r"unknown flag --runer \(did you mean '--runner'\?\)"),
-        ({"beam_options": {"runner": "X"}}, "--runner=X: no such runner"),
+        ({"beam_options": {"runner": "X"}}, "--runner=X: unknown runner"),
         ({"split": {"train": 1}}, r"unknown option 'split' \(did you mean 'splits'\?\)"),
         ({"max_rejects": 0.5}, "--max_rejects 0.5: expected a number of rows or a percentage"),
         ({"num_shards": 0}, "--num_shards 0: expected auto, a number from 1 to 99,999, or"),

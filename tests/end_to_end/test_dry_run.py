@@ -155,7 +155,7 @@ def test_what_is_bad_usage_is_so_in_a_dry_run(good: Path, tmp_path: Path) -> Non
     for output in (tmp_path / "file", tmp_path / "file" / "below"):
         ended = convert(good, output, "--dry_run")
         assert (ended.code, ended.out) == (2, "")
-        assert "cannot be made" in ended.err
+        assert "cannot be created" in ended.err
     (tmp_path / "birds" / "1.0.0").mkdir(parents=True)
     (tmp_path / "birds" / "1.0.0" / "thesis.doc").write_text("")
     ended = convert(good, tmp_path, "--dry_run")

@@ -87,8 +87,8 @@ def test_repeats_and_leaks_are_reported(table: Path, images: list[Photo], tmp_pa
     assert warnings(ended) == [
         f"warning: test and train share 1 image (z leak.jpg = {fourth})",
         "warning: 1 image has more than one label (0 first.jpg = z again.jpg): "
-        "which label is right?",
-        "note: 3 records of train repeat the image of another one there",
+        "check which label is right",
+        "note: 3 records of train have the same image as another record of it",
     ]
     assert len(readers.keys(dataset, "train")) == 15
     assert first in readers.keys(dataset, "train")

@@ -14,7 +14,7 @@ PRESETS = (
     "captioning, image_classification, image_sequence, landmark, multi_label, object_detection, "
     "segmentation, tabular, tf_slim, tf_tutorial"
 )
-MISTAKES = {
+USAGE_ERRORS = {
     "covert --input good.csv": "argument COMMAND: invalid choice: 'covert' (choose from 'convert', "
     "'verify', 'diff', 'inspect', 'schema', 'completion') (did you mean 'convert'?); "
     "see recordmill --help",
@@ -24,8 +24,9 @@ MISTAKES = {
     "see recordmill convert --help",
     "verify out --decod": "unknown flag --decod (did you mean '--decode'?); "
     "see recordmill verify --help",
-    f"{CONVERT} other.csv": "other.csv: belongs to no flag; quote values with blanks and patterns, "
-    "and say each table by an --input of its own; see recordmill convert --help",
+    f"{CONVERT} other.csv": "other.csv: is not the value of a flag; quote "
+    "values that contain blanks or patterns, and repeat --input for each table; "
+    "see recordmill convert --help",
     f"{CONVERT} --columns label=class": "feature 'label': good.csv has no column 'class'; it has: "
     "image, label; name it with --columns label=COLUMN",
     f"{CONVERT} --key_column imag": "--key_column imag: good.csv has no column 'imag' "
@@ -35,9 +36,10 @@ MISTAKES = {
     "convert --input s3:/b/t.csv --output out --name birds": "--input s3:/b/t.csv: no such file "
     "(did you mean s3://b/t.csv?); check the path and its permissions",
     "convert --input good.csv --output good.csv --name birds": "--output: good.csv/birds/1.0.0 "
-    "cannot be made: Not a directory, good.csv is a file; choose a folder that can be written to",
+    "cannot be created: Not a directory, good.csv is a file; "
+    "choose a folder that can be written to",
     "convert --input empty.csv --output out --name birds": "--input empty.csv: the file is empty; "
-    "expected a table: write it anew",
+    "expected a table: write it again",
     "convert --input header.csv --output out --name birds": "--input header.csv: has a header, but "
     "no rows; add some",
     "convert --input folder --output out --name birds": "--input folder: is a folder without an "
@@ -57,25 +59,25 @@ MISTAKES = {
     "digits and _, beginning with a letter",
     f"{CONVERT} --version 1.1": "--version 1.1: expected three numbers, as in 1.0.0",
     f"{CONVERT} --labels good.csv": "--labels PATTERN and --join_on COLUMN go together; give both",
-    f"{CONVERT} --image max_size=512": "--image max_size: no such setting (did you mean "
-    "'max_side'?); there are: column, orientation, color, alpha, bit_depth, format, quality, "
+    f"{CONVERT} --image max_size=512": "--image max_size: unknown setting (did you mean "
+    "'max_side'?); available: column, orientation, color, alpha, bit_depth, format, quality, "
     "max_side, resize, animated, max_pixels, min_side, strip_metadata, unsupported, timeout",
-    f"{CONVERT} --runner FlinkRuner": "--runner=FlinkRuner: no such runner (did you mean "
-    "'FlinkRunner'?); there are: DirectRunner, PrismRunner, FlinkRunner, SparkRunner, "
+    f"{CONVERT} --runner FlinkRuner": "--runner=FlinkRuner: unknown runner (did you mean "
+    "'FlinkRunner'?); available: DirectRunner, PrismRunner, FlinkRunner, SparkRunner, "
     "DataflowRunner",
     f"{CONVERT} --base folder": "--base folder: no published dataset, it has no _SUCCESS; expected "
     "DIR/NAME/VERSION of one that recordmill convert has published",
     "convert --input good.csv --output mine --name birds": "mine/birds/1.0.0: holds 'thesis.txt', "
-    "which is no part of a dataset; choose another --output, --name or --version, or move it away",
+    "which is not part of a dataset; choose another --output, --name or --version, or move it away",
     "inspect nowhere": "nowhere: no such file or folder; expected TFRecord files or a dataset",
 }
-"""What is typed, and the answer. In tests/crash: a full disk, a folder that may not be written
+"""The command line, and the message. In tests/crash: a full disk, a folder that may not be written
 to, and Ctrl-C; below: rejects, and a dataset that is there."""
 
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working folder with a good table, and some things that are none."""
+    """A working folder with a good table, and some files that are not tables."""
     monkeypatch.chdir(tmp_path)
     for number in (1, 2):
         Path(f"{number}.jpg").write_bytes(jpeg(seed=number))
@@ -90,10 +92,10 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("typed", MISTAKES)
+@pytest.mark.parametrize("typed", USAGE_ERRORS)
 def test_a_usage_error_names_its_remedy(typed: str, here: Path) -> None:
     ended = recordmill(*typed.split())
-    assert ended.err == f"recordmill: {MISTAKES[typed]}\n"
+    assert ended.err == f"recordmill: {USAGE_ERRORS[typed]}\n"
     assert (ended.code, ended.out) == (2, "")
     assert not Path("out").exists()
 
@@ -105,12 +107,12 @@ def test_rows_that_were_rejected_and_a_dataset_that_is_there(here: Path) -> None
     assert ended.err.splitlines()[-1] == (
         "recordmill: not published: 1 of 2 rows were rejected (1 read_error), --max_rejects allows "
         "0; each is in out/birds/1.0.0/rejects with its reason, report.html beside it shows them: "
-        "mend them, or raise --max_rejects"
+        "fix them, or raise --max_rejects"
     )
     assert recordmill("convert", "--input", "good.csv", *flags).code == 0
     ended = recordmill("convert", "--input", "good.csv", *flags)
     assert (ended.code, ended.err) == (
         5,
         "recordmill: out/birds/1.0.0: a published dataset is there; raise --version, or choose "
-        "--if_exists skip to keep it or --if_exists replace to write it anew\n",
+        "--if_exists skip to keep it or --if_exists replace to write it again\n",
     )

@@ -1,6 +1,6 @@
-"""A run that began tells in run.json how it ended; one that was rejected before writes nothing.
+"""A run that began records its end in run.json; one that was rejected before writes nothing.
 
-Covers `recordmill.pipelines.commands.convert`, `recordmill.pipelines.run.interrupt`.
+Covers `recordmill.pipelines.commands.convert`.
 """
 
 from __future__ import annotations

@@ -1,14 +1,11 @@
-"""What is rejected before a job is submitted to a service, and whether its end is waited for.
-
-Covers `recordmill.pipelines.engines.submission`.
-"""
+"""What is rejected before a job is submitted to a service, and whether its result is awaited."""
 
 from __future__ import annotations
 
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions, SetupOptions
 
-from recordmill.pipelines.engines import submission
+from recordmill.pipelines.engines import runners
 from recordmill.pipelines.engines.runners import make_pipeline
 from recordmill.pipelines.options import config_of
 from recordmill.schemas.config import ConvertConfig
@@ -29,17 +26,17 @@ def dataflow(*flags: str) -> PipelineOptions:
 @pytest.fixture(autouse=True)
 def client(monkeypatch: pytest.MonkeyPatch) -> None:
     """Has the checks believe that Dataflow's client is installed, as in tests/deploy/runs it is."""
-    monkeypatch.setattr(submission, "_has_client", lambda: True)
+    monkeypatch.setattr(runners, "_has_client", lambda: True)
 
 
 def refusal(config: ConvertConfig, options: PipelineOptions) -> str:
     with pytest.raises(UsageError) as refused:
-        submission.check_submission(config, options)
+        runners.check_submission(config, options)
     return str(refused.value)
 
 
 def test_a_whole_command_passes() -> None:
-    submission.check_submission(config(image_root="gs://b/photos"), dataflow(*PROJECT))
+    runners.check_submission(config(image_root="gs://b/photos"), dataflow(*PROJECT))
 
 
 def test_missing_flags_are_named_with_how_they_look() -> None:
@@ -66,13 +63,13 @@ def test_paths_of_this_machine_are_rejected(changed: dict[str, object], flag: st
 
 def test_other_runners_may_have_local_paths_but_cannot_be_left() -> None:
     local = config(input=["labels.csv"], output="out")
-    submission.check_submission(local, PipelineOptions(["--runner=FlinkRunner"]))
+    runners.check_submission(local, PipelineOptions(["--runner=FlinkRunner"]))
     left = PipelineOptions(["--runner=FlinkRunner", "--no_wait_until_finish"])
     assert refusal(local, left).startswith("--no_wait_until_finish: FlinkRunner ends with this")
 
 
 def test_a_missing_client_is_named_with_what_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(submission, "_has_client", lambda: False)
+    monkeypatch.setattr(runners, "_has_client", lambda: False)
     assert "install recordmill[gcp]" in refusal(config(), dataflow(*PROJECT))
 
 
@@ -85,7 +82,7 @@ def test_a_missing_client_is_named_with_what_brings_it(monkeypatch: pytest.Monke
     ],
 )
 def test_what_is_waited_for(flags: tuple[str, ...], awaited: bool) -> None:
-    assert submission.is_awaited(dataflow(*PROJECT, *flags)) is awaited
+    assert runners.waits_for_result(dataflow(*PROJECT, *flags)) is awaited
 
 
 def test_an_unknown_runner_is_bad_usage() -> None:

@@ -30,9 +30,9 @@ from recordmill.pipelines.engines.beam_patches import (
     WatchedWorkerHandler,
     answer_for_dead_worker,
     applied,
-    known_signature,
-    known_specs,
-    known_view,
+    cached_signature,
+    cached_specs,
+    cached_view,
     print_nothing,
     uncompressed_steps,
 )
@@ -73,25 +73,25 @@ FUNCTIONS = [
 @pytest.mark.parametrize("function", FUNCTIONS, ids=range(len(FUNCTIONS)))
 def test_it_is_the_one_that_beam_finds(function) -> None:
     found = get_signature(function)
-    assert known_signature(function) == found
-    assert known_signature(function) == found
+    assert cached_signature(function) == found
+    assert cached_signature(function) == found
 
 
 def test_a_bound_and_an_unbound_method_differ() -> None:
-    assert list(known_signature(Kind.method).parameters) == ["self", "one", "two"]
-    assert list(known_signature(Kind().method).parameters) == ["one", "two"]
+    assert list(cached_signature(Kind.method).parameters) == ["self", "one", "two"]
+    assert list(cached_signature(Kind().method).parameters) == ["one", "two"]
 
 
 def test_a_function_is_inspected_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    known_signature(plain)
+    cached_signature(plain)
     monkeypatch.setattr(inspect, "signature", None)
-    assert list(known_signature(plain).parameters) == ["one", "two", "rest", "more"]
+    assert list(cached_signature(plain).parameters) == ["one", "two", "rest", "more"]
 
 
 def test_functions_are_not_kept_alive() -> None:
     def short_lived() -> None: ...
 
-    known_signature(short_lived)
+    cached_signature(short_lived)
     seen = weakref.ref(short_lived)
     del short_lived
     gc.collect()
@@ -100,28 +100,28 @@ def test_functions_are_not_kept_alive() -> None:
 
 def test_views_share_values_and_are_made_once() -> None:
     options = PipelineOptions(["--direct_num_workers=3", "--experiments=a"])
-    view = known_view(options, DirectOptions)
+    view = cached_view(options, DirectOptions)
     assert view.direct_num_workers == 3
-    assert known_view(options, DirectOptions) is view
+    assert cached_view(options, DirectOptions) is view
     view.direct_num_workers = 5
     assert options.view_as(DirectOptions).direct_num_workers == 5
-    assert known_view(view, DebugOptions).experiments == ["a"]
+    assert cached_view(view, DebugOptions).experiments == ["a"]
 
 
 def test_options_that_were_unpickled_have_views_of_their_own() -> None:
     options = PipelineOptions(["--direct_num_workers=3"])
-    known_view(options, DirectOptions)
+    cached_view(options, DirectOptions)
     copy = pickle.loads(pickle.dumps(options))  # noqa: S301 - our own
-    known_view(copy, DirectOptions).direct_num_workers = 7
-    assert known_view(options, DirectOptions).direct_num_workers == 3
-    assert known_view(copy, DirectOptions).direct_num_workers == 7
+    cached_view(copy, DirectOptions).direct_num_workers = 7
+    assert cached_view(options, DirectOptions).direct_num_workers == 3
+    assert cached_view(copy, DirectOptions).direct_num_workers == 7
 
 
 def test_options_that_were_replaced_are_seen() -> None:
     options = PipelineOptions(["--direct_num_workers=3"])
-    known_view(options, DirectOptions)
+    cached_view(options, DirectOptions)
     options._all_options = {"direct_num_workers": 9}
-    assert known_view(options, DirectOptions).direct_num_workers == 9
+    assert cached_view(options, DirectOptions).direct_num_workers == 9
 
 
 class Stateful(beam.DoFn):
@@ -138,8 +138,8 @@ class WithoutHash(beam.DoFn):
 @pytest.mark.parametrize("dofn", [Stateful(), WithoutHash(), core.CallableWrapperDoFn(plain)])
 def test_specifications_are_those_that_beam_finds(dofn) -> None:
     found = beam_patches._find_specs(dofn)
-    assert known_specs(dofn) == found
-    assert known_specs(dofn) == found
+    assert cached_specs(dofn) == found
+    assert cached_specs(dofn) == found
     assert bool(found[0]) == isinstance(dofn, Stateful)
 
 
@@ -154,7 +154,7 @@ def patched() -> list[object]:
 
 
 def test_beam_asks_them_while_the_body_runs() -> None:
-    ours = [known_signature, known_view, known_specs, print_nothing, WatchedWorkerHandler]
+    ours = [cached_signature, cached_view, cached_specs, print_nothing, WatchedWorkerHandler]
     before = patched()
     with applied():
         assert patched() == ours

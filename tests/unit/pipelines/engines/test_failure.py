@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from recordmill.pipelines.engines.failure import in_short, without_step
+from recordmill.pipelines.engines.failure import short_message, without_step
 from recordmill.schemas.errors import UsageError
 
 TRACE = """Pipeline job failed in state FAILED: java.lang.RuntimeException: Error from SDK harness:
@@ -25,12 +25,12 @@ schemas.errors.RunError: labels.csv:3: split 'x' is new: the table changed while
 
 
 def test_a_short_one_is_reported_whole() -> None:
-    assert in_short(ValueError("a\n\n b\nc")) == "ValueError: a\n  b\n  c"
-    assert in_short(ValueError()) == "ValueError: "
+    assert short_message(ValueError("a\n\n b\nc")) == "ValueError: a\n  b\n  c"
+    assert short_message(ValueError()) == "ValueError: "
 
 
 def test_of_a_long_one_the_error_within_is_reported() -> None:
-    assert in_short(RuntimeError(TRACE)).splitlines() == [
+    assert short_message(RuntimeError(TRACE)).splitlines() == [
         "RuntimeError: Pipeline job failed in state FAILED: "
         "java.lang.RuntimeException: Error from SDK harness:",
         "  schemas.errors.RunError: labels.csv:3: split 'x' is new: "
@@ -40,17 +40,17 @@ def test_of_a_long_one_the_error_within_is_reported() -> None:
 
 
 def test_of_a_bare_traceback_the_error_alone_is_reported() -> None:
-    told = in_short(RuntimeError(TRACE.partition("\n")[2].partition("\n\n")[0]))
+    told = short_message(RuntimeError(TRACE.partition("\n")[2].partition("\n\n")[0]))
     assert told == TRACE.splitlines()[-4]
 
 
 def test_a_long_one_without_an_error_within_is_cut() -> None:
-    told = in_short(RuntimeError("\n".join(f"stage-{i} pending" for i in range(300))))
+    told = short_message(RuntimeError("\n".join(f"stage-{i} pending" for i in range(300))))
     assert told == "RuntimeError: stage-0 pending\n  the engine's own log has the rest"
 
 
 def test_a_worker_that_hung_up_died() -> None:
-    told = in_short(RuntimeError("Channel closed prematurely."))
+    told = short_message(RuntimeError("Channel closed prematurely."))
     assert told.startswith("a worker process died (it hung up); 137 or -9 means that it was killed")
 
 
@@ -65,7 +65,7 @@ def test_a_worker_that_hung_up_died() -> None:
     ],
 )
 def test_what_the_system_rejected_is_reported_with_what_helps(code: int, remedy: str) -> None:
-    told = in_short(OSError(code, os.strerror(code)))
+    told = short_message(OSError(code, os.strerror(code)))
     again = "then run the same command again: finished shards are kept"
     assert told.splitlines()[1:] == [f"  {remedy}, {again}"]
 

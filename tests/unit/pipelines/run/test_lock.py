@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from recordmill.pipelines.run.lock import committing, giving_up, lock
+from recordmill.pipelines.run.lock import abandoning, committing, lock
 from recordmill.schemas.errors import DatasetExists, RecordmillError, UsageError
 
 ROOT = Path(__file__).parents[4]
@@ -108,7 +108,7 @@ def test_a_folder_that_is_not_there_is_bad_usage(tmp_path):
 
 
 def test_a_run_that_gave_up_does_not_publish() -> None:
-    with giving_up("gave up"):
+    with abandoning("gave up"):
         pass
     with pytest.raises(RecordmillError, match="was interrupted"), committing("gave up"):
         pytest.fail("it published")
@@ -120,7 +120,7 @@ def test_giving_up_waits_for_what_is_published() -> None:
     order = []
 
     def give_up() -> None:
-        with giving_up("published"):
+        with abandoning("published"):
             order.append("gave up")
 
     thread = threading.Thread(target=give_up)

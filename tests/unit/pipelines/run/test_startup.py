@@ -10,7 +10,7 @@ import time
 import psutil
 import pytest
 
-from recordmill.pipelines.run.startup import use_frugal_allocators
+from recordmill.pipelines.run.startup import limit_allocator_caches
 
 ENDS_SECONDS = 20
 
@@ -50,7 +50,7 @@ def test_the_environment_asks_for_allocators_that_return_memory(
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
 
-    use_frugal_allocators()
+    limit_allocator_caches()
 
     assert os.environ["ARROW_DEFAULT_MEMORY_POOL"] == "system"
     assert os.environ["MALLOC_ARENA_MAX"] == "2"
@@ -60,7 +60,7 @@ def test_allocators_that_the_user_has_chosen_stay(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("ARROW_DEFAULT_MEMORY_POOL", "mimalloc")
     monkeypatch.setenv("MALLOC_ARENA_MAX", "8")
 
-    use_frugal_allocators()
+    limit_allocator_caches()
 
     assert os.environ["ARROW_DEFAULT_MEMORY_POOL"] == "mimalloc"
     assert os.environ["MALLOC_ARENA_MAX"] == "8"

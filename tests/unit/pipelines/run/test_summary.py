@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from recordmill.pipelines.run.summary import content_notes, number_notes, oddities
+from recordmill.pipelines.run.summary import duplicate_notes, number_notes, split_and_class_notes
 from recordmill.schemas.duplicates import DuplicateStats, Leakage
 from recordmill.schemas.manifest import Manifest
 from recordmill.transforms.functional.rows.labels import sorted_class_names
@@ -37,11 +37,11 @@ def test_names_from_a_file_are_meant(classes: list[str] | None, notes: int) -> N
     manifest = Manifest.model_construct(
         config={"classes": classes}, classes={"x": ("0", "1")}, splits={}
     )
-    assert len(oddities(manifest)) == notes
+    assert len(split_and_class_notes(manifest)) == notes
 
 
 def test_of_many_leaking_splits_some_are_listed_and_the_others_counted() -> None:
     leak = Leakage(splits=("a", "b"), images=1, records=2)
-    lines = content_notes(DuplicateStats(leaks=(leak,) * 44_850))
+    lines = duplicate_notes(DuplicateStats(leaks=(leak,) * 44_850))
     assert len(lines) == 12
     assert lines[10] == "warning: 44,840 more pairs of splits share images"

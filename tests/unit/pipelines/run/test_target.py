@@ -15,10 +15,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from recordmill.pipelines.run import lock as lock_module
 from recordmill.pipelines.run import target as target_module
-from recordmill.pipelines.run.lock import Lock
+from recordmill.pipelines.run.lock import Lock, choose_target
 from recordmill.pipelines.run.run_record import RunContext, finished, running
-from recordmill.pipelines.run.target import choose_target, discard, swap
+from recordmill.pipelines.run.target import discard, swap
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.dataset_info import DatasetInfo, ShardVerification, manifest_of
 from recordmill.schemas.errors import DatasetExists, RecordmillError, UsageError
@@ -199,7 +200,7 @@ def test_a_foreign_file_that_comes_meanwhile_is_not_lost(state: str, name: str, 
             if not last:
                 with pytest.raises(UsageError):
                     target.check_final()
-            target.promote([SHARD])
+            target.publish([SHARD])
         finally:
             held.release()
         assert b"precious" in everything(output).values()
@@ -280,7 +281,7 @@ def test_a_damaged_dataset_of_ours_can_be_replaced(tmp_path: Path) -> None:
 # Where two folders cannot be swapped atomically: NFS, macOS.
 
 
-def half_replaced(output: Path) -> Path:
+def interrupted_swap(output: Path) -> Path:
     """Kills a replacement between its two renames."""
     final, run = output / "birds/1.0.0", output / "birds/.1.0.0.run"
     put_dataset(output, run / "replaced")
@@ -290,21 +291,21 @@ def half_replaced(output: Path) -> Path:
     return final
 
 
-def test_a_half_replaced_dataset_goes_back_before_anything_is_asked(tmp_path: Path) -> None:
-    final = half_replaced(tmp_path)
+def test_an_interrupted_swap_is_rolled_back_first(tmp_path: Path) -> None:
+    final = interrupted_swap(tmp_path)
     with pytest.raises(DatasetExists):
         choose_target(config(tmp_path), CONTEXT)
     assert (final / "rejects/rejects-00000-of-00001.jsonl").read_bytes() == b"old\n"
     shutil.rmtree(tmp_path / "birds")
-    final = half_replaced(tmp_path)
+    final = interrupted_swap(tmp_path)
     assert choose_target(config(tmp_path, "skip"), CONTEXT) is None
     assert (final / "_SUCCESS").exists()
 
 
-def test_a_half_replaced_dataset_is_found_by_readers_and_not_touched_by_a_dry_run(
+def test_readers_find_the_dataset_of_an_interrupted_swap_and_a_dry_run_keeps_it(
     tmp_path: Path,
 ) -> None:
-    final = half_replaced(tmp_path)
+    final = interrupted_swap(tmp_path)
     before = everything(tmp_path)
     assert current_folder(str(final)) == str(tmp_path / "birds/.1.0.0.run/replaced")
     with pytest.raises(DatasetExists):
@@ -324,7 +325,7 @@ class Struck(BaseException):
 def test_a_crash_at_any_deletion_leaves_what_is_known_as_ours(
     state: str, swaps: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(target_module, "lock", lambda path, _: Lock(path, None))
+    monkeypatch.setattr(lock_module, "lock", lambda path, _: Lock(path, None))
     if not swaps:
         monkeypatch.setattr(target_module, "swap", lambda *_: False)
     for steps in range(60):
@@ -357,7 +358,7 @@ def replace_dataset(output: Path) -> None:
     assert chosen is not None
     target, held = chosen
     put_dataset(output, Path(target.work))
-    target.promote([SHARD])
+    target.publish([SHARD])
     held.release()
 
 
@@ -392,7 +393,8 @@ def store(monkeypatch: pytest.MonkeyPatch) -> None:
         for source, target in zip(sources, targets, strict=True):
             write(Path(target).parent, Path(target).name, Path(source).read_bytes())
 
-    monkeypatch.setattr(target_module, "is_local", lambda _: False)
+    for module in (target_module, lock_module):
+        monkeypatch.setattr(module, "is_local", lambda _: False)
     monkeypatch.setattr(target_module, "copy", copy)
 
 
@@ -416,7 +418,7 @@ def test_a_foreign_folder_in_a_store_is_left_alone(
         write(tmp_path / "birds/1.0.0", name)
     before = everything(tmp_path)
     with pytest.raises(
-        UsageError, match=r"which (is no part of a dataset|was not written by recordmill)"
+        UsageError, match=r"which (is not part of a dataset|was not written by recordmill)"
     ):
         choose_target(config(tmp_path, if_exists), CONTEXT)
     assert everything(tmp_path) == before

@@ -14,7 +14,7 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from recordmill.pipelines.options import beam_options
-from recordmill.pipelines.run.progress import Stage, stage_of, watch
+from recordmill.pipelines.run.progress import Stage, poll_workers, stage_of
 from recordmill.transforms.workers.progress import (
     ProgressCounters,
     ProgressOptions,
@@ -26,7 +26,7 @@ STAGES = {
     "starting": (ProgressCounters(), Stage("starting", 0, None)),
     "reading": (ProgressCounters(read=5), Stage("reading", 5, None)),
     "analyzing": (ProgressCounters(read=5, analyzed=4), Stage("analyzing", 4, None)),
-    "placing": (ProgressCounters(analyzed=9, total=9, placed=3), Stage("placing", 3, 9)),
+    "assigning": (ProgressCounters(analyzed=9, total=9, placed=3), Stage("assigning", 3, 9)),
     "writing": (ProgressCounters(total=9, placed=9, written=3, rejected=1), Stage("writing", 4, 9)),
     "writing once more": (ProgressCounters(total=9, placed=9, written=17), Stage("writing", 9, 9)),
     "verifying": (
@@ -61,7 +61,7 @@ def test_a_stage_is_reported_from_the_counts(name: str) -> None:
 def test_workers_in_processes_of_their_own_are_seen(tmp_path: Path) -> None:
     options = beam_options(["--direct_running_mode=multi_processing", "--direct_num_workers=2"])
     folder = tmp_path / "progress"
-    with watch(str(folder), options) as look:
+    with poll_workers(str(folder), options) as look:
         assert look() == ProgressCounters()
         told = options.view_as(ProgressOptions).progress_folder
         assert told == str(folder)
@@ -88,6 +88,6 @@ def test_a_file_in_the_making_is_left_out(tmp_path: Path) -> None:
 
 def test_workers_in_this_process_write_no_file(tmp_path: Path) -> None:
     options = PipelineOptions([])
-    with watch(str(tmp_path / "progress"), options):
+    with poll_workers(str(tmp_path / "progress"), options):
         assert not (tmp_path / "progress").exists()
     assert options.view_as(ProgressOptions).progress_folder == ""
