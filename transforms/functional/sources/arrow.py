@@ -100,7 +100,9 @@ class _Table(NamedTuple):
 @contextmanager
 def _opened(stream: BinaryIO, file: TableFile) -> Iterator[_Table]:
     """Opens a table."""
+    # IPC files begin with a signature; streams begin with their schema.
     is_file = stream.peek(6)[:6] == FILE_SIGNATURE  # type: ignore[attr-defined]
+    # Only plain local files can be mapped; others are decompressed or remote.
     mapped = isinstance(getattr(stream, "raw", None), io.FileIO)
     source = pa.memory_map(file.path) if mapped else pa.PythonFile(stream, "r")
     open_reader = pa.ipc.open_file if is_file else pa.ipc.open_stream
@@ -134,6 +136,7 @@ def _check_end(table: _Table) -> None:
     if not isinstance(reader, pa.RecordBatchFileReader):
         end = source.tell()
         source.seek(0)
+        # Streams before Arrow 0.15 have no continuation marker, and end with 4 zero bytes.
         modern = source.read(4) == _CONTINUATION
         source.seek(max(0, end - len(_END_OF_STREAM)))
         if modern and source.read(len(_END_OF_STREAM)) != _END_OF_STREAM:

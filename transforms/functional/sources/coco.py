@@ -108,6 +108,7 @@ def probe(stream: BinaryIO, file: TableFile) -> Probe:
     """
     try:
         outline = outline_of(stream)
+        # Two passes over the file: its outline is small and shows its lists.
         images, first = _first_entries(stream, outline)
     except _DAMAGE as error:
         raise UsageError(f"{file.path}: is not a JSON document: {_message(error)}") from error
@@ -151,6 +152,7 @@ def read(
             ]
             categories: _Categories = {}
             yield from _spool(stream, path, spools, projection, categories)
+            # Only after all entries are spooled: annotations may precede their images.
             fault = _fault_of_all(spools)
             for spool in spools:
                 for found in _images(spool):
@@ -240,17 +242,20 @@ def _spool(
             continue
         fault = _fault_of(entry)
         if projection.columns is not None and "segmentation" not in projection.columns:
+            # Outlines are most of the bytes of a COCO file.
             entry.pop("segmentation", None)
         # 5 and "5" share a group, so that a mismatch of types can be reported.
         group = json.dumps(str(id_))
         spool = spools[zlib.crc32(group.encode()) % len(spools)]
         values = {} if fault else entry
+        # One line per entry: GROUP, KIND, [number, id, fault, values]; JSON escapes tabs.
         spool.write(f"{group}\t{kind}\t{json.dumps([number, id_, fault, values])}\n")
 
 
 def _add_category(categories: _Categories, entry: Any) -> None:
     if isinstance(entry, dict) and isinstance(name := entry.get("name"), str):
         names = categories.setdefault(json.dumps(entry.get("id")), set())
+        # A repeated field makes the name ambiguous: None marks it.
         names.add(name if repeated_name(entry) is None else None)
 
 
@@ -268,6 +273,7 @@ def _fault_of_all(spools: list[Any]) -> str:
     has_annotations = False
     for spool in spools:
         spool.seek(0)
+        # {kind: image ids of this spool}: an id is always in the same spool.
         groups: dict[str, set[str]] = {kind: set() for kind in _IDS}
         for line in spool:
             group, kind, _ = line.split("\t", 2)
@@ -310,6 +316,7 @@ def _rows(
             yield Reject.of_malformed_row(path, entry.number, detail)
         else:
             first[entry.id] = entry
+    # Annotations with the id as text where the image has a number, or the reverse.
     others = [annotation for annotation in found.annotations if annotation.id not in first]
     for entry in first.values():
         annotations = [a for a in found.annotations if a.id == entry.id]

@@ -66,6 +66,7 @@ class BoundedLines:
 
     def _piece(self) -> str:
         line = self._text.readline(self._limit)
+        # The limit fell between CR and LF: this is not an empty line.
         if self._half and line == "\n":
             line = self._text.readline(self._limit)
         self._half = len(line) == self._limit and line.endswith("\r")

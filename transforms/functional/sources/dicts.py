@@ -56,6 +56,7 @@ def row_of_dict(
 
 
 def _dict_of(element: Any) -> Mapping[str, Any]:
+    # Named tuples and `beam.Row`.
     if hasattr(element, "_asdict"):
         element = element._asdict()
     if not isinstance(element, Mapping) or not all(isinstance(name, str) for name in element):
@@ -84,5 +85,6 @@ def _number_of(values: Mapping[str, Any], image: bytes | None) -> int:
     It depends on the values only, so it is the same on every run and machine.
     """
     digest = hashlib.sha256(image or b"")
+    # Sorted: equal rows have equal digests, whatever the order of their columns.
     digest.update(repr(sorted(values.items())).encode("utf-8", "backslashreplace"))
     return -1 - int.from_bytes(digest.digest()[:_DIGEST_BYTES], "big")

@@ -114,6 +114,7 @@ def _rows(
 
 def _unread(text: bytes, error: ValueError, file: str, line: int) -> Iterator[Reject]:
     shown = text.decode("utf-8", "replace").lstrip()
+    # Only the last line has no line break.
     if not text.endswith(b"\n") and _is_cut(shown):
         detail = f"the file ends within this line, and rows after it are lost: {error}"
         yield Reject.of_lost_rows(file, line, detail)
@@ -123,6 +124,7 @@ def _unread(text: bytes, error: ValueError, file: str, line: int) -> Iterator[Re
         detail = f"contains an unknown number of objects: {error}; split the line"
         yield Reject.of_lost_rows(file, line, detail)
         return
+    # One reject per object, so that row counts match the intended file.
     for _ in range(max(1, count)):
         yield Reject.of_malformed_row(file, line, f"not a JSON object: {error}")
 

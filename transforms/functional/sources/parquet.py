@@ -164,6 +164,7 @@ def _read_images(
 ) -> Iterator[Row | Embedded | Reject]:
     """Yields the rows of a row group with their images, or with the mean image size."""
     group, path, image = split.row_group or 0, split.file.path, projection.image
+    # The analyze pass reads no images: their mean size is enough to plan shards.
     mean = _mean_bytes(parquet.metadata.row_group(group))
     kept = [
         name for name in present(parquet.schema_arrow.names, projection.columns) if name != image
@@ -192,6 +193,7 @@ def _read_images(
                 place = None if projection.pixels else Location(path, 0, mean)
                 yield Row(values, path, line + at, image=place)
 
+    # Batches of about BATCH_BYTES of images.
     most = max(1, BATCH_BYTES // max(1, mean)) if projection.pixels else BATCH_ROWS
     return _read_batches(parquet, group, split.first, path, kept, rows, most)
 
@@ -236,6 +238,7 @@ def _damaged_rows(line: int, end: int, file: str, detail: str) -> Iterator[Rejec
         why = f"its footer states {end - line:,} more rows, too many to report one by one"
         yield Reject.of_lost_rows(file, line, f"{detail}; {why}")
         return
+    # The footer states the number of rows, so that every one is accounted for.
     for damaged in range(line, end):
         yield Reject.of_malformed_row(file, damaged, detail)
 

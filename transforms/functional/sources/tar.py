@@ -79,6 +79,7 @@ def members(stream: BinaryIO) -> Iterator[Member]:
             continue
         size = _size(header, notes, position)
         start = position + BLOCK_BYTES
+        # Data is padded to whole blocks.
         position = start + -(-size // BLOCK_BYTES) * BLOCK_BYTES
         # Extended headers apply to the next member, or, if global, to all that follow.
         if header.type in (*_NOTES, *_LONG):
@@ -138,6 +139,7 @@ def _records(data: bytes, start: int) -> dict[str, str]:
     found, at = {}, 0
     while at < len(data):
         digits, space, _ = data[at : at + 20].partition(b" ")
+        # The length counts itself, the space and the line break.
         length = int(digits) if space and digits.isdigit() else 0
         record = data[at : at + length]
         key, equals, value = record[len(digits) + 1 : -1].partition(b"=")

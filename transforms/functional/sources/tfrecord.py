@@ -42,6 +42,7 @@ def probe(stream: BinaryIO, file: TableFile) -> Probe:
     """
     columns, images, rows = dict[str, None](), set[str](), False
     fault: ValueError | None = None
+    # A damaged record does not hide the columns of the others.
     for found in islice(_records(stream), _HEAD_RECORDS):
         try:
             values = _values(found)
@@ -78,6 +79,7 @@ def read(
             yield _row(found, split.file, projection)
         except ValueError as error:
             detail = f"the record at byte {found.offset}: {error}"
+            # A bad length checksum hides where the next record begins.
             if isinstance(found, FrameError) and found.ends:
                 detail = f"{detail}; the records after it are lost"
                 yield Reject.of_lost_rows(path, found.record + 1, detail)

@@ -113,6 +113,7 @@ def parse(data: bytes) -> dict[str, Any]:
     except (ParseError, DefusedXmlException, ValueError, LookupError) as error:
         raise RecordError(Reason.MALFORMED_ROW, f"is not a valid XML file: {error}") from error
     objects = [child for child in root if child.tag == "object"]
+    # Numbered from 1 for messages.
     found = list(enumerate(objects, start=1))
     values: dict[str, Any] = {
         "image": _text(root, "filename", "the annotation"),

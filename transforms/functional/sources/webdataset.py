@@ -122,6 +122,7 @@ def _samples(
             if not key:
                 yield SkippedInput(HIDDEN if _in_hidden(member.name) else OTHER)
                 continue
+            # A new key ends the sample: members of one are adjacent.
             if sample is None or key != sample.key:
                 if sample is not None:
                     yield sample
@@ -168,6 +169,7 @@ def _add(
             sample.fault = f"has two images, {first} and {_shown(member.name)}"
         sample.image = member
         if gzipped and projection.pixels and member.size <= projection.max_image_bytes:
+            # Compressed tar files have no byte ranges: take the image while it passes by.
             stream.seek(member.start)
             sample.data = stream.read(member.size)
     elif member.size > MAX_TEXT_BYTES:
@@ -209,6 +211,7 @@ def _row(
         reason = Reason.LOST_ROWS if sample.last else Reason.MALFORMED_ROW
         return Reject("", path, f"{path}:{number}", reason, detail)
     name = member.name.removeprefix("./")
+    # Columns in JSON may override the id and key, but not the image.
     own = {"id": posixpath.basename(sample.key), "__key__": sample.key}
     values = projection.apply({"image": name, **own, **sample.values} | {"image": name})
     untyped = frozenset({"label"} if isinstance(values.get("label"), str) else ())

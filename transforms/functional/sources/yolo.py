@@ -135,6 +135,7 @@ def parse_yaml(data: bytes, where: str) -> Classes:
     _, document = load_yaml(data, where)
     names = document.get("names") if isinstance(document, dict) else None
     if isinstance(names, list):
+        # A list of names: the id is the position.
         names = dict(enumerate(names))
     if not isinstance(names, dict) or not names:
         raise UsageError(f"{where}: has no 'names'; expected a list, or ids with their names")
@@ -191,6 +192,7 @@ def parse(text: str, classes: Classes) -> dict[str, Any]:
             continue
         numbers = [number_of(value, f"line {number}") for value in fields[1:]]
         labels.append(_name(fields[0], number, classes))
+        # Four numbers are a box; six or more in pairs are an outline, unless the dataset has poses.
         outline = len(numbers) >= 6 and len(numbers) % 2 == 0 and not classes.has_points
         if not outline and len(numbers) != 4 and not (classes.has_points and len(numbers) > 4):
             detail = f"line {number}: expected a class and 4 numbers, or an outline of 3 points"
@@ -207,6 +209,7 @@ def _row(
     if label is None:
         yield SkippedInput(UNLABELLED)
     elif _is_label(label):
+        # The label file is walked on its own as well, where it counts as unmatched.
         yield SkippedInput(UNMATCHED, -1)
     image = tree.path(name)
     try:
@@ -215,6 +218,7 @@ def _row(
     except (RecordError, OSError, UnicodeError) as error:
         yield _reject(error, name, image, tree.path(label or name))
         return
+    # The split is a folder name anywhere in the path: images/train, train/images.
     split = next((part for part in name.split("/") if part in _SPLITS), None)
     values = {"image": name, "id": stem_of(name), "split": split, **values}
     yield Row(projection.apply(values), tree.path(label or name), 0, image=Location(image))

@@ -18,7 +18,7 @@ from recordmill.schemas.rejects import Reason
 from recordmill.schemas.tables import Projection, SourceSplit, TableFile
 from recordmill.transforms.functional.sources import arrow, parquet
 
-SURVEY = Projection(("image", "label"), "image")
+ANALYZE = Projection(("image", "label"), "image")
 WHOLE = Projection(("image", "label"), "image", pixels=True)
 
 IMAGES = [b"first", None, b"", b"fourth" * 50]
@@ -90,7 +90,7 @@ def test_parquet_gives_every_image_with_its_row(column):
 
 @pytest.mark.parametrize("column", COLUMNS)
 def test_a_survey_of_parquet_gives_the_same_rows_without_their_images(column):
-    found = in_parquet(column, SURVEY)
+    found = in_parquet(column, ANALYZE)
     assert [row.values for row in found] == [row_of(f).values for f in in_parquet(column, WHOLE)]
     assert all(isinstance(f, Row) and f.image.uri == "t.parquet" for f in found)
 
@@ -107,7 +107,7 @@ def test_a_survey_of_parquet_touches_no_image():
         chunk.total_compressed_size
     )
     split = SourceSplit(TableFile("t.parquet", "parquet"), 0, 1)
-    found = list(parquet.read(io.BytesIO(bytes(raw)), split, SURVEY))
+    found = list(parquet.read(io.BytesIO(bytes(raw)), split, ANALYZE))
     assert [row.values["image"] for row in found] == [f"{i}.jpg" for i in range(40)]
     assert found[0].image == Location("t.parquet", 0, found[0].image.stop)
     assert found[0].image.stop == pytest.approx(50_000, rel=0.01)
@@ -123,7 +123,7 @@ def test_arrow_gives_every_image_with_its_row(tmp_path, column, form):
     assert [row_of(f).line for f in found] == [1, 2, 3, 4]
     expected = [{"image": p, "label": 10 + i} for i, p in enumerate(PATHS_OF[column])]
     assert [row_of(f).values for f in found] == expected
-    analyzed = in_arrow(path, SURVEY)
+    analyzed = in_arrow(path, ANALYZE)
     assert [row.values for row in analyzed] == expected
     sizes = [row.image and row.image.stop - row.image.start for row in analyzed]
     assert sizes == [p if p is None else len(p) for p in IMAGES]

@@ -1,4 +1,4 @@
-"""COCO's JSON: one row an image, whatever the order of the file, every damage told."""
+"""COCO's JSON: one row an image, whatever the order of the file, all damage reported."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_every_annotation_is_with_its_image_whatever_the_order(images, shuffled:
 
 
 @pytest.mark.parametrize(
-    ("images", "annotations", "reason", "told"),
+    ("images", "annotations", "reason", "message"),
     [
         (
             [image_bytes(5)],
@@ -147,10 +147,10 @@ def test_every_annotation_is_with_its_image_whatever_the_order(images, shuffled:
         ([{"id": 5}], [], Reason.MALFORMED_ROW, "file_name: expected text, got None"),
     ],
 )
-def test_what_makes_no_row_is_a_reject(images, annotations, reason, told):
+def test_what_makes_no_row_is_a_reject(images, annotations, reason, message):
     (reject,) = read(document(images, annotations))
     assert (reject.source, reject.reason) == ("d/c.json:1", reason)
-    assert told in reject.detail
+    assert message in reject.detail
 
 
 def test_entries_that_are_none_and_ids_that_stand_twice_are_reported():
@@ -172,7 +172,7 @@ def test_entries_that_are_none_and_ids_that_stand_twice_are_reported():
 
 
 @pytest.mark.parametrize(
-    ("images", "annotations", "told"),
+    ("images", "annotations", "message"),
     [
         (
             [image_bytes(1), image_bytes(2)],
@@ -191,13 +191,15 @@ def test_entries_that_are_none_and_ids_that_stand_twice_are_reported():
         ),
     ],
 )
-def test_annotations_that_fit_no_image_leave_no_image_without_its_boxes(images, annotations, told):
+def test_annotations_that_fit_no_image_leave_no_image_without_its_boxes(
+    images, annotations, message
+):
     found = [f for f in read(document(images, annotations)) if not isinstance(f, SkippedInput)]
     found.sort(key=lambda reject: reject.source)
     assert [(f.source, f.reason) for f in found] == [
         (f"d/c.json:{number}", Reason.MALFORMED_ROW) for number in (1, 2)
     ]
-    assert told in found[0].detail
+    assert message in found[0].detail
 
 
 def test_an_image_whose_annotation_has_its_id_in_another_type_is_a_reject():
@@ -230,7 +232,7 @@ def test_categories_of_one_id_are_no_label():
 
 
 @pytest.mark.parametrize(
-    ("entry", "told"),
+    ("entry", "message"),
     [
         (b'{"image_id": 5, "category_id": 1, "category_id": 7, "bbox": [1, 1, 1, 1]}', "'catego"),
         (b'{"image_id": 5, "segmentation": {"counts": "a", "counts": "b"}}', "'counts' occurs"),
@@ -238,14 +240,14 @@ def test_categories_of_one_id_are_no_label():
         (b'{"image_id": 5, "x": ' + b'{"y":' * 64 + b"1" + b"}" * 64 + b"}", "nested too deeply"),
     ],
 )
-def test_a_bad_annotation_costs_its_image_and_no_other(entry, told):
+def test_a_bad_annotation_costs_its_image_and_no_other(entry, message):
     whole = document([image_bytes(5), image_bytes(6)], ["HERE", annotation(2, 6)])
     found = read(json.dumps(whole).encode().replace(b'"HERE"', entry))
     assert [f.values["image"] for f in found if isinstance(f, Row)] == ["6.jpg"]
     (reject,) = (f for f in found if isinstance(f, Reject))
     assert (reject.source, reject.reason) == ("d/c.json:1", Reason.MALFORMED_ROW)
     assert reject.detail.startswith("annotation 1: ")
-    assert told in reject.detail
+    assert message in reject.detail
 
 
 def test_what_is_nested_deeply_beside_the_images_is_no_matter():
@@ -272,7 +274,7 @@ def test_the_head_tells_the_columns():
 
 
 @pytest.mark.parametrize(
-    ("document_", "told"),
+    ("document_", "message"),
     [
         ({"rows": []}, "it has no 'images'"),
         (b"[1, 2]", "it has no 'images'"),
@@ -287,8 +289,8 @@ def test_the_head_tells_the_columns():
         (document([image_bytes(5)], [{"image_id": 5, "segments_info": []}]), "panoptic"),
     ],
 )
-def test_what_is_no_coco_is_rejected(document_, told):
-    with pytest.raises(UsageError, match=told):
+def test_what_is_no_coco_is_rejected(document_, message):
+    with pytest.raises(UsageError, match=message):
         probe(document_)
 
 

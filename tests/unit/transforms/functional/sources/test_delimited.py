@@ -121,7 +121,7 @@ def test_utf_16_is_known_by_its_byte_order_mark(codec):
 )
 def test_damaged_utf_16_rejects_rows_and_never_ends_the_run(damaged):
     found = read(damaged)
-    assert [o for o in found if isinstance(o, str)], "what is damaged must be told"
+    assert [o for o in found if isinstance(o, str)], "what is damaged must be reported"
     assert [o for o in found if not isinstance(o, str)] in (
         [],
         [(2, ROW_1)],

@@ -1,4 +1,4 @@
-"""TFRecords as a source: features with their kinds, the image's place, every damage told."""
+"""TFRecords as a source: features with their kinds, the image's place, all damage reported."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ def test_every_box_has_its_centre_and_size(x, y, width, height):
 
 
 @pytest.mark.parametrize(
-    ("text", "reason", "told"),
+    ("text", "reason", "message"),
     [
         ("0 0.5 0.5 0.5", Reason.MALFORMED_ROW, "line 1: expected a class and 4 numbers"),
         ("0", Reason.MALFORMED_ROW, "got 1 fields"),
@@ -125,11 +125,11 @@ def test_every_box_has_its_centre_and_size(x, y, width, height):
         ("-1 1 1 1 1", Reason.UNKNOWN_LABEL, "'-1'"),
     ],
 )
-def test_what_is_no_label_is_a_reject(text, reason, told):
+def test_what_is_no_label_is_a_reject(text, reason, message):
     with pytest.raises(RecordError) as raised:
         yolo.parse(text, CLASSES)
     assert raised.value.reason is reason
-    assert told in raised.value.detail
+    assert message in raised.value.detail
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from recordmill.transforms.functional.sources import webdataset
 from recordmill.transforms.functional.sources.webdataset import HIDDEN, OTHER
 from tests.unit.transforms.functional.sources.test_tar import of_kind, written
 
-SURVEY, WHOLE = Projection(image="image"), Projection(image="image", pixels=True)
+ANALYZE, WHOLE = Projection(image="image"), Projection(image="image", pixels=True)
 
 
 def stream_of(data, gzipped=False):
@@ -30,7 +30,7 @@ def read(data, projection=WHOLE, gzipped=False):
     return list(webdataset.read(stream_of(data, gzipped), split, projection))
 
 
-def told(data):
+def rejects_of(data):
     """Returns each row as its values, rejects as number and detail, skipped inputs as such."""
     return [plain(found) for found in read(data)]
 
@@ -86,7 +86,7 @@ def test_a_compressed_tar_gives_the_bytes_once_and_the_sizes_before():
     (plain_rows, whole, analysis) = (
         read(data),
         read(data, WHOLE, gzipped=True),
-        read(data, SURVEY, gzipped=True),
+        read(data, ANALYZE, gzipped=True),
     )
     assert [found.data for found in whole] == [b"\xff\xd8 first", b"second"]
     assert all(isinstance(found, Embedded) for found in whole)
@@ -125,13 +125,13 @@ def test_a_compressed_tar_gives_the_bytes_once_and_the_sizes_before():
     ],
 )  # fmt: skip
 def test_what_makes_no_row_is_reported(files, expected):
-    found = told(written(files))
+    found = rejects_of(written(files))
     assert sorted(map(repr, found)) == sorted(map(repr, expected))
 
 
 def test_members_out_of_order_are_reported_with_the_remedy():
     files = [("a.jpg", b"1"), ("b.jpg", b"2"), ("a.cls", b"3"), ("c.jpg", b"4")]
-    found = told(written(files))
+    found = rejects_of(written(files))
     assert [f["image"] for f in found if isinstance(f, dict)] == ["a.jpg", "b.jpg", "c.jpg"]
     ((number, detail),) = [f for f in found if isinstance(f, tuple)]
     assert number == 3
@@ -141,7 +141,7 @@ def test_members_out_of_order_are_reported_with_the_remedy():
 
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.GNUTYPE_SPARSE])
 def test_a_image_that_is_a_link_or_sparse_is_reported(kind):
-    ((number, detail),) = told(of_kind(kind))
+    ((number, detail),) = rejects_of(of_kind(kind))
     assert number == 1
     assert "expected a file" in detail
 
@@ -151,13 +151,13 @@ def test_names_that_are_not_utf8_are_reported_readably():
     info = tarfile.TarInfo.frombuf(data[:512], "ascii", "strict")
     info.name = "a\udcff.jpg"
     header = info.tobuf(tarfile.USTAR_FORMAT, "utf-8", "surrogateescape")
-    assert told(header + data[512:]) == [(1, r"sample 'a\\xff': the name is not valid UTF-8")]
+    assert rejects_of(header + data[512:]) == [(1, r"sample 'a\\xff': the name is not valid UTF-8")]
 
 
 @pytest.mark.parametrize("gzipped", [False, True])
 def test_a_cut_tar_gives_the_samples_before_and_one_reject(gzipped):
     data = written([("a.jpg", b"1" * 600), ("a.cls", b"3"), ("b.jpg", b"2" * 3000)])
-    for projection in (WHOLE, SURVEY):
+    for projection in (WHOLE, ANALYZE):
         first, second = read(data[: 512 * 7], projection, gzipped)
         assert (first.row if isinstance(first, Embedded) else first).values["image"] == "a.jpg"
         assert (second.source, second.reason) == ("d/x.tar:2", Reason.LOST_ROWS)

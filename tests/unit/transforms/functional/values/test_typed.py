@@ -27,23 +27,23 @@ from recordmill.transforms.functional.values.typed import (
 TEXT, TYPED = True, False
 
 
-class _Refused:
+class _Rejected:
     def __repr__(self):  # names tests, the same in every process that runs some of them
-        return "refused"
+        return "rejected"
 
 
-REFUSED = _Refused()
+REJECTED = _Rejected()
 
 
 def outcome(convert, value, is_text):
-    """Returns the converted value, or REFUSED for a reject that says wrong_type."""
+    """Returns the converted value, or REJECTED for a reject that says wrong_type."""
     try:
         return convert(value, is_text)
     except RecordError as error:
-        refused = error
-    assert refused.reason is Reason.WRONG_TYPE
-    assert refused.detail, "a message for a person"
-    return REFUSED
+        rejected = error
+    assert rejected.reason is Reason.WRONG_TYPE
+    assert rejected.detail, "a message for a person"
+    return REJECTED
 
 
 def table(*cases):
@@ -67,49 +67,49 @@ def table(*cases):
         ("TRUE", TEXT, 1),
         ("9223372036854775807", TEXT, 2**63 - 1),
         ("-9223372036854775808", TEXT, -(2**63)),
-        ("9223372036854775808", TEXT, REFUSED),
-        ("-9223372036854775809", TEXT, REFUSED),
-        ("9" * 5000, TEXT, REFUSED),
-        ("1.5", TEXT, REFUSED),
-        ("1.0", TEXT, REFUSED),
-        ("1e3", TEXT, REFUSED),
-        ("1_000", TEXT, REFUSED),
-        ("1 000", TEXT, REFUSED),
-        ("1,000", TEXT, REFUSED),
-        ("0x10", TEXT, REFUSED),
-        ("nan", TEXT, REFUSED),
-        ("１２", TEXT, REFUSED),
-        ("²", TEXT, REFUSED),
-        ("yes", TEXT, REFUSED),
-        ("", TEXT, REFUSED),
-        (" ", TEXT, REFUSED),
+        ("9223372036854775808", TEXT, REJECTED),
+        ("-9223372036854775809", TEXT, REJECTED),
+        ("9" * 5000, TEXT, REJECTED),
+        ("1.5", TEXT, REJECTED),
+        ("1.0", TEXT, REJECTED),
+        ("1e3", TEXT, REJECTED),
+        ("1_000", TEXT, REJECTED),
+        ("1 000", TEXT, REJECTED),
+        ("1,000", TEXT, REJECTED),
+        ("0x10", TEXT, REJECTED),
+        ("nan", TEXT, REJECTED),
+        ("１２", TEXT, REJECTED),
+        ("²", TEXT, REJECTED),
+        ("yes", TEXT, REJECTED),
+        ("", TEXT, REJECTED),
+        (" ", TEXT, REJECTED),
         (7, TYPED, 7),
         (0, TYPED, 0),
         (True, TYPED, 1),
         (False, TYPED, 0),
         (2**63 - 1, TYPED, 2**63 - 1),
         (-(2**63), TYPED, -(2**63)),
-        (2**63, TYPED, REFUSED),
-        (-(2**63) - 1, TYPED, REFUSED),
-        (1.0, TYPED, REFUSED),
-        (1.5, TYPED, REFUSED),
-        (math.nan, TYPED, REFUSED),
-        ("7", TYPED, REFUSED),
-        ("true", TYPED, REFUSED),
-        (b"7", TYPED, REFUSED),
-        ([7], TYPED, REFUSED),
-        (None, TYPED, REFUSED),
+        (2**63, TYPED, REJECTED),
+        (-(2**63) - 1, TYPED, REJECTED),
+        (1.0, TYPED, REJECTED),
+        (1.5, TYPED, REJECTED),
+        (math.nan, TYPED, REJECTED),
+        ("7", TYPED, REJECTED),
+        ("true", TYPED, REJECTED),
+        (b"7", TYPED, REJECTED),
+        ([7], TYPED, REJECTED),
+        (None, TYPED, REJECTED),
     ),
 )
 def test_int64(value, is_text, expected):
     found = outcome(to_int64, value, is_text)
     assert found == expected
-    assert found is REFUSED or type(found) is int
+    assert found is REJECTED or type(found) is int
 
 
 @given(st.integers(-(2**64), 2**64))
 def test_int64_is_exactly_what_fits_64_bits(number):
-    expected = number if -(2**63) <= number <= 2**63 - 1 else REFUSED
+    expected = number if -(2**63) <= number <= 2**63 - 1 else REJECTED
     assert outcome(to_int64, str(number), TEXT) == expected
     assert outcome(to_int64, number, TYPED) == expected
 
@@ -123,7 +123,7 @@ def test_int64_text_is_ascii_digits_with_a_sign_or_a_boolean(text):
     elif is_integer:
         assert outcome(to_int64, text, TEXT) == int(stripped)
     elif not re.fullmatch(r"[+-]?[0-9]+", stripped):
-        assert outcome(to_int64, text, TEXT) is REFUSED
+        assert outcome(to_int64, text, TEXT) is REJECTED
 
 
 def bits(number):
@@ -148,20 +148,20 @@ def bits(number):
         ("inf", TEXT, math.inf),
         ("-Infinity", TEXT, -math.inf),
         ("3.4028235e38", TEXT, float(np.finfo(np.float32).max)),
-        ("3.4028236e38", TEXT, REFUSED),
-        ("1e300", TEXT, REFUSED),
-        ("1e400", TEXT, REFUSED),  # a double takes it for infinity, which nobody wrote
-        ("-1e400", TEXT, REFUSED),
-        ("9" * 400, TEXT, REFUSED),
-        ("1_000.0", TEXT, REFUSED),
-        ("1_000", TEXT, REFUSED),
-        ("1,5", TEXT, REFUSED),
-        ("0x1p3", TEXT, REFUSED),
-        ("１", TEXT, REFUSED),
-        ("true", TEXT, REFUSED),
-        ("", TEXT, REFUSED),
-        (".", TEXT, REFUSED),
-        ("e5", TEXT, REFUSED),
+        ("3.4028236e38", TEXT, REJECTED),
+        ("1e300", TEXT, REJECTED),
+        ("1e400", TEXT, REJECTED),  # a double takes it for infinity, which nobody wrote
+        ("-1e400", TEXT, REJECTED),
+        ("9" * 400, TEXT, REJECTED),
+        ("1_000.0", TEXT, REJECTED),
+        ("1_000", TEXT, REJECTED),
+        ("1,5", TEXT, REJECTED),
+        ("0x1p3", TEXT, REJECTED),
+        ("１", TEXT, REJECTED),
+        ("true", TEXT, REJECTED),
+        ("", TEXT, REJECTED),
+        (".", TEXT, REJECTED),
+        ("e5", TEXT, REJECTED),
         (0.1, TYPED, float(np.float32(0.1))),
         (0, TYPED, 0.0),
         (7, TYPED, 7.0),
@@ -169,18 +169,18 @@ def bits(number):
         (math.nan, TYPED, math.nan),
         (math.inf, TYPED, math.inf),
         (1e-46, TYPED, 0.0),
-        (1e300, TYPED, REFUSED),
-        (10**400, TYPED, REFUSED),
-        (True, TYPED, REFUSED),
-        ("1.5", TYPED, REFUSED),
-        (b"1.5", TYPED, REFUSED),
-        (None, TYPED, REFUSED),
-        ([1.5], TYPED, REFUSED),
+        (1e300, TYPED, REJECTED),
+        (10**400, TYPED, REJECTED),
+        (True, TYPED, REJECTED),
+        ("1.5", TYPED, REJECTED),
+        (b"1.5", TYPED, REJECTED),
+        (None, TYPED, REJECTED),
+        ([1.5], TYPED, REJECTED),
     ),
 )
 def test_float(value, is_text, expected):
     found = outcome(to_float, value, is_text)
-    if expected is REFUSED or found is REFUSED:
+    if expected is REJECTED or found is REJECTED:
         assert found is expected
     else:
         assert type(found) is float
@@ -193,11 +193,11 @@ def test_floats_round_as_numpy_rounds_and_never_become_infinite(number):
         rounded = np.float32(number)
     found = outcome(to_float, number, TYPED)
     if np.isinf(rounded):
-        assert found is REFUSED
+        assert found is REJECTED
     else:
         assert bits(found) == bits(float(rounded))
     as_text = outcome(to_float, repr(number), TEXT)
-    assert as_text is REFUSED if found is REFUSED else bits(as_text) == bits(found)
+    assert as_text is REJECTED if found is REJECTED else bits(as_text) == bits(found)
 
 
 @given(st.floats(width=32, allow_nan=False))
@@ -216,14 +216,14 @@ def test_a_float32_comes_through_unchanged(number):
         ("a\0b", b"a\0b"),
         (b"", b""),
         (b"\xff\xfe\0", b"\xff\xfe\0"),
-        ("\ud83d", REFUSED),
-        ("a\udcffb", REFUSED),
-        (7, REFUSED),
-        (1.5, REFUSED),
-        (True, REFUSED),
-        (None, REFUSED),
-        (["a"], REFUSED),
-        ({"a": 1}, REFUSED),
+        ("\ud83d", REJECTED),
+        ("a\udcffb", REJECTED),
+        (7, REJECTED),
+        (1.5, REJECTED),
+        (True, REJECTED),
+        (None, REJECTED),
+        (["a"], REJECTED),
+        ({"a": 1}, REJECTED),
     ],
     ids=repr,
 )
@@ -256,18 +256,18 @@ def list_feature(separator="|", kind="bytes", shape=()):
         ("[]", TEXT, []),
         (" [1] ", TEXT, [1]),
         ('["\\ud83d"]', TEXT, ["\ud83d"]),
-        ("[1", TEXT, REFUSED),
-        ("[1]]", TEXT, REFUSED),
-        ("[a|b]", TEXT, REFUSED),
-        ("[" * 100_000, TEXT, REFUSED),
+        ("[1", TEXT, REJECTED),
+        ("[1]]", TEXT, REJECTED),
+        ("[a|b]", TEXT, REJECTED),
+        ("[" * 100_000, TEXT, REJECTED),
         ([1, 2], TYPED, [1, 2]),
         ((1, 2), TYPED, [1, 2]),
         ([], TYPED, []),
-        ("a|b", TYPED, REFUSED),
-        ('["a"]', TYPED, REFUSED),
-        (7, TYPED, REFUSED),
-        ({"a": 1}, TYPED, REFUSED),
-        (b"ab", TYPED, REFUSED),
+        ("a|b", TYPED, REJECTED),
+        ('["a"]', TYPED, REJECTED),
+        (7, TYPED, REJECTED),
+        ({"a": 1}, TYPED, REJECTED),
+        (b"ab", TYPED, REJECTED),
     ),
 )
 def test_items(value, is_text, expected):
