@@ -46,6 +46,7 @@ def bucket_of(digest: bytes, buckets: int) -> int:
         digest: the image's digest.
         buckets: the number of buckets.
     """
+    # Scales the first 64 bits to [0, buckets), as digests are uniform.
     return int.from_bytes(digest[:8], "big") * buckets >> 64
 
 
@@ -191,6 +192,7 @@ def merge_duplicate_stats(contents: Iterable[DuplicateStats]) -> DuplicateStats:
     parts = list(contents)
     duplicates: Counter[str] = Counter()
     leaks: dict[tuple[str, str], list[Leakage]] = {}
+    # Every image is in exactly one part: counts add up, examples are the smallest of all.
     for part in parts:
         duplicates.update(part.duplicates)
         for leak in part.leaks:

@@ -102,6 +102,7 @@ def reconcile(
     stages = StageCounts(rows + unread, placed, rejects, dropped, skipped)
     counts, splits = stages.with_records(((s.split, s.entry) for s in shards), plan.shards)
     by_writers = stages.with_records(((s.split, s) for s in by_writer.values()), plan.shards)
+    # Three independent counts must agree: the stages', the writers' and TensorFlow's.
     damage = [*_damage(plan, by_writer, shards)]
     # A damaged shard has too few verified records: report counts only if the writers' differ, too.
     wrong = "" if damage and not _mismatch(*by_writers) else _mismatch(counts, splits)

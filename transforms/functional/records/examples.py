@@ -219,6 +219,7 @@ def decode_feature(name: str, spec: FeatureSpec, features: Mapping[str, Feature]
     """
     field = _FIELDS[spec.kind]
     items: Any = getattr(features[name], field).value if name in features else ()
+    # Optional features may be empty, whatever their shape.
     if not spec.optional and not _fills(len(items), spec.shape or ()):
         expected = " x ".join("any" if n is None else str(n) for n in spec.shape or (1,))
         raise ValueError(f"{name!r}: {len(items)} values in its {field}; expected {expected}")

@@ -87,6 +87,7 @@ def read_frames_or_errors(stream: BinaryIO) -> Iterator[Frame | FrameError]:
         except ValueError as error:
             yield FrameError(record, offset, str(error))
             return
+        # The length is intact, so a damaged record can be skipped.
         if struct.unpack("<I", footer)[0] == masked_crc32c(data):
             yield Frame(record, offset, data)
         else:

@@ -150,6 +150,7 @@ def with_annotations(
         ref = ref._replace(boxes=(boxes.units, boxes.corners))
     if schema.mask_feature is not None:
         mask = schema.features[schema.mask_feature]
+        # Either the path of a mask image, or outlines from which one is drawn.
         if mask.source.origin is Origin.MASK:
             return ref._replace(
                 mask_uri=_mask_uri(row, _column(mask.source.name, columns), resolve)
@@ -199,6 +200,7 @@ def _segments(
         classes = [class_id(label, is_text, ids, mask.label_offset) for label in labels]
     except RecordError as error:
         raise RecordError(error.reason, f"column {labels_column!r}: {error.detail}") from None
+    # [(class id, outline)]: drawn in this order, so later objects cover earlier ones.
     try:
         return list(zip(classes, checked_outlines(outlines), strict=True))
     except RecordError as error:

@@ -94,6 +94,7 @@ def needed_columns(schema: Schema, config: ConvertConfig) -> tuple[str, ...] | N
     if schema.every_column:
         return None
     names = {config.column(f.column) for f in schema.features.values() if f.column is not None}
+    # Besides features: the image, its annotations, sequences, and the columns that flags name.
     names |= {config.column(schema.image.column)} if schema.has_image else set()
     names |= {config.column(name) for name in _annotation_columns(schema)}
     names |= {config.column(name) for name in _sequence_columns(schema)}

@@ -94,6 +94,7 @@ def infer_from_rows(columns: Sequence[str], rows: Sequence[Row]) -> InferredSche
         columns: the table's columns.
         rows: its first rows.
     """
+    # Nested lists come first: their shapes decide which columns are left out.
     lists = {column for column in columns if _is_list(column, rows)}
     shapes = {c: _shape([_cell(row, c, lists) for row in rows]) for c in columns}
     left_out = {column: shape for column, shape in shapes.items() if isinstance(shape, str)}
@@ -114,6 +115,7 @@ def infer_from_rows(columns: Sequence[str], rows: Sequence[Row]) -> InferredSche
         else _sized(feature, [row.values.get(name) for row in rows])
         for name, feature in kinds.features(len(rows)).items()
     }
+    # A column has one role at most, assigned in this order: image, split, key, label.
     image = _best(columns, lambda c: _share(values[c], _is_image))
     splits = [c for c in columns if c != image and _is_split(values[c])]
     split = splits[0] if splits and len(columns) > 1 else None  # an only column is data

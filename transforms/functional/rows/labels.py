@@ -34,9 +34,11 @@ def class_id(value: Any, is_text: bool, ids: ClassIds | None, offset: int = 0) -
     """
     if ids is None:
         return _shifted(to_int64(value, is_text), offset)
+    # A typed integer may be a class name: the table's labels may mix numerals and names.
     name = str(int(value)) if isinstance(value, int) else value
     if isinstance(name, str) and name in ids:
         return ids[name]
+    # Integers are ids, unless class names look like integers themselves.
     if looks_integer(value, is_text) and not ids.has_numerals:
         return _known_id(int(value), len(ids) - offset) + offset
     if not isinstance(value, str | int):

@@ -35,15 +35,15 @@ def leads(uri: str, root: str) -> str:
     """Returns where a reference leads to outside of a root; "" if it stays within."""
     try:
         check_address(uri, root)
-    except RecordError as refusal:
-        return place_in(refusal)
+    except RecordError as rejection:
+        return place_in(rejection)
     return ""
 
 
-def place_in(refusal: RecordError) -> str:
-    assert refusal.reason == "outside_root"
-    assert refusal.detail.endswith("put the file there, or pass --allow_outside_root")
-    return refusal.detail.removeprefix("leads to ").partition(", outside of ")[0]
+def place_in(rejection: RecordError) -> str:
+    assert rejection.reason == "outside_root"
+    assert rejection.detail.endswith("put the file there, or pass --allow_outside_root")
+    return rejection.detail.removeprefix("leads to ").partition(", outside of ")[0]
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def place_in(refusal: RecordError) -> str:
         ("https://host:444/photos/1.jpg", WEB, "https://host:444/photos/1.jpg"),
     ],
 )
-def test_an_address_is_held_to_its_root(uri: str, root: str, place: str) -> None:
+def test_addresses_outside_the_root_are_rejected(uri: str, root: str, place: str) -> None:
     assert leads(uri, root) == place
 
 
@@ -220,7 +220,7 @@ def ref(uri: object, mask: object = "") -> ImageRef:
     return ImageRef("k", "t.csv", 2, str(uri), None, None, (), mask_uri=str(mask))
 
 
-def refused(root: object, uri: object, mask: object = "") -> str:
+def rejected(root: object, uri: object, mask: object = "") -> str:
     """Returns where a reference leads to outside of a folder; "" if it stays within."""
     try:
         ImageRootGuard(str(root)).check_ref(ref(uri, mask))
@@ -265,11 +265,11 @@ def place(tmp_path: Path) -> Path:
         ("../photos2", "photos2"),
     ],
 )
-def test_a_path_is_held_to_where_it_leads(place: Path, path: str, leads_to: str) -> None:
+def test_paths_are_checked_at_their_link_targets(place: Path, path: str, leads_to: str) -> None:
     expected = os.path.realpath(place.parent / leads_to) if leads_to else ""
-    assert refused(place, place / path) == expected
-    assert refused(place.parent / "same", place / path) == expected
-    whole = refused(place, place / "in.jpg", place / path)
+    assert rejected(place, place / path) == expected
+    assert rejected(place.parent / "same", place / path) == expected
+    whole = rejected(place, place / "in.jpg", place / path)
     assert whole == expected
 
 
@@ -277,10 +277,10 @@ def test_an_absolute_path_elsewhere_is_rejected_and_a_relative_root_is_one(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(place.parent)
-    assert refused("photos", "photos/in.jpg") == ""
-    assert refused("./photos/", place / "in.jpg") == ""
-    assert refused("photos", "/etc/passwd") == os.path.realpath("/etc/passwd")
-    assert refused("photos", "photos/a\0/../../x") != ""
+    assert rejected("photos", "photos/in.jpg") == ""
+    assert rejected("./photos/", place / "in.jpg") == ""
+    assert rejected("photos", "/etc/passwd") == os.path.realpath("/etc/passwd")
+    assert rejected("photos", "photos/a\0/../../x") != ""
 
 
 def test_without_a_root_all_pass_and_staged_images_always_do(place: Path) -> None:
@@ -293,13 +293,13 @@ def test_links_that_changed_since_are_followed_by_the_next_run(place: Path) -> N
     """A worker, or a program that uses this as a library, may outlive the run."""
     link, elsewhere = place / "folder", place.parent / "secret"
     paths = [place / "folder/1.jpg", place / "up/photos/a/1.jpg"]
-    before = [refused(place, path) for path in paths]
+    before = [rejected(place, path) for path in paths]
     link.unlink()
     link.symlink_to("a")
     (place / "up").unlink()
     (place / "up").symlink_to(elsewhere)
     (elsewhere / "photos").symlink_to(elsewhere)
-    after = [refused(place, path) for path in paths]
+    after = [rejected(place, path) for path in paths]
     assert before == [os.path.realpath(elsewhere / "1.jpg"), ""]
     assert after == ["", os.path.realpath(elsewhere / "a/1.jpg")]
 
@@ -310,6 +310,6 @@ def test_a_worker_gets_no_answers_of_another(place: Path) -> None:
     assert vars(pickle.loads(pickle.dumps(guard))) == {"root": str(place)}  # noqa: S301
 
 
-def test_where_a_path_leads_is_what_the_system_says(place: Path) -> None:
+def test_link_targets_agree_with_the_file_system(place: Path) -> None:
     for path in (".", "..", "link.jpg", "folder/../a", "up/up/photos/link.jpg", "a/", "in.jpg"):
         assert ImageRootGuard().real_path(f"{place}/{path}") == os.path.realpath(f"{place}/{path}")

@@ -32,18 +32,18 @@ datasets = st.dictionaries(
 def spots_of(dataset):
     """Returns where each record is: one shard a split, in the order of the dictionary."""
     rows = Counter()
-    spots = {}
+    locations = {}
     for key, (split, _) in dataset.items():
-        spots[key] = RecordLocation(split, 7, rows[split])
+        locations[key] = RecordLocation(split, 7, rows[split])
         rows[split] += 1
-    return spots
+    return locations
 
 
 def digested(dataset):
     """Returns the rows of a dataset, in an order that means nothing."""
-    spots = spots_of(dataset)
+    locations = spots_of(dataset)
     parts = [
-        digest_rows(spots[key], [key], b"".join(v.to_bytes(8, "little") for v in values), 2)
+        digest_rows(locations[key], [key], b"".join(v.to_bytes(8, "little") for v in values), 2)
         for key, (_, values) in dataset.items()
     ]
     return np.concatenate([np.zeros(0, row_dtype(2)), *reversed(parts)])

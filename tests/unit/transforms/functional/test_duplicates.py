@@ -120,10 +120,10 @@ def test_a_dropped_row_counts_as_a_conflict_only_if_its_label_differs():
     def repeat(key, label):
         return Duplicate(key, "", "", "train", "a", label, "cat" if label else "")
 
-    told = Conflicts()
+    message = Conflicts()
     for row in (repeat("d", "dog"), repeat("b", ""), repeat("c", "owl")):
-        told = with_dropped_row(told, row)
-    assert told == Conflicts(images=1, records=2, examples=(("a", "c"),))
+        message = with_dropped_row(message, row)
+    assert message == Conflicts(images=1, records=2, examples=(("a", "c"),))
 
 
 def leaks_of_one_image(splits: int) -> tuple[Leakage, ...]:

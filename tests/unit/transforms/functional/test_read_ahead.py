@@ -111,7 +111,7 @@ def test_an_exception_of_the_items_themselves_is_not_lost():
         list(map_ahead(lambda item: item, items(), RunsAtOnce(), 4))
 
 
-def test_what_was_begun_is_cancelled_when_nobody_wants_it():
+def test_pending_calls_are_cancelled_when_the_consumer_stops():
     executor = RunsOnlyTheFirst()
     results = map_ahead(lambda item: item, range(10), executor, 3)
     assert next(results) == 0

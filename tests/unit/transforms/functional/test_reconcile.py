@@ -225,10 +225,12 @@ def test_row_counts_that_do_not_match_are_stated_in_words(
     shards = [changed(SHARDS[1], records=read, problems=(BROKEN,) if broken else ())]
     rejects = {("train", reason): count for reason, count in reasons.items()}
     found = reconcile(PLAN, rows, unread, placed, rejects, facts()["written"], shards)
-    told = [str(problem) for problem in found.problems]
-    assert not any(name in text for text in told for name in ("Counts", "(rows", "={", "frames="))
-    assert told or not [*mismatches(found.counts, found.splits)]
-    assert not broken or told[0] == str(BROKEN)
+    message = [str(problem) for problem in found.problems]
+    assert not any(
+        name in text for text in message for name in ("Counts", "(rows", "={", "frames=")
+    )
+    assert message or not [*mismatches(found.counts, found.splits)]
+    assert not broken or message[0] == str(BROKEN)
 
 
 @pytest.mark.parametrize(

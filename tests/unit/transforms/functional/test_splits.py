@@ -95,7 +95,7 @@ def test_slices(spec, expected):
 
 
 @pytest.mark.parametrize(
-    ("spec", "told"),
+    ("spec", "message"),
     [
         ("", "'' is not a valid split; expected as in train,"),
         ("train+", "'' is not a valid split"),
@@ -115,11 +115,11 @@ def test_slices(spec, expected):
         ("all[:5]", "all splits together cannot be sliced"),
     ],
 )
-def test_what_stands_for_nothing_is_reported(spec, told):
-    with pytest.raises(UsageError) as refused:
+def test_invalid_split_specifications_are_reported(spec, message):
+    with pytest.raises(UsageError) as rejected:
         parse_split(spec, LENGTHS)
-    assert str(refused.value).startswith(f"split {spec!r}: ")
-    assert told in str(refused.value)
+    assert str(rejected.value).startswith(f"split {spec!r}: ")
+    assert message in str(rejected.value)
 
 
 def records_of(parts):

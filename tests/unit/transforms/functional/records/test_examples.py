@@ -202,7 +202,7 @@ def test_build_example_without_an_image():
     assert build_example(schema, ref, None) == SerializedExample(ref, expected, "")
 
 
-def test_build_example_refuses_a_reference_bound_to_another_schema():
+def test_build_example_rejects_a_reference_bound_to_another_schema():
     schema = Schema(features={"n": spec(Kind.INT64)})
     with pytest.raises(ValueError, match="longer"):
         build_example(schema, reference((3, 4)), None)

@@ -205,7 +205,7 @@ def test_a_digest_of_no_images_is_none():
 
 
 @pytest.mark.parametrize(
-    ("data", "told"),
+    ("data", "message"),
     [
         (b"\xff", "not a tf.train.SequenceExample"),
         (b"", "its lists do not have one item a frame: 'image' 0, 'height' 0"),
@@ -219,8 +219,8 @@ def test_a_digest_of_no_images_is_none():
         ),
     ],
 )
-def test_what_is_no_sequence_of_the_schema_is_rejected(data, told):
-    with pytest.raises(ValueError, match=told):
+def test_invalid_sequences_are_rejected(data, message):
+    with pytest.raises(ValueError, match=message):
         decode_sequence(data, SCHEMA)
 
 

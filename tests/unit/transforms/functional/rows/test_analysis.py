@@ -44,7 +44,7 @@ def analyzer(schema, **options):
     return Analyzer(config, schema, binding, SplitRanges.from_weights(config.weights))
 
 
-def survey_of(rows, asked):
+def analyze(rows, asked):
     analysis = Analysis()
     for row in rows:
         analysis.add(row, asked)
@@ -76,7 +76,7 @@ def test_a_plan():
     expected = Plan(
         ResolvedSchema(CLASSIFICATION, {"label": ("cat", "dog")}), {"test": 1, "train": 1}, 5
     )
-    assert build_plan(survey_of(rows, asked), asked, {}) == expected
+    assert build_plan(analyze(rows, asked), asked, {}) == expected
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_a_plan():
 def test_labels_found(labels, is_text, expected):
     asked = analyzer(CLASSIFICATION)
     rows = [Row({"image": f"{i}", "label": v}, "t", i, is_text) for i, v in enumerate(labels)]
-    assert build_plan(survey_of(rows, asked), asked, {}).resolved.classes == {"label": expected}
+    assert build_plan(analyze(rows, asked), asked, {}).resolved.classes == {"label": expected}
 
 
 def test_labels_in_lists_under_another_column_name():
@@ -106,16 +106,14 @@ def test_labels_in_lists_under_another_column_name():
         {"image": "c", "tags": ""},
         {"image": "d", "tags": "[broken"},
     )
-    plan = build_plan(survey_of(rows, asked), asked, {})
+    plan = build_plan(analyze(rows, asked), asked, {})
     assert plan.resolved.classes == {"labels": ("a|b", "cat", "dog")}
 
 
 def test_given_classes_win_over_those_found():
     asked = analyzer(CLASSIFICATION, classes=("dog", "cat"))
     rows = text_rows({"image": "a", "label": "owl"})
-    assert build_plan(survey_of(rows, asked), asked, {}).resolved.classes == {
-        "label": ("dog", "cat")
-    }
+    assert build_plan(analyze(rows, asked), asked, {}).resolved.classes == {"label": ("dog", "cat")}
 
 
 def test_rows_without_a_column_are_a_message():
@@ -123,13 +121,13 @@ def test_rows_without_a_column_are_a_message():
     with pytest.raises(
         UsageError, match=r"^--input t\.csv: has rows, but no columns; add a column$"
     ):
-        build_plan(survey_of([Row({}, "/d/t.jsonl", 1)], asked), asked, {})
+        build_plan(analyze([Row({}, "/d/t.jsonl", 1)], asked), asked, {})
 
 
 def test_every_column_becomes_a_feature():
     asked = analyzer(preset("tabular"))
     rows = text_rows({"n": "1", "x": "0.5", "t": "a"}, {"n": "", "x": "2", "t": "b"})
-    plan = build_plan(survey_of(rows, asked), asked, {})
+    plan = build_plan(analyze(rows, asked), asked, {})
     assert plan.resolved.schema.features == {
         "n": Feature(kind="int64", sources="column:n", missing="empty"),
         "t": Feature(kind="bytes", sources="column:t"),
@@ -143,7 +141,7 @@ def test_rows_are_counted_by_group_where_there_is_one():
     asked = analyzer(CLASSIFICATION, splits=weights, group_column="who", seed=3)
     rows = text_rows(*({"image": f"{i}.jpg", "label": "1", "who": f"p{i % 9}"} for i in range(200)))
     expected = Counter(split_of(row.values["who"], asked.ranges, 3) for row in rows)
-    assert survey_of(rows, asked).splits == expected
+    assert analyze(rows, asked).splits == expected
     assert set(expected) == {"train", "test"}
 
 
@@ -172,13 +170,13 @@ def test_shards_follow_from_the_mean_size_of_the_images_that_can_be_read():
     rows = text_rows(*({"image": f"{i}.jpg", "label": "1"} for i in range(100)))
     # 100 images of 100 KiB on average fill 9.77 shards of 1 MiB; the rest of a record is small.
     sizes = {f"/d/{i}.jpg": 1024 * (50 if i % 2 else 150) for i in range(0, 98)}
-    assert build_plan(survey_of(rows, asked), asked, sizes).shards == {"train": 10}
+    assert build_plan(analyze(rows, asked), asked, sizes).shards == {"train": 10}
 
 
 def test_text_counts_as_bytes_of_a_record():
     asked = analyzer(preset("tabular"), shard_size="1MiB")
     rows = text_rows(*({"t": "x" * 100_000} for _ in range(100)))  # 9.54 MiB
-    assert build_plan(survey_of(rows, asked), asked, {}).shards == {"train": 10}
+    assert build_plan(analyze(rows, asked), asked, {}).shards == {"train": 10}
 
 
 def test_the_sample_is_the_rows_first_in_order():
@@ -189,7 +187,7 @@ def test_the_sample_is_the_rows_first_in_order():
         return hashlib.sha256(f"5\0order\0{row.values['image']}".encode()).digest()[:16]
 
     expected = [(order(row), f"/d/{row.values['image']}") for row in sorted(rows, key=order)]
-    found = [(order, uri) for order, uri, _ in sampled_rows(survey_of(rows, asked))]
+    found = [(order, uri) for order, uri, _ in sampled_rows(analyze(rows, asked))]
     assert found == expected[:SAMPLE_ROWS]
 
 
@@ -197,12 +195,12 @@ def test_the_sample_is_the_rows_first_in_order():
 def test_the_sample_does_not_depend_on_who_saw_which_row(seed):
     asked = analyzer(CLASSIFICATION)
     rows = text_rows(*({"image": f"{i}.jpg", "label": "1"} for i in range(4000)))
-    expected = sampled_rows(survey_of(rows, asked))
+    expected = sampled_rows(analyze(rows, asked))
     shuffler = random.Random(seed)
     shuffler.shuffle(rows)
     cut = shuffler.randrange(len(rows))
-    total = survey_of(rows[:cut], asked)
-    total.merge(survey_of(rows[cut:], asked))
+    total = analyze(rows[:cut], asked)
+    total.merge(analyze(rows[cut:], asked))
     assert sampled_rows(total) == expected
 
 
@@ -229,9 +227,9 @@ def test_parts_merged_in_any_order_give_the_same_plan(fields, shuffler, parts, s
     asked = analyzer(schema, split_column="part", splits=weights, shard_size=300)
     rows = text_rows(*fields)
     sizes = {"/d/a.jpg": 1000, "/d/b.jpg": 5000}
-    expected = build_plan(survey_of(rows, asked), asked, sizes)
+    expected = build_plan(analyze(rows, asked), asked, sizes)
     shuffler.shuffle(rows)
-    pieces = [survey_of(rows[i::parts], asked) for i in range(parts)]
+    pieces = [analyze(rows[i::parts], asked) for i in range(parts)]
     shuffler.shuffle(pieces)
     total = Analysis()
     while pieces:  # merged as a tree, as a runner with many workers does
@@ -263,7 +261,7 @@ def with_offset(schema):
 def test_the_background_is_the_first_class_where_labels_are_offset(labels, classes, expected):
     asked = analyzer(with_offset(CLASSIFICATION), classes=classes)
     rows = text_rows(*({"image": "a", "label": label} for label in labels))
-    assert build_plan(survey_of(rows, asked), asked, {}).resolved.classes == {"label": expected}
+    assert build_plan(analyze(rows, asked), asked, {}).resolved.classes == {"label": expected}
 
 
 def test_the_classes_of_a_mask_are_those_of_its_outlines_or_the_given_ones():
@@ -274,7 +272,7 @@ def test_the_classes_of_a_mask_are_those_of_its_outlines_or_the_given_ones():
         document["features"][mask]["from"] = [source]
         asked = analyzer(Schema.model_validate(document), **options)
         rows = [Row({"image": "a", "labels": ["dog", "cat"], "mask": "m"}, "t", 1)]
-        return build_plan(survey_of(rows, asked), asked, {}).resolved.classes
+        return build_plan(analyze(rows, asked), asked, {}).resolved.classes
 
     assert classes("segmentation:outlines") == {mask: ("background", "cat", "dog")}
     assert classes("mask:mask") == {mask: ()}

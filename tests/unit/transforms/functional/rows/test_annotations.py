@@ -28,14 +28,14 @@ def with_blocks(name, **blocks):
     return Schema.model_validate({**document, **blocks})
 
 
-def settled(schema, present, **options):
+def resolved_schema(schema, present, **options):
     config = ConvertConfig(inputs=("t.csv",), output="out", name="d", schema=schema, **options)
     return resolve_sources(schema, present, config)
 
 
 def bound(schema, values, is_text=False, classes=PETS, columns=None, **options):
     """Returns the reference of a row that has just these columns; labels have these classes."""
-    schema = settled(schema, list(values), columns=columns or {})
+    schema = resolved_schema(schema, list(values), columns=columns or {})
     resolved = ResolvedSchema(schema, dict.fromkeys(schema.named_features, classes))
     binding = Binding(resolved, columns or {}, **options)
     return bind(Row(values, "/data/t", 2, is_text), binding)
@@ -46,7 +46,7 @@ def detection(values, is_text=False, names=None, classes=PETS, **boxes):
     return bound(schema, {"image": "a.jpg", **values}, is_text, classes, names)
 
 
-def refusal(*arguments, **options):
+def rejection(*arguments, **options):
     with pytest.raises(RecordError) as raised:
         detection(*arguments, **options)
     return raised.value.reason, raised.value.detail
@@ -114,7 +114,7 @@ def test_units_are_those_of_the_row_or_else_of_the_schema():
     assert detection({**values, "box_units": "normalized"}).boxes == ("normalized", CORNERS)
     assert detection({**values, "box_units": None}, units="normalized").boxes[0] == "normalized"
     assert detection(values, units="normalized").boxes[0] == "normalized"
-    assert refusal({**values, "box_units": "metre"}) == (
+    assert rejection({**values, "box_units": "metre"}) == (
         Reason.WRONG_TYPE,
         "column 'box_units': expected one of pixel, normalized, got 'metre'",
     )
@@ -149,20 +149,20 @@ def test_a_image_without_any_box(values, is_text):
     ],
 )
 def test_boxes_that_are_none(values, reason, part):
-    found, detail = refusal({**values, **LABELS})
+    found, detail = rejection({**values, **LABELS})
     assert found is reason
     assert part in detail
 
 
 def test_lists_have_one_item_a_box():
     labels = {"labels": ["cat"]}
-    assert refusal({**FOUR, **labels}) == (
+    assert rejection({**FOUR, **labels}) == (
         Reason.WRONG_TYPE,
         "column 'labels': expected 2 items, one for each box, got 1",
     )
-    assert refusal({**FOUR, "labels": []})[0] is Reason.WRONG_TYPE
+    assert rejection({**FOUR, "labels": []})[0] is Reason.WRONG_TYPE
     area = {**FOUR, **LABELS, "area": [1.0]}
-    assert refusal(area)[1] == "column 'area': expected 2 items, one for each box, got 1"
+    assert rejection(area)[1] == "column 'area': expected 2 items, one for each box, got 1"
     assert detection({**FOUR, **LABELS, "area": [], "is_crowd": None}).values[-3:] == ([], [], [])
 
 
@@ -269,7 +269,7 @@ def test_the_columns_that_are_read():
 )
 def test_columns_that_are_not_there(name, present, message):
     with pytest.raises(UsageError) as raised:
-        settled(preset(name), present)
+        resolved_schema(preset(name), present)
     assert str(raised.value) == message
 
 

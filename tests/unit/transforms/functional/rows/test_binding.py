@@ -310,7 +310,7 @@ def test_identity(row, options, expected):
     assert found == expected
 
 
-def test_without_an_image_a_row_is_known_by_its_place():
+def test_without_an_image_the_key_is_file_and_line():
     bound = binding(Schema(features={"f": Feature(kind="int64", sources="column:x")}))
     assert identity_of(text_row(x="1"), bound) == Identity("t.csv:17", "", "", "")
 
@@ -324,7 +324,7 @@ def test_without_an_image_a_row_is_known_by_its_place():
         pytest.param(typed_row(image="\ud800"), {}, "", "", id="a path that is no text"),
     ],
 )
-def test_a_reject_tells_as_much_as_can_be_told(row, options, key, uri):
+def test_a_reject_has_the_key_and_image_that_are_known(row, options, key, uri):
     bound = binding(preset("image_classification"), **options)
     error = RecordError(Reason.UNKNOWN_LABEL, "so and so")
     expected = Reject(key, uri, row.source, Reason.UNKNOWN_LABEL, "so and so")

@@ -19,13 +19,13 @@ def config(schema, **options):
     return ConvertConfig(inputs=("t.csv",), output="out", name="d", schema=schema, **options)
 
 
-def settled(schema, present, **options):
-    """Returns the settled sources of all features, as a schema writes them."""
+def resolved_schema(schema, present, **options):
+    """Returns the resolved_schema sources of all features, as a schema writes them."""
     result = resolve_sources(schema, present, config(schema, **options))
     return {name: [str(s) for s in f.sources] for name, f in result.features.items()}
 
 
-def refusal(schema, present, **options):
+def rejection(schema, present, **options):
     with pytest.raises(UsageError) as raised:
         resolve_sources(schema, present, config(schema, **options))
     return str(raised.value)
@@ -47,12 +47,12 @@ CLASSIFICATION = preset("image_classification")
 )
 def test_the_first_source_that_the_table_has_is_taken(present, label, id_):
     expected = {"image_raw": ["image:bytes"], "landmark_id": [label], "id": [id_]}
-    assert settled(LANDMARK, present) == expected
+    assert resolved_schema(LANDMARK, present) == expected
 
 
 def test_columns_are_found_by_the_names_that_the_table_gives_them():
     columns = {"image": "file", "label": "class_name"}
-    assert settled(CLASSIFICATION, ["file", "class_name"], columns=columns) == {
+    assert resolved_schema(CLASSIFICATION, ["file", "class_name"], columns=columns) == {
         "image": ["image:bytes"],
         "image/filename": ["column:image"],
         "label": ["column:label"],
@@ -73,7 +73,7 @@ def test_all_but_the_sources_stays():
 @pytest.mark.parametrize("without", [{"missing": "empty"}, {"default": 7}], ids=str)
 def test_a_feature_that_can_do_without_its_column_keeps_its_first_source(without):
     feature = Feature(kind="int64", sources=("column:x", "column:y"), **without)
-    assert settled(Schema(features={"f": feature}), ["z"]) == {"f": ["column:x"]}
+    assert resolved_schema(Schema(features={"f": feature}), ["z"]) == {"f": ["column:x"]}
 
 
 @pytest.mark.parametrize(
@@ -143,12 +143,12 @@ def test_a_feature_that_can_do_without_its_column_keeps_its_first_source(without
     ],
 )
 def test_a_missing_column_is_reported_with_what_to_do(schema, present, options, expected):
-    assert refusal(schema, present, **options) == expected
+    assert rejection(schema, present, **options) == expected
 
 
 def test_a_mapping_may_name_a_column_of_a_source_that_was_not_taken():
     columns = {"label": "klass", "landmark_id": "place"}
-    assert settled(LANDMARK, ["image", "place"], columns=columns)["landmark_id"] == [
+    assert resolved_schema(LANDMARK, ["image", "place"], columns=columns)["landmark_id"] == [
         "column:landmark_id"
     ]
 

@@ -172,7 +172,7 @@ def test_lists_of_lists_have_the_shape_that_all_of_them_have(cells, is_text, lin
         ([[[]]], "lists of lists of different lengths"),
     ],
 )
-def test_what_no_feature_can_hold_is_left_out_and_told(cells, what):
+def test_columns_that_no_feature_can_hold_are_left_out_with_a_comment(cells, what):
     guess = infer_from_rows(["n", "x"], rows_of(["n", "x"], [(1, cell) for cell in cells], False))
     assert guess.columns == ("n",)
     assert guess.left_out["x"].startswith(what)

@@ -162,7 +162,7 @@ def repeat(key, source, first):
 
 
 @pytest.mark.parametrize(
-    ("rows", "kept", "repeated"),
+    ("rows", "kept", "duplicates"),
     [
         pytest.param([], [], [], id="no rows"),
         pytest.param(
@@ -203,8 +203,8 @@ def repeat(key, source, first):
         ),
     ],
 )
-def test_in_order(rows, kept, repeated):
-    assert sort_references(rows) == (kept, repeated)
+def test_sort_references(rows, kept, duplicates):
+    assert sort_references(rows) == (kept, duplicates)
 
 
 def test_rows_that_differ_only_in_what_does_not_compare_are_sorted_all_the_same():
@@ -212,9 +212,9 @@ def test_rows_that_differ_only_in_what_does_not_compare_are_sorted_all_the_same(
         placed(b"\x01", "a", line=2, uri="/a", values=(None, [1])),
         placed(b"\x01", "a", line=1, uri="/a", values=(b"x", 1)),
     ]
-    kept, repeated = sort_references(rows)
+    kept, duplicates = sort_references(rows)
     assert kept == [rows[1][1]]
-    assert [reject.source for reject in repeated] == ["t.csv:2"]
+    assert [reject.source for reject in duplicates] == ["t.csv:2"]
 
 
 def test_the_order_in_which_rows_arrive_does_not_matter():

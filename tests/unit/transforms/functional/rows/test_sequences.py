@@ -45,7 +45,7 @@ def frame(
         start=None,
         stop=None,
         values=() if fault else (label, fps, b"row %d" % line),
-        frame=FrameLocation(clip, order, fault, "told" if fault else ""),
+        frame=FrameLocation(clip, order, fault, "message" if fault else ""),
     )
 
 
@@ -108,7 +108,7 @@ def test_sequences_of_one_hash_are_kept_apart():
     assert refused == []
 
 
-def test_two_frames_of_one_place_break_their_sequence_and_no_other():
+def test_two_frames_with_one_order_break_only_their_sequence():
     rows = [frame(2, "1"), frame(3, "2"), frame(4, "1.0"), frame(5, "1", "b")]
     whole, refused = arrange_shard(place(*rows), RESOLVED)
     assert [ref.line for ref in whole] == [5]
@@ -135,23 +135,25 @@ def test_a_row_that_cannot_be_bound_breaks_its_sequence():
         ("t.csv:3", Reason.WRONG_TYPE),
         ("t.csv:4", Reason.SEQUENCE_BROKEN),
     ]
-    assert {r.detail for r in refused if r.reason is Reason.WRONG_TYPE} == {"sequence 'a': told"}
+    assert {r.detail for r in refused if r.reason is Reason.WRONG_TYPE} == {"sequence 'a': message"}
 
 
 @pytest.mark.parametrize(
-    ("other", "told"),
+    ("other", "message"),
     [
         ({"label": 1}, "'label' is 'cat' in t.csv:2, and 'dog' in t.csv:4"),
         ({"fps": 24.0}, "'fps' is 25.0 in t.csv:2, and 24.0 in t.csv:4"),
     ],
 )
-def test_a_context_that_differs_refuses_every_row(other, told):
+def test_a_differing_context_rejects_every_row(other, message):
     rows = [frame(3, "1"), frame(4, "2", **other), frame(2, "3")]
     whole, refused = arrange_shard(place(*rows), RESOLVED)
     assert whole == []
     assert {reject.reason for reject in refused} == {Reason.CONTEXT_DIFFERS}
     assert [reject.source for reject in refused] == ["t.csv:3", "t.csv:4", "t.csv:2"]
-    assert {r.detail for r in refused} == {f"sequence 'a': {told}; a sequence has one value of it"}
+    assert {r.detail for r in refused} == {
+        f"sequence 'a': {message}; a sequence has one value of it"
+    }
 
 
 def test_a_context_that_is_nan_in_all_rows_is_one():
@@ -160,7 +162,7 @@ def test_a_context_that_is_nan_in_all_rows_is_one():
     assert (len(whole), refused) == (2, [])
 
 
-def test_a_sequence_that_would_be_torn_is_rejected_and_bad_rows_for_their_own_reason():
+def test_a_sequence_in_two_splits_is_rejected_and_bad_rows_keep_their_reason():
     why = "'split' is 'test' in one row, and 'split' is 'train' in another"
     whole, bad = (
         spans_splits_reject(frame(2, "1"), why),
@@ -178,7 +180,7 @@ def broken(ref: ImageRef) -> Reject:
     return Reject(ref.key, ref.uri, ref.source, Reason.TRUNCATED, "cut short")
 
 
-def test_a_broken_image_refuses_its_sequence_and_the_next_is_whole():
+def test_a_broken_image_rejects_only_its_sequence():
     refs = [frame(2, "1"), frame(3, "2"), frame(4, "3"), frame(5, "1", "b"), frame(6, "2", "b")]
     outcomes = [built(refs[0]), broken(refs[1]), *map(built, refs[2:])]
     *refused, record = assemble_sequences(outcomes, refs, SCHEMA)
