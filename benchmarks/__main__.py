@@ -1,4 +1,4 @@
-"""`python -m benchmarks`: all contestants on the same photographs, side by side.
+"""`python -m benchmarks`: all baselines on the same photographs, side by side.
 
 All of them, on 10,000 rows: `python -m benchmarks --photos DIR`. Whether recordmill's memory stays
 flat: add `--scale 10000,100000`. A table without images: `python -m benchmarks --tabular 1000000`.
@@ -16,7 +16,7 @@ from pathlib import Path
 from rich.console import Console
 
 from benchmarks import report
-from benchmarks.measure import CONTESTANTS, ContestantFailedError
+from benchmarks.measure import BASELINES, BaselineFailedError
 from benchmarks.rows import photographs, write_table, write_tabular
 from benchmarks.scores import Entry, Score, race
 
@@ -32,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 _scale(flags, work)
             else:
                 _compare(flags, work)
-    except (ContestantFailedError, ValueError) as error:
+    except (BaselineFailedError, ValueError) as error:
         print(f"benchmarks: {error}", file=sys.stderr)
         return 1
     return 0
@@ -47,7 +47,7 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--photos", type=Path, metavar="DIR", help="JPEG and PNG files, at any depth")
     add("--rows", type=_count, default=10_000, metavar="N", help="default: 10000")
-    add("--only", type=_names, default=CONTESTANTS, metavar="NAME,…", help=", ".join(CONTESTANTS))
+    add("--only", type=_names, default=BASELINES, metavar="NAME,…", help=", ".join(BASELINES))
     add("--repeats", type=_count, default=1, metavar="N", help="turns; medians are shown")
     add("--scale", type=_counts, metavar="N,…", help="recordmill alone, at these row counts")
     add("--tabular", type=_count, metavar="N", help="recordmill alone, N rows without images")
@@ -68,12 +68,12 @@ def _counts(text: str) -> list[int]:
 
 
 def _names(text: str) -> list[str]:
-    """Returns the contestants named, in their usual order."""
+    """Returns the baselines named, in their usual order."""
     names = text.split(",")
-    if unknown := [name for name in names if name not in CONTESTANTS]:
-        known = ", ".join(CONTESTANTS)
+    if unknown := [name for name in names if name not in BASELINES]:
+        known = ", ".join(BASELINES)
         raise argparse.ArgumentTypeError(f"{unknown[0]!r}: expected some of {known}")
-    return [name for name in CONTESTANTS if name in names]
+    return [name for name in BASELINES if name in names]
 
 
 @contextmanager
@@ -86,42 +86,42 @@ def _work_folder(given: Path | None) -> Iterator[Path]:
 
 
 def _compare(flags: argparse.Namespace, work: Path) -> None:
-    """All contestants on one table."""
+    """All baselines on one table."""
     photos = _photos(flags)
     one_row = write_table(work / "one.csv", photos, 1)
     table = write_table(work / "table.csv", photos, flags.rows)
     entries = [Entry(name, name, table, flags.rows, one_row) for name in flags.only]
-    scores = race(entries, flags.repeats, work, _tell)
+    scores = race(entries, flags.repeats, work, _show)
     ratios = report.throughput_ratios(scores, floor="floor")
     _show(report.columns("images", "× floor"), scores, ratios, flags.markdown)
 
 
 def _scale(flags: argparse.Namespace, work: Path) -> None:
-    """One contestant on tables of different sizes."""
+    """One baseline on tables of different sizes."""
     photos = _photos(flags)
     one_row = write_table(work / "one.csv", photos, 1)
     entries = [
         Entry(
             title=f"{count:,} rows",
-            contestant="recordmill",
+            baseline="recordmill",
             table=write_table(work / f"table-{count}.csv", photos, count),
             rows=count,
             one_row=one_row,
         )
         for count in flags.scale
     ]
-    scores = race(entries, flags.repeats, work, _tell)
+    scores = race(entries, flags.repeats, work, _show)
     header = report.columns("images", "peak × first")
     _show(header, scores, report.memory_ratios(scores), flags.markdown)
 
 
 def _tabular(flags: argparse.Namespace, work: Path) -> None:
-    """One contestant on a table without images."""
+    """One baseline on a table without images."""
     one_row = write_tabular(work / "one.csv", 1)
     table = write_tabular(work / "table.csv", flags.tabular)
     title = f"{flags.tabular:,} rows"
     entry = Entry(title, "recordmill-tabular", table, flags.tabular, one_row)
-    scores = race([entry], flags.repeats, work, _tell)
+    scores = race([entry], flags.repeats, work, _show)
     header = report.columns("rows", "peak × first")
     _show(header, scores, report.memory_ratios(scores), flags.markdown)
 
@@ -132,7 +132,7 @@ def _photos(flags: argparse.Namespace) -> list[Path]:
     return photographs(flags.photos)
 
 
-def _tell(message: str) -> None:
+def _show(message: str) -> None:
     Console(stderr=True).print(message, highlight=False, soft_wrap=True)
 
 

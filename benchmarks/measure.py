@@ -1,6 +1,6 @@
-"""Runs one contestant in an interpreter of its own, and measures it from outside.
+"""Runs one baseline in an interpreter of its own, and measures it from outside.
 
-A fresh process for each run makes peak memory and CPU time the contestant's own, and lets none
+A fresh process for each run makes peak memory and CPU time the baseline's own, and lets none
 profit from what another has imported.
 """
 
@@ -19,9 +19,9 @@ from types import TracebackType
 
 import psutil  # type: ignore[import-untyped, unused-ignore]
 
-from benchmarks.contestant import Outcome
+from benchmarks.baseline import Outcome
 
-CONTESTANTS = (
+BASELINES = (
     "floor",
     "recordmill",
     "recordmill-header",
@@ -37,13 +37,13 @@ _MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
 _LAST_LINES = 20
 
 
-class ContestantFailedError(Exception):
-    """A contestant did not come to its end, or left rows out."""
+class BaselineFailedError(Exception):
+    """A baseline did not come to its end, or left rows out."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run of a contestant, start-up included.
+    """One run of a baseline, start-up included.
 
     Attributes:
         seconds: from its start to its end, by the clock.
@@ -58,8 +58,8 @@ class Run:
     bytes_shuffled: int | None
 
 
-def run_contestant(name: str, table: Path, rows: int, work: Path) -> Run:
-    """Runs a contestant, and clears away what it wrote.
+def run_baseline(name: str, table: Path, rows: int, work: Path) -> Run:
+    """Runs a baseline, and clears away what it wrote.
 
     Args:
         name: which one; its module has underscores for hyphens.
@@ -68,24 +68,24 @@ def run_contestant(name: str, table: Path, rows: int, work: Path) -> Run:
         work: a folder for its output.
 
     Raises:
-        ContestantFailedError: if it fails, or goes through another number of rows.
+        BaselineFailedError: if it fails, or goes through another number of rows.
     """
     output, log = work / "output", work / "log.txt"
     os.sync()  # what others wrote is not for this one to wait for
     try:
         seconds, usage, peak = _run_process(_command(name, table, output), work, log)
         outcome = _outcome_of(work, name)
-    except ContestantFailedError as error:
-        raise ContestantFailedError(f"{name}: {error}\n{_last_lines(log)}") from error
+    except BaselineFailedError as error:
+        raise BaselineFailedError(f"{name}: {error}\n{_last_lines(log)}") from error
     finally:
         shutil.rmtree(output, ignore_errors=True)
     if outcome.records != rows:
-        raise ContestantFailedError(f"{name}: went through {outcome.records} of {rows} rows")
+        raise BaselineFailedError(f"{name}: went through {outcome.records} of {rows} rows")
     return Run(seconds, usage, peak, outcome.bytes_shuffled)
 
 
 def _command(name: str, table: Path, output: Path) -> list[str]:
-    module = f"benchmarks.contestants.{name.replace('-', '_')}"
+    module = f"benchmarks.baselines.{name.replace('-', '_')}"
     return [sys.executable, "-m", module, str(table), str(output)]
 
 
@@ -104,7 +104,7 @@ def _run_process(command: list[str], work: Path, log: Path) -> tuple[float, floa
     seconds = perf_counter() - began
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
-        raise ContestantFailedError(f"exit code {process.returncode}")
+        raise BaselineFailedError(f"exit code {process.returncode}")
     peak = max(memory.peak_bytes, usage.ru_maxrss * _MAXRSS_UNIT)
     return seconds, usage.ru_utime + usage.ru_stime, peak
 
@@ -150,7 +150,7 @@ def _outcome_of(work: Path, name: str) -> Outcome:
     try:
         return Outcome(**json.loads(lines[-1]))
     except (IndexError, TypeError, ValueError) as error:
-        raise ContestantFailedError("its last line tells no outcome") from error
+        raise BaselineFailedError("its last line states no outcome") from error
 
 
 def _last_lines(log: Path) -> str:

@@ -23,7 +23,7 @@ from recordmill.pipelines.dataset.records import Records
 from recordmill.transforms.storage.dataset import Dataset
 from recordmill.transforms.verification.tensorflow_reader import parse_spec
 
-Contestant = Callable[[], int]
+Baseline = Callable[[], int]
 """Goes through all records once; returns how many there were."""
 
 
@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--split", default="train")
     parser.add_argument("--turns", type=int, default=5, help="medians are shown; default: 5")
     flags = parser.parse_args(argv)
-    scores = race(contestants_of(flags.dataset, flags.split), flags.turns)
+    scores = race(baselines_of(flags.dataset, flags.split), flags.turns)
     bare = scores["bare tf.data"]
     print(f"{'':24} {'records/s':>10} {'× bare':>7} {'per CPU s':>10} {'× bare':>7}")
     for name, score in scores.items():
@@ -55,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def contestants_of(dataset: Path, split: str) -> dict[str, Contestant]:
+def baselines_of(dataset: Path, split: str) -> dict[str, Baseline]:
     """Returns who takes part, each set up already."""
     records = Records(dataset, split)
     pipelines = {
@@ -69,7 +69,7 @@ def contestants_of(dataset: Path, split: str) -> dict[str, Contestant]:
 
 
 def bare(dataset: Path, split: str) -> Any:
-    """Returns what one writes by hand: files, parse, decode, prefetch."""
+    """Returns the pipeline that one writes by hand: files, parse, decode, prefetch."""
     manifest = Dataset.open(dataset).manifest
     spec, image = parse_spec(manifest.resolved), manifest.dataset_schema.encoded_image
 
@@ -83,11 +83,11 @@ def bare(dataset: Path, split: str) -> Any:
     return records.map(parse, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
 
 
-def race(contestants: dict[str, Contestant], turns: int) -> dict[str, Score]:
+def race(baselines: dict[str, Baseline], turns: int) -> dict[str, Score]:
     """Returns the medians of each, who take turns; the first turn warms up."""
-    found: dict[str, list[Score]] = {name: [] for name in contestants}
+    found: dict[str, list[Score]] = {name: [] for name in baselines}
     for _ in range(turns + 1):
-        for name, run in contestants.items():
+        for name, run in baselines.items():
             clock, cpu = time.perf_counter(), time.process_time()
             records = run()
             seconds, cpu_seconds = time.perf_counter() - clock, time.process_time() - cpu

@@ -37,7 +37,7 @@ def columns(unit: str, ratio: str) -> tuple[str, ...]:
         ratio: what the last column compares.
     """
     times = ("wall s", "start-up s", f"{unit}/s net", "CPU s")
-    return ("contestant", *times, "peak MB", "shuffled B/row", ratio)
+    return ("baseline", *times, "peak MB", "shuffled B/row", ratio)
 
 
 def line(score: Score, ratio: float | None) -> tuple[str, ...]:
@@ -94,7 +94,7 @@ def _markdown(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
 
 
 def machine() -> str:
-    """Returns what the figures depend on: cores, CPU, memory, Python and packages."""
+    """Returns the environment of the figures: cores, CPU, memory, Python and packages."""
     memory = psutil.virtual_memory().total / 2**30
     cores = f"{os.cpu_count()} cores ({_cpu_model()}), {memory:.0f} GiB memory"
     versions = ", ".join(f"{name} {version}" for name, version in _versions())
@@ -102,7 +102,7 @@ def machine() -> str:
 
 
 def _cpu_model() -> str:
-    """Returns the CPU's name: Linux tells it to those who read, Python does not."""
+    """Returns the CPU's name, which Python's platform module lacks on Linux."""
     if not _CPUINFO.exists():
         return platform.processor() or platform.machine()
     found = re.search(r"^model name\s*:\s*(.+)$", _CPUINFO.read_text(), re.MULTILINE)

@@ -1,8 +1,8 @@
-"""Makes the tables that contestants convert, and reads them for those that cannot.
+"""Makes the tables that baselines convert, and reads them for those that cannot.
 
 A benchmark needs more rows than anyone keeps photographs for, so each photograph is listed many
 times, each time under an id of its own. The copies cost as much to read and decode as others would,
-and all contestants alike profit from the system's cache.
+and all baselines alike profit from the system's cache.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Row(NamedTuple):
 
 
 def photographs(folder: Path) -> list[Path]:
-    """Returns the photographs below a folder, read once so that no contestant finds them cold.
+    """Returns the photographs below a folder, read once so that no baseline finds them cold.
 
     Raises:
         ValueError: if there are none.

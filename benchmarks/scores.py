@@ -1,6 +1,6 @@
-"""Lets contestants run in turns, and sums up their runs.
+"""Lets baselines run in turns, and sums up their runs.
 
-Turns, because a machine's speed drifts: whatever slows one round slows all contestants of it.
+Turns, because a machine's speed drifts: whatever slows one round slows all baselines of it.
 Start-up (imports, building a graph) is measured by a run on one row and taken off: what is left is
 the rate that a large dataset sees.
 """
@@ -12,23 +12,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from benchmarks.measure import Run, run_contestant
+from benchmarks.measure import Run, run_baseline
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A contestant and what it is to convert.
+    """A baseline and what it is to convert.
 
     Attributes:
         title: how it is called in the results.
-        contestant: which one.
+        baseline: which one.
         table: what it converts.
         rows: how many rows that has.
         one_row: the same kind of table with one row.
     """
 
     title: str
-    contestant: str
+    baseline: str
     table: Path
     rows: int
     one_row: Path
@@ -64,7 +64,7 @@ class Score:
 
 
 def race(
-    entries: Sequence[Entry], repeats: int, work: Path, tell: Callable[[str], None]
+    entries: Sequence[Entry], repeats: int, work: Path, show: Callable[[str], None]
 ) -> list[Score]:
     """Returns the score of each entry after all have run in turns.
 
@@ -72,15 +72,15 @@ def race(
         entries: who takes part.
         repeats: how many turns.
         work: a folder for outputs.
-        tell: is reported of each run.
+        show: called with a line about each run.
     """
     runs: dict[Entry, list[tuple[Run, Run]]] = {entry: [] for entry in entries}
     for turn in range(repeats):
         for entry in entries:
-            first = run_contestant(entry.contestant, entry.one_row, 1, work)
-            whole = run_contestant(entry.contestant, entry.table, entry.rows, work)
+            first = run_baseline(entry.baseline, entry.one_row, 1, work)
+            whole = run_baseline(entry.baseline, entry.table, entry.rows, work)
             runs[entry].append((first, whole))
-            tell(f"turn {turn + 1}: {entry.title}: {_brief(whole)}; one row: {_brief(first)}")
+            show(f"turn {turn + 1}: {entry.title}: {_brief(whole)}; one row: {_brief(first)}")
     return [_score(entry, pairs) for entry, pairs in runs.items()]
 
 

@@ -135,9 +135,9 @@ def growth(samples: Sequence[Sample], run: dict[str, Any]) -> float:
     )
     seconds = times["interval"] * len(times["records"])
     begins, ends = begins + _WARM_UP * seconds, begins + seconds
-    settled = [sample for sample in samples if begins <= sample.seconds < ends]
-    middle = len(settled) // 2
-    first, second = settled[:middle], settled[middle:]
+    steady = [sample for sample in samples if begins <= sample.seconds < ends]
+    middle = len(steady) // 2
+    first, second = steady[:middle], steady[middle:]
     if not first:
         return 1.0
     return max(s.megabytes for s in second) / max(s.megabytes for s in first)
@@ -150,18 +150,18 @@ def slowdown(throughput: dict[str, Any]) -> float:
     return _seconds_for(tenth, counts[::-1]) / _seconds_for(tenth, counts)
 
 
-def _seconds_for(wanted: float, counts: Sequence[int]) -> float:
+def _seconds_for(records: float, counts: Sequence[int]) -> float:
     """Returns how many intervals it took to write so many records."""
     taken = 0.0
     for count in counts:
-        if count >= wanted:
-            return taken + wanted / count
-        taken, wanted = taken + 1, wanted - count
+        if count >= records:
+            return taken + records / count
+        taken, records = taken + 1, records - count
     return taken
 
 
 def wrong_row_counts(manifest: dict[str, Any], images: int) -> list[str]:
-    """Returns what in the row counts is not exactly as it was drawn."""
+    """Returns the row counts that differ from what was drawn."""
     bad, row_counts = images // BAD_EVERY, manifest["input"]
     expected = {"rows": images, "records": images - bad, "rejected": bad, "duplicates": 0}
     expected["reasons"] = {"truncated": bad} if bad else {}
@@ -203,8 +203,8 @@ def plot(samples: Sequence[Sample], title: str) -> str:
 """
 
 
-def judge(samples: Sequence[Sample], run: dict[str, Any], manifest: dict[str, Any]) -> list[str]:
-    """Returns what does not hold, in words."""
+def faults(samples: Sequence[Sample], run: dict[str, Any], manifest: dict[str, Any]) -> list[str]:
+    """Returns a message for each limit that the run has exceeded."""
     wrong = wrong_row_counts(manifest, manifest["input"]["rows"])
     if (grown := growth(samples, run)) > MAX_GROWTH:
         wrong.append(f"memory grew by a factor of {grown:.2f}, allowed are {MAX_GROWTH}")
@@ -214,7 +214,7 @@ def judge(samples: Sequence[Sample], run: dict[str, Any], manifest: dict[str, An
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Draws, converts and judges; returns the exit code."""
+    """Draws, converts and checks; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.soak", description=__doc__)
     parser.add_argument("--images", type=int, default=1_000_000)
     parser.add_argument("--folder", type=Path, required=True, help="is emptied first")
@@ -223,7 +223,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     draw(flags.folder / "tars", flags.images)
     samples, run = convert(flags.folder, flags.images)
     manifest = json.loads((flags.folder / "out/soak/1.0.0/manifest.json").read_bytes())
-    wrong = judge(samples, run, manifest)
+    wrong = faults(samples, run, manifest)
     if manifest["input"]["rows"] != flags.images:
         wrong.append(f"{manifest['input']['rows']:,} rows, drawn were {flags.images:,}")
     found = {

@@ -92,9 +92,9 @@ def options(engine: str | None, slots: int) -> Iterator[list[str]]:
         return
     environment = {**os.environ, "SLOTS": str(slots), "PYTHON": sys.executable}
     start = [str(_SCRIPT), "start", engine, "--workers"]
-    told = subprocess.run(start, env=environment, check=True, stdout=subprocess.PIPE, text=True)
+    started = subprocess.run(start, env=environment, check=True, stdout=subprocess.PIPE, text=True)
     try:
-        yield shlex.split(told.stdout.splitlines()[-1])
+        yield shlex.split(started.stdout.splitlines()[-1])
     finally:
         subprocess.run([str(_SCRIPT), "stop", engine], env=environment, check=True)
 

@@ -81,7 +81,7 @@ def add_faults(folder: Path) -> Iterator[Row]:
     yield "images/text.jpg", "square"
     yield "images/empty.jpg", "triangle"
     yield "images/unlabelled.jpg", ""
-    yield "images/circle-00.jpg", "square"  # the key stands in the first row, too
+    yield "images/circle-00.jpg", "square"  # the first row has the same key
 
 
 def main() -> None:

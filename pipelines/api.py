@@ -92,7 +92,7 @@ def dry_run(
     beam_options: BeamOptions = (),
     **options: Unpack[ConvertOptions],
 ) -> Forecast:
-    """Returns what `convert` with the same arguments would do; nothing is written.
+    """Returns a forecast of `convert` with the same arguments; nothing is written.
 
     Args:
         input: as for `convert`.

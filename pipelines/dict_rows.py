@@ -135,7 +135,7 @@ class _BuildBatch(beam.DoFn):
         self._binding = binding
         self._plan = Plan(binding.resolved, {}, 0)
         self._projection = projection_of(binding.resolved.schema, config)
-        self._fence = ImageRootGuard(config.guard)
+        self._guard = ImageRootGuard(config.guard)
         self._shared = Shared()
 
     def setup(self) -> None:
@@ -155,7 +155,7 @@ class _BuildBatch(beam.DoFn):
                 yield rejected(reject_row(row, self._binding, error))
                 continue
             refs.append(Fetched(ref, found.data) if isinstance(found, Embedded) else ref)
-        decode, guard = self._config.decode, self._fence
+        decode, guard = self._config.decode, self._guard
         for built in build_all(refs, self._plan, decode, self._pools, guard=guard):
             if isinstance(built, SerializedExample):
                 yield built.data
@@ -274,7 +274,7 @@ def _resolved(config: ConvertConfig, row_columns: Iterable[str] | None) -> Schem
 
 
 def _binding(config: ConvertConfig, resolved: ResolvedSchema) -> Binding:
-    """Returns what the columns mean; without a root, image paths are those of the worker."""
+    """Returns the column mapping; without a root, image paths are those of the worker."""
     binding = make_binding(config, resolved.schema)
     return replace(binding, resolved=resolved, image_root=config.image_root or "")
 

@@ -86,7 +86,7 @@ def check(forecast: Forecast, config: ConvertConfig) -> None:
             raise RejectBudgetExceeded(f"would not be published: {lost}")
         raise RejectBudgetExceeded(
             f"would not be published: at least {forecast.rejected:,} of {forecast.rows:,} rows "
-            f"would be rejected, --max_rejects allows {config.max_rejects.told(over)}: "
+            f"would be rejected, --max_rejects allows {config.max_rejects.describe(over)}: "
             "fix them, or raise --max_rejects"
         )
 

@@ -93,7 +93,7 @@ def check(info: DatasetInfo, config: ConvertConfig, target: Target) -> None:
     if over or not counts.records:
         reasons = ", ".join(f"{count} {reason}" for reason, count in counts.reasons.items())
         shown = f", {layout.REPORT} beside it shows them" if config.report else ""
-        why = f"--max_rejects allows {config.max_rejects.told(over)}"
+        why = f"--max_rejects allows {config.max_rejects.describe(over)}"
         remedy = "fix them, or raise --max_rejects"
         rejects = layout.join(target.failed_folder, layout.REJECTS)
         if not counts.records:

@@ -1,4 +1,4 @@
-"""What is known of images that stand in a dataset, or in its input, more than once."""
+"""Duplicate statistics: images that occur more than once in a dataset, or in its input."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Conflicts(BaseModel):
 
 
 class DuplicateStats(BaseModel):
-    """How often a dataset's images are repeated, told by the digests of the images as stored.
+    """Duplicate images of a dataset, detected by the digests of the images as stored.
 
     Attributes:
         images: how many different ones there are.

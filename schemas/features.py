@@ -67,7 +67,7 @@ class ImageAttribute(str, Enum):
     TRANSCODED = "transcoded"
 
 
-_TEXT_FACTS = frozenset(
+_TEXT_ATTRIBUTES = frozenset(
     {
         ImageAttribute.BYTES,
         ImageAttribute.FORMAT,
@@ -76,13 +76,15 @@ _TEXT_FACTS = frozenset(
         ImageAttribute.MODE,
     }
 )
-KIND_OF_FACT = {fact: Kind.BYTES if fact in _TEXT_FACTS else Kind.INT64 for fact in ImageAttribute}
+KIND_OF_ATTRIBUTE = {
+    fact: Kind.BYTES if fact in _TEXT_ATTRIBUTES else Kind.INT64 for fact in ImageAttribute
+}
 
 
 BOX_SIDES = ("xmin", "ymin", "xmax", "ymax")
 BOX_ORDERS = ("xyxy", "yxyx", "xywh", "cxcywh")
 
-_SETTLED_KINDS = {
+_KIND_OF_ORIGIN = {
     Origin.BOX: Kind.FLOAT,
     Origin.AREA: Kind.FLOAT,
     Origin.MASK: Kind.BYTES,
@@ -136,9 +138,11 @@ class Source(BaseModel):
             guess = did_you_mean(origin, [o.value for o in Origin])
             raise ValueError(f"{text!r} is no source{guess}; write {_SORTS}")
         if origin == Origin.IMAGE.value and name not in {f.value for f in ImageAttribute}:
-            facts = ", ".join(f.value for f in ImageAttribute)
+            expected = ", ".join(f.value for f in ImageAttribute)
             guess = did_you_mean(name, [f.value for f in ImageAttribute])
-            raise ValueError(f"{name!r} is no fact of an image{guess}; expected one of: {facts}")
+            raise ValueError(
+                f"{name!r} is not an image attribute{guess}; expected one of: {expected}"
+            )
         if origin == Origin.BOX.value and name not in BOX_SIDES + BOX_ORDERS:
             expected = ", ".join(BOX_SIDES + BOX_ORDERS)
             guess = did_you_mean(name, BOX_SIDES + BOX_ORDERS)
@@ -209,24 +213,24 @@ class Feature(BaseModel):
 
     def _check_kind(self) -> None:
         fact = self.image_attribute
-        settled = KIND_OF_FACT[fact] if fact else _SETTLED_KINDS.get(self.source.origin)
-        if settled and self.kind is not settled:
-            raise ValueError(f"{self.source} is of kind {settled.value}")
+        fixed = KIND_OF_ATTRIBUTE[fact] if fact else _KIND_OF_ORIGIN.get(self.source.origin)
+        if fixed and self.kind is not fixed:
+            raise ValueError(f"{self.source} is of kind {fixed.value}")
         if self.classes and self.kind is not Kind.INT64 and not self.is_mask:
             raise ValueError("a feature with classes holds their ids: its kind is int64")
 
     def _check_shape(self) -> None:
         if self.shape and (None in self.shape[1:] or self.shape == (None,)):
             raise ValueError("only the first of several sizes can be open, as in [null, 4]")
-        settled: tuple[int | None, ...] | None = ()
+        fixed: tuple[int | None, ...] | None = ()
         if self.is_mask:
-            settled = None
+            fixed = None
         elif self.source.origin is Origin.BOX and self.source.name in BOX_ORDERS:
-            settled = (None, 4)
+            fixed = (None, 4)
         elif not self.of_boxes and self.source.origin not in (Origin.FLAT, Origin.ROW_LENGTHS):
             return
-        if self.shape != settled:
-            expected = "[null, 4]" if settled else "not said" if settled is None else "[]"
+        if self.shape != fixed:
+            expected = "[null, 4]" if fixed else "not said" if fixed is None else "[]"
             raise ValueError(f"the shape of {self.source} has to be {expected}")
 
     def _holds(self, value: bool | int | float | str) -> bool:
@@ -245,7 +249,7 @@ class Feature(BaseModel):
 
     @property
     def source(self) -> Source:
-        """The one source, once a table has settled which."""
+        """The one source, once the columns of a table have resolved it."""
         return self.sources[0]
 
     @property
@@ -419,8 +423,8 @@ class Schema(BaseModel):
     @cached_property
     def image_feature(self) -> str | None:
         """The Example key of the image's bytes, if the schema stores them."""
-        facts = ((key, f.image_attribute) for key, f in self.features.items())
-        return next((key for key, fact in facts if fact is ImageAttribute.BYTES), None)
+        attributes = ((key, f.image_attribute) for key, f in self.features.items())
+        return next((key for key, fact in attributes if fact is ImageAttribute.BYTES), None)
 
     @property
     def encoded_image(self) -> str | None:

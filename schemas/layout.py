@@ -22,7 +22,7 @@ RECORDS = "records"
 REJECTS = "rejects"
 DROPPED = "dropped"
 LINES = (REJECTS, DROPPED)
-"""The folders of lines that stand in no fixed order."""
+"""The folders of lines whose order is not fixed."""
 
 INDEXES = "idx"
 REPORT = "report.html"
@@ -34,7 +34,7 @@ SIDECARS = (FEATURES, DATASET_INFO, SCHEMA, MANIFEST, RUN, REPORT, SUCCESS)
 
 
 REPLACED = "replaced"
-"""In a run's folder: the old dataset, where two folders cannot be exchanged at once."""
+"""In a run's folder: the old dataset, where two folders cannot be swapped atomically."""
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
@@ -95,12 +95,12 @@ def replaced_folder(run: str) -> str:
 
 
 def shard_stem(name: str, split: str) -> str:
-    """Returns what all file names of a split's shards begin with: TFDS's convention."""
+    """Returns the prefix of all file names of a split's shards: TFDS's convention."""
     return f"{name}-{split}.tfrecord"
 
 
 def shard_suffix(compression: str) -> str:
-    """Returns what they end in."""
+    """Returns the suffix of the shard file names."""
     return ".gz" if compression == "gzip" else ""
 
 
@@ -171,12 +171,12 @@ def first_foreign(names: Iterable[str], owned: Owned) -> str | None:
 
 
 def owned_in_published(files: Collection[str]) -> Owned:
-    """Returns what is owned in a published dataset: the files that its manifest names."""
+    """Returns the owned files of a published dataset: those that its manifest names."""
     return lambda name: _UNFINISHED.sub("", name) in files or bool(_TEMPORARY.fullmatch(name))
 
 
 def owned_in_leftover(dataset: str, named: Collection[str] = ()) -> Owned:
-    """Returns what is owned in what a run has left that did not publish.
+    """Returns the owned files of a run that did not publish.
 
     Args:
         dataset: the dataset's name.
@@ -203,7 +203,7 @@ def is_temporary(name: str) -> bool:
 
 
 def owned_in_run(parts: dict[str, Owned]) -> Owned:
-    """Returns what is owned in the folder that a run has to itself.
+    """Returns the owned files of the folder that a run has to itself.
 
     Args:
         parts: subfolder to what is owned in it.

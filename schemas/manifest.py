@@ -86,7 +86,7 @@ class Manifest(BaseModel):
         version: its version.
         fingerprint: digest of every option that decides the content.
         config: the options.
-        dataset_schema: the settled schema; "schema" in the file.
+        dataset_schema: the resolved schema; "schema" in the file.
         classes: feature to its class names.
         input: where all rows went.
         images: how many images got which treatment.
@@ -140,7 +140,7 @@ class Manifest(BaseModel):
 
     @property
     def resolved(self) -> ResolvedSchema:
-        """The settled schema, as records were encoded by it."""
+        """The resolved schema, as records were encoded by it."""
         return ResolvedSchema(self.dataset_schema, self.classes)
 
     def count_mismatches(self) -> Iterator[str]:

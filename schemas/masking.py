@@ -43,7 +43,7 @@ _FRAGMENT = re.compile(r"#.*$", re.DOTALL)
 def masked_url(url: str) -> str:
     """Returns a web address without its password, and without the values of its query.
 
-    Signed addresses carry their credentials there; which value is one, no name tells for sure.
+    Signed addresses carry their credentials there; their names do not reveal which value is one.
 
     >>> masked_url("https://me:secret@host/a.jpg?id=7&X-Amz-Signature=abc")
     'https://***@host/a.jpg?id=***&X-Amz-Signature=***'

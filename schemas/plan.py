@@ -27,7 +27,7 @@ class ClassIds(dict[str, int]):
 
 @dataclass(frozen=True)
 class ResolvedSchema:
-    """A schema whose sources, kinds and class names are settled.
+    """A schema whose sources, kinds and class names are resolved.
 
     Attributes:
         schema: each feature has one source; nothing is left to find.
@@ -62,9 +62,9 @@ class Plan:
     """How the rows become a dataset.
 
     Attributes:
-        resolved: the settled schema.
+        resolved: the resolved schema.
         shards: split to its number of shards.
-        rows: how many rows the survey saw.
+        rows: how many rows the analyze pass read.
         starts: split to where in the order each of its shards but the first begins, if they are to
             hold a number of records; otherwise they are equal ranges.
     """

@@ -45,9 +45,9 @@ class Row:
         values: table column to value; a column that the row lacks is absent or None.
         file: the table's file; of sources without tables, the image's or its annotation's.
         line: where the row begins, counted from 1: a line, or in Parquet a row; 0 for all the file;
-            below 0 for a row without a file, which is not shown and only tells rows apart.
+            below 0 for a row without a file, which is not shown and only distinguishes rows.
         is_text: whether values are untyped text, as in CSV; or the columns of which they are.
-        image: where the row's own image is, if the source knows; None if the image's column tells.
+        image: where the row's own image is, if the source knows; None if a column states it.
     """
 
     values: Mapping[str, Any]
@@ -141,11 +141,11 @@ class FrameLocation(NamedTuple):
 class ImageRef(NamedTuple):
     """A row that is ready to become an example, except for its image: this is what is shuffled.
 
-    A tuple, because a shard's references are all in memory at once. They sort by key and source.
+    A tuple, because a shard's references are all in memory together. They sort by key and source.
 
     Attributes:
         key: the row's stable identity.
-        file: the table that the row stands in.
+        file: the table of the row.
         line: and its line there.
         uri: where the image is; "" if the schema needs none.
         start: first byte of the image within the file, or None for the whole file.

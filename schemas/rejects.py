@@ -134,7 +134,7 @@ class Reject:
         return masked_json(line)
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns what that line holds."""
+        """Returns the content of that line."""
         fields: dict[str, Any] = json.loads(self.to_json())
         return fields
 
@@ -215,7 +215,7 @@ class RejectBudget(BaseModel):
         return cls(total=total, reasons=reasons)
 
     def exceeded(self, rejects: Mapping[str, int], rows: int) -> tuple[str, ...]:
-        """Returns what is over its limit, in the order of the names; "all rejects" first.
+        """Returns the reasons over their limits, in the order of the names; "all rejects" first.
 
         Args:
             rejects: reason to how many rows were rejected for it.
@@ -234,8 +234,8 @@ class RejectBudget(BaseModel):
         all_over = self.total is not None and not self.total.allows(everything, rows)
         return (*(["all rejects"] if all_over else []), *sorted(over))
 
-    def told(self, over: tuple[str, ...]) -> str:
-        """Returns the budget as a message tells it, with what is over where that is not plain."""
+    def describe(self, over: tuple[str, ...]) -> str:
+        """Returns the budget as text, with the reasons over their limits if there are any."""
         return str(self) if not self.reasons else f"{self}, exceeded by {', '.join(over)}"
 
     def __str__(self) -> str:
@@ -244,7 +244,7 @@ class RejectBudget(BaseModel):
 
 
 def lost_rows_message(lost: Iterable[tuple[str, str]]) -> str:
-    """Returns what is wrong with input of which an unknown number of rows is lost.
+    """Returns the message about input of which an unknown number of rows is lost.
 
     Args:
         lost: the source and the detail of each such reject.

@@ -221,7 +221,7 @@ class SequenceSettings(BaseModel):
 
     Attributes:
         group: the column whose value all frames of a sequence have in common: its key.
-        order: the column that tells the place of a frame: by number if every value in the sequence
+        order: the column that orders the frames: by number if every value in the sequence
             is one, otherwise as text, with the numbers in it by their value.
     """
 

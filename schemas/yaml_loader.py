@@ -53,7 +53,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def load_yaml(text: str | bytes, where: str) -> tuple[yaml.Node | None, Any]:
-    """Returns what a YAML text holds: as nodes, which know their lines, and as values.
+    """Returns the content of a YAML text: as nodes, which know their lines, and as values.
 
     Args:
         text: one document.
@@ -77,7 +77,7 @@ def load_yaml(text: str | bytes, where: str) -> tuple[yaml.Node | None, Any]:
         raise UsageError(f"{where}: not a YAML file that can be read: {error}") from error
     if repeated is not None:
         place, key = repeated
-        raise UsageError(f"{where}{place}: the key {key!r} stands twice; only one can be meant")
+        raise UsageError(f"{where}{place}: the key {key!r} occurs twice; keep one of them")
     return node, document
 
 
@@ -108,7 +108,7 @@ def check_size(node: yaml.Node | None) -> None:
 
 
 def _nodes(node: yaml.Node, known: dict[int, int]) -> int:
-    """Returns how many nodes there are with every alias written out; each is looked at once."""
+    """Returns how many nodes there are with every alias written out; each is visited one time."""
     if known.get(id(node)) == 0:
         raise ValueError("an alias stands within what it names")
     if id(node) not in known:
@@ -144,12 +144,12 @@ def first_problem(
     Args:
         error: all that is wrong.
         model: what the document should be.
-        node: the document, as it stands in the text.
+        node: the document, as written in the text.
     """
     places = [(_mark(node, details), details) for details in error.errors()]
     mark, details = min(places, key=lambda place: (place[0].line, place[0].column))
     path = " > ".join(str(part) for part in _place(details) if part != _KEY) or "the schema"
-    return _written(mark), f"at {path}: {_told(details, model)}"
+    return _written(mark), f"at {path}: {_message(details, model)}"
 
 
 def _mark(node: yaml.Node, details: ErrorDetails) -> yaml.Mark:
@@ -171,7 +171,7 @@ def _place(details: ErrorDetails) -> Location:
 
 
 def _entries(node: yaml.Node) -> dict[str, tuple[yaml.Node, yaml.Node]]:
-    """Returns what stands in a node: key or number to the nodes of key and value."""
+    """Returns the content of a node: key or number to the nodes of key and value."""
     if isinstance(node, yaml.MappingNode):
         return {str(key.value): (key, value) for key, value in node.value}
     if isinstance(node, yaml.SequenceNode):
@@ -179,7 +179,7 @@ def _entries(node: yaml.Node) -> dict[str, tuple[yaml.Node, yaml.Node]]:
     return {}
 
 
-def _told(details: ErrorDetails, model: type[BaseModel]) -> str:
+def _message(details: ErrorDetails, model: type[BaseModel]) -> str:
     message, value = details["msg"].removeprefix("Value error, "), details["input"]
     name = str(details["loc"][-1]) if details["loc"] else ""
     if details["type"] == "extra_forbidden":

@@ -39,7 +39,7 @@ def test_sources(text, origin, name):
     "text", ["", "label", "column", "column:", "key:x", "image", "image:", "image:colour", "file:x"]
 )
 def test_what_is_no_source(text):
-    with pytest.raises(ValueError, match=r"no source|no fact"):
+    with pytest.raises(ValueError, match=r"no source|not an image attribute"):
         Source.parse(text)
 
 

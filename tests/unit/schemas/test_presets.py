@@ -192,7 +192,7 @@ def test_a_schema_file():
         ),
         pytest.param(
             "features: {a: {kind: int64, from: 'image:hight'}}",
-            "s.yaml:1:35: at features > a > from: 'hight' is no fact of an image "
+            "s.yaml:1:35: at features > a > from: 'hight' is not an image attribute "
             "(did you mean 'height'?)",
             id="a misspelt fact",
         ),
@@ -210,7 +210,7 @@ def test_a_schema_file():
         pytest.param(
             "features:\n  a: {kind: bytes, from: key}\n  b: {kind: bytes, from: key}\n"
             "  a: {kind: int64, from: column:x}",
-            "s.yaml:4:3: the key 'a' stands twice",
+            "s.yaml:4:3: the key 'a' occurs twice",
             id="a repeated key",
         ),
         pytest.param(

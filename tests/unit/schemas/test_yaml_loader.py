@@ -75,7 +75,7 @@ def test_any_text_is_read_or_told_in_one_message(read, text):
         ("a: " + "1:" * 200_000 + "1", r":1:4: .* a value of type int with 400,001 characters"),
         ("a: " + "[" * 65 + "]" * 65, r":1:67: not a YAML file: nested too deeply: over 64 levels"),
         (MERGES, r": .*its aliases make more than 100,000 values of it"),
-        ("a: 1\na: 2", r":2:1: the key 'a' stands twice"),
+        ("a: 1\na: 2", r":2:1: the key 'a' occurs twice"),
         ("a" * (2**20 + 1), r": has 1,048,577 characters; expected at most 1,048,576"),
     ],
     ids=["bool", "int", "timestamp", "month", "base 60", "deep", "merges", "twice", "long"],

@@ -9,8 +9,8 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
-from benchmarks.contestant import Outcome, main
-from benchmarks.contestants.tfds_plain import Photographs, build, keyed_example
+from benchmarks.baseline import Outcome, main
+from benchmarks.baselines.tfds_plain import Photographs, build, keyed_example
 from benchmarks.shuffle import metered_shuffle
 
 

@@ -14,7 +14,7 @@ import tensorflow as tf
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from PIL import Image
 
-from benchmarks.contestant import Outcome, main
+from benchmarks.baseline import Outcome, main
 from benchmarks.rows import Row, read_table
 from benchmarks.shuffle import metered_shuffle
 

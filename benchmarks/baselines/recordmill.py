@@ -9,7 +9,7 @@ import sys
 from contextlib import redirect_stdout
 from pathlib import Path
 
-from benchmarks.contestant import Outcome, main
+from benchmarks.baseline import Outcome, main
 from recordmill.pipelines import command_line
 from recordmill.pipelines.run.startup import limit_allocator_caches
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow_datasets as tfds  # type: ignore[import-untyped, unused-ignore]
 
-from benchmarks.contestant import Outcome, main
+from benchmarks.baseline import Outcome, main
 from benchmarks.rows import Row, read_table
 
 NUM_SHARDS = 16

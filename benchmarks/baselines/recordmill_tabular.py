@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from benchmarks.contestant import Outcome, main
-from benchmarks.contestants.recordmill import run_command
+from benchmarks.baseline import Outcome, main
+from benchmarks.baselines.recordmill import run_command
 
 
 def convert(table: Path, output: Path) -> Outcome:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from benchmarks.contestant import Outcome, main
+from benchmarks.baseline import Outcome, main
 from benchmarks.rows import read_table
 
 

@@ -1,4 +1,4 @@
-"""What every contestant has in common: it takes a table and a folder, and says what it did."""
+"""What every baseline has in common: it takes a table and a folder, and says what it did."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class Outcome(NamedTuple):
-    """What a contestant did.
+    """What a baseline did.
 
     Attributes:
         records: rows that it went through to the end.
@@ -22,7 +22,7 @@ class Outcome(NamedTuple):
 
 
 def main(convert: Callable[[Path, Path], Outcome]) -> None:
-    """Runs a contestant on the command line's TABLE and OUTPUT; its last line is the outcome."""
+    """Runs a baseline on the command line's TABLE and OUTPUT; its last line is the outcome."""
     if len(sys.argv) != 3:
         sys.exit(f"usage: {sys.argv[0]} TABLE OUTPUT")
     output = Path(sys.argv[2])

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from benchmarks.contestant import Outcome, main
+from benchmarks.baseline import Outcome, main
 from benchmarks.rows import Row, read_table
 
 

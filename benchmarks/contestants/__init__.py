@@ -1,1 +1,0 @@
-"""The contestants: each a module to run, `python -m benchmarks.contestants.NAME TABLE OUTPUT`."""
