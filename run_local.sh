@@ -81,15 +81,15 @@ install() { # EXTRA, as in [test]
     fi
 }
 
-# Tells one set-up from another: what it was made from, where, and by which Python.
+# The state of a set-up: what it was made from, where, and by which Python.
 state() { # EXTRA
     echo "$(cat pyproject.toml constraints.txt | cksum) $here $(version_of "$bin/python") $1"
 }
 
 is_set_up() { # EXTRA; a set-up for the tests holds all that the program needs
-    local stamp
-    stamp=$(cat .venv/stamp 2>/dev/null) || return 1
-    case "$stamp" in
+    local state_file
+    state_file=$(cat .venv/state_file 2>/dev/null) || return 1
+    case "$state_file" in
     "$(state "$1")") ;;
     "$(state "[browser]")" | "$(state "[stores]")" | "$(state "[fuzz]")" | "$(state "[packaging]")")
         [ "$1" = "" ] || [ "$1" = "[test]" ]
@@ -105,7 +105,7 @@ set_up() ( # EXTRA
     is_set_up "$1" && return
     echo "installing recordmill$1 into .venv/" >&2
     install "$1" >&2
-    state "$1" >.venv/stamp
+    state "$1" >.venv/state_file
 )
 
 show_rejects() { # DATASET
@@ -156,10 +156,10 @@ install_chromium() {
 }
 
 fuzz() { # TARGET FLAGS…; what it prints is shown at its end: another is at work beside it
-    local told code=0
-    told=$("$bin/python" -m tests.fuzz "$1" -runs=5000 -seed=1 -print_final_stats=1 "${@:2}" 2>&1) ||
+    local output code=0
+    output=$("$bin/python" -m tests.fuzz "$1" -runs=5000 -seed=1 -print_final_stats=1 "${@:2}" 2>&1) ||
         code=$?
-    printf 'fuzzed %s\n%s\n' "$1" "$told" >&2
+    printf 'fuzzed %s\n%s\n' "$1" "$output" >&2
     return "$code"
 }
 

@@ -86,14 +86,14 @@ def _is_same(one: str, other: str) -> bool:
 def _check_sequences(config: ConvertConfig, manifest: Manifest) -> None:
     """Rejects a base whose records are made from other rows than those of this run."""
 
-    def told(schema: Schema, columns: Mapping[str, str]) -> str:
+    def reported(schema: Schema, columns: Mapping[str, str]) -> str:
         group = schema.sequence and schema.sequence.group
         return (
             f"a record of each {columns.get(group, group)!r}" if group else "a record of each row"
         )
 
-    old = told(manifest.dataset_schema, manifest.config["columns"])
-    new = told(config.dataset_schema, config.columns)
+    old = reported(manifest.dataset_schema, manifest.config["columns"])
+    new = reported(config.dataset_schema, config.columns)
     if old != new:
         raise UsageError(f"--base was made with {old}, and this run makes {new}: leave --base out")
 

@@ -75,7 +75,7 @@ class Conversion:
         config: what is asked for.
         tables: the input, looked at.
         labels: the tables that are joined to it, if any are.
-        analyzer: the schema and columns, settled by what the tables have.
+        analyzer: the schema and columns, resolved by what the tables have.
         context: who runs this, and since when.
         target: where to write.
         lock: keeps other runs away from there.
@@ -153,7 +153,7 @@ def write_dataset(read: ReadOutcome, rows: PCollection[Row], job: Conversion) ->
 def read_rows(
     root: beam.Pipeline, job: Conversion, staging: str
 ) -> tuple[ReadOutcome, PCollection[Row]]:
-    """Adds the reading of all rows, and of what of them the survey looks at."""
+    """Adds the reading of all rows, and of what of them the first pass looks at."""
     projection, on = projection_of(job.analyzer.schema, job.config), job.config.join_on
     listed = root | "ListTables" >> ListSources(job.tables.files)
     read = listed | "ReadTables" >> ReadRows(projection, staging)
@@ -234,7 +234,7 @@ def check_sequence_join(schema: Schema, columns: Sequence[str], config: ConvertC
     """Rejects a join that would reject single frames of sequences that are known without it.
 
     Raises:
-        UsageError: if the input tells the sequence, and is joined on another column.
+        UsageError: if the input has the sequence, and is joined on another column.
     """
     if schema.sequence is None:
         return

@@ -139,7 +139,7 @@ def _keep(
 
 
 def estimate_size(refs: Sequence[ImageRef]) -> SampleEstimate:
-    """Returns how large records are, by what the tables tell of their images, without any trial."""
+    """Returns how large records are, by what the tables say of their images, without any trial."""
     sizes = [FRAME_BYTES + (ref.stop or 0) - (ref.start or 0) for ref in refs]
     return SampleEstimate(0, sum(sizes) // max(1, len(sizes)), 0.0, (), Counter())
 
@@ -229,8 +229,8 @@ def _lines(document: dict[str, Any], forecast: Forecast) -> Iterator[str]:
     yield from _class_lines(document)
     yield from _reject_lines(document)
     requests, megabytes = document["requests"], document["memory_bytes"] / 10**6
-    told = document["seconds"]
-    time = "" if told is None else f"{told:,.0f} s and "
+    reported = document["seconds"]
+    time = "" if reported is None else f"{reported:,.0f} s and "
     yield f"about {time}{megabytes:,.0f} MB of memory with DirectRunner, as on a typical machine"
     if any(requests.values()):
         yield f"object stores: {requests['get']:,} GETs, {requests['put']:,} PUTs"

@@ -176,7 +176,7 @@ def _file(path: str, input_format: str) -> TableFile:
 def with_labels(
     tables: InputTables, labels: InputTables | None, join_on: str | None
 ) -> InputTables:
-    """Returns what both together tell: the columns of rows that are joined.
+    """Returns both tables as one: the columns of joined rows.
 
     Raises:
         UsageError: if one of them lacks the column that they are joined on.

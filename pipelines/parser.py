@@ -163,7 +163,7 @@ class Command(NamedTuple):
     Attributes:
         text: what it does.
         add_flags: adds its own flags.
-        reads_stores: whether it needs those that tell how stores are reached.
+        reads_stores: whether it needs the flags of stores.
     """
 
     text: str
@@ -192,7 +192,7 @@ def program(filled: Collection[str] = tuple(COMMANDS)) -> Parser:
     """Returns the parser of the whole program.
 
     Args:
-        filled: the commands whose flags are wanted; to add those of stores loads Beam.
+        filled: the commands whose flags are requested; to add those of stores loads Beam.
     """
     parser = Parser(
         prog="recordmill",

@@ -46,7 +46,7 @@ def publish(
     """Publishes a dataset if nothing speaks against it, and writes run.json in any case.
 
     Args:
-        info: the written dataset with its proof.
+        info: the written dataset with its verification.
         config: the run's settings.
         target: where it was written, and where it belongs.
         context: who runs this, and since when.
@@ -55,12 +55,12 @@ def publish(
         base: the dataset that this one is made from, if any.
 
     Returns:
-        The state that run.json tells: "published" or "failed".
+        The state that run.json says: "published" or "failed".
     """
     try:
         check(info, config, target)
-    except RecordmillError as refusal:
-        record = report(info, config, target, finished(context, info, refusal))
+    except RecordmillError as reason:
+        record = report(info, config, target, finished(context, info, reason))
         target.delete_temporary()
         write_bytes(layout.join(target.work, layout.RUN), record.to_json())
         target.keep_failed_output()

@@ -53,8 +53,12 @@ def infer_schema(table: str, image_root: str | None = None, input_format: str = 
     columns = [name for name in tables.columns if name not in tables.unsupported]
     guess = infer_from_rows(columns, rows)
     if not guess.columns:
-        told = [f"{name} holds {what}" for name, what in guess.left_out.items()]
-        why = f"no column holds what a feature can: {', '.join(told)}" if told else "has no columns"
+        reported = [f"{name} holds {what}" for name, what in guess.left_out.items()]
+        why = (
+            f"no column holds what a feature can: {', '.join(reported)}"
+            if reported
+            else "has no columns"
+        )
         raise UsageError(f"--infer {table}: {why}")
     images = _images(guess, rows, image_root)
     return schema_yaml(guess, schema_name(table), _heading(table, guess, config, tables), images)

@@ -168,7 +168,7 @@ class DropDuplicates(beam.PTransform):
     Attributes:
         config: whether to drop any.
         directory: the dataset's folder.
-        plan: settles the schema, so that labels can be compared.
+        plan: resolves the schema, so that labels can be compared.
         base: the dataset whose rows stay, if any: they go before new ones.
         staged: whether images are put into files first. They can be read once all of their part
             is there: so the comparison waits until every row was.

@@ -191,7 +191,7 @@ class BindRows(beam.PTransform):
 
     Attributes:
         binding: which table columns mean what.
-        plan: settles the schema: its kinds and class names.
+        plan: resolves the schema: its kinds and class names.
     """
 
     binding: Binding

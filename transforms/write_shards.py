@@ -2,7 +2,7 @@
 
 Beam's sink stays: its framing, compression and renames. Its grouping is replaced: in place of a
 shuffle of records by chance, one of references by plan, so that no shuffle carries image bytes and
-every record's shard and place are settled beforehand. And its temporary directories are: finished
+every record's shard and place are resolved beforehand. And its temporary directories are: finished
 shards wait in a staging area, where the next run finds them if this one dies.
 """
 
@@ -301,7 +301,7 @@ class ForecastShards(beam.PTransform):
     """Forecasts each shard: PCollection[Placed] → Outcome(ShardForecast).
 
     Attributes:
-        plan: settles the schema and the number of shards.
+        plan: resolves the schema and the number of shards.
         sample: how many rows to keep in all, to be tried out.
     """
 

@@ -1,4 +1,4 @@
-"""Writes metadata.json, which tells Dataflow what the Flex Template accepts.
+"""Writes metadata.json, which declares the parameters of the Flex Template.
 
     python -m deploy.dataflow.metadata            writes it beside this file
     python -m deploy.dataflow.metadata --check    fails if it is not what would be written

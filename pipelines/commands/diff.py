@@ -72,8 +72,8 @@ def as_json(difference: Difference) -> dict[str, Any]:
         "examples": {
             "different": [_pair(difference, pair) for pair in found.different_examples],
             "moved": [_pair(difference, pair) for pair in found.moved_examples],
-            "only_left": [_place(left, spot) for spot in found.left_examples],
-            "only_right": [_place(right, spot) for spot in found.right_examples],
+            "only_left": [_place(left, location) for location in found.left_examples],
+            "only_right": [_place(right, location) for location in found.right_examples],
         },
     }
 
@@ -120,12 +120,12 @@ def _example_lines(difference: Difference, found: dict[str, Any]) -> list[str]:
 
 def _change(difference: Difference, name: str, values: dict[str, Any]) -> str:
     """Returns what became of a value, class ids with the names of their classes."""
-    told = []
+    reported = []
     for side, value in ((difference.left, values["left"]), (difference.right, values["right"])):
         classes = side.manifest.classes.get(name, ())
         known = isinstance(value, int) and 0 <= value < len(classes)
-        told.append(f"{value} ({classes[value]})" if known else str(value))
-    return " → ".join(told)
+        reported.append(f"{value} ({classes[value]})" if known else str(value))
+    return " → ".join(reported)
 
 
 def _where(example: dict[str, Any]) -> str:
@@ -144,14 +144,14 @@ def _pair(difference: Difference, pair: Pair) -> dict[str, Any]:
     }
 
 
-def _place(dataset: Dataset, spot: RecordLocation) -> dict[str, Any]:
-    split, shard = shard_of(dataset, spot)
-    key = key_of(dataset, spot)
-    return {"key": key, "split": split, "file": shard.file, "index": spot.row}
+def _place(dataset: Dataset, location: RecordLocation) -> dict[str, Any]:
+    split, shard = shard_of(dataset, location)
+    key = key_of(dataset, location)
+    return {"key": key, "split": split, "file": shard.file, "index": location.row}
 
 
 def _told(value: list[Any] | None) -> Any:
-    """Returns a value as it can be shown: bytes as text, or as what tells them from others."""
+    """Returns a value as it can be shown: bytes as text, or as what distinguishes them."""
     if value is None:
         return None
     shown = [_text(item) if isinstance(item, bytes) else item for item in value]

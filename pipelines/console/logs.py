@@ -59,7 +59,7 @@ def is_worth_reporting(record: logging.LogRecord) -> bool:
     if record.name in _STEPS and not _is_verbose():
         return False  # what a step raised: the command's last message says it, too
     if record.module == "local_job_service" and not _OWN.search(record.getMessage()):
-        return False  # what Beam says in a worker process; of a failure the command itself tells
+        return False  # what Beam says in a worker process; of a failure the command itself says
     error = record.exc_info[1] if record.exc_info else None
     return not record.getMessage().startswith(_NOISE) and not _is_hang_up(error)
 
@@ -102,11 +102,11 @@ def _report_worker_failure(
 
 
 def use_log_flags(verbose: bool, as_json: bool) -> None:
-    """Has events told as flags ask for; each is one line, unless it is to be told in full.
+    """Has events reported as flags ask for; each is one line, unless it is to be reported in full.
 
     Args:
         verbose: describes progress, and where in the code an error came from.
-        as_json: tells an event as an object of JSON.
+        as_json: log each event as a JSON object.
     """
     root = logging.getLogger()
     root.setLevel(logging.INFO if verbose else logging.WARNING)

@@ -52,7 +52,7 @@ class Stage(NamedTuple):
 
 
 def stage_of(counters: ProgressCounters) -> Stage:
-    """Returns the stage that the counts of a run tell.
+    """Returns the stage of a run from its counters.
 
     >>> stage_of(ProgressCounters(analyzed=7))
     Stage(name='analyzing', done=7, total=None)
@@ -60,7 +60,7 @@ def stage_of(counters: ProgressCounters) -> Stage:
     if not counters.total:
         if counters.analyzed:
             return Stage("analyzing", counters.analyzed, None)
-        # Folders are listed and tables joined before anything is surveyed.
+        # Folders are listed and tables joined before anything is analyzed.
         return Stage("reading" if counters.read else "starting", counters.read, None)
     if counters.verified:
         return _of("verifying", counters.verified, counters.written)
@@ -145,7 +145,7 @@ def poll_workers(folder: str, options: PipelineOptions) -> Iterator[Poll]:
     """Gives a way to see how far workers are while the body runs.
 
     Args:
-        folder: where workers of other processes tell it; made for the purpose, and deleted.
+        folder: where workers in other processes report it; made for the purpose, and deleted.
         options: Beam's; they carry the folder's name to the workers.
     """
     COUNTERS.reset()
@@ -164,7 +164,7 @@ def poll_workers(folder: str, options: PipelineOptions) -> Iterator[Poll]:
 
 
 class _WorkerFiles:
-    """Adds up what workers have told, and looks no more often than they tell."""
+    """Adds up what workers have reported, and polls no more often than they report."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder

@@ -39,7 +39,7 @@ class RunContext:
     """Who runs, and since when.
 
     Attributes:
-        run_id: tells this run from all others.
+        run_id: identifies this run.
         started: seconds since 1970.
         runner: the Beam runner.
         command: what was typed, secrets left out; none if it was no command.
@@ -53,7 +53,7 @@ class RunContext:
     folder: str = ""
 
     def is_of(self, directory: str) -> bool:
-        """Returns whether the run.json in a folder tells how this run ended."""
+        """Returns whether the run.json in a folder says how this run ended."""
         record = read_record(directory)
         return record is not None and record.run_id == self.run_id and record.state != RUNNING
 
@@ -82,11 +82,11 @@ class RunRecord(BaseModel):
     """The whole of run.json.
 
     Attributes:
-        run_id: tells this run from all others.
+        run_id: identifies this run.
         state: "published", "failed", "interrupted", or for a job that nobody waited for,
             "submitted"; in an object store "running" until the run ends, and if it is killed.
         exit_code: as the command ends.
-        message: why it failed, or where a submitted job will tell its end; "" if published.
+        message: why it failed, or where a submitted job will record its end; "" if published.
         runner: the Beam runner.
         started: when, in UTC.
         finished: when, in UTC.

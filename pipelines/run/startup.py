@@ -138,7 +138,7 @@ def handle_signals() -> Iterator[Interrupt]:
         signal.signal(number, note)
         threading.Timer(_AGAIN_SECONDS, os.kill, (os.getpid(), number)).start()
 
-    if threading.current_thread() is not threading.main_thread():  # where signals cannot be heeded
+    if threading.current_thread() is not threading.main_thread():  # where signals cannot be handled
         yield interrupt
         return
     before = {number: signal.signal(number, note) for number in INTERRUPTING}

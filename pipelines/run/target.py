@@ -151,7 +151,7 @@ class Target:
 
     @property
     def progress(self) -> str:
-        """Where workers of other processes tell how far they are."""
+        """The folder where workers in other processes report their progress."""
         return layout.join(self.run, _PROGRESS)
 
     def contents(self) -> Contents:

@@ -27,7 +27,7 @@ def settings_fingerprint(
 
     Args:
         config: how to decode and compress.
-        resolved: the settled schema, image settings included; except for its class names.
+        resolved: the resolved schema, image settings included; except for its class names.
         versions: of the packages that make bytes.
     """
     document = {

@@ -140,7 +140,7 @@ def read_regular(path: str, start: int | None, stop: int | None, limit: int) -> 
 def version_tag(state: os.stat_result) -> str:
     """Returns the version tag of a file, which changes whenever its content does.
 
-    It has size, mtime, ctime and inode. ctime cannot be set by a program, and the inode tells apart
+    It has size, mtime, ctime and inode. No program sets ctime, and the inode distinguishes
     two files written within one tick of a coarse clock. The device is left out: its number differs
     after a restart and between containers.
     """

@@ -202,7 +202,7 @@ def record_batches(path: str) -> Any:
 
 def _batch_size(path: str) -> int:
     """Returns how many records make a batch: as many as there are in the first megabytes."""
-    with uncompressed(path) as stream, suppress(FrameError, *DAMAGED_GZIP):  # reading on tells it
+    with uncompressed(path) as stream, suppress(FrameError, *DAMAGED_GZIP):  # reading on reports it
         frames = islice(read_frames(stream), _MAX_BATCH)
         ends = accumulate(len(frame.data) for frame in frames)
         return max(1, sum(1 for _ in takewhile(_BATCH_BYTES.__ge__, ends)))
@@ -228,10 +228,10 @@ def decode_images(parsed: dict[str, Any], resolved: ResolvedSchema) -> None:
     if name is None:
         return
     masks = parsed.get(resolved.schema.mask_feature or "")
-    facts = {
+    attributes = {
         f.image_attribute: key for key, f in resolved.schema.features.items() if f.image_attribute
     }
-    stated = [(fact, parsed[facts[fact]].numpy()) for fact in _SHAPE if fact in facts]
+    stated = [(fact, parsed[attributes[fact]].numpy()) for fact in _SHAPE if fact in attributes]
     for i, data in enumerate(parsed[name]):
         mask = None if masks is None else masks[i]
         sizes = {fact: int(values[i]) for fact, values in stated}
@@ -276,7 +276,7 @@ def _decode_mask(data: Any, image: dict[ImageAttribute, int], bit_depth: int) ->
 def without_native_notes() -> Iterator[None]:
     """Prints all that this process writes to standard error, except for the notes of absl's log.
 
-    At its import TensorFlow 2.21 heeds no log level. Other threads may print meanwhile, and native
+    At its import TensorFlow 2.21 ignores log levels. Other threads may print meanwhile, and native
     code knows standard error by its number alone: so that becomes a pipe while the body runs.
     """
     kept = os.dup(2)

@@ -127,7 +127,7 @@ def with_key(problem: Problem, shard: ShardFiles) -> Problem:
         keys = read_index(layout.join(shard.directory, shard.records), ["key"])["key"]
         return replace(problem, what=f"{problem.what} (key {keys[problem.record].as_py()!r})")
     except _DAMAGED_INDEX:
-        return problem  # the index is a problem of its own, and told as such
+        return problem  # the index is a problem of its own, and reported as such
 
 
 def first_line(error: Exception) -> str:
@@ -137,7 +137,7 @@ def first_line(error: Exception) -> str:
 
 
 def _fits(frame: Frame, entry: dict[str, object], resolved: ResolvedSchema) -> bool:
-    """Returns whether a record is the one that the index describes, as far as that tells."""
+    """Returns whether a record is the one that the index describes, as far as the index shows."""
     if len(frame.data) != entry["length"]:
         return False
     feature = resolved.schema.image_feature

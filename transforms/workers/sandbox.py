@@ -153,7 +153,7 @@ def _pool() -> ProcessPool:
 
 
 def _preparation_data(name: str) -> dict[str, Any]:
-    """Returns what `multiprocessing` tells a new child, except for the main module."""
+    """Returns the preparation data of a child process, without the main module."""
     data = spawn.get_preparation_data(name)
     return {key: value for key, value in data.items() if not key.startswith("init_main")}
 
@@ -162,7 +162,7 @@ class _Popen(popen_spawn_posix.Popen):
     """Starts a child that does not import the main module of this process.
 
     `multiprocessing` has every child import it: a script that calls `convert()` at its top level
-    would call it again in each. Unnecessary once a context can be told not to; no issue is known.
+    would call it again in each. Unnecessary once a context can skip it; no issue is known.
     """
 
     _launch = FunctionType(

@@ -47,11 +47,11 @@ class SplitRanges:
     def from_weights(cls, weights: Mapping[str, Decimal]) -> SplitRanges:
         """Returns ranges in proportion to the weights, exact to one part in 2^64."""
         # Fractions, not floats: the bounds must be the same on every machine.
-        weighed = {name: Fraction(weight) for name, weight in weights.items() if weight}
-        total = sum(weighed.values(), Fraction(0))
-        ends = accumulate(weighed.values())
+        weighted = {name: Fraction(weight) for name, weight in weights.items() if weight}
+        total = sum(weighted.values(), Fraction(0))
+        ends = accumulate(weighted.values())
         bounds = tuple(int(end / total * 2 ** (8 * _SPLIT_BYTES)) for end in ends)
-        return cls(tuple(weighed), bounds)
+        return cls(tuple(weighted), bounds)
 
 
 def split_of(entity: str, ranges: SplitRanges, seed: int) -> str:
