@@ -42,7 +42,7 @@ class Scenario:
         stage = scenario.stage("undisturbed")
         ended = stage.run(runner)
         assert ended.code == 0, ended.text
-        assert "proven" in stage.verify(runner).text
+        assert "verified" in stage.verify(runner).text
         assert stage.leftovers() == []
         return replace(scenario, expected=content(stage.dataset), steps=ended.steps)
 
@@ -107,7 +107,7 @@ class Stage:
         found = []
         if (self.dataset / "_SUCCESS").exists():
             if (ended := self.verify(runner)).code != 0:
-                found.append(f"marked, but not proven: {ended.text}")
+                found.append(f"committed, but not verified: {ended.text}")
         elif (self.dataset / "dataset_info.json").exists():
             found.append("no mark, but dataset_info.json is there")
         waiting = self.checkpoints
@@ -119,7 +119,7 @@ class Stage:
         if self.leftovers():
             found.append(f"the next run left {self.leftovers()}")
         run = json.loads((self.dataset / "run.json").read_bytes())
-        if "proven and published" in ended.text and run["shards_reused"] < waiting:
+        if "verified and published" in ended.text and run["shards_reused"] < waiting:
             found.append(f"of {waiting} finished shards it reused {run['shards_reused']}")
         return found
 

@@ -104,8 +104,8 @@ def test_a_dry_run_tells_the_shards_of_the_new_version(
     ended = convert(wider, tmp_path / "out", *asked)
     assert (ended.code, ended.err) == (0, "")
     splits = manifest(grown(wider, tmp_path / "out", *NEW))["splits"]
-    splits = json.loads(ended.out)["splits"]
-    assert {name: split["shard_records"] for name, split in splits.items()} == {
+    forecast = json.loads(ended.out)["splits"]
+    assert {name: split["shard_records"] for name, split in forecast.items()} == {
         name: [shard["records"] for shard in split["shards"]] for name, split in splits.items()
     }
 

@@ -84,7 +84,7 @@ def test_verify_checks_it(dataset: Path, tmp_path: Path, fault: str) -> None:
     else:
         first = first.with_name("other.idx")
         first.write_text("0 1\n")
-    messages = {"changed": "its sha256 differs", "missing": "is missing", "stray": "is no part of"}
+    messages = {"changed": "its sha256 differs", "missing": "is missing", "stray": "is not part of"}
     ended = recordmill("verify", copied)
     assert ended.code == 3
     assert f"idx/{first.name}: " in ended.err

@@ -127,7 +127,7 @@ def test_one_record_by_its_key_in_full(
         assert int(height[1]) == image.height
     ended = recordmill("inspect", dataset, "--key", "nobody")
     assert ended.code == 2
-    assert "--key nobody: no record" in ended.err
+    assert "has no record with this key" in ended.err
     assert images[0].path.partition("/")[0] in ended.err
 
 
@@ -218,7 +218,7 @@ def test_a_damaged_gzip_stream_is_reported(tmp_path: Path) -> None:
         (("{folder}/x", "--record", "-1"), "--record -1: expected"),
         (("{folder}/x", "--record", "2"), "--record 2: there are 2 records"),
         (("{folder}/x", "--sheet", "{folder}/no/folder.png"), ""),
-        (("{folder}/words", "--sheet", "{folder}/s.png"), "none of the 1 records holds a picture"),
+        (("{folder}/words", "--sheet", "{folder}/s.png"), "none of the 1 records has an image"),
         (("{folder}/x", "--schema", "no_such"), "no_such"),
         (("{folder}/x", "--what"), "unknown flag --what"),
     ],

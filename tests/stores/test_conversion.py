@@ -59,7 +59,7 @@ def test_everything_in_a_store_gives_the_bytes_that_are_given_here(
 
     where = f"{store.root}/out/birds/1.0.0"
     proof = recordmill("verify", where, "--decode", *store.reading_flags)
-    assert (proof.code, proof.out) == (0, f"proven: {IMAGES:,} records in {where}\n"), proof.err
+    assert (proof.code, proof.out) == (0, f"verified: {IMAGES:,} records in {where}\n"), proof.err
 
     compared = recordmill("diff", where, local, *store.reading_flags)
     assert (compared.code, compared.err) == (0, "")

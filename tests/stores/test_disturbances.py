@@ -81,7 +81,7 @@ def test_the_environment_alone_reaches_a_store(
         monkeypatch.setenv(f"AWS_{name}", flag.partition("=")[2])
     where = f"{s3_store.root}/apart/birds/1.0.0"
     proof = recordmill("verify", where)
-    assert (proof.code, proof.out) == (0, f"proven: {IMAGES} records in {where}\n"), proof.err
+    assert (proof.code, proof.out) == (0, f"verified: {IMAGES} records in {where}\n"), proof.err
 
 
 PHOTOS = 40

@@ -113,14 +113,14 @@ def test_a_day_is_converted_verified_and_the_second_time_left_as_it_is(
 ) -> None:
     ended = scheduler.test()
     assert ended.returncode == 0, ended.stderr[-4000:]
-    assert f"proven: 60 records in {scheduler.dataset}" in ended.stdout + ended.stderr
+    assert f"verified: 60 records in {scheduler.dataset}" in ended.stdout + ended.stderr
     assert scheduler.states() == {"convert": ("success", 1), "verify": ("success", 1)}
     before = {path: path.stat().st_mtime_ns for path in scheduler.dataset.rglob("*")}
 
     again = scheduler.test()
     assert again.returncode == 0, again.stderr[-4000:]
     assert '"state": "skipped"' in again.stdout + again.stderr
-    assert f"proven: 60 records in {scheduler.dataset}" in again.stdout + again.stderr
+    assert f"verified: 60 records in {scheduler.dataset}" in again.stdout + again.stderr
     assert {path: path.stat().st_mtime_ns for path in scheduler.dataset.rglob("*")} == before
 
 

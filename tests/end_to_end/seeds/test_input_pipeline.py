@@ -33,9 +33,9 @@ def preprocess(example: dict[str, Any]) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def test_files_shuffle_epochs_parse_decode_preprocess_batch(
-    decoded_images: list[Photo], folder: Path, tmp_path: Path
+    images: list[Photo], folder: Path, tmp_path: Path
 ) -> None:
-    rows = [{"image": p.path, "label": n} for n, p in enumerate(decoded_images)]
+    rows = [{"image": p.path, "label": n} for n, p in enumerate(images)]
     table = write_table(folder / "queue.csv", rows)
     dataset = published(table, tmp_path, "--schema", "tf_tutorial", "--num_shards", "3")
 
@@ -46,13 +46,13 @@ def test_files_shuffle_epochs_parse_decode_preprocess_batch(
     )
 
     batches = list(pipeline.as_numpy_iterator())
-    assert [images.shape for images, _ in batches] == [(BATCH, SIDE, SIDE, 3)] * 9
+    assert [batch.shape for batch, _ in batches] == [(BATCH, SIDE, SIDE, 3)] * 9
     labels = np.concatenate([labels for _, labels in batches])
     assert Counter(labels.tolist()) == dict.fromkeys(range(12), EPOCHS)
     assert labels.tolist() != sorted(labels)
-    expected = {n: by_hand(decoded.data) for n, decoded in enumerate(decoded_images)}
-    for images, numbers in batches:
-        for image, number in zip(images, numbers, strict=True):
+    expected = {n: by_hand(decoded.data) for n, decoded in enumerate(images)}
+    for batch, numbers in batches:
+        for image, number in zip(batch, numbers, strict=True):
             assert np.array_equal(image, expected[number])
 
 
