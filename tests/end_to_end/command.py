@@ -19,6 +19,7 @@ from recordmill.schemas.layout import is_url
 from recordmill.schemas.plan import ResolvedSchema
 from recordmill.transforms.storage.shard_files import ShardFiles
 from recordmill.transforms.verification import verifier_process
+from recordmill.transforms.verification.verify_shard import verify_shard
 from recordmill.transforms.workers.cores import num_cores
 
 ROOT = Path(__file__).parents[2]
@@ -61,8 +62,10 @@ class _Verifier(verifier_process.VerifierProcess):
     def verify(
         self, shard: ShardFiles, resolved: ResolvedSchema, level: Verify
     ) -> ShardVerification:
-        directory = shard.directory if is_url(shard.directory) else os.path.abspath(shard.directory)
-        return super().verify(replace(shard, directory=directory), resolved, level)
+        if is_url(shard.directory):  # only this process knows the options of stores
+            return verify_shard(shard, resolved, level)
+        shard = replace(shard, directory=os.path.abspath(shard.directory))
+        return super().verify(shard, resolved, level)
 
 
 @cache

@@ -407,7 +407,7 @@ def read_index(path: str, columns: Sequence[str], sha256: str | None = None) -> 
         )
     try:
         table = read_table(data, columns)
-    except (pa.ArrowException, KeyError) as error:  # its checksum matches: the writer wrote it so
+    except (pa.ArrowException, OSError, ValueError, KeyError) as error:  # bad Thrift is an OSError
         raise VerificationFailed(f"{path}: is not a valid index: {error}; convert again") from error
     for name in columns:
         column, expected = table[name], _TYPES.get(name)

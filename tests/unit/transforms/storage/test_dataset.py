@@ -330,3 +330,17 @@ def test_what_is_not_an_index_is_rejected(columns: dict[str, Any] | None, tmp_pa
         pq.write_table(pa.table(columns), path)
     told = failing(read_index, str(path), ["key", "offset", "length"])
     assert told.startswith(f"{path}: is not a valid index: ")
+
+
+def test_a_damaged_index_is_one_error_whichever_byte_is_damaged(tmp_path: Path) -> None:
+    path = tmp_path / "index.parquet"
+    pq.write_table(index_of("train", 0, SHARDS[("train", 0)]), path)
+    intact = path.read_bytes()
+    rejected = 0
+    for position in range(0, len(intact), 3):
+        path.write_bytes(intact[:position] + b"\xff" + intact[position + 1 :])
+        try:
+            read_index(str(path), ["key", "length"])
+        except VerificationFailed:
+            rejected += 1
+    assert rejected > 100
