@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from apache_beam.portability import common_urns
+from apache_beam.portability import common_urns, python_urns
 from apache_beam.portability.api import beam_runner_api_pb2
+from google.protobuf import wrappers_pb2
 
 from deploy.dataflow import metadata
 from deploy.dataflow.main import command
@@ -201,8 +202,11 @@ def coder_names(pipeline: beam_runner_api_pb2.Pipeline, step: str) -> list[str]:
 
     def walk(id_: str) -> Iterator[str]:
         coder = components.coders[id_]
-        own = re.search(rb"(\w+Coder)\$", coder.spec.payload)
-        yield own[1].decode() if own else coder.spec.urn
+        if coder.spec.urn == python_urns.PICKLED_CODER:  # a BytesValue of b"<class>$<pickle>"
+            payload = wrappers_pb2.BytesValue.FromString(coder.spec.payload).value
+            yield payload.partition(b"$")[0].decode()
+        else:
+            yield coder.spec.urn
         for inner in coder.component_coder_ids:
             yield from walk(inner)
 
