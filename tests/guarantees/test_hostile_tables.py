@@ -81,7 +81,7 @@ def test_a_cell_beyond_the_limit_is_one_reject_in_bounded_memory(quote: bytes) -
     found = outcomes(delimited.read(table, SourceSplit(CSV), Projection()))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    why = f"malformed_row: the line is longer than {LIMIT:,} bytes; is a line break missing?"
+    why = f"malformed_row: the line is longer than {LIMIT:,} bytes; check for a missing line break"
     assert found == [(2, "a.jpg"), (3, why), (4, "b.jpg")]
     assert peak < 32 * 2**20
 
@@ -94,7 +94,7 @@ def test_a_json_line_beyond_the_limit_is_one_reject_in_bounded_memory() -> None:
     found = outcomes(json_lines.read(table, SourceSplit(JSONL), Projection()))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    why = f"malformed_row: the line is longer than {LIMIT:,} bytes; is a line break missing?"
+    why = f"malformed_row: the line is longer than {LIMIT:,} bytes; check for a missing line break"
     assert found == [(1, "a.jpg"), (2, why), (3, "b.jpg")]
     assert peak < 32 * 2**20
 
@@ -124,7 +124,7 @@ def test_columns_without_number_take_no_longer_than_reading_them() -> None:
     assert (len(found.columns), row.values) == (200_001, {"image": "a.jpg"})
     (row,) = delimited.read(stream(header + b"a.jpg\n"), SourceSplit(CSV), Projection())
     assert row.values == {"image": "a.jpg"}
-    with pytest.raises(UsageError, match="has 'c7' twice"):
+    with pytest.raises(UsageError, match="column 'c7' occurs twice"):
         delimited.probe(stream(header.strip() + b",c7\n"), CSV)
     document = json.dumps({"image": "a.jpg", **dict.fromkeys(names, 1)}).encode()
     (row,) = json_lines.read(stream(document), SourceSplit(JSONL), Projection(("image",)))
@@ -137,9 +137,9 @@ def test_columns_without_number_take_no_longer_than_reading_them() -> None:
 
 
 def test_zero_bytes_are_rejected_at_the_head_and_a_value_below_it() -> None:
-    with pytest.raises(UsageError, match="is binary, not a"):
+    with pytest.raises(UsageError, match="got binary data"):
         delimited.probe(stream(b"image,label\na\0.jpg,cat\n"), CSV)
-    with pytest.raises(UsageError, match="is binary, not a"):
+    with pytest.raises(UsageError, match="got binary data"):
         json_lines.probe(stream(b'{"image": "a\0.jpg"}\n'), JSONL)
     late = b"image,label\n" + b"a.jpg,cat\n" * 1000 + b"b\0.jpg,dog\nc.jpg,cat\n"
     found = outcomes(delimited.read(stream(late), SourceSplit(CSV), Projection()))

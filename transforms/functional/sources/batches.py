@@ -1,6 +1,6 @@
-"""Conversion of Arrow batches to rows, and access to the images in their columns.
+"""Converts Arrow batches to rows, and accesses the images in their columns.
 
-Image columns hold bytes, or {bytes, path} structs as Hugging Face Datasets writes them.
+Image columns contain bytes, or {bytes, path} structs as written by Hugging Face Datasets.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _BYTES_OF_TEXT = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()
 def rows_of(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
     """Yields each row as a dict of column to value, converting at most a few MiB at a time.
 
-    Each dictionary value is converted once per slice: a small file can reference a large value from
-    every row.
+    A dictionary value is converted once per slice, since every row of a small file can reference
+    the same large value.
     """
     names = batch.schema.names
     if not names:
@@ -36,47 +36,48 @@ def rows_of(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
 
 
 def joined_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yields the same rows in batches of several MiB or thousands of rows.
+    """Concatenates small batches to batches of about `BATCH_ROWS` rows or `BATCH_BYTES` bytes.
 
-    Rows read before an error are yielded before it is raised.
+    The rows that precede an error are yielded before it is raised.
     """
-    waiting, rows, size = list[pa.RecordBatch](), 0, 0
+    pending, rows, size = list[pa.RecordBatch](), 0, 0
     try:
         for batch in batches:
-            waiting.append(batch)
+            pending.append(batch)
             rows, size = rows + batch.num_rows, size + batch.get_total_buffer_size()
             if rows >= BATCH_ROWS or size >= BATCH_BYTES:
-                yield from _joined(waiting)
-                waiting, rows, size = [], 0, 0
-    except Exception:  # any error: the caller handles it after the rows read before it
-        yield from _joined(waiting)
+                yield from _concatenated(pending)
+                pending, rows, size = [], 0, 0
+    except Exception:  # of any type: Arrow raises several, and the caller handles them
+        yield from _concatenated(pending)
         raise
-    yield from _joined(waiting)
+    yield from _concatenated(pending)
 
 
-def _joined(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+def _concatenated(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
     if len(batches) < 2:
         return batches
-    whole: list[pa.RecordBatch] = pa.Table.from_batches(batches).combine_chunks().to_batches()
-    return whole
+    combined: list[pa.RecordBatch] = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return combined
 
 
 def _size(column: pa.Array) -> int:
-    """Returns an upper bound of the bytes that the values of a column take."""
+    """Returns an upper bound of the converted size of a column in bytes."""
     type_ = column.type
     if pa.types.is_dictionary(type_):
         return int(column.indices.nbytes)
     if pa.types.is_list(type_) or pa.types.is_large_list(type_):
         items = column.flatten()
-        if pa.types.is_dictionary(items.type):  # any item may reference the largest value
+        # Any item may reference the largest value of the dictionary.
+        if pa.types.is_dictionary(items.type):
             return len(items) * int(items.dictionary.nbytes)
     return int(column.nbytes)
 
 
 def plain_values(column: pa.Array) -> list[Any]:
-    """Returns the values of a column; invalid UTF-8 becomes lone surrogates.
+    """Returns the values of a column, with invalid UTF-8 decoded to lone surrogates.
 
-    So only the row with the invalid text is rejected, not its whole batch.
+    This rejects only the row of the invalid text, not its whole batch.
     """
     try:
         return list(column.to_pylist())
@@ -85,7 +86,7 @@ def plain_values(column: pa.Array) -> list[Any]:
 
 
 def text_as_bytes(column: pa.Array) -> pa.Array:
-    """Returns a column with all text types viewed as bytes, without UTF-8 validation."""
+    """Returns a column with its text, at any depth, viewed as bytes, without UTF-8 validation."""
     type_ = _without_text(column.type)
     return column if type_ == column.type else column.view(type_)
 
@@ -115,11 +116,11 @@ def _values(column: pa.Array) -> list[Any]:
     if not pa.types.is_dictionary(column.type):
         return plain_values(column)
     indices = column.indices.to_pylist()
-    # Only the values in use are converted: the dictionary may be much larger than the batch.
+    # Only the referenced values are converted: the dictionary may be much larger than the batch.
     used = sorted({index for index in indices if index is not None})
     values = plain_values(column.dictionary.take(pa.array(used, pa.int64())))
-    found = dict(zip(used, values, strict=True))
-    return [found.get(index) for index in indices]
+    by_index = dict(zip(used, values, strict=True))
+    return [by_index.get(index) for index in indices]
 
 
 BYTES, PATH = "bytes", "path"
@@ -131,7 +132,7 @@ def embedded_columns(schema: pa.Schema) -> frozenset[str]:
 
 
 def is_embedded(type_: pa.DataType) -> bool:
-    """Returns whether values of a type can be images.
+    """Returns whether values of a type can contain image bytes.
 
     >>> is_embedded(pa.struct([("bytes", pa.binary()), ("path", pa.string())]))
     True
@@ -143,18 +144,18 @@ def is_embedded(type_: pa.DataType) -> bool:
 
 
 def has_path(type_: pa.DataType) -> bool:
-    """Returns whether images of a type have paths beside their bytes."""
+    """Returns whether an image type is a struct with a path field."""
     return bool(pa.types.is_struct(type_) and type_.get_field_index(PATH) >= 0)
 
 
 def bytes_of(column: pa.Array) -> pa.Array:
-    """Returns the bytes of an image column; null for missing images."""
-    return column.flatten()[column.type.get_field_index(BYTES)] if _nested(column) else column
+    """Returns the bytes of an image column as a binary array; null for missing images."""
+    return column.flatten()[column.type.get_field_index(BYTES)] if _is_struct(column) else column
 
 
 def paths_of(column: pa.Array) -> list[Any]:
-    """Returns the paths of an image column; None for missing paths."""
-    if not _nested(column):
+    """Returns the paths of an image column; None for missing or empty paths."""
+    if not _is_struct(column):
         return [None] * len(column)
     at = column.type.get_field_index(PATH)
     paths = plain_values(column.flatten()[at]) if at >= 0 else [None] * len(column)
@@ -162,23 +163,30 @@ def paths_of(column: pa.Array) -> list[Any]:
 
 
 def spans_of(images: pa.Array) -> list[tuple[int, int] | None]:
-    """Returns the memory address and size of each value of a bytes column; None for nulls."""
+    """Returns the memory address and size in bytes of each value; None for nulls.
+
+    The addresses are valid as long as the array exists.
+
+    Args:
+        images: a binary or large binary array, possibly a slice.
+    """
     if not len(images):
         return []
+    # Arrow columnar format, "Variable-size Binary Layout": value i is data[offsets[i]:offsets[i+1]]
+    # and offsets has one item more than the array. Both buffers are those of the unsliced array.
     _, offsets, data = images.buffers()
     width = np.dtype("<i8" if pa.types.is_large_binary(images.type) else "<i4")
-    first = images.offset * width.itemsize
     ends = np.frombuffer(
-        offsets, width, len(images) + 1, first
-    ).tolist()  # the buffer may be longer
+        offsets, width, len(images) + 1, offset=images.offset * width.itemsize
+    ).tolist()
     start = data.address if data is not None else 0
     return [
-        (start + ends[at], ends[at + 1] - ends[at]) if valid else None
-        for at, valid in enumerate(images.is_valid().to_pylist())
+        (start + ends[i], ends[i + 1] - ends[i]) if valid else None
+        for i, valid in enumerate(images.is_valid().to_pylist())
     ]
 
 
-def _nested(column: pa.Array) -> bool:
+def _is_struct(column: pa.Array) -> bool:
     return bool(pa.types.is_struct(column.type))
 
 

@@ -1,8 +1,9 @@
-"""CSV and TSV tables, read row by row.
+"""Reads CSV and TSV tables row by row.
 
-Text is decoded with surrogate escapes, so that invalid UTF-8 affects only its own row. Quotes are
-strict, since a guess at a stray quote would lose rows silently. A malformed row on one line is one
-reject. One that spans lines has swallowed an unknown number of rows, which are lost.
+Invalid UTF-8 is decoded to surrogate escapes, so that it rejects only its own row. Quoting is
+strict: guessing the meaning of a stray quote could drop rows silently. A malformed row on one line
+becomes one reject. A malformed row over several lines contains an unknown number of rows; its
+reject has the reason `lost_rows`.
 """
 
 from __future__ import annotations
@@ -21,31 +22,31 @@ from recordmill.schemas.tables import Probe, Projection, SourceSplit, TableFile
 from recordmill.transforms.functional.values.typed import has_surrogates
 
 MAX_LINE = 64 * 2**20
-"""The longest line in characters or bytes; base64 images are rarely longer."""
+"""Size limit of a line, in characters or bytes; base64 images are rarely larger."""
 
 
 class LongLine(ValueError):
-    """A line that exceeds the size limit."""
+    """The error for a line over the size limit."""
 
     def __init__(self, limit: int) -> None:
-        super().__init__(f"the line is longer than {limit:,} bytes; is a line break missing?")
+        super().__init__(f"the line is longer than {limit:,} bytes; check for a missing line break")
 
 
 class BoundedLines:
-    """Lines of text for the csv module. A line over the limit raises an error and is skipped.
+    """An iterator over lines for the csv module; a line over the limit raises and is skipped.
 
     Attributes:
-        number: the number of the last line returned, from 1.
+        number: the number of the last line returned, counted from 1.
     """
 
     def __init__(self, text: TextIO, limit: int = MAX_LINE) -> None:
         self._text = text
         self._limit = limit
-        self._half = False  # whether the last piece ended between CR and LF
+        self._split_crlf = False  # whether the last chunk ended between CR and LF
         self.number = 0
 
     def __iter__(self) -> Iterator[str]:
-        """Returns itself."""
+        """Returns the iterator itself."""
         return self
 
     def __next__(self) -> str:
@@ -54,31 +55,32 @@ class BoundedLines:
         Raises:
             csv.Error: if the line is too long.
         """
-        line = self._piece()
+        line = self._read_chunk()
         if not line:
             raise StopIteration
         self.number += 1
         if len(line) < self._limit or line.endswith(("\n", "\r")):
             return line
         while len(line) == self._limit and not line.endswith(("\n", "\r")):
-            line = self._piece()
+            line = self._read_chunk()
         raise csv.Error(str(LongLine(self._limit)))
 
-    def _piece(self) -> str:
+    def _read_chunk(self) -> str:
+        """Returns the next line, or its first `limit` characters."""
         line = self._text.readline(self._limit)
-        # The limit fell between CR and LF: this is not an empty line.
-        if self._half and line == "\n":
+        # The previous chunk ended with the CR of a CRLF: this LF belongs to it, not to a new line.
+        if self._split_crlf and line == "\n":
             line = self._text.readline(self._limit)
-        self._half = len(line) == self._limit and line.endswith("\r")
+        self._split_crlf = len(line) == self._limit and line.endswith("\r")
         return line
 
 
 def bounded_lines(stream: BinaryIO, limit: int = MAX_LINE) -> Iterator[bytes | LongLine]:
-    """Yields lines with their line breaks; `LongLine` errors replace lines over the limit.
+    """Yields lines with their line breaks, and a `LongLine` for each line over the limit.
 
     Args:
         stream: the bytes of a text file.
-        limit: the largest line in bytes.
+        limit: the size limit of a line in bytes.
     """
     while line := stream.readline(limit):
         if len(line) == limit and not line.endswith(b"\n"):
@@ -90,9 +92,10 @@ def bounded_lines(stream: BinaryIO, limit: int = MAX_LINE) -> Iterator[bytes | L
 
 
 UNREADABLE = (EOFError, OSError, zlib.error, UnicodeError)
-"""Errors of truncated or damaged gzip streams, and of invalid UTF-16."""
+"""Errors raised by truncated or damaged gzip streams and by invalid UTF-16."""
 
 MAX_FIELD_CHARACTERS = 16 * 2**20
+"""Size limit of a field; the default of the csv module is 128 KiB, too little for base64 images."""
 
 _HEAD_BYTES = 4096
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
@@ -104,50 +107,52 @@ def probe(stream: BinaryIO, file: TableFile) -> Probe:
     """Returns the columns of the header row.
 
     Args:
-        stream: the bytes of the file, decompressed.
-        file: the file.
+        stream: the decompressed file.
+        file: the path and format of the file.
 
     Raises:
-        UsageError: if the header is empty, or a column occurs twice.
+        UsageError: if the header is empty, or a column name occurs twice.
         ValueError: if the header is not valid CSV or UTF-8.
     """
     reject_binary(stream, file)
     reader, _ = _reader(stream, DELIMITERS[file.format])
     header = _header(reader)
     if not any(name.strip() for name in header):
-        raise UsageError(f"{file.path}: has no header; expected column names in row 1")
+        raise UsageError(f"{file.path}:1: the header is empty; expected column names")
     if repeated := [name for name, count in Counter(header).items() if name and count > 1]:
-        raise UsageError(f"{file.path}:1: the header has {repeated[0]!r} twice; rename one of them")
+        raise UsageError(
+            f"{file.path}:1: column {repeated[0]!r} occurs twice; rename one of the two"
+        )
     try:
         return Probe(tuple(header), has_rows=any(fields for fields in reader))
-    except (csv.Error, *UNREADABLE):  # reported as rejects when they are read
+    except (csv.Error, *UNREADABLE):  # `read` reports the error as a reject
         return Probe(tuple(header), has_rows=True)
 
 
 def read(stream: BinaryIO, split: SourceSplit, projection: Projection) -> Iterator[Row | Reject]:
-    """Yields every row of a table.
+    """Yields each row of a table, or its reject.
 
     Args:
-        stream: the bytes of the file, decompressed.
-        split: the split to read.
+        stream: the decompressed file.
+        split: the source split, which is the whole file.
         projection: the columns to keep, and how to read images.
     """
     return read_rows(stream, DELIMITERS[split.file.format], split.file.path, projection.columns)
 
 
 def reject_binary(stream: BinaryIO, file: TableFile) -> None:
-    """Rejects binary files.
+    """Raises an error for a binary file.
 
     Args:
-        stream: the bytes of the file, decompressed.
-        file: the file.
+        stream: the decompressed file; its position does not change.
+        file: the path and format of the file.
 
     Raises:
-        UsageError: if the file begins with a NUL byte and is not UTF-16.
+        UsageError: if the first 4 KiB contain a NUL byte and are not UTF-16.
     """
     head = stream.peek(_HEAD_BYTES)[:_HEAD_BYTES]  # type: ignore[attr-defined]
     if b"\0" in head and not head.startswith(_UTF16):
-        raise UsageError(f"{file.path}: is binary, not a {file.format} table; expected UTF-8 text")
+        raise UsageError(f"{file.path}: expected a {file.format} table in UTF-8, got binary data")
 
 
 def _header(reader: Any) -> list[str]:
@@ -156,19 +161,19 @@ def _header(reader: Any) -> list[str]:
     except csv.Error as error:
         raise ValueError(str(error)) from error
     if any(has_surrogates(name) or "\0" in name for name in header):
-        raise ValueError("the first row is not valid UTF-8")
+        raise ValueError("the header is not valid UTF-8")
     return header
 
 
 def read_rows(
     stream: BinaryIO, delimiter: str, file: str, columns: Sequence[str] | None
 ) -> Iterator[Row | Reject]:
-    """Yields every row below the header in order, or its reject.
+    """Yields each row below the header, or its reject, in the order of the file.
 
-    If an unknown number of rows is lost, one reject has the reason `lost_rows`.
+    Where an unknown number of rows is lost, the reject has the reason `lost_rows`.
 
     Args:
-        stream: the bytes of the table, decompressed.
+        stream: the decompressed table.
         delimiter: the character between fields.
         file: the path that rows report as their source.
         columns: the columns to keep, or None for all.
@@ -179,32 +184,33 @@ def read_rows(
     except (csv.Error, *UNREADABLE) as error:
         yield Reject.of_lost_rows(file, 1, f"the table cannot be read: {error}")
         return
-    # Reversed, so that the first of two columns with one name is kept.
-    places = {name: i for i, name in reversed(list(enumerate(header)))}
+    # Reversed, so that the first of two columns with the same name is kept.
+    positions = {name: i for i, name in reversed(list(enumerate(header)))}
     names = header if columns is None else columns
-    kept = [(name, places[name]) for name in names if name in places]
+    kept = [(name, positions[name]) for name in names if name in positions]
     while True:
         line = lines.number + 1
         try:
             fields = next(reader, None)
         except csv.Error as error:
-            yield _unread(error, file, line, lines.number)
-            continue
+            yield _reject_of(error, file, line, lines.number)
+            continue  # the csv module starts the next row at the next line
         except UNREADABLE as error:
             detail = f"the rest of the table cannot be read: {error}"
             yield Reject.of_lost_rows(file, line, detail)
             return
         if fields is None:
             return
-        # Too few or too many fields over several lines: the quoted field has swallowed rows.
+        # A row over several lines with a wrong number of fields: a quoted field contains rows.
         if lines.number > line and len(fields) != len(header):
-            yield _swallowed(f"{len(fields)} fields, not {len(header)}", file, line, lines.number)
+            what = f"{len(fields)} fields, not {len(header)}"
+            yield _unclosed_quote(what, file, line, lines.number)
         elif fields:  # blank lines are not rows
             yield _row(fields, header, kept, file, line)
 
 
 def _reader(stream: BinaryIO, delimiter: str) -> tuple[Any, BoundedLines]:
-    # A setting of the process, which Python keeps globally: set before each table.
+    # The limit is global to the process, and other code may change it: set it for each table.
     csv.field_size_limit(MAX_FIELD_CHARACTERS)
     text = io.TextIOWrapper(
         stream, encoding=_encoding(stream), errors="surrogateescape", newline=""
@@ -214,7 +220,7 @@ def _reader(stream: BinaryIO, delimiter: str) -> tuple[Any, BoundedLines]:
 
 
 def _encoding(stream: BinaryIO) -> str:
-    """Returns the encoding by the byte order mark; spreadsheets also save UTF-16."""
+    """Returns the encoding that the byte order mark indicates; spreadsheets also save UTF-16."""
     head = stream.peek(2)[:2] if isinstance(stream, io.BufferedReader) else b""
     return "utf-16" if head in _UTF16 else "utf-8-sig"
 
@@ -222,7 +228,7 @@ def _encoding(stream: BinaryIO) -> str:
 def _row(
     fields: list[str], header: list[str], kept: list[tuple[str, int]], file: str, line: int
 ) -> Row | Reject:
-    """Returns the row. Trailing fields may be missing; extra fields are an error."""
+    """Returns the row or its reject; trailing fields may be missing, extra fields are an error."""
     if len(fields) > len(header):
         detail = f"{len(fields)} fields, expected {len(header)} as in the header"
         return Reject.of_malformed_row(
@@ -235,22 +241,36 @@ def _row(
     return Row(values, file, line, is_text=True)
 
 
-def _unread(error: csv.Error, file: str, line: int, last: int) -> Reject:
-    """Returns the reject for an error of the csv module; the row may span several lines."""
+def _reject_of(error: csv.Error, file: str, line: int, last: int) -> Reject:
+    """Returns the reject for an error of the csv module.
+
+    Args:
+        error: the error.
+        file: the path of the table.
+        line: the first line of the row.
+        last: the last line that was read.
+    """
     if "unexpected end" in str(error):
-        detail = "the quote that opens here is never closed, and the rest of the table is lost"
+        detail = "the quote that opens here is not closed, and the rest of the table is lost"
         return Reject.of_lost_rows(file, line, f"{detail}; close it")
     if last > line:
-        return _swallowed(str(error), file, line, last)
+        return _unclosed_quote(str(error), file, line, last)
     if "longer than" in str(error) or "field larger" in str(error):
         return Reject.of_malformed_row(file, line, str(error))
     return Reject.of_malformed_row(file, line, f"{error}; double the quotes within a field")
 
 
-def _swallowed(what: str, file: str, line: int, last: int) -> Reject:
-    """Returns the reject for rows inside a quoted field, which ends at the last line or later."""
+def _unclosed_quote(what: str, file: str, line: int, last: int) -> Reject:
+    """Returns the reject for rows that are lost inside a quoted field.
+
+    Args:
+        what: what is wrong with the row.
+        file: the path of the table.
+        line: the line of the opening quote.
+        last: the last line that was read.
+    """
     detail = (
-        f"a quote that opens here extends to line {last} without a valid row ({what}); the "
-        "rows in it are lost. Close it, and double the quotes within a field"
+        f"the quoted field that begins here contains the rows up to line {last}, which are lost "
+        f"({what}). Close the quote, and double the quotes within a field"
     )
     return Reject.of_lost_rows(file, line, detail)

@@ -1,7 +1,7 @@
-"""JSONL tables: one JSON object per line.
+"""Reads JSONL tables: one JSON object per line.
 
-A malformed line is one reject. Lines joined by a damaged line break are as many rejects as objects.
-A truncated last line means that the file is truncated, and rows are lost.
+A malformed line becomes one reject, or one per object if a damaged line break joined several lines.
+A truncated last line shows that the file is truncated; its reject has the reason `lost_rows`.
 """
 
 from __future__ import annotations
@@ -30,45 +30,47 @@ _HEAD_ROWS = 1000
 _MAX_JOINED = 1000
 _DECODER = json.JSONDecoder()
 _JOINT = re.compile(r"\s*(?:[^\s{]\s*)?(?=\{)")
-"""The text between two joined objects: at most one character, a damaged line break."""
+"""Matches the text between two joined objects: at most one character, the damaged line break."""
 
 
 def probe(stream: BinaryIO, file: TableFile) -> Probe:
-    """Returns the columns of the first rows.
+    """Returns the names in the first 1,000 rows as columns.
 
     Args:
-        stream: the bytes of the file, decompressed.
-        file: the file.
+        stream: the decompressed file.
+        file: the path and format of the file.
 
     Raises:
-        UsageError: if none of them is a JSON object.
+        UsageError: if none of these rows is a JSON object.
     """
     reject_binary(stream, file)
     first = islice(read_rows(stream, file.path, None), _HEAD_ROWS)
     rows = [row for row in first if isinstance(row, Row)]
     if not rows:
-        raise UsageError(f"{file.path}: none of the first lines is a JSON object")
+        raise UsageError(
+            f"{file.path}: expected a JSON object per line, got none in the first rows"
+        )
     return Probe(tuple(sorted({name for row in rows for name in row.values})), has_rows=True)
 
 
 def read(stream: BinaryIO, split: SourceSplit, projection: Projection) -> Iterator[Row | Reject]:
-    """Yields every row of a table.
+    """Yields each row of a table, or its reject.
 
     Args:
-        stream: the bytes of the file, decompressed.
-        split: the split to read.
+        stream: the decompressed file.
+        split: the source split, which is the whole file.
         projection: the columns to keep, and how to read images.
     """
     return read_rows(stream, split.file.path, projection.columns)
 
 
 def read_rows(stream: BinaryIO, file: str, columns: Sequence[str] | None) -> Iterator[Row | Reject]:
-    """Yields every row in order, or its reject; blank lines are ignored.
+    """Yields each row, or its reject, in the order of the file; blank lines are ignored.
 
-    If an unknown number of rows is lost, one reject has the reason `lost_rows`.
+    Where an unknown number of rows is lost, the reject has the reason `lost_rows`.
 
     Args:
-        stream: the bytes of the table, decompressed.
+        stream: the decompressed table.
         file: the path that rows report as their source.
         columns: the columns to keep, or None for all.
     """
@@ -85,10 +87,11 @@ def read_rows(stream: BinaryIO, file: str, columns: Sequence[str] | None) -> Ite
 
 
 def parse_object(text: bytes) -> dict[str, Any]:
-    """Returns the JSON object of one line.
+    """Parses the JSON object of one line.
 
     Raises:
-        ValueError: if the line is not an object, see `parse_json`, or a name is not valid Unicode.
+        ValueError: if the line is not a valid object (see `parse_json`), or a name contains a lone
+            surrogate.
     """
     value = parse_json(text.decode("utf-8"))
     if not isinstance(value, dict):
@@ -105,32 +108,33 @@ def _rows(
     try:
         values = parse_object(text)
     except ValueError as error:
-        yield from _unread(text, error, file, line)
+        yield from _rejects_of(text, error, file, line)
         return
     if columns is not None:
         values = {name: values[name] for name in columns if name in values}
     yield Row(values, file, line)
 
 
-def _unread(text: bytes, error: ValueError, file: str, line: int) -> Iterator[Reject]:
-    shown = text.decode("utf-8", "replace").lstrip()
-    # Only the last line has no line break.
-    if not text.endswith(b"\n") and _is_cut(shown):
+def _rejects_of(text: bytes, error: ValueError, file: str, line: int) -> Iterator[Reject]:
+    """Yields one reject per object in an invalid line, or one for a line that lost rows."""
+    decoded = text.decode("utf-8", "replace").lstrip()
+    # Only the last line of a file can lack a line break.
+    if not text.endswith(b"\n") and _is_truncated(decoded):
         detail = f"the file ends within this line, and rows after it are lost: {error}"
         yield Reject.of_lost_rows(file, line, detail)
         return
-    count = _objects_in(shown)
+    count = _count_objects(decoded)
     if count is None:
         detail = f"contains an unknown number of objects: {error}; split the line"
         yield Reject.of_lost_rows(file, line, detail)
         return
-    # One reject per object, so that row counts match the intended file.
+    # One reject per object, so that the row counts are those of the undamaged file.
     for _ in range(max(1, count)):
         yield Reject.of_malformed_row(file, line, f"not a JSON object: {error}")
 
 
-def _is_cut(text: str) -> bool:
-    """Returns whether a text is a truncated JSON object."""
+def _is_truncated(text: str) -> bool:
+    """Returns whether a text is the beginning of a JSON object."""
     if not text.startswith("{"):
         return False
     try:
@@ -142,14 +146,16 @@ def _is_cut(text: str) -> bool:
     return False
 
 
-def _objects_in(text: str) -> int | None:
+def _count_objects(text: str) -> int | None:
     """Returns the number of consecutive objects in a line; None if it cannot be determined.
 
-    Only objects that directly follow each other count, with at most one character in between where
-    a line break was damaged: a damaged object can contain others.
+    Objects are consecutive if at most one character, a damaged line break, is between them. Others
+    are not counted, since they may be nested in a damaged object.
 
-    >>> _objects_in('{"a": 1}'), _objects_in('{"a": 1}?{"a": 2}'), _objects_in('{"a": 1}{"a"')
-    (1, 2, None)
+    >>> _count_objects('{"a": 1}'), _count_objects('{"a": 1}?{"a": 2}')
+    (1, 2)
+    >>> _count_objects('{"a": 1}{"a"') is None
+    True
     """
     count, joint = 0, _JOINT.match(text)
     while joint:

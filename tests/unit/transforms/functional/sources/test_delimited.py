@@ -77,7 +77,7 @@ ROW_1, ROW_2 = {"a": "1", "b": "x"}, {"a": "2", "b": "y"}
         pytest.param(b"a,b\n1,x,\n2,y\n", [2, (3, ROW_2)], id="too many fields"),
         pytest.param(b"a,b\n1,x,z,w\n", [2], id="far too many fields"),
         pytest.param(b'a,b\n1,"x"y\n2,y\n', [2, (3, ROW_2)], id="text after a closing quote"),
-        pytest.param(b'a,b\n1,x\n2,"y\n3,z\n', [(2, ROW_1), "3-"], id="a quote never closed"),
+        pytest.param(b'a,b\n1,x\n2,"y\n3,z\n', [(2, ROW_1), "3-"], id="a quote is not closed"),
         pytest.param(b'a,b\n1,"x', ["2-"], id="cut within quotes"),
         pytest.param(
             b'a,b\n1,"x\n3,"z"\n2,y\n', ["2-", (4, ROW_2)], id="a quote closed by another's"
