@@ -1,9 +1,9 @@
-"""The conversion measured beside what one would write or use instead of it.
+"""Benchmarks of conversions against the alternatives: TFDS, plain Beam and tutorial loops.
 
-Machines differ and are noisy, so one run prints all baselines side by side, and their ratio to
-the floor: the same images decoded by bare threads, nothing written. No figure is asserted.
+Machines differ and are noisy, so one run prints all baselines side by side, with their ratio to
+a bare decoding loop that writes nothing. No figure is asserted.
 
     python -m benchmarks --photos DIR
 
-Needs the extra `benchmarks`, and a checkout: neither is part of the installed package.
+They need a checkout and the extra `benchmarks`; they are not part of the installed package.
 """

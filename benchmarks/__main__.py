@@ -1,7 +1,7 @@
-"""`python -m benchmarks`: all baselines on the same photographs, side by side.
+"""Runs all baselines on the same photographs.
 
-All of them, on 10,000 rows: `python -m benchmarks --photos DIR`. Whether recordmill's memory stays
-flat: add `--scale 10000,100000`. A table without images: `python -m benchmarks --tabular 1000000`.
+All baselines, on 10,000 rows: `python -m benchmarks --photos DIR`. Memory of recordmill by number
+of rows: add `--scale 10000,100000`. Without images: `python -m benchmarks --tabular 1000000`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from benchmarks.scores import Entry, Score, race
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the benchmark that the arguments ask for; returns the exit code."""
+    """Runs the requested benchmark; returns the exit code."""
     flags = _parser().parse_args(argv)
     try:
         with _work_folder(flags.work) as work:
@@ -48,7 +48,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--photos", type=Path, metavar="DIR", help="JPEG and PNG files, at any depth")
     add("--rows", type=_count, default=10_000, metavar="N", help="default: 10000")
     add("--only", type=_names, default=BASELINES, metavar="NAME,…", help=", ".join(BASELINES))
-    add("--repeats", type=_count, default=1, metavar="N", help="turns; medians are shown")
+    add("--repeats", type=_count, default=1, metavar="N", help="number of turns; shows medians")
     add("--scale", type=_counts, metavar="N,…", help="recordmill alone, at these row counts")
     add("--tabular", type=_count, metavar="N", help="recordmill alone, N rows without images")
     add("--work", type=Path, metavar="DIR", help="for outputs; default: a temporary folder")
@@ -68,7 +68,7 @@ def _counts(text: str) -> list[int]:
 
 
 def _names(text: str) -> list[str]:
-    """Returns the baselines named, in their usual order."""
+    """Returns the named baselines in the order of BASELINES."""
     names = text.split(",")
     if unknown := [name for name in names if name not in BASELINES]:
         known = ", ".join(BASELINES)
@@ -78,7 +78,7 @@ def _names(text: str) -> list[str]:
 
 @contextmanager
 def _work_folder(given: Path | None) -> Iterator[Path]:
-    """Gives a folder below the given one, or the system's, that is gone afterwards."""
+    """Yields a temporary folder, inside the given one if there is one."""
     if given is not None:
         given.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="benchmarks-", dir=given) as folder:
@@ -86,18 +86,18 @@ def _work_folder(given: Path | None) -> Iterator[Path]:
 
 
 def _compare(flags: argparse.Namespace, work: Path) -> None:
-    """All baselines on one table."""
+    """Runs all baselines on one table."""
     photos = _photos(flags)
     one_row = write_table(work / "one.csv", photos, 1)
     table = write_table(work / "table.csv", photos, flags.rows)
     entries = [Entry(name, name, table, flags.rows, one_row) for name in flags.only]
     scores = race(entries, flags.repeats, work, _show)
-    ratios = report.throughput_ratios(scores, floor="floor")
-    _show(report.columns("images", "× floor"), scores, ratios, flags.markdown)
+    ratios = report.throughput_ratios(scores, baseline="bare-decode")
+    _show(report.columns("images", "× bare decode"), scores, ratios, flags.markdown)
 
 
 def _scale(flags: argparse.Namespace, work: Path) -> None:
-    """One baseline on tables of different sizes."""
+    """Runs recordmill on tables of different sizes."""
     photos = _photos(flags)
     one_row = write_table(work / "one.csv", photos, 1)
     entries = [
@@ -116,7 +116,7 @@ def _scale(flags: argparse.Namespace, work: Path) -> None:
 
 
 def _tabular(flags: argparse.Namespace, work: Path) -> None:
-    """One baseline on a table without images."""
+    """Runs recordmill on a table without images."""
     one_row = write_tabular(work / "one.csv", 1)
     table = write_tabular(work / "table.csv", flags.tabular)
     title = f"{flags.tabular:,} rows"

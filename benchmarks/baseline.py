@@ -1,4 +1,4 @@
-"""What every baseline has in common: it takes a table and a folder, and says what it did."""
+"""The interface of a baseline: it converts a table into a folder and prints its outcome."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 
 class Outcome(NamedTuple):
-    """What a baseline did.
+    """The outcome of a baseline.
 
     Attributes:
-        records: rows that it went through to the end.
-        bytes_shuffled: what crossed its GroupByKeys; None if it has none.
+        records: number of rows converted.
+        bytes_shuffled: bytes that crossed its GroupByKeys; None if it has none.
     """
 
     records: int
@@ -22,7 +22,7 @@ class Outcome(NamedTuple):
 
 
 def main(convert: Callable[[Path, Path], Outcome]) -> None:
-    """Runs a baseline on the command line's TABLE and OUTPUT; its last line is the outcome."""
+    """Runs a baseline on TABLE and OUTPUT of the command line; prints the outcome as JSON."""
     if len(sys.argv) != 3:
         sys.exit(f"usage: {sys.argv[0]} TABLE OUTPUT")
     output = Path(sys.argv[2])

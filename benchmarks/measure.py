@@ -1,7 +1,7 @@
-"""Runs one baseline in an interpreter of its own, and measures it from outside.
+"""Runs a baseline in a new Python process and measures its time and memory.
 
-A fresh process for each run makes peak memory and CPU time the baseline's own, and lets none
-profit from what another has imported.
+With a new process per run, peak memory and CPU time belong to one baseline alone, and no baseline
+profits from what another one has imported.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import psutil  # type: ignore[import-untyped, unused-ignore]
 from benchmarks.baseline import Outcome
 
 BASELINES = (
-    "floor",
+    "bare-decode",
     "recordmill",
     "recordmill-header",
     "seed-loop",
@@ -38,18 +38,18 @@ _LAST_LINES = 20
 
 
 class BaselineFailedError(Exception):
-    """A baseline did not come to its end, or left rows out."""
+    """A baseline failed, or skipped rows."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run of a baseline, start-up included.
+    """The measurements of one run of a baseline, including start-up.
 
     Attributes:
-        seconds: from its start to its end, by the clock.
-        cpu_seconds: of its processes, in user and system mode.
-        peak_bytes: resident memory of all its processes together, at its highest.
-        bytes_shuffled: what crossed its GroupByKeys; None if it has none.
+        seconds: wall time.
+        cpu_seconds: user and system time of all its processes.
+        peak_bytes: highest resident memory of all its processes together.
+        bytes_shuffled: bytes that crossed its GroupByKeys; None if it has none.
     """
 
     seconds: float
@@ -59,19 +59,19 @@ class Run:
 
 
 def run_baseline(name: str, table: Path, rows: int, work: Path) -> Run:
-    """Runs a baseline, and clears away what it wrote.
+    """Runs a baseline and deletes its output.
 
     Args:
-        name: which one; its module has underscores for hyphens.
-        table: what it converts.
-        rows: how many rows that has.
+        name: of the baseline; hyphens are underscores in the name of its module.
+        table: path of the table to convert.
+        rows: number of rows of the table.
         work: a folder for its output.
 
     Raises:
-        BaselineFailedError: if it fails, or goes through another number of rows.
+        BaselineFailedError: if it fails, or converts a different number of rows.
     """
     output, log = work / "output", work / "log.txt"
-    os.sync()  # what others wrote is not for this one to wait for
+    os.sync()  # so that this run does not wait for an earlier one's writes
     try:
         seconds, usage, peak = _run_process(_command(name, table, output), work, log)
         outcome = _outcome_of(work, name)
@@ -80,7 +80,7 @@ def run_baseline(name: str, table: Path, rows: int, work: Path) -> Run:
     finally:
         shutil.rmtree(output, ignore_errors=True)
     if outcome.records != rows:
-        raise BaselineFailedError(f"{name}: went through {outcome.records} of {rows} rows")
+        raise BaselineFailedError(f"{name}: converted {outcome.records} of {rows} rows")
     return Run(seconds, usage, peak, outcome.bytes_shuffled)
 
 
@@ -90,7 +90,7 @@ def _command(name: str, table: Path, output: Path) -> list[str]:
 
 
 def _run_process(command: list[str], work: Path, log: Path) -> tuple[float, float, int]:
-    """Returns the seconds and CPU seconds that a process took, and its peak memory in bytes."""
+    """Returns the wall seconds, the CPU seconds and the peak memory in bytes of a process."""
     with (work / "stdout.txt").open("wb") as stdout, log.open("wb") as stderr:
         began = perf_counter()
         process = subprocess.Popen(command, stdout=stdout, stderr=stderr, cwd=_CHECKOUT)
@@ -110,7 +110,7 @@ def _run_process(command: list[str], work: Path, log: Path) -> tuple[float, floa
 
 
 class _PeakMemory:
-    """Watches the memory of a process and all below it: several may add up to more than one."""
+    """Polls the resident memory of a process and its descendants together."""
 
     def __init__(self, pid: int) -> None:
         self.peak_bytes = 0
@@ -140,7 +140,7 @@ class _PeakMemory:
         try:
             for process in (self._root, *self._root.children(recursive=True)):
                 total += process.memory_info().rss
-        except psutil.Error:  # one has ended meanwhile
+        except psutil.Error:  # a process ended between listing and reading
             return 0
         return total
 
@@ -150,7 +150,7 @@ def _outcome_of(work: Path, name: str) -> Outcome:
     try:
         return Outcome(**json.loads(lines[-1]))
     except (IndexError, TypeError, ValueError) as error:
-        raise BaselineFailedError("its last line states no outcome") from error
+        raise BaselineFailedError("the last line of its output is not an outcome") from error
 
 
 def _last_lines(log: Path) -> str:

@@ -1,8 +1,8 @@
-"""`python -m benchmarks.reading DATASET`: `load` beside bare `tf.data`, on one published dataset.
+"""Compares the speed of `load` with bare `tf.data`: `python -m benchmarks.reading DATASET`.
 
-Both read the same records, parse them, decode the image, and make no batches. They take turns in
-one process, so that what else the machine does falls on both; only ratios mean anything, and those
-of CPU time more than those of the clock where others use the machine, too.
+All readers read and parse the same records and decode their images, without batching. They take
+turns in one process, so that other load on the machine affects all of them. Only ratios are
+meaningful; on a busy machine, compare CPU time.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from recordmill.transforms.storage.dataset import Dataset
 from recordmill.transforms.verification.tensorflow_reader import parse_spec
 
 Baseline = Callable[[], int]
-"""Goes through all records once; returns how many there were."""
+"""Reads all records once; returns their number."""
 
 
 class Score(NamedTuple):
-    """How fast one was.
+    """The speed of a reader.
 
     Attributes:
-        rate: records/s by the clock.
+        rate: records per second of wall time.
         cpu_rate: records per second of CPU time.
     """
 
@@ -40,11 +40,16 @@ class Score(NamedTuple):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Prints records/s of each, and how many times bare `tf.data` that is."""
+    """Prints the rate of each reader and its ratio to bare `tf.data`."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.reading", description=__doc__)
-    parser.add_argument("dataset", type=Path, help="DIR/NAME/VERSION, with JPEG images alone")
+    parser.add_argument("dataset", type=Path, help="DIR/NAME/VERSION, with JPEG images only")
     parser.add_argument("--split", default="train")
-    parser.add_argument("--turns", type=int, default=5, help="medians are shown; default: 5")
+    parser.add_argument(
+        "--turns",
+        type=int,
+        default=5,
+        help="number of turns, of which medians are shown; default: 5",
+    )
     flags = parser.parse_args(argv)
     scores = race(baselines_of(flags.dataset, flags.split), flags.turns)
     bare = scores["bare tf.data"]
@@ -56,7 +61,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def baselines_of(dataset: Path, split: str) -> dict[str, Baseline]:
-    """Returns who takes part, each set up already."""
+    """Returns the readers by name.
+
+    Args:
+        dataset: folder of a published dataset.
+        split: of the dataset.
+    """
     records = Records(dataset, split)
     pipelines = {
         "bare tf.data": bare(dataset, split),
@@ -69,7 +79,12 @@ def baselines_of(dataset: Path, split: str) -> dict[str, Baseline]:
 
 
 def bare(dataset: Path, split: str) -> Any:
-    """Returns the pipeline that one writes by hand: files, parse, decode, prefetch."""
+    """Returns a hand-written `tf.data` pipeline: files, parse, decode, prefetch.
+
+    Args:
+        dataset: folder of a published dataset.
+        split: of the dataset.
+    """
     manifest = Dataset.open(dataset).manifest
     spec, image = parse_spec(manifest.resolved), manifest.dataset_schema.encoded_image
 
@@ -84,7 +99,12 @@ def bare(dataset: Path, split: str) -> Any:
 
 
 def race(baselines: dict[str, Baseline], turns: int) -> dict[str, Score]:
-    """Returns the medians of each, who take turns; the first turn warms up."""
+    """Returns the median score of each reader; a first turn warms up and is not counted.
+
+    Args:
+        baselines: readers by name, which take turns.
+        turns: number of turns.
+    """
     found: dict[str, list[Score]] = {name: [] for name in baselines}
     for _ in range(turns + 1):
         for name, run in baselines.items():

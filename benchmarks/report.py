@@ -1,4 +1,4 @@
-"""Shows scores as a table, on a terminal or as Markdown, and on what machine they came about."""
+"""Prints scores as a table, on the terminal or as Markdown, and describes the machine."""
 
 from __future__ import annotations
 
@@ -30,18 +30,23 @@ _NONE = "-"
 
 
 def columns(unit: str, ratio: str) -> tuple[str, ...]:
-    """Returns the header.
+    """Returns the header of the table.
 
     Args:
-        unit: what a row is: images, or rows.
-        ratio: what the last column compares.
+        unit: name of a row, "images" or "rows".
+        ratio: title of the last column.
     """
     times = ("wall s", "start-up s", f"{unit}/s net", "CPU s")
     return ("baseline", *times, "peak MB", "shuffled B/row", ratio)
 
 
 def line(score: Score, ratio: float | None) -> tuple[str, ...]:
-    """Returns a score as a line of the table, with its ratio."""
+    """Returns the cells of a score.
+
+    Args:
+        score: of a baseline.
+        ratio: value of the last column; None if unknown.
+    """
     shuffled = score.bytes_shuffled
     return (
         score.title,
@@ -55,20 +60,31 @@ def line(score: Score, ratio: float | None) -> tuple[str, ...]:
     )
 
 
-def throughput_ratios(scores: Sequence[Score], floor: str) -> list[float | None]:
-    """Returns each rate by that of the score of that title; None where either is unknown."""
+def throughput_ratios(scores: Sequence[Score], baseline: str) -> list[float | None]:
+    """Returns the ratio of each rate to that of one baseline; None where either is unknown.
+
+    Args:
+        scores: of all baselines.
+        baseline: title of the score to compare with.
+    """
     rates = {score.title: score.rate for score in scores}
-    base = rates.get(floor)
+    base = rates.get(baseline)
     return [rate / base if rate and base else None for rate in rates.values()]
 
 
 def memory_ratios(scores: Sequence[Score]) -> list[float | None]:
-    """Returns each peak by the first one's."""
+    """Returns the ratio of each peak memory to the first one."""
     return [score.peak_bytes / scores[0].peak_bytes for score in scores]
 
 
 def show(header: Sequence[str], lines: Sequence[Sequence[str]], markdown: bool) -> None:
-    """Prints a table, and the machine below it."""
+    """Prints a table and, below it, the machine.
+
+    Args:
+        header: titles of the columns.
+        lines: cells of each line.
+        markdown: whether to print Markdown instead of a terminal table.
+    """
     if markdown:
         print(_markdown(header, lines), f"\n{machine()}", sep="\n")
         return
@@ -78,7 +94,7 @@ def show(header: Sequence[str], lines: Sequence[Sequence[str]], markdown: bool) 
 
 
 def _table(header: Sequence[str], lines: Sequence[Sequence[str]]) -> Table:
-    """Returns a narrow table: the header breaks at every space, a figure never."""
+    """Returns a narrow table: headers break at every space, figures never."""
     table = Table(box=box.SIMPLE, padding=(0, 1, 0, 0))
     for number, name in enumerate(header):
         words = name.replace(" ", "\n")
@@ -94,7 +110,7 @@ def _markdown(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
 
 
 def machine() -> str:
-    """Returns the environment of the figures: cores, CPU, memory, Python and packages."""
+    """Returns a description of the machine: cores, CPU, memory, Python and packages."""
     memory = psutil.virtual_memory().total / 2**30
     cores = f"{os.cpu_count()} cores ({_cpu_model()}), {memory:.0f} GiB memory"
     versions = ", ".join(f"{name} {version}" for name, version in _versions())
@@ -102,7 +118,7 @@ def machine() -> str:
 
 
 def _cpu_model() -> str:
-    """Returns the CPU's name, which Python's platform module lacks on Linux."""
+    """Returns the model of the CPU, which Python's platform module does not know on Linux."""
     if not _CPUINFO.exists():
         return platform.processor() or platform.machine()
     found = re.search(r"^model name\s*:\s*(.+)$", _CPUINFO.read_text(), re.MULTILINE)

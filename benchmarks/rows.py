@@ -1,8 +1,8 @@
-"""Makes the tables that baselines convert, and reads them for those that cannot.
+"""Writes the tables that baselines convert, and reads them for baselines without a CSV reader.
 
-A benchmark needs more rows than anyone keeps photographs for, so each photograph is listed many
-times, each time under an id of its own. The copies cost as much to read and decode as others would,
-and all baselines alike profit from the system's cache.
+Each photograph is listed many times under different ids, so that a small folder of photographs
+makes a large table. Every row costs a full read and decode; all baselines profit equally from the
+page cache.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ class Row(NamedTuple):
     """One row of a table of photographs.
 
     Attributes:
-        id: no other row has it.
+        id: unique.
         image: path of the file.
-        label: the file's stem.
+        label: stem of the file name.
     """
 
     id: str
@@ -33,29 +33,40 @@ class Row(NamedTuple):
 
 
 def photographs(folder: Path) -> list[Path]:
-    """Returns the photographs below a folder, read once so that no baseline finds them cold.
+    """Returns the photographs in a folder, and reads each once to warm the page cache.
 
     Raises:
-        ValueError: if there are none.
+        ValueError: if the folder has no photographs.
     """
     found = sorted(p for p in folder.resolve().rglob("*") if p.suffix.lower() in _SUFFIXES)
     if not found:
-        raise ValueError(f"--photos {folder}: holds no {', '.join(sorted(_SUFFIXES))}")
+        raise ValueError(f"--photos {folder}: found no {', '.join(sorted(_SUFFIXES))}")
     for path in found:
         path.read_bytes()
     return found
 
 
 def write_table(path: Path, photos: Sequence[Path], count: int) -> Path:
-    """Writes a table of `count` rows, going round the photographs; returns its path."""
+    """Writes a table that lists photographs in turn; returns its path.
+
+    Args:
+        path: of the table.
+        photos: paths of the photographs.
+        count: number of rows.
+    """
     chosen = ((number, photos[number % len(photos)]) for number in range(count))
     rows = (Row(f"{number:08d}-{photo.stem}", str(photo), photo.stem) for number, photo in chosen)
     return _write(path, Row._fields, rows)
 
 
 def write_tabular(path: Path, count: int) -> Path:
-    """Writes a table of `count` rows without images, by a fixed seed; returns its path."""
-    chance = random.Random(_SEED)  # noqa: S311 - nothing to keep secret
+    """Writes a table of random values without images; returns its path.
+
+    Args:
+        path: of the table.
+        count: number of rows.
+    """
+    chance = random.Random(_SEED)  # noqa: S311 - not used for cryptography
     rows = (_tabular_row(number, chance) for number in range(count))
     return _write(path, ("id", "member", "visits", "name", "score"), rows)
 

@@ -1,8 +1,8 @@
-"""Lets baselines run in turns, and sums up their runs.
+"""Runs baselines in turns and summarizes their runs.
 
-Turns, because a machine's speed drifts: whatever slows one round slows all baselines of it.
-Start-up (imports, building a graph) is measured by a run on one row and taken off: what is left is
-the rate that a large dataset sees.
+Baselines take turns because the speed of a machine drifts: whatever slows one turn slows all
+baselines. Start-up (imports, building the graph) is measured by a run on one row and subtracted,
+which leaves the rate of a large dataset.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from benchmarks.measure import Run, run_baseline
 
 @dataclass(frozen=True)
 class Entry:
-    """A baseline and what it is to convert.
+    """A baseline and its tables.
 
     Attributes:
-        title: how it is called in the results.
-        baseline: which one.
-        table: what it converts.
-        rows: how many rows that has.
-        one_row: the same kind of table with one row.
+        title: name in the results.
+        baseline: name of the baseline.
+        table: path of the table to convert.
+        rows: number of rows of the table.
+        one_row: path of a table with one row of the same kind.
     """
 
     title: str
@@ -39,13 +39,13 @@ class Score:
     """The medians of an entry's runs.
 
     Attributes:
-        title: the entry's.
-        rows: in its table.
-        seconds: from start to end.
-        startup_seconds: of the run on one row.
-        cpu_seconds: start-up included.
-        peak_bytes: of all its processes.
-        bytes_shuffled: None if it has no GroupByKey.
+        title: of the entry.
+        rows: number of rows of the table.
+        seconds: wall time, including start-up.
+        startup_seconds: wall time of the run on one row.
+        cpu_seconds: CPU time, including start-up.
+        peak_bytes: memory of all its processes.
+        bytes_shuffled: bytes that crossed its GroupByKeys; None if it has none.
     """
 
     title: str
@@ -58,7 +58,7 @@ class Score:
 
     @property
     def rate(self) -> float | None:
-        """Rows a second, net of start-up; None if start-up is all there is to see."""
+        """Rows per second without start-up; None if the run is too short to measure."""
         seconds = self.seconds - self.startup_seconds
         return (self.rows - 1) / seconds if seconds > 0 and self.rows > 1 else None
 
@@ -66,11 +66,11 @@ class Score:
 def race(
     entries: Sequence[Entry], repeats: int, work: Path, show: Callable[[str], None]
 ) -> list[Score]:
-    """Returns the score of each entry after all have run in turns.
+    """Runs all entries in turns and returns their scores.
 
     Args:
-        entries: who takes part.
-        repeats: how many turns.
+        entries: baselines and their tables.
+        repeats: number of turns.
         work: a folder for outputs.
         show: called with a line about each run.
     """

@@ -1,8 +1,8 @@
-"""Counts what crosses GroupByKey on Beam's in-process runner.
+"""Counts the bytes that cross GroupByKey on Beam's in-process runner.
 
-Each GroupByKey of that runner collects its input in a `GroupingBuffer`, which is handed the encoded
-elements as they leave the stage before: what another engine would send over its network. Combiners
-are lifted before that, so only their partial sums count, as elsewhere; side inputs do not.
+Each GroupByKey of that runner collects its input in a `GroupingBuffer`, which receives the encoded
+elements of the stage before: the bytes that another engine would send over the network. Combiners
+are lifted, so only partial sums count. Side inputs do not count.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from apache_beam.runners.portability.fn_api_runner.execution import GroupingBuff
 
 @dataclass
 class Shuffled:
-    """What was shuffled so far.
+    """The amount of data shuffled so far.
 
     Attributes:
-        bytes: encoded keys and values, with their windows.
+        bytes: size of encoded keys, values and windows.
     """
 
     bytes: int = 0
@@ -28,10 +28,11 @@ class Shuffled:
 
 @contextmanager
 def metered_shuffle() -> Iterator[Shuffled]:
-    """Counts what the pipelines of the body shuffle; the runner's own lock guards the count."""
+    """Counts the bytes that pipelines shuffle in the `with` block."""
     shuffled, append = Shuffled(), GroupingBuffer.append
 
     def counted_append(self: Any, elements_data: bytes) -> None:
+        # FnApiRunner calls append() under its own lock, which also guards this count.
         shuffled.bytes += len(elements_data)
         append(self, elements_data)
 

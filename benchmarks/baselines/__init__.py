@@ -1,1 +1,1 @@
-"""The baselines: each a module to run, `python -m benchmarks.baselines.NAME TABLE OUTPUT`."""
+"""The baselines, one per module: `python -m benchmarks.baselines.NAME TABLE OUTPUT`."""

@@ -1,7 +1,7 @@
 """Plain Beam: a Map that reads, decodes and serializes, in front of `WriteToTFRecord`.
 
-The pipeline that one writes first. Its only flaw is out of sight: to fill a fixed number of shards,
-`WriteToTFRecord` shuffles the records, images and all.
+The obvious pipeline. To fill a fixed number of shards, `WriteToTFRecord` shuffles whole records,
+including their images.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from benchmarks.shuffle import metered_shuffle
 
 
 def convert(table: Path, output: Path) -> Outcome:
-    """Writes all images of a table to 16 shards, on Beam's in-process runner (never Prism)."""
+    """Writes all images of a table to 16 shards with Beam's in-process runner, not Prism."""
     rows = read_table(table)
     class_ids = {label: number for number, label in enumerate(sorted({row.label for row in rows}))}
     with metered_shuffle() as shuffled, beam.Pipeline(runner=FnApiRunner()) as root:
@@ -34,7 +34,12 @@ def convert(table: Path, output: Path) -> Outcome:
 
 
 def serialized_example(row: Row, class_ids: dict[str, int]) -> bytes:
-    """Returns the example of a row, its image decoded in full."""
+    """Returns the serialized example of a row, after decoding its image.
+
+    Args:
+        row: of the table.
+        class_ids: class id by label.
+    """
     data = Path(row.image).read_bytes()
     with Image.open(io.BytesIO(data)) as image:
         image.load()

@@ -1,4 +1,4 @@
-"""recordmill's own command: every image decoded, every record re-read with TensorFlow."""
+"""recordmill with its default checks: decodes every image, verifies every record."""
 
 from __future__ import annotations
 
@@ -15,14 +15,20 @@ from recordmill.pipelines.run.startup import limit_allocator_caches
 
 
 def convert(table: Path, output: Path) -> Outcome:
-    """Converts a table of photographs, all checks on."""
+    """Converts a table of photographs and decodes every image."""
     return run_command(table, output, "--decode", "full")
 
 
 def run_command(table: Path, output: Path, *flags: str) -> Outcome:
-    """Runs `recordmill convert` as a user does; ends this process if that fails."""
+    """Runs `recordmill convert`; exits with its code if it fails.
+
+    Args:
+        table: path of the table.
+        output: folder of the dataset.
+        flags: more arguments of the command.
+    """
     limit_allocator_caches()
-    from benchmarks.shuffle import metered_shuffle  # which loads Beam, and Arrow with it
+    from benchmarks.shuffle import metered_shuffle  # imports Beam and Arrow, after the limit is set
 
     arguments = {
         "--input": str(table),

@@ -1,4 +1,4 @@
-"""recordmill without decoding: images are looked at as far as their size, records re-read."""
+"""recordmill with `--decode header`: reads image headers only, verifies every record."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from benchmarks.baselines.recordmill import run_command
 
 
 def convert(table: Path, output: Path) -> Outcome:
-    """Converts a table of photographs, trusting what their headers say."""
+    """Converts a table of photographs without decoding them."""
     return run_command(table, output, "--decode", "header")
 
 

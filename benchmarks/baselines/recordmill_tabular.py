@@ -1,4 +1,4 @@
-"""recordmill on a table without images: what a row itself costs."""
+"""recordmill on a table without images: the cost of a row."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from benchmarks.baselines.recordmill import run_command
 
 
 def convert(table: Path, output: Path) -> Outcome:
-    """Converts every column of a table, by its type."""
+    """Converts a table with the preset `tabular`."""
     return run_command(table, output, "--schema", "tabular")
 
 

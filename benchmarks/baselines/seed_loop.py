@@ -1,6 +1,6 @@
-"""The loop of TensorFlow's tutorial: one process, one writer, one file.
+"""The loop of the TensorFlow tutorial: one process, one writer, one file.
 
-What most people begin with: `tf.io.decode_jpeg` for the shape, and no check of what was written.
+It calls `tf.io.decode_jpeg` for the shape and does not check its output.
 """
 
 from __future__ import annotations

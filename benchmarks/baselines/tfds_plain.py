@@ -1,4 +1,4 @@
-"""TFDS with a generator: image files are copied into records as they are, unseen."""
+"""TFDS with a generator: copies image files into records without decoding them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NUM_SHARDS = 16
 
 @dataclass(eq=False)
 class TableConfig(tfds.core.BuilderConfig):  # type: ignore[misc, unused-ignore]
-    """Which table a builder reads: TFDS makes builders again from their config.
+    """The table of a builder, in its config because TFDS re-creates builders from their config.
 
     Attributes:
         table: path of the table.
@@ -49,34 +49,34 @@ class Photographs(tfds.core.GeneratorBasedBuilder):  # type: ignore[misc, unused
         return map(keyed_example, self.rows())
 
     def rows(self) -> list[Row]:
-        """Returns the table's rows."""
+        """Returns the rows of the table."""
         return read_table(Path(self.builder_config.table))
 
 
 def keyed_example(row: Row) -> tuple[str, dict[str, str]]:
-    """Returns a row as TFDS takes it: its key, and its features."""
+    """Returns the key and the features of a row, as TFDS expects them."""
     return row.id, row._asdict()
 
 
 def build(builder: type[Photographs], table: Path, output: Path, **download: Any) -> int:
-    """Builds a dataset of a table; returns the number of its examples.
+    """Builds a dataset from a table; returns the number of its examples.
 
     Args:
-        builder: which one.
+        builder: class of the dataset builder.
         table: path of the table.
-        output: where to.
-        download: more of TFDS's `DownloadConfig`.
+        output: TFDS data folder.
+        download: more arguments of `tfds.download.DownloadConfig`.
     """
     config = TableConfig(name="table", table=str(table))
-    made = builder(data_dir=str(output), config=config, file_format="tfrecord")
-    shards = min(NUM_SHARDS, len(made.rows()))  # TFDS leaves no shard empty
+    dataset_builder = builder(data_dir=str(output), config=config, file_format="tfrecord")
+    shards = min(NUM_SHARDS, len(dataset_builder.rows()))  # TFDS rejects empty shards
     options = tfds.download.DownloadConfig(num_shards=shards, try_download_gcs=False, **download)
-    made.download_and_prepare(download_config=options)
-    return int(made.info.splits["train"].num_examples)
+    dataset_builder.download_and_prepare(download_config=options)
+    return int(dataset_builder.info.splits["train"].num_examples)
 
 
 def convert(table: Path, output: Path) -> Outcome:
-    """Builds the dataset in one process, with TFDS's own shuffle on disk."""
+    """Builds the dataset in one process, with TFDS's on-disk shuffle."""
     return Outcome(build(Photographs, table, output))
 
 

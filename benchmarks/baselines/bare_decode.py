@@ -1,6 +1,6 @@
-"""The floor: all images decoded in full by bare threads, and thrown away.
+"""Decodes all images in a thread pool and discards them.
 
-What no converter that looks at its images gets below without decoding less.
+A converter that decodes every image cannot be much faster.
 """
 
 from __future__ import annotations
