@@ -11,13 +11,14 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.pvalue import AsDict, AsIter, PCollection
 
 from recordmill.pipelines.base_version import open_base
-from recordmill.pipelines.engines.failure import short_message, without_step
 from recordmill.pipelines.engines.runners import (
     is_in_process,
     job_page,
     make_pipeline,
     runner_name,
+    short_message,
     waits_for_result,
+    without_step,
 )
 from recordmill.pipelines.input_tables import (
     InputTables,

@@ -16,9 +16,8 @@ from recordmill.schemas.config import DEFAULT_SCHEMA, ConvertConfig, SchemaOverr
 from recordmill.schemas.errors import UsageError, did_you_mean
 from recordmill.schemas.features import Schema
 from recordmill.schemas.option import options_of
-from recordmill.schemas.presets import parse_schema, preset, preset_names
 from recordmill.schemas.settings import BoxSettings, ImageSettings, MaskSettings, is_integer
-from recordmill.schemas.yaml_loader import MAX_LENGTH
+from recordmill.schemas.yaml_files import MAX_LENGTH, parse_schema, preset, preset_names
 from recordmill.transforms.functional.rows.labels import is_class_name
 from recordmill.transforms.storage.files import exists, open_binary
 

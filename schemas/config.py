@@ -29,9 +29,9 @@ from recordmill.schemas.option import (
     parse_pairs,
     read_integer,
 )
-from recordmill.schemas.presets import preset
 from recordmill.schemas.rejects import RejectBudget
 from recordmill.schemas.settings import ImageSettings, parse_integer
+from recordmill.schemas.yaml_files import preset
 
 FORMAT_VERSION = 1
 """Changes whenever the same input and options would give other bytes."""

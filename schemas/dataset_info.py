@@ -9,14 +9,19 @@ from types import MappingProxyType
 from pydantic import BaseModel, ConfigDict
 
 from recordmill.schemas.config import FORMAT_VERSION, ConvertConfig
-from recordmill.schemas.duplicates import NO_CONTENT, DuplicateStats, GroupLeakage
 from recordmill.schemas.manifest import Base, BaseEntry, File, Manifest, ShardEntry, SplitEntry
 from recordmill.schemas.masking import masked_values
 from recordmill.schemas.plan import Plan
 from recordmill.schemas.records import ImageRef
 from recordmill.schemas.rejects import Reason, Reject
 from recordmill.schemas.row_counts import RowCounts, ShardCounts, SplitCounts
-from recordmill.schemas.tallies import ImageTally, Timeline
+from recordmill.schemas.statistics import (
+    NO_CONTENT,
+    DuplicateStats,
+    GroupLeakage,
+    ImageTally,
+    Timeline,
+)
 
 _RUN_ONLY = {"output", "if_exists", "report"}
 

@@ -18,10 +18,10 @@ from pydantic import (
 
 from recordmill.schemas import layout
 from recordmill.schemas.config import FORMAT_VERSION
-from recordmill.schemas.duplicates import DuplicateStats, GroupLeakage
 from recordmill.schemas.features import Schema
 from recordmill.schemas.plan import ResolvedSchema
 from recordmill.schemas.row_counts import Count, Counted, RowCounts, SplitCounts, mismatches
+from recordmill.schemas.statistics import DuplicateStats, GroupLeakage
 
 
 def _below(name: str) -> str:

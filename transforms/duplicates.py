@@ -15,11 +15,11 @@ from apache_beam.utils.shared import Shared
 from recordmill.schemas import layout
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.dataset_info import WrittenShard
-from recordmill.schemas.duplicates import Conflicts, Duplicate, DuplicateStats, GroupLeakage
 from recordmill.schemas.manifest import Base
 from recordmill.schemas.plan import Plan
 from recordmill.schemas.records import ImageRef
 from recordmill.schemas.rejects import RecordError
+from recordmill.schemas.statistics import Conflicts, Duplicate, DuplicateStats, GroupLeakage
 from recordmill.transforms.assign_shards import Placed
 from recordmill.transforms.functional.duplicates import (
     Tally,

@@ -14,10 +14,10 @@ from apache_beam.utils.timestamp import MIN_TIMESTAMP
 
 from recordmill.schemas import layout
 from recordmill.schemas.dataset_info import DatasetInfo, ShardVerification, WrittenShard
-from recordmill.schemas.duplicates import Duplicate, DuplicateStats, GroupLeakage
 from recordmill.schemas.plan import Plan, RejectSum
 from recordmill.schemas.records import Row
 from recordmill.schemas.rejects import Reject
+from recordmill.schemas.statistics import Duplicate, DuplicateStats, GroupLeakage
 from recordmill.transforms.functional.duplicates import merge_duplicate_stats
 from recordmill.transforms.functional.reconcile import reconcile
 

@@ -27,7 +27,7 @@ from recordmill.schemas.plan import Plan
 from recordmill.schemas.records import ImageRef, SerializedExample
 from recordmill.schemas.rejects import Reject
 from recordmill.schemas.row_counts import ShardCounts
-from recordmill.schemas.tallies import Timeline
+from recordmill.schemas.statistics import Timeline
 from recordmill.transforms.assign_shards import Placed, ShardId
 from recordmill.transforms.elements import REJECTS, Outcome, rejected
 from recordmill.transforms.functional.records.index import label_ids

@@ -13,7 +13,7 @@ import shtab
 
 from recordmill.pipelines.console.printing import say
 from recordmill.pipelines.parser import program
-from recordmill.schemas.presets import preset_names
+from recordmill.schemas.yaml_files import preset_names
 
 _PRESETS = " ".join(preset_names())
 _SCHEMA = {

@@ -31,7 +31,7 @@ from apache_beam.runners.worker import sdk_worker
 from apache_beam.transforms import core, userstate
 from apache_beam.typehints.decorators import get_signature
 
-from recordmill.pipelines.engines.failure import dead_worker_message
+from recordmill.pipelines.engines.runners import dead_worker_message
 from recordmill.transforms.storage.stores.beam import share_s3_clients
 
 View = TypeVar("View", bound=PipelineOptions)

@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 
 from recordmill.pipelines.report.statistics import ClassTable
 from recordmill.pipelines.run.summary import SHOWN_LEAKS, group_notes, split_and_class_notes
-from recordmill.schemas.duplicates import DuplicateStats
 from recordmill.schemas.manifest import Manifest
+from recordmill.schemas.statistics import DuplicateStats
 from recordmill.transforms.storage.dataset import LOCATION_COLUMNS, Dataset, RecordLocation
 
 Severity = Literal["bad", "warn", "note"]

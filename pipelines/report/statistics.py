@@ -11,7 +11,7 @@ from typing import Any
 
 from recordmill.schemas.features import Feature, Kind
 from recordmill.schemas.manifest import Manifest, ShardEntry, SplitEntry
-from recordmill.schemas.tallies import edge_of
+from recordmill.schemas.statistics import edge_of
 from recordmill.transforms.functional.records.examples import read_features
 from recordmill.transforms.functional.records.framing import FrameError, read_frames
 from recordmill.transforms.storage.dataset import Dataset

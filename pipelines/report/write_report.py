@@ -39,7 +39,7 @@ from recordmill.schemas import layout
 from recordmill.schemas.dataset_info import Problem
 from recordmill.schemas.manifest import Manifest
 from recordmill.schemas.masking import masked
-from recordmill.schemas.tallies import RATIO_STEPS, SIDE_STEPS, ImageTally
+from recordmill.schemas.statistics import RATIO_STEPS, SIDE_STEPS, ImageTally
 from recordmill.transforms.functional.rendering.visible_text import visible
 from recordmill.transforms.storage.dataset import Dataset, RecordLocation
 from recordmill.transforms.storage.files import write_bytes

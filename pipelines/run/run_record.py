@@ -16,7 +16,6 @@ from pydantic import BaseModel, Field, ValidationError
 
 from recordmill.schemas import layout
 from recordmill.schemas.dataset_info import DatasetInfo
-from recordmill.schemas.duplicates import GroupLeakage
 from recordmill.schemas.errors import (
     DatasetExists,
     RecordmillError,
@@ -25,7 +24,7 @@ from recordmill.schemas.errors import (
     VerificationFailed,
 )
 from recordmill.schemas.masking import masked, masked_command
-from recordmill.schemas.tallies import Timeline
+from recordmill.schemas.statistics import GroupLeakage, Timeline
 from recordmill.transforms.storage.files import open_binary
 
 _PACKAGES = ("recordmill", "apache-beam", "tensorflow", "Pillow", "pyarrow", "protobuf")

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from recordmill.pipelines.console.terminal import Terminal
 from recordmill.pipelines.run.run_record import RunRecord
-from recordmill.schemas.duplicates import Conflicts, DuplicateStats, Leakage
 from recordmill.schemas.manifest import BaseEntry, Manifest
+from recordmill.schemas.statistics import Conflicts, DuplicateStats, Leakage
 
 _SHOWN_PAIRS = 2
 _NUMBER = re.compile(r"[+-]?\d+(?:\.\d*)?", re.ASCII)

@@ -12,9 +12,9 @@ from apache_beam.testing.test_pipeline import TestPipeline
 
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.plan import Plan, ResolvedSchema
-from recordmill.schemas.presets import preset
 from recordmill.schemas.records import ImageRef
 from recordmill.schemas.rejects import Reject
+from recordmill.schemas.yaml_files import preset
 
 TABLE = "/tables/labels.csv"
 SCHEMA = preset("image_classification")

@@ -13,8 +13,8 @@ from recordmill.pipelines.convert import make_binding
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.features import Kind, Missing
 from recordmill.schemas.plan import Plan
-from recordmill.schemas.presets import preset
 from recordmill.schemas.records import Row
+from recordmill.schemas.yaml_files import preset
 from recordmill.transforms.analyze_rows import AnalyzeRows
 from recordmill.transforms.functional.rows.analysis import Analyzer
 from recordmill.transforms.functional.rows.placement import SplitRanges, order_of

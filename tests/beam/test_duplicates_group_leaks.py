@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recordmill.pipelines.convert import can_part_groups
-from recordmill.schemas.duplicates import GroupLeakage
+from recordmill.schemas.statistics import GroupLeakage
 from recordmill.transforms.assign_shards import Placed
 from recordmill.transforms.duplicates import FindGroupLeaks
 from recordmill.transforms.functional.duplicates import (

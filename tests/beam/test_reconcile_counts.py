@@ -9,11 +9,11 @@ import apache_beam as beam
 from apache_beam.testing.util import assert_that, equal_to
 
 from recordmill.schemas.dataset_info import DatasetInfo, Problem, ShardVerification, WrittenShard
-from recordmill.schemas.duplicates import Duplicate, DuplicateStats, GroupLeakage
 from recordmill.schemas.manifest import ShardEntry
 from recordmill.schemas.records import Row
 from recordmill.schemas.rejects import Reason, Reject
 from recordmill.schemas.row_counts import RowCounts, SplitCounts, mismatches
+from recordmill.schemas.statistics import Duplicate, DuplicateStats, GroupLeakage
 from recordmill.transforms.reconcile_counts import ReconcileCounts
 from tests.beam.direct import direct_pipeline, plan
 

@@ -17,7 +17,7 @@ from apache_beam.runners.portability.fn_api_runner import execution
 from apache_beam.testing.util import assert_that, equal_to
 
 from recordmill.schemas.dataset_info import WrittenShard
-from recordmill.schemas.tallies import ImageTally
+from recordmill.schemas.statistics import ImageTally
 from recordmill.transforms.assign_shards import Placed
 from recordmill.transforms.elements import Outcome
 from recordmill.transforms.shards.checkpoints import Staging

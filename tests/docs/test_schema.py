@@ -8,9 +8,9 @@ import pytest
 import yaml
 
 from recordmill.schemas.features import Kind, Schema
-from recordmill.schemas.presets import parse_schema, preset, preset_names
 from recordmill.schemas.rejects import Reason
 from recordmill.schemas.settings import ImageSettings
+from recordmill.schemas.yaml_files import parse_schema, preset, preset_names
 from tests.docs.pages import DOCS, blocks
 
 PAGE = DOCS / "reference" / "schema.md"

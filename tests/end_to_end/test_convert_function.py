@@ -30,7 +30,7 @@ from recordmill.schemas.errors import (
     VerificationFailed,
 )
 from recordmill.schemas.option import options_of
-from recordmill.schemas.presets import preset
+from recordmill.schemas.yaml_files import preset
 from recordmill.transforms import verify_shards
 from recordmill.transforms.storage.shard_files import ShardFiles
 from tests.end_to_end.command import recordmill

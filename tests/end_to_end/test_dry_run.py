@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from recordmill.schemas.plan import Forecast, Plan, RejectSum, ResolvedSchema, SampleEstimate
-from recordmill.schemas.presets import preset
 from recordmill.schemas.records import ImageRef
 from recordmill.schemas.row_counts import ShardCounts
+from recordmill.schemas.yaml_files import preset
 from recordmill.transforms.write_shards import forecast
 from tests.end_to_end import readers
 from tests.end_to_end.command import convert, published

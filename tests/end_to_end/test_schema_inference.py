@@ -1,6 +1,6 @@
 """`recordmill schema --infer`: what it writes is taken as a schema, and as a command.
 
-Covers `recordmill.pipelines.commands.schema`, `recordmill.pipelines.schema_inference`.
+Covers `recordmill.pipelines.commands.schema`.
 """
 
 from __future__ import annotations

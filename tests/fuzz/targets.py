@@ -15,10 +15,10 @@ from typing import Any, BinaryIO, cast
 import pyarrow as pa
 
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.presets import parse_schema
 from recordmill.schemas.records import Embedded, Row, SkippedInput
 from recordmill.schemas.rejects import RecordError, Reject
 from recordmill.schemas.tables import Projection, SourceSplit, TableFile
+from recordmill.schemas.yaml_files import parse_schema
 from recordmill.transforms.functional.images.sniffing import HEAD_BYTES, is_image, sniff
 from recordmill.transforms.functional.images.source_image import examine
 from recordmill.transforms.functional.sources import (

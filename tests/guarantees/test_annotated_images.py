@@ -12,8 +12,8 @@ from PIL import Image
 
 from recordmill.schemas.example_pb2 import Example
 from recordmill.schemas.features import Schema
-from recordmill.schemas.presets import preset
 from recordmill.schemas.records import ImageRef
+from recordmill.schemas.yaml_files import preset
 from recordmill.transforms.functional.images.masks import mask_from_file
 from recordmill.transforms.functional.images.transcode import transcode
 from recordmill.transforms.functional.records.examples import build_example

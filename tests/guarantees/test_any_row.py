@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.plan import Plan, ResolvedSchema
-from recordmill.schemas.presets import parse_schema, preset
 from recordmill.schemas.records import ImageRef, Items, Row, SkippedInput
 from recordmill.schemas.rejects import RecordError, Reject
 from recordmill.schemas.tables import Projection, SourceSplit, TableFile
+from recordmill.schemas.yaml_files import parse_schema, preset
 from recordmill.transforms.elements import ImageRefCoder, RowCoder
 from recordmill.transforms.functional.rows.analysis import Analysis, Analyzer, build_plan
 from recordmill.transforms.functional.rows.binding import Binding, bind, broken_frame, reject_row

@@ -15,10 +15,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.presets import parse_schema
 from recordmill.schemas.records import Row
 from recordmill.schemas.rejects import Reason, Reject
 from recordmill.schemas.tables import Projection, SourceSplit, TableFile
+from recordmill.schemas.yaml_files import parse_schema
 from recordmill.transforms.functional.records.framing import masked_crc32c
 from recordmill.transforms.functional.sources import arrow, delimited, json_lines, parquet, tfrecord
 

@@ -37,13 +37,13 @@ from recordmill.pipelines.console.terminal import Terminal
 from recordmill.pipelines.inspect.display import print_features, print_record, print_records
 from recordmill.pipelines.inspect.record_files import FoundRecord
 from recordmill.pipelines.run import summary
-from recordmill.schemas.duplicates import Conflicts, DuplicateStats, GroupLeakage, Leakage
 from recordmill.schemas.features import Schema
 from recordmill.schemas.manifest import BaseEntry
 from recordmill.schemas.plan import Forecast, RejectSum, SampleEstimate
-from recordmill.schemas.presets import preset
 from recordmill.schemas.rejects import Reason, Reject
 from recordmill.schemas.row_counts import ShardCounts
+from recordmill.schemas.statistics import Conflicts, DuplicateStats, GroupLeakage, Leakage
+from recordmill.schemas.yaml_files import preset
 from recordmill.transforms.functional.rendering.visible_text import is_hidden, visible
 
 ROOT = Path(__file__).parents[2]

@@ -13,8 +13,8 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from recordmill.schemas.plan import Plan, ResolvedSchema
-from recordmill.schemas.presets import preset
 from recordmill.schemas.records import ImageRef, SerializedExample
+from recordmill.schemas.yaml_files import preset
 from recordmill.transforms.shards.build_examples import Pools, build_all
 from recordmill.transforms.storage.stores.options import use_options
 from tests.end_to_end.command import ROOT, recordmill

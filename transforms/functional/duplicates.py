@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations
 from typing import TypeAlias
 
-from recordmill.schemas.duplicates import (
+from recordmill.schemas.statistics import (
     EXAMPLES,
     PAIRED_SPLITS,
     Conflicts,

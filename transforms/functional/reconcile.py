@@ -16,7 +16,7 @@ from recordmill.schemas.dataset_info import (
 from recordmill.schemas.manifest import ShardEntry
 from recordmill.schemas.plan import Plan
 from recordmill.schemas.row_counts import RowCounts, ShardCounts, SplitCounts, mismatches
-from recordmill.schemas.tallies import ImageTally, Timeline
+from recordmill.schemas.statistics import ImageTally, Timeline
 
 
 @dataclass(frozen=True)

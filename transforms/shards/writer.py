@@ -24,7 +24,7 @@ from recordmill.schemas.dataset_info import ImageFault, WrittenShard
 from recordmill.schemas.plan import Plan
 from recordmill.schemas.records import BuiltFrame, SerializedExample
 from recordmill.schemas.rejects import Reject
-from recordmill.schemas.tallies import ImageTally, Timeline
+from recordmill.schemas.statistics import ImageTally, Timeline
 from recordmill.transforms.functional.records.index import RecordIndex, label_ids
 from recordmill.transforms.shards.checkpoints import Staging
 from recordmill.transforms.workers.progress import advance

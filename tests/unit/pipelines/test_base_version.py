@@ -19,8 +19,8 @@ from recordmill.schemas.dataset_info import DatasetInfo, ShardVerification, mani
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.manifest import ShardEntry
 from recordmill.schemas.plan import Plan, ResolvedSchema
-from recordmill.schemas.presets import preset
 from recordmill.schemas.row_counts import RowCounts, SplitCounts
+from recordmill.schemas.yaml_files import preset
 from recordmill.transforms.shards import base_shards
 from recordmill.transforms.shards.base_shards import finder
 from recordmill.transforms.storage.dataset import commit_marker

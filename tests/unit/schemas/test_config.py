@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from recordmill.schemas.config import ConvertConfig
-from recordmill.schemas.presets import preset
 from recordmill.schemas.rejects import RejectBudget, RejectLimit, lost_rows_message
+from recordmill.schemas.yaml_files import preset
 
 REQUIRED = {
     "inputs": ("t.csv",),
@@ -203,7 +203,7 @@ def test_one_size_written_in_two_ways_is_one_option():
 def test_the_fingerprint_is_the_same_in_every_process():
     code = (
         "from recordmill.schemas.config import ConvertConfig;"
-        "from recordmill.schemas.presets import preset;"
+        "from recordmill.schemas.yaml_files import preset;"
         "print(ConvertConfig(inputs=('t.csv',), output='o', name='birds', classes=('b', 'a'),"
         "schema=preset('image_classification'), splits={'x': '1', 'y': '2'}).fingerprint)"
     )

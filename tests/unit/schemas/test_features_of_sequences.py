@@ -14,10 +14,10 @@ from recordmill.schemas.errors import UsageError
 from recordmill.schemas.features import Schema
 from recordmill.schemas.manifest import ShardEntry, SplitEntry
 from recordmill.schemas.plan import ResolvedSchema
-from recordmill.schemas.presets import parse_schema, preset
 from recordmill.schemas.records import BuiltFrame, ImageRef, Row, SerializedExample
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.tensorflow_metadata import schema_text
+from recordmill.schemas.yaml_files import parse_schema, preset
 from recordmill.transforms.analyze_rows import distinct_spans, spanning_sequences
 from recordmill.transforms.elements import ImageRefCoder
 from recordmill.transforms.functional.records.index import RecordIndex, index_mismatch

@@ -12,7 +12,7 @@ from recordmill.pipelines.input_tables import probe_labels
 from recordmill.pipelines.run.run_record import RunContext, finished, working_folder
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import RecordmillError, UsageError
-from recordmill.schemas.presets import preset
+from recordmill.schemas.yaml_files import preset
 
 ODD = os.fsdecode(b"d\xff")
 

@@ -10,12 +10,12 @@ from pydantic import ValidationError
 
 from recordmill.schemas.config import FORMAT_VERSION, ConvertConfig
 from recordmill.schemas.dataset_info import DatasetInfo, ShardVerification, manifest_of
-from recordmill.schemas.duplicates import Conflicts, DuplicateStats, GroupLeakage, Leakage
 from recordmill.schemas.features import Feature, Schema
 from recordmill.schemas.manifest import Manifest, ShardEntry
 from recordmill.schemas.plan import Plan, ResolvedSchema
-from recordmill.schemas.presets import preset, preset_names
 from recordmill.schemas.row_counts import RowCounts, SplitCounts
+from recordmill.schemas.statistics import Conflicts, DuplicateStats, GroupLeakage, Leakage
+from recordmill.schemas.yaml_files import preset, preset_names
 
 
 def verified(split, index, records, classes, images):

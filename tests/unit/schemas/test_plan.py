@@ -8,7 +8,7 @@ import pytest
 
 from recordmill.schemas.features import Feature, Schema
 from recordmill.schemas.plan import Plan, ResolvedSchema
-from recordmill.schemas.presets import preset
+from recordmill.schemas.yaml_files import preset
 
 SLIM = ResolvedSchema(preset("tf_slim"), {"image/class/label": ("cat", "dog")})
 NUMBERED = ResolvedSchema(preset("tf_slim"), {"image/class/label": ()})

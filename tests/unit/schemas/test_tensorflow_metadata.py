@@ -14,12 +14,12 @@ from tensorflow_metadata.proto.v0 import schema_pb2
 from recordmill.schemas import layout
 from recordmill.schemas.features import Feature, Schema
 from recordmill.schemas.plan import ResolvedSchema
-from recordmill.schemas.presets import preset, preset_names
 from recordmill.schemas.tensorflow_metadata import (
     dataset_info_document,
     features_document,
     schema_text,
 )
+from recordmill.schemas.yaml_files import preset, preset_names
 from recordmill.transforms.functional.records.examples import encode_example
 from tests.images import pixels, png
 

@@ -16,7 +16,7 @@ from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import Location, Row, SkippedInput
 from recordmill.schemas.rejects import Reason, RecordError, Reject
 from recordmill.schemas.tables import Probe, Projection, SourceSplit, TableFile
-from recordmill.schemas.yaml_loader import load_yaml
+from recordmill.schemas.yaml_files import load_yaml
 from recordmill.transforms.functional.images.sniffing import has_image_suffix
 from recordmill.transforms.functional.sources.class_folder import (
     NO_IMAGE,

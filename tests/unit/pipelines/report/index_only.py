@@ -9,10 +9,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from recordmill.schemas.duplicates import DuplicateStats
 from recordmill.schemas.manifest import Manifest, ShardEntry, SplitEntry
-from recordmill.schemas.presets import preset
 from recordmill.schemas.row_counts import RowCounts
+from recordmill.schemas.statistics import DuplicateStats
+from recordmill.schemas.yaml_files import preset
 from recordmill.transforms.storage.dataset import Dataset
 
 CLASSES = ("cat", "dog", "cow")

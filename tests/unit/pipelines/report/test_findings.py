@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from recordmill.pipelines.report import findings
 from recordmill.pipelines.report.findings import find_duplicates
-from recordmill.schemas.duplicates import DuplicateStats, Leakage
+from recordmill.schemas.statistics import DuplicateStats, Leakage
 from recordmill.transforms.storage.dataset import Dataset
 from tests.unit.pipelines.report.index_only import CLASSES, dataset
 

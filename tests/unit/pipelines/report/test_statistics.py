@@ -12,7 +12,7 @@ from recordmill.pipelines.report.statistics import (
     histogram_of_values,
     size_text,
 )
-from recordmill.schemas.tallies import edge_of
+from recordmill.schemas.statistics import edge_of
 from tests.unit.pipelines.report.index_only import dataset
 
 

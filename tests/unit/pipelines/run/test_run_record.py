@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from recordmill.pipelines.run.run_record import RunContext, throughput_of
 from recordmill.schemas.masking import masked_command
-from recordmill.schemas.tallies import Timeline
+from recordmill.schemas.statistics import Timeline
 
 
 def test_secrets_are_masked_in_the_command() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from recordmill.pipelines.run.summary import duplicate_notes, number_notes, split_and_class_notes
-from recordmill.schemas.duplicates import DuplicateStats, Leakage
 from recordmill.schemas.manifest import Manifest
+from recordmill.schemas.statistics import DuplicateStats, Leakage
 from recordmill.transforms.functional.rows.labels import sorted_class_names
 
 TAIL = "; if labels are ids, write all of them as plain integers (7, not 07, nor text), or give"

@@ -26,8 +26,8 @@ from recordmill.schemas.errors import DatasetExists, RecordmillError, UsageError
 from recordmill.schemas.layout import owned_in_leftover
 from recordmill.schemas.manifest import ShardEntry
 from recordmill.schemas.plan import Plan, ResolvedSchema
-from recordmill.schemas.presets import preset
 from recordmill.schemas.row_counts import RowCounts, SplitCounts
+from recordmill.schemas.yaml_files import preset
 from recordmill.transforms.reconcile_counts import digest_of_lines
 from recordmill.transforms.storage.dataset import commit_marker, current_folder
 

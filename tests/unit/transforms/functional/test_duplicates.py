@@ -1,7 +1,4 @@
-"""Duplicate statistics are the same however the tallies are merged.
-
-Covers `recordmill.schemas.duplicates`.
-"""
+"""Duplicate statistics are the same however the tallies are merged."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recordmill.schemas.duplicates import (
+from recordmill.schemas.statistics import (
     EXAMPLES,
     PAIRED_SPLITS,
     Conflicts,

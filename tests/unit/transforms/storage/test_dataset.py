@@ -20,8 +20,8 @@ from recordmill.schemas.dataset_info import DatasetInfo, ShardVerification, mani
 from recordmill.schemas.errors import UsageError, VerificationFailed
 from recordmill.schemas.manifest import Manifest, ShardEntry
 from recordmill.schemas.plan import Plan, ResolvedSchema
-from recordmill.schemas.presets import preset
 from recordmill.schemas.row_counts import RowCounts, SplitCounts
+from recordmill.schemas.yaml_files import preset
 from recordmill.transforms.functional.records.framing import masked_crc32c
 from recordmill.transforms.storage.dataset import (
     Dataset,

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 
 from recordmill.schemas.dataset_info import ImageFault
 from recordmill.schemas.plan import ResolvedSchema
-from recordmill.schemas.presets import preset
 from recordmill.schemas.records import Embedded, ImageRef, Row
 from recordmill.schemas.rejects import Reason, RecordError, Reject
+from recordmill.schemas.yaml_files import preset
 from recordmill.transforms.functional.rows.binding import Binding, bind
 from recordmill.transforms.shards.build_examples import Fetched, fetch
 from recordmill.transforms.shards.fingerprint import Fingerprint

@@ -14,10 +14,10 @@ from PIL import Image
 from pycocotools import mask as coco
 
 from recordmill.schemas.features import Schema
-from recordmill.schemas.presets import preset
 from recordmill.schemas.records import StoredImage
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.settings import ImageSettings, MaskSettings
+from recordmill.schemas.yaml_files import preset
 from recordmill.transforms.functional.images import masks
 from recordmill.transforms.functional.images.geometry import geometry_of
 from recordmill.transforms.functional.images.masks import (

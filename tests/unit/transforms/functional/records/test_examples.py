@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recordmill.schemas.features import Feature, Kind, Schema
-from recordmill.schemas.presets import preset
 from recordmill.schemas.records import ImageRef, ImageShape, SerializedExample, StoredImage
+from recordmill.schemas.yaml_files import preset
 from recordmill.transforms.functional.records.examples import (
     build_example,
     encode_example,

@@ -14,8 +14,8 @@ from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.features import Feature, Schema
 from recordmill.schemas.plan import Plan, ResolvedSchema
-from recordmill.schemas.presets import preset
 from recordmill.schemas.records import Row
+from recordmill.schemas.yaml_files import preset
 from recordmill.transforms.functional.rows.analysis import (
     SAMPLE_ROWS,
     Analysis,

@@ -8,9 +8,9 @@ from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.features import Schema
 from recordmill.schemas.plan import ResolvedSchema
-from recordmill.schemas.presets import preset
 from recordmill.schemas.records import Row
 from recordmill.schemas.rejects import Reason, RecordError
+from recordmill.schemas.yaml_files import preset
 from recordmill.transforms.functional.rows.binding import Binding, bind
 from recordmill.transforms.functional.rows.columns import (
     needed_columns,

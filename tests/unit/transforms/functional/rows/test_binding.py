@@ -7,9 +7,9 @@ import pytest
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.features import Feature, Schema
 from recordmill.schemas.plan import ResolvedSchema
-from recordmill.schemas.presets import preset
 from recordmill.schemas.records import ImageRef, Row
 from recordmill.schemas.rejects import Reason, RecordError, Reject
+from recordmill.schemas.yaml_files import preset
 from recordmill.transforms.functional.rows.binding import (
     Binding,
     Identity,

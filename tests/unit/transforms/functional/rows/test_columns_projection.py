@@ -7,7 +7,7 @@ import pytest
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.features import Feature, Schema
-from recordmill.schemas.presets import preset
+from recordmill.schemas.yaml_files import preset
 from recordmill.transforms.functional.rows.columns import (
     check_types,
     needed_columns,

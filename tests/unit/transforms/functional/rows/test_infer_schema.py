@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recordmill.schemas.presets import parse_schema
 from recordmill.schemas.records import Row
+from recordmill.schemas.yaml_files import parse_schema
 from recordmill.transforms.functional.rows.infer_schema import (
     SampledImages,
     infer_from_rows,

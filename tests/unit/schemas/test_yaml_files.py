@@ -7,8 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.presets import parse_schema
-from recordmill.schemas.yaml_loader import load_yaml
+from recordmill.schemas.yaml_files import load_yaml, parse_schema
 from recordmill.transforms.functional.sources import yolo
 
 READERS = [lambda text, where: yolo.parse_yaml(text.encode("utf-8"), where), parse_schema]

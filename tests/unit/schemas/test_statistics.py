@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recordmill.schemas.records import ImageShape
-from recordmill.schemas.tallies import MAX_INTERVALS, ImageTally, Timeline, bin_of, edge_of
+from recordmill.schemas.statistics import MAX_INTERVALS, ImageTally, Timeline, bin_of, edge_of
 
 SHAPES = st.builds(
     ImageShape,

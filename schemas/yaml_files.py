@@ -1,9 +1,13 @@
-"""YAML from files that anybody may have written: of bounded size, every problem at its line."""
+"""Reads YAML files: presets, schemas and YOLO's data.yaml; reports problems with their line.
+
+The files may come from anywhere, so their size, depth and aliases are limited.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Sequence
+from importlib import resources
 from typing import Any, get_args
 
 import yaml
@@ -13,6 +17,9 @@ from yaml.composer import ComposerError
 from yaml.constructor import ConstructorError
 
 from recordmill.schemas.errors import SchemaError, UsageError, did_you_mean
+from recordmill.schemas.features import Schema
+
+_PRESETS = resources.files("recordmill.schemas").joinpath("presets")
 
 MAX_LENGTH = 2**20
 """Characters or bytes of a file; a schema of a thousand features has a tenth."""
@@ -20,6 +27,50 @@ MAX_LENGTH = 2**20
 MAX_DEPTH = 64
 _MAX_SCALAR = 100
 """Characters of a number or date: those in base 60 take time by the square of their length."""
+
+
+def preset_names() -> list[str]:
+    """Returns the names of all presets, sorted."""
+    files = _PRESETS.iterdir()
+    return sorted(f.name[: -len(".yaml")] for f in files if f.name.endswith(".yaml"))
+
+
+def preset(name: str) -> Schema:
+    """Returns the preset of that name.
+
+    Raises:
+        UsageError: if there is none.
+    """
+    if name not in preset_names():
+        names = preset_names()
+        raise UsageError(
+            f"--schema {name}: no preset has this name and no file is there"
+            f"{did_you_mean(name, names)}; expected a YAML file or one of: {', '.join(names)}"
+        )
+    text = _PRESETS.joinpath(f"{name}.yaml").read_text(encoding="utf-8")
+    return parse_schema(text, f"preset {name}")
+
+
+def parse_schema(text: str | bytes, where: str) -> Schema:
+    """Returns the schema that a YAML text declares.
+
+    Args:
+        text: the YAML document.
+        where: what to call it in messages, such as the file's name.
+
+    Raises:
+        UsageError: if the text is no YAML, or no schema.
+    """
+    node, document = load_yaml(text, where)
+    if node is None or not isinstance(document, dict):
+        raise UsageError(
+            f"{where}: expected a mapping with the key 'features', got {shortened(document)}"
+        )
+    try:
+        return Schema.model_validate(document)
+    except ValidationError as error:
+        place, problem = first_problem(error, Schema, node)
+        raise UsageError(f"{where}{place}: {problem}") from error
 
 
 class _Loader(yaml.SafeLoader):

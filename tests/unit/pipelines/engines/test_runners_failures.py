@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from recordmill.pipelines.engines.failure import short_message, without_step
+from recordmill.pipelines.engines.runners import short_message, without_step
 from recordmill.schemas.errors import UsageError
 
 TRACE = """Pipeline job failed in state FAILED: java.lang.RuntimeException: Error from SDK harness:

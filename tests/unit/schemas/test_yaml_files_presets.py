@@ -6,7 +6,7 @@ import pytest
 
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.features import BOX_SIDES, Schema
-from recordmill.schemas.presets import parse_schema, preset, preset_names
+from recordmill.schemas.yaml_files import parse_schema, preset, preset_names
 
 # Example key: kind, sources, shape, classes. From the design, not from the files.
 SINGLE = None
