@@ -278,7 +278,8 @@ def orientation_of(block: bytes | None) -> int:
     if block is None:
         return UPRIGHT
     found, tiff = UPRIGHT, _tiff_of(block)
-    # The last of several orientation tags counts, and the first of its values, as in Pillow.
+    # The first of several values counts, as in Pillow. The last of several orientation tags does,
+    # as in Pillow 12; Pillow 13 takes the first. TIFF 6.0 allows only one.
     for tag in _tags(tiff):
         if tag.name == _ORIENTATION:
             kind = _INTEGERS.get(tag.kind)

@@ -66,11 +66,14 @@ def test_nonsense_is_upright(data):
     assert orientation_of(None) == 1
 
 
-def test_the_first_of_several_values_counts_and_the_last_of_several_tags():
+def test_the_first_of_several_values_counts():
     values = block([(ORIENTATION, 3, 3, struct.pack("<L", 26))], after=struct.pack("<3H", 6, 3, 3))
     assert orientation_of(values) == by_pillow(values) == 6
+
+
+def test_the_last_of_several_orientation_tags_counts():
     tags = block([(ORIENTATION, 3, 1, b"\6\0\0\0"), (ORIENTATION, 3, 1, b"\3\0\0\0")])
-    assert orientation_of(tags) == by_pillow(tags) == 3
+    assert orientation_of(tags) == 3  # as in Pillow 12; Pillow 13 takes the first
 
 
 @given(
@@ -85,6 +88,7 @@ def test_the_first_of_several_values_counts_and_the_last_of_several_tags():
             ),
         ),
         max_size=4,
+        unique_by=lambda tag: tag[0],  # of equal tags, Pillow 12 takes the last and 13 the first
     ),
     st.sampled_from("<>"),
     st.binary(max_size=40),
