@@ -45,7 +45,7 @@ from recordmill.schemas.plan import ResolvedSchema
 from recordmill.schemas.records import Row
 from recordmill.schemas.tables import Projection
 from recordmill.transforms.analyze_rows import AnalyzeRows
-from recordmill.transforms.assign_shards import AssignShards
+from recordmill.transforms.assign_shards import AssignShards, RejectDuplicateKeys
 from recordmill.transforms.duplicates import DropDuplicates, FindDuplicateImages, FindGroupLeaks
 from recordmill.transforms.functional.rows.analysis import Analyzer
 from recordmill.transforms.functional.rows.binding import Binding, common_folder, table_names
@@ -114,26 +114,29 @@ def write_dataset(read: ReadOutcome, rows: PCollection[Row], job: Conversion) ->
     """
     config, analyzer, work = job.config, job.analyzer, job.target.work
     base = analyzer.base
-    analyzed = rows | "AnalyzeRows" >> AnalyzeRows(analyzer, parted=can_part_keys(config))
-    bound = read.good | "BindRows" >> BindRows(analyzer.binding, analyzed.plan)  # ImageRef
-    placement = bound.good | "AssignShards" >> AssignShards(
-        analyzed, analyzer.ranges, config.seed, base
+    plan = rows | "AnalyzeRows" >> AnalyzeRows(analyzer)
+    bound = read.good | "BindRows" >> BindRows(analyzer.binding, plan)  # ImageRef
+    keyed = bound.good | "RejectDuplicateKeys" >> RejectDuplicateKeys(
+        config, sequences=analyzer.schema.sequence is not None
+    )  # ImageRef
+    placement = keyed.good | "AssignShards" >> AssignShards(
+        plan, analyzer.ranges, config.seed, base
     )  # ((split, shard), (order, ImageRef))
     unique = placement.placed | "DropDuplicates" >> DropDuplicates(
-        config, work, analyzed.plan, base, staged=job.stages_images
+        config, work, plan, base, staged=job.stages_images
     )
     placed, staging = unique.placed, job.target.staging
     group_leaks = placed | "CompareGroups" >> FindGroupLeaks(can_part_groups(config))
-    written = placed | "WriteShards" >> WriteShards(config, staging, analyzed.plan, base)
-    verifications = written.good | "VerifyShards" >> VerifyShards(config, work, analyzed.plan)
-    content = written.good | "FindDuplicateImages" >> FindDuplicateImages(work, analyzed.plan)
+    written = placed | "WriteShards" >> WriteShards(config, staging, plan, base)
+    verifications = written.good | "VerifyShards" >> VerifyShards(config, work, plan)
+    content = written.good | "FindDuplicateImages" >> FindDuplicateImages(work, plan)
 
-    rejected = [read.rejects, bound.rejects, placement.rejects, written.rejects]
+    rejected = [read.rejects, bound.rejects, keyed.rejects, written.rejects]
     rejects = rejected | "AllRejects" >> beam.Flatten()
     rejects_files = rejects | "WriteRejects" >> WriteLines(work, layout.REJECTS)
     files = [rejects_files, unique.files] | "AllFiles" >> beam.Flatten()
     info = verifications | "Reconcile" >> ReconcileCounts(
-        plan=analyzed.plan,
+        plan=plan,
         rows=read.good,
         unread=read.rejects,
         skipped=read.skipped,
@@ -165,14 +168,6 @@ def read_rows(
         return joined, joined.good
     # Read twice: a second look costs less than to hold all rows between two stages.
     return read, (listed | "AnalyzeTables" >> ReadRows(projection, counted=False)).good
-
-
-def can_part_keys(config: ConvertConfig) -> bool:
-    """Returns whether rows with one key may not meet in a shard, where they are found otherwise.
-
-    Their own split or group can part them, and of rows with one image all but one are dropped.
-    """
-    return bool(config.split_column or config.group_column) or config.deduplicate == "content"
 
 
 def can_part_groups(config: ConvertConfig) -> bool:

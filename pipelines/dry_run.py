@@ -17,7 +17,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.pvalue import AsDict, AsIter, AsSingleton
 
 from recordmill.pipelines.console.terminal import Terminal
-from recordmill.pipelines.convert import Conversion, can_part_keys, read_rows
+from recordmill.pipelines.convert import Conversion, read_rows
 from recordmill.pipelines.engines.runners import in_process, make_pipeline
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import RecordmillError, RejectBudgetExceeded, UsageError
@@ -27,7 +27,7 @@ from recordmill.schemas.plan import Forecast, Plan, RejectSum, SampleEstimate
 from recordmill.schemas.records import ImageRef
 from recordmill.schemas.rejects import Reason, Reject, lost_rows_message
 from recordmill.transforms.analyze_rows import AnalyzeRows
-from recordmill.transforms.assign_shards import AssignShards
+from recordmill.transforms.assign_shards import AssignShards, RejectDuplicateKeys
 from recordmill.transforms.functional.records.framing import FRAME_BYTES
 from recordmill.transforms.read_rows import BindRows
 from recordmill.transforms.reconcile_counts import SumRejects
@@ -95,16 +95,19 @@ def _build(root: beam.Pipeline, job: Conversion, run: str) -> None:
     """Adds the stages of a conversion up to the shuffle, and a look at what came of them."""
     config, analyzer = job.config, job.analyzer
     read, rows = read_rows(root, job, staging="")  # Row
-    analyzed = rows | "AnalyzeRows" >> AnalyzeRows(analyzer, parted=can_part_keys(config))
-    bound = read.good | "BindRows" >> BindRows(analyzer.binding, analyzed.plan)  # ImageRef
-    placement = bound.good | "AssignShards" >> AssignShards(
-        analyzed, analyzer.ranges, config.seed, analyzer.base
+    plan = rows | "AnalyzeRows" >> AnalyzeRows(analyzer)
+    bound = read.good | "BindRows" >> BindRows(analyzer.binding, plan)  # ImageRef
+    keyed = bound.good | "RejectDuplicateKeys" >> RejectDuplicateKeys(
+        config, sequences=analyzer.schema.sequence is not None
     )
-    shards = placement.placed | "ForecastShards" >> ForecastShards(analyzed.plan, SAMPLE_ROWS)
+    placement = keyed.good | "AssignShards" >> AssignShards(
+        plan, analyzer.ranges, config.seed, analyzer.base
+    )
+    shards = placement.placed | "ForecastShards" >> ForecastShards(plan, SAMPLE_ROWS)
     rejects = [
         read.rejects,
         bound.rejects,
-        placement.rejects,
+        keyed.rejects,
         shards.rejects,
     ] | "AllRejects" >> beam.Flatten()
     _ = (
@@ -113,7 +116,7 @@ def _build(root: beam.Pipeline, job: Conversion, run: str) -> None:
         | "Keep"
         >> beam.Map(
             _keep,
-            AsSingleton(analyzed.plan),
+            AsSingleton(plan),
             AsIter(shards.good),
             AsDict(rejects | "SumRejects" >> SumRejects()),
             config,

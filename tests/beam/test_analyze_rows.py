@@ -1,4 +1,4 @@
-"""AnalyzeRows: splits, classes, kinds and sizes become one plan; repeated keys are found."""
+"""AnalyzeRows: splits, classes, kinds and sizes become one plan."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
-import pytest
 from apache_beam.testing.util import assert_that, equal_to
 
 from recordmill.pipelines.convert import make_binding
@@ -17,7 +16,7 @@ from recordmill.schemas.records import Row
 from recordmill.schemas.yaml_files import preset
 from recordmill.transforms.analyze_rows import AnalyzeRows
 from recordmill.transforms.functional.rows.analysis import Analyzer
-from recordmill.transforms.functional.rows.placement import SplitRanges, order_of
+from recordmill.transforms.functional.rows.placement import SplitRanges
 from tests.beam.direct import TABLE, config, direct_pipeline
 
 
@@ -48,35 +47,24 @@ ROWS = [
 def test_the_plan_tells_classes_shards_and_rows() -> None:
     settings = config(split_column="split", num_shards={"test": 5})
     with direct_pipeline() as p:
-        analyzed = p | beam.Create(ROWS) | AnalyzeRows(analyzer(settings), parted=True)
+        plan = p | beam.Create(ROWS) | AnalyzeRows(analyzer(settings))
         expected = ({"label": ("cat", "dog", "emu")}, {"test": 5, "train": 1}, 6)
-        assert_that(analyzed.plan | beam.Map(told), equal_to([expected]))
-
-
-@pytest.mark.parametrize("parted", [True, False])
-def test_repeated_keys_are_reported_with_their_first_place_where_rows_can_be_parted(
-    parted: bool,
-) -> None:
-    settings = config(split_column="split")
-    with direct_pipeline() as p:
-        analyzed = p | beam.Create(ROWS) | AnalyzeRows(analyzer(settings), parted)
-        expected = [(order_of("1.jpg", seed=0), (TABLE, 2))] if parted else []
-        assert_that(analyzed.repeats, equal_to(expected))
+        assert_that(plan | beam.Map(told), equal_to([expected]))
 
 
 def test_given_classes_win_over_those_found() -> None:
     settings = config(classes=("yak", "dog"))
     with direct_pipeline() as p:
-        analyzed = p | beam.Create(ROWS) | AnalyzeRows(analyzer(settings), parted=False)
+        plan = p | beam.Create(ROWS) | AnalyzeRows(analyzer(settings))
         expected = ({"label": ("yak", "dog")}, {"train": 1}, 6)
-        assert_that(analyzed.plan | beam.Map(told), equal_to([expected]))
+        assert_that(plan | beam.Map(told), equal_to([expected]))
 
 
 def test_integer_labels_have_no_names() -> None:
     rows = [row(2, image="1.jpg", label="7"), row(3, image="2.jpg", label="-3")]
     with direct_pipeline() as p:
-        analyzed = p | beam.Create(rows) | AnalyzeRows(analyzer(config()), parted=False)
-        assert_that(analyzed.plan | beam.Map(told), equal_to([({"label": ()}, {"train": 1}, 2)]))
+        plan = p | beam.Create(rows) | AnalyzeRows(analyzer(config()))
+        assert_that(plan | beam.Map(told), equal_to([({"label": ()}, {"train": 1}, 2)]))
 
 
 def test_the_number_of_shards_follows_the_size_of_the_images(tmp_path: Path) -> None:
@@ -84,10 +72,10 @@ def test_the_number_of_shards_follows_the_size_of_the_images(tmp_path: Path) -> 
     rows = [row(2, image="1.jpg", label="a"), row(3, image="nowhere.jpg", label="a")]
     settings = config(image_root=str(tmp_path), shard_size=4_000)
     with direct_pipeline() as p:
-        analyzed = p | beam.Create(rows) | AnalyzeRows(analyzer(settings), parted=False)
+        plan = p | beam.Create(rows) | AnalyzeRows(analyzer(settings))
         # two records of 10,000 bytes and less than 1,000 of names, labels and framing
         expected = ({"label": ("a",)}, {"train": 6}, 2)
-        assert_that(analyzed.plan | beam.Map(told), equal_to([expected]))
+        assert_that(plan | beam.Map(told), equal_to([expected]))
 
 
 def test_every_column_gets_the_kind_that_all_its_values_fit() -> None:
@@ -111,12 +99,12 @@ def test_every_column_gets_the_kind_that_all_its_values_fit() -> None:
         "text": (Kind.BYTES, Missing.REQUIRED),
     }
     with direct_pipeline() as p:
-        analyzed = p | beam.Create(rows) | AnalyzeRows(analyzer(settings), parted=False)
-        assert_that(analyzed.plan | beam.Map(kinds), equal_to([expected]))
+        plan = p | beam.Create(rows) | AnalyzeRows(analyzer(settings))
+        assert_that(plan | beam.Map(kinds), equal_to([expected]))
 
 
 def test_a_survey_of_no_rows_plans_nothing() -> None:
     with direct_pipeline() as p:
         rows = p | beam.Create([])
-        analyzed = rows | AnalyzeRows(analyzer(config()), parted=False)
-        assert_that(analyzed.plan | beam.Map(told), equal_to([({"label": ()}, {}, 0)]))
+        plan = rows | AnalyzeRows(analyzer(config()))
+        assert_that(plan | beam.Map(told), equal_to([({"label": ()}, {}, 0)]))

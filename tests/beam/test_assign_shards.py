@@ -1,4 +1,4 @@
-"""AssignShards: split, shard and order of each reference; repeated keys become rejects."""
+"""AssignShards and RejectDuplicateKeys: split, shard and order of each row; one row of a key."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ import pytest
 from apache_beam.testing.util import assert_that, equal_to
 
 from recordmill.schemas.records import ImageRef
-from recordmill.transforms.analyze_rows import Analyzed
-from recordmill.transforms.assign_shards import AssignShards, Placement
+from recordmill.transforms.assign_shards import AssignShards, Placement, RejectDuplicateKeys
 from recordmill.transforms.functional.rows.placement import SplitRanges
-from tests.beam.direct import TABLE, direct_pipeline, plan, ref, told
+from tests.beam.direct import TABLE, config, direct_pipeline, plan, ref, told
 
 SHARDS = {"train": 5, "test": 2}
 RANGES = SplitRanges.from_weights({"train": Decimal(3), "test": Decimal(1)})
@@ -38,16 +37,9 @@ def expected(refs: list[ImageRef], seed: int) -> list[tuple[object, ...]]:
     return placed
 
 
-def placement(
-    p: beam.Pipeline,
-    refs: list[ImageRef],
-    seed: int = 0,
-    repeats: list[tuple[bytes, tuple[str, int]]] | None = None,
-) -> Placement:
+def placement(p: beam.Pipeline, refs: list[ImageRef], seed: int = 0) -> Placement:
     settled = p | "Plan" >> beam.Create([plan(len(refs), **SHARDS)])
-    repeated = p | "Repeats" >> beam.Create(repeats or [])
-    analyzed = Analyzed(settled, repeated)
-    return p | "Refs" >> beam.Create(refs) | AssignShards(analyzed, RANGES, seed)
+    return p | "Refs" >> beam.Create(refs) | AssignShards(settled, RANGES, seed)
 
 
 @pytest.mark.parametrize("seed", [0, 3])
@@ -55,7 +47,6 @@ def test_the_key_decides_split_shard_and_order(seed: int) -> None:
     with direct_pipeline() as p:
         placed = placement(p, REFS, seed)
         assert_that(placed.placed, equal_to(expected(REFS, seed)), label="Placed")
-        assert_that(placed.rejects, equal_to([]), label="Rejects")
         splits = [split for (split, _), _ in expected(REFS, seed)]
         rows = [(split, splits.count(split)) for split in ("train", "test")]
         assert_that(placed.rows, equal_to(rows), label="Rows")
@@ -74,15 +65,49 @@ def test_an_own_split_wins_over_a_group_and_a_group_over_the_key() -> None:
         assert_that(placement(p, refs).placed, equal_to(placed))
 
 
-def test_of_rows_with_one_key_only_the_first_is_placed() -> None:
+@pytest.mark.parametrize(
+    "options",
+    [{"split_column": "split"}, {"group_column": "place"}, {"deduplicate": "content"}],
+    ids=str,
+)
+def test_of_rows_with_one_key_only_the_first_is_kept(options: dict[str, str]) -> None:
     first = ref("twice.jpg", line=3)
-    later = ref("twice.jpg", line=7)._replace(split="test")
-    repeats = [(digest(0, "order", "twice.jpg")[:16], (TABLE, 3))]
+    later = [ref("twice.jpg", line=line)._replace(split="test") for line in (10, 7)]
     with direct_pipeline() as p:
-        placed = placement(p, [later, first, REFS[0]], repeats=repeats)
-        assert_that(placed.placed, equal_to(expected([first, REFS[0]], 0)), label="Placed")
-        rejects = [("twice.jpg", "/pictures/twice.jpg", f"{TABLE}:7", "duplicate_key", "")]
-        assert_that(told(placed.rejects, "Tell"), equal_to(rejects), label="Rejects")
+        refs = p | beam.Create([later[0], first, REFS[0], later[1]])
+        found = refs | RejectDuplicateKeys(config(**options), sequences=False)
+        assert_that(found.good, equal_to([first, REFS[0]]), label="Kept")
+        rejects = [
+            ("twice.jpg", "/pictures/twice.jpg", f"{TABLE}:{line}", "duplicate_key", "")
+            for line in (7, 10)
+        ]
+        assert_that(told(found.rejects, "Tell"), equal_to(rejects), label="Rejects")
+
+
+def test_rows_that_meet_in_a_shard_are_not_shuffled_for_their_keys() -> None:
+    refs = [ref("twice.jpg", line=3), ref("twice.jpg", line=7)]
+    with direct_pipeline() as p:
+        found = p | beam.Create(refs) | RejectDuplicateKeys(config(), sequences=False)
+        assert_that(found.good, equal_to(refs), label="Kept")
+        assert_that(found.rejects, equal_to([]), label="Rejects")
+
+
+def test_sequences_in_several_splits_are_rejected_as_a_whole() -> None:
+    def frame(sequence: str, line: int, split: str) -> ImageRef:
+        frame = ref(f"{line}.jpg", line)
+        return frame._replace(split=split, frame=(sequence, str(line), "", ""))
+
+    whole = [frame("a", 2, "train"), frame("a", 3, "train")]
+    torn = [frame("b", 4, "train"), frame("b", 5, "test")]
+    with direct_pipeline() as p:
+        refs = p | beam.Create([*torn, *whole])
+        found = refs | RejectDuplicateKeys(config(split_column="split"), sequences=True)
+        assert_that(found.good, equal_to(whole), label="Kept")
+        rejects = [
+            (f"{line}.jpg", f"/pictures/{line}.jpg", f"{TABLE}:{line}", "context_differs", "")
+            for line in (4, 5)
+        ]
+        assert_that(told(found.rejects, "Tell"), equal_to(rejects), label="Rejects")
 
 
 def test_a_split_that_the_survey_never_saw_ends_the_run() -> None:

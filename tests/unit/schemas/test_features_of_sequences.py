@@ -18,7 +18,6 @@ from recordmill.schemas.records import BuiltFrame, ImageRef, Row, SerializedExam
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.tensorflow_metadata import schema_text
 from recordmill.schemas.yaml_files import parse_schema, preset
-from recordmill.transforms.analyze_rows import distinct_spans, spanning_sequences
 from recordmill.transforms.elements import ImageRefCoder
 from recordmill.transforms.functional.records.index import RecordIndex, index_mismatch
 from recordmill.transforms.functional.rows.analysis import Analysis, Analyzer, build_plan
@@ -28,9 +27,9 @@ from recordmill.transforms.functional.rows.binding import (
     broken_frame,
     broken_identity,
     identity_of,
-    split_values,
 )
 from recordmill.transforms.functional.rows.placement import SplitRanges, split_of
+from recordmill.transforms.functional.rows.sequences import in_one_split, spans_splits_reject
 
 FRAMES = "  a: {kind: bytes, from: key, per: frame}\n"
 
@@ -215,15 +214,20 @@ def test_other_schemas_have_no_sequences():
 
 def test_rows_of_a_sequence_need_one_split_and_one_group():
     asked = binding(split_column="split", group_column="place")
-    one, other = (split_values(row(split=s, place="p"), asked) for s in ("test", "train"))
-    assert one == "'split' is 'test', 'place' is 'p'"
-    assert split_values(row(), binding()) == ""
-    assert distinct_spans([one, (other,), one]) == (one, other)
-    assert distinct_spans(["c", ("a", "b")]) == ("a", "b")
-    assert list(spanning_sequences(b"o", (one,))) == []
-    assert list(spanning_sequences(b"o", (one, other))) == [
-        (b"o", f"{one} in one row, and {other} in another")
-    ]
+
+    def frames(*spans):
+        rows = [row(line, split=s, place=p) for line, (s, p) in enumerate(spans, start=2)]
+        return [bind(each, asked) for each in rows]
+
+    whole = frames(("test", "p"), ("test", "p"))
+    assert list(in_one_split(whole, "split", "place")) == whole
+    torn = frames(("train", "p"), ("test", "q"), ("test", "p"))
+    one, other = "'split' is 'test', 'place' is 'p'", "'split' is 'test', 'place' is 'q'"
+    why = f"{one} in one row, and {other} in another"
+    expected = [spans_splits_reject(ref, why) for ref in torn]
+    assert list(in_one_split(torn, "split", "place")) == expected
+    [alone, _, _] = in_one_split(frames(("a", "p"), ("b", "p"), ("b", "p")), "split", None)
+    assert "'split' is 'a' in one row, and 'split' is 'b' in another" in alone.detail
 
 
 def analyzer(**options) -> Analyzer:

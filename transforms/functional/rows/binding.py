@@ -222,19 +222,6 @@ def broken_frame(row: Row, binding: Binding, error: RecordError) -> ImageRef | N
     )
 
 
-def split_values(row: Row, binding: Binding) -> str:
-    """Returns the values of the split and group columns as text, for messages; "" without any.
-
-    All rows of a sequence must have the same.
-
-    Args:
-        row: the row.
-        binding: the column mapping.
-    """
-    columns = (binding.split_column, binding.group_column)
-    return ", ".join(f"{column!r} is {row.values.get(column)!r}" for column in columns if column)
-
-
 def _or_empty(read: Callable[[Row, Binding], str], row: Row, binding: Binding) -> str:
     try:
         return read(row, binding)

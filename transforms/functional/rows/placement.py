@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -155,6 +155,22 @@ def sort_references(
         else:
             kept.append(ref)
     return kept, duplicates
+
+
+def first_of_key(refs: Iterable[ImageRef]) -> Iterator[ImageRef | Reject]:
+    """Yields the first by file and line of the references with one key, and rejects of the others.
+
+    Args:
+        refs: the references; they are iterated over twice, and one at a time is in memory.
+    """
+    file, line = min((ref.file, ref.line) for ref in refs)
+    kept = False
+    for ref in refs:
+        if not kept and (ref.file, ref.line) == (file, line):  # equal dicts have equal locations
+            kept = True
+            yield ref
+        else:
+            yield duplicate_key_reject(ref, file, line)
 
 
 def duplicate_key_reject(ref: ImageRef, file: str, line: int) -> Reject:

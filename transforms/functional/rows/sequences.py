@@ -218,6 +218,27 @@ def _all_rejected(refs: Sequence[ImageRef], faults: Mapping[int, Reject]) -> lis
     ]
 
 
+def in_one_split(
+    frames: Iterable[ImageRef], split_column: str | None, group_column: str | None
+) -> Iterator[ImageRef | Reject]:
+    """Yields the frames of a sequence; or their rejects, if the sequence would span splits.
+
+    Args:
+        frames: the references of one sequence; they are iterated over twice.
+        split_column: the table column of the frames' splits, or None.
+        group_column: the table column of their groups, or None.
+    """
+    columns = (split_column, group_column)
+    spans = sorted({(ref.split, ref.group) for ref in frames})
+    shown = [
+        ", ".join(f"{c!r} is {v!r}" for c, v in zip(columns, span, strict=True) if c)
+        for span in spans[:2]
+    ]
+    why = f"{' in one row, and '.join(shown)} in another"
+    for ref in frames:
+        yield ref if len(spans) == 1 else spans_splits_reject(ref, why)
+
+
 def spans_splits_reject(ref: ImageRef, why: str) -> Reject:
     """Returns the reject of a row whose sequence would be in several splits.
 

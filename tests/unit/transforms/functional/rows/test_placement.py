@@ -7,6 +7,7 @@ import random
 from collections import Counter
 from decimal import Decimal
 from fractions import Fraction
+from itertools import permutations
 
 import pytest
 from hypothesis import given
@@ -17,6 +18,7 @@ from recordmill.schemas.rejects import Reason, Reject
 from recordmill.transforms.functional.rows.placement import (
     SplitRanges,
     duplicate_key_reject,
+    first_of_key,
     order_of,
     shard_of,
     sort_references,
@@ -230,3 +232,19 @@ def test_duplicate_of():
     assert duplicate_key_reject(ref("k", "u.csv", 7), "t.csv", 3) == repeat(
         "k", "u.csv:7", "t.csv:3"
     )
+
+
+@pytest.mark.parametrize("order", list(permutations(range(3))), ids=str)
+def test_of_rows_with_one_key_the_first_by_file_and_line_is_kept(order):
+    rows = [ref("a", "t.csv", 9), ref("a", "t.csv", 10), ref("a", "u.csv", 1)]
+    later = [repeat("a", source, "t.csv:9") for source in ("t.csv:10", "u.csv:1")]
+    expected = [rows[0], *later]
+    found = first_of_key([rows[i] for i in order])
+    assert list(found) == [expected[i] for i in order]
+
+
+def test_of_rows_that_are_the_same_in_all_one_is_kept():
+    assert list(first_of_key([ref("a"), ref("a")])) == [
+        ref("a"),
+        repeat("a", "t.csv:1", "t.csv:1"),
+    ]
