@@ -91,7 +91,7 @@ def _compare(flags: argparse.Namespace, work: Path) -> None:
     one_row = write_table(work / "one.csv", photos, 1)
     table = write_table(work / "table.csv", photos, flags.rows)
     entries = [Entry(name, name, table, flags.rows, one_row) for name in flags.only]
-    scores = race(entries, flags.repeats, work, _show)
+    scores = race(entries, flags.repeats, work, _log)
     ratios = report.throughput_ratios(scores, baseline="bare-decode")
     _show(report.columns("images", "× bare decode"), scores, ratios, flags.markdown)
 
@@ -110,7 +110,7 @@ def _scale(flags: argparse.Namespace, work: Path) -> None:
         )
         for count in flags.scale
     ]
-    scores = race(entries, flags.repeats, work, _show)
+    scores = race(entries, flags.repeats, work, _log)
     header = report.columns("images", "peak × first")
     _show(header, scores, report.memory_ratios(scores), flags.markdown)
 
@@ -121,7 +121,7 @@ def _tabular(flags: argparse.Namespace, work: Path) -> None:
     table = write_tabular(work / "table.csv", flags.tabular)
     title = f"{flags.tabular:,} rows"
     entry = Entry(title, "recordmill-tabular", table, flags.tabular, one_row)
-    scores = race([entry], flags.repeats, work, _show)
+    scores = race([entry], flags.repeats, work, _log)
     header = report.columns("rows", "peak × first")
     _show(header, scores, report.memory_ratios(scores), flags.markdown)
 
@@ -132,7 +132,7 @@ def _photos(flags: argparse.Namespace) -> list[Path]:
     return photographs(flags.photos)
 
 
-def _show(message: str) -> None:
+def _log(message: str) -> None:
     Console(stderr=True).print(message, highlight=False, soft_wrap=True)
 
 
