@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Sets up .venv/ beside this file if need be, and runs recordmill there.
+# Sets up .venv/ beside this file if necessary, and runs recordmill there.
 #
 #   ./run_local.sh                     draw sample images, convert them, verify the dataset
 #   ./run_local.sh test [ARGS…]        run the tests; ARGS go to pytest
 #   ./run_local.sh stores [ARGS…]      run the tests on real object stores, installed into a cache
-#   ./run_local.sh browser [ARGS…]     look at reports in a real Chromium; installs it where apt can
-#   ./run_local.sh packaging [ARGS…]   build and install it, on each Python that is here
-#   ./run_local.sh deploy [ARGS…]      run those of deploy/, which also need node, go and git
+#   ./run_local.sh browser [ARGS…]     test reports in a real Chromium, installed with apt if missing
+#   ./run_local.sh packaging [ARGS…]   build and install the package on each installed Python
+#   ./run_local.sh deploy [ARGS…]      run the tests of deploy/, which also need node, go and git
 #   ./run_local.sh crash [--every_step]  kill, starve and disturb runs at 100 moments, or at every step
-#   ./run_local.sh proof [--mutations N]   damage a dataset in 10,000 ways; verify finds each
+#   ./run_local.sh mutations [--mutations N]   verify 10,000 damaged copies of a dataset
 #   ./run_local.sh fuzz [FLAGS…]      fuzz every reader, 5,000 runs each; -runs=100000 for more
 #   ./run_local.sh engines [ARGS…]     start each real engine, run the tests on it, stop it
 #   ./run_local.sh torch [ARGS…]       read a dataset with PyTorch; needs Python 3.10, downloads 0.8 GB
@@ -40,7 +40,7 @@ find_python() {
         fi
     done
     echo "run_local.sh: found no Python 3.10 to 3.13 with venv${PYTHON:+ at $PYTHON};" \
-        "install one (on Debian also python3-venv), or say where one is: PYTHON=/path/to/python3" >&2
+        "install one (on Debian also python3-venv), or set PYTHON=/path/to/python3" >&2
     return 2
 }
 
@@ -50,12 +50,12 @@ run_pytest() { # EXTRA ARGS…
     exec "$bin/python" -m pytest "${@:2}"
 }
 
-# As many tests at once as there are cores, up to four: each process takes 1 GB.
-readonly at_once=(-n logical --maxprocesses 4)
+# One test process per core, up to four: each takes 1 GB.
+readonly in_parallel=(-n logical --maxprocesses 4)
 
 version_of() { "$1" -c 'import platform; print(platform.python_version())' 2>/dev/null; }
 
-has_venv() { # a whole one, and of the version that $PYTHON asks for, if it asks
+has_venv() { # complete, and of the version of $PYTHON if that is set
     local version
     version=$(version_of "$bin/python") || return 1
     has_uv || [ -e "$bin/pip" ] || return 1
@@ -81,12 +81,12 @@ install() { # EXTRA, as in [test]
     fi
 }
 
-# The state of a set-up: what it was made from, where, and by which Python.
+# The state of a set-up: its requirements, folder, Python version and extra.
 state() { # EXTRA
     echo "$(cat pyproject.toml constraints.txt | cksum) $here $(version_of "$bin/python") $1"
 }
 
-is_set_up() { # EXTRA; a set-up for the tests holds all that the program needs
+is_set_up() { # EXTRA; a set-up for the tests includes the requirements of the program
     local state_file
     state_file=$(cat .venv/state_file 2>/dev/null) || return 1
     case "$state_file" in
@@ -122,11 +122,11 @@ run_sample() {
     "$bin/recordmill" convert --input sample/labels.csv --output out --name shapes \
         --splits train=0.7,validation=0.15,test=0.15 --max_rejects 10 --if_exists replace
     "$bin/recordmill" verify "$dataset" --decode
-    printf '\nThe rows that were rejected, all of them meant to be:\n'
+    printf '\nThe rejected rows, all of them on purpose:\n'
     show_rejects "$dataset"
     cat <<EOF
 
-the images  $here/sample/labels.csv
+the images    $here/sample/labels.csv
 the dataset   $here/$dataset
 the rejects   $here/$dataset/rejects
 the report    $here/$dataset/report.html
@@ -138,7 +138,7 @@ has_chromium() { [ -n "${CHROMIUM:-}" ] || command -v chromium google-chrome >/d
 
 has_shells() { command -v zsh >/dev/null && command -v fish >/dev/null; }
 
-install_shells() { # without them, their tests are skipped, and pytest says so
+install_shells() { # tests of shells that are missing are skipped
     if [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; then
         apt-get update -qq >&2
         DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends zsh fish >&2
@@ -147,7 +147,7 @@ install_shells() { # without them, their tests are skipped, and pytest says so
 
 install_chromium() {
     if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then
-        echo "run_local.sh: found no Chromium; install one, or say where one is: CHROMIUM=…" >&2
+        echo "run_local.sh: found no Chromium; install one, or set CHROMIUM=…" >&2
         return 2
     fi
     apt-get update -qq >&2
@@ -155,7 +155,7 @@ install_chromium() {
         chromium fonts-dejavu-core >&2
 }
 
-fuzz() { # TARGET FLAGS…; what it prints is shown at its end: another is at work beside it
+fuzz() { # TARGET FLAGS…; prints its output at the end, because two targets run in parallel
     local output code=0
     output=$("$bin/python" -m tests.fuzz "$1" -runs=5000 -seed=1 -print_final_stats=1 "${@:2}" 2>&1) ||
         code=$?
@@ -169,10 +169,10 @@ case "${1:-}" in
     run_sample
     ;;
 stores)
-    run_pytest "[stores]" tests/stores "${at_once[@]}" --dist loadfile "${@:2}"
+    run_pytest "[stores]" tests/stores "${in_parallel[@]}" --dist loadfile "${@:2}"
     ;;
 test)
-    run_pytest "[test]" "${at_once[@]}" --dist worksteal "${@:2}"
+    run_pytest "[test]" "${in_parallel[@]}" --dist worksteal "${@:2}"
     ;;
 browser)
     has_chromium || install_chromium
@@ -180,10 +180,10 @@ browser)
     ;;
 packaging)
     has_shells || install_shells
-    run_pytest "[packaging]" tests/packaging "${at_once[@]}" --dist loadfile "${@:2}"
+    run_pytest "[packaging]" tests/packaging "${in_parallel[@]}" --dist loadfile "${@:2}"
     ;;
 deploy)
-    run_pytest "[test]" tests/deploy "${at_once[@]}" --dist loadfile "${@:2}"
+    run_pytest "[test]" tests/deploy "${in_parallel[@]}" --dist loadfile "${@:2}"
     ;;
 crash)
     run_pytest "[test]" tests/crash "${@:2}"
@@ -197,8 +197,8 @@ fuzz)
     basename -a tests/fuzz/corpus/*/ |
         xargs -P 2 -I TARGET bash -c 'fuzz "$@"' fuzz TARGET "${@:2}" # each uses one core
     ;;
-proof)
-    run_pytest "[test]" -s tests/proof "${@:2}"
+mutations)
+    run_pytest "[test]" -s tests/mutations "${@:2}"
     ;;
 torch)
     set_up ""
@@ -214,8 +214,8 @@ docs)
     cd "$here"
     exec "$bin/python" -m sphinx -q -W --keep-going -n docs site/html
     ;;
-engines) # half an hour on two cores, and a download of 1 GB at first
-    run_pytest "[test]" tests/engines --timeout 900 "${at_once[@]}" --dist loadfile "${@:2}"
+engines) # takes half an hour on two cores, and downloads 1 GB the first time
+    run_pytest "[test]" tests/engines --timeout 900 "${in_parallel[@]}" --dist loadfile "${@:2}"
     ;;
 *)
     set_up ""

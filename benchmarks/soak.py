@@ -1,10 +1,10 @@
-"""A soak: a million small images from end to end, with memory and progress looked at all the while.
+"""Soak test: converts a million small images while sampling memory and progress.
 
     python -m benchmarks.soak --images 1000000 --folder /tmp/soak
 
-draws tars of tiny PNGs of ten classes, every hundredth of them cut short, converts them on
+generates tars of tiny PNGs of ten classes, truncates every hundredth image, converts them on the
 DirectRunner, and checks that the row counts are exact, that memory is flat, and that the last
-tenth of the images took as long as the first. It leaves soak.json and soak.svg in the folder.
+tenth of the images took as long as the first. It writes soak.json and soak.svg to the folder.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ BAD_EVERY = 100
 TAR_IMAGES = 50_000
 SIDE = 16
 SECONDS = 1.0
-"""Between two samples of memory."""
+"""Interval between two samples of memory."""
 
 MAX_GROWTH = 1.10
-"""Of the highest memory of the writing's second half over its first half's."""
+"""Limit of the peak memory of the second half of writing, relative to the first half."""
 
 MAX_SLOWER = 1.25
-"""Of the time that the last tenth of the images took over the first tenth's."""
+"""Limit of the time for the last tenth of the images, relative to the first tenth."""
 
 _WARM_UP = 0.2
 
 
 class Sample(NamedTuple):
-    """Memory at one moment.
+    """A sample of memory.
 
     Attributes:
-        seconds: since 1970.
-        megabytes: resident, of the command and all its children.
+        seconds: Unix time.
+        megabytes: resident memory of the command and all its children.
     """
 
     seconds: float
@@ -55,7 +55,7 @@ class Sample(NamedTuple):
 
 
 def image(number: int) -> bytes:
-    """Returns a PNG of 16 by 16 gray pixels, no two of them alike; some are cut short."""
+    """Returns a PNG of 16 × 16 gray pixels, different for each number; some are truncated."""
     row = b"\0" + number.to_bytes(8, "big") * (SIDE // 8)
     chunks = (
         (b"IHDR", struct.pack(">IIBBBBB", SIDE, SIDE, 8, 0, 0, 0, 0)),
@@ -70,12 +70,17 @@ def image(number: int) -> bytes:
 
 
 def is_bad(number: int) -> bool:
-    """Returns whether an image is one of those that are cut short."""
+    """Returns whether an image is truncated."""
     return number % BAD_EVERY == BAD_EVERY - 1
 
 
 def draw(folder: Path, images: int) -> None:
-    """Writes the tars: a member for each image, and one for its class."""
+    """Writes tars with two members per image: its pixels and its class.
+
+    Args:
+        folder: to create.
+        images: number of images.
+    """
     folder.mkdir(parents=True)
     for first in range(0, images, TAR_IMAGES):
         with tarfile.open(folder / f"{first:08d}.tar", "w") as tar:
@@ -91,7 +96,11 @@ def _add(tar: tarfile.TarFile, name: str, data: bytes) -> None:
 
 
 def convert(folder: Path, images: int) -> tuple[list[Sample], dict[str, Any]]:
-    """Converts the tars; returns samples of memory, and the run's record.
+    """Converts the tars; returns samples of memory and the content of run.json.
+
+    Args:
+        folder: of the soak test.
+        images: number of images.
 
     Raises:
         RuntimeError: if the run fails.
@@ -103,7 +112,9 @@ def convert(folder: Path, images: int) -> tuple[list[Sample], dict[str, Any]]:
         run = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
         samples = list(_samples(run))
     if run.returncode:
-        raise RuntimeError(f"the conversion ended {run.returncode}; see {folder / 'soak.log'}")
+        raise RuntimeError(
+            f"the conversion failed with exit code {run.returncode}; see {folder / 'soak.log'}"
+        )
     return samples, json.loads((folder / "out/soak/1.0.0/run.json").read_bytes())
 
 
@@ -119,15 +130,19 @@ def _resident(process: psutil.Process) -> int:
     try:
         for each in [process, *process.children(recursive=True)]:
             total += each.memory_info().rss
-    except psutil.NoSuchProcess:  # one has just ended
+    except psutil.NoSuchProcess:  # a process ended between listing and reading
         pass
     return total
 
 
 def growth(samples: Sequence[Sample], run: dict[str, Any]) -> float:
-    """Returns the highest memory of the writing's second half over its first half's.
+    """Returns the peak memory of the second half of writing, relative to the first half.
 
-    What comes before is the start; after it the shards are verified.
+    Start-up, and verification after writing, are excluded.
+
+    Args:
+        samples: of memory.
+        run: content of run.json.
     """
     times = run["throughput"]
     begins = (
@@ -144,14 +159,14 @@ def growth(samples: Sequence[Sample], run: dict[str, Any]) -> float:
 
 
 def slowdown(throughput: dict[str, Any]) -> float:
-    """Returns the seconds that the last tenth of the records took over those of the first."""
-    counts = throughput["records"][:-1]  # the last interval is not a whole one
+    """Returns the time for the last tenth of the records, relative to the first tenth."""
+    counts = throughput["records"][:-1]  # the last interval is incomplete
     tenth = sum(counts) / 10
     return _seconds_for(tenth, counts[::-1]) / _seconds_for(tenth, counts)
 
 
 def _seconds_for(records: float, counts: Sequence[int]) -> float:
-    """Returns how many intervals it took to write so many records."""
+    """Returns the number of intervals in which a number of records was written."""
     taken = 0.0
     for count in counts:
         if count >= records:
@@ -161,7 +176,12 @@ def _seconds_for(records: float, counts: Sequence[int]) -> float:
 
 
 def wrong_row_counts(manifest: dict[str, Any], images: int) -> list[str]:
-    """Returns the row counts that differ from what was drawn."""
+    """Returns a message for each row count that differs from the generated images.
+
+    Args:
+        manifest: content of manifest.json.
+        images: number of images generated.
+    """
     bad, row_counts = images // BAD_EVERY, manifest["input"]
     expected = {"rows": images, "records": images - bad, "rejected": bad, "duplicates": 0}
     expected["reasons"] = {"truncated": bad} if bad else {}
@@ -182,7 +202,12 @@ def wrong_row_counts(manifest: dict[str, Any], images: int) -> list[str]:
 
 
 def plot(samples: Sequence[Sample], title: str) -> str:
-    """Returns memory over time as SVG."""
+    """Returns a plot of memory over time as SVG.
+
+    Args:
+        samples: of memory.
+        title: of the plot.
+    """
     width, height, margin = 800, 300, 84
     start, most = samples[0].seconds, max(s.megabytes for s in samples) * 1.1
     last = samples[-1].seconds - start or 1.0
@@ -204,20 +229,30 @@ def plot(samples: Sequence[Sample], title: str) -> str:
 
 
 def faults(samples: Sequence[Sample], run: dict[str, Any], manifest: dict[str, Any]) -> list[str]:
-    """Returns a message for each limit that the run has exceeded."""
+    """Returns a message for each wrong count and each exceeded limit.
+
+    Args:
+        samples: of memory.
+        run: content of run.json.
+        manifest: content of manifest.json.
+    """
     wrong = wrong_row_counts(manifest, manifest["input"]["rows"])
     if (grown := growth(samples, run)) > MAX_GROWTH:
-        wrong.append(f"memory grew by a factor of {grown:.2f}, allowed are {MAX_GROWTH}")
+        wrong.append(f"memory: grew by a factor of {grown:.2f}; expected at most {MAX_GROWTH}")
     if (slower := slowdown(run["throughput"])) > MAX_SLOWER:
-        wrong.append(f"the last tenth took {slower:.2f} times the first, allowed are {MAX_SLOWER}")
+        wrong.append(
+            f"last tenth: took {slower:.2f} times the first; expected at most {MAX_SLOWER}"
+        )
     return wrong
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Draws, converts and checks; returns the exit code."""
+    """Generates, converts and checks images; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.soak", description=__doc__)
     parser.add_argument("--images", type=int, default=1_000_000)
-    parser.add_argument("--folder", type=Path, required=True, help="is emptied first")
+    parser.add_argument(
+        "--folder", type=Path, required=True, help="folder to work in; deleted first"
+    )
     flags = parser.parse_args(argv)
     shutil.rmtree(flags.folder, ignore_errors=True)
     draw(flags.folder / "tars", flags.images)
@@ -225,7 +260,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     manifest = json.loads((flags.folder / "out/soak/1.0.0/manifest.json").read_bytes())
     wrong = faults(samples, run, manifest)
     if manifest["input"]["rows"] != flags.images:
-        wrong.append(f"{manifest['input']['rows']:,} rows, drawn were {flags.images:,}")
+        wrong.append(f"rows: {manifest['input']['rows']:,}, expected {flags.images:,}")
     found = {
         "images": flags.images,
         "seconds": run["seconds"],

@@ -1,9 +1,9 @@
-"""`python -m benchmarks.weak_scaling --photos DIR`: twice the rows on twice the cores.
+"""Measures weak scaling: `python -m benchmarks.weak_scaling --photos DIR`.
 
-With one core and N rows, then with two and 2 N: a worker uses all cores that it may, so one slot on
-two cores is no smaller than two. On Beam's own runner in processes, and on engines that are started
-and stopped for it: `--engine flink-1.20`. Of each time that of a table of one row is taken off:
-what starts up is not what scales. Where one core takes as long as two, they scale.
+Converts N rows on one core, then 2 N rows on two cores, with the DirectRunner and, with
+`--engine flink-1.20`, on an engine that is started for it. CPU affinity limits the cores, because a
+worker uses all cores that it may. Start-up, measured with a table of one row, is subtracted. The
+efficiency is the time on one core divided by the time on two.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _SCRIPT = Path(__file__).parents[1] / "deploy" / "local" / "engine.sh"
 
 
 class Line(NamedTuple):
-    """What was measured with a number of cores, in seconds.
+    """A measurement, in seconds.
 
     Attributes:
-        cores: how many.
-        rows: of the table.
-        start: with a table of one row.
-        whole: with the whole one.
+        cores: number of cores.
+        rows: number of rows of the table.
+        start: time for a table of one row.
+        whole: time for the whole table.
     """
 
     cores: int
@@ -43,7 +43,7 @@ class Line(NamedTuple):
 
     @property
     def net(self) -> float:
-        """Seconds for the rows alone."""
+        """Seconds without start-up."""
         return self.whole - self.start
 
 
@@ -51,11 +51,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Measures, and prints a table; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.weak_scaling", description=__doc__)
     parser.add_argument("--photos", type=Path, required=True, help="JPEG and PNG files")
-    parser.add_argument("--rows", type=int, default=20_000, help="for each core; default: 20000")
-    parser.add_argument("--engine", action="append", default=[], help="as engine.sh has it")
+    parser.add_argument("--rows", type=int, default=20_000, help="rows per core; default: 20000")
+    parser.add_argument(
+        "--engine",
+        action="append",
+        default=[],
+        help="an engine of deploy/local/engine.sh; repeatable",
+    )
     flags = parser.parse_args(argv)
     photos = photographs(flags.photos)
-    print("| engine | cores | rows | seconds | of them to start | efficiency |")
+    print("| engine | cores | rows | seconds | start-up | efficiency |")
     print("| --- | ---: | ---: | ---: | ---: | ---: |")
     for engine in (None, *flags.engine):
         lines = [measure(engine, cores, photos, flags.rows) for cores in CORES]
@@ -67,7 +72,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def measure(engine: str | None, cores: int, photos: Sequence[Path], rows: int) -> Line:
-    """Converts a table of one row, and one of some for each core, after one to warm up."""
+    """Measures a table of one row and one of `rows` per core, after a warm-up run.
+
+    Args:
+        engine: an engine of deploy/local/engine.sh; None for the DirectRunner.
+        cores: number of cores.
+        photos: photographs to list in the table.
+        rows: number of rows per core.
+    """
     with only(cores), options(engine, cores) as flags:
         _, start, whole = (_seconds(flags, cores, photos, n) for n in (1, 1, rows * cores))
     return Line(cores, rows * cores, start, whole)
@@ -75,7 +87,7 @@ def measure(engine: str | None, cores: int, photos: Sequence[Path], rows: int) -
 
 @contextmanager
 def only(cores: int) -> Iterator[None]:
-    """Leaves this process and those that it starts a number of cores."""
+    """Restricts this process and its children to a number of cores."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, sorted(before)[:cores])
     try:
@@ -86,7 +98,12 @@ def only(cores: int) -> Iterator[None]:
 
 @contextmanager
 def options(engine: str | None, slots: int) -> Iterator[list[str]]:
-    """Starts an engine with worker processes, and gives the options to use it by."""
+    """Starts an engine with worker processes, and yields the Beam options to use it.
+
+    Args:
+        engine: an engine of deploy/local/engine.sh; None for the DirectRunner.
+        slots: number of task slots.
+    """
     if engine is None:
         yield ["--direct_running_mode=multi_processing", f"--direct_num_workers={slots}"]
         return

@@ -1,6 +1,6 @@
-"""How the documentation becomes a site: `./run_local.sh docs`, which fails at a broken link.
+"""Sphinx configuration: `./run_local.sh docs` builds the site and fails at a broken link.
 
-The notebook is run for it, in a folder of its own that is deleted afterwards.
+The notebook is executed during the build, in a temporary folder.
 """
 
 import os
@@ -17,7 +17,7 @@ extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_co
 autoclass_content = "both"
 autodoc_typehints_format = "short"
 napoleon_use_rtype = False
-nitpick_ignore_regex = [("py:.*", ".*")]  # types of other libraries, which have no page here
+nitpick_ignore_regex = [("py:.*", ".*")]  # types of other libraries have no page on this site
 myst_heading_anchors = 3
 nb_execution_mode = "force"
 nb_execution_in_temp = True

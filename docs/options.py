@@ -1,7 +1,7 @@
-"""Writes what is derived from the declared options: the command line's page, the keywords' types.
+"""Generates the command-line reference and the types of keywords from the declared options.
 
-python docs/options.py            writes both
-python docs/options.py --check    fails if they are not what would be written
+python docs/options.py            writes both files
+python docs/options.py --check    fails if a file is out of date
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _ALSO_ACCEPTED = {
 
 
 def files() -> dict[Path, str]:
-    """Returns the content of each file."""
+    """Returns the content of each generated file."""
     return {PAGE: page(), TYPES: types()}
 
 
@@ -76,7 +76,7 @@ def types() -> str:
 
 
 def options() -> Iterator[DeclaredOption]:
-    """Yields the options of a conversion, by groups."""
+    """Yields the options of a conversion, group by group."""
     declared = list(options_of(ConvertConfig, SchemaOverrides))
     for group in GROUPS:
         yield from (option for option in declared if option.option.group == group)
@@ -96,7 +96,7 @@ def _is_path(metadata: Iterable[Any]) -> bool:
 
 
 def accepted(kind: Any) -> str:
-    """Returns the values that a field of some type accepts, as a type's source text."""
+    """Returns the source text of the type that a field accepts."""
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is Annotated:
         return "StrPath" if _is_path(arguments[1:]) else accepted(arguments[0])
@@ -116,7 +116,7 @@ def _quoted(value: object) -> str:
 
 
 def page() -> str:
-    """Returns the page of the command line: the tables again, the rest as it is."""
+    """Returns the command-line page, with new tables between the markers."""
     head, _, rest = PAGE.read_text("utf-8").partition(_BEGIN)
     parts = [head + _BEGIN]
     for group in GROUPS:
@@ -167,14 +167,16 @@ def _argument(action: argparse.Action) -> tuple[str, str]:
 
 
 def stale(expected: Mapping[Path, str]) -> list[Path]:
-    """Returns the files that are not what the options say."""
+    """Returns the files that are out of date."""
     return [p for p, text in expected.items() if not p.exists() or p.read_text("utf-8") != text]
 
 
 def main() -> int:
-    """Writes or checks the files; returns the exit code."""
-    parser = argparse.ArgumentParser(description="Write what is derived from the options.")
-    parser.add_argument("--check", action="store_true", help="only say whether they are current")
+    """Writes or checks the generated files; returns the exit code."""
+    parser = argparse.ArgumentParser(description="Generate files from the declared options.")
+    parser.add_argument(
+        "--check", action="store_true", help="only check whether they are up to date"
+    )
     check = parser.parse_args().check
     for path in (found := stale(files())):
         print(f"{path.name}: run python docs/options.py" if check else f"wrote {path.name}")

@@ -1,8 +1,8 @@
-"""Builds examples in a Beam pipeline of one's own, and writes them with Beam's own sink.
+"""Builds examples in a custom Beam pipeline, and writes them with Beam's own sink.
 
 python examples/beam_pipeline.py labels.parquet photos examples
 
-The table has the columns `file`, below the folder of images, and `label`, a class name or a number.
+The table has the columns `file`, relative to the folder of images, and `label`, a class name or id.
 """
 
 import sys
@@ -14,7 +14,13 @@ import recordmill
 
 
 def main(table: str, image_root: str, output: str) -> None:
-    """Writes OUTPUT-*.tfrecord, and OUTPUT-*.rejects."""
+    """Writes OUTPUT-*.tfrecord and OUTPUT-*.rejects.
+
+    Args:
+        table: a Parquet file.
+        image_root: folder of the images.
+        output: prefix of the output files.
+    """
     labels = set(pq.read_table(table, columns=["label"])["label"].to_pylist())
     build = recordmill.BuildExamples(
         "tf_slim",

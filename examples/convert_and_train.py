@@ -1,4 +1,4 @@
-"""Converts a table or folder of images, looks at the dataset, and trains one step on it.
+"""Converts a table or folder of images, inspects the dataset, and trains for one step.
 
 python examples/convert_and_train.py sample/labels.csv datasets
 """
@@ -9,7 +9,12 @@ import recordmill
 
 
 def main(images: str, output: str) -> float:
-    """Returns the loss of the first step."""
+    """Returns the loss of the first training step.
+
+    Args:
+        images: a table or a folder of images.
+        output: folder of datasets.
+    """
     import keras
 
     dataset = recordmill.convert(images, output=output, name="shapes", max_rejects="10%")

@@ -1,8 +1,8 @@
-"""Draws a small data set to try recordmill on: shapes in many colours, and a table with faults.
+"""Draws a small dataset to try recordmill on: colored shapes, and a table with faults.
 
     python examples/draw_sample.py FOLDER
 
-makes FOLDER/labels.csv (columns image, label) and FOLDER/images/. The same images every time.
+writes FOLDER/labels.csv (columns image, label) and FOLDER/images/, the same in every run.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from pathlib import Path
 from PIL import Image, ImageDraw
 
 SHAPES = ("circle", "square", "triangle")
-COLOURS = ("crimson", "darkorange", "gold", "seagreen", "royalblue", "purple", "sienna")
+COLORS = ("crimson", "darkorange", "gold", "seagreen", "royalblue", "purple", "sienna")
 GROUNDS = ("white", "lightgray", "lightyellow", "lavender", "black")
 SIZES = ((64, 64), (96, 72), (120, 160), (200, 150))
 IMAGES = 60
 
 Row = tuple[str, str]
-"""What a line of the table says: the image's path and its label."""
+"""A row of the table: the path of the image and its label."""
 
 
 def draw_sample(folder: Path) -> list[Row]:
-    """Draws all images, good and bad, and writes the table; returns its rows."""
+    """Draws all images, valid and faulty, and writes the table; returns its rows."""
     (folder / "images").mkdir(parents=True, exist_ok=True)
     rows = [draw_image(folder, number) for number in range(IMAGES)]
     rows += add_faults(folder)
@@ -36,7 +36,12 @@ def draw_sample(folder: Path) -> list[Row]:
 
 
 def draw_image(folder: Path, number: int) -> Row:
-    """Draws one good image: each fifth is a PNG, each eighth is gray."""
+    """Draws a valid image; every fifth is a PNG, every eighth is gray.
+
+    Args:
+        folder: of the table.
+        number: of the image.
+    """
     shape = SHAPES[number % len(SHAPES)]
     suffix = "png" if number % 5 == 4 else "jpg"
     name = f"images/{shape}-{number:02d}.{suffix}"
@@ -48,31 +53,31 @@ def draw_image(folder: Path, number: int) -> Row:
 
 
 def shape_on_ground(number: int) -> Image.Image:
-    """Returns a shape whose colour, size and place follow from the image's number."""
+    """Returns an image of a shape whose color, size and position depend on its number."""
     size = SIZES[number // len(SHAPES) % len(SIZES)]
     image = Image.new("RGB", size, GROUNDS[number % len(GROUNDS)])
     radius = min(size) // 4 + number % 4 * min(size) // 20
     x, y = size[0] // 2 + number % 5 - 2, size[1] // 2 + number % 7 - 3
     box = (x - radius, y - radius, x + radius, y + radius)
-    colour = COLOURS[number % len(COLOURS)]
+    color = COLORS[number % len(COLORS)]
     canvas = ImageDraw.Draw(image)
     match SHAPES[number % len(SHAPES)]:
         case "circle":
-            canvas.ellipse(box, fill=colour)
+            canvas.ellipse(box, fill=color)
         case "square":
-            canvas.rectangle(box, fill=colour)
+            canvas.rectangle(box, fill=color)
         case _:
             left, top, right, bottom = box
-            canvas.polygon([(left, bottom), (right, bottom), (x, top)], fill=colour)
+            canvas.polygon([(left, bottom), (right, bottom), (x, top)], fill=color)
     return image
 
 
 def add_faults(folder: Path) -> Iterator[Row]:
-    """Yields the rows that must be rejected, one of each kind, and makes their bad files."""
+    """Yields the rows that must be rejected, one of each kind, and writes their files."""
     images = folder / "images"
     whole = (images / "circle-00.jpg").read_bytes()
     (images / "truncated.jpg").write_bytes(whole[: len(whole) // 2])
-    (images / "text.jpg").write_text("This is no image.\n", encoding="utf-8")
+    (images / "text.jpg").write_text("This is not an image.\n", encoding="utf-8")
     (images / "empty.jpg").write_bytes(b"")
     (images / "unlabelled.jpg").write_bytes(whole)
     (images / "missing.jpg").unlink(missing_ok=True)
@@ -85,7 +90,7 @@ def add_faults(folder: Path) -> Iterator[Row]:
 
 
 def main() -> None:
-    """Draws into the folder named on the command line."""
+    """Draws the sample into the folder given on the command line."""
     parser = argparse.ArgumentParser(description="Draw sample images and a table with faults.")
     parser.add_argument("folder", type=Path)
     folder = parser.parse_args().folder

@@ -141,8 +141,8 @@ def test_a_replacement_leaves_readers_a_dataset_at_its_steps(
         struck = stage.run(runner, "--if_exists", "replace", step=step)
         found = content(stage.dataset)
         faults = [] if found in (old, scenario.expected) else ["neither the old one nor the new"]
-        if (proof := stage.verify(runner)).code != 0:
-            faults.append(f"not verified: {proof.text}")
+        if (verified := stage.verify(runner)).code != 0:
+            faults.append(f"not verified: {verified.text}")
         again = stage.run(runner, "--if_exists", "replace")
         if again.code != 0 or content(stage.dataset) != scenario.expected or stage.leftovers():
             faults.append(f"ended {again.code}, left {stage.leftovers()}: {again.text}")

@@ -10,7 +10,7 @@ import pytest
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 
-from tests.end_to_end.gallery import Photo, hang
+from tests.end_to_end.photos import Photo, hang
 
 
 @pytest.fixture(scope="session")

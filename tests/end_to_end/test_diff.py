@@ -15,7 +15,7 @@ import pytest
 
 from tests.end_to_end import readers
 from tests.end_to_end.command import published, recordmill
-from tests.end_to_end.gallery import Photo
+from tests.end_to_end.photos import Photo
 from tests.end_to_end.tables import write_table
 
 SCHEMA = """
@@ -31,7 +31,7 @@ def here(images: list[Photo], folder: Path, tmp_path_factory: pytest.TempPathFac
     here = tmp_path_factory.mktemp("diff")
     (here / "schema.yaml").write_text(SCHEMA)
     (here / "classes.txt").write_text("cat\nhorse\nÜbermut\n")
-    shutil.copytree(folder, here / "pictures")
+    shutil.copytree(folder, here / "images")
     return here
 
 
@@ -44,7 +44,7 @@ def rows_of(images: list[Photo]) -> list[dict[str, Any]]:
 
 
 def dataset(here: Path, name: str, rows: list[dict[str, Any]], *flags: object) -> Path:
-    table = write_table(here / "pictures" / f"{name}.csv", rows)
+    table = write_table(here / "images" / f"{name}.csv", rows)
     schema = ("--schema", here / "schema.yaml", "--split_column", "split")
     return published(table, here, *schema, "--classes", here / "classes.txt", *flags, name=name)
 
@@ -59,7 +59,7 @@ def right(here: Path, images: list[Photo]) -> Path:
     """Another order, shards and compression; 1 differs, 4 too and moved, 7 moved, 0 is gone."""
     rows = rows_of(images)
     rows[1]["note"] = "changed"
-    other = here / "pictures" / "other.jpg"
+    other = here / "images" / "other.jpg"
     other.write_bytes(images[6].data)
     rows[4] |= {
         "label": "cat" if rows[4]["label"] != "cat" else "horse",
@@ -204,7 +204,7 @@ def test_classes_and_features_that_differ_are_reported(
 def test_images_that_differ_are_reported_by_their_digests(
     here: Path, left: Path, images: list[Photo]
 ) -> None:
-    path = here / "pictures" / images[2].path
+    path = here / "images" / images[2].path
     whole = path.read_bytes()
     path.write_bytes(images[8].data)
     other = dataset(here, "other", rows_of(images))

@@ -19,7 +19,7 @@ from recordmill.schemas.yaml_files import preset
 from recordmill.transforms.write_shards import forecast
 from tests.end_to_end import readers
 from tests.end_to_end.command import convert, published
-from tests.end_to_end.gallery import Photo
+from tests.end_to_end.photos import Photo
 from tests.end_to_end.tables import write_table
 
 FLAGS = ("--splits", "train=0.7,test=0.3", "--num_shards", "train=3,test=1")

@@ -11,7 +11,7 @@ import pytest
 
 from tests.end_to_end import readers
 from tests.end_to_end.command import published, recordmill
-from tests.end_to_end.gallery import Photo
+from tests.end_to_end.photos import Photo
 from tests.end_to_end.tables import write_table
 
 SHARDS = [f"birds-train.tfrecord-{i:05d}-of-00002.gz" for i in range(2)]

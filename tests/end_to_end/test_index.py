@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from tests.end_to_end import readers
 from tests.end_to_end.command import convert, published, recordmill
-from tests.end_to_end.gallery import Photo
+from tests.end_to_end.photos import Photo
 from tests.end_to_end.tables import write_table
 
 BY_PACKAGE = """

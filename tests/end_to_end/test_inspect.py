@@ -22,7 +22,7 @@ from PIL import Image
 from recordmill.transforms.functional.rendering.drawing import TILE_SIDE
 from tests.end_to_end import readers
 from tests.end_to_end.command import ROOT, published, recordmill
-from tests.end_to_end.gallery import Photo
+from tests.end_to_end.photos import Photo
 from tests.end_to_end.tables import write_table
 from tests.images import jpeg, png
 

@@ -49,7 +49,7 @@ SUFFIXES = ("csv", "jsonl", "parquet")
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The images, each of other bytes, in a folder whose own name is no easier."""
-    folder = tmp_path_factory.mktemp("keys") / "My [pictures] 사진"
+    folder = tmp_path_factory.mktemp("keys") / "My [images] 사진"
     for number, name in enumerate(NAMES):
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)

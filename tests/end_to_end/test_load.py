@@ -26,7 +26,7 @@ from recordmill.pipelines.dataset.load import load
 from recordmill.schemas.errors import UsageError, VerificationFailed
 from tests.end_to_end import readers
 from tests.end_to_end.command import ROOT, published
-from tests.end_to_end.gallery import Photo
+from tests.end_to_end.photos import Photo
 from tests.end_to_end.tables import write_table
 from tests.images import jpeg
 

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from tests.end_to_end.command import ROOT, published
-from tests.end_to_end.gallery import Photo
+from tests.end_to_end.photos import Photo
 from tests.end_to_end.tables import write_table
 
 PAGE = (ROOT / "docs/how-to/read.md").read_text(encoding="utf-8")

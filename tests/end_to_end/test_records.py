@@ -24,7 +24,7 @@ from recordmill.schemas.errors import UsageError, VerificationFailed
 from recordmill.transforms.functional.images.decode import decode_stored
 from tests.end_to_end import readers
 from tests.end_to_end.command import ROOT, published
-from tests.end_to_end.gallery import Photo
+from tests.end_to_end.photos import Photo
 from tests.end_to_end.read_one import read_one
 from tests.end_to_end.tables import write_table
 

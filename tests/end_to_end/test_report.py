@@ -15,7 +15,7 @@ from PIL import Image
 
 from tests.end_to_end import readers
 from tests.end_to_end.command import convert, published, recordmill
-from tests.end_to_end.gallery import Photo
+from tests.end_to_end.photos import Photo
 from tests.end_to_end.tables import write_table
 from tests.faulty_dataset import BROKEN, draw
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tests.images import image_bytes, jpeg, png
-from tests.proof.mutations import framed
+from tests.mutations.mutations import framed
 
 CORPUS = Path(__file__).parent / "corpus"
 

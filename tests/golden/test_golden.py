@@ -31,11 +31,11 @@ ROWS = list(csv.DictReader((HERE / "labels.csv").open(encoding="utf-8", newline=
 
 FLAGS = {
     "slim": (
-        *("--schema", "tf_slim", "--image_root", str(HERE / "pictures")),
+        *("--schema", "tf_slim", "--image_root", str(HERE / "images")),
         *("--splits", "train=0.6,test=0.4", "--num_shards", "train=3,test=1"),
     ),
     "seeded": (
-        *("--image_root", str(HERE / "pictures"), "--seed", "42", "--group_column", "bird"),
+        *("--image_root", str(HERE / "images"), "--seed", "42", "--group_column", "bird"),
         *("--splits", "train=0.5,test=0.5", "--num_shards", "2"),
     ),
     "tabular": ("--schema", "tabular", "--key_column", "image", "--num_shards", "2"),
@@ -56,7 +56,7 @@ def test_the_digests_belong_to_this_format_version() -> None:
 
 
 def test_the_images_are_those_that_the_digests_were_made_of() -> None:
-    files = [HERE / "labels.csv", *(HERE / "pictures").iterdir()]
+    files = [HERE / "labels.csv", *(HERE / "images").iterdir()]
     found = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
     assert found == GOLDEN["input"]
     assert sum(path.stat().st_size for path in files) < 100_000
@@ -129,7 +129,7 @@ def values_of(record: bytes) -> dict[str, list[Any]]:
 
 
 def _image(row: dict[str, str]) -> bytes:
-    return (HERE / "pictures" / row["image"]).read_bytes()
+    return (HERE / "images" / row["image"]).read_bytes()
 
 
 def _slim(row: dict[str, str]) -> dict[str, list[Any]]:

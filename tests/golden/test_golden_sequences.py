@@ -35,7 +35,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The records of the committed table: one a bird, its images by their names."""
     output = tmp_path_factory.mktemp("golden")
     target = ("--input", str(HERE / "labels.csv"), "--output", str(output), "--name", "birds")
-    schema = ("--schema", str(HERE / "birds.yaml"), "--image_root", str(HERE / "pictures"))
+    schema = ("--schema", str(HERE / "birds.yaml"), "--image_root", str(HERE / "images"))
     assert main(["convert", *target, *schema, "--num_shards", "2", "--no_report"]) == 0
     return output / "birds" / "1.0.0"
 
@@ -72,6 +72,6 @@ def expected(bird: str) -> dict[str, list[list[Any]]]:
     float32 = [struct.unpack("<f", struct.pack("<f", float(row["grams"])))[0] for row in rows]
     return {
         "grams": [[number] for number in float32],
-        "image": [[(HERE / "pictures" / row["image"]).read_bytes()] for row in rows],
+        "image": [[(HERE / "images" / row["image"]).read_bytes()] for row in rows],
         "label": [[classes.index(row["label"])] for row in rows],
     }

@@ -58,8 +58,10 @@ def test_everything_in_a_store_gives_the_bytes_that_are_given_here(
     assert len(read) == IMAGES + len(REJECTS)
 
     where = f"{store.root}/out/birds/1.0.0"
-    proof = recordmill("verify", where, "--decode", *store.reading_flags)
-    assert (proof.code, proof.out) == (0, f"verified: {IMAGES:,} records in {where}\n"), proof.err
+    verified = recordmill("verify", where, "--decode", *store.reading_flags)
+    assert (verified.code, verified.out) == (0, f"verified: {IMAGES:,} records in {where}\n"), (
+        verified.err
+    )
 
     compared = recordmill("diff", where, local, *store.reading_flags)
     assert (compared.code, compared.err) == (0, "")
@@ -115,9 +117,9 @@ def test_a_run_over_its_budget_leaves_no_dataset_and_the_next_one_is_whole(
     data = bytearray(store.get(shard))
     data[len(data) // 2] ^= 1
     store.put(shard, bytes(data))
-    proof = recordmill("verify", f"{store.root}/refused/birds/1.0.0", *store.reading_flags)
-    assert proof.code == 3
-    assert "birds-test.tfrecord-00000-of-00001: record " in proof.err
+    verified = recordmill("verify", f"{store.root}/refused/birds/1.0.0", *store.reading_flags)
+    assert verified.code == 3
+    assert "birds-test.tfrecord-00000-of-00001: record " in verified.err
 
 
 def _put_settings(store: Store) -> tuple[str, str]:

@@ -80,8 +80,10 @@ def test_the_environment_alone_reaches_a_store(
     for name, flag in zip(names, s3_store.flags, strict=True):
         monkeypatch.setenv(f"AWS_{name}", flag.partition("=")[2])
     where = f"{s3_store.root}/apart/birds/1.0.0"
-    proof = recordmill("verify", where)
-    assert (proof.code, proof.out) == (0, f"verified: {IMAGES} records in {where}\n"), proof.err
+    verified = recordmill("verify", where)
+    assert (verified.code, verified.out) == (0, f"verified: {IMAGES} records in {where}\n"), (
+        verified.err
+    )
 
 
 PHOTOS = 40

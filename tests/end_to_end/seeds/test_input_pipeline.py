@@ -20,7 +20,7 @@ import tensorflow as tf
 
 from recordmill.pipelines.dataset.load import load
 from tests.end_to_end.command import published
-from tests.end_to_end.gallery import Photo
+from tests.end_to_end.photos import Photo
 from tests.end_to_end.tables import write_table
 
 EPOCHS, BATCH, SIDE = 3, 4, 16

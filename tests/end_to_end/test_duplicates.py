@@ -17,7 +17,7 @@ import pytest
 
 from tests.end_to_end import readers
 from tests.end_to_end.command import Ended, convert, published, recordmill
-from tests.end_to_end.gallery import Photo
+from tests.end_to_end.photos import Photo
 from tests.end_to_end.tables import write_table
 
 SPLITS = (

@@ -20,7 +20,7 @@ from recordmill.pipelines.dataset.verify import verify_dataset
 from recordmill.schemas.dataset_info import Problem
 from tests.end_to_end import readers
 from tests.end_to_end.command import ROOT, published, recordmill
-from tests.end_to_end.gallery import Photo
+from tests.end_to_end.photos import Photo
 from tests.end_to_end.readers import Frame
 from tests.end_to_end.tables import write_table
 
@@ -41,7 +41,7 @@ SIDECARS = (
 def table(folder: Path, images: list[Photo]) -> Path:
     rows = [{"image": p.path, "label": p.label} for p in images]
     rows += [{"image": "not there.jpg", "label": "cat"}]
-    return write_table(folder / "proof.csv", rows)
+    return write_table(folder / "verify.csv", rows)
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ from recordmill.schemas.errors import VerificationFailed
 from recordmill.transforms.storage.dataset import commit_marker
 from tests.end_to_end.command import published, recordmill
 from tests.images import png
-from tests.proof.mutations import Neighbours, of_file
+from tests.mutations.mutations import Neighbours, of_file
 
 NOT_PROMISED = {"run.json", "report.html"}
 """They differ from run to run, so that nothing could vouch for them: see docs/explanation."""
