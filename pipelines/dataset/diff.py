@@ -189,7 +189,7 @@ def _read(
         try:
             for rows in _rows(dataset, first, shard, () if is_shared else names, len(names)):
                 spill.add(rows)
-        except (FrameError, DecodeError, *DAMAGED_GZIP) as error:
+        except (FrameError, DecodeError, OSError, *DAMAGED_GZIP) as error:
             problem = f"{error}; run recordmill verify for details"
             raise VerificationFailed(f"{dataset.path(shard.file)}: {problem}") from error
 

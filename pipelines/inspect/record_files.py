@@ -239,7 +239,7 @@ def read_records(file: str) -> Iterator[FoundRecord]:
                 number += 1
     except FrameError as error:
         raise VerificationFailed(_damage(file, error)) from error
-    except DAMAGED_GZIP as error:
+    except (OSError, *DAMAGED_GZIP) as error:
         # an errno is an error of the file system, not of the compressed stream
         if number == 0 and isinstance(error, OSError) and error.errno:
             raise UsageError(f"{file}: cannot be read: {error.strerror}") from error

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import io
 import os
 import shutil
 import tempfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import BinaryIO, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import google_crc32c
 
 from recordmill.schemas.layout import is_url
 from recordmill.transforms.storage.local_files import open_regular
 
-DAMAGED_GZIP = (OSError, EOFError, zlib.error)
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+DAMAGED_GZIP = (gzip.BadGzipFile, EOFError, zlib.error)
 """Errors of reading a truncated or damaged gzip stream."""
 
 _CHUNK_BYTES = 2**18
@@ -60,16 +64,75 @@ class Digests:
     crc32c: int
 
 
+class MeasuredShard:
+    """A shard file that is read once, from its first byte to its last, and measured meanwhile.
+
+    Attributes:
+        stream: the uncompressed stream of framed records.
+    """
+
+    def __init__(self, path: str) -> None:
+        """Opens the file."""
+        self._sha256, self._crc32c = hashlib.sha256(), 0
+        self._file = open_stored(path)
+        self._stored = _Tap(self._file, self._sha256.update)
+        records: io.RawIOBase | gzip.GzipFile = self._stored
+        if compression_of(path):
+            records = gzip.GzipFile(fileobj=io.BufferedReader(self._stored, _CHUNK_BYTES))
+        self._records = _Tap(records, self._extend)
+        self.stream = cast("BinaryIO", io.BufferedReader(self._records, _CHUNK_BYTES))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def digests(self) -> Digests:
+        """Returns the checksums of the whole file: reads what is left of it."""
+        is_damaged = False
+        try:
+            _exhaust(self.stream)
+        except DAMAGED_GZIP:
+            is_damaged = True  # reading it record by record shows where
+            _exhaust(self._stored)
+        of_stream = (-1, 0) if is_damaged else (self._records.size, self._crc32c)
+        return Digests(self._stored.size, self._sha256.hexdigest(), *of_stream)
+
+    def _extend(self, data: memoryview) -> None:
+        self._crc32c = google_crc32c.extend(self._crc32c, bytes(data))  # it takes no other buffer
+
+
+class _Tap(io.RawIOBase):
+    """Passes on what is read from a stream, and gives it to a checksum.
+
+    Attributes:
+        size: bytes read so far.
+    """
+
+    def __init__(self, source: Any, update: Callable[[memoryview], object]) -> None:
+        self._source, self._update = source, update
+        self.size = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        count: int = self._source.readinto(buffer)
+        self._update(memoryview(buffer)[:count])
+        self.size += count
+        return count
+
+
+def _exhaust(stream: Any) -> None:
+    while stream.read(_CHUNK_BYTES):
+        pass
+
+
 def digests(path: str) -> Digests:
-    """Returns the checksums of a shard file, in one pass unless it is compressed."""
-    digest, size, crc = hashlib.sha256(), 0, 0
-    with open_stored(path) as stream:
-        while chunk := stream.read(_CHUNK_BYTES):
-            digest.update(chunk)
-            crc = google_crc32c.extend(crc, chunk)
-            size += len(chunk)
-    length, crc = stream_checksum(path) if compression_of(path) else (size, crc)
-    return Digests(size, digest.hexdigest(), length, crc)
+    """Returns the checksums of a shard file, in one pass."""
+    with MeasuredShard(path) as shard:
+        return shard.digests()
 
 
 def stream_checksum(path: str) -> tuple[int, int]:
@@ -81,8 +144,6 @@ def stream_checksum(path: str) -> tuple[int, int]:
                 crc = google_crc32c.extend(crc, chunk)
                 size += len(chunk)
     except DAMAGED_GZIP:
-        if not compression_of(path):
-            raise
         return -1, 0  # reading it record by record shows where
     return size, crc
 

@@ -1,4 +1,4 @@
-"""Reads records as TensorFlow does: the verifier that had no part in writing them.
+"""Parses records and decodes images with TensorFlow, which had no part in writing them.
 
 TensorFlow is imported when it is first needed: 3-5 s and 450 MB that no writing process pays.
 """
@@ -9,27 +9,20 @@ import importlib
 import os
 import re
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from itertools import accumulate, islice, takewhile
 from typing import Any
 
 from recordmill.schemas.features import Feature, ImageAttribute, Kind
 from recordmill.schemas.plan import ResolvedSchema
-from recordmill.transforms.functional.records.framing import FrameError, read_frames
-from recordmill.transforms.storage.shard_files import DAMAGED_GZIP, compression_of, uncompressed
 
 _IMPORTING = threading.Lock()
 _USING = threading.Lock()
 _used_in: set[int] = set()
 """Processes: one that is forked shares no more than the import."""
 
-_BATCH_BYTES = 2 * 2**20
-_BUFFER_BYTES = 2**18
-_MAX_BATCH = 1024
 _SHAPE = (ImageAttribute.HEIGHT, ImageAttribute.WIDTH, ImageAttribute.CHANNELS)
 _NOISE = re.compile(
     rb"(?:WARNING: All log messages before absl|To enable the following instructions:"
@@ -69,14 +62,10 @@ def thread_safe_tensorflow() -> Any:
 
 def _use_once(tf: Any) -> None:
     """Gives it every type of argument that it is given below."""
-    with tempfile.NamedTemporaryFile(prefix="recordmill-") as empty:
-        for _ in record_batches(empty.name):
-            pass
-    nothing = tf.constant([b""])
-    tf.strings.length(nothing)
     spec = {"": tf.io.FixedLenFeature([], tf.int64, 0)}
-    tf.io.parse_example(nothing, spec)
-    tf.io.parse_sequence_example(nothing, None, {"": tf.io.VarLenFeature(tf.string)})
+    for nothing in ([b""], tf.constant([b""])):
+        tf.io.parse_example(nothing, spec)
+        tf.io.parse_sequence_example(nothing, None, {"": tf.io.VarLenFeature(tf.string)})
 
 
 def parse_spec(resolved: ResolvedSchema) -> dict[str, Any]:
@@ -185,28 +174,6 @@ def _spec(feature: Feature) -> Any:
     if feature.has_open_rows:
         return tf.io.FixedLenSequenceFeature(shape[1:], dtypes[feature.kind], allow_missing=True)
     return tf.io.FixedLenFeature(shape, dtypes[feature.kind])
-
-
-def record_batches(path: str) -> Any:
-    """Returns a shard's records in batches of some megabytes, one at a time."""
-    tf = tensorflow()
-    options = tf.data.Options()
-    options.autotune.enabled = False  # it would buffer ahead by the free memory that it sees
-    options.experimental_optimization.inject_prefetch = False
-    options.threading.private_threadpool_size = 1
-    records = tf.data.TFRecordDataset(
-        path, compression_type=compression_of(path), buffer_size=_BUFFER_BYTES
-    )
-    return records.batch(_batch_size(path)).with_options(options)
-
-
-def _batch_size(path: str) -> int:
-    """Returns how many records make a batch: as many as there are in the first megabytes."""
-    with uncompressed(path) as stream, suppress(FrameError, *DAMAGED_GZIP):  # reading on reports it
-        frames = islice(read_frames(stream), _MAX_BATCH)
-        ends = accumulate(len(frame.data) for frame in frames)
-        return max(1, sum(1 for _ in takewhile(_BATCH_BYTES.__ge__, ends)))
-    return 1
 
 
 class BadImageError(Exception):

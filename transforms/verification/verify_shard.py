@@ -1,6 +1,7 @@
-"""Verifies a shard: re-reads its file with TensorFlow, and finds all that is wrong with it.
+"""Verifies a shard: re-reads its file, parses all records with TensorFlow, and finds what is wrong.
 
-Which record of a damaged shard is to blame is found with our own reader of the framing.
+The file is read once, for its checksums, those of its records, and for TensorFlow. The framing is
+read by our own code: TensorFlow's readers take some milliseconds to set up for each file.
 """
 
 from __future__ import annotations
@@ -8,7 +9,9 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import BinaryIO
 
 import google_crc32c
 import pyarrow as pa
@@ -24,7 +27,6 @@ from recordmill.schemas.plan import ResolvedSchema
 from recordmill.transforms.functional.one_thread_parquet import read_table
 from recordmill.transforms.functional.records.examples import read_features, sequence_digest
 from recordmill.transforms.functional.records.framing import (
-    FRAME_BYTES,
     Frame,
     FrameError,
     read_frames,
@@ -33,10 +35,8 @@ from recordmill.transforms.functional.records.index import index_mismatch
 from recordmill.transforms.storage.dataset import read_index
 from recordmill.transforms.storage.shard_files import (
     DAMAGED_GZIP,
-    Digests,
+    MeasuredShard,
     ShardFiles,
-    digests,
-    local_copy,
     open_stored,
     uncompressed,
 )
@@ -46,10 +46,12 @@ from recordmill.transforms.verification.tensorflow_reader import (
     UnevenSequenceError,
     check_image,
     parse_batch,
-    record_batches,
     tensorflow,
     thread_safe_tensorflow,
 )
+
+_BATCH_BYTES = 2 * 2**20
+_BATCH_RECORDS = 1024
 
 _DAMAGED_INDEX = (VerificationFailed, ValueError, LookupError)
 """What reading an index raises that is not valid, lacks a row, or holds no text."""
@@ -57,34 +59,6 @@ _DAMAGED_INDEX = (VerificationFailed, ValueError, LookupError)
 
 _WHERE = re.compile(r"^\{\{[^}]*\}\} ?| ?\[Op:\w+\](?: name:.*)?$")
 """What TensorFlow adds to a message about its own graph: no user of ours has ever drawn it."""
-
-
-def locate_fault(path: str, file: str, resolved: ResolvedSchema, decode: bool) -> Problem | None:
-    """Returns the first record that is broken or does not fit the schema; None if none is.
-
-    Args:
-        path: the shard, on this machine.
-        file: what to call it.
-        resolved: the schema that every record has to fit.
-        decode: whether every image has to decode, too.
-    """
-    tf = tensorflow()
-    record = offset = 0
-    try:
-        with uncompressed(path) as stream:
-            for frame in read_frames(stream):
-                record, offset = frame.record, frame.offset
-                parsed = parse_batch([frame.data], resolved)
-                if decode:
-                    parsed.decode()
-    except FrameError as broken:
-        return Problem(file, str(broken), broken.record, broken.offset)
-    # TensorFlow quotes what does not fit: where that is no text, its message cannot be had.
-    except (tf.errors.OpError, BadImageError, UnevenSequenceError, UnicodeDecodeError) as unfit:
-        return Problem(file, first_line(unfit), record, offset)
-    except DAMAGED_GZIP as damaged:
-        return Problem(file, f"the gzip stream is damaged after record {record}: {damaged}")
-    return None
 
 
 def first_foreign_record(shard: ShardFiles, resolved: ResolvedSchema) -> Problem:
@@ -100,16 +74,13 @@ def first_foreign_record(shard: ShardFiles, resolved: ResolvedSchema) -> Problem
     try:
         path = layout.join(shard.directory, shard.records)
         index = read_index(path, ["length", "sha256"]).to_pylist()
-        with (
-            local_copy(layout.join(shard.directory, shard.file)) as path,
-            uncompressed(path) as frames,
-        ):
+        with uncompressed(layout.join(shard.directory, shard.file)) as frames:
             for frame in read_frames(frames):
                 if frame.record >= len(index) or not _fits(frame, index[frame.record], resolved):
                     return Problem(shard.file, what, frame.record, frame.offset)
     except FrameError as broken:
         return Problem(shard.file, str(broken), broken.record, broken.offset)
-    except (*DAMAGED_GZIP, *_DAMAGED_INDEX, DecodeError):
+    except (OSError, *DAMAGED_GZIP, *_DAMAGED_INDEX, DecodeError):
         return Problem(shard.file, what)
     return Problem(shard.file, what)
 
@@ -176,9 +147,9 @@ def verify_shard(shard: ShardFiles, resolved: ResolvedSchema, level: Verify) -> 
     Raises:
         OSError: if the file is not there or cannot be read.
     """
-    with local_copy(layout.join(shard.directory, shard.file)) as path:
-        of_file = digests(path)
-        contents, problems = _read(path, of_file, shard, resolved, level == "decode")
+    with MeasuredShard(layout.join(shard.directory, shard.file)) as file:
+        contents, problems = _read(file.stream, shard, resolved, level == "decode")
+        of_file = file.digests()
     of_index, wrong = _verify_index(shard, contents)
     if not problems and wrong:  # an index is only compared with a whole shard
         problems = [Problem(shard.records, wrong)]
@@ -199,35 +170,67 @@ def verify_shard(shard: ShardFiles, resolved: ResolvedSchema, level: Verify) -> 
 
 
 def _read(
-    path: str, of_file: Digests, shard: ShardFiles, resolved: ResolvedSchema, decode: bool
+    stream: BinaryIO, shard: ShardFiles, resolved: ResolvedSchema, decode: bool
 ) -> tuple[_Contents, list[Problem]]:
-    """Parses every record; the first that is broken ends the reading, and is located."""
-    tf = thread_safe_tensorflow()
+    """Parses every record, up to the first that is damaged or does not match the schema."""
+    thread_safe_tensorflow()
     contents = _Contents(classes={name: Counter() for name in resolved.schema.class_features})
     contents.frames = [] if resolved.schema.sequence else None
-    why = "TensorFlow ends before the file does"  # it takes some bytes at the end for none
     try:
-        for batch in record_batches(path):
-            parsed = parse_batch(batch, resolved)
-            if decode:
-                parsed.decode()
-            _count(parsed, contents)
-            contents.lengths.extend(tf.strings.length(batch).numpy().tolist())
-        if of_file.stream == sum(contents.lengths) + FRAME_BYTES * len(contents.lengths):
-            return contents, _class_problems(shard.file, contents, resolved)
-    except (
-        tf.errors.OpError,
-        BadImageError,
-        UnevenSequenceError,
-        UnicodeDecodeError,
-        *DAMAGED_GZIP,
-    ) as error:
-        why = f"TensorFlow cannot read it: {first_line(error)}"
-    located = locate_fault(path, shard.file, resolved, decode)
-    return contents, [with_key(located, shard) if located else Problem(shard.file, why)]
+        for batch in _batches(read_frames(stream)):
+            parsed = _parse(batch, shard.file, resolved, decode)
+            if isinstance(parsed, Problem):
+                return contents, [with_key(parsed, shard)]
+            _count(batch, parsed, contents)
+    except FrameError as broken:
+        problem = Problem(shard.file, str(broken), broken.record, broken.offset)
+        return contents, [with_key(problem, shard)]
+    except DAMAGED_GZIP as damaged:
+        last = max(0, len(contents.lengths) - 1)
+        what = f"the gzip stream is damaged after record {last}: {damaged}"
+        return contents, [Problem(shard.file, what)]
+    return contents, _class_problems(shard.file, contents, resolved)
 
 
-def _count(parsed: ParsedBatch, contents: _Contents) -> None:
+def _batches(frames: Iterable[Frame]) -> Iterator[list[Frame]]:
+    """Yields records in batches of some megabytes, then raises the error that ends them, if any."""
+    batch, size, damage = list[Frame](), 0, None
+    try:
+        for frame in frames:
+            batch.append(frame)
+            size += len(frame.data)
+            if size >= _BATCH_BYTES or len(batch) == _BATCH_RECORDS:
+                yield batch
+                batch, size = [], 0
+    except (FrameError, *DAMAGED_GZIP) as error:
+        damage = error
+    if batch:
+        yield batch
+    if damage is not None:
+        raise damage
+
+
+def _parse(
+    batch: Sequence[Frame], file: str, resolved: ResolvedSchema, decode: bool
+) -> ParsedBatch | Problem:
+    """Returns some records as TensorFlow parses them, or the first that does not fit."""
+    # TensorFlow quotes what does not fit: where that is no text, its message cannot be had.
+    errors = (tensorflow().errors.OpError, BadImageError, UnevenSequenceError, UnicodeDecodeError)
+    try:
+        parsed = parse_batch([frame.data for frame in batch], resolved)
+        if decode:
+            parsed.decode()
+    except errors as error:
+        if len(batch) == 1:
+            return Problem(file, first_line(error), batch[0].record, batch[0].offset)
+        one_by_one = (_parse([frame], file, resolved, decode) for frame in batch)
+        unfit = next((found for found in one_by_one if isinstance(found, Problem)), None)
+        return unfit or Problem(file, f"TensorFlow cannot read it: {first_line(error)}")
+    return parsed
+
+
+def _count(batch: Sequence[Frame], parsed: ParsedBatch, contents: _Contents) -> None:
+    contents.lengths.extend(len(frame.data) for frame in batch)
     for name, counts in contents.classes.items():
         counts.update(parsed.labels(name))
     if contents.frames is not None:

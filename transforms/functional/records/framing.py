@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import BinaryIO
+from functools import lru_cache
+from typing import BinaryIO, NamedTuple
 
 import google_crc32c
 
@@ -20,6 +20,8 @@ MAX_RECORD_BYTES = 2**31 - 1
 """TensorFlow parses no message above 2 GiB: a greater length is damage, and is not read."""
 
 _CHUNK_BYTES = 16 * 2**20
+_HEADER = struct.Struct("<QI")
+_FOOTER = struct.Struct("<I")
 
 
 class FrameError(Exception):
@@ -38,8 +40,7 @@ class FrameError(Exception):
         self.ends = ends
 
 
-@dataclass(frozen=True)
-class Frame:
+class Frame(NamedTuple):
     """One intact record.
 
     Attributes:
@@ -88,7 +89,7 @@ def read_frames_or_errors(stream: BinaryIO) -> Iterator[Frame | FrameError]:
             yield FrameError(record, offset, str(error))
             return
         # The length is intact, so a damaged record can be skipped.
-        if struct.unpack("<I", footer)[0] == masked_crc32c(data):
+        if _FOOTER.unpack(footer)[0] == masked_crc32c(data):
             yield Frame(record, offset, data)
         else:
             what = "the checksum of the record's data does not match"
@@ -108,10 +109,11 @@ def _read(stream: BinaryIO, size: int) -> bytes:
     return b"".join(pieces)
 
 
+@lru_cache(1024)  # small records have few lengths: their headers need to be checked only once
 def _length(header: bytes) -> int:
     if len(header) < HEADER_BYTES:
         raise ValueError("the file ends within the record's length")
-    length, crc = struct.unpack("<QI", header)
+    length, crc = _HEADER.unpack(header)
     if crc != masked_crc32c(header[:8]) or length > MAX_RECORD_BYTES:
         raise ValueError("the checksum of the record's length does not match")
     return int(length)

@@ -1,7 +1,5 @@
 """The verifier process returns the results of `verify_shard`, and ends with its parent.
 
-Covers `recordmill.transforms.storage.shard_files`.
-
 Commands start one: tests/end_to_end/test_tables.py.
 """
 
