@@ -1,7 +1,7 @@
-"""How long a conversion takes and what it costs, by a model: `python -m deploy.scaling`.
+"""A model of the duration and the cost of a conversion: `python -m deploy.scaling`.
 
-It prints the tables of docs/explanation/scaling.md. Inputs are measured, assumed or prices; each
-stands in a class of its own with where it comes from, so that a reader can put in his own.
+Prints the tables of docs/explanation/scaling.md. The inputs are measurements, assumptions and
+prices, each in its own class with its source, so that they can be replaced.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from dataclasses import dataclass
 from recordmill.schemas.config import MAX_SHARDS
 
 GIB = 2**30
-ROWS_PER_PART = 100_000  # of a table file, or a row group of Parquet
+ROWS_PER_PART = 100_000  # rows of a table file, or of a Parquet row group
 JOBS = {10**6: (1, 4, 16), 10**8: (50, 200, 500), 10**9: (200, 500, 1000)}
-"""Images, and how many workers to try with them."""
+"""Numbers of images, with the numbers of workers to estimate for each."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """CPU seconds of a run with 10,000 photographs less those of a run with one; see the page.
+    """Measurements: CPU seconds of a run with 10,000 photographs, minus those of a run with one.
 
     Attributes:
-        write_cpu: to place, read, decode in full, hash and write an image.
-        verify_cpu: to re-read an image's record with TensorFlow and parse it.
-        row_cpu: to read, bind and place a row; measured together with writing one of a table
-            without images, so it is rather too high.
-        start_cpu: of imports and of building the graph, before the first row.
-        shuffled_bytes: of a row, on the one shuffle.
-        image_bytes: the mean of the photographs that all this was measured on.
+        write_cpu: to assign, read, decode in full, hash and write an image.
+        verify_cpu: to read the record of an image with TensorFlow and parse it.
+        row_cpu: to read, bind and assign a row; an upper bound, because it was measured with a
+            table without images and includes writing its records.
+        start_cpu: for imports and building the graph, before the first row.
+        shuffled_bytes: per row.
+        image_bytes: mean size of the measured photographs.
     """
 
     write_cpu: float = 1.32e-3
@@ -43,38 +43,38 @@ class Measured:
 
 @dataclass(frozen=True)
 class Assumed:
-    """Of the service and the object store; none of it was measured.
+    """Assumptions about the service and the object store, not measured.
 
     Attributes:
-        start_seconds: until workers have fetched their container of some 3 GB.
+        start_seconds: until workers have fetched their container of about 3 GB.
         get_seconds: from the request to the last byte of an image.
-        gets_at_once: of one worker: recordmill's own bound, a process.
-        network_bytes: a second, of one worker, in and out together.
+        concurrent_gets: of one worker; recordmill's limit per process.
+        network_bytes: bytes per second of one worker, in and out together.
         rename_seconds: to copy and delete one object within a bucket.
-        renames_at_once: threads of the one step that gives all files their names.
-        evenness: the share of a core's time that the engine itself leaves.
+        concurrent_renames: threads of the step that renames all files.
+        efficiency: share of a core's time that is not spent in the engine itself.
     """
 
     start_seconds: float = 180
     get_seconds: float = 0.05
-    gets_at_once: float = 96
+    concurrent_gets: float = 96
     network_bytes: float = 500e6
     rename_seconds: float = 0.2
-    renames_at_once: float = 64
-    evenness: float = 0.85
+    concurrent_renames: float = 64
+    efficiency: float = 0.85
 
 
 @dataclass(frozen=True)
 class Prices:
-    """In US dollars: list prices of Google Cloud in us-central1, batch, without discount.
+    """List prices of Google Cloud in us-central1 in US dollars, for batch jobs without discount.
 
     Attributes:
-        core_hour: of a Dataflow worker.
-        gib_hour: of a Dataflow worker's memory.
-        disk_gib_hour: of a Dataflow worker's standard disk.
-        shuffled_gib: through Dataflow Shuffle.
-        read: of one object (a class B operation).
-        written: of one object, copied or listed (a class A operation).
+        core_hour: a vCPU hour of a Dataflow worker.
+        gib_hour: a GiB hour of memory of a Dataflow worker.
+        disk_gib_hour: a GiB hour of standard disk of a Dataflow worker.
+        shuffled_gib: a GiB in Dataflow Shuffle.
+        read: a class B operation, such as reading an object.
+        written: a class A operation, such as writing, copying or listing an object.
     """
 
     core_hour: float = 0.056
@@ -87,13 +87,13 @@ class Prices:
 
 @dataclass(frozen=True)
 class Cluster:
-    """The workers.
+    """A cluster of workers.
 
     Attributes:
-        workers: how many.
-        cores: of each.
-        memory_gib: of each.
-        disk_gib: of each.
+        workers: number of workers.
+        cores: per worker.
+        memory_gib: per worker.
+        disk_gib: per worker.
     """
 
     workers: int
@@ -104,12 +104,12 @@ class Cluster:
 
 @dataclass(frozen=True)
 class Job:
-    """What is to be converted.
+    """The size of a conversion.
 
     Attributes:
-        images: how many.
-        shards: of the output.
-        parts: of the tables that can be read apart: files, or row groups of Parquet.
+        images: number of images.
+        shards: number of output shards.
+        parts: number of table parts that can be read in parallel: files or Parquet row groups.
     """
 
     images: int
@@ -119,7 +119,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Seconds:
-    """Of each phase; they follow one another."""
+    """Duration of each phase in seconds; phases do not overlap."""
 
     start: float
     tables: float
@@ -129,24 +129,24 @@ class Seconds:
 
     @property
     def total(self) -> float:
-        """All phases."""
+        """Total duration in seconds."""
         return self.start + self.tables + self.write + self.rename + self.verify
 
 
 @dataclass(frozen=True)
 class Model:
-    """The model with all that goes in."""
+    """The model with its inputs."""
 
     measured: Measured = Measured()
     assumed: Assumed = Assumed()
     prices: Prices = Prices()
 
     def job(self, images: int, shard_bytes: float = 128 * 2**20) -> Job:
-        """Returns a job with the shards of `--num_shards auto`, and Parquet tables.
+        """Returns a job with Parquet tables and the shards of `--num_shards auto`.
 
         Args:
             images: number of images.
-            shard_bytes: bytes of a shard.
+            shard_bytes: size of a shard.
         """
         shards = math.ceil(images * self.measured.image_bytes / shard_bytes)
         return Job(images, min(max(1, shards), MAX_SHARDS), math.ceil(images / ROWS_PER_PART))
@@ -160,14 +160,14 @@ class Model:
         """
         measured, assumed = self.measured, self.assumed
         rounds = math.ceil(job.parts / (cluster.workers * cluster.cores))
-        files = 2 * job.shards  # each shard has its index beside it
-        asking = assumed.get_seconds / assumed.gets_at_once
+        files = 2 * job.shards  # each shard has an index file
+        request = assumed.get_seconds / assumed.concurrent_gets
         return Seconds(
             start=assumed.start_seconds + measured.start_cpu,
-            tables=2 * rounds * job.images / job.parts * measured.row_cpu / assumed.evenness,
-            write=self._by_shard(job, cluster, measured.write_cpu, copies=2, asking=asking),
-            rename=files * assumed.rename_seconds / min(files, assumed.renames_at_once),
-            verify=self._by_shard(job, cluster, measured.verify_cpu, copies=1, asking=0),
+            tables=2 * rounds * job.images / job.parts * measured.row_cpu / assumed.efficiency,
+            write=self._by_shard(job, cluster, measured.write_cpu, copies=2, request=request),
+            rename=files * assumed.rename_seconds / min(files, assumed.concurrent_renames),
+            verify=self._by_shard(job, cluster, measured.verify_cpu, copies=1, request=0),
         )
 
     def dollars(self, job: Job, cluster: Cluster) -> dict[str, float]:
@@ -188,32 +188,32 @@ class Model:
             "workers": cluster.workers * hours * worker,
             "shuffle": job.images * self.measured.shuffled_bytes / GIB * prices.shuffled_gib,
             "reads": (job.images + 2 * job.parts + files) * prices.read,
-            "writes": 2 * files * prices.written,  # under a temporary name, and the final one
+            "writes": 2 * files * prices.written,  # a temporary and a final name
         }
 
     def _by_shard(
-        self, job: Job, cluster: Cluster, cpu: float, copies: int, asking: float
+        self, job: Job, cluster: Cluster, cpu: float, copies: int, request: float
     ) -> float:
-        """Returns the seconds of a stage that works shard by shard, till its last one is done.
+        """Returns the seconds of a stage that processes whole shards.
 
         Args:
-            job: the shards.
-            cluster: who works on them.
-            cpu: seconds that an image takes of one core.
-            copies: how often an image crosses the worker's network.
-            asking: seconds an image that the worker waits for the store, all requests at once.
+            job: the conversion.
+            cluster: its workers.
+            cpu: CPU seconds per image.
+            copies: how often an image crosses the network of a worker.
+            request: seconds per image to wait for the store, with concurrent requests.
         """
-        computing = cpu / cluster.cores / self.assumed.evenness
-        carrying = copies * self.measured.image_bytes / self.assumed.network_bytes
-        return images_of_last(job, cluster.workers) * max(computing, carrying, asking)
+        computing = cpu / cluster.cores / self.assumed.efficiency
+        transfer = copies * self.measured.image_bytes / self.assumed.network_bytes
+        return images_of_last(job, cluster.workers) * max(computing, transfer, request)
 
 
 def images_of_last(job: Job, workers: int) -> float:
-    """Returns the number of images of the worker that ends last.
+    """Returns the number of images of the worker that finishes last.
 
-    A shard is never split, so some workers have one more than others. Where each has but one or
-    two, that of the largest counts: a shard's size is binomial, as its keys are hashed, and the
-    largest of n lies sqrt(2 ln n) standard deviations above the mean.
+    A shard is never split, so some workers process one shard more than others. With only one or two
+    shards per worker, the largest shard dominates: the size of a shard is binomial, because keys
+    are hashed, and the largest of n shards lies sqrt(2 ln n) standard deviations above the mean.
 
     Args:
         job: the conversion.
@@ -230,7 +230,7 @@ def images_of_last(job: Job, workers: int) -> float:
 
 
 def estimates(model: Model) -> Iterator[list[str]]:
-    """Yields the table of jobs: sizes, workers, phases, price."""
+    """Yields the rows of the table of jobs: sizes, workers, phases, price."""
     yield [
         *("images", "TB in", "shards", "workers", "hours", "images/s"),
         *("tables", "write", "rename", "verify", "US$", "US$ per million"),
@@ -255,11 +255,11 @@ def estimates(model: Model) -> Iterator[list[str]]:
 
 
 def weak_scaling(model: Model, images_per_worker: int = 250_000) -> Iterator[list[str]]:
-    """Yields the table of clusters that grow with their job.
+    """Yields the rows of the weak-scaling table.
 
     Args:
         model: of time and cost.
-        images_per_worker: the same for every cluster.
+        images_per_worker: number of images per worker.
     """
     yield ["workers", "images", "minutes", "efficiency", "with 1 GiB shards"]
     times: dict[float, float] = {}
@@ -276,14 +276,14 @@ def weak_scaling(model: Model, images_per_worker: int = 250_000) -> Iterator[lis
 
 
 def markdown(rows: Iterator[list[str]]) -> str:
-    """Returns a table as Markdown, numbers to the right."""
+    """Returns a Markdown table with right-aligned columns."""
     header, *lines = [f"| {' | '.join(row)} |" for row in rows]
     columns = header.count("|") - 1
     return "\n".join([header, "|" + " ---: |" * columns, *lines])
 
 
 def main() -> int:
-    """Prints the tables."""
+    """Prints the tables; returns the exit code."""
     model = Model()
     print(markdown(estimates(model)), markdown(weak_scaling(model)), sep="\n\n")
     return 0

@@ -1,11 +1,11 @@
-"""An Airflow DAG: converts the label tables of one day, then verifies the dataset again.
+"""An Airflow DAG that converts the label tables of a day and then verifies the dataset again.
 
-Copy it into the folder of DAGs. Each day is a version of the dataset: that of 20 November 2026 is
-OUTPUT/NAME/2026.11.20, and DATE in the input pattern stands for 2026-11-20. A day that is published
-already is left as it is, so runs may be repeated, cleared and backfilled at will.
+Copy this file into the DAG folder. Each day is a version of the dataset: 20 November 2026 becomes
+OUTPUT/NAME/2026.11.20, and DATE in the input pattern is replaced by 2026-11-20. A day that is
+already published is left alone, so runs can be repeated, cleared and backfilled.
 
-recordmill itself has an environment of its own; the variable RECORDMILL names its program, and by
-default it is looked for on the PATH of the worker.
+recordmill needs its own environment. The environment variable RECORDMILL names its program; by
+default it is searched on the PATH of the worker.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ Arguments = Callable[[Mapping[str, Any], date], list[str]]
 
 NO_RETRY = {
     2: "bad usage, schema or input table",
-    3: "verification failed, or the row counts do not balance",
+    3: "verification failed, or the row counts do not match",
     4: "more rejects than --max_rejects allows",
     5: "the dataset exists",
 }
-"""The exit codes that stay the same however often one tries; 1 is an unexpected error."""
+"""Exit codes that a retry cannot change, and their meaning. 1 is an unexpected error."""
 
 
 def convert_arguments(params: Mapping[str, Any], day: date) -> list[str]:
@@ -64,7 +64,7 @@ def version(day: date) -> str:
 
 
 class RecordmillOperator(BaseOperator):
-    """Runs recordmill for the day of the run, and retries only what a retry can fix."""
+    """Runs recordmill for the day of the run; fails without retries if retries cannot help."""
 
     def __init__(self, *, arguments: Arguments, **options: Any) -> None:
         super().__init__(**options)
@@ -74,8 +74,8 @@ class RecordmillOperator(BaseOperator):
         """Runs the command; its output goes into the task's log.
 
         Raises:
-            AirflowFailException: for an exit code that stays the same; Airflow does not retry.
-            AirflowException: for any other.
+            AirflowFailException: for an exit code in NO_RETRY; Airflow does not retry the task.
+            AirflowException: for any other failure.
         """
         moment = context.get("logical_date") or context["dag_run"].run_after
         arguments = self.arguments(context["params"], moment.date())
@@ -96,8 +96,8 @@ class RecordmillOperator(BaseOperator):
 
 with DAG(
     dag_id="recordmill",
-    description="Label tables and images of one day into a verified TFRecord dataset",
-    schedule=CronDataIntervalTimetable("0 2 * * *", timezone="UTC"),  # at two, the day before
+    description="Convert the label tables of a day to a verified TFRecord dataset",
+    schedule=CronDataIntervalTimetable("0 2 * * *", timezone="UTC"),  # at two, for the day before
     start_date=datetime(2026, 1, 1, tzinfo=timezone.utc),
     catchup=False,
     max_active_runs=1,

@@ -1,6 +1,6 @@
-"""What the Flex Template's launcher runs: `recordmill convert` with the template's parameters.
+"""Entry point of the Flex Template: runs `recordmill convert` with the parameters of the template.
 
-The launcher passes every parameter as --name=value, also those that are switches, and its own
+The launcher passes every parameter, switches included, as --name=value, and adds
 --template_location: Beam writes the job there, and the launcher starts it.
 """
 
@@ -16,11 +16,11 @@ _IMAGE_FLAG = "--sdk_container_image="
 
 
 def command(parameters: Sequence[str], environment: Mapping[str, str]) -> list[str]:
-    """Returns the arguments of `recordmill` for what the launcher passes.
+    """Returns the arguments of `recordmill` for the arguments of the launcher.
 
     Args:
-        parameters: as --name=value.
-        environment: the container's; RECORDMILL_IMAGE names the image that it was built as.
+        parameters: of the template, as --name=value.
+        environment: of the container; RECORDMILL_IMAGE is the name of its image.
 
     Raises:
         ValueError: for a switch that is neither true nor false.
@@ -33,7 +33,7 @@ def command(parameters: Sequence[str], environment: Mapping[str, str]) -> list[s
 
 
 def _switched(parameters: Sequence[str]) -> Iterator[str]:
-    """Yields the parameters, switches as they stand on a command line: alone, or not at all."""
+    """Yields the parameters, with switches in the form of a command line: a flag without value."""
     switches = {name for name, flag in flags().items() if is_switch(flag)}
     for parameter in parameters:
         flag, _, value = parameter.partition("=")

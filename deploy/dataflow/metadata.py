@@ -1,10 +1,10 @@
-"""Writes metadata.json, which declares the parameters of the Flex Template.
+"""Generates metadata.json, which declares the parameters of the Flex Template.
 
-    python -m deploy.dataflow.metadata            writes it beside this file
-    python -m deploy.dataflow.metadata --check    fails if it is not what would be written
+    python -m deploy.dataflow.metadata            writes metadata.json beside this file
+    python -m deploy.dataflow.metadata --check    fails if metadata.json is out of date
 
-Its parameters are the flags of `recordmill convert`, read from their parser; its patterns are those
-of the settings themselves. The format is `TemplateMetadata` of Dataflow's v1b3 interface.
+The parameters are the flags of `recordmill convert`, taken from its parser, with the patterns of
+the configuration model. The format is `TemplateMetadata` of the Dataflow API v1b3.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _URL = r"^[a-z][a-z0-9+.-]*://.+$"
 _IMAGE = {
     "name": "sdk_container_image",
     "label": "Container of the workers",
-    "helpText": "Default: the template's own, which has this very version of recordmill.",
+    "helpText": "Default: the image of the template, which has the same version of recordmill.",
     "isOptional": True,
     "paramType": "TEXT",
 }
@@ -46,20 +46,20 @@ def document() -> dict[str, Any]:
 
 
 def flags() -> dict[str, argparse.Action]:
-    """Returns the flags of `recordmill convert` that a template has, by their names."""
+    """Returns the flags of `recordmill convert` by name."""
     parser = argparse.ArgumentParser(add_help=False)
     add_convert_options(parser)
     return {flag.option_strings[0].removeprefix("--"): flag for flag in parser._actions}
 
 
 def parameters_of(flags: Mapping[str, argparse.Action]) -> list[dict[str, Any]]:
-    """Returns the template's parameters: one a flag, and one for a flag with its opposite."""
+    """Returns the parameters of the template: one per flag, or per pair of opposite switches."""
     opposites = {opposite_of(name) for name in flags}
     return [parameter_of(name, flag) for name, flag in flags.items() if name not in opposites]
 
 
 def opposite_of(name: str) -> str:
-    """Returns the name of the flag that takes a switch back, if there is one.
+    """Returns the name of the switch that negates another one.
 
     >>> opposite_of("report")
     'no_report'
@@ -72,7 +72,7 @@ def parameter_of(name: str, flag: argparse.Action) -> dict[str, Any]:
 
     Args:
         name: of the parameter.
-        flag: of the command line.
+        flag: the command-line flag.
     """
     metavar = f" ({flag.metavar})" if isinstance(flag.metavar, str) else ""
     parameter: dict[str, Any] = {
@@ -93,7 +93,7 @@ def parameter_of(name: str, flag: argparse.Action) -> dict[str, Any]:
 
 
 def is_switch(flag: argparse.Action) -> bool:
-    """Returns whether a flag stands alone, without a value."""
+    """Returns whether a flag takes no value."""
     return flag.nargs == 0
 
 
@@ -105,27 +105,30 @@ def to_json(content: dict[str, Any]) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Writes or checks the file; returns the exit code."""
     parser = argparse.ArgumentParser(prog=COMMAND, description="Write metadata.json.")
-    parser.add_argument("--check", action="store_true", help="only say whether it is up to date")
+    parser.add_argument("--check", action="store_true", help="only check whether it is up to date")
     content = to_json(document())
     if not parser.parse_args(argv).check:
         PATH.write_text(content, encoding="utf-8")
         return 0
     if PATH.read_text(encoding="utf-8") == content:
         return 0
-    print(f"{PATH.name} is not what the flags say; make it again: {COMMAND}", file=sys.stderr)
+    print(
+        f"{PATH.name}: does not match the flags of recordmill convert. Run: {COMMAND}",
+        file=sys.stderr,
+    )
     return 1
 
 
 def _help(flag: argparse.Action) -> str:
     text = (flag.help or "").replace("%%", "%")
     more_than_one = isinstance(flag, argparse._AppendAction)
-    return f"{text}; a template takes one: give a pattern" if more_than_one else text
+    return f"{text}; only one in a template: use a pattern" if more_than_one else text
 
 
 def _pattern(name: str) -> str | None:
-    """Returns what a flag's value must look like, as far as one pattern can say."""
+    """Returns a regular expression for the value of a flag, or None."""
     if name in ("input", "output", "image_root", "labels", "base"):
-        return _URL  # workers do not see what is on the launcher
+        return _URL  # workers cannot read files of the launcher
     setting = ConvertConfig.model_json_schema()["properties"].get(name, {})
     pattern: str | None = setting.get("pattern")
     return r"^-?\d+$" if setting.get("type") == "integer" else pattern

@@ -1,24 +1,24 @@
 #!/usr/bin/env bash
-# Starts and stops a real engine on this machine, bound to loopback.
+# Starts and stops an engine on this machine, bound to loopback.
 #
-#   engine.sh start ENGINE [--workers]   the last line of output: the Beam options to use;
-#                                        what runs already stays, what is gone is started again
-#   engine.sh stop ENGINE                ends every process of it
+#   engine.sh start ENGINE [--workers]   the last line of output is the Beam options to use;
+#                                        processes that already run are kept
+#   engine.sh stop ENGINE                stops all its processes
 #   engine.sh status ENGINE              exit code 0 if it runs
 #
 # ENGINE: flink-2.2, flink-1.20 (job manager, task manager with two slots), spark (master, worker
 # with two cores), or prism (one binary, which Beam starts for each job).
-# --workers: Python workers in processes of their own, not in threads of the command.
+# --workers: run Python workers in separate processes, not in threads of the command.
 #
 # Set in the environment, with defaults:
-#   RECORDMILL_CACHE=~/.cache/recordmill   downloads, made once; safe to delete
+#   RECORDMILL_CACHE=~/.cache/recordmill   downloads; safe to delete
 #   RECORDMILL_RUN=$RECORDMILL_CACHE/run   logs and process ids
-#   PYTHON=.venv/bin/python                a Python that has recordmill
+#   PYTHON=.venv/bin/python                a Python with recordmill installed
 #   SLOTS=2                                task slots, or cores
-#   ENGINE_MEMORY=1g                       of the task manager, or of Spark's executors
-#   ENGINE_RETRIES=3                       of a task that fails
-#   ENGINE_PORT                            where the engine answers: 18081 for Flink, 17077 for Spark
-#   WORKER_PORT=15000                      where the pool of workers listens
+#   ENGINE_MEMORY=1g                       memory of the task manager, or of Spark's executors
+#   ENGINE_RETRIES=3                       retries of a failed task
+#   ENGINE_PORT                            port of the engine: 18081 for Flink, 17077 for Spark
+#   WORKER_PORT=15000                      port of the worker pool
 # Ports up to 4 above ENGINE_PORT are used as well.
 set -euo pipefail
 
@@ -49,9 +49,9 @@ needs() { # COMMAND PACKAGE
     command -v "$1" >/dev/null 2>&1 || fail "this needs $1; install it (on Debian: apt-get install $2)"
 }
 
-# --- downloads: each into a folder that appears when it is whole ---
+# --- downloads: each goes to a temporary folder that is renamed when it is complete ---
 
-made() { # FOLDER MAKER ARGS…: makes the folder in the cache unless it is there; prints it
+made() { # FOLDER MAKER ARGS…: makes the folder in the cache unless it exists; prints its path
     local folder=$cache/$1
     if [ ! -e "$folder/.whole" ]; then
         mkdir -p "$cache"
@@ -60,7 +60,7 @@ made() { # FOLDER MAKER ARGS…: makes the folder in the cache unless it is ther
     echo "$folder"
 }
 
-get() { # FOLDER MAKER ARGS…; another may have made it while this waited for the lock
+get() { # FOLDER MAKER ARGS…; another process may have made it while this one waited for the lock
     local folder=$cache/$1 partial=$cache/$1.partial
     shift
     if [ ! -e "$folder/.whole" ]; then
@@ -69,14 +69,14 @@ get() { # FOLDER MAKER ARGS…; another may have made it while this waited for t
         mkdir -p "$partial"
         (cd "$partial" && "$@") >&2 || {
             rm -rf "$partial"
-            fail "could not get $(basename "$folder"); the reason is above"
+            fail "could not get $(basename "$folder"); see the error above"
         }
         touch "$partial/.whole"
         mv "$partial" "$folder"
     fi
 }
 
-make_pip() { # old setuptools: what the packages of the engines are built with
+make_pip() { # the packages of the engines need an old setuptools to build
     "$python" -m venv tools
     tools/bin/python -m pip install --quiet 'setuptools<80' wheel
 }
@@ -88,7 +88,7 @@ source_of() { # REQUIREMENT: downloads a source package into this folder
         --no-binary :all: "$1"
 }
 
-make_flink() { # VERSION: the scripts are in one package, the libraries in another
+make_flink() { # VERSION: scripts and libraries are in two packages
     local any=(--platform manylinux2014_x86_64 --implementation cp --python-version 3.11 --abi cp311)
     "$python" -m pip download --quiet --no-deps --only-binary :all: "${any[@]}" "apache-flink==$1"
     "$python" -m zipfile -e apache_flink-*.whl wheel
@@ -123,11 +123,11 @@ shutil.rmtree("download")
 PYTHON
 }
 
-make_job_server() { # RUNNER MAIN_CLASS JARS: one that names its parts, and the engine's own jars
+make_job_server() { # RUNNER MAIN_CLASS JARS: a jar that refers to the runner's and the engine's jars
     needs mvn maven
     flock "$cache/maven.lock" mvn -B -q -f "$here/runner.pom.xml" -Drunner="$1" -Dbeam="$RUNNER" \
         dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory="$PWD/lib"
-    rm -f lib/flink-*.jar # those of the engine are taken
+    rm -f lib/flink-*.jar # the jars of the engine replace them
     "$python" "$here/job_server_jar.py" job-server.jar "$2" "lib" "$3"
 }
 
@@ -138,18 +138,18 @@ job_server() { # TARGET RUNNER MAIN_CLASS JARS: prints the jar
         (made "$published" make_published_job_server "$1") >/dev/null 2>&1; }; then
         echo "$cache/$published/job-server.jar"
     elif [ -z "$2" ]; then
-        fail "Beam's job server for $1 cannot be had: Maven's registry, as seen from here, lacks it;" \
-            "if you have the jar, put it into $cache/$published/job-server.jar beside a file .whole"
+        fail "Maven has no Beam job server for $1;" \
+            "if you have the jar, copy it to $cache/$published/job-server.jar and create a file .whole beside it"
     else
         echo "$(made "$parts" make_job_server "$2" "$3" "$4")/job-server.jar"
     fi
 }
 
-# --- processes: each with its log, and its id beside its time of start, since ids come again ---
+# --- processes: each has a log and a file with its id and start time, because ids are reused ---
 
 born() { ps -o stat=,lstart= -p "$1" 2>/dev/null | sed -n '/^[^Z]/s/^[^ ]* *//p'; } # PID; not of zombies
 
-launch() { # NAME COMMAND…: its own session, so that it outlives this shell and its signals
+launch() { # NAME COMMAND…: in a new session, so that it outlives this shell
     local name=$1
     shift
     setsid "$@" >"$run/$name.log" 2>&1 </dev/null &
@@ -161,7 +161,7 @@ alive() { # NAME
     [ -f "$run/$1.pid" ] && read -r pid birth <"$run/$1.pid" && [ "$(born "$pid" | xargs)" = "$(echo "$birth" | xargs)" ]
 }
 
-end() { # NAME: asks, waits, insists; takes its children along
+end() { # NAME: sends SIGTERM, waits, then kills the process and its children
     local pid _
     if alive "$1"; then
         read -r pid _ <"$run/$1.pid"
@@ -170,12 +170,12 @@ end() { # NAME: asks, waits, insists; takes its children along
             alive "$1" || break
             sleep 0.1
         done
-        kill -KILL -- "-$pid" 2>/dev/null || true # what is left of its session
+        kill -KILL -- "-$pid" 2>/dev/null || true # the rest of its session
     fi
     rm -f "$run/$1.pid"
 }
 
-answers() { # URL TEXT: whether the answer holds the text
+answers() { # URL TEXT: whether the response contains the text
     "$python" - "$1" "$2" <<'PYTHON' 2>/dev/null
 import sys, urllib.request
 
@@ -190,7 +190,7 @@ await() { # NAMES URL TEXT
         for name in $1; do
             alive "$name" || fail_with_log "$name" "$name has ended"
         done
-        [ "$SECONDS" -lt "$end" ] || fail_with_log "$name" "no answer within $wait_seconds s"
+        [ "$SECONDS" -lt "$end" ] || fail_with_log "$name" "no response within $wait_seconds s"
         sleep 0.5
     done
 }
@@ -211,11 +211,11 @@ start_workers() {
             alive workers || break
             sleep 0.2
         done
-        fail_with_log workers "the pool of workers does not serve"
+        fail_with_log workers "the worker pool did not start"
     fi
 }
 
-workers() { # MILLISECONDS that a worker lasts unused, dead ones too: prints the options for Python
+workers() { # MILLISECONDS to keep an idle worker, even a dead one: prints the worker options
     if [ "$with_workers" = yes ]; then
         start_workers
         echo "--environment_type=EXTERNAL --environment_config=127.0.0.1:$worker_port" \
@@ -241,9 +241,9 @@ flink_job_server() { # HOME
         org.apache.beam.runners.flink.FlinkJobServerDriver "$1/lib"
 }
 
-# Where Flink itself loads Beam, Python workers last for the whole job; where each job brings its
-# own, Beam ends them after each stage. Only parts can be loaded so: the published job server holds
-# a Flink of its own.
+# If Flink itself loads Beam, Python workers live for the whole job; if each job brings its own Beam,
+# they end after each stage. This works only with an assembled job server: the published one bundles
+# Flink.
 link_libraries() { # HOME JAR
     local parts=${2%/*}/lib
     rm -rf "$run/lib"
@@ -261,7 +261,7 @@ configure_flink() { # HOME
 
 start_flink() {
     local home jar
-    [ "$engine" = flink-1.20 ] || flink_job_server none >/dev/null # before Flink is got in vain
+    [ "$engine" = flink-1.20 ] || flink_job_server none >/dev/null # fails before Flink is downloaded
     home=$(made "flink-$(flink_version)" make_flink "$(flink_version)")
     jar=$(flink_job_server "$home")
     export FLINK_CONF_DIR=$run/conf FLINK_LOG_DIR=$run FLINK_LIB_DIR=$run/lib
@@ -297,8 +297,8 @@ start_spark() {
             --webui-port $((port + 2)) -d "$run/work"
     fi
     await "master worker" "http://127.0.0.1:$((port + 1))/json/" '"aliveworkers" : 1'
-    # Spark's own Guava is too old for a library of Beam's: executors take the one that the job
-    # server has. A published job server holds its own under another name.
+    # Spark's Guava is too old for Beam: executors use that of the job server. A published job server
+    # bundles a relocated Guava.
     echo "--runner=SparkRunner --spark_master_url=spark://127.0.0.1:$port" \
         "--job_server_jvm_property=-Dspark.executor.extraClassPath=$(echo "${jar%/*}"/lib/guava-*.jar)" \
         "--spark_job_server_jar=$jar --job_server_jvm_property=-Dspark.executor.memory=$memory" \
@@ -308,19 +308,19 @@ start_spark() {
 
 start_prism() {
     local home
-    [ "$with_workers" = no ] || fail "Prism runs Python within the command; leave out --workers"
+    [ "$with_workers" = no ] || fail "--workers: not supported with Prism, which runs Python in the command. Remove the flag."
     home=$(made "prism-$PRISM" make_prism)
     echo "--runner=PrismRunner --prism_location=$home/prism --environment_type=LOOPBACK"
 }
 
 start() {
-    [ -x "$python" ] || fail "there is no Python at $python: run ./run_local.sh once, or set PYTHON"
+    [ -x "$python" ] || fail "$python: no such Python. Run ./run_local.sh once, or set PYTHON."
     [ "$family" = prism ] || needs java default-jre-headless
     mkdir -p "$run"
     "start_$family"
 }
 
-stop() { # the newest first, so that none misses another
+stop() { # in reverse order of start, so that no process loses one that it depends on
     local name
     for name in workers taskmanager jobmanager worker master; do
         end "$name"

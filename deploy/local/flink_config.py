@@ -1,6 +1,6 @@
-"""Writes the configuration of a small Flink cluster on loopback: Flink's own, and what differs.
+"""Writes the configuration of a small Flink cluster on loopback, based on Flink's default file.
 
-Used by engine.sh: flink_config.py FLINKS_OWN OURS port=N slots=N memory=SIZE retries=N tmp=DIR
+Used by engine.sh: flink_config.py DEFAULT OUTPUT port=N slots=N memory=SIZE retries=N tmp=DIR
 """
 
 import sys
@@ -11,12 +11,13 @@ import yaml
 
 
 def settings(given: Mapping[str, str]) -> dict[str, object]:
-    """Returns what is not as in Flink's own file."""
+    """Returns the settings that differ from Flink's default file."""
     port, slots, retries = (int(given[name]) for name in ("port", "slots", "retries"))
     return {
         "restart-strategy.type": "fixed-delay" if retries else "none",
         "restart-strategy.fixed-delay.attempts": retries,
-        "restart-strategy.fixed-delay.delay": "10 s",  # by then a dead Python worker is forgotten
+        # Longer than --environment_cache_millis keeps a dead Python worker.
+        "restart-strategy.fixed-delay.delay": "10 s",
         "jobmanager.rpc.port": port + 1,
         "jobmanager.memory.process.size": "1g",
         "rest.port": port,
@@ -25,7 +26,7 @@ def settings(given: Mapping[str, str]) -> dict[str, object]:
         "io.tmp.dirs": given["tmp"],
         "taskmanager.numberOfTaskSlots": slots,
         "taskmanager.memory.process.size": given["memory"],
-        # Flink's defaults leave a task manager of 1 GB without a heap, or without buffers: one
+        # With Flink's defaults, a task manager of 1 GB has too little heap or too few buffers: a
         # batch job of Beam has a dozen shuffles, each with 512 buffers of 32 kB by default.
         "taskmanager.memory.jvm-metaspace.size": "192m",
         "taskmanager.memory.jvm-overhead.min": "64m",
@@ -35,19 +36,19 @@ def settings(given: Mapping[str, str]) -> dict[str, object]:
         "taskmanager.memory.network.min": "96m",
         "taskmanager.memory.network.max": "96m",
         "taskmanager.network.sort-shuffle.min-buffers": 32,
-        "classloader.resolve-order": "parent-first",  # the libraries that engine.sh puts there
-        # Lost task managers are noticed within seconds, not within Flink's 50.
+        "classloader.resolve-order": "parent-first",  # libraries that engine.sh adds to lib/
+        # Detects lost task managers within 10 s instead of 50 s.
         "heartbeat.interval": 1000,
         "heartbeat.timeout": 10000,
     }
 
 
 def flat(nested: Mapping[str, object], prefix: str = "") -> dict[str, object]:
-    """Returns nested settings under dotted names: Flink accepts either form, but not both.
+    """Flattens nested settings to dotted names, because Flink accepts no mixture of the two.
 
     Args:
-        nested: settings, as in YAML.
-        prefix: of their names.
+        nested: settings as parsed from YAML.
+        prefix: of the dotted names.
     """
     found: dict[str, object] = {}
     for name, value in nested.items():

@@ -1,4 +1,4 @@
-"""Writes a jar that holds nothing but the names of others: `java -jar` loads them all.
+"""Writes a jar that contains only a class path, so that `java -jar` loads other jars.
 
 Used by engine.sh: job_server_jar.py JAR MAIN_CLASS FOLDER…
 """
@@ -12,7 +12,7 @@ _LINE = 72  # bytes; https://docs.oracle.com/en/java/javase/17/docs/specs/jar/ja
 
 
 def write_jar(jar: Path, main_class: str, folders: Sequence[Path]) -> None:
-    """Writes a jar that has only a class path: relative to the first folder, absolute otherwise.
+    """Writes the jar. Paths in the first folder are relative, all others are absolute.
 
     Args:
         jar: the jar to write, beside the first folder.
@@ -29,7 +29,7 @@ def write_jar(jar: Path, main_class: str, folders: Sequence[Path]) -> None:
 
 
 def _folded(line: str) -> str:
-    """Returns a line of a manifest in pieces that are short enough."""
+    """Folds a line of a jar manifest to the maximum line length."""
     head, rest = line[: _LINE - 2], line[_LINE - 2 :]
     pieces = [rest[i : i + _LINE - 3] for i in range(0, len(rest), _LINE - 3)]
     return "\r\n ".join([head, *pieces])

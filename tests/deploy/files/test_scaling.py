@@ -23,7 +23,7 @@ from deploy.scaling import (
 from recordmill.schemas.config import MAX_SHARDS
 
 PAGE = (Path(__file__).parents[3] / "docs/explanation/scaling.md").read_text(encoding="utf-8")
-FREE = Assumed(start_seconds=0, get_seconds=0, network_bytes=1e18, rename_seconds=0, evenness=1)
+FREE = Assumed(start_seconds=0, get_seconds=0, network_bytes=1e18, rename_seconds=0, efficiency=1)
 
 sizes = st.integers(1, 10**9)
 workers = st.integers(1, 2000)
@@ -112,6 +112,6 @@ def test_one_table_in_one_piece_is_read_by_one_core():
 
 def test_slow_requests_count_where_they_take_longer_than_the_decoding():
     job, cluster = Job(10_000, 1000, 1), Cluster(1, cores=1)
-    slow = Model(assumed=replace(FREE, get_seconds=1.0, gets_at_once=10))
+    slow = Model(assumed=replace(FREE, get_seconds=1.0, concurrent_gets=10))
     assert slow.seconds(job, cluster).write == pytest.approx(10_000 * 0.1)
     assert slow.seconds(job, cluster).verify == pytest.approx(10_000 * slow.measured.verify_cpu)
