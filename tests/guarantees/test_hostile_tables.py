@@ -188,7 +188,7 @@ ROWS_OF_FILE, ROWS_OF_GROUP = b"\x16\x06\x19", b"\x16\x06"
 
 def test_a_footer_that_contradicts_itself_is_rejected(tmp_path: Path) -> None:
     table = lying_parquet(tmp_path / "t.parquet", {ROWS_OF_FILE: b"\x16\x08\x19"})
-    with pytest.raises(UsageError, match="4 rows, its row groups of 3"):
+    with pytest.raises(UsageError, match="4 rows, but its row groups have 3"):
         parquet.probe(table, PARQUET)
 
 

@@ -1,8 +1,8 @@
-"""Reads Parquet files in the calling thread only; no other module opens a Parquet file.
+"""Reads Parquet files in the calling thread; all other modules open Parquet files through this one.
 
-Arrow's threads keep a reference to their input a moment longer than a call takes. If the input is a
-Python object and the interpreter is exiting, its release aborts the process ("terminate called
-without an active exception").
+A thread of Arrow can hold a reference to its input after the call that started it has returned. If
+the input is a Python object and the interpreter is exiting, releasing the reference aborts the
+process ("terminate called without an active exception").
 """
 
 from __future__ import annotations
@@ -17,19 +17,21 @@ _BUFFER_BYTES = 2**20
 
 
 def open_parquet(source: BinaryIO | bytes) -> pq.ParquetFile:
-    """Opens a Parquet file, with verification of its page checksums.
+    """Opens a Parquet file; reading it verifies the page checksums.
 
     Args:
-        source: the file, or all its bytes.
+        source: the file, or its content.
 
     Raises:
-        pa.ArrowException: if it is not a valid one.
+        pa.ArrowException: if the file is not valid Parquet.
     """
     return pq.ParquetFile(
         pa.BufferReader(source) if isinstance(source, bytes) else source,
         page_checksum_verification=True,
-        buffer_size=_BUFFER_BYTES,  # streams column chunks, which may be larger than memory
-        pre_buffer=False,  # pre-buffering would use Arrow's I/O threads
+        # Streams column chunks, which may be larger than memory.
+        buffer_size=_BUFFER_BYTES,
+        # Pre-buffering uses Arrow's I/O threads.
+        pre_buffer=False,
     )
 
 
@@ -37,12 +39,12 @@ def read_table(data: bytes, columns: Sequence[str] | None = None) -> pa.Table:
     """Reads a whole table.
 
     Args:
-        data: the bytes of the file.
+        data: the content of the file.
         columns: the columns to read, or None for all.
 
     Raises:
-        pa.ArrowException: if it is not a valid one.
-        KeyError: if there is no such column.
+        pa.ArrowException: if the file is not valid Parquet.
+        KeyError: if a column does not exist.
     """
     parquet = open_parquet(data)
     table = parquet.read(columns and list(columns), use_threads=False)
@@ -63,7 +65,7 @@ def read_batches(
         columns: the columns to read, or None for all.
         row_groups: the row groups to read, or None for all.
     """
-    # Without a list `iter_batches` reads all columns, but with an empty one, none.
+    # `iter_batches` reads all columns for None, and no column for an empty list.
     return parquet.iter_batches(  # type: ignore[no-any-return]
         rows,
         row_groups=row_groups and list(row_groups),

@@ -1,6 +1,7 @@
-"""Arrow tables: IPC files (Feather 2) and IPC streams.
+"""Reads Arrow tables: IPC files (Feather version 2) and IPC streams.
 
-Images in uncompressed local files are referenced by byte range and not copied.
+Images in uncompressed local files are not copied, but referenced by byte range. Format:
+https://arrow.apache.org/docs/format/Columnar.html#serialization-and-interprocess-communication-ipc.
 """
 
 from __future__ import annotations
@@ -19,28 +20,28 @@ from recordmill.schemas.rejects import Reject
 from recordmill.schemas.tables import Probe, Projection, SourceSplit, TableFile
 from recordmill.transforms.functional.sources import batches
 from recordmill.transforms.functional.sources.batches import BATCH_ROWS, rows_of, text_as_bytes
-from recordmill.transforms.functional.sources.parquet import distinct, present, unsupported_columns
+from recordmill.transforms.functional.sources.parquet import existing_columns, probe_of_schema
 
 FILE_SIGNATURE = b"ARROW1"
 FEATHER_1_SIGNATURE = b"FEA1"
 
-_MAGIC_BYTES = 8
+_MAGIC_BYTES = 8  # "ARROW1" and two bytes of padding
 _CONTINUATION = b"\xff" * 4
-_END_OF_STREAM = _CONTINUATION + bytes(4)
+_END_OF_STREAM = _CONTINUATION + bytes(4)  # a continuation marker and a metadata size of 0
 
 _DAMAGE = (pa.ArrowException, EOFError, OSError, UnicodeDecodeError, MemoryError)
-"""Errors of a damaged file; a damaged length can request any amount of memory."""
+"""Errors raised for a damaged file; a damaged length can request any amount of memory."""
 
 
 def probe(stream: BinaryIO, file: TableFile) -> Probe:
-    """Returns the columns of a table, and whether it has rows.
+    """Returns the columns of a table from its schema.
 
     Args:
-        stream: the bytes of the file, decompressed.
-        file: the file.
+        stream: the decompressed file.
+        file: the path and format of the file.
 
     Raises:
-        UsageError: if two columns share a name, or the file is Feather version 1.
+        UsageError: if two columns have the same name, or the file is Feather version 1.
     """
     if stream.peek(4)[:4] == FEATHER_1_SIGNATURE:  # type: ignore[attr-defined]
         raise UsageError(
@@ -49,22 +50,17 @@ def probe(stream: BinaryIO, file: TableFile) -> Probe:
     with _opened(stream, file) as table:
         schema = table.reader.schema
         has_rows = any(batch.num_rows for batch in _batches(table.reader))
-    return Probe(
-        distinct(schema.names, file),
-        has_rows,
-        unsupported_columns(schema),
-        batches.embedded_columns(schema),
-    )
+    return probe_of_schema(schema, file, has_rows)
 
 
 def read(
     stream: BinaryIO, split: SourceSplit, projection: Projection
 ) -> Iterator[Row | Embedded | Reject]:
-    """Yields every row in order; damage is reported as one reject for the rows lost after it.
+    """Yields each row in order, and after damage a `lost_rows` reject.
 
     Args:
-        stream: the bytes of the file, decompressed.
-        split: the split to read.
+        stream: the decompressed file.
+        split: the source split, which is the whole file.
         projection: the columns to keep, and how to read images.
     """
     line = 1
@@ -73,8 +69,8 @@ def read(
             for batch in _batches(table.reader):
                 _check_values(batch)
                 for start in range(0, batch.num_rows, BATCH_ROWS):
-                    some = batch.slice(start, BATCH_ROWS)
-                    for row in _rows(some, line, split, projection, table.whole):
+                    part = batch.slice(start, BATCH_ROWS)
+                    for row in _rows(part, line, split, projection, table.mapped):
                         yield row
                         line += 1
             _check_end(table)
@@ -87,33 +83,33 @@ class _Table(NamedTuple):
     """An open table.
 
     Attributes:
-        reader: of the record batches.
-        source: the bytes below the reader.
-        whole: the memory-mapped file; None for compressed and remote files.
+        reader: the reader of the record batches.
+        source: the file that the reader reads.
+        mapped: the whole file, memory-mapped; None for compressed and remote files.
     """
 
     reader: pa.RecordBatchReader | pa.RecordBatchFileReader
     source: pa.NativeFile
-    whole: pa.Buffer | None
+    mapped: pa.Buffer | None
 
 
 @contextmanager
 def _opened(stream: BinaryIO, file: TableFile) -> Iterator[_Table]:
-    """Opens a table."""
+    """Opens a table for reading and closes it at the end of the context."""
     # IPC files begin with a signature; streams begin with their schema.
     is_file = stream.peek(6)[:6] == FILE_SIGNATURE  # type: ignore[attr-defined]
-    # Only plain local files can be mapped; others are decompressed or remote.
-    mapped = isinstance(getattr(stream, "raw", None), io.FileIO)
-    source = pa.memory_map(file.path) if mapped else pa.PythonFile(stream, "r")
+    # Only uncompressed local files can be memory-mapped.
+    is_local = isinstance(getattr(stream, "raw", None), io.FileIO)
+    source = pa.memory_map(file.path) if is_local else pa.PythonFile(stream, "r")
     open_reader = pa.ipc.open_file if is_file else pa.ipc.open_stream
     with source:
-        whole = source.read_buffer(source.size()) if mapped else None
+        mapped = source.read_buffer(source.size()) if is_local else None
         source.seek(0)
-        yield _Table(open_reader(source), source, whole)
+        yield _Table(open_reader(source), source, mapped)
 
 
 def _check_values(batch: pa.RecordBatch) -> None:
-    """Validates a batch, except for UTF-8: a row with invalid text is rejected on its own.
+    """Validates a batch, except for its UTF-8: invalid text rejects only its own row.
 
     Raises:
         pa.ArrowException: if the batch is damaged.
@@ -124,10 +120,10 @@ def _check_values(batch: pa.RecordBatch) -> None:
 
 
 def _check_end(table: _Table) -> None:
-    """Checks that no record batch follows those that were read.
+    """Checks that all record batches have been read.
 
-    Arrow accepts a stream that is cut between two batches, and a footer that lists fewer batches
-    than the file has. The batches before the footer are a stream of their own.
+    Arrow accepts a stream that is truncated between two batches, and a footer that lists fewer
+    batches than the file contains.
 
     Raises:
         EOFError: if batches may be missing.
@@ -136,35 +132,32 @@ def _check_end(table: _Table) -> None:
     if not isinstance(reader, pa.RecordBatchFileReader):
         end = source.tell()
         source.seek(0)
-        # Streams before Arrow 0.15 have no continuation marker, and end with 4 zero bytes.
-        modern = source.read(4) == _CONTINUATION
+        # Streams of Arrow before 0.15 have no continuation markers and end with 4 zero bytes.
+        has_markers = source.read(4) == _CONTINUATION
         source.seek(max(0, end - len(_END_OF_STREAM)))
-        if modern and source.read(len(_END_OF_STREAM)) != _END_OF_STREAM:
+        if has_markers and source.read(len(_END_OF_STREAM)) != _END_OF_STREAM:
             raise EOFError("the stream ends without its end-of-stream marker")
         source.seek(end)
         if source.read(1):
             raise EOFError(f"the file continues after the end of its stream, at byte {end}")
-    elif table.whole is not None and _batches_before_footer(table.whole) > len(_numbers(reader)):
+    elif table.mapped is not None and _count_batches(table.mapped) > reader.num_record_batches:
         raise EOFError("the file has more batches than its footer lists")
 
 
-def _batches_before_footer(whole: pa.Buffer) -> int:
+def _count_batches(mapped: pa.Buffer) -> int:
     """Returns the number of batches before the end-of-stream marker, or before damage."""
     count = 0
-    messages = pa.ipc.MessageReader.open_stream(pa.BufferReader(whole[_MAGIC_BYTES:]))
-    with suppress(*_DAMAGE):  # damage in listed batches is reported by the reader
+    # An IPC file is: magic, a complete stream, footer, magic.
+    messages = pa.ipc.MessageReader.open_stream(pa.BufferReader(mapped[_MAGIC_BYTES:]))
+    with suppress(*_DAMAGE):  # the reader reports damage in the batches of the footer
         for message in messages:
             count += message.type == "record batch"
     return count
 
 
-def _numbers(reader: pa.RecordBatchFileReader) -> range:
-    return range(reader.num_record_batches)
-
-
 def _batches(reader: pa.RecordBatchReader | pa.RecordBatchFileReader) -> Iterator[pa.RecordBatch]:
     if isinstance(reader, pa.RecordBatchFileReader):
-        return (reader.get_batch(i) for i in _numbers(reader))
+        return (reader.get_batch(i) for i in range(reader.num_record_batches))
     return iter(reader)
 
 
@@ -173,35 +166,43 @@ def _rows(
     line: int,
     split: SourceSplit,
     projection: Projection,
-    whole: pa.Buffer | None,
+    mapped: pa.Buffer | None,
 ) -> Iterator[Row | Embedded]:
+    """Yields the rows of a batch, the first of which has the number `line`."""
     path, names, image = split.file.path, batch.schema.names, projection.image
-    # Tables without embedded images: the image column, if any, holds paths.
+    # Without embedded images, the image column contains paths, if there is one.
     if image not in names or not batches.is_embedded(batch.schema.field(image).type):
-        kept = present(names, projection.columns)
+        kept = existing_columns(names, projection.columns)
         for number, values in enumerate(rows_of(batch.select(kept)), start=line):
             yield Row(values, path, number)
         return
     column = batch.column(names.index(image))
     images, paths = batches.bytes_of(column), batches.paths_of(column)
-    kept = [name for name in present(names, projection.columns) if name != image]
-    spans = batches.spans_of(images)
-    for at, (span, others) in enumerate(zip(spans, rows_of(batch.select(kept)), strict=True)):
-        row = Row(projection.apply({**others, image: paths[at]}), path, line + at)
-        place = _place(span, path, whole) if span is not None else None
-        # A byte range of a mapped file; else the bytes, or just their size in the analyze pass.
-        if span is None or place is not None:
-            yield replace(row, image=place)
+    kept = [name for name in existing_columns(names, projection.columns) if name != image]
+    spans = batches.spans_of(images)  # [(memory address, size in bytes) or None]
+    for i, (span, others) in enumerate(zip(spans, rows_of(batch.select(kept)), strict=True)):
+        row = Row(projection.apply({**others, image: paths[i]}), path, line + i)
+        location = _location(span, path, mapped) if span is not None else None
+        # The byte range in a mapped file, or else the bytes; for the analyze pass, just the size.
+        if span is None or location is not None:
+            yield replace(row, image=location)
         elif projection.pixels:
-            yield Embedded(row, images[at].as_py())
+            yield Embedded(row, images[i].as_py())
         else:
             yield replace(row, image=Location(path, 0, span[1]))
 
 
-def _place(span: tuple[int, int], path: str, whole: pa.Buffer | None) -> Location | None:
-    """Returns the byte range of an image in its file; None for an image in decompressed memory."""
+def _location(span: tuple[int, int], path: str, mapped: pa.Buffer | None) -> Location | None:
+    """Returns the byte range of an image within its file; None if it is not in mapped memory.
+
+    Args:
+        span: the memory address and the size of the image in bytes.
+        path: the path of the file.
+        mapped: the memory-mapped file, or None.
+    """
     address, size = span
-    start = address - whole.address if whole is not None and size else 0
-    if whole is None or not 0 <= start <= whole.size - size:
+    start = address - mapped.address if mapped is not None and size else 0
+    # Compressed record batches are decompressed to memory outside the mapped file.
+    if mapped is None or not 0 <= start <= mapped.size - size:
         return None
     return Location(path, start, start + size)

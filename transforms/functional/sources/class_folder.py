@@ -1,6 +1,6 @@
-"""Folders of images: the top-level folder of an image, at any depth, is its class.
+"""Reads folders of images, in which the top-level folder of an image, at any depth, is its class.
 
-Also the interface of folders to their readers, and their splits.
+Also defines the interface of folders to their readers, and the splits of a folder.
 """
 
 from __future__ import annotations
@@ -22,18 +22,19 @@ from recordmill.transforms.functional.images.sniffing import (
 
 COLUMNS = ("image", "label", "id")
 
-NO_IMAGE = "files that are no images"
+NO_IMAGE = "files that are not images"
 
 SPLIT_FILES = 1000
-"""Small enough to spread one folder over many workers, large enough to amortize a split."""
+"""Files per source split: few enough for a folder to keep many workers busy, and enough to make the
+cost of a split negligible."""
 
 
 class Unlisted(NamedTuple):
     """A file or folder that cannot be listed.
 
     Attributes:
-        name: the path below the root, printable.
-        why: the error.
+        name: the path below the root, with invalid UTF-8 escaped.
+        why: the error message.
     """
 
     name: str
@@ -41,14 +42,14 @@ class Unlisted(NamedTuple):
 
 
 class Tree(Protocol):
-    """A folder with everything below it, on this machine or in an object store."""
+    """The interface of a local or remote folder with all files below it."""
 
     @property
     def root(self) -> str:
         """The path of the folder, without a trailing slash."""
 
     def walk(self) -> Iterator[str | Unlisted | SkippedInput]:
-        """Yields the path below the root of every file, and skipped inputs for hidden ones."""
+        """Yields the path of each file below the root, and skipped inputs for hidden files."""
 
     def path(self, name: str) -> str:
         """Returns the full path of a file; its name may begin with `../`."""
@@ -61,19 +62,19 @@ class Tree(Protocol):
 
 
 def is_hidden(name: str) -> bool:
-    """Returns whether a name is that of a hidden file, or of one that an operating system adds."""
+    """Returns whether a name is that of a hidden file or of a system file such as Thumbs.db."""
     return name.startswith(".") or name in ("__MACOSX", "Thumbs.db", "desktop.ini")
 
 
 def splits_of_names(file: TableFile, names: Iterable[str]) -> Iterator[SourceSplit]:
-    """Yields splits of up to `SPLIT_FILES` files each.
+    """Yields source splits of up to `SPLIT_FILES` files.
 
     Args:
         file: the folder as a source.
-        names: paths of files below it.
+        names: the paths of the files below it.
     """
-    found = iter(names)
-    while names_of_split := tuple(islice(found, SPLIT_FILES)):
+    remaining = iter(names)
+    while names_of_split := tuple(islice(remaining, SPLIT_FILES)):
         yield SourceSplit(file, names=names_of_split)
 
 
@@ -91,42 +92,32 @@ def probe(tree: Tree, file: TableFile) -> Probe:
         if isinstance(found, Unlisted) or (isinstance(found, str) and _is_row(tree, found)):
             return Probe(COLUMNS, has_rows=True)
     raise UsageError(
-        f"{file.path}: is a folder without an image; expected images in folders named "
-        "after their classes, or a table"
+        f"{file.path}: the folder contains no image; expected a table, or images in folders named "
+        "after their classes"
     )
 
 
-def split(tree: Tree, file: TableFile) -> Iterator[SourceSplit | Reject | SkippedInput]:
-    """Yields splits of up to 1,000 files, and rejects and skipped inputs of the listing.
-
-    Args:
-        tree: the folder.
-        file: the folder as a source.
-    """
-    yield from splits_of_tree(tree, file)
-
-
-def splits_of_tree(
-    tree: Tree, file: TableFile, belongs: Callable[[str], bool] = bool
+def split(
+    tree: Tree, file: TableFile, accepts: Callable[[str], bool] = bool
 ) -> Iterator[SourceSplit | Reject | SkippedInput]:
-    """Yields splits of the files in a folder, then rejects of names that cannot be listed.
+    """Yields source splits of the files in a folder, then rejects and skipped inputs.
 
     Args:
         tree: the folder.
         file: the folder as a source.
-        belongs: whether a file name belongs to the source; the others are ignored.
+        accepts: returns whether the source includes a file; other files are ignored.
     """
     others: list[Reject | SkippedInput] = []
 
     def names() -> Iterator[str]:
         for found in tree.walk():
             if isinstance(found, str):
-                if belongs(found):
+                if accepts(found):
                     yield found
             else:
                 others.append(_unlisted(tree, found) if isinstance(found, Unlisted) else found)
 
-    # names() fills `others` while the splits are made, so they come last.
+    # Names are listed while their splits are yielded, so `others` is complete only after the last.
     yield from splits_of_names(file, names())
     yield from others
 
@@ -134,11 +125,11 @@ def splits_of_tree(
 def read(
     tree: Tree, split: SourceSplit, projection: Projection
 ) -> Iterator[Row | Reject | SkippedInput]:
-    """Yields a row for each image, and the number of skipped files.
+    """Yields the row of each image, and the number of skipped files.
 
     Args:
         tree: the folder.
-        split: the files to read.
+        split: some of its files.
         projection: the columns to keep.
     """
     skipped = 0
@@ -158,7 +149,7 @@ def read(
 
 
 def values_of(name: str) -> dict[str, str]:
-    """Returns the columns of an image, from its path below the folder.
+    """Returns the values of an image by column, from its path below the folder.
 
     >>> values_of("cats/tabby/1.b.jpg")
     {'image': 'cats/tabby/1.b.jpg', 'label': 'cats', 'id': '1.b'}
@@ -170,7 +161,7 @@ def values_of(name: str) -> dict[str, str]:
 
 
 def stem_of(name: str) -> str:
-    """Returns the name of a file without its folder and its last suffix."""
+    """Returns the name of a file without its folder and last suffix."""
     return posixpath.splitext(posixpath.basename(name))[0]
 
 
@@ -180,7 +171,7 @@ def _row(tree: Tree, name: str, projection: Projection) -> Row:
 
 
 def _is_row(tree: Tree, name: str) -> bool:
-    """Returns whether a file is an image, by its suffix, or else by its signature."""
+    """Returns whether a file is an image, by its suffix or its signature."""
     if has_image_suffix(name):
         return True
     with tree.open(name) as stream:

@@ -1,8 +1,8 @@
-"""COCO annotations: one JSON file with images, annotations and categories.
+"""Reads COCO annotations: one JSON file with images, annotations and categories.
 
-Format: https://cocodataset.org/#format-data. Files of large datasets exceed memory, so the file is
-streamed: images and annotations are partitioned by image id into spool files, which are read back
-one at a time.
+Format: https://cocodataset.org/#format-data. The file of a large dataset may not fit in memory, so
+it is streamed: images and annotations are partitioned by image id into spool files, which are then
+joined one at a time.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ CORNERS = ("xmin", "ymin", "xmax", "ymax")
 PIXEL, NORMALIZED = "pixel", "normalized"
 
 UNMATCHED = (
-    "annotations whose image_id is the id of no image; "
-    "take images and annotations from the same file"
+    "annotations whose image_id does not match an image; "
+    "use images and annotations of the same file"
 )
 
 _IDS = {"images": "id", "annotations": "image_id"}
-"""The field of the image id, by list."""
+"""The field with the image id, for each list."""
 
 _OF_IMAGES = ("image", "id", "height", "width")
 _OF_OBJECTS = (*CORNERS, "box_units", "labels", "is_crowd", "area", "segmentation")
@@ -63,7 +63,7 @@ class Box(NamedTuple):
 
 
 def corners(boxes: list[Box], units: str) -> dict[str, Any]:
-    """Returns the columns of a list of boxes.
+    """Converts boxes to columns with one list per corner coordinate.
 
     Args:
         boxes: the boxes of one image.
@@ -77,14 +77,14 @@ def corners(boxes: list[Box], units: str) -> dict[str, Any]:
 
 
 def number_of(value: Any, what: str) -> float:
-    """Returns a value as a finite number.
+    """Converts a value to a finite number.
 
     Args:
-        value: a number, or text with one.
+        value: a number, or its text.
         what: the name of the value for error messages.
 
     Raises:
-        RecordError: bad_box, if it is not a finite number.
+        RecordError: bad_box if the value is not a finite number.
     """
     try:
         number = float(value) if isinstance(value, int | float | str) else math.nan
@@ -97,18 +97,18 @@ def number_of(value: Any, what: str) -> float:
 
 
 def probe(stream: BinaryIO, file: TableFile) -> Probe:
-    """Returns the columns, as far as the first annotations have them.
+    """Returns the columns that the first annotations have values for.
 
     Args:
-        stream: the bytes of the file, decompressed.
-        file: the file.
+        stream: the decompressed file.
+        file: the path and format of the file.
 
     Raises:
         UsageError: if the file is not COCO JSON, or has panoptic annotations.
     """
     try:
+        # A first pass finds the lists of the file, a second one reads their first entries.
         outline = outline_of(stream)
-        # Two passes over the file: its outline is small and shows its lists.
         images, first = _first_entries(stream, outline)
     except _DAMAGE as error:
         raise UsageError(f"{file.path}: is not a JSON document: {_message(error)}") from error
@@ -118,14 +118,14 @@ def probe(stream: BinaryIO, file: TableFile) -> Probe:
             raise UsageError(f"{file.path}: {name!r}: expected a list of objects, got {found}")
     if not images:
         raise UsageError(
-            f"{file.path}: is not a COCO file: it has no 'images'. For one JSON object per line, "
-            "use --input_format jsonl"
+            f"{file.path}: expected a COCO file with 'images', got none. For one JSON object per "
+            "line, use --input_format jsonl"
         )
     keys = {key for annotation in first if isinstance(annotation, dict) for key in annotation}
     if "segments_info" in keys:
         raise UsageError(
-            f"{file.path}: has panoptic annotations, whose masks are in separate PNG "
-            "files; expected instances or captions"
+            f"{file.path}: expected instances or captions, got panoptic annotations, whose masks "
+            "are in separate PNG files"
         )
     columns = [*_OF_IMAGES]
     columns += [*_OF_OBJECTS] if "bbox" in keys else []
@@ -136,11 +136,11 @@ def probe(stream: BinaryIO, file: TableFile) -> Probe:
 def read(
     stream: BinaryIO, split: SourceSplit, projection: Projection
 ) -> Iterator[Row | Reject | SkippedInput]:
-    """Yields a row for each image; damaged JSON is one reject of lost rows.
+    """Yields the row of each image or its reject, and a `lost_rows` reject for damaged JSON.
 
     Args:
-        stream: the bytes of the file, decompressed.
-        split: the split to read.
+        stream: the decompressed file.
+        split: the source split, which is the whole file.
         projection: the columns to keep, and how to read images.
     """
     path = split.file.path
@@ -152,22 +152,23 @@ def read(
             ]
             categories: _Categories = {}
             yield from _spool(stream, path, spools, projection, categories)
-            # Only after all entries are spooled: annotations may precede their images.
-            fault = _fault_of_all(spools)
+            # Joined only after all entries are spooled: annotations may precede their images.
+            fault = _fault_of_file(spools)
             for spool in spools:
-                for found in _images(spool):
-                    yield from _rows(found, path, categories, projection, fault)
+                for image in _images(spool):
+                    yield from _rows(image, path, categories, projection, fault)
     except _DAMAGE as error:
         detail = f"the rest of the JSON document cannot be read: {_message(error)}"
         yield Reject("", "", path, Reason.LOST_ROWS, detail)
 
 
 def _message(error: Exception) -> str:
-    """Returns the message of an error on one line; ijson draws the position below it."""
+    """Returns the message of an error on one line."""
     first = error.args[0] if error.args else ""
     text = first.decode("utf-8", "replace") if isinstance(first, bytes) else str(error)
-    what, _, drawn = text.partition("\n")
-    near = drawn.partition("\n")[0].strip()
+    # ijson's messages have the text near the error on the second line, and an arrow on the third.
+    what, _, excerpt = text.partition("\n")
+    near = excerpt.partition("\n")[0].strip()
     return f"{what.strip()} near {shown(near)}" if near else what.strip()
 
 
@@ -175,10 +176,10 @@ class _Entry(NamedTuple):
     """An object of `images` or `annotations`.
 
     Attributes:
-        number: the position in its list, from 1.
+        number: its position in the list, counted from 1.
         id: the id of its image.
         fault: the reason to reject it, or "".
-        values: the fields of the object.
+        values: the fields of the object; empty if it has a fault.
     """
 
     number: int
@@ -189,11 +190,11 @@ class _Entry(NamedTuple):
 
 @dataclass
 class _Image:
-    """The entries of one image id; ids with the same text, such as 5 and "5", share one.
+    """The entries with one image id, or with two ids of the same text, such as 5 and "5".
 
     Attributes:
-        entries: of `images`; several if the id occurs twice.
-        annotations: of `annotations`.
+        entries: the entries of `images`; more than one if an id occurs twice.
+        annotations: the entries of `annotations`.
     """
 
     entries: list[_Entry] = field(default_factory=list)
@@ -201,7 +202,7 @@ class _Image:
 
 
 def _first_entries(stream: BinaryIO, outline: Any) -> tuple[int, list[Any]]:
-    """Returns the number of images (0 only if there are none) and the first annotations."""
+    """Returns the number of images read, which is 0 only for none, and the first annotations."""
     images, annotations = 0, list[Any]()
     for name, entry in entries_of(stream, outline, _IDS):
         images += name == "images"
@@ -214,15 +215,15 @@ def _first_entries(stream: BinaryIO, outline: Any) -> tuple[int, list[Any]]:
 def _spool(
     stream: BinaryIO, path: str, spools: list[Any], projection: Projection, categories: _Categories
 ) -> Iterator[Reject]:
-    """Writes every image and annotation to the spool file of its image id.
+    """Writes each image and annotation to the spool file of its image id.
 
     Args:
-        stream: the file.
-        path: its path.
-        spools: text files.
-        projection: says whether outlines are kept.
-        categories: collects the names of each category id (as JSON). A valid id has one name; None
-            marks an entry with a repeated field.
+        stream: the decompressed file.
+        path: the path of the file.
+        spools: the spool files, opened for writing text.
+        projection: says whether to keep outlines.
+        categories: collects the names of each category id (as JSON). A valid id has one name; the
+            name None marks an entry with a duplicate field.
 
     Yields:
         Rejects of entries without an id.
@@ -242,24 +243,25 @@ def _spool(
             continue
         fault = _fault_of(entry)
         if projection.columns is not None and "segmentation" not in projection.columns:
-            # Outlines are most of the bytes of a COCO file.
+            # Outlines make up most of a COCO file.
             entry.pop("segmentation", None)
-        # 5 and "5" share a group, so that a mismatch of types can be reported.
+        # 5 and "5" are in the same group, so that `_check` can report the mismatch of types.
         group = json.dumps(str(id_))
         spool = spools[zlib.crc32(group.encode()) % len(spools)]
         values = {} if fault else entry
-        # One line per entry: GROUP, KIND, [number, id, fault, values]; JSON escapes tabs.
+        # One line per entry: GROUP \t KIND \t [number, id, fault, values]. JSON escapes tabs.
         spool.write(f"{group}\t{kind}\t{json.dumps([number, id_, fault, values])}\n")
 
 
 def _add_category(categories: _Categories, entry: Any) -> None:
     if isinstance(entry, dict) and isinstance(name := entry.get("name"), str):
         names = categories.setdefault(json.dumps(entry.get("id")), set())
-        # A repeated field makes the name ambiguous: None marks it.
+        # With a duplicate field, the name or the id is ambiguous.
         names.add(name if repeated_name(entry) is None else None)
 
 
 def _fault_of(entry: dict[str, Any]) -> str:
+    """Returns the reason to reject an entry, or ""."""
     try:
         check_depth(entry)
     except ValueError as error:
@@ -268,47 +270,57 @@ def _fault_of(entry: dict[str, Any]) -> str:
     return "" if name is None else f"the name {shown(name)} occurs twice in one object"
 
 
-def _fault_of_all(spools: list[Any]) -> str:
-    """Returns an error if no annotation belongs to any image of the file, else ""."""
+def _fault_of_file(spools: list[Any]) -> str:
+    """Returns the reason to reject all images if no annotation matches an image, else ""."""
     has_annotations = False
     for spool in spools:
         spool.seek(0)
-        # {kind: image ids of this spool}: an id is always in the same spool.
+        # {kind: groups in this spool}. All entries of a group are in one spool.
         groups: dict[str, set[str]] = {kind: set() for kind in _IDS}
         for line in spool:
             group, kind, _ = line.split("\t", 2)
             groups[kind].add(group)
-            if all(group in found for found in groups.values()):
+            if all(group in groups_of_kind for groups_of_kind in groups.values()):
                 return ""
         has_annotations |= bool(groups["annotations"])
     if not has_annotations:
         return ""
     return (
-        "none of the file's annotations has an image_id that is the id of one of its images; "
-        "take images and annotations from the same file"
+        "no annotation of the file has the id of one of its images as image_id; "
+        "use images and annotations of the same file"
     )
 
 
 def _images(spool: IO[str]) -> Iterator[_Image]:
+    """Yields the images of a spool file, grouped by id."""
     spool.seek(0)
-    # One spool in memory at a time: 1/64 of the file. {image id: entries}
-    found: dict[str, _Image] = {}
+    # Only one spool, about 1/64 of the file, is in memory at a time.
+    by_group: dict[str, _Image] = {}
     for line in spool:
         group, kind, entry = line.split("\t", 2)
-        image = found.setdefault(group, _Image())
-        known = image.entries if kind == "images" else image.annotations
-        known.append(_Entry(*json.loads(entry)))
-    return iter(found.values())
+        image = by_group.setdefault(group, _Image())
+        entries = image.entries if kind == "images" else image.annotations
+        entries.append(_Entry(*json.loads(entry)))
+    return iter(by_group.values())
 
 
 def _rows(
-    found: _Image, path: str, categories: _Categories, projection: Projection, fault: str
+    image: _Image, path: str, categories: _Categories, projection: Projection, fault: str
 ) -> Iterator[Row | Reject | SkippedInput]:
-    if not found.entries:
-        yield SkippedInput(UNMATCHED, len(found.annotations))
+    """Yields the rows of a group of entries, or their rejects.
+
+    Args:
+        image: the entries with one image id.
+        path: the path of the file.
+        categories: the names of each category id.
+        projection: the columns to keep.
+        fault: the reason to reject all images of the file, or "".
+    """
+    if not image.entries:
+        yield SkippedInput(UNMATCHED, len(image.annotations))
         return
     first: dict[int | str, _Entry] = {}
-    for entry in found.entries:
+    for entry in image.entries:
         if entry.id in first:
             detail = (
                 f"duplicate image id {entry.id!r}, first seen in number {first[entry.id].number}"
@@ -316,10 +328,10 @@ def _rows(
             yield Reject.of_malformed_row(path, entry.number, detail)
         else:
             first[entry.id] = entry
-    # Annotations with the id as text where the image has a number, or the reverse.
-    others = [annotation for annotation in found.annotations if annotation.id not in first]
+    # Annotations whose id is text where that of the image is a number, or vice versa.
+    others = [annotation for annotation in image.annotations if annotation.id not in first]
     for entry in first.values():
-        annotations = [a for a in found.annotations if a.id == entry.id]
+        annotations = [a for a in image.annotations if a.id == entry.id]
         try:
             _check(entry, annotations, others, fault)
             values = _values(entry.values, annotations, categories)
@@ -329,24 +341,24 @@ def _rows(
 
 
 def _check(entry: _Entry, annotations: list[_Entry], others: list[_Entry], fault: str) -> None:
-    """Rejects an image whose record would lack some of its annotations.
+    """Checks that a record can have all annotations of its image.
 
     Args:
         entry: the image.
-        annotations: those with its image id.
-        others: those whose image id differs only in its type.
-        fault: an error that affects every image of the file, or "".
+        annotations: the annotations with its id.
+        others: the annotations whose image id differs only in its type.
+        fault: the reason to reject all images of the file, or "".
 
     Raises:
-        RecordError: malformed_row.
+        RecordError: malformed_row if an annotation is invalid or does not match.
     """
     faults = [f"annotation {a.number}: {a.fault}" for a in annotations if a.fault]
     if entry.fault or faults:
         raise RecordError(Reason.MALFORMED_ROW, entry.fault or faults[0])
     if others:
         detail = (
-            f"annotation {others[0].number}: image_id {shown(others[0].id)} is not the id "
-            f"{shown(entry.id)}: one is text; write both as numbers"
+            f"annotation {others[0].number}: image_id {shown(others[0].id)} and the image id "
+            f"{shown(entry.id)} differ in their type; write both as numbers"
         )
         raise RecordError(Reason.MALFORMED_ROW, detail)
     if fault:
@@ -356,21 +368,33 @@ def _check(entry: _Entry, annotations: list[_Entry], others: list[_Entry], fault
 def _values(
     entry: dict[str, Any], annotations: list[_Entry], categories: _Categories
 ) -> dict[str, Any]:
+    """Returns the values of an image by column.
+
+    Args:
+        entry: the fields of the image.
+        annotations: its annotations.
+        categories: the names of each category id.
+
+    Raises:
+        RecordError: if a value is missing or invalid.
+    """
     name = entry.get("file_name")
     if not isinstance(name, str) or not name or has_surrogates(name):
         raise RecordError(Reason.MALFORMED_ROW, f"file_name: expected text, got {shown(name)}")
-    found = [(a.number, a.values) for a in annotations]
-    objects = [(number, a) for number, a in found if "bbox" in a or "category_id" in a]
+    numbered = [(a.number, a.values) for a in annotations]
+    # Captions are annotations without a box and a category.
+    objects = [(number, a) for number, a in numbered if "bbox" in a or "category_id" in a]
     values = {
         "image": name,
         "id": str(entry["id"]),
         "height": entry.get("height"),
         "width": entry.get("width"),
         **corners([_box(number, a) for number, a in objects], PIXEL),
-        "labels": [_name(number, a, categories) for number, a in objects],
+        "labels": [_category_name(number, a, categories) for number, a in objects],
         "is_crowd": [a.get("iscrowd", 0) for _, a in objects],
-        "caption": [a["caption"] for _, a in found if "caption" in a],
+        "caption": [a["caption"] for _, a in numbered if "caption" in a],
     }
+    # These columns have one item per object, so they are omitted if any object lacks one.
     for column in ("area", "segmentation"):
         if all(column in a for _, a in objects):
             values[column] = [a[column] for _, a in objects]
@@ -378,7 +402,7 @@ def _values(
 
 
 def _box(number: int, annotation: dict[str, Any]) -> Box:
-    """Returns the box of an annotation from its x, y, width and height."""
+    """Returns the box of an annotation from its [x, y, width, height]."""
     box = annotation.get("bbox")
     if not isinstance(box, list) or len(box) != 4:
         detail = f"annotation {number}: bbox: expected four numbers, got {shown(box)}"
@@ -387,12 +411,13 @@ def _box(number: int, annotation: dict[str, Any]) -> Box:
     return Box(x, y, x + width, y + height)
 
 
-def _name(number: int, annotation: dict[str, Any], categories: _Categories) -> str:
+def _category_name(number: int, annotation: dict[str, Any], categories: _Categories) -> str:
+    """Returns the name of the category of an annotation, whose number is for error messages."""
     category = annotation.get("category_id")
     names = categories.get(json.dumps(category), set())
     if len(names) == 1 and (name := next(iter(names))) is not None:
         return name
-    detail = f"annotation {number}: category_id {shown(category)} is not a category id"
+    detail = f"annotation {number}: category_id {shown(category)} is not declared in 'categories'"
     if names:
         listed = ", ".join(sorted(shown(name) for name in names if name is not None))
         detail = (

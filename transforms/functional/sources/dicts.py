@@ -1,7 +1,7 @@
-"""Rows from dicts, as other Beam pipelines have them.
+"""Converts the dicts of other Beam pipelines to rows.
 
-A row is identified by its key: a column, or the image path. Runners deliver rows in any order, so a
-digest of the values replaces the line number.
+The key of a row is one of its columns, or the image path. Runners deliver elements in any order, so
+a digest of the values replaces the line number.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _DIGEST_BYTES = 7
 def row_of_dict(
     element: Any, projection: Projection, key_column: str | None
 ) -> Row | Embedded | Reject:
-    """Returns the row of a dict, with the bytes of its image if it contains them.
+    """Converts a dict to a row, with the bytes of its image if it contains them.
 
     Args:
         element: a dict of column to value, a named tuple, or a `beam.Row`.
-        projection: the columns to keep; its image column holds a path, bytes, or a dict of `bytes`
-            and `path`.
+        projection: the columns to keep; the image column contains a path, bytes, or a dict of
+            `bytes` and `path`.
         key_column: the column of the key; None for the image path.
 
     Returns:
@@ -56,7 +56,7 @@ def row_of_dict(
 
 
 def _dict_of(element: Any) -> Mapping[str, Any]:
-    # Named tuples and `beam.Row`.
+    # Only named tuples and `beam.Row` have this method.
     if hasattr(element, "_asdict"):
         element = element._asdict()
     if not isinstance(element, Mapping) or not all(isinstance(name, str) for name in element):
@@ -66,12 +66,12 @@ def _dict_of(element: Any) -> Mapping[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Returns NumPy values as Python values."""
+    """Converts a NumPy scalar or array to Python values."""
     return value.tolist() if isinstance(value, np.generic | np.ndarray) else value
 
 
 def _image_of(value: Any) -> tuple[bytes | None, Any]:
-    """Returns the bytes of an image, if the row contains them, and its path."""
+    """Returns the bytes and the path of an image; None for the one that is missing."""
     if isinstance(value, bytes):
         return value, None
     if isinstance(value, Mapping):
@@ -80,11 +80,11 @@ def _image_of(value: Any) -> tuple[bytes | None, Any]:
 
 
 def _number_of(values: Mapping[str, Any], image: bytes | None) -> int:
-    """Returns a negative number that differs between rows with the same key.
+    """Returns a negative number that distinguishes rows with the same key.
 
-    It depends on the values only, so it is the same on every run and machine.
+    It depends only on the values, so it is the same in every run and on every machine.
     """
     digest = hashlib.sha256(image or b"")
-    # Sorted: equal rows have equal digests, whatever the order of their columns.
+    # Sorted, so that equal rows have equal digests in any order of their columns.
     digest.update(repr(sorted(values.items())).encode("utf-8", "backslashreplace"))
     return -1 - int.from_bytes(digest.digest()[:_DIGEST_BYTES], "big")

@@ -1,6 +1,6 @@
-"""Parquet tables, read by row group, with only the projected columns.
+"""Reads Parquet tables by row group, and only the projected columns.
 
-Embedded images are read a few MiB at a time, however large the row group is.
+Embedded images are read in batches of a few MiB, whatever the size of the row group.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from recordmill.transforms.functional.sources.batches import (
 )
 
 MAX_DAMAGED_ROWS = 10_000_000
-"""The most rows of a row group to reject one by one; a damaged footer can claim any number."""
+"""Limit of rejects for the rows after damage; a damaged footer can state any number of rows."""
 
-_Read = TypeVar("_Read", bound="Row | Embedded")
+_RowType = TypeVar("_RowType", bound="Row | Embedded")
 _FEW_ROWS = 16
-"""The batch size for columns of variable size: Arrow repeats a dictionary value in memory for every
-row. It costs a few µs more per row than batches of thousands."""
+"""Batch size for columns of variable size: Arrow copies a dictionary value for every row that
+references it. Small batches cost a few µs more per row than batches of thousands of rows."""
 
 
 def probe(stream: BinaryIO, file: TableFile) -> Probe:
     """Returns the columns of a table from its footer.
 
     Args:
-        stream: the bytes of the file, decompressed.
-        file: the file.
+        stream: the decompressed file.
+        file: the path and format of the file.
 
     Raises:
-        UsageError: if two columns share a name, or the footer is inconsistent.
+        UsageError: if two columns have the same name, or the footer is inconsistent.
     """
     table = open_parquet(stream)
     schema, footer = table.schema_arrow, table.metadata
@@ -51,23 +51,35 @@ def probe(stream: BinaryIO, file: TableFile) -> Probe:
     counts = [group.num_rows for group in groups]
     if sum(counts) != footer.num_rows or min(counts, default=0) < 0:
         raise UsageError(
-            f"{file.path}: the footer describes {footer.num_rows:,} rows, its row groups of "
+            f"{file.path}: the footer states {footer.num_rows:,} rows, but its row groups have "
             f"{sum(counts):,}; the file is damaged"
         )
-    return Probe(
-        distinct(schema.names, file),
-        table.metadata.num_rows > 0,
-        unsupported_columns(schema),
-        batches.embedded_columns(schema),
-    )
+    return probe_of_schema(schema, file, has_rows=footer.num_rows > 0)
+
+
+def probe_of_schema(schema: pa.Schema, file: TableFile, has_rows: bool) -> Probe:
+    """Returns the metadata of a table with an Arrow schema.
+
+    Args:
+        schema: the columns of the table.
+        file: the path and format of the file.
+        has_rows: whether the table has a row.
+
+    Raises:
+        UsageError: if two columns have the same name.
+    """
+    if repeated := [name for name, count in Counter(schema.names).items() if count > 1]:
+        raise UsageError(f"{file.path}: column {repeated[0]!r} occurs twice; rename one of the two")
+    unsupported = {field.name: str(field.type) for field in schema if not _supported(field.type)}
+    return Probe(tuple(schema.names), has_rows, unsupported, batches.embedded_columns(schema))
 
 
 def split(stream: BinaryIO, file: TableFile) -> Iterator[SourceSplit]:
-    """Yields one split for each row group.
+    """Yields one source split per row group.
 
     Args:
-        stream: the bytes of the file, decompressed.
-        file: the file.
+        stream: the decompressed file.
+        file: the path and format of the file.
     """
     for group, first in enumerate(first_rows(open_parquet(stream).metadata)):
         yield SourceSplit(file, group, first)
@@ -76,11 +88,11 @@ def split(stream: BinaryIO, file: TableFile) -> Iterator[SourceSplit]:
 def read(
     stream: BinaryIO, split: SourceSplit, projection: Projection
 ) -> Iterator[Row | Embedded | Reject]:
-    """Yields the rows of a row group.
+    """Yields the rows of a row group, and rejects for the rows after damage.
 
     Args:
-        stream: the bytes of the file, decompressed.
-        split: the split to read.
+        stream: the decompressed file.
+        split: the row group to read.
         projection: the columns to keep, and how to read images.
     """
     columns, path, group = projection.columns, split.file.path, split.row_group or 0
@@ -94,33 +106,14 @@ def read(
         yield from read_row_group(table, group, split.first, path, columns)
 
 
-def distinct(names: Sequence[str], file: TableFile) -> tuple[str, ...]:
-    """Returns column names after checking that they are unique.
-
-    Args:
-        names: the columns of a table.
-        file: the file that error messages name.
-
-    Raises:
-        UsageError: if a name occurs twice.
-    """
-    if repeated := [name for name, count in Counter(names).items() if count > 1]:
-        raise UsageError(f"{file.path}: has two columns {repeated[0]!r}; rename one")
-    return tuple(names)
-
-
 def first_rows(metadata: Any) -> list[int]:
-    """Returns the number of the first row of each row group, from 1."""
+    """Returns the number of the first row of each row group, counted from 1."""
     counts = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
     return [1 + before for before in accumulate(counts, initial=0)][: len(counts)]
 
 
-def unsupported_columns(schema: pa.Schema) -> dict[str, str]:
-    """Returns the types of the columns that cannot become features, by column."""
-    return {field.name: str(field.type) for field in schema if not _supported(field.type)}
-
-
 def _supported(type_: pa.DataType) -> bool:
+    """Returns whether values of a type can become a feature, as scalars or nested lists."""
     types = pa.types
     nesting = (types.is_dictionary, types.is_list, types.is_large_list, types.is_fixed_size_list)
     if any(nests(type_) for nests in nesting):
@@ -141,16 +134,16 @@ def _supported(type_: pa.DataType) -> bool:
 def read_row_group(
     parquet: pq.ParquetFile, group: int, first: int, file: str, columns: Sequence[str] | None
 ) -> Iterator[Row | Reject]:
-    """Yields every row of a row group in order; rows after damage are rejected one by one.
+    """Yields the rows of a row group in order, and a reject for each row after damage.
 
     Args:
         parquet: the open file.
         group: the index of the row group.
-        first: the number of its first row within the file, from 1.
+        first: the number of its first row within the file, counted from 1.
         file: the path that rows report as their source.
         columns: the columns to keep, or None for all.
     """
-    kept = present(parquet.schema_arrow.names, columns)
+    kept = existing_columns(parquet.schema_arrow.names, columns)
 
     def rows(batch: pa.RecordBatch, line: int) -> Iterator[Row]:
         for number, values in enumerate(rows_of(batch), start=line):
@@ -164,11 +157,10 @@ def _read_images(
 ) -> Iterator[Row | Embedded | Reject]:
     """Yields the rows of a row group with their images, or with the mean image size."""
     group, path, image = split.row_group or 0, split.file.path, projection.image
-    # The analyze pass reads no images: their mean size is enough to plan shards.
+    # The analyze pass does not read images: their mean size is enough to plan shards.
     mean = _mean_bytes(parquet.metadata.row_group(group))
-    kept = [
-        name for name in present(parquet.schema_arrow.names, projection.columns) if name != image
-    ]
+    names = existing_columns(parquet.schema_arrow.names, projection.columns)
+    kept = [name for name in names if name != image]
     if projection.pixels:
         kept.append(image)
     elif batches.has_path(parquet.schema_arrow.field(image).type):
@@ -184,16 +176,16 @@ def _read_images(
             images = batches.bytes_of(column) if projection.pixels else None
             paths = batches.paths_of(column)
             batch = batch.drop_columns([image])
-        for at, values in enumerate(rows_of(batch)):
-            values = projection.apply({**values, image: paths[at]})
-            data = images[at].as_py() if images is not None else None
+        for i, values in enumerate(rows_of(batch)):
+            values = projection.apply({**values, image: paths[i]})
+            data = images[i].as_py() if images is not None else None
             if data is not None:
-                yield Embedded(Row(values, path, line + at), data)
+                yield Embedded(Row(values, path, line + i), data)
             else:
-                place = None if projection.pixels else Location(path, 0, mean)
-                yield Row(values, path, line + at, image=place)
+                location = None if projection.pixels else Location(path, 0, mean)
+                yield Row(values, path, line + i, image=location)
 
-    # Batches of about BATCH_BYTES of images.
+    # As many rows as have about BATCH_BYTES of images.
     most = max(1, BATCH_BYTES // max(1, mean)) if projection.pixels else BATCH_ROWS
     return _read_batches(parquet, group, split.first, path, kept, rows, most)
 
@@ -204,13 +196,23 @@ def _read_batches(
     first: int,
     file: str,
     columns: list[str],
-    rows: Callable[[pa.RecordBatch, int], Iterator[_Read]],
-    most: int = BATCH_ROWS,
-) -> Iterator[_Read | Reject]:
-    """Yields the rows that a function makes of each batch and the number of its first row."""
+    rows: Callable[[pa.RecordBatch, int], Iterator[_RowType]],
+    max_rows: int = BATCH_ROWS,
+) -> Iterator[_RowType | Reject]:
+    """Yields the rows of a row group, and rejects for the rows after damage.
+
+    Args:
+        parquet: the open file.
+        group: the index of the row group.
+        first: the number of its first row within the file, counted from 1.
+        file: the path that rejects report as their source.
+        columns: the columns to read.
+        rows: converts a batch to rows, given the number of its first row.
+        max_rows: the maximum number of rows in a batch.
+    """
     end = first + parquet.metadata.row_group(group).num_rows
     line, damage = first, "it has fewer rows than its footer states"
-    batch_rows = min(most, _rows_at_once(parquet.schema_arrow, columns))
+    batch_rows = min(max_rows, _batch_rows(parquet.schema_arrow, columns))
     try:
         batches = read_batches(parquet, batch_rows, columns, [group])
         for batch in joined_batches(batches):
@@ -219,13 +221,15 @@ def _read_batches(
                 line += 1
     except (pa.ArrowException, OSError, UnicodeDecodeError, MemoryError) as error:
         damage = str(error) or "it requests more memory than available"
+    # Also without an error: Arrow can stop before the last row. After a complete read, line == end.
     detail = f"the rest of row group {group} cannot be read: {damage}"
-    yield from _damaged_rows(line, end, file, detail)  # Arrow can also stop early without an error
+    yield from _damaged_rows(line, end, file, detail)
 
 
-def _rows_at_once(schema: pa.Schema, columns: Sequence[str]) -> int:
+def _batch_rows(schema: pa.Schema, columns: Sequence[str]) -> int:
     """Returns the number of rows per batch: few if a column has values of variable size."""
-    names = set(schema.names)  # column names may contain dots; a struct field adds one
+    # "image.path" is the field `path` of the struct `image`, unless a column has that very name.
+    names = set(schema.names)
     roots = (name if name in names else name.rpartition(".")[0] for name in columns)
     types = [schema.field(root).type for root in roots]
     kinds = (pa.types.is_primitive, pa.types.is_null, pa.types.is_dictionary)
@@ -233,21 +237,21 @@ def _rows_at_once(schema: pa.Schema, columns: Sequence[str]) -> int:
 
 
 def _damaged_rows(line: int, end: int, file: str, detail: str) -> Iterator[Reject]:
-    """Yields a reject for each remaining row, or one `lost_rows` reject for too many of them."""
+    """Yields a reject for each remaining row, or a single `lost_rows` reject over the limit."""
     if end - line > MAX_DAMAGED_ROWS:
         why = f"its footer states {end - line:,} more rows, too many to report one by one"
         yield Reject.of_lost_rows(file, line, f"{detail}; {why}")
         return
-    # The footer states the number of rows, so that every one is accounted for.
+    # The footer states the number of rows, so that the row counts include every damaged row.
     for damaged in range(line, end):
         yield Reject.of_malformed_row(file, damaged, detail)
 
 
-def present(names: list[str], columns: Sequence[str] | None) -> list[str]:
-    """Returns the columns that a table has.
+def existing_columns(names: list[str], columns: Sequence[str] | None) -> list[str]:
+    """Returns the selected columns that exist in a table.
 
     Args:
-        names: all columns of the table.
+        names: the columns of the table.
         columns: the columns to select, or None for all.
     """
     known = set(names)
@@ -255,8 +259,8 @@ def present(names: list[str], columns: Sequence[str] | None) -> list[str]:
 
 
 def _mean_bytes(group: Any) -> int:
-    """Returns the mean size of the rows of a row group in bytes; images dominate it.
+    """Returns the mean size of a row in bytes, an estimate of the image size.
 
-    The footer also has sizes by column, but Arrow aborts the process if such a size is wrong.
+    The footer also states the size of each column, but Arrow aborts the process if that is wrong.
     """
     return int(max(0, group.total_byte_size) // max(1, group.num_rows))

@@ -1,4 +1,4 @@
-"""TFRecord files of `tf.train.Example`s: features are columns, images are byte ranges."""
+"""Reads TFRecord files of `tf.train.Example`: features are columns, images are byte ranges."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ _MAX_PATH_BYTES = 4096
 
 
 def probe(stream: BinaryIO, file: TableFile) -> Probe:
-    """Returns the features of the first records.
+    """Returns the features of the first records as columns.
 
     Args:
-        stream: the bytes of the file, decompressed.
-        file: the file.
+        stream: the decompressed file.
+        file: the path and format of the file.
 
     Raises:
-        UsageError: if none of them is a `tf.train.Example`.
+        UsageError: if none of these records is a `tf.train.Example`.
     """
     columns, images, rows = dict[str, None](), set[str](), False
     fault: ValueError | None = None
@@ -47,7 +47,7 @@ def probe(stream: BinaryIO, file: TableFile) -> Probe:
         try:
             values = _values(found)
         except ValueError as error:
-            fault = fault or error  # reported as a reject, once it is read
+            fault = fault or error  # `read` reports it as a reject
             continue
         rows = True
         columns |= dict.fromkeys(values)
@@ -64,13 +64,13 @@ def probe(stream: BinaryIO, file: TableFile) -> Probe:
 def read(
     stream: BinaryIO, split: SourceSplit, projection: Projection
 ) -> Iterator[Row | Embedded | Reject]:
-    """Yields the row of each record, or a reject with its location.
+    """Yields the row of each record, or a reject with the byte offset of the record.
 
-    If the next record cannot be located, the rest of the file is lost.
+    Records after damage that hides where the next record begins are lost.
 
     Args:
-        stream: the bytes of the file, decompressed.
-        split: the split to read.
+        stream: the decompressed file.
+        split: the source split, which is the whole file.
         projection: the columns to keep, and how to read images.
     """
     path = split.file.path
@@ -79,7 +79,7 @@ def read(
             yield _row(found, split.file, projection)
         except ValueError as error:
             detail = f"the record at byte {found.offset}: {error}"
-            # A bad length checksum hides where the next record begins.
+            # With a wrong checksum of its length, a record does not show where the next begins.
             if isinstance(found, FrameError) and found.ends:
                 detail = f"{detail}; the records after it are lost"
                 yield Reject.of_lost_rows(path, found.record + 1, detail)
@@ -88,7 +88,7 @@ def read(
 
 
 def _records(stream: BinaryIO) -> Iterator[Frame | FrameError]:
-    """Yields every record, or the error in its place, including errors of gzip."""
+    """Yields each record or its error; an error of gzip is the last element."""
     record = offset = 0
     try:
         for found in read_frames_or_errors(stream):
@@ -106,17 +106,18 @@ def _row(found: Frame | FrameError, file: TableFile, projection: Projection) -> 
     if not isinstance(image, bytes) or not isinstance(found, Frame):
         return Row(projection.apply(_as_text(values)), file.path, line)
     del values[projection.image]
-    # The first occurrence in the record will do: equal bytes are the same image.
+    # The image is referenced where its bytes first occur in the record, even if that is part of
+    # another feature: the bytes are the same.
     start = found.offset + HEADER_BYTES + found.data.find(image)
-    place = Location(file.path, start, start + len(image))
-    row = Row(projection.apply(_as_text(values)), file.path, line, image=place)
+    location = Location(file.path, start, start + len(image))
+    row = Row(projection.apply(_as_text(values)), file.path, line, image=location)
     return Embedded(row, image) if file.gzipped and projection.pixels else row
 
 
 def _values(found: Frame | FrameError) -> dict[str, Any]:
-    """Returns the features of a record: lists, and `Items` for at most one value.
+    """Returns the values of each feature: a list, or `Items` for less than two values.
 
-    All bytes values are kept as bytes, since they may be images.
+    Bytes are not decoded, since they may be images.
 
     Raises:
         ValueError: if the record is damaged, or is not an Example.
@@ -128,9 +129,11 @@ def _values(found: Frame | FrameError) -> dict[str, Any]:
         example.ParseFromString(found.data)
     except DecodeError as error:
         raise ValueError(f"is not a tf.train.Example: {error}") from error
-    # Other messages also parse, with all of their fields unknown.
+    # Protobuf also parses other messages, with their fields as unknown fields.
     if len(UnknownFieldSet(example)):
-        raise ValueError("is not a tf.train.Example, but another message: a SequenceExample?")
+        raise ValueError(
+            "expected a tf.train.Example, got another message, possibly a SequenceExample"
+        )
     values = {}
     for name, feature in example.features.feature.items():
         kind = feature.WhichOneof("kind")
@@ -140,7 +143,7 @@ def _values(found: Frame | FrameError) -> dict[str, Any]:
 
 
 def _as_text(values: dict[str, Any]) -> dict[str, Any]:
-    """Returns values with valid UTF-8 bytes as text; the encoder converts them back."""
+    """Decodes the values that are valid UTF-8; the encoder converts them back."""
     return {name: type(items)(map(_decoded, items)) for name, items in values.items()}
 
 
@@ -154,7 +157,7 @@ def _decoded(item: Any) -> Any:
 
 
 def _first(items: Any) -> bytes | None:
-    """Returns the single bytes value of a feature, if it may be an image; else None."""
+    """Returns the first value of a feature with one bytes value that is not a path; else None."""
     if not isinstance(items, Items) or not items or not isinstance(items[0], bytes):
         return None
     return None if _is_path(items[0]) else items[0]
@@ -172,7 +175,7 @@ def _is_image(data: bytes | None) -> bool:
 
 
 def _split_of(path: str) -> dict[str, Items]:
-    """Returns a `split` column if the file name follows the naming of TFDS.
+    """Returns the column `split` if the file is named as by TFDS; else no column.
 
     >>> _split_of("birds/1.0.0/birds-train.tfrecord-00000-of-00002")
     {'split': ['train']}

@@ -1,7 +1,7 @@
-"""Pascal VOC annotations: a folder with one XML file per image.
+"""Reads Pascal VOC annotations: a folder with one XML file per image.
 
-Format: http://host.robots.ox.ac.uk/pascal/VOC/voc2012/htmldoc/devkit_doc.html. Boxes
-are in pixels as written, counted from 1.
+Format: http://host.robots.ox.ac.uk/pascal/VOC/voc2012/htmldoc/devkit_doc.html. The corners of boxes
+are in pixels, counted from 1, and are kept as written.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import Location, Row, SkippedInput
 from recordmill.schemas.rejects import Reason, RecordError, Reject
 from recordmill.schemas.tables import Probe, Projection, SourceSplit, TableFile
-from recordmill.transforms.functional.sources.class_folder import Tree, splits_of_tree, stem_of
+from recordmill.transforms.functional.sources import class_folder
+from recordmill.transforms.functional.sources.class_folder import Tree, stem_of
 from recordmill.transforms.functional.sources.coco import (
     CORNERS,
     PIXEL,
@@ -62,30 +63,30 @@ def probe(tree: Tree, file: TableFile) -> Probe:
 
 
 def split(tree: Tree, file: TableFile) -> Iterator[SourceSplit | Reject | SkippedInput]:
-    """Yields splits of up to 1,000 XML files.
+    """Yields source splits of the XML files, then rejects and skipped inputs.
 
     Args:
         tree: the folder.
         file: the folder as a source.
     """
-    return splits_of_tree(tree, file, _is_annotation)
+    return class_folder.split(tree, file, _is_annotation)
 
 
 def read(
     tree: Tree, split: SourceSplit, projection: Projection
 ) -> Iterator[Row | Reject | SkippedInput]:
-    """Yields a row for each annotated image.
+    """Yields the row of each annotated image, or its reject.
 
     Args:
         tree: the folder.
-        split: the files to read.
-        projection: the columns to keep.
+        split: some of its XML files.
+        projection: the columns to keep, and the image root.
     """
-    folders: dict[str, str] = {}  # of annotations to of images: looked up once per split
+    folders: dict[str, str] = {}  # {folder of annotations: folder of their images}
     for name in split.names:
         folder = posixpath.dirname(name)
         if folder not in folders:
-            folders[folder] = _images_of(tree, folder)
+            folders[folder] = _image_folder(tree, folder)
         path = tree.path(name)
         try:
             with tree.open(name) as stream:
@@ -103,26 +104,27 @@ def read(
 
 
 def parse(data: bytes) -> dict[str, Any]:
-    """Returns the columns of one XML file.
+    """Parses one XML file to values by column.
 
     Raises:
-        RecordError: malformed_row if it is not a valid annotation, or bad_box.
+        RecordError: malformed_row if the annotation is not valid, or bad_box if one of its boxes is
+            not.
     """
     try:
         root = fromstring(data)
     except (ParseError, DefusedXmlException, ValueError, LookupError) as error:
         raise RecordError(Reason.MALFORMED_ROW, f"is not a valid XML file: {error}") from error
+    # Direct children only: person layouts nest <part> elements with boxes in an <object>.
     objects = [child for child in root if child.tag == "object"]
-    # Numbered from 1 for messages.
-    found = list(enumerate(objects, start=1))
+    numbered = list(enumerate(objects, start=1))  # [(number for messages, element)]
     values: dict[str, Any] = {
         "image": _text(root, "filename", "the annotation"),
         "height": _side(root, "height"),
         "width": _side(root, "width"),
-        **corners([_box(number, element) for number, element in found], PIXEL),
-        "labels": [_text(element, "name", f"object {number}") for number, element in found],
+        **corners([_box(number, element) for number, element in numbered], PIXEL),
+        "labels": [_text(element, "name", f"object {number}") for number, element in numbered],
     }
-    for flag in _FLAGS:
+    for flag in _FLAGS:  # one 0 or 1 per object; a missing flag is 0
         values[flag] = [int((e.findtext(flag) or "0").strip() == "1") for e in objects]
     return values
 
@@ -135,6 +137,7 @@ def _text(element: Element, tag: str, what: str) -> str:
 
 
 def _side(root: Element, tag: str) -> int | None:
+    """Returns the stated height or width in pixels; None if it is missing or not a number."""
     text = (root.findtext(f"size/{tag}") or "").strip()
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
 
@@ -147,11 +150,11 @@ def _box(number: int, element: Element) -> Box:
     return Box(*(number_of(texts[tag], f"object {number}: {tag}") for tag in CORNERS))
 
 
-def _images_of(tree: Tree, folder: str) -> str:
-    """Returns the folder of the images: a sibling of the annotations, or their own folder."""
+def _image_folder(tree: Tree, folder: str) -> str:
+    """Returns the folder of the images of a folder of annotations: a sibling, or the same."""
     if posixpath.basename(tree.path(folder)).lower() == "annotations":
-        beside = (posixpath.join(folder, "..", name) for name in _FOLDERS)
-        return next((name for name in beside if tree.has(name)), folder)
+        siblings = (posixpath.join(folder, "..", name) for name in _FOLDERS)
+        return next((name for name in siblings if tree.has(name)), folder)
     return folder
 
 

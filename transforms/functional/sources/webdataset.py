@@ -1,7 +1,7 @@
-"""WebDataset: tar files in which members that share a name up to its first dot are one sample.
+"""Reads WebDataset tar files: members with the same name up to its first dot form a sample.
 
-Adjacent members `a/001.jpg`, `a/001.cls` and `a/001.json` are the sample `a/001`. The image is
-referenced by its byte range and not copied. Format:
+The adjacent members `a/001.jpg`, `a/001.cls` and `a/001.json` form the sample `a/001`. The image is
+not copied, but referenced by its byte range. Format:
 https://github.com/webdataset/webdataset#the-webdataset-format.
 """
 
@@ -38,15 +38,15 @@ _DAMAGE = (TarError, EOFError, OSError, zlib.error)
 
 @dataclass
 class _Sample:
-    """The members that share a name up to the first dot.
+    """The members whose names are equal up to the first dot.
 
     Attributes:
-        key: the shared name, without the dot.
-        image: the image member.
-        data: the bytes of the image; only for compressed tar files.
-        values: columns from the other members.
+        key: the common part of the names.
+        image: the image member, or None.
+        data: the bytes of the image, if the tar file is compressed.
+        values: the columns from the other members.
         fault: the reason to reject the sample, or "".
-        last: whether the tar file is damaged within this sample.
+        truncated: whether the tar file is damaged within this sample.
         others: the number of ignored members.
     """
 
@@ -55,7 +55,7 @@ class _Sample:
     data: bytes = b""
     values: dict[str, Any] = field(default_factory=dict)
     fault: str = ""
-    last: bool = False
+    truncated: bool = False
     others: int = 0
 
 
@@ -63,18 +63,18 @@ def probe(stream: BinaryIO, file: TableFile) -> Probe:
     """Returns the columns of the first samples.
 
     Args:
-        stream: the bytes of the file, decompressed.
-        file: the file.
+        stream: the decompressed file.
+        file: the path and format of the file.
 
     Raises:
-        UsageError: if none of them has an image.
+        UsageError: if none of these samples has an image.
     """
     rows = read(stream, SourceSplit(file), Projection())
     first = list(islice((row for row in rows if not isinstance(row, SkippedInput)), _HEAD_SAMPLES))
     found = [row for row in first if isinstance(row, Row)]
     if not found:
         why = f": {first[0].detail}" if first and isinstance(first[0], Reject) else ""
-        raise UsageError(f"{file.path}: has no sample with an image{why}")
+        raise UsageError(f"{file.path}: expected samples with an image, got none{why}")
     columns = dict.fromkeys(column for row in found for column in row.values)
     return Probe(tuple(columns), has_rows=True)
 
@@ -85,23 +85,24 @@ def read(
     """Yields the row of each sample or its reject, and the number of skipped members.
 
     Args:
-        stream: the bytes of the file, decompressed.
-        split: the split to read.
+        stream: the decompressed file.
+        split: the source split, which is the whole file.
         projection: the columns to keep, and how to read images.
     """
+    # Rows are numbered by their sample, from 1.
     path, number, seen = split.file.path, 0, set[str]()
     for sample in _samples(stream, split.file, projection):
         if isinstance(sample, SkippedInput):
             yield sample
             continue
         if sample.image is None and not sample.values and not sample.fault:
-            yield SkippedInput(OTHER, sample.others)  # such as a README
+            yield SkippedInput(OTHER, sample.others)  # for example a README
             continue
         number += 1
         if sample.key in seen:
             sample.fault = sample.fault or (
-                "duplicate sample name; members of a sample must be adjacent. "
-                "Write the tar file with --sort=name"
+                "duplicate sample name; expected adjacent members. "
+                "Create the tar file with --sort=name"
             )
         seen.add(sample.key)
         yield _row(sample, path, number, projection, split.file.gzipped)
@@ -112,17 +113,17 @@ def read(
 def _samples(
     stream: BinaryIO, file: TableFile, projection: Projection
 ) -> Iterator[_Sample | SkippedInput]:
-    """Yields the samples in order; the last one has a fault if the tar file is damaged."""
+    """Yields the samples in order; damage of the tar file is a fault of the last sample."""
     sample: _Sample | None = None
     try:
         for member in members(stream):
             if member.kind == "folder":
                 continue
-            key, suffix = _parted(member.name)
+            key, suffix = _key_and_suffix(member.name)
             if not key:
                 yield SkippedInput(HIDDEN if _in_hidden(member.name) else OTHER)
                 continue
-            # A new key ends the sample: members of one are adjacent.
+            # The members of a sample are adjacent, so a new key begins the next sample.
             if sample is None or key != sample.key:
                 if sample is not None:
                     yield sample
@@ -131,15 +132,15 @@ def _samples(
     except _DAMAGE as error:
         sample = sample or _Sample("")
         sample.fault = f"the rest of the tar file cannot be read: {error}"
-        sample.last = True
+        sample.truncated = True
     if sample is not None:
         yield sample
 
 
-def _parted(name: str) -> tuple[str, str]:
-    """Returns the path of a member up to the first dot of its file name, and the rest.
+def _key_and_suffix(name: str) -> tuple[str, str]:
+    """Splits the path of a member at the first dot of its file name; ("", "") if it has none.
 
-    >>> _parted("v1.0/a.seg.png"), _parted("README"), _parted("a/.b.jpg")
+    >>> _key_and_suffix("v1.0/a.seg.png"), _key_and_suffix("README"), _key_and_suffix("a/.b.jpg")
     (('v1.0/a', 'seg.png'), ('', ''), ('', ''))
     """
     match = None if _in_hidden(name) else _NAME.fullmatch(name.removeprefix("./"))
@@ -158,7 +159,16 @@ def _add(
     gzipped: bool,
     projection: Projection,
 ) -> None:
-    """Adds a member to its sample."""
+    """Adds a member to its sample, with its data if that is text.
+
+    Args:
+        sample: the sample to add to.
+        member: the member.
+        suffix: its name after the first dot, in lower case.
+        stream: the decompressed tar file.
+        gzipped: whether the tar file is compressed.
+        projection: says whether to read the image of a compressed tar file.
+    """
     if f".{suffix}" not in IMAGE_SUFFIXES and suffix not in (*_LABEL, *_TEXT, *_JSON):
         sample.others += 1
     elif member.kind != "file":
@@ -169,18 +179,19 @@ def _add(
             sample.fault = f"has two images, {first} and {_shown(member.name)}"
         sample.image = member
         if gzipped and projection.pixels and member.size <= projection.max_image_bytes:
-            # Compressed tar files have no byte ranges: take the image while it passes by.
+            # A compressed tar file has no byte ranges to reference: read the image now.
             stream.seek(member.start)
             sample.data = stream.read(member.size)
     elif member.size > MAX_TEXT_BYTES:
-        limit = f"expected at most {MAX_TEXT_BYTES:,}"
-        sample.fault = f"{_shown(member.name)} is a text of {member.size:,} bytes; {limit}"
+        got = f"got {member.size:,} bytes"
+        sample.fault = f"{_shown(member.name)}: expected at most {MAX_TEXT_BYTES:,} bytes, {got}"
     else:
         stream.seek(member.start)
         _add_text(sample, member.name, suffix, stream.read(member.size))
 
 
 def _add_text(sample: _Sample, name: str, suffix: str, data: bytes) -> None:
+    """Adds the columns of a label, text or JSON member to its sample."""
     try:
         if suffix in _JSON:
             found = parse_object(data)
@@ -192,7 +203,7 @@ def _add_text(sample: _Sample, name: str, suffix: str, data: bytes) -> None:
         what = "a JSON object" if suffix in _JSON else "valid UTF-8"
         sample.fault = f"{_shown(name)} is not {what}: {error}"
         return
-    if suffix in _JSON:  # separate files take precedence over fields in JSON
+    if suffix in _JSON:  # members of their own have precedence over fields of the JSON member
         sample.values = {**found, **sample.values}
     else:
         sample.values.update(found)
@@ -201,6 +212,15 @@ def _add_text(sample: _Sample, name: str, suffix: str, data: bytes) -> None:
 def _row(
     sample: _Sample, path: str, number: int, projection: Projection, gzipped: bool
 ) -> Row | Embedded | Reject:
+    """Returns the row of a sample, or its reject.
+
+    Args:
+        sample: the sample.
+        path: the path of the tar file.
+        number: the number of the sample, from 1.
+        projection: the columns to keep, and how to read images.
+        gzipped: whether the tar file is compressed.
+    """
     member = sample.image
     if member is None and not sample.fault:
         sample.fault = "has labels but no image"
@@ -208,10 +228,10 @@ def _row(
         sample.fault = "the name is not valid UTF-8"
     if sample.fault or member is None:
         detail = f"sample {_shown(sample.key)}: {sample.fault}"
-        reason = Reason.LOST_ROWS if sample.last else Reason.MALFORMED_ROW
+        reason = Reason.LOST_ROWS if sample.truncated else Reason.MALFORMED_ROW
         return Reject("", path, f"{path}:{number}", reason, detail)
     name = member.name.removeprefix("./")
-    # Columns in JSON may override the id and key, but not the image.
+    # The JSON member may override the id and the key, but not the image.
     own = {"id": posixpath.basename(sample.key), "__key__": sample.key}
     values = projection.apply({"image": name, **own, **sample.values} | {"image": name})
     untyped = frozenset({"label"} if isinstance(values.get("label"), str) else ())
@@ -219,7 +239,7 @@ def _row(
         values, path, number, untyped, Location(path, member.start, member.start + member.size)
     )
     if not gzipped or not projection.pixels or member.size > projection.max_image_bytes:
-        return row  # larger images are rejected when images are read
+        return row  # images over the limit are rejected when they are read
     return Embedded(row, sample.data)
 
 

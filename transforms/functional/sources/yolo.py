@@ -1,7 +1,7 @@
-"""YOLO labels: a folder of images, with one text file of boxes per image beside it or in labels/.
+"""Reads YOLO labels: a folder of images with one text file per image, next to it or in labels/.
 
-A line is `class x-center y-center width height`, or `class x1 y1 x2 y2 x3 y3 …` for an outline, all
-relative to the image size. Format: https://docs.ultralytics.com/datasets/detect/ and /segment/.
+A line is `class x-center y-center width height`, or `class x1 y1 x2 y2 x3 y3 …` for an outline, in
+fractions of the image size. Format: https://docs.ultralytics.com/datasets/detect/ and /segment/.
 Class names are in data.yaml, or one per line in classes.txt.
 """
 
@@ -21,9 +21,9 @@ from recordmill.transforms.functional.images.sniffing import has_image_suffix
 from recordmill.transforms.functional.sources.class_folder import (
     NO_IMAGE,
     Tree,
-    splits_of_tree,
     stem_of,
 )
+from recordmill.transforms.functional.sources.class_folder import split as split  # re-export
 from recordmill.transforms.functional.sources.coco import (
     CORNERS,
     NORMALIZED,
@@ -34,7 +34,7 @@ from recordmill.transforms.functional.sources.coco import (
 from recordmill.transforms.functional.values.typed import shown
 
 UNMATCHED = "label files without an image"
-UNLABELLED = "images without a label file, taken as without objects"
+UNLABELED = "images without a label file, read as images without objects"
 
 COLUMNS = ("image", "id", *CORNERS, "box_units", "labels", "segmentation", "split")
 
@@ -49,8 +49,9 @@ class Classes(NamedTuple):
     """The classes that a dataset declares.
 
     Attributes:
-        names: class id to name.
-        has_points: whether a line has pose keypoints after the box, instead of an outline.
+        names: the name of each class id.
+        has_points: whether the numbers after a box are pose keypoints, so that no line is an
+            outline.
     """
 
     names: dict[int, str]
@@ -73,24 +74,14 @@ def probe(tree: Tree, file: TableFile) -> Probe:
     return Probe(COLUMNS, has_rows=True)
 
 
-def split(tree: Tree, file: TableFile) -> Iterator[SourceSplit | Reject | SkippedInput]:
-    """Yields splits of up to 1,000 files.
-
-    Args:
-        tree: the folder.
-        file: the folder as a source.
-    """
-    return splits_of_tree(tree, file)
-
-
 def read(
     tree: Tree, split: SourceSplit, projection: Projection
 ) -> Iterator[Row | Reject | SkippedInput]:
-    """Yields a row for each image, and skipped inputs.
+    """Yields the row of each image or its reject, and skipped inputs.
 
     Args:
         tree: the folder.
-        split: the files to read.
+        split: some of its files: images, labels and others.
         projection: the columns to keep.
     """
     classes = classes_of(tree)
@@ -98,18 +89,18 @@ def read(
         if has_image_suffix(name):
             yield from _row(tree, name, classes, projection)
         elif _is_label(name):
-            yield SkippedInput(
-                UNMATCHED
-            )  # counted down when its image is read, maybe in another split
+            # A label file counts +1 here and -1 with its image, which may be in another split: the
+            # sum is the number of label files without an image.
+            yield SkippedInput(UNMATCHED)
         elif name not in (*_YAML, *_TEXTS):
             yield SkippedInput(NO_IMAGE)
 
 
 def classes_of(tree: Tree) -> Classes:
-    """Returns the classes of a folder.
+    """Reads the classes of a dataset from data.yaml or classes.txt.
 
     Raises:
-        UsageError: if it has no class names, or they are invalid.
+        UsageError: if neither exists, or the class names are invalid.
     """
     for name in _YAML:
         if tree.has(name):
@@ -123,28 +114,27 @@ def classes_of(tree: Tree) -> Classes:
 
 
 def parse_yaml(data: bytes, where: str) -> Classes:
-    """Returns the classes in a data.yaml.
+    """Parses the classes in data.yaml.
 
     Args:
-        data: the bytes of the file.
+        data: the content of the file.
         where: the path for error messages.
 
     Raises:
-        UsageError: if it is not YAML, or its names are missing, invalid or repeated.
+        UsageError: if the file is not YAML, or its names are missing, invalid or duplicate.
     """
     _, document = load_yaml(data, where)
     names = document.get("names") if isinstance(document, dict) else None
+    # A list of names has the ids 0, 1, 2 …
     if isinstance(names, list):
-        # A list of names: the id is the position.
         names = dict(enumerate(names))
     if not isinstance(names, dict) or not names:
         raise UsageError(f"{where}: has no 'names'; expected a list, or ids with their names")
     for id_, name in names.items():
         if isinstance(id_, bool) or not isinstance(id_, int):
             raise UsageError(f"{where}: 'names': expected integers as ids, got {shown(id_)}")
-        if isinstance(name, bool) or not isinstance(
-            name, str | int
-        ):  # YAML reads an unquoted no as false
+        # YAML parses an unquoted `no` as false.
+        if isinstance(name, bool) or not isinstance(name, str | int):
             raise UsageError(
                 f"{where}: 'names': {id_}: expected a name, got {shown(name)}; quote it"
             )
@@ -153,14 +143,14 @@ def parse_yaml(data: bytes, where: str) -> Classes:
 
 
 def parse_classes(data: bytes, where: str) -> Classes:
-    """Returns the classes in a classes.txt.
+    """Parses the classes in classes.txt: the id of a class is its line number, counted from 0.
 
     Args:
-        data: the bytes of the file.
+        data: the content of the file.
         where: the path for error messages.
 
     Raises:
-        UsageError: if it is not UTF-8, or a class occurs twice.
+        UsageError: if the file is not UTF-8, or a class occurs twice.
     """
     try:
         lines = data.decode("utf-8-sig").splitlines()
@@ -171,12 +161,12 @@ def parse_classes(data: bytes, where: str) -> Classes:
 
 def _classes(names: dict[int, str], where: str, has_points: bool = False) -> Classes:
     if repeated := [name for name, count in Counter(names.values()).items() if count > 1]:
-        raise UsageError(f"{where}: names {shown(repeated[0])} twice; each name is one class")
+        raise UsageError(f"{where}: class {shown(repeated[0])} occurs twice; rename one of the two")
     return Classes(names, has_points)
 
 
 def parse(text: str, classes: Classes) -> dict[str, Any]:
-    """Returns the columns of one label file.
+    """Parses one label file to values by column.
 
     Args:
         text: one object per line.
@@ -191,25 +181,27 @@ def parse(text: str, classes: Classes) -> dict[str, Any]:
         if not fields:
             continue
         numbers = [number_of(value, f"line {number}") for value in fields[1:]]
-        labels.append(_name(fields[0], number, classes))
-        # Four numbers are a box; six or more in pairs are an outline, unless the dataset has poses.
+        labels.append(_class_name(fields[0], number, classes))
+        # 4 numbers are a box. An even number from 6 is an outline, or in a pose dataset a box and
+        # its keypoints, which are ignored.
         outline = len(numbers) >= 6 and len(numbers) % 2 == 0 and not classes.has_points
         if not outline and len(numbers) != 4 and not (classes.has_points and len(numbers) > 4):
-            detail = f"line {number}: expected a class and 4 numbers, or an outline of 3 points"
-            raise RecordError(Reason.MALFORMED_ROW, f"{detail} and more; got {len(fields)} fields")
-        boxes.append(_around(numbers) if outline else _centered(*numbers[:4]))
-        outlines.append([numbers] if outline else [])
+            detail = f"line {number}: expected a class and 4 numbers, or an outline of 3 or more"
+            raise RecordError(Reason.MALFORMED_ROW, f"{detail} points; got {len(fields)} fields")
+        boxes.append(_bounding_box(numbers) if outline else _centered_box(*numbers[:4]))
+        outlines.append([numbers] if outline else [])  # a list of polygons per object
     return {**corners(boxes, NORMALIZED), "labels": labels, "segmentation": outlines}
 
 
 def _row(
     tree: Tree, name: str, classes: Classes, projection: Projection
 ) -> Iterator[Row | Reject | SkippedInput]:
-    label = next((label for label in _labels_of(name) if tree.has(label)), None)
+    """Yields the row of an image or its reject, and the change of the skipped inputs."""
+    label = next((label for label in _label_paths(name) if tree.has(label)), None)
     if label is None:
-        yield SkippedInput(UNLABELLED)
+        yield SkippedInput(UNLABELED)
     elif _is_label(label):
-        # The label file is walked on its own as well, where it counts as unmatched.
+        # Cancels the +1 for this label file in `read`.
         yield SkippedInput(UNMATCHED, -1)
     image = tree.path(name)
     try:
@@ -218,30 +210,39 @@ def _row(
     except (RecordError, OSError, UnicodeError) as error:
         yield _reject(error, name, image, tree.path(label or name))
         return
-    # The split is a folder name anywhere in the path: images/train, train/images.
-    split = next((part for part in name.split("/") if part in _SPLITS), None)
-    values = {"image": name, "id": stem_of(name), "split": split, **values}
+    # The split is the name of a folder at any level: images/train, train/images.
+    split_name = next((part for part in name.split("/") if part in _SPLITS), None)
+    values = {"image": name, "id": stem_of(name), "split": split_name, **values}
     yield Row(projection.apply(values), tree.path(label or name), 0, image=Location(image))
 
 
 def _reject(error: Exception, name: str, image: str, source: str) -> Reject:
+    """Returns the reject of an image.
+
+    Args:
+        error: the error.
+        name: the key, which is the path of the image below the folder.
+        image: the full path of the image.
+        source: the full path of the label file.
+    """
     if isinstance(error, RecordError):
         return Reject(name, image, source, error.reason, error.detail)
     reason = Reason.READ_ERROR if isinstance(error, OSError) else Reason.MALFORMED_ROW
     return Reject(name, image, source, reason, str(error))
 
 
-def _labels_of(image: str) -> Iterator[str]:
+def _label_paths(image: str) -> Iterator[str]:
     """Yields the possible paths of the label file of an image.
 
-    >>> list(_labels_of("images/train/1.jpg"))
+    >>> list(_label_paths("images/train/1.jpg"))
     ['labels/train/1.txt', 'images/train/1.txt']
     """
-    beside = posixpath.splitext(image)[0] + ".txt"
-    head, found, tail = f"/{beside}".rpartition("/images/")
+    text = posixpath.splitext(image)[0] + ".txt"
+    # As Ultralytics does, replace the last folder named images by labels.
+    head, found, tail = f"/{text}".rpartition("/images/")
     if found:
         yield f"{head}/labels/{tail}".lstrip("/")
-    yield beside
+    yield text
 
 
 def _is_label(name: str) -> bool:
@@ -252,22 +253,23 @@ def _content(tree: Tree, name: str) -> bytes:
     with tree.open(name) as stream:
         data = stream.read(_MAX_BYTES + 1)
     if len(data) > _MAX_BYTES:
-        raise OSError(f"{tree.path(name)}: has more than {_MAX_BYTES:,} bytes")
+        raise OSError(f"{tree.path(name)}: expected at most {_MAX_BYTES:,} bytes, got more")
     return data
 
 
-def _name(field: str, line: int, classes: Classes) -> str:
+def _class_name(field: str, line: int, classes: Classes) -> str:
     id_ = int(field) if field.isascii() and field.isdigit() and len(field) < 10 else -1
     if id_ not in classes.names:
-        detail = f"line {line}: {field[:40]!r} is none of the {len(classes.names)} classes"
+        count = len(classes.names)
+        detail = f"line {line}: class id {field[:40]!r} is not one of the {count} declared classes"
         raise RecordError(Reason.UNKNOWN_LABEL, detail)
     return classes.names[id_]
 
 
-def _centered(x: float, y: float, width: float, height: float) -> Box:
+def _centered_box(x: float, y: float, width: float, height: float) -> Box:
     return Box(x - width / 2, y - height / 2, x + width / 2, y + height / 2)
 
 
-def _around(points: list[float]) -> Box:
-    xs, ys = points[::2], points[1::2]
+def _bounding_box(points: list[float]) -> Box:
+    xs, ys = points[::2], points[1::2]  # x1, y1, x2, y2 …
     return Box(min(xs), min(ys), max(xs), max(ys))

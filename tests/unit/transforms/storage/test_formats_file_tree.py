@@ -191,7 +191,7 @@ def test_large_folders_are_read_in_splits(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_a_folder_without_images_is_rejected(tmp_path: Path) -> None:
     put(tmp_path, "a/x.txt", data=b"text")
-    with pytest.raises(UsageError, match="is a folder without an image"):
+    with pytest.raises(UsageError, match="the folder contains no image"):
         FORMATS["folder"].probe(TableFile(str(tmp_path), "folder"))
 
 
@@ -251,7 +251,7 @@ def test_yolo_finds_labels_beside_and_in_their_folder(tmp_path: Path) -> None:
     assert {row.image for row in rows.values()} == {Location(f"{tmp_path}/{name}") for name in rows}
     assert skipped_inputs(found) == {
         yolo.UNMATCHED: 1,
-        yolo.UNLABELLED: 1,
+        yolo.UNLABELED: 1,
         class_folder.NO_IMAGE: 1,
     }
 
@@ -261,7 +261,7 @@ def test_yolo_tells_the_line_of_a_bad_label(tmp_path: Path) -> None:
     put(tmp_path, "labels/1.txt", data=b"0 1 1 1 1\n7 1 1 1 1\n")
     put(tmp_path, "classes.txt", data=b"cat\ndog\n")
     reject = next(f for f in read(tmp_path, "yolo") if isinstance(f, Reject))
-    detail = "line 2: '7' is none of the 2 classes"
+    detail = "line 2: class id '7' is not one of the 2 declared classes"
     places = ("images/1.jpg", f"{tmp_path}/images/1.jpg", f"{tmp_path}/labels/1.txt")
     assert reject == Reject(*places, Reason.UNKNOWN_LABEL, detail)
 

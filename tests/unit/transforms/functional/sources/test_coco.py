@@ -177,17 +177,17 @@ def test_entries_that_are_none_and_ids_that_stand_twice_are_reported():
         (
             [image_bytes(1), image_bytes(2)],
             [annotation(1, "1"), annotation(2, "2")],
-            "image_id '1' is not",
+            "image_id '1' and the image id 1 differ",
         ),
         (
             [image_bytes("1"), image_bytes("2")],
             [annotation(1, 1), annotation(2, 2)],
-            "image_id 1 is not",
+            "image_id 1 and the image id '1' differ",
         ),
         (
             [image_bytes(1), image_bytes(2)],
             [annotation(1, 98), annotation(2, 99)],
-            "none of the file's",
+            "no annotation of the file",
         ),
     ],
 )
@@ -207,8 +207,8 @@ def test_an_image_whose_annotation_has_its_id_in_another_type_is_a_reject():
     row, *rejects = read(document([image_bytes(i) for i in (1, 2, 3)], notes))
     assert row.values["image"] == "1.jpg"
     assert sorted(reject.detail for reject in rejects) == [
-        f"annotation {number}: image_id '{id_}' is not the id {id_}: one is text; write both as "
-        "numbers"
+        f"annotation {number}: image_id '{id_}' and the image id {id_} differ in their type; "
+        "write both as numbers"
         for number, id_ in ((2, 2), (4, 3))
     ]
 
@@ -276,8 +276,8 @@ def test_the_head_tells_the_columns():
 @pytest.mark.parametrize(
     ("document_", "message"),
     [
-        ({"rows": []}, "it has no 'images'"),
-        (b"[1, 2]", "it has no 'images'"),
+        ({"rows": []}, "expected a COCO file with 'images'"),
+        (b"[1, 2]", "expected a COCO file with 'images'"),
         (b'{"image": "1.jpg"}\n{"image": "2.jpg"}\n', "not a JSON document"),
         (b"image,label", "not a JSON document"),
         (b'{"images": [{"id": 5}], "images": []}', "the name 'images' occurs twice"),

@@ -18,8 +18,8 @@ from recordmill.transforms.functional.sources import arrow, parquet
 from recordmill.transforms.functional.sources.batches import BATCH_ROWS
 from recordmill.transforms.functional.sources.parquet import (
     first_rows,
+    probe_of_schema,
     read_row_group,
-    unsupported_columns,
 )
 
 
@@ -181,7 +181,8 @@ def test_unsupported_columns_are_named_with_their_type():
             ("coded", pa.dictionary(pa.int32(), pa.string())),
         ]
     )
-    assert unsupported_columns(schema) == {
+    file = TableFile("t.parquet", "parquet")
+    assert probe_of_schema(schema, file, has_rows=True).unsupported == {
         "when": "timestamp[us]",
         "day": "date32[day]",
         "price": "decimal128(10, 2)",

@@ -120,7 +120,7 @@ def test_every_box_has_its_centre_and_size(x, y, width, height):
         ("0 1 1 1 1\n0 1 1 1 1 1", Reason.MALFORMED_ROW, "line 2"),
         ("0 x 1 1 1", Reason.BAD_BOX, "line 1: expected a number, got 'x'"),
         ("0 nan 1 1 1", Reason.BAD_BOX, "got 'nan'"),
-        ("1 1 1 1 1", Reason.UNKNOWN_LABEL, "'1' is none of the 2 classes"),
+        ("1 1 1 1 1", Reason.UNKNOWN_LABEL, "class id '1' is not one of the 2 declared classes"),
         ("cat 1 1 1 1", Reason.UNKNOWN_LABEL, "'cat'"),
         ("-1 1 1 1 1", Reason.UNKNOWN_LABEL, "'-1'"),
     ],
@@ -164,7 +164,7 @@ def test_a_yaml_file_without_names_is_rejected(data):
 
 @pytest.mark.parametrize(
     ("data", "problem"),
-    [(b"caf\xe9\n", "byte 3 is not valid UTF-8"), (b"a\nb\na\n", "names 'a' twice")],
+    [(b"caf\xe9\n", "byte 3 is not valid UTF-8"), (b"a\nb\na\n", "class 'a' occurs twice")],
 )
 def test_a_list_of_classes_that_is_not_valid_is_a_message(data, problem):
     with pytest.raises(UsageError, match=rf"^classes\.txt: {problem}"):

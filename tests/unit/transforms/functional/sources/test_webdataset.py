@@ -200,7 +200,9 @@ def test_the_head_tells_the_columns_of_the_first_samples():
 
 
 def test_a_tar_without_an_image_is_rejected():
-    with pytest.raises(UsageError, match=r"x\.tar: has no sample with an image: sample 'a'"):
+    with pytest.raises(
+        UsageError, match=r"x\.tar: expected samples with an image, got none: sample 'a'"
+    ):
         webdataset.probe(stream_of(written([("a.cls", b"1")])), TableFile("x.tar", "tar"))
 
 
