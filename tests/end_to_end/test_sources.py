@@ -171,7 +171,7 @@ def test_what_a_killed_run_has_staged_is_deleted_by_the_next(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("write", "flags", "told"),
     [
-        ("tfrecord", ("--schema", "tabular"), ("image/encoded", "holds images")),
+        ("tfrecord", ("--schema", "tabular"), ("image/encoded", "contains images")),
         ("tfrecord", (), ("'image'", "--columns image=COLUMN")),
         ("tar", ("--image_root", "x"), ("--image_root", "drop the flag")),
         ("folder", ("--input_format", "tar"), ("is a folder",)),

@@ -1,4 +1,4 @@
-"""Reads a row's annotations of its image: boxes, the path of a mask, or outlines of one."""
+"""Reads the annotations of rows: boxes, and either the path or the outlines of a mask."""
 
 from __future__ import annotations
 
@@ -30,30 +30,31 @@ _SEPARATOR = re.compile(r"[,\s]+")
 def read_boxes(
     row: Row, settings: BoxSettings, columns: Mapping[str, str], feature: Feature
 ) -> RowBoxes:
-    """Returns the boxes of a row, as two corners each, in the row's own units.
+    """Reads the boxes of a row as xmin, ymin, xmax and ymax in the units of the row.
 
     Args:
         row: the row.
-        settings: the resolved box settings: either one column or four.
-        columns: schema column to table column, where the names differ.
-        feature: any feature from boxes: its `missing` and `separator` apply to all of them.
+        settings: the resolved box settings, with either one column or four.
+        columns: the table column of each schema column whose name differs.
+        feature: a feature from boxes, whose `missing` and `separator` apply to the columns.
 
     Raises:
-        RecordError: missing_value or wrong_type. Boxes outside of the image are only detected
-            once the image is read.
+        RecordError: missing_value or wrong_type. Boxes outside the image are detected when the
+            image is read.
     """
     names = settings.columns or (settings.column or "",)
-    found = [columns.get(name, name) for name in names]
-    # Four columns with a list of numbers each, or one column with a list of four numbers a box.
-    lists = [_box_items(row, column, feature) for column in found]
-    fours = _zipped(lists, found) if settings.columns else _lists_of_four(lists[0], found[0], row)
+    used = [columns.get(name, name) for name in names]
+    # Four columns with one list of numbers each, or one column with a list of four numbers per box.
+    lists = [_box_items(row, column, feature) for column in used]
+    fours = _zipped(lists, used) if settings.columns else _lists_of_four(lists[0], used[0], row)
     corners = _CORNERS[settings.order]
-    is_text = any(row.untyped(column) for column in found)
+    is_text = any(row.untyped(column) for column in used)
     numbers = [_numbers(four, i, is_text) for i, four in enumerate(fours)]
     return RowBoxes(_units(row, settings, columns), [x for four in numbers for x in corners(*four)])
 
 
 def _box_items(row: Row, column: str, feature: Feature) -> list[Any]:
+    """Returns the items of a column of boxes: numbers, or lists of four."""
     value, is_text = row.values.get(column), row.untyped(column)
     if is_missing(value, feature, is_text):
         if feature.missing is Missing.EMPTY:
@@ -67,6 +68,7 @@ def _box_items(row: Row, column: str, feature: Feature) -> list[Any]:
 
 
 def _zipped(lists: list[list[Any]], columns: list[str]) -> list[tuple[Any, ...]]:
+    """Transposes four lists of numbers to one tuple of four per box."""
     counts = [len(items) for items in lists]
     if len(set(counts)) > 1:
         found = ", ".join(f"{n} in {column!r}" for n, column in zip(counts, columns, strict=True))
@@ -95,6 +97,7 @@ def _numbers(four: Any, index: int, is_text: bool) -> tuple[float, float, float,
 
 
 def _units(row: Row, settings: BoxSettings, columns: Mapping[str, str]) -> str:
+    """Returns the units that a row states in its units column, or else those of the settings."""
     if settings.units_column is None:
         return settings.units
     column = columns.get(settings.units_column, settings.units_column)
@@ -130,14 +133,14 @@ def with_annotations(
     columns: Mapping[str, str],
     resolve: Callable[[str], str],
 ) -> ImageRef:
-    """Returns a reference with its row's boxes, and with its mask's address or outlines.
+    """Adds the boxes of a row, and the address or the outlines of its mask, to its reference.
 
     Args:
         ref: the reference, with bound values.
         row: the row.
         resolved: the resolved schema.
-        columns: schema column to table column, where the names differ.
-        resolve: returns the address of a path that the table holds.
+        columns: the table column of each schema column whose name differs.
+        resolve: returns the address of a path in the table.
 
     Raises:
         RecordError: if a value is missing or of the wrong type, or a list of the wrong length.
@@ -150,7 +153,7 @@ def with_annotations(
         ref = ref._replace(boxes=(boxes.units, boxes.corners))
     if schema.mask_feature is not None:
         mask = schema.features[schema.mask_feature]
-        # Either the path of a mask image, or outlines from which one is drawn.
+        # The mask is an image file, or is drawn from outlines.
         if mask.source.origin is Origin.MASK:
             return ref._replace(
                 mask_uri=_mask_uri(row, _column(mask.source.name, columns), resolve)
@@ -160,13 +163,23 @@ def with_annotations(
 
 
 def _check_lengths(schema: Schema, ref: ImageRef, columns: Mapping[str, str], number: int) -> None:
-    """Rejects lists without one item for each box; an empty list may be a missing value."""
+    """Checks that lists of box features have one item per box; a missing value may be empty.
+
+    Args:
+        schema: the schema.
+        ref: the reference, with bound values.
+        columns: the table column of each schema column whose name differs.
+        number: the number of boxes.
+
+    Raises:
+        RecordError: wrong_type for a list of another length.
+    """
     for feature, values in zip(schema.features.values(), ref.values, strict=True):
         if not isinstance(values, list) or not feature.of_boxes or len(values) == number:
             continue
         if values or feature.missing is not Missing.EMPTY:
             column = _column(feature.source.name, columns)
-            what = f"expected {number} items, one for each box, got {len(values)}"
+            what = f"expected {number} items, one per box, got {len(values)}"
             detail = f"column {column!r}: {what}"
             raise RecordError(Reason.WRONG_TYPE, detail)
 
@@ -174,7 +187,8 @@ def _check_lengths(schema: Schema, ref: ImageRef, columns: Mapping[str, str], nu
 def _mask_uri(row: Row, column: str, resolve: Callable[[str], str]) -> str:
     value = one_of(row.values.get(column))
     if value is None or value == "":
-        raise RecordError(Reason.MISSING_VALUE, f"column {column!r}: empty; expected a mask's path")
+        detail = f"column {column!r}: empty; expected the path of a mask"
+        raise RecordError(Reason.MISSING_VALUE, detail)
     if not isinstance(value, str):
         detail = f"column {column!r}: expected a path, got {shown(value)}"
         raise RecordError(Reason.WRONG_TYPE, detail)
@@ -185,7 +199,7 @@ def _mask_uri(row: Row, column: str, resolve: Callable[[str], str]) -> str:
 def _segments(
     row: Row, mask: Feature, resolved: ResolvedSchema, columns: Mapping[str, str]
 ) -> list[tuple[int, Outline]]:
-    """Returns the class id and the outline of each object, in the order of drawing."""
+    """Returns the class id and the outline of each object, in drawing order."""
     name = resolved.schema.mask_feature or ""
     ids = resolved.class_ids.get(name)
     labels_column = _column(resolved.schema.masks.labels, columns)
@@ -193,14 +207,14 @@ def _segments(
     labels = _items(row, labels_column)
     outlines = _items(row, outlines_column)
     if len(labels) != len(outlines):
-        detail = f"expected {len(outlines)} items, one for each outline, got {len(labels)}"
+        detail = f"expected {len(outlines)} items, one per outline, got {len(labels)}"
         raise RecordError(Reason.WRONG_TYPE, f"column {labels_column!r}: {detail}")
     try:
         is_text = row.untyped(labels_column)
         classes = [class_id(label, is_text, ids, mask.label_offset) for label in labels]
     except RecordError as error:
         raise RecordError(error.reason, f"column {labels_column!r}: {error.detail}") from None
-    # [(class id, outline)]: drawn in this order, so later objects cover earlier ones.
+    # [(class id, outline)], drawn in this order: later objects cover earlier ones.
     try:
         return list(zip(classes, checked_outlines(outlines), strict=True))
     except RecordError as error:

@@ -1,4 +1,4 @@
-"""Binds a table's row to a schema: columns become typed values, the path an image reference."""
+"""Binds rows to a schema: columns become typed values, and the image path an image reference."""
 
 from __future__ import annotations
 
@@ -39,20 +39,20 @@ _Reader: TypeAlias = Callable[[Row, str], FeatureValue]
 
 @dataclass(frozen=True)
 class Binding:
-    """How a table's columns map to a schema, and how rows get their keys, splits and groups.
+    """The column mapping of a table, and the columns of keys, splits and groups.
 
     Attributes:
         resolved: the resolved schema.
-        columns: schema column to table column, where the names differ.
-        image_root: base of relative image paths, or None for the table's folder.
-        key_column: the table column of the key, or None for the image's path.
-        split_column: the table column of a row's own split, or None.
-        group_column: the table column whose equal values keep rows in one split, or None.
-        splits: the allowed splits, or None if the splits found in the table are the list.
-        key_root: prefix of table paths that keys of file and line omit; None to use the file's
-            name only.
-        table_names: table to its name in keys, for tables whose bare address is not unique.
-        guard: the image root that no address may leave, or None.
+        columns: the table column of each schema column whose name differs.
+        image_root: the base of relative image paths, or None for the folder of the table.
+        key_column: the table column of the key, or None for the image path.
+        split_column: the table column of the split, or None.
+        group_column: the table column of the group, or None; rows of a group are in the same split.
+        splits: the allowed splits, or None to allow any.
+        key_root: the prefix of table paths that is omitted from keys of file and line; None for
+            keys with the file name only.
+        table_names: the name of a table in keys, where its address without secrets is not unique.
+        guard: the image root that every image address must be inside, or None.
     """
 
     resolved: ResolvedSchema
@@ -67,13 +67,13 @@ class Binding:
     guard: str | None = None
 
     def table_column(self, schema_column: str) -> str:
-        """Returns the table's name of a schema's column."""
+        """Returns the table column of a schema column."""
         return self.columns.get(schema_column, schema_column)
 
     @cached_property
     def readers(self) -> tuple[_Reader, ...]:
-        """One function for each feature, in the schema's order: (row, key) to value."""
-        # Built once for each binding: what depends on the schema only is not decided for each row.
+        """A function per feature, in the order of the schema, from (row, key) to its value."""
+        # Decisions that depend only on the schema are made here, once, and not for each row.
         features = self.resolved.schema.features.items()
         return tuple(_reader(name, feature, self) for name, feature in features)
 
@@ -85,17 +85,17 @@ class Binding:
 
 
 class Identity(NamedTuple):
-    """The fields of a row that decide its split, shard and order, and the address of its image.
+    """The fields of a row that determine its split, shard and order, and its image.
 
     Attributes:
-        key: its stable identity.
-        uri: the address of its image; "" if the schema needs none.
-        split: its own split, or "".
-        group: the value that keeps rows together in one split, or "".
-        start: first byte of the image within the file, or None for the whole file.
-        stop: the byte after its last.
-        sequence: the key of the sequence that it is a frame of, or "".
-        staged: as in `Location`.
+        key: the key, which is the same in every run.
+        uri: the address of the image; "" if the schema has no image.
+        split: the split that the row states, or "".
+        group: the group of the row, whose rows are in the same split, or "".
+        start: the offset of the first byte of the image in its file, or None for the whole file.
+        stop: the offset after its last byte, or None.
+        sequence: the key of the sequence that contains the row as a frame, or "".
+        staged: the hash of a staged image, as in `Location`.
     """
 
     key: str
@@ -109,7 +109,7 @@ class Identity(NamedTuple):
 
     @property
     def record(self) -> str:
-        """The key of the record that the row goes to."""
+        """The key of the record that contains the row."""
         return self.sequence or self.key
 
 
@@ -131,7 +131,7 @@ def bind(row: Row, binding: Binding) -> ImageRef:
         uri=identity.uri,
         start=identity.start,
         stop=identity.stop,
-        # A list is faster here than a generator, and this runs once for each value of a table.
+        # This runs for every value of a table, and a list is faster than a generator.
         values=tuple([read(row, identity.key) for read in binding.readers]),
         split=identity.split,
         group=identity.group,
@@ -152,16 +152,17 @@ def identity_of(row: Row, binding: Binding) -> Identity:
         binding: the column mapping.
 
     Raises:
-        RecordError: if it has no path, key or group, or an unknown split.
+        RecordError: if the row has no path, key or group, or an unknown split.
     """
     path = _image_path(row, binding)
     image = _image(row, binding, path)
-    if not image.staged:  # the run itself wrote staged images
+    # Staged images are outside the image root, but the run itself wrote them.
+    if not image.staged:
         _check_root(image.uri, binding)
     return Identity(
         key=_key(row, binding, path),
         uri=image.uri,
-        split=_own_split(row, binding),
+        split=_stated_split(row, binding),
         group=_group(row, binding),
         start=image.start,
         stop=image.stop,
@@ -171,38 +172,38 @@ def identity_of(row: Row, binding: Binding) -> Identity:
 
 
 def broken_identity(row: Row, binding: Binding) -> Identity | None:
-    """Returns the identity of a row that cannot be bound, if it is a frame of a sequence.
+    """Returns the identity of a frame that cannot be bound.
 
     Args:
         row: the row.
         binding: the column mapping.
 
     Returns:
-        The identity with the sequence's key; None for rows that are not frames, and for frames
-        whose sequence cannot be read.
+        The identity with the key of the sequence; None for rows that are not frames, and for frames
+        whose sequence key cannot be read.
     """
     try:
         sequence = _sequence(row, binding)
     except RecordError:
-        return None  # no sequence can be rejected for a frame without a sequence key
+        return None  # without a sequence key, no sequence can be rejected along with the frame
     if not sequence:
         return None
-    split = _or_empty(_own_split, row, binding)
+    split = _or_empty(_stated_split, row, binding)
     return Identity("", "", split, _or_empty(_group, row, binding), sequence=sequence)
 
 
 def broken_frame(row: Row, binding: Binding, error: RecordError) -> ImageRef | None:
-    """Returns the reference that marks a row's sequence as broken.
+    """Returns a reference that marks the sequence of a row as broken.
 
-    It takes the place of the frame in its shard, where the whole sequence is rejected.
+    The reference replaces the frame in its shard, where all rows of the sequence are rejected.
 
     Args:
         row: the row.
         binding: the column mapping.
-        error: why the row cannot be bound.
+        error: the error of the row.
 
     Returns:
-        The reference; None if the row belongs to no known sequence.
+        The reference; None if the row has no readable sequence key.
     """
     identity = broken_identity(row, binding)
     if identity is None:
@@ -230,7 +231,7 @@ def _or_empty(read: Callable[[Row, Binding], str], row: Row, binding: Binding) -
 
 
 def _sequence(row: Row, binding: Binding) -> str:
-    """Returns the key of a row's sequence; "" for schemas without sequences."""
+    """Returns the key of the sequence of a row; "" for schemas without sequences."""
     settings = binding.resolved.schema.sequence
     if settings is None:
         return ""
@@ -238,7 +239,7 @@ def _sequence(row: Row, binding: Binding) -> str:
 
 
 def _frame(row: Row, binding: Binding, sequence: str) -> tuple[str, str, str, str]:
-    """Returns the fields of `FrameLocation`, as a plain tuple: it is cheap to shuffle."""
+    """Returns the fields of `FrameLocation` as a tuple, which is cheaper to shuffle."""
     settings = binding.resolved.schema.sequence
     column = binding.table_column(settings.order if settings else "")
     value = _single(row, column)
@@ -248,33 +249,33 @@ def _frame(row: Row, binding: Binding, sequence: str) -> tuple[str, str, str, st
 
 
 def reject_row(row: Row, binding: Binding, error: RecordError) -> Reject:
-    """Returns the reject of a row that cannot be bound, with its key and image where known.
+    """Returns the reject of a row that cannot be bound, with its key and image if they are valid.
 
     Args:
         row: the row.
         binding: the column mapping.
-        error: why the row cannot be bound.
+        error: the error of the row.
     """
     key, image = "", Location("")
     try:
         path = _image_path(row, binding)
         image = _image(row, binding, path)
-        # A staged image is in a file of the run, deleted at its end: name the table instead.
+        # The file of a staged image is deleted at the end of the run: report the table instead.
         image = Location(row.file) if image.staged else image
         key = _key(row, binding, path)
     except RecordError:
-        pass  # the row has no valid path or key: `error` says so
+        pass  # `error` already reports the invalid path or key
     why = (error.reason, error.detail)
     return Reject(key, image.uri, row.source, *why, start=image.start, stop=image.stop)
 
 
 def resolve_path(path: str, table: str, image_root: str | None) -> str:
-    """Returns the address of an image: its path joined to the root.
+    """Joins the path of an image to the image root.
 
     Args:
-        path: the path or address, as the table has it.
-        table: the table's own path or address.
-        image_root: base of relative paths; None for the table's folder.
+        path: the path or address in the table.
+        table: the path or address of the table.
+        image_root: the base of relative paths; None for the folder of the table.
 
     >>> resolve_path("photos/1.jpg", "s3://bucket/birds/labels.csv", None)
     's3://bucket/birds/photos/1.jpg'
@@ -285,7 +286,7 @@ def resolve_path(path: str, table: str, image_root: str | None) -> str:
         return path
     root = _folder_of(table) if image_root is None else image_root
     if is_web(root):
-        path = path.replace("#", "%23")  # a file name may hold "#"; in a URL a fragment starts
+        path = path.replace("#", "%23")  # valid in a file name; in a URL it begins a fragment
     return posixpath.join(root, path)
 
 
@@ -301,12 +302,12 @@ def _check_root(uri: str, binding: Binding) -> None:
 
 
 def _folder_of(table: str) -> str:
-    path = table.partition("?")[0] if is_web(table) else table  # a query may hold slashes, too
+    path = table.partition("?")[0] if is_web(table) else table  # a query may contain slashes
     return path[: path.rfind("/") + 1]
 
 
 def common_folder(files: Sequence[str]) -> str:
-    """Returns the deepest folder that contains all files, with its slash; "" if there is none.
+    """Returns the deepest folder that contains all files, with a trailing slash, or "".
 
     >>> common_folder(["data/a/part.csv", "data/b/part.csv"])
     'data/'
@@ -316,9 +317,9 @@ def common_folder(files: Sequence[str]) -> str:
 
 
 def table_names(files: Sequence[str]) -> dict[str, str]:
-    """Returns names for tables whose addresses differ only in parts that may be secret.
+    """Returns unique names for tables whose addresses differ only in parts that may be secret.
 
-    Keys are part of the published dataset, so neither a signature nor its digest may be in them.
+    Keys are published with the dataset, so they must not contain a signature or its digest.
 
     >>> table_names(["https://host/a.csv?token=b", "https://host/a.csv?token=c", "a.csv"])
     {'https://host/a.csv?token=c': 'https://host/a.csv;2'}
@@ -334,7 +335,7 @@ def table_names(files: Sequence[str]) -> dict[str, str]:
 
 
 def _image_path(row: Row, binding: Binding) -> str:
-    """Returns the image's path as written; "" if there is none: no image, or an embedded one."""
+    """Returns the image path as written; "" for schemas without images and for embedded images."""
     schema = binding.resolved.schema
     column = binding.table_column(schema.image.column)
     if not schema.has_image or (row.image is not None and row.values.get(column) is None):
@@ -343,7 +344,7 @@ def _image_path(row: Row, binding: Binding) -> str:
 
 
 def _image(row: Row, binding: Binding, path: str) -> Location:
-    """Returns the location of the image: the one given by the row's source, or its path."""
+    """Returns the location of the image from the source of the row, or else from its path."""
     if row.image is not None and binding.resolved.schema.has_image:
         return row.image
     return Location(resolve_path(path, row.file, binding.image_root))
@@ -354,13 +355,23 @@ def _key(row: Row, binding: Binding, path: str) -> str:
         return _text(row, binding.key_column, numbers=True)
     if path:
         return path
-    # Neither a key column nor a path: the row is identified by its table and line.
+    # Without a key column and a path, the key is the table and the line.
     file, root = binding.table_names.get(row.file) or bare_url(row.file), binding.key_root
     name = posixpath.basename(file) if root is None else file.removeprefix(root)
     return source_of(name, row.line)
 
 
 def _text(row: Row, column: str, numbers: bool = False) -> str:
+    """Returns the text in a column of a row.
+
+    Args:
+        row: the row.
+        column: the table column.
+        numbers: whether to accept integers, as their decimal digits.
+
+    Raises:
+        RecordError: if the value is missing or of another type.
+    """
     value = _single(row, column)
     if value is None or value == "":
         raise RecordError(Reason.MISSING_VALUE, f"column {column!r}: empty; expected text")
@@ -381,7 +392,8 @@ def _single(row: Row, column: str) -> Any:
         raise RecordError(error.reason, f"column {column!r}: {error.detail}") from None
 
 
-def _own_split(row: Row, binding: Binding) -> str:
+def _stated_split(row: Row, binding: Binding) -> str:
+    """Returns the split in the split column; "" without a value or such a column."""
     if binding.split_column is None:
         return ""
     value = _single(row, binding.split_column)
@@ -404,7 +416,10 @@ def _group(row: Row, binding: Binding) -> str:
 
 
 def _reader(name: str, feature: Feature, binding: Binding) -> _Reader:
-    """Returns the function that reads one feature's value from a row and its key."""
+    """Returns a function from (row, key) to the value of a feature.
+
+    Values from images are None until the image is read.
+    """
     if feature.source.origin in _FROM_THE_IMAGE:
         return lambda row, key: None
     if feature.source.origin is Origin.KEY:
@@ -418,7 +433,7 @@ def _reader(name: str, feature: Feature, binding: Binding) -> _Reader:
     def read(row: Row, key: str) -> FeatureValue:
         value, is_text = row.values.get(column), row.untyped(column)
         if value is None and names_image and row.image is not None:
-            value = key  # an embedded image without a name
+            value = key  # an embedded image without a path
         try:
             value = value if feature.shape is not None else one_of(value)
             if is_missing(value, feature, is_text):
@@ -437,6 +452,17 @@ def _key_reader(binding: Binding, of_sequence: bool) -> _Reader:
 
 
 def _shaped(value: Any, feature: Feature, is_text: bool, convert: Converter) -> FeatureValue:
+    """Converts a value to a scalar, or to a list in row-major order.
+
+    Args:
+        value: the value in a row.
+        feature: the feature, with its shape.
+        is_text: whether the value is untyped text.
+        convert: converts a single item.
+
+    Raises:
+        RecordError: if an item has the wrong type, or the value does not match the shape.
+    """
     if feature.shape is None:
         single: FeatureValue = convert(value, is_text)
         return single
@@ -446,7 +472,7 @@ def _shaped(value: Any, feature: Feature, is_text: bool, convert: Converter) -> 
     nested = (None, None) if feature.source.origin is Origin.FLAT else feature.shape
     if nested and not (is_text and items and isinstance(items[0], str)):
         items = flattened(items, nested)
-    elif nested:  # split at the separator: the values are flat already
+    elif nested:  # text split at its separators is flat: only the number of items can be checked
         check_count(len(items), nested)
     return [convert(item, is_text) for item in items]
 

@@ -1,7 +1,7 @@
-"""Resolves a schema's sources to columns of a table, and infers the kinds of columns.
+"""Resolves the sources of a schema to the columns of a table, and infers the kinds of columns.
 
-Kinds are inferred for schemas that take every column. Untyped text becomes numbers if all values
-of its column are numeric; identifiers with leading zeros or beyond 64 bits stay text.
+Kinds are inferred for schemas that include every column. Untyped text becomes numbers if all values
+of its column are numeric; identifiers with leading zeros or over 64 bits stay text.
 """
 
 from __future__ import annotations
@@ -24,18 +24,19 @@ from recordmill.transforms.functional.values.typed import looks_boolean, looks_i
 def resolve_sources(
     schema: Schema, present: Collection[str], config: ConvertConfig, where: str = "the table"
 ) -> Schema:
-    """Returns the schema with one source for each feature: the first that the table has.
+    """Resolves each feature to the first of its sources that exists in a table.
 
     Args:
         schema: the schema.
-        present: the table's columns.
-        config: the conversion's settings, with the column mapping.
-        where: the table's name in messages.
+        present: the columns of the table.
+        config: the settings of the conversion, with the column mapping.
+        where: the name of the table in messages.
 
     Raises:
         UsageError: if a required column is missing.
     """
-    present = dict.fromkeys(present)  # fast lookups: a table can have 100,000 columns
+    # A dict for fast lookups that keeps the order: a table can have 100,000 columns.
+    present = dict.fromkeys(present)
     features = {
         name: _resolved_feature(name, feature, present, config, where)
         for name, feature in schema.features.items()
@@ -52,7 +53,7 @@ def resolve_sources(
     image_column = config.column(schema.image.column)
     if schema.has_image and image_column not in present:
         hint = f"; name it with --columns {schema.image.column}=COLUMN"
-        raise UsageError(f"the image's path: {_missing_column(image_column, present, where)}{hint}")
+        raise UsageError(f"the image path: {_missing_column(image_column, present, where)}{hint}")
     _check_sequence(schema, present, config, where)
     _check_mapping(schema, config)
     boxes = _resolved_boxes(schema, present, config, where)
@@ -62,14 +63,14 @@ def resolve_sources(
 
 
 def assumed_columns(schema: Schema, config: ConvertConfig) -> tuple[str, ...]:
-    """Returns the columns that rows are assumed to have if there is no table to inspect.
+    """Returns the columns to assume for rows without a table that could be inspected.
 
-    Of several sources of a feature, that is a column that `columns` maps, or else the key, if it is
-    a source, or else the first source.
+    A feature with several sources is assumed to use a column that `columns` maps, or else a source
+    other than a column, or else its first source.
 
     Args:
         schema: the schema.
-        config: the conversion's settings, with the column mapping.
+        config: the settings of the conversion, with the column mapping.
     """
     names = [schema.image.column, *config.columns, *_sequence_columns(schema)]
     for feature in schema.features.values():
@@ -85,16 +86,16 @@ def assumed_columns(schema: Schema, config: ConvertConfig) -> tuple[str, ...]:
 
 
 def needed_columns(schema: Schema, config: ConvertConfig) -> tuple[str, ...] | None:
-    """Returns the projection: the table columns to read, sorted; None for all columns.
+    """Returns the table columns to read, sorted; None for all columns.
 
     Args:
         schema: the schema, with resolved sources.
-        config: the conversion's settings, with the column mapping.
+        config: the settings of the conversion, with the column mapping.
     """
     if schema.every_column:
         return None
     names = {config.column(f.column) for f in schema.features.values() if f.column is not None}
-    # Besides features: the image, its annotations, sequences, and the columns that flags name.
+    # Besides features: columns of the image, its annotations and its sequence, and of flags.
     names |= {config.column(schema.image.column)} if schema.has_image else set()
     names |= {config.column(name) for name in _annotation_columns(schema)}
     names |= {config.column(name) for name in _sequence_columns(schema)}
@@ -103,11 +104,11 @@ def needed_columns(schema: Schema, config: ConvertConfig) -> tuple[str, ...] | N
 
 
 def typed_columns(schema: Schema, config: ConvertConfig) -> tuple[str, ...] | None:
-    """Returns the columns to read whose types are restricted: all except for outlines.
+    """Returns the columns to read that must have a supported type: all except for outlines.
 
     Args:
         schema: the schema, with resolved sources.
-        config: the conversion's settings, with the column mapping.
+        config: the settings of the conversion, with the column mapping.
     """
     columns = needed_columns(schema, config)
     features = schema.features.values()
@@ -119,15 +120,15 @@ def typed_columns(schema: Schema, config: ConvertConfig) -> tuple[str, ...] | No
 def check_types(
     unsupported: Mapping[str, str], columns: tuple[str, ...] | None, images: str | None = None
 ) -> None:
-    """Rejects columns whose types no feature can hold.
+    """Checks that the columns to read have types that a feature supports.
 
     Args:
-        unsupported: column to its unsupported type.
+        unsupported: the type of each column whose type is not supported.
         columns: the columns to read, or None for all.
         images: the column of embedded images, or None.
 
     Raises:
-        UsageError: if a column to read is of an unsupported type.
+        UsageError: if a column to read has an unsupported type.
     """
     needed = unsupported.keys() if columns is None else unsupported.keys() & set(columns)
     for name, type_ in unsupported.items():
@@ -135,18 +136,19 @@ def check_types(
             continue
         if type_ == IMAGES:
             raise UsageError(
-                f"column {name!r} holds images, which only a schema's image can be. Choose "
+                f"column {name!r}: contains images, which only the image of a schema can be. Use "
                 f"a schema with an image, and --columns image={name}"
             )
         raise UsageError(
-            f"column {name!r} is of type {type_}; expected integers, floats, booleans, text, "
-            "bytes, or lists of these. Cast it, or drop it"
+            f"column {name!r}: expected integers, floats, booleans, text, bytes, or lists of "
+            f"these, got {type_}. Cast or drop the column"
         )
 
 
 def _resolved_feature(
     name: str, feature: Feature, present: Collection[str], config: ConvertConfig, where: str
 ) -> Feature:
+    """Returns a feature with its first existing source; an optional one may have none."""
     for source in feature.sources:
         if source.origin in NO_COLUMN or config.column(source.name) in present:
             return feature.model_copy(update={"sources": (source,)})
@@ -161,7 +163,7 @@ def _resolved_feature(
 def _resolved_boxes(
     schema: Schema, present: Collection[str], config: ConvertConfig, where: str
 ) -> BoxSettings:
-    """Returns the box settings with either four columns or one: four, if the table has them."""
+    """Returns the box settings with the four columns if they exist, or else with the one column."""
     boxes = schema.boxes
     if not schema.has_boxes:
         return boxes
@@ -175,7 +177,7 @@ def _resolved_boxes(
         return boxes.model_copy(update={**update, "columns": None})
     first = absent[0] if boxes.columns is not None else boxes.column or ""
     other = (
-        f"; a column {config.column(boxes.column)!r} would do"
+        f"; or add a column {config.column(boxes.column)!r}"
         if boxes.columns and boxes.column
         else ""
     )
@@ -191,13 +193,14 @@ def _check_mask_labels(
     labels = config.column(schema.masks.labels)
     if labels not in present:
         hint = f"; name it with --columns {schema.masks.labels}=COLUMN"
-        raise UsageError(f"the outlines' labels: {_missing_column(labels, present, where)}{hint}")
+        what = "the labels of outlines"
+        raise UsageError(f"{what}: {_missing_column(labels, present, where)}{hint}")
 
 
 def _check_sequence(
     schema: Schema, present: Collection[str], config: ConvertConfig, where: str
 ) -> None:
-    """Rejects tables without the columns of sequences, and flags that would split sequences."""
+    """Checks that the columns of sequences exist, and that no flag would drop single frames."""
     for name in _sequence_columns(schema):
         column = config.column(name)
         if column not in present:
@@ -205,8 +208,8 @@ def _check_sequence(
             raise UsageError(f"the sequences: {_missing_column(column, present, where)}{hint}")
     if schema.sequence is not None and config.deduplicate != "none":
         raise UsageError(
-            f"--deduplicate {config.deduplicate}: would drop single frames of the sequences of "
-            f"schema {schema.name!r}. Omit it: duplicate sequences are reported in any case"
+            f"--deduplicate {config.deduplicate}: would drop single frames from the sequences of "
+            f"schema {schema.name!r}. Omit the flag; duplicate sequences are always reported"
         )
 
 
@@ -229,7 +232,7 @@ def _missing_column(column: str, present: Collection[str], where: str) -> str:
 
 
 def _check_mapping(schema: Schema, config: ConvertConfig) -> None:
-    """Rejects --columns entries that no feature uses, so that typos are not ignored."""
+    """Checks that the schema uses each entry of --columns, so that typos are reported."""
     sources: list[Source] = [s for f in schema.features.values() for s in f.sources]
     known = {s.name for s in sources if s.origin not in NO_COLUMN}
     known |= {schema.image.column} if schema.has_image else set()
@@ -248,13 +251,13 @@ _TYPES = {bool: "bool", int: "int", float: "float", str: "text", bytes: "text"}
 
 @dataclass
 class ColumnKinds:
-    """The types of values seen in each column; parts can be merged in any order.
+    """The types of the values in each column; parts can be merged in any order.
 
     Attributes:
-        seen: column to the types of its values: "int", "float", "bool", "text" or "empty".
-        untyped: columns with untyped text.
-        lists: columns that hold lists.
-        filled: column to the number of rows with a value.
+        seen: the types of the values of each column: "int", "float", "bool", "text" or "empty".
+        untyped: the columns with untyped text.
+        lists: the columns with lists.
+        filled: the number of rows with a value, for each column.
     """
 
     seen: dict[str, set[str]] = field(default_factory=dict)
@@ -266,8 +269,8 @@ class ColumnKinds:
         """Adds the values of one row.
 
         Args:
-            values: column to value.
-            is_text: whether all values are untyped text; or the columns whose values are.
+            values: the values of the row by column.
+            is_text: whether all values are untyped text, or the columns of untyped text.
         """
         for column, found in values.items():
             value = _single(found)
@@ -285,7 +288,7 @@ class ColumnKinds:
                 types.add(_type(value, untyped))
 
     def merge(self, other: ColumnKinds) -> None:
-        """Adds the types seen in another part."""
+        """Adds the types of another part of the table."""
         for column, types in other.seen.items():
             self.seen.setdefault(column, set()).update(types)
         self.untyped |= other.untyped
@@ -296,14 +299,14 @@ class ColumnKinds:
         """Returns the feature of each column, sorted by name.
 
         Args:
-            rows: the number of all rows: columns with fewer values are optional.
+            rows: the number of all rows; columns with fewer values are optional.
         """
         return {column: self._feature(column, rows) for column in sorted(self.seen)}
 
     def _feature(self, column: str, rows: int) -> Feature:
         types = self.seen[column]
         kind = _kind(types, column in self.untyped)
-        # Empty text is a value of a bytes feature, and a missing number.
+        # Empty text is a valid value of a bytes feature, but a missing value of a number.
         optional = self.filled[column] < rows or ("empty" in types and kind is not Kind.BYTES)
         return Feature(
             kind=kind,
@@ -314,16 +317,16 @@ class ColumnKinds:
 
 
 def _single(value: Any) -> Any:
-    """Returns the single value of several equal ones, and other values as they are."""
+    """Returns the value that all items of `Items` are equal to; other values unchanged."""
     if isinstance(value, Items) and all(item == value[0] for item in value):
         return value[0] if value else None
     return value
 
 
 def _kind(types: set[str], untyped: bool) -> Kind:
-    """Returns the kind that can hold values of all these types."""
+    """Returns the most specific kind that can represent values of all these types."""
     values = types - {"empty"}
-    # "true" beside "1.5" in a CSV file is text: as numbers, neither would keep its spelling.
+    # In a CSV file, "true" and "1.5" in one column are text: as floats, "true" would become 1.0.
     if not values or "text" in values or (untyped and values >= {"bool", "float"}):
         return Kind.BYTES
     return Kind.FLOAT if "float" in values else Kind.INT64

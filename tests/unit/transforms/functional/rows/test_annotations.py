@@ -158,11 +158,11 @@ def test_lists_have_one_item_a_box():
     labels = {"labels": ["cat"]}
     assert rejection({**FOUR, **labels}) == (
         Reason.WRONG_TYPE,
-        "column 'labels': expected 2 items, one for each box, got 1",
+        "column 'labels': expected 2 items, one per box, got 1",
     )
     assert rejection({**FOUR, "labels": []})[0] is Reason.WRONG_TYPE
     area = {**FOUR, **LABELS, "area": [1.0]}
-    assert rejection(area)[1] == "column 'area': expected 2 items, one for each box, got 1"
+    assert rejection(area)[1] == "column 'area': expected 2 items, one per box, got 1"
     assert detection({**FOUR, **LABELS, "area": [], "is_crowd": None}).values[-3:] == ([], [], [])
 
 
@@ -223,7 +223,7 @@ def test_outlines_come_with_their_classes():
     }
     assert bound(schema, as_text, True, names).segments == ref.segments
     with pytest.raises(
-        RecordError, match="column 'labels': expected 2 items, one for each outline, got 1"
+        RecordError, match="column 'labels': expected 2 items, one per outline, got 1"
     ):
         bound(schema, {**values, "labels": ["dog"]}, classes=names)
     with pytest.raises(RecordError, match="column 'labels': 'owl' is not one of the 3 classes"):
@@ -256,14 +256,14 @@ def test_the_columns_that_are_read():
             "object_detection",
             ["image", "labels", "xmin", "ymin", "xmax"],
             "the boxes: the table has no column 'ymax' (did you mean 'xmax'?); it has: image, "
-            "labels, xmin, ymin, xmax; a column 'bbox' would do; name it with --columns "
+            "labels, xmin, ymin, xmax; or add a column 'bbox'; name it with --columns "
             "ymax=COLUMN, or set up --boxes",
         ),
         (
             "segmentation",
             ["image", "segmentation"],
-            "the outlines' labels: the table has no column 'labels'; it has: image, segmentation; "
-            "name it with --columns labels=COLUMN",
+            "the labels of outlines: the table has no column 'labels'; it has: image, "
+            "segmentation; name it with --columns labels=COLUMN",
         ),
     ],
 )
