@@ -15,7 +15,7 @@ from recordmill.schemas.errors import UsageError, VerificationFailed
 from recordmill.schemas.features import Schema
 from recordmill.schemas.manifest import Base, Manifest
 from recordmill.transforms.functional.rows.labels import with_background
-from recordmill.transforms.shards.base_shards import finder
+from recordmill.transforms.shards.base_shards import base_shard_lookup
 from recordmill.transforms.storage.dataset import Dataset
 from recordmill.transforms.storage.files import is_local
 
@@ -48,7 +48,9 @@ def open_base(config: ConvertConfig) -> Base | None:
         manifest=manifest,
         fingerprints=record.fingerprints if record and is_its_own else {},
     )
-    finder(base)  # reads its keys: here, a damaged base is a message, and not an engine's failure
+    base_shard_lookup(
+        base
+    )  # reads its keys: here, a damaged base is a message, and not an engine's failure
     return base
 
 

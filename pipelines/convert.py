@@ -119,15 +119,15 @@ def write_dataset(read: ReadOutcome, rows: PCollection[Row], job: Conversion) ->
     keyed = bound.good | "RejectDuplicateKeys" >> RejectDuplicateKeys(
         config, sequences=analyzer.schema.sequence is not None
     )  # ImageRef
-    placement = keyed.good | "AssignShards" >> AssignShards(
+    assigned = keyed.good | "AssignShards" >> AssignShards(
         plan, analyzer.ranges, config.seed, base
     )  # ((split, shard), (order, ImageRef))
-    unique = placement.placed | "DropDuplicates" >> DropDuplicates(
+    unique = assigned.rows | "DropDuplicates" >> DropDuplicates(
         config, work, plan, base, staged=job.stages_images
     )
-    placed, staging = unique.placed, job.target.staging
-    group_leaks = placed | "CompareGroups" >> FindGroupLeaks(can_part_groups(config))
-    written = placed | "WriteShards" >> WriteShards(config, staging, plan, base)
+    unique_rows, staging = unique.rows, job.target.staging
+    group_leaks = unique_rows | "CompareGroups" >> FindGroupLeaks(groups_may_span_splits(config))
+    written = unique_rows | "WriteShards" >> WriteShards(config, staging, plan, base)
     verifications = written.good | "VerifyShards" >> VerifyShards(config, work, plan)
     content = written.good | "FindDuplicateImages" >> FindDuplicateImages(work, plan)
 
@@ -140,12 +140,12 @@ def write_dataset(read: ReadOutcome, rows: PCollection[Row], job: Conversion) ->
         rows=read.good,
         unread=read.rejects,
         skipped=read.skipped,
-        placed=placement.rows,
+        assigned=assigned.counts,
         duplicates=unique.duplicates,
         group_leaks=group_leaks,
         rejects=rejects,
         written=written.good,
-        contents=[content, unique.content] | "AllContents" >> beam.Flatten(),
+        contents=[content, unique.stats] | "AllContents" >> beam.Flatten(),
     )
     indexed = verifications if config.index else rows.pipeline | "NoIndex" >> beam.Create([])
     indexes = indexed | "IndexShards" >> IndexShards(work)
@@ -170,7 +170,7 @@ def read_rows(
     return read, (listed | "AnalyzeTables" >> ReadRows(projection, counted=False)).good
 
 
-def can_part_groups(config: ConvertConfig) -> bool:
+def groups_may_span_splits(config: ConvertConfig) -> bool:
     """Returns whether rows of one group may be in different splits: those of a base stay."""
     return config.group_column is not None and bool(config.split_column or config.base)
 

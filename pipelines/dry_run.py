@@ -100,10 +100,10 @@ def _build(root: beam.Pipeline, job: Conversion, run: str) -> None:
     keyed = bound.good | "RejectDuplicateKeys" >> RejectDuplicateKeys(
         config, sequences=analyzer.schema.sequence is not None
     )
-    placement = keyed.good | "AssignShards" >> AssignShards(
+    assigned = keyed.good | "AssignShards" >> AssignShards(
         plan, analyzer.ranges, config.seed, analyzer.base
     )
-    shards = placement.placed | "ForecastShards" >> ForecastShards(plan, SAMPLE_ROWS)
+    shards = assigned.rows | "ForecastShards" >> ForecastShards(plan, SAMPLE_ROWS)
     rejects = [
         read.rejects,
         bound.rejects,

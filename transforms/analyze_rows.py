@@ -1,4 +1,4 @@
-"""Analyzes all rows, and plans the dataset."""
+"""Analyzes all rows and plans the dataset."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ from recordmill.transforms.functional.rows.analysis import (
     needs_sizes,
     sampled_rows,
 )
-from recordmill.transforms.shards.base_shards import finder
+from recordmill.transforms.shards.base_shards import base_shard_lookup
 from recordmill.transforms.storage.files import file_size
 from recordmill.transforms.workers.progress import advance, set_total
 
 _STAT_THREADS = 16
+"""Concurrent requests for file sizes: they wait for the file system or store, not for a core."""
 
 
 @dataclass(eq=False)
@@ -30,13 +31,13 @@ class AnalyzeRows(beam.PTransform):
     """Analyzes every row before any is assigned: PCollection[Row] → PCollection[Plan], one element.
 
     Attributes:
-        analyzer: what to ask of each row.
+        analyzer: the schema, column mapping and options.
     """
 
     analyzer: Analyzer
 
     def expand(self, rows: PCollection[Row]) -> PCollection[Plan]:
-        """Adds the analysis; only sums cross workers."""
+        """Adds the analysis; workers exchange only sums."""
         return (
             rows
             | "Analyze" >> beam.CombineGlobally(AnalyzeFn(self.analyzer))
@@ -46,10 +47,10 @@ class AnalyzeRows(beam.PTransform):
 
 @dataclass(eq=False)
 class AnalyzeFn(beam.CombineFn):
-    """Sums the analyses of rows.
+    """Combines rows into one analysis.
 
     Attributes:
-        analyzer: what to ask of each row.
+        analyzer: the schema, column mapping and options.
     """
 
     analyzer: Analyzer
@@ -59,18 +60,21 @@ class AnalyzeFn(beam.CombineFn):
         return Analysis()
 
     def add_input(self, analysis: Analysis, row: Row) -> Analysis:
-        """Returns the analysis with one more row.
+        """Adds a row to an analysis.
 
         Args:
-            analysis: the analysis so far; it is changed.
+            analysis: the analysis so far, changed in place.
             row: the row.
+
+        Returns:
+            The same analysis.
         """
-        analysis.add(row, self.analyzer, finder(self.analyzer.base))
+        analysis.add(row, self.analyzer, base_shard_lookup(self.analyzer.base))
         advance("analyzed")
         return analysis
 
     def merge_accumulators(self, analyses: Iterable[Analysis]) -> Analysis:
-        """Returns the sum of some analyses."""
+        """Returns the sum of the analyses."""
         total = Analysis()
         for analysis in analyses:
             total.merge(analysis)
@@ -82,11 +86,11 @@ class AnalyzeFn(beam.CombineFn):
 
 
 def make_plan(analysis: Analysis, analyzer: Analyzer) -> Plan:
-    """Returns the plan; requests the sizes of sampled images where the plan depends on them.
+    """Returns the plan; requests the file sizes of sampled images where the plan depends on them.
 
     Args:
-        analysis: the sum over all rows.
-        analyzer: the options.
+        analysis: the analysis of all rows.
+        analyzer: the schema, column mapping and options.
     """
     set_total(analysis.rows)
     rows = sampled_rows(analysis) if needs_sizes(analysis, analyzer.config) else ()

@@ -1,4 +1,4 @@
-"""Rejects duplicate keys across splits, and places records: split, shard and order."""
+"""Rejects duplicate keys, and assigns each row its split, shard and order in the shard."""
 
 from __future__ import annotations
 
@@ -26,45 +26,48 @@ from recordmill.transforms.functional.rows.placement import (
     stays_in_base,
 )
 from recordmill.transforms.functional.rows.sequences import in_one_split
-from recordmill.transforms.shards.base_shards import finder
+from recordmill.transforms.shards.base_shards import base_shard_lookup
 from recordmill.transforms.workers.progress import advance
 
 ShardId = tuple[str, int]
 """A split and the number of a shard within it."""
 
-Placed = tuple[ShardId, tuple[bytes, ImageRef]]
-"""A shard, and the order of a reference within it."""
+AssignedRow = tuple[ShardId, tuple[bytes, ImageRef]]
+"""A shard, and the order hash and reference of a row in it."""
 
 
-class Placement(NamedTuple):
-    """Where the references belong.
+class Assignment(NamedTuple):
+    """The assigned rows and their counts.
 
     Attributes:
-        placed: ((split, shard), (order, ImageRef)).
-        rows: (split, number of rows placed in it).
+        rows: ((split, shard), (order, ImageRef)).
+        counts: (split, number of rows assigned to it).
     """
 
-    placed: PCollection[Placed]
-    rows: PCollection[tuple[str, int]]
+    rows: PCollection[AssignedRow]
+    counts: PCollection[tuple[str, int]]
 
 
 @dataclass(eq=False)
 class RejectDuplicateKeys(beam.PTransform):
     """Keeps the first row of each key: PCollection[ImageRef] → Outcome(ImageRef).
 
-    Sequences whose frames would be in several splits are rejected as a whole.
+    A sequence whose frames would be in several splits is rejected as a whole.
 
     Attributes:
-        config: what decides the split of a row.
-        sequences: whether rows are frames of sequences, and keys are those of the sequences.
+        config: the columns that decide a row's split, and `deduplicate`.
+        sequences: whether rows are frames of sequences, so that keys are those of the sequences.
     """
 
     config: ConvertConfig
     sequences: bool
 
     def expand(self, refs: PCollection[ImageRef]) -> Outcome:
-        """Adds a shuffle of references by key, if rows with one key may not meet in a shard."""
-        if not can_part_keys(self.config):
+        """Adds a shuffle of references by key if rows with the same key may not meet in a shard.
+
+        Otherwise, writing a shard detects its duplicate keys without a shuffle.
+        """
+        if not keys_may_span_shards(self.config):
             return Outcome(refs, refs.pipeline | "NoDuplicateKeys" >> beam.Create([]))
         found = (
             refs
@@ -78,10 +81,11 @@ class RejectDuplicateKeys(beam.PTransform):
         return Outcome(found.refs, found[REJECTS])
 
 
-def can_part_keys(config: ConvertConfig) -> bool:
-    """Returns whether rows with one key may not meet in a shard, where they are found otherwise.
+def keys_may_span_shards(config: ConvertConfig) -> bool:
+    """Returns whether rows with the same key may be in different shards, or be dropped before.
 
-    Their own split or group can part them, and of rows with one image all but one are dropped.
+    A split or group column can separate them. `deduplicate` can drop the first row of a key for
+    its image, so that a later row would become the record.
     """
     return bool(config.split_column or config.group_column) or config.deduplicate == "content"
 
@@ -93,12 +97,12 @@ def _with_key(ref: ImageRef) -> tuple[str, ImageRef]:
 def _resolve_key(
     group: tuple[str, Iterable[ImageRef]], config: ConvertConfig, sequences: bool
 ) -> Iterator[ImageRef | TaggedOutput]:
-    _, refs = group
-    of_split, of_group = config.split_column, config.group_column
-    found = in_one_split(refs, of_split, of_group) if sequences else first_of_key(refs)
+    _, refs = group  # (key, [ImageRef])
+    columns = config.split_column, config.group_column
+    found = in_one_split(refs, *columns) if sequences else first_of_key(refs)
     for outcome in found:
         if isinstance(outcome, Reject):
-            advance("placed")  # as progress counts rows placed, or rejected before
+            advance("assigned")  # the counter includes rows rejected before their assignment
             yield rejected(outcome)
         else:
             yield outcome
@@ -106,13 +110,13 @@ def _resolve_key(
 
 @dataclass(eq=False)
 class AssignShards(beam.PTransform):
-    """Decides each reference's split, shard and order: PCollection[ImageRef] → Placement.
+    """Assigns each reference to a split and shard: PCollection[ImageRef] → Assignment.
 
     Attributes:
-        plan: how many shards there are.
-        ranges: the splits of rows that bring none of their own.
-        seed: another seed gives another placement.
-        base: the dataset whose rows stay where they are, if any.
+        plan: the number of shards.
+        ranges: the hash ranges of the splits, for rows without a split of their own.
+        seed: the seed of the hashes that decide split, shard and order.
+        base: the base version, whose rows keep their shards; None without one.
     """
 
     plan: PCollection[Plan]
@@ -120,20 +124,20 @@ class AssignShards(beam.PTransform):
     seed: int
     base: Base | None = None
 
-    def expand(self, refs: PCollection[ImageRef]) -> Placement:
-        """Adds the placing, and the count of rows by split."""
-        placing = beam.Map(_place, AsSingleton(self.plan), self.ranges, self.seed, self.base)
-        # Typed, so that the shuffle encodes them by their coder.
-        placed = refs | "Place" >> placing.with_output_types(Placed)
-        rows = (
-            placed
-            | "SplitOfPlaced" >> beam.Map(split_of_placed).with_output_types(str)
+    def expand(self, refs: PCollection[ImageRef]) -> Assignment:
+        """Adds the assignment, and the count of rows by split."""
+        assigning = beam.Map(_assign, AsSingleton(self.plan), self.ranges, self.seed, self.base)
+        # Typed, so that the shuffle uses the coder of references.
+        rows = refs | "Assign" >> assigning.with_output_types(AssignedRow)
+        counts = (
+            rows
+            | "SplitOfRow" >> beam.Map(_split_of_row).with_output_types(str)
             | "RowsBySplit" >> beam.combiners.Count.PerElement()  # (split, rows)
         )
-        return Placement(placed, rows)
+        return Assignment(rows, counts)
 
 
-def place(
+def assign(
     ref: ImageRef,
     order: bytes,
     plan: Plan,
@@ -143,18 +147,18 @@ def place(
 ) -> ShardId:
     """Returns the split and shard of a reference: its own split, or that of its group or key.
 
-    New rows of a dataset that grows go to shards after those of the base version.
+    With a base version, new rows are assigned to shards numbered after those of the base.
 
     Args:
         ref: the reference.
-        order: the digest of its record's key.
+        order: the order hash of its record's key.
         plan: the number of shards of each split.
-        ranges: the shares of the splits.
+        ranges: the hash ranges of the splits.
         seed: the seed of the assignment.
-        base: the base version, if any.
+        base: the base version; None without one.
 
     Raises:
-        RecordmillError: if no analyzed row was in that split.
+        RecordmillError: if the analyze pass saw no row of that split.
     """
     split = ref.split or split_of(ref.group or ref.record_key, ranges, seed)
     first = len(base.shards(split)) if base else 0
@@ -167,16 +171,17 @@ def place(
     return split, first + shard_of(order, plan.shards[split] - first)
 
 
-def split_of_placed(placed: Placed) -> str:
-    """Returns the split of a placed reference."""
-    (split, _), _ = placed
+def _split_of_row(assigned: AssignedRow) -> str:
+    (split, _), _ = assigned
     return split
 
 
-def _place(ref: ImageRef, plan: Plan, ranges: SplitRanges, seed: int, base: Base | None) -> Placed:
-    advance("placed")
-    home = finder(base)(ref.record_key)
-    if base and home and stays_in_base(home, ref.split):
-        return home, (order_of(ref.record_key, base.seed), ref)
+def _assign(
+    ref: ImageRef, plan: Plan, ranges: SplitRanges, seed: int, base: Base | None
+) -> AssignedRow:
+    advance("assigned")
+    shard = base_shard_lookup(base)(ref.record_key)
+    if base and shard and stays_in_base(shard, ref.split):
+        return shard, (order_of(ref.record_key, base.seed), ref)
     order = order_of(ref.record_key, seed)
-    return place(ref, order, plan, ranges, seed, base), (order, ref)
+    return assign(ref, order, plan, ranges, seed, base), (order, ref)

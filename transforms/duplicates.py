@@ -1,4 +1,4 @@
-"""Finds duplicate images and groups that leak between splits, and drops duplicate images."""
+"""Detects duplicate images and leaking groups, and drops duplicate images."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from recordmill.schemas.plan import Plan
 from recordmill.schemas.records import ImageRef
 from recordmill.schemas.rejects import RecordError
 from recordmill.schemas.statistics import Conflicts, Duplicate, DuplicateStats, GroupLeakage
-from recordmill.transforms.assign_shards import Placed
+from recordmill.transforms.assign_shards import AssignedRow
 from recordmill.transforms.functional.duplicates import (
     Tally,
     distinct_splits,
@@ -45,38 +45,38 @@ from recordmill.transforms.storage.local_files import UNRESTRICTED, ImageRootGua
 
 @dataclass(eq=False)
 class FindDuplicateImages(beam.PTransform):
-    """Compares all images: PCollection[WrittenShard] → PCollection[Content], one element.
+    """Compares all images: PCollection[WrittenShard] → PCollection[DuplicateStats], one element.
 
-    Digests and keys travel, some hundred bytes an image; they are read from the indexes of the
-    shards, so that a shard that was kept from an earlier run counts like any other.
+    The shuffle carries digests and keys, about a hundred bytes per image. They are read from the
+    indexes of the shards, so shards reused from an earlier run are included without re-reading.
 
     Attributes:
         directory: the dataset's folder.
-        plan: how many shards and rows there are.
+        plan: the number of shards and rows.
     """
 
     directory: str
     plan: PCollection[Plan]
 
     def expand(self, shards: PCollection[WrittenShard]) -> PCollection[DuplicateStats]:
-        """Adds the comparing; images are compared in parts that fit in memory."""
+        """Adds the comparison; images are compared in buckets that fit in memory."""
         return (
             shards
             | "ReadDigests"
             >> beam.FlatMap(_read, self.directory, AsSingleton(self.plan)).with_output_types(
                 tuple[int, Tally]
             )
-            | "GroupByBucket" >> beam.GroupByKey()  # (bucket, [Tally]), a tally a shard
+            | "GroupByBucket" >> beam.GroupByKey()  # (bucket, [Tally]), one tally per shard
             | "DuplicatesOfBucket" >> beam.Map(_duplicates_of_bucket)
-            | "CombineDuplicates" >> beam.CombineGlobally(_merge_contents)
+            | "CombineDuplicates" >> beam.CombineGlobally(merge_duplicate_stats)
         )
 
 
 def shard_tally(path: str, split: str) -> Tally:
-    """Returns the tally of a shard's images, from the index of its records.
+    """Returns the tally of a shard's images, read from the index of its records.
 
     Args:
-        path: the index.
+        path: the index file.
         split: the shard's split.
     """
     table = read_index(path, ["key", "sha256", "class"])
@@ -107,20 +107,21 @@ def _duplicates_of_bucket(bucket: tuple[int, Iterable[Tally]]) -> DuplicateStats
 
 @dataclass(eq=False)
 class FindGroupLeaks(beam.PTransform):
-    """Compares all groups: PCollection[Placed] → PCollection[GroupLeaks], one element.
+    """Compares all groups: PCollection[AssignedRow] → PCollection[GroupLeakage], one element.
 
     Attributes:
-        parted: whether anything but the group decides a row's split: a column, or a base.
+        groups_may_span_splits: whether rows of one group can be in different splits, because a
+            column or the base version decides the split of some.
     """
 
-    parted: bool
+    groups_may_span_splits: bool
 
-    def expand(self, placed: PCollection[Placed]) -> PCollection[GroupLeakage]:
-        """Adds the comparing, if it can find anything; names of groups and splits travel."""
-        if not self.parted:
-            return placed.pipeline | "NoGroupLeaks" >> beam.Create([GroupLeakage()])
+    def expand(self, rows: PCollection[AssignedRow]) -> PCollection[GroupLeakage]:
+        """Adds the comparison where groups may span splits; shuffles group and split names."""
+        if not self.groups_may_span_splits:
+            return rows.pipeline | "NoGroupLeaks" >> beam.Create([GroupLeakage()])
         return (
-            placed
+            rows
             | "SplitOfGroup"
             >> beam.FlatMap(split_of_group).with_output_types(tuple[str, tuple[str, ...]])
             | "SplitsByGroup" >> beam.CombinePerKey(distinct_splits)  # (group, splits)
@@ -129,9 +130,9 @@ class FindGroupLeaks(beam.PTransform):
         )
 
 
-def split_of_group(placed: Placed) -> Iterator[tuple[str, tuple[str, ...]]]:
+def split_of_group(row: AssignedRow) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yields a row's group and split; nothing for a row without a group."""
-    (split, _), (_, ref) = placed
+    (split, _), (_, ref) = row
     if ref.group:
         yield ref.group, (split,)
 
@@ -139,39 +140,40 @@ def split_of_group(placed: Placed) -> Iterator[tuple[str, tuple[str, ...]]]:
 _DUPLICATES = "duplicates"
 _CONFLICTS = "conflicts"
 _BATCH_REFS = 256
+"""References whose images are read concurrently, as one batch."""
 
 
 class Deduplicated(NamedTuple):
-    """What is left, and what is not.
+    """The rows that are kept and the duplicates that are dropped.
 
     Attributes:
-        placed: the rows that are kept.
-        duplicates: those that are dropped.
-        content: the images of which rows with different labels were dropped.
-        files: where the duplicates are written.
+        rows: the kept rows, as they were assigned.
+        duplicates: the dropped rows.
+        stats: the conflicts: images of which rows with different labels were dropped.
+        files: the path of the file that lists the duplicates.
     """
 
-    placed: PCollection[Placed]
+    rows: PCollection[AssignedRow]
     duplicates: PCollection[Duplicate]
-    content: PCollection[DuplicateStats]
+    stats: PCollection[DuplicateStats]
     files: PCollection[str]
 
 
 @dataclass(eq=False)
 class DropDuplicates(beam.PTransform):
-    """Keeps one row of each image: PCollection[Placed] → Deduplicated.
+    """Keeps one row of each image: PCollection[AssignedRow] → Deduplicated.
 
-    The row with the smallest key is kept, in whichever split it is. Images are the same if their
-    bytes are, as they are found: every one is read for that, once. Those that cannot be read are
-    kept, and rejected when they are written.
+    The row with the smallest key is kept, whatever its split. Two images are duplicates if their
+    files have the same bytes, so every image is read once for its digest. Rows whose image cannot
+    be read are kept here and rejected when their shard is written.
 
     Attributes:
-        config: whether to drop any.
+        config: `deduplicate`, and the image root guard.
         directory: the dataset's folder.
-        plan: resolves the schema, so that labels can be compared.
-        base: the dataset whose rows stay, if any: they go before new ones.
-        staged: whether images are put into files first. They can be read once all of their part
-            is there: so the comparison waits until every row was.
+        plan: the resolved schema, for comparing labels.
+        base: the base version, whose rows take precedence over new ones; None without one.
+        staged: whether embedded images are written to staging files by the read. A staging file
+            is complete when its bundle is, so digests are computed after all rows are assigned.
     """
 
     config: ConvertConfig
@@ -180,45 +182,46 @@ class DropDuplicates(beam.PTransform):
     base: Base | None = None
     staged: bool = False
 
-    def expand(self, placed: PCollection[Placed]) -> Deduplicated:
-        """Adds the reading, and a shuffle of references by digest; if asked for."""
+    def expand(self, rows: PCollection[AssignedRow]) -> Deduplicated:
+        """Adds the digests and a shuffle of references by digest, if `deduplicate` is set."""
         if self.config.deduplicate == "none":
-            nothing = placed.pipeline | "NoDuplicates" >> beam.Create([])
-            return Deduplicated(placed, nothing, nothing, nothing)
-        awaited = []
-        if self.staged:
-            awaited = [AsSingleton(placed | "CountPlaced" >> beam.combiners.Count.Globally())]
+            nothing = rows.pipeline | "NoDuplicates" >> beam.Create([])
+            return Deduplicated(rows, nothing, nothing, nothing)
+        barrier = []
+        if self.staged:  # a side input is ready only when its whole PCollection is
+            barrier = [AsSingleton(rows | "CountAssigned" >> beam.combiners.Count.Globally())]
         dropping = (
-            placed
-            | "BatchPlaced" >> beam.BatchElements(min_batch_size=1, max_batch_size=_BATCH_REFS)
+            rows
+            | "BatchRows" >> beam.BatchElements(min_batch_size=1, max_batch_size=_BATCH_REFS)
             | "DigestImages"
             >> beam.ParDo(
-                _DigestImages(ImageRootGuard(self.config.guard)), *awaited
-            ).with_output_types(tuple[bytes, Placed])
-            | "GroupByDigest" >> beam.GroupByKey()  # (digest, [Placed])
+                _DigestImages(ImageRootGuard(self.config.guard)), *barrier
+            ).with_output_types(tuple[bytes, AssignedRow])
+            | "GroupByDigest" >> beam.GroupByKey()  # (digest, [AssignedRow])
             | "KeepFirst"
             >> beam.FlatMap(_keep_first, AsSingleton(self.plan), self.base).with_outputs(
-                _DUPLICATES, _CONFLICTS, main="placed"
+                _DUPLICATES, _CONFLICTS, main="rows"
             )
         )
-        kept: PCollection[Placed] = dropping.placed | "Kept" >> beam.Map(_same).with_output_types(
-            Placed
-        )  # so that the shuffle encodes them by their coder
-        content = (
+        # A tagged output has no type of its own; with one, the shuffle uses the references' coder.
+        kept: PCollection[AssignedRow] = dropping.rows | "Kept" >> beam.Map(
+            _same
+        ).with_output_types(AssignedRow)
+        stats = (
             dropping[_CONFLICTS]
-            | "ConflictsOfDropped" >> beam.Map(_conflict_stats)
-            | "CombineDropped" >> beam.CombineGlobally(_merge_contents)
+            | "StatsOfConflicts" >> beam.Map(_conflict_stats)
+            | "CombineConflicts" >> beam.CombineGlobally(merge_duplicate_stats)
         )
         files = dropping[_DUPLICATES] | "WriteDropped" >> WriteLines(self.directory, layout.DROPPED)
-        return Deduplicated(kept, dropping[_DUPLICATES], content, files)
+        return Deduplicated(kept, dropping[_DUPLICATES], stats, files)
 
 
 def digest_of(ref: ImageRef, guard: ImageRootGuard = UNRESTRICTED) -> bytes:
-    """Returns the digest of a reference's image; of an unreadable image, one that no other has.
+    """Returns the SHA-256 of a reference's image; a unique value for an unreadable image.
 
     Args:
         ref: the reference.
-        guard: the folder that the image has to be in.
+        guard: confines reads to the image root.
     """
     try:
         if not ref.staged:
@@ -236,22 +239,25 @@ class _DigestImages(beam.DoFn):
     def setup(self) -> None:
         self._executor = self._shared.acquire(new_executor)
 
-    def process(self, batch: list[Placed], _rows: int = 0) -> Iterator[tuple[bytes, Placed]]:
+    def process(
+        self, batch: list[AssignedRow], _rows: int = 0
+    ) -> Iterator[tuple[bytes, AssignedRow]]:
         refs = [ref for _, (_, ref) in batch]
         return zip(self._executor.map(self._digest, refs), batch, strict=True)
 
 
 def _keep_first(
-    group: tuple[bytes, Iterable[Placed]], plan: Plan, base: Base | None
-) -> Iterator[Placed | TaggedOutput]:
-    """Yields the row with the smallest key, and the duplicates; one row at a time is in memory."""
-    _, rows = group
+    group: tuple[bytes, Iterable[AssignedRow]], plan: Plan, base: Base | None
+) -> Iterator[AssignedRow | TaggedOutput]:
+    """Yields the row with the smallest key and the duplicates; iterates with one row in memory."""
+    _, rows = group  # (digest, [AssignedRow]); the runner re-iterates rows, possibly from disk
     first = min(rows, key=lambda row: (_is_new(row, base), _name(row)))
     label = _label(first, plan)
     conflicts = Conflicts()
     kept = False
     for row in rows:
-        if not kept and _name(row) == _name(first):  # rows without a table can be the same in all
+        # Dict rows have no file and line, so several rows can have the name of the first.
+        if not kept and _name(row) == _name(first):
             kept = True
             yield row
         else:
@@ -262,22 +268,22 @@ def _keep_first(
         yield TaggedOutput(_CONFLICTS, conflicts)
 
 
-def _is_new(row: Placed, base: Base | None) -> bool:
+def _is_new(row: AssignedRow, base: Base | None) -> bool:
     (split, index), _ = row
     return base is None or index >= len(base.shards(split))
 
 
-def _name(row: Placed) -> tuple[str, str, int]:
+def _name(row: AssignedRow) -> tuple[str, str, int]:
     _, (_, ref) = row
     return ref.key, ref.file, ref.line
 
 
-def _label(row: Placed, plan: Plan) -> str:
+def _label(row: AssignedRow, plan: Plan) -> str:
     _, (_, ref) = row
     return label_text(row_class(ref.values, plan.resolved))
 
 
-def _dropped_row(row: Placed, first: Placed, label: str, kept_label: str) -> Duplicate:
+def _dropped_row(row: AssignedRow, first: AssignedRow, label: str, kept_label: str) -> Duplicate:
     (split, _), (_, ref) = row
     _, (_, kept) = first
     differs = label != kept_label
@@ -292,13 +298,9 @@ def _dropped_row(row: Placed, first: Placed, label: str, kept_label: str) -> Dup
     )
 
 
-def _same(placed: Placed) -> Placed:
-    return placed
+def _same(row: AssignedRow) -> AssignedRow:
+    return row
 
 
 def _conflict_stats(conflicts: Conflicts) -> DuplicateStats:
     return DuplicateStats(dropped_conflicts=conflicts)
-
-
-def _merge_contents(contents: Iterable[DuplicateStats]) -> DuplicateStats:
-    return merge_duplicate_stats(contents)

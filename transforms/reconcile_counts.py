@@ -33,7 +33,7 @@ class ReconcileCounts(beam.PTransform):
         rows: every row that was read.
         unread: rejects of rows that could not be.
         skipped: (what makes no row, how many).
-        placed: (split, rows placed in it).
+        assigned: (split, rows assigned in it).
         rejects: all rejects, those of unread rows included.
         written: the shards as their writers know them.
         contents: which images are repeated, in one or several parts.
@@ -45,7 +45,7 @@ class ReconcileCounts(beam.PTransform):
     rows: PCollection[Row]
     unread: PCollection[Reject]
     skipped: PCollection[tuple[str, int]]
-    placed: PCollection[tuple[str, int]]
+    assigned: PCollection[tuple[str, int]]
     rejects: PCollection[Reject]
     written: PCollection[WrittenShard]
     contents: PCollection[DuplicateStats]
@@ -74,7 +74,7 @@ class ReconcileCounts(beam.PTransform):
             AsSingleton(self.plan),
             AsSingleton(rows),
             AsSingleton(unread),
-            AsDict(self.placed),
+            AsDict(self.assigned),
             AsDict(reasons),
             AsIter(self.written),
             AsIter(verifications),
@@ -89,7 +89,7 @@ def split_and_reason(reject: Reject) -> tuple[str, str]:
 
 
 def split_of_duplicate(repeat: Duplicate) -> str:
-    """Returns the split that a dropped row had been placed in."""
+    """Returns the split that a dropped row had been assigned in."""
     return repeat.split
 
 

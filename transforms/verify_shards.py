@@ -1,6 +1,7 @@
-"""Verifies shards by re-reading their final files, and writes the index of those that are whole.
+"""Verifies shards by re-reading their final files, and writes an index file for each valid one.
 
-That index, where each record begins, is in the form that DALI and PyTorch readers take.
+The index file lists the offset and size of each record, in the format that DALI and PyTorch readers
+expect.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ class VerifyShards(beam.PTransform):
     """Re-reads all shards: PCollection[WrittenShard] → PCollection[ShardVerification].
 
     Attributes:
-        config: names, compression, and how closely to look.
+        config: the name, the compression, and the level of verification.
         directory: the dataset's folder.
-        plan: the schema that every record has to fit.
+        plan: the number of shards, and the schema that every record has to match.
     """
 
     config: ConvertConfig
@@ -54,7 +55,7 @@ class VerifyShards(beam.PTransform):
 
 
 class _VerifyBundle(beam.DoFn):
-    """Verifies the shards of a bundle, as many concurrently as there are cores."""
+    """Verifies the shards of a bundle concurrently, one per core."""
 
     def __init__(self, config: ConvertConfig, directory: str) -> None:
         self._config = config
@@ -83,6 +84,7 @@ class _VerifyBundle(beam.DoFn):
         )
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
+        # Outside of `process` an element has no window to inherit, so it needs an explicit one.
         for verification in self._verifications:
             yield GlobalWindows.windowed_value(verification.result())
 
@@ -95,7 +97,7 @@ def _verify_shard(files: ShardFiles, resolved: ResolvedSchema, verify: Verify) -
 
 @dataclass(eq=False)
 class IndexShards(beam.PTransform):
-    """Writes an index for each shard: PCollection[ShardVerification] → PCollection[(name, sha256)].
+    """Writes index files: PCollection[ShardVerification] → PCollection[(name, sha256)].
 
     Attributes:
         directory: the dataset's folder.
@@ -104,21 +106,19 @@ class IndexShards(beam.PTransform):
     directory: str
 
     def expand(self, shards: PCollection[ShardVerification]) -> PCollection[tuple[str, str]]:
-        """Adds the writing, from the index in records/ that the verification has found correct."""
+        """Adds the writing; offsets come from the verified Parquet index in `records/`."""
         return shards | "WriteIndex" >> beam.FlatMap(write_index, self.directory)
 
 
 def write_index(shard: ShardVerification, directory: str) -> Iterator[tuple[str, str]]:
-    """Writes the index of a shard, and yields its name below the folder and its digest.
-
-    Writes none for a shard with problems, which keep the dataset from being published.
+    """Writes the index file of a shard; yields its name, relative to the folder, and its SHA-256.
 
     Args:
         shard: the shard's verification.
         directory: the dataset's folder.
     """
     if shard.problems:
-        return
+        return  # the dataset will not be published, and the Parquet index may be unreadable
     path = layout.join(directory, shard.entry.index_file)
     data = index_lines(read_index(path, ["offset", "length"]))
     name = layout.index_name(shard.entry.file)

@@ -1,9 +1,9 @@
-"""Writes shards: `beam.io.WriteToTFRecord` with a plan.
+"""Writes shards: a `beam.io.WriteToTFRecord` whose records are assigned to shards beforehand.
 
-Beam's sink stays: its framing, compression and renames. Its grouping is replaced: in place of a
-shuffle of records by chance, one of references by plan, so that no shuffle carries image bytes and
-every record's shard and place are resolved beforehand. And its temporary directories are: finished
-shards wait in a staging area, where the next run finds them if this one dies.
+Framing, compression and renames are those of Beam's sink. Two things differ. Beam distributes
+records over shards at random; here, references are grouped by their assigned shard, so the shuffle
+carries no image bytes and the position of each record is fixed before it is built. And instead of a
+temporary directory, finished shards are kept in a staging area, from which a later run resumes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from recordmill.schemas.records import ImageRef, SerializedExample
 from recordmill.schemas.rejects import Reject
 from recordmill.schemas.row_counts import ShardCounts
 from recordmill.schemas.statistics import Timeline
-from recordmill.transforms.assign_shards import Placed, ShardId
+from recordmill.transforms.assign_shards import AssignedRow, ShardId
 from recordmill.transforms.elements import REJECTS, Outcome, rejected
 from recordmill.transforms.functional.records.index import label_ids
 from recordmill.transforms.functional.rows.sequences import arrange_shard, assemble_sequences
@@ -50,7 +50,7 @@ from recordmill.transforms.workers.progress import advance
 
 
 class WriteShards(beam.io.WriteToTFRecord):
-    """Writes planned shards: PCollection[Placed] → Outcome(WrittenShard)."""
+    """Writes assigned rows to shards: PCollection[AssignedRow] → Outcome(WrittenShard)."""
 
     def __init__(
         self,
@@ -59,13 +59,13 @@ class WriteShards(beam.io.WriteToTFRecord):
         plan: PCollection[Plan],
         base: Base | None = None,
     ) -> None:
-        """Makes a writer.
+        """Creates the transform.
 
         Args:
-            config: the name, compression and decoding.
-            staging: where finished shards wait for all others, and the dataset's folder.
-            plan: the number of shards, and the schema.
-            base: a dataset whose shards are taken where they are the same, if any.
+            config: the name, compression, decoding and verification.
+            staging: the staging area of finished shards, and the dataset's folder.
+            plan: the number of shards, and the resolved schema.
+            base: the base version, whose unchanged shards are linked; None without one.
         """
         super().__init__(
             file_path_prefix=layout.join(staging.dataset, config.name),
@@ -78,15 +78,15 @@ class WriteShards(beam.io.WriteToTFRecord):
         self._plan = plan
         self._base = base
 
-    def expand(self, placed: PCollection[Placed]) -> Outcome:
-        """Adds the one shuffle, of references, the writing, and the renaming after all of it."""
-        once = placed.pipeline | "DoOnce" >> beam.Create([None])
+    def expand(self, rows: PCollection[AssignedRow]) -> Outcome:
+        """Adds a shuffle of references, the writing, and a final step that renames all files."""
+        once = rows.pipeline | "DoOnce" >> beam.Create([None])
         plan = AsSingleton(self._plan)
         settings = AsSingleton(
             once | "InitializeWrite" >> beam.Map(initialize, self._staging, self._config, plan)
         )
         written = (
-            placed
+            rows
             | "GroupByShard" >> beam.GroupByKey()  # ((split, shard), [(order, ImageRef)])
             | "WriteShard"
             >> beam.ParDo(
@@ -107,15 +107,15 @@ def build_records(
     seen: VersionTags,
     guard: ImageRootGuard,
 ) -> Iterator[SerializedExample | Reject]:
-    """Yields a shard's records and rejects, built ahead by threads; one sequence is in memory.
+    """Yields a shard's records and rejects in order; threads build a few of them ahead.
 
     Args:
         refs: the shard's references, in order.
         plan: the resolved schema.
         config: decoding and verification.
-        pools: the threads.
+        pools: the threads that read and decode.
         seen: receives the version tags of the files that are read.
-        guard: the folder that the files have to be in.
+        guard: confines reads to the image root.
     """
     check = check_decodes if config.verify == "decode" else None
     built: Iterator[Any] = build_all(refs, plan, config.decode, pools, seen, guard, check)
@@ -124,12 +124,12 @@ def build_records(
 
 
 def initialize(_: None, staging: Staging, config: ConvertConfig, plan: Plan) -> str:
-    """Prepares the staging area, and returns the fingerprint of the settings of all shards.
+    """Prepares the staging area and returns the settings fingerprint of all shards.
 
     Args:
         staging: the staging area.
         config: the settings.
-        plan: the splits, and the resolved schema.
+        plan: the splits and the resolved schema.
     """
     settings = settings_fingerprint(config, plan.resolved, versions())
     staging.make(plan.shards)
@@ -138,7 +138,7 @@ def initialize(_: None, staging: Staging, config: ConvertConfig, plan: Plan) -> 
 
 
 class _WriteShard(beam.DoFn):
-    """Writes one shard: one shard's references and a window of images in memory, no more."""
+    """Writes one shard per element; holds its references and a window of images in memory."""
 
     def __init__(
         self, sinks: Sinks, staging: Staging, config: ConvertConfig, base: Base | None
@@ -159,13 +159,14 @@ class _WriteShard(beam.DoFn):
         settings: str,
         plan: Plan,
     ) -> Iterator[WrittenShard | TaggedOutput]:
-        shard, placed = element  # ((split, shard), [(order, ImageRef)])
-        refs, repeated = arrange_shard(placed, plan.resolved)
-        for reject in repeated:
+        shard, rows = element  # ((split, shard), [(order, ImageRef)])
+        refs, duplicates = arrange_shard(rows, plan.resolved)
+        for reject in duplicates:
             yield rejected(replace(reject, split=shard[0]))
-        # A store is asked only where there is something to compare: else reading gives the tags.
-        has_past = self._base is not None or self._staging.has(*shard)
-        tags = file_version_tags(refs, self._guard, remote=has_past)
+        # Version tags of remote files cost one request each, so they are requested only if a
+        # checkpoint or base shard may match. Otherwise reading the images yields them for free.
+        may_match = self._base is not None or self._staging.has(*shard)
+        tags = file_version_tags(refs, self._guard, remote=may_match)
         fingerprint = _fingerprint(settings, shard, refs, plan, tags)
         checkpoint = fingerprint and self._staging.find(*shard, fingerprint.digest)
         if checkpoint:
@@ -178,12 +179,12 @@ class _WriteShard(beam.DoFn):
             built = build_records(refs, plan, self._config, self._pools, seen, self._guard)
             for reject in writer.write(built):
                 yield rejected(reject)
-            if seen != tags:  # reading has given more version tags
+            if seen != tags:  # reading has added version tags
                 fingerprint = _fingerprint(settings, shard, refs, plan, seen)
             yield self._finished(writer.close(), fingerprint, writer.faults, plan)
 
     def _linked(self, fingerprint: Fingerprint) -> WrittenShard | None:
-        """Returns a shard of the base under another name; None if it has no such shard."""
+        """Returns the identical shard of the base version, linked; None if the base has none."""
         if self._base is None:
             return None
         split, index = fingerprint.split, fingerprint.index
@@ -193,7 +194,7 @@ class _WriteShard(beam.DoFn):
     def _reused(
         self, checkpoint: Checkpoint, refs: list[ImageRef]
     ) -> Iterator[WrittenShard | TaggedOutput]:
-        """Yields a shard that an earlier run has finished."""
+        """Yields the shard and the rejects of a checkpoint, as an earlier run left them."""
         advance("written", checkpoint.shard.converted)
         for reject in checkpoint.rejects(refs):
             advance("rejected")
@@ -207,17 +208,18 @@ class _WriteShard(beam.DoFn):
         faults: Sequence[ImageFault],
         plan: Plan,
     ) -> WrittenShard:
-        """Returns a shard that was just written; with its checkpoint, if it can be found again.
+        """Returns a newly written shard with its fingerprint, after writing its checkpoint.
 
         Args:
             written: the shard.
-            fingerprint: of what it was made from; None if that is not known.
-            faults: which of its references were rejected.
+            fingerprint: the fingerprint of its inputs; None if a version tag is unknown.
+            faults: the references that were rejected.
             plan: the number of shards.
         """
         if fingerprint is None:
             return written
         shard = replace(written, fingerprint=fingerprint.without(faults))
+        # After a transient fault (a timeout, say) the next run must try the image again.
         if not any(fault.passing for fault in faults):
             split, index, count = shard.split, shard.index, plan.shards[shard.split]
             name, compression = self._config.name, self._config.compression
@@ -239,7 +241,7 @@ class _WriteShard(beam.DoFn):
 def _fingerprint(
     settings: str, shard: ShardId, refs: list[ImageRef], plan: Plan, versions: VersionTags
 ) -> Fingerprint | None:
-    """Returns the fingerprint of a shard; None unless the version of each image is known."""
+    """Returns the fingerprint of a shard; None if the version tag of an image is unknown."""
     tags = ref_version_tags(refs, versions)
     if tags is None:
         return None
@@ -253,11 +255,11 @@ def finalize(
     plan: Plan,
     written: Iterable[WrittenShard],
 ) -> Iterator[WrittenShard]:
-    """Renames all files to their final names, and yields the shards, empty ones included.
+    """Renames all files to their final names and yields all shards, including empty ones.
 
     Args:
         sinks: Beam's sinks, which rename files.
-        staging: where the files are.
+        staging: the staging area that holds the files.
         plan: the number of shards of each split.
         written: the shards that have rows.
     """
@@ -265,8 +267,9 @@ def finalize(
     for shard in written:
         by_split[shard.split].append(shard)
     for split, shards in by_split.items():
+        # A shard without rows is not an element of any grouping, but readers expect its file.
         shards += _empty_shards(sinks, staging, plan, split, shards)
-        files = [staging.paths(shard) for shard in shards]  # [(its records, their index)]
+        files = [staging.paths(shard) for shard in shards]  # [(shard file, index file)]
         for i, kind, sink in ((0, "shards", sinks.shards), (1, "records", sinks.records)):
             _rename(sink(split), staging.folder(kind, split), [pair[i] for pair in files])
         yield from shards
@@ -281,10 +284,11 @@ def _empty_shards(
 
 
 def _rename(sink: FileBasedSink, folder: str, files: list[str]) -> None:
-    """Has Beam's sink rename staged files; it numbers them in the order of their names."""
+    """Renames staged files with Beam's sink, which numbers them in the order of their names."""
 
     def rename() -> None:
-        deque(sink.finalize_write(folder, files, None), maxlen=0)  # skips what is renamed already
+        # Consumes a generator. On a retry, Beam skips files that already have their final names.
+        deque(sink.finalize_write(folder, files, None), maxlen=0)
 
     if is_local(folder):
         rename()
@@ -293,25 +297,29 @@ def _rename(sink: FileBasedSink, folder: str, files: list[str]) -> None:
 
 
 ShardForecast: TypeAlias = tuple[ShardCounts, int, Sequence[ImageRef]]
-"""What a shard would hold, how many of its images are in object stores, and its first rows."""
+"""The counts of a planned shard, the number of its remote images, and its first references."""
 
 
 @dataclass(eq=False)
 class ForecastShards(beam.PTransform):
-    """Forecasts each shard: PCollection[Placed] → Outcome(ShardForecast).
+    """Forecasts each shard for a dry run: PCollection[AssignedRow] → Outcome(ShardForecast).
 
     Attributes:
-        plan: resolves the schema and the number of shards.
-        sample: how many rows to keep in all, to be tried out.
+        plan: the number of shards, and the resolved schema.
+        sample: the number of references to keep, over all shards, for building examples.
     """
 
     plan: PCollection[Plan]
     sample: int
 
-    def expand(self, placed: PCollection[Placed]) -> Outcome:
-        """Adds the same grouping by shard as the writing has, where rows with one key meet."""
+    def expand(self, rows: PCollection[AssignedRow]) -> Outcome:
+        """Adds the same grouping by shard as `WriteShards`, which brings duplicate keys together.
+
+        Returns:
+            One forecast per shard that has rows, and the rejects of duplicate keys.
+        """
         found = (
-            placed
+            rows
             | "GroupByShard" >> beam.GroupByKey()  # ((split, shard), [(order, ImageRef)])
             | "Forecast"
             >> beam.FlatMap(forecast, AsSingleton(self.plan), self.sample).with_outputs(
@@ -324,30 +332,31 @@ class ForecastShards(beam.PTransform):
 def forecast(
     element: tuple[ShardId, Iterable[tuple[bytes, ImageRef]]], plan: Plan, sample: int
 ) -> Iterator[ShardForecast | TaggedOutput]:
-    """Yields the forecast of a shard, and the rejects of its duplicate keys.
+    """Yields the forecast of a shard and the rejects of its duplicate keys.
 
     Args:
         element: ((split, shard), [(order, ImageRef)]).
         plan: the number of shards, and the resolved schema.
-        sample: how many rows to keep of all shards together.
+        sample: the number of references to keep, over all shards.
     """
-    (split, index), placed = element
-    refs, repeated = arrange_shard(placed, plan.resolved)
+    (split, index), rows = element
+    refs, duplicates = arrange_shard(rows, plan.resolved)
     schema = plan.resolved.schema
     classes = {name: Counter[int]() for name in plan.resolved.schema.class_features}
     seen = set[str]()
     for ref in refs:
+        # The context features of a sequence are counted once, with its first frame.
         names = schema.frame_features if ref.record_key in seen else schema.features
         seen.add(ref.record_key)
         for name, value in zip(schema.features, ref.values, strict=True):
             if name in classes and name in names:
                 classes[name].update(label_ids(value))
-    share = -(-sample // sum(plan.shards.values()))
+    share = -(-sample // sum(plan.shards.values()))  # rounded up
     remote = sum(is_url(ref.uri) for ref in refs)
     frames = len(refs) if schema.sequence else None
     counts = ShardCounts(
         split=split, index=index, records=len(seen), classes=classes, frames=frames
     )
     yield counts, remote, refs[:share]
-    for reject in repeated:
+    for reject in duplicates:
         yield rejected(replace(reject, split=split))

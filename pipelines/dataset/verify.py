@@ -27,7 +27,7 @@ from recordmill.transforms.storage.dataset import Dataset, current_folder, read_
 from recordmill.transforms.storage.files import all_files_below
 from recordmill.transforms.storage.shard_files import ShardFiles, open_stored
 from recordmill.transforms.verification import verifier_process
-from recordmill.transforms.verification.verify_shard import first_foreign_record
+from recordmill.transforms.verification.verify_shard import first_mismatched_record
 from recordmill.transforms.workers.cores import num_cores
 
 _PASS_RECORDS = 2**20
@@ -230,7 +230,7 @@ def _check_shard(
     # a wrong checksum is reported with the record that causes it, where one can be found
     if found.sha256 != expected.sha256:
         broken = [problem for problem in verification.problems if problem.file == files.file]
-        yield from broken or [first_foreign_record(files, resolved)]
+        yield from broken or [first_mismatched_record(files, resolved)]
     elif found.index_sha256 == expected.index_sha256:
         yield from verification.problems
         if not verification.problems and found != expected.model_copy(update={"images": {}}):

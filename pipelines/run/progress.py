@@ -65,8 +65,8 @@ def stage_of(counters: ProgressCounters) -> Stage:
     if counters.verified:
         return _of("verifying", counters.verified, counters.written)
     if counters.written or counters.rejected:
-        return _of("writing", counters.written + counters.rejected, counters.placed)
-    return _of("assigning", counters.placed, counters.total)
+        return _of("writing", counters.written + counters.rejected, counters.assigned)
+    return _of("assigning", counters.assigned, counters.total)
 
 
 def _of(name: str, done: int, total: int) -> Stage:

@@ -208,7 +208,7 @@ class Target:
         elif self.work == self.final:
             write_bytes(layout.join(self.final, layout.RUN), running(context).to_json())
             self._contents(self._dataset).discard()
-        self.staging.reclaim()
+        self.staging.recover()
         marker = (layout.RUN,) if self.work == self.final else ()
         self._contents(self.work).discard(keep=marker)
 

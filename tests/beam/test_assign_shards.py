@@ -1,4 +1,4 @@
-"""AssignShards and RejectDuplicateKeys: split, shard and order of each row; one row of a key."""
+"""AssignShards and RejectDuplicateKeys: split, shard and order of each row; one row per key."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from apache_beam.testing.util import assert_that, equal_to
 
 from recordmill.schemas.records import ImageRef
-from recordmill.transforms.assign_shards import AssignShards, Placement, RejectDuplicateKeys
+from recordmill.transforms.assign_shards import Assignment, AssignShards, RejectDuplicateKeys
 from recordmill.transforms.functional.rows.placement import SplitRanges
 from tests.beam.direct import TABLE, config, direct_pipeline, plan, ref, told
 
@@ -21,48 +21,48 @@ REFS = [ref(f"{i}.jpg", line=i + 2) for i in range(40)]
 
 
 def digest(seed: int, purpose: str, text: str) -> bytes:
-    """Returns the documented hash: sha256 of seed, purpose and text, parted by NUL."""
+    """Returns the documented hash: sha256 of seed, purpose and text, separated by NUL."""
     return hashlib.sha256(f"{seed}\0{purpose}\0{text}".encode()).digest()
 
 
 def expected(refs: list[ImageRef], seed: int) -> list[tuple[object, ...]]:
-    """Returns where references belong, worked out again: a quarter of all hashes is for test."""
-    placed = []
+    """Computes the assignment independently: a quarter of all hashes is for "test"."""
+    assigned = []
     for one in refs:
-        point = int.from_bytes(digest(seed, "split", one.group or one.key)[:8], "big")
-        split = one.split or ("train" if point < 2**64 * 3 // 4 else "test")
+        position = int.from_bytes(digest(seed, "split", one.group or one.key)[:8], "big")
+        split = one.split or ("train" if position < 2**64 * 3 // 4 else "test")
         order = digest(seed, "order", one.key)[:16]
         shard = int.from_bytes(order, "big") * SHARDS[split] // 2**128
-        placed.append(((split, shard), (order, one)))
-    return placed
+        assigned.append(((split, shard), (order, one)))
+    return assigned
 
 
-def placement(p: beam.Pipeline, refs: list[ImageRef], seed: int = 0) -> Placement:
-    settled = p | "Plan" >> beam.Create([plan(len(refs), **SHARDS)])
-    return p | "Refs" >> beam.Create(refs) | AssignShards(settled, RANGES, seed)
+def assignment(p: beam.Pipeline, refs: list[ImageRef], seed: int = 0) -> Assignment:
+    plans = p | "Plan" >> beam.Create([plan(len(refs), **SHARDS)])
+    return p | "Refs" >> beam.Create(refs) | AssignShards(plans, RANGES, seed)
 
 
 @pytest.mark.parametrize("seed", [0, 3])
 def test_the_key_decides_split_shard_and_order(seed: int) -> None:
     with direct_pipeline() as p:
-        placed = placement(p, REFS, seed)
-        assert_that(placed.placed, equal_to(expected(REFS, seed)), label="Placed")
+        assigned = assignment(p, REFS, seed)
+        assert_that(assigned.rows, equal_to(expected(REFS, seed)), label="Assigned")
         splits = [split for (split, _), _ in expected(REFS, seed)]
         rows = [(split, splits.count(split)) for split in ("train", "test")]
-        assert_that(placed.rows, equal_to(rows), label="Rows")
+        assert_that(assigned.counts, equal_to(rows), label="Rows")
 
 
-def test_an_own_split_wins_over_a_group_and_a_group_over_the_key() -> None:
+def test_the_split_column_wins_over_the_group_and_the_group_over_the_key() -> None:
     own = [one._replace(split="test", group="g") for one in REFS[:10]]
     grouped = [one._replace(group="g") for one in REFS[10:20]]
     refs = own + grouped + REFS[20:]
-    placed = expected(refs, seed=0)
-    splits = [split for (split, _), _ in placed]
+    assigned = expected(refs, seed=0)
+    splits = [split for (split, _), _ in assigned]
     assert set(splits[:10]) == {"test"}
     assert all(a == b for a, b in pairwise(splits[10:20]))
     assert set(splits[20:]) == {"train", "test"}
     with direct_pipeline() as p:
-        assert_that(placement(p, refs).placed, equal_to(placed))
+        assert_that(assignment(p, refs).rows, equal_to(assigned))
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_an_own_split_wins_over_a_group_and_a_group_over_the_key() -> None:
     [{"split_column": "split"}, {"group_column": "place"}, {"deduplicate": "content"}],
     ids=str,
 )
-def test_of_rows_with_one_key_only_the_first_is_kept(options: dict[str, str]) -> None:
+def test_only_the_first_row_with_a_key_is_kept(options: dict[str, str]) -> None:
     first = ref("twice.jpg", line=3)
     later = [ref("twice.jpg", line=line)._replace(split="test") for line in (10, 7)]
     with direct_pipeline() as p:
@@ -81,7 +81,7 @@ def test_of_rows_with_one_key_only_the_first_is_kept(options: dict[str, str]) ->
             ("twice.jpg", "/pictures/twice.jpg", f"{TABLE}:{line}", "duplicate_key", "")
             for line in (7, 10)
         ]
-        assert_that(told(found.rejects, "Tell"), equal_to(rejects), label="Rejects")
+        assert_that(told(found.rejects, "ToTuples"), equal_to(rejects), label="Rejects")
 
 
 def test_rows_that_meet_in_a_shard_are_not_shuffled_for_their_keys() -> None:
@@ -98,21 +98,21 @@ def test_sequences_in_several_splits_are_rejected_as_a_whole() -> None:
         return frame._replace(split=split, frame=(sequence, str(line), "", ""))
 
     whole = [frame("a", 2, "train"), frame("a", 3, "train")]
-    torn = [frame("b", 4, "train"), frame("b", 5, "test")]
+    spanning = [frame("b", 4, "train"), frame("b", 5, "test")]
     with direct_pipeline() as p:
-        refs = p | beam.Create([*torn, *whole])
+        refs = p | beam.Create([*spanning, *whole])
         found = refs | RejectDuplicateKeys(config(split_column="split"), sequences=True)
         assert_that(found.good, equal_to(whole), label="Kept")
         rejects = [
             (f"{line}.jpg", f"/pictures/{line}.jpg", f"{TABLE}:{line}", "context_differs", "")
             for line in (4, 5)
         ]
-        assert_that(told(found.rejects, "Tell"), equal_to(rejects), label="Rejects")
+        assert_that(told(found.rejects, "ToTuples"), equal_to(rejects), label="Rejects")
 
 
-def test_a_split_that_the_survey_never_saw_ends_the_run() -> None:
+def test_a_split_that_the_analyze_pass_did_not_see_fails_the_run() -> None:
     stray = REFS[0]._replace(split="validation")
     p = direct_pipeline()
-    placement(p, [stray])
+    assignment(p, [stray])
     with pytest.raises(Exception, match="the table changed while it was read"):
         p.run()

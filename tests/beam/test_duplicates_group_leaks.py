@@ -9,9 +9,9 @@ from apache_beam.testing.util import assert_that, equal_to
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recordmill.pipelines.convert import can_part_groups
+from recordmill.pipelines.convert import groups_may_span_splits
 from recordmill.schemas.statistics import GroupLeakage
-from recordmill.transforms.assign_shards import Placed
+from recordmill.transforms.assign_shards import AssignedRow
 from recordmill.transforms.duplicates import FindGroupLeaks
 from recordmill.transforms.functional.duplicates import (
     distinct_splits,
@@ -29,7 +29,7 @@ LEAKS = GroupLeakage(
 )
 
 
-def placed(rows: list[tuple[str, str]]) -> list[Placed]:
+def assigned(rows: list[tuple[str, str]]) -> list[AssignedRow]:
     return [
         ((split, 0), (bytes([i]), ref(f"{i}.jpg", i)._replace(group=group)))
         for i, (group, split) in enumerate(rows)
@@ -38,7 +38,7 @@ def placed(rows: list[tuple[str, str]]) -> list[Placed]:
 
 def test_groups_in_more_than_one_split_are_found() -> None:
     with direct_pipeline() as p:
-        rows = p | beam.Create(placed(ROWS))
+        rows = p | beam.Create(assigned(ROWS))
         assert_that(rows | "Parted" >> FindGroupLeaks(True), equal_to([LEAKS]), label="Found")
         unparted = rows | "Unparted" >> FindGroupLeaks(False)
         assert_that(unparted, equal_to([GroupLeakage()]), label="NotLooked")
@@ -71,4 +71,9 @@ def test_groups_are_compared_where_something_else_decides_splits() -> None:
         {"group_column": "patient"},
         {"split_column": "split"},
     ]
-    assert [can_part_groups(config(**options)) for options in asked] == [True, True, False, False]
+    assert [groups_may_span_splits(config(**options)) for options in asked] == [
+        True,
+        True,
+        False,
+        False,
+    ]

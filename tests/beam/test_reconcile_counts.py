@@ -66,7 +66,7 @@ def case(**changes: Any) -> dict[str, Any]:
         "rows": [Row({}, "labels.csv", line) for line in range(6)],
         "unread": unread,
         "skipped": [("hidden", 2), ("labels", 1), ("hidden", 1), ("labels", -1)],
-        "placed": [("train", 4), ("test", 1)],
+        "assigned": [("train", 4), ("test", 1)],
         "rejects": [
             *unread,
             reject(Reason.UNKNOWN_LABEL, ""),
@@ -121,7 +121,7 @@ def test_a_dropped_row_is_counted_in_its_split() -> None:
         settled = p | "settled" >> beam.Create([replace(PLAN, rows=7)])
         changed = case(
             rows=[Row({}, "labels.csv", line) for line in range(7)],
-            placed=[("train", 5), ("test", 1)],
+            assigned=[("train", 5), ("test", 1)],
             duplicates=[Duplicate("b", "b.jpg", "labels.csv:3", "train", "a")],
         )
         found = reconciled(p, changed, settled)

@@ -18,7 +18,7 @@ from apache_beam.testing.util import assert_that, equal_to
 
 from recordmill.schemas.dataset_info import WrittenShard
 from recordmill.schemas.statistics import ImageTally
-from recordmill.transforms.assign_shards import Placed
+from recordmill.transforms.assign_shards import AssignedRow
 from recordmill.transforms.elements import Outcome
 from recordmill.transforms.shards.checkpoints import Staging
 from recordmill.transforms.write_shards import WriteShards
@@ -32,7 +32,7 @@ SHARDS = {"train": 3, "test": 1}
 
 
 @pytest.fixture
-def placed(tmp_path: Path) -> list[Placed]:
+def placed(tmp_path: Path) -> list[AssignedRow]:
     """References in an order that is not that of their shards."""
     elements = []
     for (split, shard), names in LAYOUT.items():
@@ -43,11 +43,11 @@ def placed(tmp_path: Path) -> list[Placed]:
     return sorted(elements, key=lambda element: element[1][1].key, reverse=True)
 
 
-def written(p: beam.Pipeline, placed: list[Placed], output: Path, **options: Any) -> Outcome:
+def written(p: beam.Pipeline, placed: list[AssignedRow], output: Path, **options: Any) -> Outcome:
     settled = p | "Plan" >> beam.Create([plan(len(placed), **SHARDS)])
     staging = Staging(f"{output}.staging", str(output))
     writer = WriteShards(config(output, **options), staging, settled)
-    return p | "Placed" >> beam.Create(placed) | writer
+    return p | "AssignedRow" >> beam.Create(placed) | writer
 
 
 def expected_records(folder: Path, names: str) -> list[bytes]:
@@ -88,7 +88,7 @@ def assert_written(output: Path, images: Path, suffix: str = "") -> None:
 
 
 def test_every_shard_holds_exactly_its_records_in_order(
-    placed: list[Placed], tmp_path: Path
+    placed: list[AssignedRow], tmp_path: Path
 ) -> None:
     output = tmp_path / "out"
     with direct_pipeline() as p:
@@ -114,7 +114,7 @@ def tally_of(images: list[bytes]) -> ImageTally:
     )
 
 
-def test_the_infos_tell_what_the_files_hold(placed: list[Placed], tmp_path: Path) -> None:
+def test_the_infos_tell_what_the_files_hold(placed: list[AssignedRow], tmp_path: Path) -> None:
     output = tmp_path / "out"
     infos: list[WrittenShard] = []
     with direct_pipeline() as p:
@@ -142,7 +142,7 @@ def test_the_infos_tell_what_the_files_hold(placed: list[Placed], tmp_path: Path
         assert_that(outcome.good, equal_to(infos))
 
 
-def test_compressed_shards_hold_the_same_stream(placed: list[Placed], tmp_path: Path) -> None:
+def test_compressed_shards_hold_the_same_stream(placed: list[AssignedRow], tmp_path: Path) -> None:
     plain, zipped = tmp_path / "plain", tmp_path / "zipped"
     with direct_pipeline() as p:
         written(p, placed, plain)
@@ -155,7 +155,7 @@ def test_compressed_shards_hold_the_same_stream(placed: list[Placed], tmp_path: 
 
 
 def test_a_bundle_that_is_run_again_leaves_no_duplicate(
-    placed: list[Placed], tmp_path: Path
+    placed: list[AssignedRow], tmp_path: Path
 ) -> None:
     """Each bundle is run three times, as an engine may that retries or works speculatively."""
     output = tmp_path / "out"
@@ -175,7 +175,7 @@ def test_without_any_row_there_are_still_all_shards(tmp_path: Path) -> None:
 
 
 def test_bad_images_and_repeated_keys_become_rejects_of_their_split(
-    placed: list[Placed], tmp_path: Path
+    placed: list[AssignedRow], tmp_path: Path
 ) -> None:
     (tmp_path / "a.jpg").write_bytes(jpeg(64, 48)[:-500])
     (tmp_path / "c.jpg").unlink()

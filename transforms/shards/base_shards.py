@@ -1,8 +1,8 @@
-"""What a new version takes from its base version: the places of its rows, and whole shards.
+"""Reuses a base version: looks up the shards of its keys, and links its unchanged shards.
 
-Each process reads the keys of the base's records once, and keeps 20 bytes of each. They decide
-where rows go: an index is used only if it is the one that the base's manifest lists. An unchanged
-shard is published under its new name, by a hard link where that is possible.
+Each process reads the keys of the base's records once and keeps 20 bytes per key. The keys decide
+the shards of rows, so an index is used only if its checksum is the one in the base's manifest. An
+unchanged shard is published under its new name, as a hard link where the file system allows it.
 """
 
 from __future__ import annotations
@@ -31,52 +31,56 @@ from recordmill.transforms.storage.files import is_local, open_binary, write_byt
 from recordmill.transforms.storage.shard_files import Digests, digests, local_copy
 
 _DIGEST_BYTES = 16
-_THREADS = 16
+"""Bytes of SHA-256 that stand for a key: among 10^9 keys, a collision has a chance of 10^-21."""
 
-_reading = threading.Lock()
-_known: dict[str, _Keys] = {}
+_THREADS = 16
+"""Concurrent reads of indexes: they wait for the file system or store, not for a core."""
+
+_lock = threading.Lock()
+_by_manifest: dict[str, _Keys] = {}
+"""Manifest checksum to the keys of that base version; holds the latest only."""
 
 
 @dataclass(frozen=True)
 class _Keys:
-    """The digests of all keys, sorted.
+    """The digests of all keys as sorted arrays, 20 bytes per key, and the shard of each.
 
     Attributes:
-        first: the first 8 bytes of each.
-        second: the others.
-        shard: the number of the shard that holds it, among `homes`.
-        homes: the shards.
+        first: the first 8 bytes of each digest, (keys,).
+        second: its last 8 bytes, (keys,).
+        shard: the shard that holds the key, as an index into `shards`, (keys,).
+        shards: all shards of the base version.
     """
 
     first: npt.NDArray[np.uint64]
     second: npt.NDArray[np.uint64]
     shard: npt.NDArray[np.uint32]
-    homes: tuple[BaseShard, ...]
+    shards: tuple[BaseShard, ...]
 
     def find(self, key: str) -> BaseShard | None:
         """Returns the shard that holds a key; None if none does."""
         first, second = np.frombuffer(_digest(key), dtype=">u8").astype(np.uint64)
-        place = int(np.searchsorted(self.first, first))
-        while place < len(self.first) and self.first[place] == first:
-            if self.second[place] == second:
-                return self.homes[int(self.shard[place])]
-            place += 1
+        i = int(np.searchsorted(self.first, first))
+        while i < len(self.first) and self.first[i] == first:  # nearly always a single pass
+            if self.second[i] == second:
+                return self.shards[int(self.shard[i])]
+            i += 1
         return None
 
 
-def finder(base: Base | None) -> FindBaseShard:
-    """Returns what finds a key's shard in a base; nothing is found where there is no base.
+def base_shard_lookup(base: Base | None) -> FindBaseShard:
+    """Returns a function that looks up the base shard of a key; without a base, it returns None.
 
     Raises:
-        UsageError: if an index of the base is missing, or is not the published one.
+        UsageError: if an index of the base version is missing, or is not the published one.
     """
     if base is None:
         return _no_shard
-    with _reading:
-        if base.manifest_sha256 not in _known:
-            _known.clear()
-            _known[base.manifest_sha256] = _read(base)
-        return _known[base.manifest_sha256].find
+    with _lock:  # all threads of a worker wait for one read
+        if base.manifest_sha256 not in _by_manifest:
+            _by_manifest.clear()
+            _by_manifest[base.manifest_sha256] = _read(base)
+        return _by_manifest[base.manifest_sha256].find
 
 
 def _no_shard(key: str) -> BaseShard | None:
@@ -88,15 +92,16 @@ def _read(base: Base) -> _Keys:
     shards = dataset.shards()
     with ThreadPoolExecutor(_THREADS) as executor:
         digests = list(executor.map(partial(_digests_of, dataset), shards.values()))
+    # Two big-endian words per digest, so that numbers sort as the digests do: (keys, 2).
     words = np.frombuffer(b"".join(digests), dtype=">u8").astype(np.uint64).reshape(-1, 2)
-    order = np.lexsort((words[:, 1], words[:, 0]))
+    order = np.lexsort((words[:, 1], words[:, 0]))  # by the first word, then the second
     counts = [len(digest) // _DIGEST_BYTES for digest in digests]
     numbers = np.repeat(np.arange(len(shards), dtype=np.uint32), counts)
     return _Keys(words[order, 0], words[order, 1], numbers[order], tuple(shards))
 
 
 def _digests_of(dataset: Dataset, shard: ShardEntry) -> bytes:
-    """Returns the digests of the keys of a shard's records, one after the other."""
+    """Returns the concatenated digests of the keys of a shard's records."""
     try:
         keys = dataset.index(shard, ["key"])["key"].to_pylist()
     except VerificationFailed as error:
@@ -111,19 +116,22 @@ def _digest(key: str) -> bytes:
 def link_shard(
     base: Base, entry: ShardEntry, staging: Staging, fingerprint: Fingerprint
 ) -> WrittenShard | None:
-    """Returns a shard of a base, in the staging area; None if its files are not as published.
+    """Links a shard of the base version and its index into the staging area.
 
     Args:
-        base: the dataset that has it.
-        entry: what the base's manifest states about it.
-        staging: where to.
-        fingerprint: of the shard that is to be written.
+        base: the base version.
+        entry: the shard's entry in the base's manifest.
+        staging: the staging area of the new version.
+        fingerprint: the fingerprint of the shard to write.
+
+    Returns:
+        The shard; None if a file of it does not match its checksum in the manifest.
     """
     sources = [layout.join(base.directory, name) for name in (entry.file, entry.index_file)]
-    of_shard, of_index = map(_digests, sources)
-    if of_shard is None or of_shard.sha256 != entry.sha256:
+    shard_digests, index_digests = map(_digests, sources)
+    if shard_digests is None or shard_digests.sha256 != entry.sha256:
         return None
-    if of_index is None or of_index.sha256 != entry.index_sha256:
+    if index_digests is None or index_digests.sha256 != entry.index_sha256:
         return None
     uid = f"{fingerprint.index:05d}-{uuid.uuid4()}"
     targets = [
@@ -138,8 +146,8 @@ def link_shard(
         records=entry.records,
         payload=entry.payload,
         crc32c=entry.crc32c,
-        index_crc32c=of_index.crc32c,
-        staged=(staging.name(targets[0]), staging.name(targets[1])),
+        index_crc32c=index_digests.crc32c,
+        staged=(staging.relative(targets[0]), staging.relative(targets[1])),
         classes=entry.classes,
         frames=entry.frames,
         images=entry.images,
@@ -160,7 +168,7 @@ def _link(source: str, target: str) -> None:
     if is_local(source) and is_local(target):
         try:
             os.link(source, target)
-        except OSError:  # on another disk, or on one without links
+        except OSError:  # another file system, or one without hard links
             shutil.copyfile(source, target)
         return
     with open_binary(source) as stream:

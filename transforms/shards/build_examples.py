@@ -30,18 +30,16 @@ from recordmill.transforms.workers.cores import num_cores
 from recordmill.transforms.workers.sandbox import run_in_subprocess
 
 _TASK_REFS = 4
-"""How many images make one task: handing over each by itself costs a tenth of the throughput."""
+"""Images per task of a thread pool: submitting them one by one costs a tenth of the throughput."""
 
 _TASKS_AHEAD = 3
-"""Tasks that wait while others are worked on, so that no thread does while results are written."""
-
-_BATCH_REFS = 256
+"""Queued tasks beyond one per core, so that no thread idles while a record is being written."""
 
 _FETCH_REFS = 96
-"""How many images are read from stores at once: 50 ms each, they are 1,900 a second."""
+"""Concurrent reads from object stores: at 50 ms each, they give 1,900 images per second."""
 
 _FETCH_BYTES = 64 * 2**20
-"""How much of them may be ahead of the decoding of one shard."""
+"""Limit of the bytes fetched ahead of decoding, per shard."""
 
 
 class Fetched(NamedTuple):
@@ -49,8 +47,8 @@ class Fetched(NamedTuple):
 
     Attributes:
         ref: the reference.
-        image: of the image; empty for schemas without.
-        mask: of the mask, where that has a file.
+        image: the bytes of its image file; empty for schemas without images.
+        mask: the bytes of its mask file; None without one.
     """
 
     ref: ImageRef
@@ -61,10 +59,10 @@ class Fetched(NamedTuple):
 T = TypeVar("T")
 
 Built: TypeAlias = "SerializedExample | BuiltFrame | Reject"
-"""What becomes of a reference: an example, the frame of a sequence, or a reject."""
+"""The result for one reference: an example, the frame of a sequence, or a reject."""
 
 Check: TypeAlias = Callable[[StoredImage, "bytes | None", Schema], None]
-"""Raises a RecordError for an image, and its mask, that are not to be stored."""
+"""Checks an image and its mask before they are stored; raises a RecordError to reject them."""
 
 
 def build_all(
@@ -76,33 +74,32 @@ def build_all(
     guard: ImageRootGuard = UNRESTRICTED,
     check: Check | None = None,
 ) -> Iterator[Built]:
-    """Yields the example, frame or reject of each reference, in order, worked ahead on by threads.
+    """Yields the example, frame or reject of each reference, in order; threads work ahead.
 
     Args:
-        refs: what they are made of; with the image where that is at hand.
+        refs: the references; as `Fetched` if the image has been read already.
         plan: the resolved schema.
         decode: "full" or "header".
-        pools: the threads.
-        seen: takes the version tags of what was read.
-        guard: keeps them from reading what is outside of it.
-        check: is called with every image that is to be stored, and may reject it.
+        pools: the threads that read and decode.
+        seen: receives the version tags of the files that are read.
+        guard: confines reads to the image root.
+        check: is called with every image before it is stored, and may reject it.
     """
     build = partial(build_one, plan=plan, decode=decode, check=check)
-    if not plan.resolved.schema.has_image:  # nothing to wait for
+    if not plan.resolved.schema.has_image:  # cheaper than a task of a thread pool
         return (build(ref if isinstance(ref, Fetched) else Fetched(ref)) for ref in refs)
     read = partial(fetch, seen=seen, guard=guard)
-    if all(
-        isinstance(ref, Fetched) or is_local(ref.uri) for ref in refs
-    ):  # read by the threads that decode
+    if all(isinstance(ref, Fetched) or is_local(ref.uri) for ref in refs):
+        # Local files are in the page cache or a few milliseconds away: one task reads and decodes.
         return _in_tasks(lambda ref: build(read(ref)), refs, pools)
-    # Waiting for a store takes many threads and no core. Bounded by number and bytes.
+    # Requests to a store need many threads and no core, so they have a pool of their own.
     budget = Budget(_FETCH_BYTES)
     fetched = fetch_ahead(read, refs, pools.waiting, _FETCH_REFS, budget, _bytes_of)
     return _in_tasks(build, fetched, pools)
 
 
 def _in_tasks(build: Callable[[T], Built], items: Iterable[T], pools: Pools) -> Iterator[Built]:
-    """Yields what is built of each item, in order; a thread is handed a few items at a time."""
+    """Yields the results of `build` for all items, in order; a task is a few items."""
     tasks, window = batched(items, _TASK_REFS), num_cores() + _TASKS_AHEAD
     built = map_ahead(lambda task: [build(item) for item in task], tasks, pools.working, window)
     return chain.from_iterable(built)
@@ -111,12 +108,12 @@ def _in_tasks(build: Callable[[T], Built], items: Iterable[T], pools: Pools) -> 
 def fetch(
     ref: ImageRef | Fetched, seen: VersionTags | None = None, guard: ImageRootGuard = UNRESTRICTED
 ) -> Fetched | Reject:
-    """Returns the bytes of a reference's files, or its reject if they cannot be had.
+    """Returns the bytes of a reference's files, or its reject if a file cannot be read.
 
     Args:
-        ref: the reference; with the image if only its mask has to be read.
-        seen: takes the version tags of what was read.
-        guard: keeps it from reading what is outside of it.
+        ref: the reference; as `Fetched` if only its mask has to be read.
+        seen: receives the version tags of the files that are read.
+        guard: confines reads to the image root.
     """
     ref, held = (ref.ref, ref.image) if isinstance(ref, Fetched) else (ref, None)
     try:
@@ -140,10 +137,10 @@ def build_one(
     """Returns the example or frame of a reference, or its reject.
 
     Args:
-        fetched: the reference and its files; a reject is returned as it is.
+        fetched: the reference and its files; a reject is returned unchanged.
         plan: the resolved schema.
         decode: "full" or "header".
-        check: is called with the image that is to be stored, and may reject it.
+        check: is called with the image before it is stored, and may reject it.
     """
     if isinstance(fetched, Reject):
         return fetched
@@ -162,19 +159,19 @@ def build_one(
 
 
 def read_image(data: bytes, settings: ImageSettings, decode: Decode) -> StoredImage:
-    """Returns an image as the record will hold it.
+    """Returns an image in the form in which its record stores it.
 
-    Plain ones are decoded right here. All others are in a subprocess, where they can take as long
-    as they like, as much memory, or crash; their headers are examined again there, as this process
-    trusts no more of them than it has time to look at.
+    Images that are stored unchanged are decoded in this process. All others are transcoded in a
+    subprocess, where a hang, a crash or excessive memory use costs only that image. The subprocess
+    examines the header again, because this process reads only the fields that the choice needs.
 
     Args:
-        data: the file.
+        data: the bytes of the image file.
         settings: limits and options.
         decode: "full" or "header".
 
     Raises:
-        RecordError: if it is not to be stored.
+        RecordError: if the image has to be rejected.
     """
     source = pass_through_source(data, settings)
     kept = keep(data, source, settings, decode) if source else None
@@ -184,20 +181,20 @@ def read_image(data: bytes, settings: ImageSettings, decode: Decode) -> StoredIm
 
 
 def read_mask(fetched: Fetched, image: StoredImage, schema: Schema) -> bytes:
-    """Returns the mask of a reference's image, from its own file or from the objects' outlines.
+    """Returns the encoded mask of an image, made from its mask file or from object outlines.
 
     Args:
-        fetched: the reference, and the mask's file if it has one.
-        image: the image as the record holds it.
-        schema: what was done to it, and how masks are stored.
+        fetched: the reference, and its mask file if it has one.
+        image: the image as its record stores it.
+        schema: the image settings and the mask settings.
 
     Raises:
-        RecordError: if it does not fit the image.
+        RecordError: if the mask cannot be decoded, or does not match the image's size.
     """
     ref, data = fetched.ref, fetched.mask or b""
     if ref.segments is not None:
         return mask_from_outlines(ref.segments, image, schema)
-    image = image._replace(data=b"")  # its size is enough
+    image = image._replace(data=b"")  # only its size is used: less to send to the subprocess
     with _mask_errors(ref):
         if header := examine_mask_in_process(data):
             return mask_from_file(data, image, schema, header)
@@ -206,7 +203,11 @@ def read_mask(fetched: Fetched, image: StoredImage, schema: Schema) -> bytes:
 
 @contextmanager
 def _mask_errors(ref: ImageRef) -> Iterator[None]:
-    """Makes what a reject says begin with the mask that is at fault."""
+    """Prefixes the detail of a RecordError with the mask's file, to distinguish it from the image.
+
+    Raises:
+        RecordError: the prefixed error.
+    """
     try:
         yield
     except RecordError as error:
@@ -216,16 +217,16 @@ def _mask_errors(ref: ImageRef) -> Iterator[None]:
 
 
 def new_executor() -> ThreadPoolExecutor:
-    """Returns a process's pool of threads that work, one a core."""
+    """Returns a pool of one thread per core."""
     return ThreadPoolExecutor(num_cores(), thread_name_prefix="build")
 
 
 class Pools:
-    """A process's threads.
+    """The thread pools of a process.
 
     Attributes:
-        working: as many as there are cores.
-        waiting: those that stores are waited for with; they are made as they are needed.
+        working: decodes and encodes, with one thread per core.
+        waiting: waits for object stores; its threads are started on demand.
     """
 
     def __init__(self) -> None:

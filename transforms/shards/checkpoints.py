@@ -1,7 +1,7 @@
-"""The staging area of a run: finished shards wait here, also for the next run if this one dies.
+"""The staging area: holds finished shards until publication, and for a resumed run.
 
-A shard is two files and a checkpoint, written in this order: without its checkpoint a file counts
-for nothing. The area is beside the dataset, outlives a run that fails, and is deleted by the one
+A finished shard is two files and a checkpoint. The checkpoint is written last, so files without one
+are incomplete. The area is next to the dataset. It survives a failed run and is deleted by the run
 that publishes.
 """
 
@@ -31,7 +31,10 @@ from recordmill.transforms.storage.shard_files import local_copy, stream_checksu
 
 _CHECKPOINTS = "checkpoints"
 _THREADS = 16
+"""Concurrent file operations: they wait for the file system or store, not for a core."""
+
 _PACKAGES = ("recordmill", "Pillow", "pyarrow", "protobuf", "numpy", "pycocotools")
+"""Packages whose version can change the bytes of a shard."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,7 @@ class Staging:
     """The staging area of one dataset.
 
     Attributes:
-        directory: where it is.
+        directory: the folder of the staging area.
         dataset: the folder of the dataset that is being written.
     """
 
@@ -47,7 +50,7 @@ class Staging:
     dataset: str
 
     def folder(self, kind: str, split: str) -> str:
-        """Returns the folder of the files of one kind and split, which Beam's sinks need together.
+        """Returns the folder for one kind of file and one split; a Beam sink renames per folder.
 
         Args:
             kind: "shards" or "records".
@@ -56,39 +59,38 @@ class Staging:
         return layout.join(self.directory, f"{kind}-{split}")
 
     def make(self, splits: Iterable[str]) -> None:
-        """Makes the folders of some splits, and those that their files go to."""
+        """Creates the staging folders of the given splits, and the dataset's folder of indexes."""
         make_folder(layout.join(self.dataset, layout.RECORDS))
         for split in splits:
             for kind in ("shards", "records"):
                 make_folder(self.folder(kind, split))
 
     def paths(self, shard: WrittenShard) -> tuple[str, str]:
-        """Returns where the two files of a shard wait."""
+        """Returns the staging paths of a shard's file and its index."""
         shard_file, index_file = shard.staged
         return layout.join(self.directory, shard_file), layout.join(self.directory, index_file)
 
-    def name(self, path: str) -> str:
-        """Returns the name of a file of the area below its folder."""
+    def relative(self, path: str) -> str:
+        """Returns a path relative to the staging area."""
         return path.removeprefix(self.directory).lstrip("/")
 
     def sizes(self, shard: WrittenShard) -> tuple[int, int]:
-        """Returns the sizes of the two files of a shard, in bytes."""
+        """Returns the sizes of a shard's file and its index, in bytes; 0 for a missing file."""
         shard_file, index_file = self.paths(shard)
         return file_size(shard_file) or 0, file_size(index_file) or 0
 
     def keep(self, checkpoint: Checkpoint) -> None:
-        """Writes the checkpoint of a finished shard; from now on it counts."""
-        path = self._checkpoint(checkpoint.shard.split, checkpoint.shard.index)
-        write_bytes(path, checkpoint.model_dump_json().encode())
+        """Writes the checkpoint of a finished shard, which makes the shard reusable."""
+        write_bytes(self._path_of(checkpoint), checkpoint.model_dump_json().encode())
 
     def has(self, split: str, index: int) -> bool:
         """Returns whether a shard has a checkpoint, valid or not.
 
         Args:
             split: the shard's split.
-            index: its number in the split.
+            index: the shard's number in the split.
         """
-        return exists(self._checkpoint(split, index))
+        return exists(self._checkpoint_path(split, index))
 
     def find(self, split: str, index: int, fingerprint: str) -> Checkpoint | None:
         """Returns the checkpoint of a shard; None unless complete and of the same fingerprint.
@@ -97,57 +99,58 @@ class Staging:
 
         Args:
             split: the shard's split.
-            index: its number in the split.
-            fingerprint: the fingerprint that the shard has to have.
+            index: the shard's number in the split.
+            fingerprint: the required fingerprint.
         """
-        checkpoint = self._read(self._checkpoint(split, index))
+        checkpoint = self._read(self._checkpoint_path(split, index))
         if checkpoint is None:
             return None
-        if checkpoint.fingerprint == fingerprint and self._is_whole(checkpoint):
+        if checkpoint.fingerprint == fingerprint and self._is_intact(checkpoint):
             return checkpoint
-        self._forget(checkpoint)
+        self._delete(checkpoint)
         return None
 
     def count(self) -> int:
-        """Returns how many finished shards there are."""
+        """Returns the number of finished shards."""
         return len(files_below(self.directory, f"{_CHECKPOINTS}/*.json"))
 
     def drop_others(self, settings: str) -> None:
-        """Deletes the shards that were made under other settings: they would never be taken."""
+        """Deletes shards with another settings fingerprint, which this run cannot reuse."""
         for checkpoint in self._checkpoints():
             if checkpoint.settings != settings:
-                self._forget(checkpoint)
+                self._delete(checkpoint)
 
-    def reclaim(self) -> None:
-        """Takes stock of what a run has left that is no more.
+    def recover(self) -> None:
+        """Restores the staging area after an interrupted run.
 
-        Shards that had their final names already get those of the staging area again; files
-        without a checkpoint, of shards that were open, are deleted.
+        Moves shards that already had their final names back into the area, and deletes files
+        without a checkpoint, which belong to unfinished shards.
         """
-        known = set[str]()
         checkpoints = self._checkpoints()
         with ThreadPoolExecutor(_THREADS) as executor:
-            for _ in executor.map(self._take_back, checkpoints):
+            for _ in executor.map(self._move_back, checkpoints):
                 pass
-        for checkpoint in checkpoints:
-            known |= {self._name(checkpoint), *checkpoint.shard.staged}
+        known = {self.relative(self._path_of(checkpoint)) for checkpoint in checkpoints}
+        known |= {name for checkpoint in checkpoints for name in checkpoint.shard.staged}
         for name in files_below(self.directory, "**"):
             if name not in known:
                 delete(layout.join(self.directory, name))
 
-    def _take_back(self, checkpoint: Checkpoint) -> None:
+    def _move_back(self, checkpoint: Checkpoint) -> None:
         for path, final in zip(self.paths(checkpoint.shard), checkpoint.final, strict=True):
-            published = layout.join(self.dataset, final)
-            if not exists(path) and exists(published):
-                move(published, path)
+            renamed = layout.join(self.dataset, final)
+            if not exists(path) and exists(renamed):
+                move(renamed, path)
 
-    def _is_whole(self, checkpoint: Checkpoint) -> bool:
+    def _is_intact(self, checkpoint: Checkpoint) -> bool:
+        """Returns whether both files of a shard have their recorded sizes and checksums."""
         shard = checkpoint.shard
         paths, expected = self.paths(shard), (shard.crc32c, shard.index_crc32c)
-        return all(map(_is_file, paths, checkpoint.sizes, expected))
+        return all(map(_matches, paths, checkpoint.sizes, expected))
 
-    def _forget(self, checkpoint: Checkpoint) -> None:
-        delete(layout.join(self.directory, self._name(checkpoint)))
+    def _delete(self, checkpoint: Checkpoint) -> None:
+        # The checkpoint goes first: a checkpoint without files would be found, and fail to match.
+        delete(self._path_of(checkpoint))
         for path in filter(exists, self.paths(checkpoint.shard)):
             delete(path)
 
@@ -162,23 +165,24 @@ class Staging:
             with open_binary(path) as stream:
                 return Checkpoint.model_validate_json(stream.read())
         except (OSError, ValidationError):
-            return None  # there is none, or one that was cut short: the shard is written again
+            return None  # missing or truncated: the shard is written again
 
-    def _checkpoint(self, split: str, index: int) -> str:
+    def _checkpoint_path(self, split: str, index: int) -> str:
         return layout.join(self.directory, _CHECKPOINTS, f"{split}-{index:05d}.json")
 
-    def _name(self, checkpoint: Checkpoint) -> str:
-        return f"{_CHECKPOINTS}/{checkpoint.shard.split}-{checkpoint.shard.index:05d}.json"
+    def _path_of(self, checkpoint: Checkpoint) -> str:
+        return self._checkpoint_path(checkpoint.shard.split, checkpoint.shard.index)
 
 
-def _is_file(path: str, size: int, crc32c: int) -> bool:
-    if not exists(path) or file_size(path) != size:
+def _matches(path: str, size: int, crc32c: int) -> bool:
+    """Returns whether a file exists with a size and the checksum of its uncompressed stream."""
+    if not exists(path) or file_size(path) != size:  # cheap, and detects most damage
         return False
     with local_copy(path) as copy:
         return stream_checksum(copy)[1] == crc32c
 
 
 def versions() -> dict[str, str]:
-    """Returns the versions of the packages that make the bytes of shards."""
+    """Returns the versions of the libraries that decide the bytes of shards."""
     packages = {package: metadata.version(package) for package in _PACKAGES}
-    return {**packages, "zlib": zlib.ZLIB_RUNTIME_VERSION}  # Python's own: --compression gzip
+    return {**packages, "zlib": zlib.ZLIB_RUNTIME_VERSION}  # which writes --compression gzip

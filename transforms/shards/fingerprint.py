@@ -1,8 +1,8 @@
-"""What decides the bytes of a shard, in one digest: where it is the same, the shard is, too.
+"""Fingerprints of shards: digests of everything that decides a shard's bytes.
 
-Not in it: where a row stands in its table, how many shards there are, and the class names that none
-of the shard's rows has. So a shard outlives rows that come before it in the table, and classes that
-come after it in the list.
+Equal fingerprints mean equal shards. A fingerprint leaves out the line of a row in its table, the
+number of shards, and class names that no row of the shard has. So a shard stays valid when rows are
+inserted before its own, or classes are appended to the list.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from recordmill.transforms.functional.records.index import row_class
 def settings_fingerprint(
     config: ConvertConfig, resolved: ResolvedSchema, versions: Mapping[str, str]
 ) -> str:
-    """Returns a hex digest of what decides the bytes of every shard of a run.
+    """Returns a hex digest of the settings that decide the bytes of every shard of a run.
 
     Args:
-        config: how to decode and compress.
-        resolved: the resolved schema, image settings included; except for its class names.
-        versions: of the packages that make bytes.
+        config: the compression, decoding, verification and image root guard.
+        resolved: the resolved schema with its image settings; class names are left out.
+        versions: library name to version, of the libraries that decide the bytes of shards.
     """
     document = {
         "format_version": FORMAT_VERSION,
@@ -37,22 +37,22 @@ def settings_fingerprint(
         "compression": config.compression,
         "decode": config.decode,
     }
-    if config.verify == "decode":  # others may have stored what TensorFlow does not decode
+    if config.verify == "decode":  # a run without it may have stored images it would reject
         document["verify"] = config.verify
-    if config.guard is not None:  # a run without it may have read what lies outside
-        document["fence"] = config.guard
+    if config.guard is not None:  # a run without it may have read files outside the image root
+        document["image_root_guard"] = config.guard
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """The fingerprint of one shard: all that decides its bytes, in one digest.
+    """The fingerprint of one shard.
 
     Attributes:
-        settings: the fingerprint of what holds for all shards.
+        settings: the settings fingerprint, common to all shards of a run.
         split: the shard's split.
-        index: its number.
-        refs: its references in order, each with the version tag of its image file.
+        index: the shard's number in the split.
+        refs: the shard's references in order, each with the version tag of its image file.
         resolved: the resolved schema.
     """
 
@@ -64,13 +64,14 @@ class Fingerprint:
 
     @cached_property
     def digest(self) -> str:
-        """Hex digest of it."""
+        """The hex digest, which checkpoints store."""
         return self._digest(self._rows)
 
     def without(self, faults: Sequence[ImageFault]) -> str:
-        """Returns the fingerprint of the same shard, had it never had the rejected rows.
+        """Returns the digest without the rejected rows, which the manifest stores.
 
-        By this one the shards of a base are found: its rejected rows are in no shard of it.
+        A later version that has this one as its base finds shards by it: rejected rows are in no
+        shard of the base, whether or not the later version's table still has them.
         """
         if not faults:
             return self.digest
@@ -79,14 +80,16 @@ class Fingerprint:
 
     @cached_property
     def _rows(self) -> list[bytes]:
-        """What decides the bytes of each row, kept: two digests are made of it."""
+        """The encoded rows, cached because `digest` and `without` both hash them."""
         return [self._row(ref, version_tag) for ref, version_tag in self.refs]
 
     def _row(self, ref: ImageRef, version_tag: str) -> bytes:
-        of_row = ref._replace(file="", line=0, split="", group="")
-        if ref.staged:  # the same bytes lie elsewhere in each run
-            of_row = of_row._replace(uri="", start=None, stop=None)
-        text = repr((tuple(of_row), version_tag, row_class(ref.values, self.resolved)))
+        # Neither the source location nor the split column changes a record's bytes; the shard's
+        # split is part of the digest itself.
+        hashed = ref._replace(file="", line=0, split="", group="")
+        if ref.staged:  # staged by this run under a new name; the field is the hash of its bytes
+            hashed = hashed._replace(uri="", start=None, stop=None)
+        text = repr((tuple(hashed), version_tag, row_class(ref.values, self.resolved)))
         return text.encode("utf-8", "backslashreplace")
 
     def _digest(self, rows: Iterable[bytes]) -> str:

@@ -1,7 +1,7 @@
 """Writes one shard and the index of its records, record by record, to Beam's file sinks.
 
-The sinks, one for the shards of each split and one for their indexes, open temporary files and
-rename them in the end, numbered in the order of their names.
+Each split has a sink for its shards and one for their indexes. Sinks open temporary files and later
+rename them, numbered in the order of the temporary names.
 """
 
 from __future__ import annotations
@@ -31,11 +31,12 @@ from recordmill.transforms.workers.progress import advance
 
 
 class MeteredFile:
-    """Passes bytes on to a file, and keeps their number and checksum.
+    """A file wrapper that counts the bytes written and computes their checksum.
 
     Attributes:
-        size: bytes written so far.
-        crc32c: their checksum.
+        size: the number of bytes written so far.
+        crc32c: their CRC-32C.
+        closed: whether the file is closed.
     """
 
     def __init__(self, handle: Any) -> None:
@@ -53,7 +54,7 @@ class MeteredFile:
         return len(chunk)
 
     def flush(self) -> None:
-        """Hands on what is buffered."""
+        """Flushes the file."""
         self._handle.flush()
 
     def close(self) -> None:
@@ -66,14 +67,14 @@ COMPRESSION = {"none": CompressionTypes.UNCOMPRESSED, "gzip": CompressionTypes.G
 
 
 class _MeteredTFRecordSink(_TFRecordSink):
-    """Beam's TFRecord sink, with a handle that knows the uncompressed stream's checksum."""
+    """Beam's TFRecord sink, with a handle that computes the uncompressed stream's checksum."""
 
     def open(self, temp_path: str) -> MeteredFile:
         return MeteredFile(super().open(temp_path))
 
 
 class _RecordsSink(FileBasedSink):
-    """Beam's file sink, for the indexes of records: opened, renamed, never written by record."""
+    """Beam's file sink for indexes of records, used to open and rename their files only."""
 
     def open(self, temp_path: str) -> MeteredFile:
         return MeteredFile(super().open(temp_path))
@@ -81,7 +82,7 @@ class _RecordsSink(FileBasedSink):
 
 @dataclass(frozen=True)
 class Sinks:
-    """The Beam sinks of a dataset: two a split, since a sink numbers its files from 0.
+    """The Beam sinks of a dataset: two per split, because a sink numbers its files from 0.
 
     Attributes:
         directory: the dataset's folder.
@@ -118,12 +119,22 @@ class ShardWriter:
     """Writes one shard and the index of its records to files in the staging area.
 
     Attributes:
-        faults: which of the references were rejected so far.
+        faults: the references rejected so far.
     """
 
     def __init__(self, sinks: Sinks, staging: Staging, plan: Plan, split: str, index: int) -> None:
-        """Opens the files; a name of its own for each attempt, in the order of the plan."""
+        """Opens the files.
+
+        Args:
+            sinks: the dataset's sinks.
+            staging: the staging area.
+            plan: the resolved schema.
+            split: the shard's split.
+            index: the shard's number in the split.
+        """
         self._split, self._index, self._plan, self._staging = split, index, plan, staging
+        # Unique, because Beam may run two attempts at a shard concurrently; and sorted by shard
+        # number, because the sink numbers files in the order of these names.
         uid = f"{index:05d}-{uuid.uuid4()}"
         self._shard = sinks.shards(split).open_writer(staging.folder("shards", split), uid)
         self._records = sinks.records(split).open_writer(staging.folder("records", split), uid)
@@ -138,8 +149,8 @@ class ShardWriter:
         self.faults: list[ImageFault] = []
 
     def write(self, built: Iterable[SerializedExample | Reject]) -> Iterator[Reject]:
-        """Writes all examples in order, and yields the rejects among them."""
-        position = 0
+        """Writes the examples in order and yields the rejects."""
+        position = 0  # in references: an example of a sequence has several
         for outcome in built:
             if isinstance(outcome, Reject):
                 advance("rejected")
@@ -152,7 +163,7 @@ class ShardWriter:
                 position += outcome.rows
 
     def close(self) -> WrittenShard:
-        """Closes the files."""
+        """Closes the files and returns the shard's counts, checksums and staged files."""
         self._record_index.close()
         shard, records = self._shard.close(), self._records.close()
         return WrittenShard(
@@ -167,7 +178,7 @@ class ShardWriter:
             images=dict(self._images),
             shapes=self._shapes,
             timeline=self._timeline,
-            staged=(self._staging.name(shard), self._staging.name(records)),
+            staged=(self._staging.relative(shard), self._staging.relative(records)),
         )
 
     def _add(self, example: SerializedExample) -> None:
@@ -176,6 +187,7 @@ class ShardWriter:
         self._payload += len(example.data)
         self._timeline.add(time.time())
         schema = self._plan.resolved.schema
+        # The first frame of a sequence counts all labels; the others repeat its context.
         self._count(example.frames[0] if example.frames else example, schema.features)
         for frame in example.frames[1:]:
             self._count(frame, schema.frame_features)
@@ -183,7 +195,7 @@ class ShardWriter:
         advance("written", example.rows)
 
     def _count(self, row: SerializedExample | BuiltFrame, names: Container[str]) -> None:
-        """Counts a row's image, and its labels in some features."""
+        """Counts a row's image, and its labels in the features of the given names."""
         if row.treatment:
             self._images.update((row.treatment, *row.remarks))
         if row.shape:

@@ -1,1 +1,1 @@
-"""Verifies shards with TensorFlow, in a separate process, and locates damage in them."""
+"""Verifies shards in a separate process, with TensorFlow as the parser, and locates damage."""

@@ -1,6 +1,7 @@
-"""Parses records and decodes images with TensorFlow, which had no part in writing them.
+"""Parses records and decodes images with TensorFlow, which shares no code with their writer.
 
-TensorFlow is imported when it is first needed: 3-5 s and 450 MB that no writing process pays.
+TensorFlow is imported on first use, because the import takes 3-5 s and 450 MB of memory, which
+processes that only write do not need.
 """
 
 from __future__ import annotations
@@ -21,36 +22,36 @@ from recordmill.schemas.plan import ResolvedSchema
 _IMPORTING = threading.Lock()
 _USING = threading.Lock()
 _used_in: set[int] = set()
-"""Processes: one that is forked shares no more than the import."""
+"""Ids of the processes that have called `thread_safe_tensorflow`; a fork has to call it again."""
 
 _SHAPE = (ImageAttribute.HEIGHT, ImageAttribute.WIDTH, ImageAttribute.CHANNELS)
-_NOISE = re.compile(
+_INFO_LINES = re.compile(
     rb"(?:WARNING: All log messages before absl|To enable the following instructions:"
     rb"|I\d{4} [\d:.]+ +\d+ [\w.]+:\d+\] ).*\n"
 )
-"""Of absl's log, notes only: warnings and errors are printed."""
+"""Lines of absl's log that are informational; warnings and errors do not match."""
 
 _CHUNK_BYTES = 2**16
-_END_SECONDS = 1
+_PRINTER_SECONDS = 1
 
 
 def tensorflow() -> Any:
-    """Returns TensorFlow, imported on first use, quietly, and without a GPU."""
+    """Returns the TensorFlow module, imported on first use without log messages or a GPU."""
     with _IMPORTING:
         if "tensorflow" not in sys.modules:
             os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
             os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
-            with without_native_notes():
+            with filtered_native_log():
                 importlib.import_module("tensorflow")
     return sys.modules["tensorflow"]
 
 
 def thread_safe_tensorflow() -> Any:
-    """Returns TensorFlow, used once.
+    """Returns the TensorFlow module after a first call of each function used here.
 
-    What checks a call's arguments lets another thread in, which overwrites them, when it meets a
-    type for the first time (`PythonAPIDispatcher::Dispatch` of TensorFlow 2.21): a crash in some
-    of a hundred runs whose threads begin together.
+    Works around a race in `PythonAPIDispatcher::Dispatch` of TensorFlow 2.21. When it meets an
+    argument type for the first time, it releases the GIL, and another thread overwrites the
+    arguments. Several threads that start together crash in a few of a hundred runs.
     """
     tf = tensorflow()
     with _USING:
@@ -61,7 +62,7 @@ def thread_safe_tensorflow() -> Any:
 
 
 def _use_once(tf: Any) -> None:
-    """Gives it every type of argument that it is given below."""
+    """Calls TensorFlow's parsers with every argument type that this module passes to them."""
     spec = {"": tf.io.FixedLenFeature([], tf.int64, 0)}
     for nothing in ([b""], tf.constant([b""])):
         tf.io.parse_example(nothing, spec)
@@ -69,17 +70,17 @@ def _use_once(tf: Any) -> None:
 
 
 def parse_spec(resolved: ResolvedSchema) -> dict[str, Any]:
-    """Returns the schema as `tf.io.parse_example` takes it; of sequences, their context's."""
+    """Returns the spec of the features for `tf.io.parse_example`; for sequences, of the context."""
     return {name: _spec(feature) for name, feature in resolved.schema.context_features.items()}
 
 
 def frame_spec(resolved: ResolvedSchema) -> dict[str, Any]:
-    """Returns a sequence's frames as `tf.io.parse_sequence_example` takes them."""
+    """Returns the spec of the frame features for `tf.io.parse_sequence_example`."""
     features = resolved.schema.frame_features.items()
-    return {name: _spec_of_frames(feature) for name, feature in features}
+    return {name: _frame_spec(feature) for name, feature in features}
 
 
-def _spec_of_frames(feature: Feature) -> Any:
+def _frame_spec(feature: Feature) -> Any:
     tf = tensorflow()
     spec = _spec(feature)
     if isinstance(spec, tf.io.VarLenFeature):
@@ -87,19 +88,20 @@ def _spec_of_frames(feature: Feature) -> Any:
     return tf.io.FixedLenSequenceFeature(spec.shape, spec.dtype)
 
 
-class UnevenSequenceError(Exception):
-    """The lists of a sequence do not all have one item a frame."""
+class UnequalLengthsError(Exception):
+    """The frame features of a sequence differ in length."""
 
 
 @dataclass(frozen=True)
 class ParsedBatch:
-    """Some records, parsed.
+    """A parsed batch of records.
 
     Attributes:
-        resolved: the schema that they fit.
-        context: key to the values of all records.
-        frames: key to the values of all frames of all records, padded; {} if they are no sequences.
-        lengths: the frames of each record; None if they are no sequences.
+        resolved: the schema of the records.
+        context: feature name to a tensor of all records' values, (records, ...).
+        frames: feature name to a tensor of all frames' values, padded, (records, frames, ...);
+            {} unless the records are sequences.
+        lengths: the number of frames of each record; None unless the records are sequences.
     """
 
     resolved: ResolvedSchema
@@ -108,14 +110,14 @@ class ParsedBatch:
     lengths: list[int] | None
 
     def labels(self, name: str) -> list[int]:
-        """Returns all class ids in a feature."""
+        """Returns the class ids of all records, or of all their frames, in a feature."""
         if self.lengths is not None and name in self.frames:
             values = [self.frames[name][i, :n] for i, n in enumerate(self.lengths)]
             return [label for value in values for label in _flat(value)]
         return _flat(self.context[name])
 
     def decode(self) -> None:
-        """Decodes every image, as `decode_images` does, a sequence at a time."""
+        """Decodes every image with `decode_images`, one sequence at a time."""
         if self.lengths is None:
             decode_images(self.context, self.resolved)
             return
@@ -137,11 +139,11 @@ def parse_batch(records: Any, resolved: ResolvedSchema) -> ParsedBatch:
 
     Args:
         records: a string tensor or list, (records,).
-        resolved: the schema that they have to match.
+        resolved: the schema that the records have to match.
 
     Raises:
         tf.errors.OpError: if a record does not match the schema.
-        UnevenSequenceError: if the lists of a sequence differ in length.
+        UnequalLengthsError: if the frame features of a sequence differ in length.
     """
     tf = tensorflow()
     if resolved.schema.sequence is None:
@@ -151,12 +153,12 @@ def parse_batch(records: Any, resolved: ResolvedSchema) -> ParsedBatch:
         records, parse_spec(resolved) or None, frame_spec(resolved)
     )
     counts = {name: _lengths(frames[name], lengths.get(name)) for name in frames}
-    one, *others = counts.values()
-    for number, found in enumerate(zip(one, *others, strict=True)):
+    first, *others = counts.values()  # feature name to the length of its list in each record
+    for number, found in enumerate(zip(first, *others, strict=True)):
         if len(set(found)) > 1 or not found[0]:
             summary = ", ".join(f"{name!r} {count[number]}" for name, count in counts.items())
-            raise UnevenSequenceError(f"its lists do not have one item a frame: {summary}")
-    return ParsedBatch(resolved, context, frames, one)
+            raise UnequalLengthsError(f"its lists do not have one item per frame: {summary}")
+    return ParsedBatch(resolved, context, frames, first)
 
 
 def _lengths(values: Any, dense: Any) -> list[int]:
@@ -177,19 +179,19 @@ def _spec(feature: Feature) -> Any:
 
 
 class BadImageError(Exception):
-    """TensorFlow decodes an image to something else than its record says."""
+    """A decoded image or mask does not have the shape that its record states."""
 
 
 def decode_images(parsed: dict[str, Any], resolved: ResolvedSchema) -> None:
-    """Decodes every image of a batch as readers do.
+    """Decodes every image of a batch with the functions that training code uses.
 
     Args:
         parsed: feature name to a tensor of all records' values, (records, ...).
         resolved: the schema of the records.
 
     Raises:
-        tf.errors.OpError: if TensorFlow cannot decode one.
-        BadImageError: if an image has another shape than its record states.
+        tf.errors.OpError: if TensorFlow cannot decode an image.
+        BadImageError: if an image or mask does not have the shape that its record states.
     """
     name = resolved.schema.encoded_image
     if name is None:
@@ -198,40 +200,40 @@ def decode_images(parsed: dict[str, Any], resolved: ResolvedSchema) -> None:
     attributes = {
         f.image_attribute: key for key, f in resolved.schema.features.items() if f.image_attribute
     }
-    stated = [(fact, parsed[attributes[fact]].numpy()) for fact in _SHAPE if fact in attributes]
+    stated = [(a, parsed[attributes[a]].numpy()) for a in _SHAPE if a in attributes]
     for i, data in enumerate(parsed[name]):
         mask = None if masks is None else masks[i]
-        sizes = {fact: int(values[i]) for fact, values in stated}
-        check_image(data, sizes, mask, resolved.schema.masks.bit_depth)
+        shape = {attribute: int(values[i]) for attribute, values in stated}
+        check_image(data, shape, mask, resolved.schema.masks.bit_depth)
 
 
 def check_image(data: Any, stated: dict[ImageAttribute, int], mask: Any, bit_depth: int) -> None:
-    """Decodes an image, and its mask, as readers do.
+    """Decodes an image and its mask, and compares their shapes with the record's.
 
     Args:
-        data: a tensor of the encoded bytes.
-        stated: what its record says of its shape.
-        mask: a tensor of the encoded mask; None if there is none.
-        bit_depth: of a mask's ids.
+        data: a scalar tensor of the encoded bytes.
+        stated: the height, width and channels that the record states; some may be absent.
+        mask: a scalar tensor of the encoded mask; None without one.
+        bit_depth: the bits per id of a mask, 8 or 16.
 
     Raises:
-        tf.errors.OpError: if TensorFlow cannot.
-        BadImageError: if it has another shape than the record says.
+        tf.errors.OpError: if TensorFlow cannot decode the image or the mask.
+        BadImageError: if the image or the mask does not have the stated shape.
     """
     tf = tensorflow()
-    tf.io.decode_jpeg(data, channels=3)  # which many readers call, also for PNG
+    tf.io.decode_jpeg(data, channels=3)  # many readers call it for PNG as well
     decoded = tf.io.decode_image(data, expand_animations=False)
     found = dict(zip(_SHAPE, decoded.shape, strict=True))
-    for fact, value in stated.items():
-        if value != found[fact]:
-            what = f"{fact.value} of {found[fact]}, recorded {value}"
+    for attribute, value in stated.items():
+        if value != found[attribute]:
+            what = f"{attribute.value} of {found[attribute]}, recorded {value}"
             raise BadImageError(f"the image decodes to a {what}")
     if mask is not None:
         _decode_mask(mask, found, bit_depth)
 
 
 def _decode_mask(data: Any, image: dict[ImageAttribute, int], bit_depth: int) -> None:
-    """Decodes a mask as readers do: it has to be one channel of its image's size."""
+    """Decodes a mask, which must have one channel and the size of its image."""
     tf = tensorflow()
     ids = tf.io.decode_png(data, dtype=tf.uint8 if bit_depth == 8 else tf.uint16)
     expected = [image[ImageAttribute.HEIGHT], image[ImageAttribute.WIDTH], 1]
@@ -240,15 +242,16 @@ def _decode_mask(data: Any, image: dict[ImageAttribute, int], bit_depth: int) ->
 
 
 @contextmanager
-def without_native_notes() -> Iterator[None]:
-    """Prints all that this process writes to standard error, except for the notes of absl's log.
+def filtered_native_log() -> Iterator[None]:
+    """Removes informational lines of absl's log from standard error while the body runs.
 
-    At its import TensorFlow 2.21 ignores log levels. Other threads may print meanwhile, and native
-    code knows standard error by its number alone: so that becomes a pipe while the body runs.
+    TensorFlow 2.21 ignores its log level during the import. Native code writes to file descriptor
+    2 and other threads may print concurrently, so the descriptor is replaced by a pipe, and a
+    thread copies everything else.
     """
     kept = os.dup(2)
     source, sink = os.pipe()
-    printer = threading.Thread(target=_print_rest, args=(source, kept), daemon=True)
+    printer = threading.Thread(target=_copy_filtered, args=(source, kept), daemon=True)
     printer.start()
     os.dup2(sink, 2)
     os.close(sink)
@@ -256,12 +259,13 @@ def without_native_notes() -> Iterator[None]:
         yield
     finally:
         os.dup2(kept, 2)
-        printer.join(_END_SECONDS)  # a process that was started meanwhile may still hold the pipe
+        # With a timeout: a child process started by another thread may still hold the pipe open.
+        printer.join(_PRINTER_SECONDS)
 
 
-def _print_rest(source: int, target: int) -> None:
-    """Copies from one descriptor to another, until nobody writes any more; closes both."""
+def _copy_filtered(source: int, target: int) -> None:
+    """Copies one file descriptor to another until its end, except `_INFO_LINES`; closes both."""
     with open(source, "rb", buffering=0) as pipe, open(target, "wb", buffering=0) as kept:
         while chunk := pipe.read(_CHUNK_BYTES):
-            with suppress(OSError):  # whoever writes to the pipe must never wait for long
-                kept.write(_NOISE.sub(b"", chunk))
+            with suppress(OSError):  # keeps reading: a full pipe would block its writers
+                kept.write(_INFO_LINES.sub(b"", chunk))

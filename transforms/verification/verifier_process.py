@@ -1,8 +1,8 @@
-"""The verifier process: verifies shards with TensorFlow while this process still writes others.
+"""The verifier process: verifies shards with TensorFlow while the main process writes others.
 
-Importing TensorFlow takes 3 s of a core. A separate process shares neither the interpreter's lock
-with the writing nor, if TensorFlow crashes on a file, its end. It starts before this process has
-imported anything else, so modules that take time are imported where they are used.
+Importing TensorFlow takes 3 s of a core. A separate process does not contend for the writer's GIL,
+and if TensorFlow crashes on a file, only that process dies. It is started before the main process
+imports anything slow, so this module imports slow modules inside functions.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 IN_PROCESS_RUNNERS = frozenset({"DirectRunner", "FnApiRunner"})
 
 _verifiers: dict[int, VerifierProcess] = {}
-"""By the process that started it, since a forked process does not inherit its parent's."""
+"""Process id to the verifier that the process started: a fork must not use its parent's."""
 
 
 def workers_are_threads(
@@ -42,12 +42,12 @@ def workers_are_threads(
 ) -> bool:
     """Returns whether a run's workers are threads of the process that starts it.
 
-    Only such workers reach the verifier process. Deciding takes no import of Beam.
+    Only such workers can use the verifier process. The decision does not import Beam.
 
     Args:
-        runner: Beam's option of this name; None if it is not set.
-        direct_running_mode: Beam's option of this name; None if it is not set.
-        environment_type: Beam's option of this name; None if it is not set.
+        runner: the value of Beam's `--runner`; None if it is not set.
+        direct_running_mode: the value of Beam's `--direct_running_mode`; None if it is not set.
+        environment_type: the value of Beam's `--environment_type`; None if it is not set.
     """
     if (runner or "DirectRunner") in IN_PROCESS_RUNNERS:
         return direct_running_mode != "multi_processing"
@@ -56,9 +56,9 @@ def workers_are_threads(
 
 @contextmanager
 def verifier_process_started() -> Iterator[None]:
-    """Verifies in a separate process while the body runs.
+    """Starts the verifier process for the duration of the body.
 
-    Starts none where one runs already, or where this process has TensorFlow imported.
+    Does nothing if one is running, or if this process has imported TensorFlow already.
     """
     process = os.getpid()
     if process in _verifiers or "tensorflow" in sys.modules:
@@ -73,12 +73,12 @@ def verifier_process_started() -> Iterator[None]:
 
 
 def current_verifier() -> VerifierProcess | None:
-    """Returns the verifier process of this process; None if it has none."""
+    """Returns the verifier that this process started; None without one."""
     return _verifiers.get(os.getpid())
 
 
 def prepare() -> None:
-    """Imports TensorFlow here, unless there is a verifier process."""
+    """Imports TensorFlow into this process, unless a verifier process runs."""
     if not current_verifier():
         from recordmill.transforms.verification.tensorflow_reader import tensorflow
 
@@ -86,12 +86,12 @@ def prepare() -> None:
 
 
 def verify(shard: ShardFiles, resolved: ResolvedSchema, level: Verify) -> ShardVerification:
-    """Verifies a shard with `verify_shard`, in the verifier process or else here.
+    """Verifies a shard with `verify_shard`, in the verifier process if one runs.
 
     Args:
         shard: the shard's files.
         resolved: the schema that every record has to match.
-        level: "parse" every record, or "decode" every image as well.
+        level: "parse" to parse every record, "decode" to decode every image as well.
 
     Raises:
         OSError: if a file does not exist or cannot be read.
@@ -105,16 +105,16 @@ def verify(shard: ShardFiles, resolved: ResolvedSchema, level: Verify) -> ShardV
 
 
 def check_decodes(image: StoredImage, mask: bytes | None, schema: Schema) -> None:
-    """Checks that TensorFlow decodes an image, and its mask, before they are written.
+    """Checks that TensorFlow decodes an image and its mask, before they are written.
 
     Args:
-        image: the image as the record will hold it.
-        mask: its encoded mask, if it has one.
-        schema: whether images are encoded, and the bit depth of masks.
+        image: the image as its record stores it.
+        mask: its encoded mask; None without one.
+        schema: states whether images are encoded, and the bit depth of masks.
 
     Raises:
-        RecordError: corrupt, if TensorFlow does not decode it, or not to the size and channels that
-            the record states.
+        RecordError: corrupt, if TensorFlow does not decode the image to the height, width and
+            channels that the record states.
         RecordmillError: if the verifier process has died.
     """
     from recordmill.schemas.features import ImageAttribute
@@ -135,38 +135,39 @@ def check_decodes(image: StoredImage, mask: bytes | None, schema: Schema) -> Non
 
 
 class VerifierProcess:
-    """A process on this machine that verifies shards, until it is ended or this one dies.
+    """A process on this machine that verifies shards until it is ended or this one dies.
 
     Attributes:
-        pid: its process id.
+        pid: the process id.
     """
 
     def __init__(self, concurrency: int) -> None:
         """Starts the process.
 
         Args:
-            concurrency: how many requests it answers at a time, each on a connection of its own.
+            concurrency: the number of requests that it answers concurrently, each on its own
+                connection.
         """
-        pairs = [Pipe() for _ in range(concurrency)]
-        theirs = [there.fileno() for _, there in pairs]
+        pairs = [Pipe() for _ in range(concurrency)]  # [(our end, its end)]
+        descriptors = [remote.fileno() for _, remote in pairs]
         code = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import serve; serve"
-        self._process = subprocess.Popen(  # noqa: S603 - this very interpreter
-            [sys.executable, "-c", f"{code}({theirs!r})"],
-            stdin=subprocess.PIPE,  # nothing is written: it is closed when this process ends
+        self._process = subprocess.Popen(  # noqa: S603 - this interpreter
+            [sys.executable, "-c", f"{code}({descriptors!r})"],
+            stdin=subprocess.PIPE,  # nothing is written: the process watches for its end of file
             stdout=subprocess.DEVNULL,
-            pass_fds=theirs,
-            start_new_session=True,  # a terminal sends Ctrl-C to the whole session
+            pass_fds=descriptors,
+            start_new_session=True,  # a terminal sends Ctrl-C to all processes of a session
         )
         self.pid = self._process.pid
         self._free: SimpleQueue[Connection] = SimpleQueue()
-        for here, there in pairs:
-            there.close()
-            self._free.put(here)
+        for local, remote in pairs:
+            remote.close()
+            self._free.put(local)
 
     def verify(
         self, shard: ShardFiles, resolved: ResolvedSchema, level: Verify
     ) -> ShardVerification:
-        """Returns the result of `verify_shard` in the process.
+        """Returns the result of `verify_shard`, called in the process.
 
         Args:
             shard: the shard's files.
@@ -181,10 +182,10 @@ class VerifierProcess:
         return result
 
     def decode_error(self, *arguments: Any) -> str | None:
-        """Returns the result of `verify_shard.decode_error` in the process.
+        """Returns the result of `verify_shard.decode_error`, called in the process.
 
         Args:
-            arguments: those of that function.
+            arguments: the arguments of that function.
 
         Raises:
             RecordmillError: if the process has died.
@@ -211,24 +212,24 @@ class VerifierProcess:
         return answer
 
     def end(self) -> None:
-        """Kills the process, and waits for its end."""
+        """Kills the process and waits for its end."""
         self._process.kill()
-        self._process.communicate()  # waits, and closes the pipe
+        self._process.communicate()  # waits, and closes its standard input
 
 
 def _exit_description(code: int) -> str:
-    """Returns how a process ended: its exit code, or the name of the signal."""
+    """Returns the text of an exit code: the code, or the name of the signal if it is negative."""
     return f"exit code {code}" if code >= 0 else signal.strsignal(-code) or f"signal {-code}"
 
 
 def serve(descriptors: Sequence[int]) -> None:
-    """Answers requests in the verifier process, until their connections are closed.
+    """Answers requests in the verifier process until their connections are closed.
 
     Args:
         descriptors: the file descriptors of the connections.
     """
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    gc.disable()  # imported objects stay: scanning them repeatedly during the import takes time
+    gc.disable()  # collections during the import would scan its objects again and again
     from recordmill.transforms.verification.tensorflow_reader import thread_safe_tensorflow
     from recordmill.transforms.verification.verify_shard import decode_error, verify_shard
 
@@ -244,11 +245,11 @@ def serve(descriptors: Sequence[int]) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    os._exit(0)  # skips TensorFlow's clean-up, which takes time and changes nothing
+    os._exit(0)  # skips TensorFlow's clean-up at exit, which only takes time
 
 
 def _end_with_parent() -> None:
-    """Ends this process with the one that holds the other end of its standard input."""
+    """Ends this process when its parent, which holds the other end of standard input, ends."""
     os.read(0, 1)
     os._exit(0)
 
@@ -257,13 +258,13 @@ def _answer(connection: Connection, services: dict[str, Callable[..., Any]]) -> 
     while True:
         try:
             service, arguments = connection.recv()
-        except (EOFError, OSError):  # the other end was closed, possibly within a request
+        except (EOFError, OSError):  # the other end was closed, possibly in the middle of a request
             return
         try:
             answer = services[service](*arguments)
         except OSError as error:
             answer = error
-        except Exception as error:  # noqa: BLE001 - is raised by the requester; may not pickle
+        except Exception as error:  # noqa: BLE001 - raised by the requester; may not be picklable
             answer = RuntimeError(f"{type(error).__name__}: {error}")
         try:
             connection.send(answer)

@@ -1,7 +1,8 @@
-"""Verifies a shard: re-reads its file, parses all records with TensorFlow, and finds what is wrong.
+"""Verifies a shard: re-reads its file, parses all records with TensorFlow, and reports problems.
 
-The file is read once, for its checksums, those of its records, and for TensorFlow. The framing is
-read by our own code: TensorFlow's readers take some milliseconds to set up for each file.
+One pass over the file computes its checksums, checks the CRC of each record, and gives the records
+to TensorFlow. Our own code reads the framing, because a TensorFlow dataset takes several
+milliseconds to set up for each file.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from recordmill.transforms.storage.shard_files import (
 from recordmill.transforms.verification.tensorflow_reader import (
     BadImageError,
     ParsedBatch,
-    UnevenSequenceError,
+    UnequalLengthsError,
     check_image,
     parse_batch,
     tensorflow,
@@ -51,20 +52,20 @@ from recordmill.transforms.verification.tensorflow_reader import (
 )
 
 _BATCH_BYTES = 2 * 2**20
+"""Target size of a batch: large enough to amortize a call of TensorFlow, and a bound on memory."""
+
 _BATCH_RECORDS = 1024
+"""Maximum number of records in a batch."""
 
 _DAMAGED_INDEX = (VerificationFailed, ValueError, LookupError)
-"""What reading an index raises that is not valid, lacks a row, or holds no text."""
+"""Exceptions of reading an index that is invalid, lacks a row, or has the wrong types."""
+
+_GRAPH_NODE = re.compile(r"^\{\{[^}]*\}\} ?| ?\[Op:\w+\](?: name:.*)?$")
+"""Parts of TensorFlow's messages that name nodes of its graph, which mean nothing to our users."""
 
 
-_WHERE = re.compile(r"^\{\{[^}]*\}\} ?| ?\[Op:\w+\](?: name:.*)?$")
-"""What TensorFlow adds to a message about its own graph: no user of ours has ever drawn it."""
-
-
-def first_foreign_record(shard: ShardFiles, resolved: ResolvedSchema) -> Problem:
-    """Returns the first record that differs from the index, for a shard that was replaced.
-
-    Such a shard is valid in itself, but not the one that was published.
+def first_mismatched_record(shard: ShardFiles, resolved: ResolvedSchema) -> Problem:
+    """Returns the first record that differs from the index, for a valid but replaced shard.
 
     Args:
         shard: the shard's files.
@@ -76,21 +77,21 @@ def first_foreign_record(shard: ShardFiles, resolved: ResolvedSchema) -> Problem
         index = read_index(path, ["length", "sha256"]).to_pylist()
         with uncompressed(layout.join(shard.directory, shard.file)) as frames:
             for frame in read_frames(frames):
-                if frame.record >= len(index) or not _fits(frame, index[frame.record], resolved):
+                if frame.record >= len(index) or not _matches(frame, index[frame.record], resolved):
                     return Problem(shard.file, what, frame.record, frame.offset)
-    except FrameError as broken:
-        return Problem(shard.file, str(broken), broken.record, broken.offset)
+    except FrameError as error:
+        return Problem(shard.file, str(error), error.record, error.offset)
     except (OSError, *DAMAGED_GZIP, *_DAMAGED_INDEX, DecodeError):
         return Problem(shard.file, what)
     return Problem(shard.file, what)
 
 
 def with_key(problem: Problem, shard: ShardFiles) -> Problem:
-    """Returns a problem with the key of its record, if the index has it.
+    """Returns a problem with the key of its record added, if the index has the key.
 
     Args:
         problem: the problem.
-        shard: the files of its shard.
+        shard: the files of the shard.
     """
     if problem.record is None or not shard.records:
         return problem
@@ -98,17 +99,17 @@ def with_key(problem: Problem, shard: ShardFiles) -> Problem:
         keys = read_index(layout.join(shard.directory, shard.records), ["key"])["key"]
         return replace(problem, what=f"{problem.what} (key {keys[problem.record].as_py()!r})")
     except _DAMAGED_INDEX:
-        return problem  # the index is a problem of its own, and reported as such
+        return problem  # a damaged index is reported as a problem of its own
 
 
 def first_line(error: Exception) -> str:
-    """Returns the first line of what an error says."""
+    """Returns the first line of an error's message, without names of graph nodes."""
     line = str(getattr(error, "message", error)).strip().partition("\n")[0]
-    return _WHERE.sub("", line)
+    return _GRAPH_NODE.sub("", line)
 
 
-def _fits(frame: Frame, entry: dict[str, object], resolved: ResolvedSchema) -> bool:
-    """Returns whether a record is the one that the index describes, as far as the index shows."""
+def _matches(frame: Frame, entry: dict[str, object], resolved: ResolvedSchema) -> bool:
+    """Returns whether a record has the length and image hash that its index row states."""
     if len(frame.data) != entry["length"]:
         return False
     feature = resolved.schema.image_feature
@@ -123,12 +124,12 @@ def _fits(frame: Frame, entry: dict[str, object], resolved: ResolvedSchema) -> b
 
 @dataclass
 class _Contents:
-    """What TensorFlow read.
+    """The contents of a shard as TensorFlow read them.
 
     Attributes:
-        lengths: of each record.
-        frames: of each record, if it is a sequence.
-        classes: how often each class occurs.
+        lengths: the length of each record, in bytes.
+        frames: the number of frames of each record; None unless the records are sequences.
+        classes: feature name to the number of occurrences of each class id.
     """
 
     lengths: list[int] = field(default_factory=list)
@@ -137,42 +138,42 @@ class _Contents:
 
 
 def verify_shard(shard: ShardFiles, resolved: ResolvedSchema, level: Verify) -> ShardVerification:
-    """Returns what TensorFlow finds in a shard, and what is wrong with it.
+    """Returns the counts and digests of a shard as TensorFlow reads it, and its problems.
 
     Args:
-        shard: where it is.
-        resolved: the schema that every record has to fit.
-        level: "parse" every record, or "decode" every image as well.
+        shard: the shard's files.
+        resolved: the schema that every record has to match.
+        level: "parse" to parse every record, "decode" to decode every image as well.
 
     Raises:
-        OSError: if the file is not there or cannot be read.
+        OSError: if a file does not exist or cannot be read.
     """
     with MeasuredShard(layout.join(shard.directory, shard.file)) as file:
         contents, problems = _read(file.stream, shard, resolved, level == "decode")
-        of_file = file.digests()
-    of_index, wrong = _verify_index(shard, contents)
-    if not problems and wrong:  # an index is only compared with a whole shard
-        problems = [Problem(shard.records, wrong)]
-    entry = ShardEntry.model_construct(  # a file that is not of a dataset may have any name
+        file_digests = file.digests()
+    index_digests, mismatch = _verify_index(shard, contents)
+    if not problems and mismatch:  # with a damaged shard, every index would mismatch
+        problems = [Problem(shard.records, mismatch)]
+    entry = ShardEntry.model_construct(  # not validated: `verify FILE` accepts any file name
         file=shard.file,
         records=len(contents.lengths),
         payload=sum(contents.lengths),
-        bytes=of_file.size,
-        sha256=of_file.sha256,
-        crc32c=of_file.crc32c,
+        bytes=file_digests.size,
+        sha256=file_digests.sha256,
+        crc32c=file_digests.crc32c,
         index_file=shard.records,
-        index_sha256=of_index[0],
+        index_sha256=index_digests[0],
         classes={name: dict(sorted(counts.items())) for name, counts in contents.classes.items()},
         images={},
         frames=None if contents.frames is None else sum(contents.frames),
     )
-    return ShardVerification(shard.split, shard.index, entry, of_index[1], tuple(problems))
+    return ShardVerification(shard.split, shard.index, entry, index_digests[1], tuple(problems))
 
 
 def _read(
     stream: BinaryIO, shard: ShardFiles, resolved: ResolvedSchema, decode: bool
 ) -> tuple[_Contents, list[Problem]]:
-    """Parses every record, up to the first that is damaged or does not match the schema."""
+    """Returns the contents up to the first record that is damaged or invalid, and the problems."""
     thread_safe_tensorflow()
     contents = _Contents(classes={name: Counter() for name in resolved.schema.class_features})
     contents.frames = [] if resolved.schema.sequence else None
@@ -182,18 +183,21 @@ def _read(
             if isinstance(parsed, Problem):
                 return contents, [with_key(parsed, shard)]
             _count(batch, parsed, contents)
-    except FrameError as broken:
-        problem = Problem(shard.file, str(broken), broken.record, broken.offset)
+    except FrameError as error:
+        problem = Problem(shard.file, str(error), error.record, error.offset)
         return contents, [with_key(problem, shard)]
-    except DAMAGED_GZIP as damaged:
+    except DAMAGED_GZIP as error:
         last = max(0, len(contents.lengths) - 1)
-        what = f"the gzip stream is damaged after record {last}: {damaged}"
+        what = f"the gzip stream is damaged after record {last}: {error}"
         return contents, [Problem(shard.file, what)]
     return contents, _class_problems(shard.file, contents, resolved)
 
 
 def _batches(frames: Iterable[Frame]) -> Iterator[list[Frame]]:
-    """Yields records in batches of some megabytes, then raises the error that ends them, if any."""
+    """Yields records in batches of a few megabytes; raises an error of the file after the last.
+
+    So the records before the damage are parsed, too, and the first problem of a shard is reported.
+    """
     batch, size, damage = list[Frame](), 0, None
     try:
         for frame in frames:
@@ -213,9 +217,10 @@ def _batches(frames: Iterable[Frame]) -> Iterator[list[Frame]]:
 def _parse(
     batch: Sequence[Frame], file: str, resolved: ResolvedSchema, decode: bool
 ) -> ParsedBatch | Problem:
-    """Returns some records as TensorFlow parses them, or the first that does not fit."""
-    # TensorFlow quotes what does not fit: where that is no text, its message cannot be had.
-    errors = (tensorflow().errors.OpError, BadImageError, UnevenSequenceError, UnicodeDecodeError)
+    """Returns a batch as TensorFlow parses it, or the problem of the first invalid record."""
+    # TensorFlow quotes the bytes that do not match; unless they are UTF-8, creating its exception
+    # raises a UnicodeDecodeError.
+    errors = (tensorflow().errors.OpError, BadImageError, UnequalLengthsError, UnicodeDecodeError)
     try:
         parsed = parse_batch([frame.data for frame in batch], resolved)
         if decode:
@@ -223,9 +228,10 @@ def _parse(
     except errors as error:
         if len(batch) == 1:
             return Problem(file, first_line(error), batch[0].record, batch[0].offset)
+        # TensorFlow does not state which record of the batch is invalid.
         one_by_one = (_parse([frame], file, resolved, decode) for frame in batch)
-        unfit = next((found for found in one_by_one if isinstance(found, Problem)), None)
-        return unfit or Problem(file, f"TensorFlow cannot read it: {first_line(error)}")
+        first = next((found for found in one_by_one if isinstance(found, Problem)), None)
+        return first or Problem(file, f"TensorFlow cannot read it: {first_line(error)}")
     return parsed
 
 
@@ -238,7 +244,7 @@ def _count(batch: Sequence[Frame], parsed: ParsedBatch, contents: _Contents) -> 
 
 
 def _class_problems(file: str, contents: _Contents, resolved: ResolvedSchema) -> list[Problem]:
-    """Returns a problem for each class id that has no name."""
+    """Returns a problem for each class id that is not in the range of the class names."""
     return [
         Problem(file, f"feature {name!r} holds class id {label}; there are {len(names)} classes")
         for name, names in resolved.classes.items()
@@ -248,30 +254,30 @@ def _class_problems(file: str, contents: _Contents, resolved: ResolvedSchema) ->
 
 
 def _verify_index(shard: ShardFiles, contents: _Contents) -> tuple[tuple[str, int], str | None]:
-    """Returns digest and checksum of the index of a shard's records, and where it is wrong."""
+    """Returns the SHA-256 and CRC-32C of a shard's index, and its first mismatch if any."""
     if not shard.records:
         return ("", 0), None
     with open_stored(layout.join(shard.directory, shard.records)) as stream:
         data = stream.read()
-    identity = hashlib.sha256(data).hexdigest(), google_crc32c.value(data)
+    index_digests = hashlib.sha256(data).hexdigest(), google_crc32c.value(data)
     try:
         table = read_table(data)
         lengths, frames = contents.lengths, contents.frames
-        return identity, index_mismatch(table, shard.split, shard.index, lengths, frames)
+        return index_digests, index_mismatch(table, shard.split, shard.index, lengths, frames)
     except (pa.ArrowException, OSError, ValueError, KeyError) as error:
-        return identity, f"cannot be read: {error}"
+        return index_digests, f"cannot be read: {error}"
 
 
 def decode_error(
     image: bytes, stated: dict[ImageAttribute, int], mask: bytes | None, bit_depth: int
 ) -> str | None:
-    """Returns why TensorFlow does not decode an image to what its record states; None if it does.
+    """Returns the error of decoding an image and its mask with TensorFlow; None if it succeeds.
 
     Args:
         image: the encoded bytes.
-        stated: the size and channels that they are to have.
-        mask: the encoded mask, if there is one.
-        bit_depth: of a mask's ids.
+        stated: the height, width and channels that the record states.
+        mask: the encoded mask; None without one.
+        bit_depth: the bits per id of a mask, 8 or 16.
     """
     tf = thread_safe_tensorflow()
     try:

@@ -26,7 +26,7 @@ from recordmill.transforms.storage.stores.options import current_options
 _SECONDS = 2.0
 _STORE_SECONDS = 10.0
 
-Count = Literal["read", "analyzed", "placed", "written", "rejected", "verified"]
+Count = Literal["read", "analyzed", "assigned", "written", "rejected", "verified"]
 
 
 @dataclass
@@ -37,7 +37,7 @@ class ProgressCounters:
         read: rows read from tables, or files found in folders.
         analyzed: rows analyzed.
         total: all rows, once they have been analyzed.
-        placed: rows placed in a shard, or rejected before.
+        assigned: rows assigned in a shard, or rejected before.
         written: records written.
         rejected: rows rejected while records were written.
         verified: records re-read.
@@ -46,7 +46,7 @@ class ProgressCounters:
     read: int = 0
     analyzed: int = 0
     total: int = 0
-    placed: int = 0
+    assigned: int = 0
     written: int = 0
     rejected: int = 0
     verified: int = 0
@@ -89,7 +89,7 @@ def sum_of(processes: Iterable[ProgressCounters]) -> ProgressCounters:
     """Returns the sum of the counters of some processes.
 
     >>> sum_of([ProgressCounters(read=3, total=9), ProgressCounters(read=2)])
-    ProgressCounters(read=5, analyzed=0, total=9, placed=0, written=0, rejected=0, verified=0)
+    ProgressCounters(read=5, analyzed=0, total=9, assigned=0, written=0, rejected=0, verified=0)
     """
     known = list(processes)
     names = [field.name for field in fields(ProgressCounters) if field.name != "total"]

@@ -22,7 +22,7 @@ from recordmill.schemas.plan import Plan, ResolvedSchema
 from recordmill.schemas.row_counts import RowCounts, SplitCounts
 from recordmill.schemas.yaml_files import preset
 from recordmill.transforms.shards import base_shards
-from recordmill.transforms.shards.base_shards import finder
+from recordmill.transforms.shards.base_shards import base_shard_lookup
 from recordmill.transforms.storage.dataset import commit_marker
 
 KEYS = {("test", 0): ["a", "b"], ("train", 0): [], ("train", 1): ["c"]}
@@ -31,7 +31,7 @@ SCHEMA = preset("image_classification")
 
 @pytest.fixture(autouse=True)
 def _new_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(base_shards, "_known", {})
+    monkeypatch.setattr(base_shards, "_by_manifest", {})
 
 
 def config(folder: Path, **options: object) -> ConvertConfig:
@@ -71,7 +71,7 @@ def published(folder: Path, **options: object) -> Path:
 
 def test_each_key_is_found_where_its_index_has_it(tmp_path: Path) -> None:
     base = open_base(config(tmp_path, version="1.1.0", base=str(published(tmp_path))))
-    found = {key: finder(base)(key) for key in "abcd"}
+    found = {key: base_shard_lookup(base)(key) for key in "abcd"}
     assert found == {"a": ("test", 0), "b": ("test", 0), "c": ("train", 1), "d": None}
 
 

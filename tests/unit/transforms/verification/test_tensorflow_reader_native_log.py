@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from recordmill.transforms.verification.tensorflow_reader import without_native_notes
+from recordmill.transforms.verification.tensorflow_reader import filtered_native_log
 
 NOTES = (
     b"WARNING: All log messages before absl::InitializeLog() is called are written to STDERR\n",
@@ -24,7 +24,7 @@ def test_only_notes_are_dropped(capfd: pytest.CaptureFixture[str]) -> None:
         for text in printed:
             os.write(2, text)
 
-    with without_native_notes():
+    with filtered_native_log():
         thread = threading.Thread(target=print_all)
         thread.start()
         thread.join()
@@ -36,7 +36,7 @@ def test_only_notes_are_dropped(capfd: pytest.CaptureFixture[str]) -> None:
 
 def test_standard_error_is_as_before_after_a_failure(capfd: pytest.CaptureFixture[str]) -> None:
     threads, descriptors = threading.active_count(), len(os.listdir("/proc/self/fd"))
-    with pytest.raises(ImportError), without_native_notes():
+    with pytest.raises(ImportError), filtered_native_log():
         raise ImportError
     os.write(2, NOTES[0])
     assert capfd.readouterr().err.encode() == NOTES[0]

@@ -26,11 +26,17 @@ STAGES = {
     "starting": (ProgressCounters(), Stage("starting", 0, None)),
     "reading": (ProgressCounters(read=5), Stage("reading", 5, None)),
     "analyzing": (ProgressCounters(read=5, analyzed=4), Stage("analyzing", 4, None)),
-    "assigning": (ProgressCounters(analyzed=9, total=9, placed=3), Stage("assigning", 3, 9)),
-    "writing": (ProgressCounters(total=9, placed=9, written=3, rejected=1), Stage("writing", 4, 9)),
-    "writing once more": (ProgressCounters(total=9, placed=9, written=17), Stage("writing", 9, 9)),
+    "assigning": (ProgressCounters(analyzed=9, total=9, assigned=3), Stage("assigning", 3, 9)),
+    "writing": (
+        ProgressCounters(total=9, assigned=9, written=3, rejected=1),
+        Stage("writing", 4, 9),
+    ),
+    "writing once more": (
+        ProgressCounters(total=9, assigned=9, written=17),
+        Stage("writing", 9, 9),
+    ),
     "verifying": (
-        ProgressCounters(total=9, placed=9, written=8, verified=5),
+        ProgressCounters(total=9, assigned=9, written=8, verified=5),
         Stage("verifying", 5, 8),
     ),
 }
