@@ -127,7 +127,7 @@ def page() -> str:
         command.add_flags(parser)
         known = {declared.name for declared in options() if name == "convert"}
         own = [_argument(action) for action in parser._actions if action.dest not in known]
-        title = "convert: of the command alone" if name == "convert" else name
+        title = "convert: command line only" if name == "convert" else name
         parts.append(_section(title, ("argument", ""), own))
     for title, add_flags in (("every command", add_log_flags), ("the web", _add_web_flags)):
         parser = argparse.ArgumentParser(add_help=False)

@@ -49,7 +49,7 @@ def config_of(options: Mapping[str, Any]) -> ConvertConfig:
 Model = TypeVar("Model", bound=BaseModel)
 
 _MAX_CLASSES_BYTES = 64 * 2**20
-_CLASSES = "expected a file of class names, one a line"
+_CLASSES = "expected a file of class names, one per line"
 
 _BLOCKS: dict[str, type[BaseModel]] = {
     "image": ImageSettings,

@@ -102,7 +102,7 @@ _OTHER_FLAGS = (
 
 def add_verify_flags(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of `recordmill verify`."""
-    parser.add_argument("paths", nargs="+", metavar="DIR|FILE", help="a dataset, or TFRecord files")
+    parser.add_argument("paths", nargs="+", metavar="DIR|FILE", help="dataset or TFRecord files")
     parser.add_argument("--decode", action="store_true", help="also decode every image")
     parser.add_argument(
         "--schema", metavar="PRESET|FILE", help="schema of files that are not in a dataset"
@@ -111,34 +111,40 @@ def add_verify_flags(parser: argparse.ArgumentParser) -> None:
 
 def add_diff_flags(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of `recordmill diff`."""
-    parser.add_argument("left", metavar="DIR", help="a published dataset")
-    parser.add_argument("right", metavar="DIR", help="the dataset to compare it with")
+    parser.add_argument("left", metavar="DIR", help="published dataset")
+    parser.add_argument("right", metavar="DIR", help="dataset to compare it with")
     parser.add_argument(
-        "-n", type=int, default=5, metavar="N", help="examples of each kind of difference"
+        "-n",
+        type=int,
+        default=5,
+        metavar="N",
+        help="number of examples per kind of difference; default: 5",
     )
     parser.add_argument("--json", action="store_true", help="print one line of JSON")
 
 
 def add_inspect_flags(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of `recordmill inspect`."""
-    parser.add_argument("paths", nargs="+", metavar="DIR|FILE", help="a dataset, or TFRecord files")
+    parser.add_argument("paths", nargs="+", metavar="DIR|FILE", help="dataset or TFRecord files")
     parser.add_argument(
         "-n",
         type=int,
         metavar="N",
         help=f"records to show; default: {RECORDS}, or {TILES} on a contact sheet",
     )
-    parser.add_argument("--record", type=int, metavar="N", help="one record in full, from 0")
-    parser.add_argument("--key", metavar="K", help="one record in full, by its key")
+    parser.add_argument(
+        "--record", type=int, metavar="N", help="show one record in full, by number from 0"
+    )
+    parser.add_argument("--key", metavar="K", help="show one record in full, by key")
     parser.add_argument("--sheet", metavar="FILE.png", help="draw a contact sheet")
-    parser.add_argument("--schema", metavar="PRESET|FILE", help="schema to check records against")
+    parser.add_argument("--schema", metavar="PRESET|FILE", help="report differences from a schema")
 
 
 def add_schema_flags(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of `recordmill schema`."""
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("schema", nargs="?", metavar="NAME|FILE")
-    which.add_argument("--infer", metavar="TABLE", help="write a schema for a table, as YAML")
+    which.add_argument("--infer", metavar="TABLE", help="print a schema for a table, as YAML")
     parser.add_argument("--image_root", metavar="DIR", help="for --infer: base of relative paths")
     parser.add_argument(
         "--input_format", default="auto", choices=get_args(InputFormat), help="for --infer"

@@ -63,7 +63,7 @@ Verify = Literal["parse", "decode"]
 
 DEFAULT_SCHEMA = "image_classification"
 
-GROUPS = ("input", "output", "placement", "checks")
+GROUPS = ("input", "output", "splits and shards", "checks")
 """The headings of the options, in order."""
 
 
@@ -116,90 +116,116 @@ class ConvertConfig(BaseModel):
         Option("input", "PATTERN", "table, folder, or pattern of files; repeatable"),
     ] = Field(min_length=1, validation_alias="input")
     input_format: Annotated[
-        InputFormat, Option("input", "", "of the input; auto detects it by name and content")
+        InputFormat, Option("input", "", "format of the input; auto detects it by name and content")
     ] = "auto"
     output: Annotated[
-        Path, Field(min_length=1), Option("output", "DIR", "the dataset goes to DIR/NAME/VERSION")
+        Path,
+        Field(min_length=1),
+        Option("output", "DIR", "folder of datasets; writes to DIR/NAME/VERSION"),
     ]
-    name: Annotated[DatasetName, Option("output", "NAME", "of the dataset", "", _NAME)]
-    version: Annotated[Version, Option("output", "X.Y.Z", "of the dataset", "", _VERSION)] = "1.0.0"
+    name: Annotated[DatasetName, Option("output", "NAME", "name of the dataset", "", _NAME)]
+    version: Annotated[
+        Version, Option("output", "X.Y.Z", "version of the dataset", "", _VERSION)
+    ] = "1.0.0"
     dataset_schema: Annotated[
-        Schema, Option("input", "PRESET|FILE", "what a record consists of", DEFAULT_SCHEMA)
+        Schema,
+        Option(
+            "input",
+            "PRESET|FILE",
+            "preset or schema file that defines the features",
+            DEFAULT_SCHEMA,
+        ),
     ] = Field(default_factory=lambda: preset(DEFAULT_SCHEMA), alias="schema")
     image_root: Annotated[
         Path | None,
         Option(
-            "input", "DIR", "base of image paths, none may lead out of it", "the table's folder"
+            "input",
+            "DIR",
+            "base folder of image paths; none may lead outside",
+            "the table's folder",
         ),
     ] = None
     allow_outside_root: Annotated[
-        bool, Option("input", "", "allow image paths and links that lead out of --image_root")
+        bool, Option("input", "", "allow image paths and links that lead outside of --image_root")
     ] = False
     columns: Annotated[
-        Pairs, Option("input", "S=T,…", "schema column = table column, where the names differ")
+        Pairs, Option("input", "S=T,…", "schema column = table column, if the names differ")
     ] = Field(default_factory=dict)
     labels: Annotated[
-        Path | None, Option("input", "PATTERN", "a second table, joined to the input")
+        Path | None, Option("input", "PATTERN", "second table, to be joined with the input")
     ] = None
-    join_on: Annotated[
-        str | None, Option("input", "C", "the column of both tables that they are joined on")
-    ] = None
+    join_on: Annotated[str | None, Option("input", "C", "column to join both tables on")] = None
     key_column: Annotated[
-        str | None, Option("input", "C", "the rows' identity", "the image path as written")
+        str | None,
+        Option("input", "C", "column that identifies a row", "the image path as written"),
     ] = None
     base: Annotated[
         Path | None,
-        Option("output", "DIR", "an earlier version, whose splits are kept and shards reused"),
+        Option("output", "DIR", "base version: keep its splits and reuse its shards"),
     ] = None
     splits: Annotated[
         dict[str, Decimal] | None,
         BeforeValidator(_weights),
-        Option("placement", "train=0.9,…", "weights of the splits", "all rows to train"),
+        Option("splits and shards", "train=0.9,…", "weights of the splits", "all rows to train"),
     ] = None
     split_column: Annotated[
-        str | None, Option("placement", "C", "a row's own split, which overrides the weights")
+        str | None,
+        Option(
+            "splits and shards", "C", "column with the split of each row; overrides the weights"
+        ),
     ] = None
     group_column: Annotated[
         str | None,
-        Option("placement", "C", "rows with the same value go to the same split: patient, video"),
+        Option(
+            "splits and shards", "C", "column whose equal values stay in one split: patient, video"
+        ),
     ] = None
     num_shards: Annotated[
         Literal["auto"] | ShardCount | dict[str, ShardCount],
         BeforeValidator(_num_shards),
-        Option("placement", "auto|N|S=N,…", "of each split; auto: by --shard_size", "", _NUMBERS),
+        Option(
+            "splits and shards",
+            "auto|N|S=N,…",
+            "number of shards per split; auto: by --shard_size",
+            "",
+            _NUMBERS,
+        ),
     ] = "auto"
     shard_size: Annotated[
         ByteSize,
         Field(gt=0),
         Option(
-            "placement",
+            "splits and shards",
             "SIZE",
-            "of a shard, if --num_shards is auto",
+            "size of a shard, if --num_shards is auto",
             "128MiB",
             "a size above 0, as in 128MiB",
         ),
     ] = ByteSize(128 * 2**20)
     records_per_shard: Annotated[
         Annotated[Integer, Field(ge=1)] | None,
-        Option("placement", "N", "in place of a number or size of shards"),
+        Option(
+            "splits and shards", "N", "records per shard, instead of a number or size of shards"
+        ),
     ] = None
     classes: Annotated[
         tuple[str, ...] | None,
-        Option("input", "FILE", "class names, one a line", "the names found, sorted"),
+        Option("input", "FILE", "class names, one per line", "all names found, sorted"),
     ] = None
-    seed: Annotated[Integer, Option("placement", "N", "changes splits and order")] = 0
+    seed: Annotated[Integer, Option("splits and shards", "N", "changes splits and order")] = 0
     compression: Annotated[
-        Literal["none", "gzip"], Option("output", "", "of the shards; TFDS reads no gzip")
+        Literal["none", "gzip"],
+        Option("output", "", "compression of shards; TFDS cannot read gzip"),
     ] = "none"
     deduplicate: Annotated[
         Literal["none", "content"],
-        Option("placement", "", "content: keep one of the rows with the same image"),
+        Option("splits and shards", "", "content: keep one of the rows with the same image"),
     ] = "none"
     index: Annotated[
-        bool, Option("output", "", "write idx/: where records begin, for DALI and PyTorch")
+        bool, Option("output", "", "write idx/ with record offsets, for DALI and PyTorch")
     ] = False
     decode: Annotated[
-        Decode, Option("checks", "", "full reads every coded bit of an image, header its size only")
+        Decode, Option("checks", "", "full: decode all image data; header: read only the size")
     ] = "full"
     verify: Annotated[
         Verify, Option("checks", "", "parse every record, or decode every image as well")
@@ -207,11 +233,11 @@ class ConvertConfig(BaseModel):
     max_rejects: Annotated[
         RejectBudget,
         BeforeValidator(_budget),
-        Option("checks", "N|P%,…", "rejects allowed: 10, 0.5%, or 10,truncated=5,read_error=1%"),
+        Option("checks", "N|P%,…", "allowed rejects: 10, 0.5%, or 10,truncated=5,read_error=1%"),
     ] = RejectBudget()
     if_exists: Annotated[
         Literal["fail", "skip", "replace"],
-        Option("output", "", "what to do with a published dataset"),
+        Option("output", "", "what to do if the dataset exists"),
     ] = "fail"
     report: Annotated[bool, Option("output", "", "write report.html beside the shards")] = True
 
@@ -294,8 +320,8 @@ class SchemaOverrides(BaseModel):
     label_offset: Annotated[
         Literal[0, 1] | None,
         BeforeValidator(read_integer),
-        Option("input", "0|1", "1 leaves id 0 to the background", "as in the schema", "0 or 1"),
+        Option("input", "0|1", "1 reserves id 0 for the background", "as in the schema", "0 or 1"),
     ] = None
     image_timeout: Annotated[
-        float | None, Option("checks", "SECONDS", "seconds for decoding one image", _TIMEOUT)
+        float | None, Option("checks", "SECONDS", "time limit for decoding one image", _TIMEOUT)
     ] = None

@@ -19,23 +19,23 @@ class ConvertOptions(TypedDict, total=False):
     """The options of a conversion, except for its input."""
 
     input_format: Literal["auto", "csv", "tsv", "jsonl", "parquet", "arrow", "folder", "tar", "tfrecord", "coco", "voc", "yolo"]
-    """of the input; auto detects it by name and content; default: auto"""
+    """format of the input; auto detects it by name and content; default: auto"""
     schema: StrPath | Schema
-    """what a record consists of; default: image_classification"""
+    """preset or schema file that defines the features; default: image_classification"""
     image_root: StrPath | None
-    """base of image paths, none may lead out of it; default: the table's folder"""
+    """base folder of image paths; none may lead outside; default: the table's folder"""
     allow_outside_root: bool
-    """allow image paths and links that lead out of --image_root"""
+    """allow image paths and links that lead outside of --image_root"""
     columns: Mapping[str, str]
-    """schema column = table column, where the names differ"""
+    """schema column = table column, if the names differ"""
     labels: StrPath | None
-    """a second table, joined to the input"""
+    """second table, to be joined with the input"""
     join_on: str | None
-    """the column of both tables that they are joined on"""
+    """column to join both tables on"""
     key_column: str | None
-    """the rows' identity; default: the image path as written"""
+    """column that identifies a row; default: the image path as written"""
     classes: StrPath | Sequence[str] | None
-    """class names, one a line; default: the names found, sorted"""
+    """class names, one per line; default: all names found, sorted"""
     image: Mapping[str, Any]
     """settings of the image block: max_side=512,format=jpeg,…"""
     boxes: Mapping[str, Any]
@@ -43,44 +43,44 @@ class ConvertOptions(TypedDict, total=False):
     masks: Mapping[str, Any]
     """settings of the masks block: bit_depth=16,frame=stored,…"""
     label_offset: Literal[0, 1] | None
-    """1 leaves id 0 to the background; default: as in the schema"""
+    """1 reserves id 0 for the background; default: as in the schema"""
     output: Required[StrPath]
-    """the dataset goes to DIR/NAME/VERSION"""
+    """folder of datasets; writes to DIR/NAME/VERSION"""
     name: Required[str]
-    """of the dataset"""
+    """name of the dataset"""
     version: str
-    """of the dataset; default: 1.0.0"""
+    """version of the dataset; default: 1.0.0"""
     base: StrPath | None
-    """an earlier version, whose splits are kept and shards reused"""
+    """base version: keep its splits and reuse its shards"""
     compression: Literal["none", "gzip"]
-    """of the shards; TFDS reads no gzip; default: none"""
+    """compression of shards; TFDS cannot read gzip; default: none"""
     index: bool
-    """write idx/: where records begin, for DALI and PyTorch"""
+    """write idx/ with record offsets, for DALI and PyTorch"""
     if_exists: Literal["fail", "skip", "replace"]
-    """what to do with a published dataset; default: fail"""
+    """what to do if the dataset exists; default: fail"""
     report: bool
     """write report.html beside the shards"""
     splits: Mapping[str, float | Decimal] | None
     """weights of the splits; default: all rows to train"""
     split_column: str | None
-    """a row's own split, which overrides the weights"""
+    """column with the split of each row; overrides the weights"""
     group_column: str | None
-    """rows with the same value go to the same split: patient, video"""
+    """column whose equal values stay in one split: patient, video"""
     num_shards: Literal["auto"] | int | Mapping[str, int]
-    """of each split; auto: by --shard_size; default: auto"""
+    """number of shards per split; auto: by --shard_size; default: auto"""
     shard_size: int | str
-    """of a shard, if --num_shards is auto; default: 128MiB"""
+    """size of a shard, if --num_shards is auto; default: 128MiB"""
     records_per_shard: int | None
-    """in place of a number or size of shards"""
+    """records per shard, instead of a number or size of shards"""
     seed: int
     """changes splits and order; default: 0"""
     deduplicate: Literal["none", "content"]
     """content: keep one of the rows with the same image; default: none"""
     decode: Literal["full", "header"]
-    """full reads every coded bit of an image, header its size only; default: full"""
+    """full: decode all image data; header: read only the size; default: full"""
     verify: Literal["parse", "decode"]
     """parse every record, or decode every image as well; default: parse"""
     max_rejects: int | str | RejectBudget
-    """rejects allowed: 10, 0.5%, or 10,truncated=5,read_error=1%; default: 0"""
+    """allowed rejects: 10, 0.5%, or 10,truncated=5,read_error=1%; default: 0"""
     image_timeout: float | None
-    """seconds for decoding one image; default: 60"""
+    """time limit for decoding one image; default: 60"""

@@ -30,26 +30,26 @@ class WebOptions(PipelineOptions):
             "--allow_private_hosts",
             action="store_true",
             default=False,
-            help="read from private, loopback and link-local addresses, too",
+            help="also read from private, loopback and link-local addresses",
         )
         parser.add_argument(
             "--http_connections",
             type=_positive,
             default=16,
-            help="connections to one host at once, in each worker process; default: 16",
+            help="connections per host and worker process; default: 16",
         )
         parser.add_argument(
             "--http_timeout",
             type=_positive,
             default=30,
-            help="seconds without any byte after which another attempt is made; default: 30",
+            help="seconds without data before a request is retried; default: 30",
         )
         parser.add_argument(
             "--max_image_bytes",
             "--http_max_bytes",  # its former name, when it applied to the web only
             type=_positive,
             default=256 * 2**20,
-            help="images above so many bytes are rejects, wherever they are; default: 268435456",
+            help="size limit of an image in bytes, from any source; default: 268435456",
         )
 
 
