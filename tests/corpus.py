@@ -467,7 +467,7 @@ def _damaged_pngs() -> Iterator[Specimen]:
         "a wrong CRC in IEND": flipped(whole, len(whole) - 1),
         "a flipped byte at the start of its data": flipped(whole, body),
         "a flipped byte within its data": flipped(whole, body + 500),
-        "a flipped byte in its checksum": _resealed(whole, -1, flip=True),
+        "a flipped byte in its checksum": _with_new_crc(whole, -1, flip=True),
         "a filter that is none": png_of(samples_of(2, 8), 2, filter_=5),
         "no zlib": png_header(WIDTH, HEIGHT) + png_chunk(b"IDAT", b"what" * 9) + IEND,
         "a palette missing": png_of(samples_of(3, 8), 3),
@@ -529,7 +529,7 @@ def _pngs_that_readers_disagree_on() -> Iterator[Specimen]:
     yield Specimen("PNG that states too small a window", made, "corrupt")
 
 
-def _resealed(whole: bytes, at: int, flip: bool) -> bytes:
+def _with_new_crc(whole: bytes, at: int, flip: bool) -> bytes:
     """Returns a PNG with a byte of its zlib stream changed, and the chunk's CRC made to fit."""
     start = whole.index(b"IDAT") + 4
     stream = whole[start : len(whole) - 16]

@@ -139,7 +139,7 @@ def main() -> None:
         order = Order(**json.loads(line))
         child = os.fork()
         if child == 0:
-            _carry_out(order)
+            _execute(order)
         _, status = os.waitpid(child, 0)
         print(os.waitstatus_to_exitcode(status), _reap_rest(), file=answers, flush=True)
 
@@ -161,7 +161,7 @@ def _reap_rest() -> int:
     return len(killed)
 
 
-def _carry_out(order: Order) -> None:
+def _execute(order: Order) -> None:
     from recordmill.pipelines.command_line import main as recordmill
     from recordmill.pipelines.run.startup import exit_on_signals
 
@@ -276,9 +276,9 @@ class _Steps:
         self._process = os.getpid()  # a fork of it, the verifier, takes no steps on disk
         self._lock = threading.Lock()
         self._log = os.open(f"{order.report}.steps", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        sys.addaudithook(self._heed)
+        sys.addaudithook(self._handle)
 
-    def _heed(self, event: str, arguments: Sequence[object]) -> None:
+    def _handle(self, event: str, arguments: Sequence[object]) -> None:
         places = _STEPS.get(event)
         if places is None or os.getpid() != self._process:
             return
@@ -289,9 +289,9 @@ class _Steps:
             self._count += 1
             os.write(self._log, f"{event} {' '.join(map(str, paths))}\n".encode())
             if self._count == self._order.step:
-                self._strike()
+                self._interrupt()
 
-    def _strike(self) -> None:
+    def _interrupt(self) -> None:
         if self._order.clock:
             real, jump = time.time, self._order.clock
             time.time = lambda: real() + jump  # what a clock that is set looks like to Python

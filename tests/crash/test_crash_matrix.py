@@ -74,7 +74,7 @@ def test_a_hundred_moments_are_chosen(scenario: Scenario) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_at_its_steps(
+def test_a_signal_at_chosen_steps(
     number: int, scenario: Scenario, runners: list[PreforkedRunner], every_step: bool
 ) -> None:
     def play(step: int, runner: PreforkedRunner) -> tuple[str, list[str]]:
@@ -92,7 +92,9 @@ def test_at_its_steps(
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_at_any_time(number: int, scenario: Scenario, runners: list[PreforkedRunner]) -> None:
+def test_a_signal_at_any_time(
+    number: int, scenario: Scenario, runners: list[PreforkedRunner]
+) -> None:
     def play(seconds: float, runner: PreforkedRunner) -> tuple[str, list[str]]:
         stage = scenario.stage(f"time-{number}-{seconds}")
         ended = stage.run(runner, seconds=seconds, number=number)
@@ -106,7 +108,7 @@ def test_at_any_time(number: int, scenario: Scenario, runners: list[PreforkedRun
     assert on_all(runners, times, play) == {}
 
 
-def test_a_run_that_goes_on_is_struck_again_and_again(
+def test_a_resumed_run_is_interrupted_repeatedly(
     scenario: Scenario, runners: list[PreforkedRunner]
 ) -> None:
     stage = scenario.stage("again")
@@ -115,7 +117,7 @@ def test_a_run_that_goes_on_is_struck_again_and_again(
     assert stage.faults(runners[0]) == []
 
 
-def test_a_replacement_leaves_readers_a_dataset_at_its_steps(
+def test_readers_find_a_dataset_at_every_step_of_a_replacement(
     scenario: Scenario, runners: list[PreforkedRunner], every_step: bool, tmp_path: Path
 ) -> None:
     """The old one or the new one, whole, at each step; and the old one until the last."""
@@ -153,9 +155,7 @@ def test_a_replacement_leaves_readers_a_dataset_at_its_steps(
     assert on_all(runners, range(1, last + 1) if every_step else some, play) == {}
 
 
-def test_a_clock_that_jumps_changes_nothing(
-    scenario: Scenario, runners: list[PreforkedRunner]
-) -> None:
+def test_a_clock_jump_changes_nothing(scenario: Scenario, runners: list[PreforkedRunner]) -> None:
     for seconds in (-86_400.0 * 400, 86_400.0 * 400):
         stage = scenario.stage(f"clock{seconds}")
         ended = stage.run(runners[0], step=40, clock=seconds)

@@ -45,7 +45,7 @@ print(ended.count(0))
 """Each child has TensorFlow imported, and not yet used."""
 
 
-def test_none_of_many_processes_crashes(tmp_path: Path) -> None:
+def test_concurrent_first_verifications_never_crash(tmp_path: Path) -> None:
     """Processes whose threads verify without `thread_safe_tensorflow` sometimes crash."""
     with tf.io.TFRecordWriter(str(tmp_path / "birds")) as writer:
         writer.write(example("0.png", png()))

@@ -65,7 +65,7 @@ def test_a_full_disk(stage: Stage, mount: Path, runners: list[PreforkedRunner]) 
 
 
 @as_root
-def test_a_disk_that_becomes_read_only(
+def test_a_disk_becomes_read_only(
     stage: Stage, mount: Path, runners: list[PreforkedRunner]
 ) -> None:
     sizes(mount, "4m")
@@ -95,7 +95,7 @@ def test_a_disk_that_becomes_read_only(
     assert stage.faults(runners[0]) == []
 
 
-def test_a_permission_that_is_lost_half_way(stage: Stage, runners: list[PreforkedRunner]) -> None:
+def test_a_permission_is_lost_during_a_run(stage: Stage, runners: list[PreforkedRunner]) -> None:
     staging = stage.output / "birds" / ".1.0.0.run" / "staging"
     over = threading.Event()
 
@@ -118,7 +118,7 @@ def test_a_permission_that_is_lost_half_way(stage: Stage, runners: list[Preforke
     assert stage.faults(runners[0]) == []
 
 
-def test_an_input_that_changes_while_it_is_read(
+def test_an_input_changes_while_it_is_read(
     scenario: Scenario, stage: Stage, runners: list[PreforkedRunner]
 ) -> None:
     """A row more than the survey saw: nothing is published; then the table's new state is."""
@@ -152,7 +152,7 @@ def test_an_input_that_changes_while_it_is_read(
     assert {n: d for n, d in content(stage.dataset).items() if "tfrecord" in n} == shards
 
 
-def test_memory_that_runs_out(stage: Stage, runners: list[PreforkedRunner]) -> None:
+def test_memory_runs_out(stage: Stage, runners: list[PreforkedRunner]) -> None:
     """The kernel kills what takes most memory: here whatever decodes odd images, each time."""
     process = subprocess.Popen(
         [sys.executable, "-m", "recordmill", *stage.order().arguments],
@@ -177,7 +177,7 @@ def test_memory_that_runs_out(stage: Stage, runners: list[PreforkedRunner]) -> N
     assert stage.faults(runners[0]) == []
 
 
-def test_two_runs_at_once(scenario: Scenario, stage: Stage, runners: list[PreforkedRunner]) -> None:
+def test_concurrent_runs(scenario: Scenario, stage: Stage, runners: list[PreforkedRunner]) -> None:
     ends = []
     threads = [
         threading.Thread(target=lambda z=runner, n=n: ends.append(z.run(n)))

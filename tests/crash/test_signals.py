@@ -62,7 +62,7 @@ def faults(process: subprocess.Popen[str], number: int) -> list[str]:
     ("number", "to_all"),
     [(signal.SIGTERM, False), (signal.SIGINT, True), (signal.SIGKILL, False)],
 )
-def test_at_moments_of_a_process(
+def test_a_signal_at_any_moment_of_a_process(
     number: int, to_all: bool, scenario: Scenario, runners: list[PreforkedRunner]
 ) -> None:
     """A terminal sends Ctrl-C to all processes, children that start included."""
@@ -97,7 +97,7 @@ def test_worker_processes_end_with_the_run(
 
 @pytest.mark.parametrize("command", ["convert", "inspect", "verify", "--help"])
 @pytest.mark.parametrize("closed", ["0<&- 1>&- 2>&-", ">/dev/full", "| true"])
-def test_output_that_nobody_takes(
+def test_output_that_nobody_reads(
     command: str, closed: str, scenario: Scenario, tmp_path: Path
 ) -> None:
     stage = scenario.stage(f"output-{command}-{len(closed)}")

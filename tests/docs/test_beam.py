@@ -26,7 +26,7 @@ def run(example: str) -> None:
     exec(compile(example, "beam.md", "exec"), {})  # noqa: S102 - as readers do
 
 
-def test_build_examples_writes_what_tensorflow_reads(tmp_path: Path) -> None:
+def test_build_examples_writes_examples_that_tensorflow_reads(tmp_path: Path) -> None:
     run(BUILD_EXAMPLES)
     (record,) = tf.data.TFRecordDataset(sorted(map(str, tmp_path.glob("examples-*-of-00004"))))
     features = tf.train.Example.FromString(record.numpy()).features.feature

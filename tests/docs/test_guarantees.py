@@ -18,7 +18,7 @@ def files_of(path: Path) -> list[Path]:
     return [path] if path.is_file() else sorted(path.rglob("test_*.py"))
 
 
-def test_every_promise_says_against_what_and_names_a_test() -> None:
+def test_every_promise_names_its_threats_and_tests() -> None:
     promises = [row for row in ROWS if row[0].strip() != "promise"]
     assert len(promises) >= 15
     for promise, against, shown_by in promises:
@@ -26,7 +26,7 @@ def test_every_promise_says_against_what_and_names_a_test() -> None:
         assert "`tests/" in shown_by, promise
 
 
-def test_every_named_test_is_there() -> None:
+def test_every_named_test_exists() -> None:
     named = set(re.findall(r"`(tests/[\w/.]*)`", PAGE))
     assert len(named) >= 20
     for name in sorted(named):
@@ -36,6 +36,6 @@ def test_every_named_test_is_there() -> None:
             assert re.search(r"^(async )?def test_", path.read_text("utf-8"), re.M), path
 
 
-def test_every_threat_says_what_holds_against_it() -> None:
+def test_every_threat_has_a_description() -> None:
     threats = PAGE.partition("## Threats")[2].partition("\n## ")[0]
     assert threats.count("\n- **") >= 6

@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_notebook_is_the_page_cell_by_cell_and_holds_no_outputs() -> None:
+def test_the_notebook_equals_the_page_and_has_no_outputs() -> None:
     page = (
         (ROOT / "docs" / "tutorials" / "training.md")
         .read_text(encoding="utf-8")

@@ -30,7 +30,7 @@ COMMANDS = list(commands())
 
 
 @pytest.mark.parametrize(("page", "command"), COMMANDS)
-def test_a_command_is_one_that_the_program_takes(page: str, command: str) -> None:
+def test_commands_are_valid(page: str, command: str) -> None:
     words = shlex.split(command, comments=True)
     words = words[: words.index(">")] if ">" in words else words
     if "…" in words:  # the page leaves the rest to its reader
@@ -49,7 +49,7 @@ def test_commands_are_found() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_links_lead_to_files(page: Path) -> None:
+def test_links_lead_to_existing_files(page: Path) -> None:
     text = re.sub(r"^```.*?^```", "", page.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
     for link in LINK.findall(text):
         if not re.match(r"https?:|#", link):
@@ -68,7 +68,7 @@ def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 150
 
 
-def test_the_modes_of_run_local_that_pages_name_exist() -> None:
+def test_modes_of_run_local_on_pages_exist() -> None:
     modes = set(re.findall(r"^([a-z|]+)\)", (ROOT / "run_local.sh").read_text("utf-8"), re.M))
     for page in PAGES:
         for block in blocks(page, "sh"):
@@ -76,8 +76,8 @@ def test_the_modes_of_run_local_that_pages_name_exist() -> None:
                 assert mode in modes, page
 
 
-def test_a_command_that_does_not_exist_is_found() -> None:
+def test_invalid_commands_are_detected() -> None:
     with pytest.raises(UsageError):
-        test_a_command_is_one_that_the_program_takes("page.md", "verify")
+        test_commands_are_valid("page.md", "verify")
     with pytest.raises(AssertionError):
-        test_a_command_is_one_that_the_program_takes("page.md", "verify DIR --no_such_flag")
+        test_commands_are_valid("page.md", "verify DIR --no_such_flag")

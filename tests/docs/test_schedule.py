@@ -60,7 +60,7 @@ def test_the_crontab_converts_yesterday() -> None:
     assert is_of_yesterday(taken(as_shell_passes_them(words)))
 
 
-def test_the_systemd_unit_converts_yesterday_and_retries_only_what_helps() -> None:
+def test_the_systemd_unit_converts_yesterday_and_retries_only_unexpected_errors() -> None:
     service, timer = blocks("ini")
     joined = service.replace("\\\n", " ")
     command = re.search(r"^ExecStart=/bin/sh -c '(.*)'$", joined, re.MULTILINE)[1]
@@ -74,7 +74,7 @@ def test_the_systemd_unit_converts_yesterday_and_retries_only_what_helps() -> No
     assert "OnCalendar=*-*-* 02:00:00" in timer
 
 
-def test_the_record_that_is_shown_has_the_fields_of_one() -> None:
+def test_the_run_record_on_the_page_has_the_fields_of_run_json() -> None:
     (shown,) = blocks("json")
     record = json.loads(re.sub(r",\s*…", "", shown))
     assert record.keys() <= RunRecord.model_fields.keys()

@@ -10,7 +10,7 @@ import pytest
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 
-from tests.end_to_end.photos import Photo, hang
+from tests.end_to_end.photos import Photo, draw_photos
 
 
 @pytest.fixture(scope="session")
@@ -22,4 +22,4 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def images(folder: Path) -> list[Photo]:
     """Twelve small images of every form that passes through, of three classes."""
-    return hang(folder)
+    return draw_photos(folder)

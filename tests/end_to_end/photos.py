@@ -42,12 +42,12 @@ _FORMS: tuple[tuple[Callable[..., bytes], str, int, dict[str, bool]], ...] = (
 _CLASSES = ("horse", "cat", "Übermut")
 
 
-def hang(folder: Path, number: int = 12) -> list[Photo]:
+def draw_photos(folder: Path, number: int = 12) -> list[Photo]:
     """Draws some images into a folder, every form and class among them."""
-    return [_hang(folder, i) for i in range(number)]
+    return [_draw_photo(folder, i) for i in range(number)]
 
 
-def _hang(folder: Path, i: int) -> Photo:
+def _draw_photo(folder: Path, i: int) -> Photo:
     encode, mode, channels, options = _FORMS[i % len(_FORMS)]
     width, height = 8 + i, 20 - i % 7
     data = encode(width, height, i, mode, **options)

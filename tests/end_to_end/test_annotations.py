@@ -134,7 +134,7 @@ def test_tensorflow_datasets_gives_boxes_and_masks_of_its_own_types(drawn: Any, 
         np.testing.assert_array_equal(example["mask"][:, :, 0], expected_mask(ids, case))
 
 
-def test_the_manifest_counts_what_became_of_boxes(drawn: Any, both: Path) -> None:
+def test_the_manifest_counts_clipped_and_dropped_boxes(drawn: Any, both: Path) -> None:
     _, known = drawn
     lost = sum(
         any(expected_box((x, y, x + w, y + h), case) is None for x, y, w, h in row["bbox"])
@@ -228,7 +228,7 @@ def test_object_detection_from_every_table(suffix: str, tmp_path: Path) -> None:
     assert file.read_text() == "background\ncat\ndog\n"
 
 
-def test_boxes_that_are_none_are_rejects_with_their_reason(tmp_path: Path) -> None:
+def test_invalid_boxes_are_rejected_with_their_reason(tmp_path: Path) -> None:
     (tmp_path / "a.jpg").write_bytes(jpeg(10, 20, 1))
     boxes = {
         "good": [1, 2, 5, 6],
@@ -288,7 +288,7 @@ def test_segmentation_from_files_and_from_outlines(tmp_path: Path) -> None:
         np.testing.assert_array_equal(loaded[MASK][:, :, 0], ids)
 
 
-def test_masks_that_do_not_fit_are_rejects_with_their_reason(tmp_path: Path) -> None:
+def test_masks_of_another_size_are_rejected_with_their_reason(tmp_path: Path) -> None:
     (tmp_path / "a.jpg").write_bytes(jpeg(6, 4, 1))
     (tmp_path / "turned.png").write_bytes(png(4, 6, 1, "L"))
     (tmp_path / "colours.png").write_bytes(png(6, 4, 1))

@@ -65,7 +65,7 @@ def base(made: Path, tmp_path: Path) -> Path:
     return tmp_path / "out" / "birds" / "1.0.0"
 
 
-def test_rows_stay_and_shards_are_taken_and_class_ids_are_appended(
+def test_rows_keep_their_split_shards_are_reused_and_class_ids_are_appended(
     made: Path, base: Path, tmp_path: Path
 ) -> None:
     wider = table(made, "new.csv", range(30), "cda")
@@ -96,7 +96,7 @@ def test_rows_stay_and_shards_are_taken_and_class_ids_are_appended(
     assert run_record(dataset)["shards_linked"] == 4
 
 
-def test_a_dry_run_tells_the_shards_of_the_new_version(
+def test_a_dry_run_shows_the_shards_of_the_new_version(
     made: Path, base: Path, tmp_path: Path
 ) -> None:
     wider = table(made, "new.csv", range(30))
@@ -110,7 +110,7 @@ def test_a_dry_run_tells_the_shards_of_the_new_version(
     }
 
 
-def test_what_is_linked_is_what_would_be_written(made: Path, base: Path, tmp_path: Path) -> None:
+def test_linked_shards_equal_rewritten_ones(made: Path, base: Path, tmp_path: Path) -> None:
     wider = table(made, "new.csv", range(30))
     one = grown(wider, tmp_path / "out", *NEW)
     linked = readers.content(one)
@@ -125,7 +125,7 @@ def test_what_is_linked_is_what_would_be_written(made: Path, base: Path, tmp_pat
     assert readers.content(one) == linked
 
 
-def test_rows_that_are_gone_and_images_that_changed_are_written_again(tmp_path: Path) -> None:
+def test_shards_with_removed_rows_or_changed_images_are_rewritten(tmp_path: Path) -> None:
     base = published(table(tmp_path, "old.csv", range(20)), tmp_path / "out", *OLD)
     train = sorted(readers.splits(base)["train"])
     homes = {row["key"]: row["shard"] for row in readers.index_rows(base, "train")}
@@ -144,7 +144,7 @@ def test_rows_that_are_gone_and_images_that_changed_are_written_again(tmp_path: 
     assert images[changed] == hashlib.sha256((tmp_path / changed).read_bytes()).hexdigest()
 
 
-def test_a_damaged_shard_of_the_base_is_not_taken(made: Path, base: Path, tmp_path: Path) -> None:
+def test_a_damaged_shard_of_the_base_is_not_reused(made: Path, base: Path, tmp_path: Path) -> None:
     shard = readers.shards(base, "train")[0]
     data = shard.read_bytes()
     shard.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
@@ -153,7 +153,7 @@ def test_a_damaged_shard_of_the_base_is_not_taken(made: Path, base: Path, tmp_pa
     assert readers.shards(dataset, "train")[0].read_bytes() == data
 
 
-def test_other_image_settings_take_no_shard_but_keep_every_place(
+def test_other_image_settings_reuse_no_shard_but_keep_every_location(
     made: Path, base: Path, tmp_path: Path
 ) -> None:
     flags = (*OLD, "--image", "max_side=8")
@@ -164,7 +164,7 @@ def test_other_image_settings_take_no_shard_but_keep_every_place(
         assert readers.keys(dataset, split) == readers.keys(base, split)
 
 
-def test_a_row_of_the_base_is_kept_before_a_new_one_with_its_image(
+def test_a_row_of_the_base_takes_precedence_over_a_new_row_with_its_image(
     made: Path, base: Path, tmp_path: Path
 ) -> None:
     (made / "!.jpg").write_bytes((made / "0.jpg").read_bytes())
@@ -184,7 +184,7 @@ def test_a_row_of_the_base_is_kept_before_a_new_one_with_its_image(
         (("--version", "1.0.0", "--if_exists", "replace"), "raise --version"),
     ],
 )
-def test_what_does_not_go_with_a_base_is_rejected(
+def test_options_that_contradict_the_base_are_rejected(
     flags: tuple[str, ...],
     message: str,
     made: Path,

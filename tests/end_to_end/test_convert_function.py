@@ -50,7 +50,7 @@ def manifest(folder: Path) -> str:
     return hashlib.sha256((folder / "birds/1.0.0/manifest.json").read_bytes()).hexdigest()
 
 
-def test_it_writes_what_the_command_writes(
+def test_convert_writes_the_same_dataset_as_the_command(
     table: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     flags = (
@@ -101,7 +101,7 @@ def test_it_writes_what_the_command_writes(
 NAMED = {"columns": {"image": "file", "label": "class_name"}, "report": False}
 
 
-def test_it_can_be_called_again_and_from_threads(table: Path, tmp_path: Path) -> None:
+def test_convert_can_be_called_repeatedly_and_from_threads(table: Path, tmp_path: Path) -> None:
     folders = [tmp_path / name for name in ("one", "two", "three")]
     records = []
 
@@ -120,7 +120,7 @@ def test_it_can_be_called_again_and_from_threads(table: Path, tmp_path: Path) ->
     assert len({manifest(folder) for folder in folders}) == 1
 
 
-def test_what_is_published_is_an_error_or_is_returned(table: Path, tmp_path: Path) -> None:
+def test_an_existing_dataset_is_an_error_or_is_returned(table: Path, tmp_path: Path) -> None:
     made = convert(table, output=tmp_path / "out", name="birds", **NAMED)
     with pytest.raises(DatasetExists, match=r"birds/1\.0\.0: a published dataset is there"):
         convert(table, output=tmp_path / "out", name="birds", **NAMED)
@@ -155,13 +155,15 @@ def test_rejects_above_the_budget(table: Path, tmp_path: Path) -> None:
         ),
     ],
 )
-def test_bad_usage(options: dict[str, object], message: str, table: Path, tmp_path: Path) -> None:
+def test_invalid_usage(
+    options: dict[str, object], message: str, table: Path, tmp_path: Path
+) -> None:
     with pytest.raises(UsageError, match=message):
         convert(table, output=tmp_path / "out", name="birds", **{**NAMED, **options})
     assert not (tmp_path / "out").exists()
 
 
-def test_a_dataset_that_is_not_what_was_written(
+def test_a_dataset_that_differs_from_what_was_written(
     table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     verify = verify_shards._verify_shard

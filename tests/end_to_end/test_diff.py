@@ -78,7 +78,7 @@ def compare(*arguments: object) -> tuple[int, dict[str, Any]]:
     return ended.code, json.loads(ended.out)
 
 
-def test_what_was_changed_is_reported(left: Path, right: Path, images: list[Photo]) -> None:
+def test_changes_are_reported(left: Path, right: Path, images: list[Photo]) -> None:
     code, document = compare(left, right)
     assert code == 3
     examples = document.pop("examples")
@@ -139,7 +139,7 @@ def number_of(dataset_: Path, location: dict[str, Any]) -> int:
     return [(row["shard"], row["index"]) for row in rows].index((shard, location["index"]))
 
 
-def test_the_other_way_round(left: Path, right: Path) -> None:
+def test_the_reverse_comparison(left: Path, right: Path) -> None:
     _, there = compare(left, right)
     _, back = compare(right, left)
     assert (back["same"], back["different"]) == (there["same"], there["different"])
@@ -165,9 +165,7 @@ def test_the_table_for_people(left: Path, right: Path, images: list[Photo]) -> N
     assert lines.count("different:") == lines.count("moved:") == 1
 
 
-def test_other_shards_and_order_alone_are_no_difference(
-    here: Path, left: Path, images: list[Photo]
-) -> None:
+def test_shards_and_order_do_not_matter(here: Path, left: Path, images: list[Photo]) -> None:
     again = dataset(here, "again", rows_of(images)[::-1], "--seed", "9", "--compression", "gzip")
     code, document = compare(left, again)
     assert (code, document["equal"], document["same"]) == (0, True, 12)
@@ -220,7 +218,7 @@ def test_images_that_differ_are_reported_by_their_digests(
     }
 
 
-def test_what_is_not_published_is_bad_usage(left: Path, tmp_path: Path) -> None:
+def test_an_unpublished_dataset_is_a_usage_error(left: Path, tmp_path: Path) -> None:
     ended = recordmill("diff", left, tmp_path)
     assert (ended.code, ended.out) == (2, "")
     assert ended.err.startswith(f"recordmill: {tmp_path}: no published dataset")

@@ -59,7 +59,7 @@ def planned(table: Path, output: Path, *flags: object) -> dict[str, Any]:
     return document
 
 
-def test_it_tells_what_the_run_then_does(good: Path, tmp_path: Path) -> None:
+def test_the_forecast_matches_the_run(good: Path, tmp_path: Path) -> None:
     plan = planned(good, tmp_path, *FLAGS)
     assert list(tmp_path.iterdir()) == []
     dataset = published(good, tmp_path, *FLAGS)
@@ -87,7 +87,7 @@ def test_it_tells_what_the_run_then_does(good: Path, tmp_path: Path) -> None:
     assert plan["rejected"] == {}
 
 
-def test_it_tells_every_reject_of_the_run(faulty: Path, tmp_path: Path) -> None:
+def test_the_forecast_lists_every_reject_of_the_run(faulty: Path, tmp_path: Path) -> None:
     plan = planned(faulty, tmp_path, "--max_rejects", "5")
     dataset = published(faulty, tmp_path, "--max_rejects", "5")
     reported = [r for found in plan["rejected"].values() for r in found["examples"]]
@@ -103,7 +103,7 @@ def test_it_tells_every_reject_of_the_run(faulty: Path, tmp_path: Path) -> None:
     }
 
 
-def test_rows_that_their_own_splits_part_are_found_as_in_the_run(
+def test_groups_in_several_splits_are_reported_as_in_the_run(
     images: list[Photo], folder: Path, tmp_path: Path
 ) -> None:
     rows = [{"image": p.path, "label": p.label, "s": "ab"[n % 2]} for n, p in enumerate(images)]
@@ -117,9 +117,7 @@ def test_rows_that_their_own_splits_part_are_found_as_in_the_run(
     assert plan["rejected"]["duplicate_key"]["rows"] == 1
 
 
-def test_a_budget_that_is_exceeded_already_ends_as_the_run_would(
-    faulty: Path, tmp_path: Path
-) -> None:
+def test_an_exceeded_budget_gives_the_exit_code_of_the_run(faulty: Path, tmp_path: Path) -> None:
     ended = convert(faulty, tmp_path / "out", "--dry_run", "--max_rejects", "4")
     assert ended.code == 4
     assert "at least 5 of 9 rows would be rejected, --max_rejects allows 4" in ended.err
@@ -150,7 +148,7 @@ def test_no_file_is_touched(good: Path, folder: Path, tmp_path: Path) -> None:
     assert there.exists()
 
 
-def test_what_is_bad_usage_is_so_in_a_dry_run(good: Path, tmp_path: Path) -> None:
+def test_usage_errors_are_the_same_in_a_dry_run(good: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for output in (tmp_path / "file", tmp_path / "file" / "below"):
         ended = convert(good, output, "--dry_run")

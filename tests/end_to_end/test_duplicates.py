@@ -65,7 +65,9 @@ def warnings(ended: Ended) -> list[str]:
     return [line for line in ended.out.splitlines() if line.startswith(("warning", "note", "drop"))]
 
 
-def test_repeats_and_leaks_are_reported(table: Path, images: list[Photo], tmp_path: Path) -> None:
+def test_duplicates_and_leakage_are_reported(
+    table: Path, images: list[Photo], tmp_path: Path
+) -> None:
     ended = convert(table, tmp_path / "out", *SPLITS)
     assert ended.code == 0, ended.err
     dataset = tmp_path / "out" / "birds" / "1.0.0"
@@ -95,7 +97,7 @@ def test_repeats_and_leaks_are_reported(table: Path, images: list[Photo], tmp_pa
     assert recordmill("verify", dataset).code == 0
 
 
-def test_of_rows_with_one_image_the_smallest_key_is_kept(
+def test_the_smallest_key_of_duplicate_images_is_kept(
     table: Path, images: list[Photo], tmp_path: Path
 ) -> None:
     ended = convert(table, tmp_path / "out", *SPLITS, "--deduplicate", "content")
@@ -133,7 +135,7 @@ def test_of_rows_with_one_image_the_smallest_key_is_kept(
     assert "got 3 rows, " in ended.err
 
 
-def test_images_within_a_table_are_compared_as_files_are(
+def test_embedded_images_are_compared_like_files(
     table: Path, gallery: Path, tmp_path: Path
 ) -> None:
     flags = (*SPLITS, "--deduplicate", "content")
@@ -157,7 +159,9 @@ def test_rows_in_another_order_give_the_same_bytes(table: Path, tmp_path: Path) 
     assert manifest(one)["content"] == manifest(two)["content"]
 
 
-def test_a_repeated_key_and_an_unreadable_image_stay_rejects(table: Path, tmp_path: Path) -> None:
+def test_duplicate_keys_and_unreadable_images_are_still_rejected(
+    table: Path, tmp_path: Path
+) -> None:
     with table.open("a") as stream:
         stream.write("z leak.jpg,goat,train\nmissing 1.jpg,goat,train\nmissing 2.jpg,goat,train\n")
     flags = (*SPLITS, "--deduplicate", "content", "--max_rejects", "3")

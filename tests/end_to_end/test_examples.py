@@ -33,7 +33,7 @@ def test_a_folder_is_converted_and_trained_on(
     assert record.endswith("image (60, 80, 3)")
 
 
-def test_a_pipeline_of_ones_own_writes_examples_and_rejects(folder: Path) -> None:
+def test_a_custom_pipeline_writes_examples_and_rejects(folder: Path) -> None:
     paths = sorted(path.relative_to(folder) for path in folder.glob("photos/*/*.jpg"))
     table = {"file": [str(path) for path in paths], "label": [path.parts[1] for path in paths]}
     pq.write_table(pa.table(table), folder / "labels.parquet")

@@ -77,7 +77,7 @@ def no_file_above(size: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("mode", ["in_memory", "multi_threading", "multi_processing"])
-def test_what_a_step_may_not_write_is_reported_once(mode: str, tmp_path: Path) -> None:
+def test_a_failed_write_is_reported_once(mode: str, tmp_path: Path) -> None:
     table = write_table(tmp_path / "t.csv", [{"n": 1, "x": "y" * 20_000}])
     with no_file_above(8192):
         ended = convert(table, tmp_path / "out", *FLAGS, f"--direct_running_mode={mode}")
@@ -95,14 +95,16 @@ def test_a_signal(table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert told(ended, tmp_path / "out") == (143, "interrupted", 143)
 
 
-def test_what_is_rejected_before_it_begins_writes_nothing(table: Path, tmp_path: Path) -> None:
+def test_a_run_that_is_rejected_before_it_starts_writes_nothing(
+    table: Path, tmp_path: Path
+) -> None:
     for flags, code in ((("--schema", "nothing"), 2), (("--split_column", "z"), 2)):
         ended = convert(table, tmp_path / "out", *flags)
         assert (ended.code, "Traceback" in ended.err) == (code, False)
     assert not (tmp_path / "out").exists()
 
 
-def test_a_dataset_that_is_there_keeps_its_own_run_json(table: Path, tmp_path: Path) -> None:
+def test_an_existing_dataset_keeps_its_run_json(table: Path, tmp_path: Path) -> None:
     dataset = published(table, tmp_path / "out", *FLAGS, "--max_rejects", "1")
     before = (dataset / "run.json").read_bytes()
     assert convert(table, tmp_path / "out", *FLAGS).code == 5
@@ -129,7 +131,7 @@ sys.exit(main())
         (["verify", "nowhere"], 3, "nowhere"),
     ],
 )
-def test_what_libraries_do_at_the_end_changes_neither_code_nor_words(
+def test_errors_of_libraries_at_exit_change_neither_exit_code_nor_output(
     arguments: list[str], code: int, said: str
 ) -> None:
     """As a thread of TensorFlow's does now and then, which no test can wait for."""

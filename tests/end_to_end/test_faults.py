@@ -276,7 +276,7 @@ def test_a_wrong_type_is_a_reject_and_never_another_number(tmp_path: Path) -> No
     ]
 
 
-def test_lines_that_are_no_json_objects_are_rejects_with_their_line(tmp_path: Path) -> None:
+def test_lines_that_are_not_json_objects_are_rejected_with_their_line(tmp_path: Path) -> None:
     table = tmp_path / "rows.jsonl"
     table.write_bytes(b'{"a": 1}\n[1, 2]\n{"a": 2\n\n{"a": 3}\n{"a": "\xff"}\n{"a": 4, "a": 5}\n')
     flags = ("--schema", "tabular", "--max_rejects", "4")
@@ -290,7 +290,7 @@ def test_lines_that_are_no_json_objects_are_rejects_with_their_line(tmp_path: Pa
     ]
 
 
-def test_when_every_row_is_a_reject_nothing_is_published(tmp_path: Path) -> None:
+def test_nothing_is_published_if_every_row_is_rejected(tmp_path: Path) -> None:
     table = tmp_path / "labels.csv"
     table.write_text("image,label\nnowhere/1.jpg,cat\nnowhere/2.jpg,dog\n")
     ended = convert(table, tmp_path / "out", "--max_rejects", "100%", "--no_report")

@@ -80,7 +80,7 @@ def test_a_flipped_bit_is_reported_with_its_file(dataset: Path, part: float) -> 
 
 
 @pytest.mark.parametrize("cut", [8, 100, 1000])
-def test_a_cut_shard_is_reported_with_its_file(dataset: Path, cut: int) -> None:
+def test_a_truncated_shard_is_reported_with_its_file(dataset: Path, cut: int) -> None:
     shard = dataset / SHARDS[1]
     shard.write_bytes(shard.read_bytes()[:-cut])
     ended = recordmill("verify", dataset)
@@ -99,7 +99,7 @@ def test_a_shard_compressed_again_is_reported_although_its_records_are_the_same(
     assert f"{SHARDS[0]}: " in ended.err
 
 
-def test_the_manifest_tells_the_digest_of_the_file_as_stored(made: Path) -> None:
+def test_the_manifest_has_the_digest_of_the_stored_file(made: Path) -> None:
     manifest = json.loads((made / "manifest.json").read_bytes())
     shards = manifest["splits"]["train"]["shards"]
     assert [(shard["file"], shard["bytes"]) for shard in shards] == [

@@ -54,7 +54,7 @@ def table(root: Path, *paths: object) -> Path:
     return root.parent / "labels.csv"
 
 
-def test_rows_of_a_table_that_lead_out_are_rejects_and_nobody_is_asked(root: Path) -> None:
+def test_rows_that_lead_outside_are_rejected_without_any_request(root: Path) -> None:
     """By paths, links and addresses; also one that is a reject for another reason is not shown."""
     absolute = root.parent / "secret/hidden.jpg"
     paths = ["../secret/hidden.jpg", str(absolute), "cat/link.jpg", "dog/hidden.jpg"]
@@ -75,7 +75,7 @@ def test_rows_of_a_table_that_lead_out_are_rejects_and_nobody_is_asked(root: Pat
     assert others[0][:2] == ("cat/../cat/link.jpg", "unknown_label")
 
 
-def test_what_is_allowed_is_read_and_nothing_of_it_outlives_the_permission(root: Path) -> None:
+def test_outside_images_are_read_if_allowed_and_not_reused_afterwards(root: Path) -> None:
     source, output = table(root, "cat/link.jpg"), root.parent / "out"
     flags = ("--image_root", root, "--num_shards", "1")
     cut = convert(source, output, *flags, "--allow_outside_root", "--verify", "parse")
@@ -106,7 +106,7 @@ def test_without_an_image_root_links_are_followed(root: Path) -> None:
     ]
 
 
-def test_coco_files_are_held_to_it(root: Path) -> None:
+def test_coco_images_are_confined(root: Path) -> None:
     names = ["cat/good.jpg", "../secret/hidden.jpg", "cat/link.jpg"]
     document = {
         "images": [{"id": i, "file_name": name} for i, name in enumerate(names)],
@@ -124,7 +124,7 @@ def test_coco_files_are_held_to_it(root: Path) -> None:
     ]
 
 
-def test_voc_files_are_held_to_it(root: Path) -> None:
+def test_voc_images_are_confined(root: Path) -> None:
     annotations = root.parent / "Annotations"
     annotations.mkdir()
     for i, name in enumerate(["cat/good.jpg", "../secret/hidden.jpg", "cat/link.jpg"]):
@@ -138,7 +138,7 @@ def test_voc_files_are_held_to_it(root: Path) -> None:
     ]
 
 
-def test_yolo_files_are_held_to_it(root: Path) -> None:
+def test_yolo_images_are_confined(root: Path) -> None:
     (root / "classes.txt").write_text("cat\n")
     for name in ("good", "link"):
         (root / f"cat/{name}.txt").write_text("0 0.5 0.5 0.2 0.2\n")
@@ -149,7 +149,7 @@ def test_yolo_files_are_held_to_it(root: Path) -> None:
     ]
 
 
-def test_masks_are_held_to_it(root: Path) -> None:
+def test_masks_are_confined(root: Path) -> None:
     (root / "mask.png").write_bytes(png(16, 12, 1, "L"))
     (root.parent / "secret/mask.png").write_bytes(png(32, 24, 1, "L"))
     (root / "link.png").symlink_to(root.parent / "secret/mask.png")

@@ -38,7 +38,7 @@ def dataset(table: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return published(table, output, "--index", "--splits", "train=0.5,test=0.5", "--num_shards", 2)
 
 
-def test_each_shard_has_the_lines_that_its_frames_give(dataset: Path) -> None:
+def test_the_index_lists_the_frames_of_each_shard(dataset: Path) -> None:
     shards = [shard for split in ("train", "test") for shard in readers.shards(dataset, split)]
     assert sorted(path.name for path in (dataset / "idx").iterdir()) == sorted(
         f"{shard.name}.idx" for shard in shards
@@ -49,7 +49,7 @@ def test_each_shard_has_the_lines_that_its_frames_give(dataset: Path) -> None:
         assert (dataset / "idx" / f"{shard.name}.idx").read_text() == expected
 
 
-def test_the_tfrecord_package_finds_every_record_by_it(dataset: Path) -> None:
+def test_the_tfrecord_package_reads_every_record_by_the_index(dataset: Path) -> None:
     (shard, *_) = readers.shards(dataset, "train")
     index = str(dataset / "idx" / f"{shard.name}.idx")
     expected = list(tf.data.TFRecordDataset(str(shard)).as_numpy_iterator())
@@ -62,7 +62,9 @@ def test_the_tfrecord_package_finds_every_record_by_it(dataset: Path) -> None:
         assert read.stdout.split() == there
 
 
-def test_all_else_is_the_same_as_without(table: Path, dataset: Path, tmp_path: Path) -> None:
+def test_all_other_files_are_the_same_as_without_index(
+    table: Path, dataset: Path, tmp_path: Path
+) -> None:
     plain = published(table, tmp_path, "--splits", "train=0.5,test=0.5", "--num_shards", 2)
     assert not (plain / "idx").exists()
     ours, theirs = readers.content(dataset), readers.content(plain)
@@ -73,7 +75,7 @@ def test_all_else_is_the_same_as_without(table: Path, dataset: Path, tmp_path: P
 
 
 @pytest.mark.parametrize("fault", ["changed", "missing", "stray"])
-def test_verify_checks_it(dataset: Path, tmp_path: Path, fault: str) -> None:
+def test_verify_checks_the_index(dataset: Path, tmp_path: Path, fault: str) -> None:
     assert recordmill("verify", dataset).code == 0
     copied = shutil.copytree(dataset, tmp_path / "copied")
     first = sorted((copied / "idx").iterdir())[0]
@@ -91,7 +93,7 @@ def test_verify_checks_it(dataset: Path, tmp_path: Path, fault: str) -> None:
     assert messages[fault] in ended.err
 
 
-def test_a_gzip_stream_has_no_places(table: Path, tmp_path: Path) -> None:
+def test_index_with_gzip_is_a_usage_error(table: Path, tmp_path: Path) -> None:
     ended = convert(table, tmp_path / "out", "--index", "--compression", "gzip")
     assert ended.code == 2
     assert "nobody can seek in a gzip stream" in ended.err
@@ -99,7 +101,9 @@ def test_a_gzip_stream_has_no_places(table: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def test_a_run_without_it_replaces_one_with_it(dataset: Path, table: Path, tmp_path: Path) -> None:
+def test_a_run_without_index_replaces_one_with_it(
+    dataset: Path, table: Path, tmp_path: Path
+) -> None:
     there = tmp_path / "birds" / "1.0.0"
     shutil.copytree(dataset, there)
     assert published(table, tmp_path, "--if_exists", "replace") == there

@@ -81,9 +81,7 @@ def test_a_dataset_shows_records_of_each_split_with_keys_and_class_names(
 
 
 @pytest.mark.parametrize("compression", ["", "GZIP", "ZLIB"])
-def test_foreign_files_of_any_compression_are_shown_by_what_they_hold(
-    compression: str, tmp_path: Path
-) -> None:
+def test_foreign_files_of_any_compression_are_shown(compression: str, tmp_path: Path) -> None:
     path = write(tmp_path / "theirs", FOREIGN, compression)
     ended = recordmill("inspect", path)
     assert (ended.code, ended.err) == (0, "")
@@ -101,9 +99,7 @@ def test_foreign_files_of_any_compression_are_shown_by_what_they_hold(
 
 
 @pytest.mark.parametrize("number", [0, 3, 4, 11])
-def test_one_record_by_its_number_is_the_one_that_tensorflow_reads_there(
-    number: int, dataset: Path
-) -> None:
+def test_a_record_by_number_is_the_one_that_tensorflow_reads(number: int, dataset: Path) -> None:
     splits = [(key, i) for s in ("test", "train") for i, key in enumerate(readers.keys(dataset, s))]
     ended = recordmill("inspect", dataset, "--record", number)
     assert ended.code == 0
@@ -131,7 +127,7 @@ def test_one_record_by_its_key_in_full(
     assert images[0].path.partition("/")[0] in ended.err
 
 
-def test_a_foreign_record_is_found_by_a_text_that_it_holds(tmp_path: Path) -> None:
+def test_a_foreign_record_is_found_by_its_text(tmp_path: Path) -> None:
     path = write(tmp_path / "theirs.tfrecord", FOREIGN)
     assert "record 1 at byte" in recordmill("inspect", path, "--key", "zweite ü").out
     assert recordmill("inspect", path, "--key", "third").code == 2
@@ -188,7 +184,7 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("case", DAMAGE)
-def test_damage_is_reported_with_record_and_byte_and_what_is_before_it_is_shown(
+def test_damage_is_reported_with_record_and_byte_after_the_records_before_it(
     case: str, tmp_path: Path
 ) -> None:
     damage, message = DAMAGE[case]
@@ -223,7 +219,7 @@ def test_a_damaged_gzip_stream_is_reported(tmp_path: Path) -> None:
         (("{folder}/x", "--what"), "unknown flag --what"),
     ],
 )
-def test_what_cannot_be_done_is_reported(
+def test_invalid_requests_are_reported(
     arguments: tuple[str, ...], message: str, tmp_path: Path
 ) -> None:
     write(tmp_path / "x", FOREIGN)
@@ -239,7 +235,7 @@ def test_an_empty_file_has_no_records(tmp_path: Path) -> None:
     assert (ended.code, ended.err, ended.out) == (0, "", "1 file, no records\n")
 
 
-def test_records_are_held_against_a_schema(dataset: Path, tmp_path: Path) -> None:
+def test_records_are_compared_with_a_schema(dataset: Path, tmp_path: Path) -> None:
     fits = recordmill("inspect", dataset, "--schema", "image_classification")
     assert "all 5 records fit schema image_classification" in fits.out
     record = features(height=[1.5], width=[3, 4], depth=[3], label=[1], extra=[b"x"])
@@ -254,7 +250,7 @@ def test_records_are_held_against_a_schema(dataset: Path, tmp_path: Path) -> Non
         assert text in out
 
 
-def test_it_starts_without_tensorflow(tmp_path: Path) -> None:
+def test_inspect_does_not_import_tensorflow(tmp_path: Path) -> None:
     path = write(tmp_path / "x.tfrecord", FOREIGN)
     code = (
         "import sys; from recordmill.pipelines.command_line import main; "

@@ -70,7 +70,7 @@ def dataset(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_every_format_of_tables_holds_every_name(suffix: str, tmp_path: Path) -> None:
+def test_every_table_format_preserves_every_name(suffix: str, tmp_path: Path) -> None:
     table = write_table(tmp_path / f"t.{suffix}", [{"image": name} for name in NAMES])
     file = TableFile(str(table), suffix)
     splits = FORMATS[suffix].split(file)
@@ -120,7 +120,9 @@ def test_the_output_may_be_in_nearly_any_folder(folder: Path, tmp_path: Path) ->
     assert set(readers.keys(dataset, "train")) == set(NAMES)
 
 
-def test_an_output_that_beam_takes_for_a_pattern_is_rejected(folder: Path, tmp_path: Path) -> None:
+def test_an_output_that_looks_like_a_pattern_to_beam_is_rejected(
+    folder: Path, tmp_path: Path
+) -> None:
     table = folder / "labels.csv"
     write_table(table, [{"image": NAMES[0], "label": "a"}])
     ended = convert(table, tmp_path / "out [1]")
@@ -128,7 +130,7 @@ def test_an_output_that_beam_takes_for_a_pattern_is_rejected(folder: Path, tmp_p
     assert not (tmp_path / "out [1]").exists()
 
 
-def test_class_names_of_all_sorts_are_kept(tmp_path: Path) -> None:
+def test_unusual_class_names_are_kept(tmp_path: Path) -> None:
     labels = ["a b", "Ö", "새", "a,b", "a|b", 'q"', "A", "a", "10", "9", "🐦"]
     (tmp_path / "x.jpg").write_bytes(jpeg())
     rows = [{"image": "x.jpg", "label": name, "id": f"k{i}"} for i, name in enumerate(labels)]

@@ -91,7 +91,7 @@ def epochs_of(dataset: Path, seed: int | None, count: int = 3) -> list[list[str]
     return [names(data) for _ in range(count)]
 
 
-def test_a_seed_gives_the_same_orders_each_time_and_another_each_epoch(dataset: Path) -> None:
+def test_a_seed_reproduces_the_order_of_each_epoch(dataset: Path) -> None:
     once, again, other = epochs_of(dataset, 7), epochs_of(dataset, 7), epochs_of(dataset, 8)
     assert once == again
     assert len({tuple(epoch) for epoch in [*once, *other]}) == 6
@@ -122,7 +122,7 @@ def test_batches_of_one_size(dataset: Path) -> None:
         assert np.array_equal(image, np.rint(expected.numpy()).clip(0, 255).astype(np.uint8))
 
 
-def test_a_remainder_can_be_left_out(dataset: Path) -> None:
+def test_a_remainder_can_be_dropped(dataset: Path) -> None:
     data = load(dataset, "all", batch_size=5, image_size=8, drop_remainder=True)
     assert data.element_spec["image"].shape == (5, 8, 8, 3)
     assert len(list(data)) == len(data) == 2
@@ -225,12 +225,12 @@ def test_raw_pixels_without_a_size_are_reported(
     assert len(list(load(raw, decode=False))) == 12
 
 
-def test_images_of_many_sizes_make_no_batch(dataset: Path) -> None:
+def test_images_of_many_sizes_cannot_be_batched(dataset: Path) -> None:
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"image_size=\(height, width\)"):
         list(load(dataset, "train", batch_size=4))
 
 
-def test_images_of_one_size_make_batches(tmp_path: Path) -> None:
+def test_images_of_one_size_are_batched(tmp_path: Path) -> None:
     for number in range(3):
         (tmp_path / f"{number}.jpg").write_bytes(jpeg(20, 10, number))
     rows = [{"image": f"{number}.jpg", "label": number} for number in range(3)]
@@ -260,7 +260,7 @@ def test_invalid_arguments_are_usage_errors(
     assert message in str(raised.value)
 
 
-def test_what_is_not_published_is_rejected(dataset: Path, tmp_path: Path) -> None:
+def test_an_unpublished_dataset_is_rejected(dataset: Path, tmp_path: Path) -> None:
     copied = shutil.copytree(dataset, tmp_path / "copied")
     (copied / "_SUCCESS").unlink()
     with pytest.raises(VerificationFailed, match="no published dataset, it has no _SUCCESS"):

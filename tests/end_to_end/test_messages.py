@@ -101,12 +101,12 @@ WRONG = [
 
 
 @pytest.mark.parametrize("wrong", WRONG, ids=str)
-def test_a_wrong_flag_is_reported(wrong: Wrong, here: Path) -> None:
+def test_an_invalid_flag_is_reported(wrong: Wrong, here: Path) -> None:
     refused(convert(*wrong.flags), *wrong.told)
 
 
 @pytest.mark.parametrize("name", ["", "my-birds", "../birds", "1birds", "a b", "vögel/x"])
-def test_a_name_that_makes_no_file_name_is_reported(name: str, here: Path) -> None:
+def test_a_name_that_is_not_a_valid_file_name_is_reported(name: str, here: Path) -> None:
     refused(convert(name=name), "--name")
 
 
@@ -138,18 +138,18 @@ TABLES = {
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_what_is_no_table_is_reported(name: str, here: Path) -> None:
+def test_a_file_that_is_not_a_table_is_reported(name: str, here: Path) -> None:
     data, told = TABLES[name]
     Path(name).write_bytes(data)
     refused(convert(table=name), f"{name}", *told)
 
 
 @pytest.mark.parametrize("table", ["nowhere.csv", "nowhere/*.csv", "*.tsv"])
-def test_a_table_that_is_not_there_is_reported(table: str, here: Path) -> None:
+def test_a_missing_table_is_reported(table: str, here: Path) -> None:
     refused(convert(table=table), table, "no such file")
 
 
-def test_a_folder_is_no_table(here: Path) -> None:
+def test_a_folder_is_not_a_table(here: Path) -> None:
     Path("folder").mkdir()
     refused(convert(table="folder"), "folder")
 
@@ -159,7 +159,7 @@ def test_the_same_table_twice_is_reported(here: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_table_that_may_not_be_read_is_reported(here: Path) -> None:
+def test_an_unreadable_table_is_reported(here: Path) -> None:
     Path("good.csv").chmod(0)
     refused(convert(), "good.csv", "Permission denied")
 
@@ -192,7 +192,7 @@ SCHEMAS = {
 
 @pytest.mark.parametrize("name", SCHEMAS)
 @pytest.mark.parametrize("command", ["convert", "schema"])
-def test_what_is_no_schema_is_reported(name: str, command: str, here: Path) -> None:
+def test_a_file_that_is_not_a_schema_is_reported(name: str, command: str, here: Path) -> None:
     text, told = SCHEMAS[name]
     Path(name).write_text(text)
     ended = convert("--schema", name) if command == "convert" else recordmill("schema", name)
@@ -213,7 +213,7 @@ CLASSES = {
 
 
 @pytest.mark.parametrize("name", CLASSES)
-def test_what_is_no_list_of_classes_is_reported(name: str, here: Path) -> None:
+def test_a_file_that_is_not_a_list_of_classes_is_reported(name: str, here: Path) -> None:
     data, told = CLASSES[name]
     Path(name).write_bytes(data)
     refused(convert("--classes", name), "--classes", told)
@@ -244,7 +244,7 @@ def test_a_process_ends_with_the_same_code_and_only_the_message(here: Path) -> N
     refused(ended, "nowhere.csv", "no such file")
 
 
-def test_json_is_one_line_that_tells_how_the_run_ended(here: Path) -> None:
+def test_json_is_one_line_with_the_outcome_of_the_run(here: Path) -> None:
     target = ("--input", "good.csv", "--output", "out", "--name", "birds", "--json")
     ended = recordmill("convert", *target, "--no_report")
     assert ended.code == 0
@@ -256,16 +256,14 @@ def test_json_is_one_line_that_tells_how_the_run_ended(here: Path) -> None:
 
 
 @pytest.mark.parametrize(("flag", "code"), [("fail", 5), ("skip", 0)])
-def test_json_is_all_that_is_printed_where_nothing_is_done(
-    flag: str, code: int, here: Path
-) -> None:
+def test_only_json_is_printed_if_nothing_is_done(flag: str, code: int, here: Path) -> None:
     assert convert().code == 0
     ended = convert("--json", "--if_exists", flag)
     assert ended.code == code
     assert all(json.loads(line)["exit_code"] == code for line in ended.out.splitlines())
 
 
-def test_json_tells_a_failed_run_too(here: Path) -> None:
+def test_json_describes_a_failed_run(here: Path) -> None:
     Path("1.jpg").unlink()
     ended = convert("--json")
     assert ended.code == 4
@@ -281,7 +279,7 @@ def test_every_preset_can_be_shown(preset: str) -> None:
     assert preset in ended.out
 
 
-def test_the_summary_tells_where_every_row_went(here: Path) -> None:
+def test_the_summary_accounts_for_every_row(here: Path) -> None:
     Path("good.csv").write_text("image,label\n1.jpg,cat\n2.jpg,dog\nnowhere.jpg,dog\n,cat\n")
     ended = convert("--max_rejects", "2", "--num_shards", "2")
     assert ended.code == 0

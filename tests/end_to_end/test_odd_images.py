@@ -145,7 +145,7 @@ def test_every_file_is_a_record_or_a_reject_with_its_reason(
     assert found == case.rejected
 
 
-def test_records_tell_what_the_files_were(case: Case, records: dict[str, dict]) -> None:
+def test_records_describe_the_source_files(case: Case, records: dict[str, dict]) -> None:
     for name, specimen in case.files.items():
         if not specimen.accepted:
             continue
@@ -169,12 +169,14 @@ def test_tensorflow_reads_every_record_in_its_size(records: dict[str, dict]) -> 
             assert decode(data, channels=3).shape == (*size, 3)
 
 
-def test_files_under_odd_names_arrive_as_they_are(case: Case, records: dict[str, dict]) -> None:
+def test_files_with_unusual_names_are_stored_unchanged(
+    case: Case, records: dict[str, dict]
+) -> None:
     for name, data in case.odd_names.items():
         assert records[name]["image"] == [data]
 
 
-def test_the_manifest_counts_what_was_done(case: Case, dataset: Path) -> None:
+def test_the_manifest_counts_treatments(case: Case, dataset: Path) -> None:
     images = json.loads((dataset / "manifest.json").read_bytes())["images"]
     expected = {
         "jpeg kept": 2 + sum("png" not in name for name in NAMES),

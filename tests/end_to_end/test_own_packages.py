@@ -19,7 +19,7 @@ print(dataset.splits["train"].records, recordmill.verify(dataset.directory))
 """
 
 
-def test_they_do_not_disturb_a_conversion(tmp_path: Path) -> None:
+def test_packages_of_the_user_do_not_affect_a_conversion(tmp_path: Path) -> None:
     for name in ("schemas", "transforms", "pipelines"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text("OWN = True\n")

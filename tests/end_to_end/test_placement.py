@@ -45,7 +45,7 @@ def weighted(table: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return published(table, tmp_path_factory.mktemp("out"), *flags)
 
 
-def test_weights_part_the_rows_in_proportion(weighted: Path) -> None:
+def test_weights_split_the_rows_in_proportion(weighted: Path) -> None:
     splits = readers.splits(weighted)
     assert set.union(*splits.values()) == IDS
     assert sum(map(len, splits.values())) == NUMBER
@@ -84,7 +84,7 @@ def test_one_number_of_shards_is_for_each_split(table: Path, tmp_path: Path) -> 
         assert all(sizes)
 
 
-def test_auto_gives_shards_of_about_the_size_asked_for(
+def test_auto_gives_shards_of_about_the_requested_size(
     table: Path, weighted: Path, tmp_path: Path
 ) -> None:
     dataset = published(table, tmp_path, *TABULAR, *WEIGHTS, "--shard_size", "10kB")
@@ -110,7 +110,7 @@ def test_another_seed_gives_other_splits_and_another_order_of_the_same_records(
     assert order[0] != order[1]
 
 
-def test_a_rows_own_split_wins_and_the_weights_place_the_others(
+def test_the_split_column_takes_precedence_over_weights(
     table: Path, weighted: Path, tmp_path: Path
 ) -> None:
     dataset = published(table, tmp_path, *TABULAR, *WEIGHTS, "--split_column", "own")
@@ -150,7 +150,7 @@ def test_a_split_column_alone_makes_the_splits_that_it_names_and_groups_that_lea
     assert recordmill("verify", dataset).code == 0
 
 
-def test_a_group_is_never_parted(table: Path, tmp_path: Path) -> None:
+def test_a_group_is_never_divided(table: Path, tmp_path: Path) -> None:
     dataset = published(table, tmp_path, *TABULAR, *WEIGHTS, "--group_column", "patient")
     splits = readers.splits(dataset)
     assert set.union(*splits.values()) == IDS

@@ -204,7 +204,7 @@ def test_records_hold_no_feature_but_those_of_the_preset(made: Made, split: str)
 
 
 @pytest.mark.parametrize("split", ["train", "test"])
-def test_records_say_where_each_record_lies_and_what_it_holds(made: Made, split: str) -> None:
+def test_records_have_the_location_and_content_of_each_record(made: Made, split: str) -> None:
     files = readers.shards(made.directory, split)
     expected = []
     for shard, file in enumerate(files):
@@ -224,7 +224,7 @@ def test_records_say_where_each_record_lies_and_what_it_holds(made: Made, split:
 
 
 @pytest.mark.parametrize("split", ["train", "test"])
-def test_records_tell_digest_and_class_of_each_image(made: Made, split: str) -> None:
+def test_records_have_the_digest_and_class_of_each_image(made: Made, split: str) -> None:
     told = {
         "landmark": lambda p: (p.sha256, str(p.landmark)),
         "multi_label": lambda p: (p.sha256, p.labels),

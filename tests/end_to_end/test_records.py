@@ -124,7 +124,7 @@ def test_chosen_features(dataset: Path) -> None:
     assert Records(dataset).class_names == {"label": ("cat", "horse", "Übermut")}
 
 
-def test_only_what_is_asked_for_is_opened(dataset: Path, tmp_path: Path) -> None:
+def test_only_requested_shards_are_opened(dataset: Path, tmp_path: Path) -> None:
     copied = shutil.copytree(dataset, tmp_path / "copied")
     *kept, gone = readers.shards(copied, "train")
     records, keys = Records(copied), readers.keys(copied, "train")
@@ -201,7 +201,7 @@ def test_another_shard_in_its_place_is_found(dataset: Path, tmp_path: Path) -> N
         list(Records(copied, "test"))
 
 
-def test_what_cannot_be_is_reported(folder: Path, dataset: Path, tmp_path: Path) -> None:
+def test_invalid_arguments_are_reported(folder: Path, dataset: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="unknown split 'tain'"):
         Records(dataset, "tain")
     with pytest.raises(UsageError, match="did you mean 'label'"):

@@ -68,7 +68,7 @@ def gone_on(table: Path, output: Path, *flags: str) -> tuple[Path, dict[str, Any
     return dataset, json.loads((dataset / "run.json").read_bytes())
 
 
-def test_every_finished_shard_is_taken_its_rejects_too(table: Path, output: Path) -> None:
+def test_every_finished_shard_is_reused_with_its_rejects(table: Path, output: Path) -> None:
     header, *rows = table.read_text().splitlines()
     other = table.with_name("other lines.csv")
     other.write_text("\n".join([header, "", *reversed(rows)]) + "\n")
@@ -78,7 +78,7 @@ def test_every_finished_shard_is_taken_its_rejects_too(table: Path, output: Path
     assert recordmill("verify", dataset).code == 0
 
 
-def test_a_image_or_a_row_that_changed_costs_its_shard_alone(tmp_path: Path) -> None:
+def test_a_changed_image_or_row_rewrites_only_its_shard(tmp_path: Path) -> None:
     table = fail(tmp_path)
     twin = table.parent / "0.jpg"
     when = twin.stat()
@@ -90,13 +90,13 @@ def test_a_image_or_a_row_that_changed_costs_its_shard_alone(tmp_path: Path) -> 
     assert run["shards_reused"] == 4 - len(changed)
 
 
-def test_another_option_takes_nothing_of_it(table: Path, output: Path) -> None:
+def test_a_changed_option_reuses_no_shard(table: Path, output: Path) -> None:
     """Which options these are is in the tests of the configuration's fingerprint."""
     _, run = gone_on(table, output, "--image", "max_side=8")
     assert run["shards_reused"] == 0
 
 
-def test_a_damaged_file_of_the_staging_area_is_not_taken(table: Path, output: Path) -> None:
+def test_a_damaged_file_of_the_staging_folder_is_not_reused(table: Path, output: Path) -> None:
     failed = output / "birds" / "1.0.0"
     shards = readers.shards(failed, "train")
     data = shards[0].read_bytes()

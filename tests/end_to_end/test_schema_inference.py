@@ -25,7 +25,7 @@ ROWS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_the_guess_converts_its_table(
+def test_the_inferred_schema_converts_its_table(
     images: list[Photo], folder: Path, tmp_path: Path, name: str
 ) -> None:
     rows = [ROWS[name](n, p) for n, p in enumerate(images)]
@@ -62,7 +62,7 @@ def test_the_guess_converts_its_table(
     assert recordmill(*words, "--dry_run").code == 0
 
 
-def test_it_tells_where_it_has_looked(images: list[Photo], folder: Path) -> None:
+def test_the_schema_names_the_rows_it_was_inferred_from(images: list[Photo], folder: Path) -> None:
     rows = [{"file": f"/nowhere/{n}.jpg", "label": n} for n in range(3)]
     table = write_table(folder / "lost.csv", rows)
     ended = recordmill("schema", "--infer", table)
@@ -85,7 +85,7 @@ def test_a_table_without_columns_is_a_message(tmp_path: Path) -> None:
         ((), "is required"),
     ],
 )
-def test_what_cannot_be_is_reported(arguments: tuple[str, ...], told: str) -> None:
+def test_invalid_arguments_are_reported(arguments: tuple[str, ...], told: str) -> None:
     ended = recordmill("schema", *arguments)
     assert (ended.code, ended.out) == (2, "")
     assert told in ended.err

@@ -121,9 +121,7 @@ def test_no_secret_leaves_the_program(
         assert any((dataset / "dropped").iterdir())
 
 
-def test_the_keys_of_a_signed_table_hold_nothing_of_its_signature(
-    root: str, tmp_path: Path
-) -> None:
+def test_keys_of_a_signed_table_contain_no_signature(root: str, tmp_path: Path) -> None:
     address = f"{root}/numbers.csv?token="
     command = ["--input", address + SECRET, "--input", f"{address}{SECRET}/2"]
     command += ["--schema", "tabular", "--output", str(tmp_path), "--name", "x"]

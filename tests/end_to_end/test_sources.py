@@ -112,7 +112,9 @@ def test_every_source_of_captions(name: str, given: list[Shot], tmp_path: Path) 
     assert found == {s.data: [c.encode() for c in s.captions[:count]] for s in given}
 
 
-def test_our_own_dataset_is_a_source(given: list[Shot], made: list[Path], tmp_path: Path) -> None:
+def test_a_published_dataset_is_a_source(
+    given: list[Shot], made: list[Path], tmp_path: Path
+) -> None:
     """Re-shard, re-key and re-split; the class names go along by their file."""
     splits = ("--splits", "train=0.7,test=0.3", "--num_shards", "3")
     first = published(_written("folder", tmp_path, given), tmp_path / "out", *splits)
@@ -158,7 +160,7 @@ def test_a_failed_run_leaves_no_staged_image(tmp_path: Path) -> None:
     assert not (tmp_path / "out/birds/1.0.0/.staging").exists()
 
 
-def test_what_a_killed_run_has_staged_is_deleted_by_the_next(tmp_path: Path) -> None:
+def test_staged_images_of_a_killed_run_are_deleted_by_the_next_run(tmp_path: Path) -> None:
     staging = tmp_path / "out/birds/.1.0.0.run/dataset/.staging"
     staging.mkdir(parents=True)
     (staging / f"{'0a' * 16}.images").write_bytes(b"left")
@@ -191,7 +193,7 @@ def test_what_a_killed_run_has_staged_is_deleted_by_the_next(tmp_path: Path) -> 
         ("folder", ("--records_per_shard", "2", "--shard_size", "1MiB"), ("drop one",)),
     ],
 )
-def test_wrong_usage_is_reported(
+def test_invalid_usage_is_reported(
     write: str,
     flags: tuple[str, ...],
     told: tuple[str, ...],

@@ -29,7 +29,7 @@ LOADS = [sys.executable, "-X", "importtime", "-m", "recordmill"]
         ("convrt", 2),
     ],
 )
-def test_what_needs_neither_beam_nor_tensorflow_loads_neither(words: str, code: int) -> None:
+def test_commands_import_beam_and_tensorflow_only_if_needed(words: str, code: int) -> None:
     ended = subprocess.run([*LOADS, *words.split()], capture_output=True, text=True, cwd=ROOT)
     assert ended.returncode == code, ended.stderr[-500:]
     loaded = {line.rpartition("|")[2].strip() for line in ended.stderr.splitlines()}
@@ -38,7 +38,7 @@ def test_what_needs_neither_beam_nor_tensorflow_loads_neither(words: str, code: 
 
 
 @pytest.mark.parametrize("words", ["verify .", "convert --input a.csv --output out --name n"])
-def test_ctrl_c_while_it_loads_is_one_line(words: str, tmp_path: Path) -> None:
+def test_ctrl_c_during_imports_prints_one_line(words: str, tmp_path: Path) -> None:
     command = [*LOADS, *words.split()]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=ROOT) as begun:
         assert begun.stderr is not None

@@ -129,7 +129,7 @@ def test_a_replacement_that_fails_leaves_the_old_dataset_and_one_that_succeeds_t
     assert readers.content(dataset) == readers.content(new)
 
 
-def test_the_next_run_cleans_what_a_failed_one_left(
+def test_the_next_run_cleans_up_after_a_failed_one(
     table: Path, old: Path, broken: Path, output: Path
 ) -> None:
     ended = convert(broken, output, *TABULAR, "--num_shards", "5")
@@ -157,7 +157,7 @@ main(sys.argv[1:])
 """
 
 
-def test_a_killed_run_leaves_no_dataset_and_the_next_one_cleans_up(
+def test_a_killed_run_leaves_no_dataset_and_the_next_run_cleans_up(
     table: Path, old: Path, tmp_path: Path
 ) -> None:
     target = ("--input", table, "--output", tmp_path, "--name", "birds", *TABULAR)
@@ -197,7 +197,7 @@ def test_a_target_that_cannot_be_written_is_reported(table: Path, tmp_path: Path
     assert "Traceback" not in ended.err
 
 
-def test_run_json_tells_how_the_run_ended(old: Path) -> None:
+def test_run_json_states_how_the_run_ended(old: Path) -> None:
     run = json.loads((old / "run.json").read_bytes())
     counts = (run["rows"], run["records"], run["rejected"])
     assert (run["state"], run["exit_code"], counts) == ("published", 0, (20, 20, 0))

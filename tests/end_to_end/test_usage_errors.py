@@ -100,7 +100,7 @@ def test_a_usage_error_names_its_remedy(typed: str, here: Path) -> None:
     assert not Path("out").exists()
 
 
-def test_rows_that_were_rejected_and_a_dataset_that_is_there(here: Path) -> None:
+def test_messages_for_rejected_rows_and_an_existing_dataset(here: Path) -> None:
     flags = ("--output", "out", "--name", "birds")
     ended = recordmill("convert", "--input", "gone.csv", *flags)
     assert ended.code == 4

@@ -91,19 +91,19 @@ def frame_at(frames: list[Frame], byte: int) -> tuple[int, int]:
     return next((i, f.start) for i, f in enumerate(frames) if f.start <= byte < f.stop)
 
 
-def test_what_was_published_is_verified(made: Path) -> None:
+def test_a_published_dataset_is_verified(made: Path) -> None:
     ended = recordmill("verify", made)
     assert (ended.code, ended.err) == (0, "")
     assert "12 records" in ended.out
 
 
-def test_several_datasets_are_verified_at_once_and_decoded(made: Path, tiny: Path) -> None:
+def test_several_datasets_are_verified_and_decoded(made: Path, tiny: Path) -> None:
     ended = recordmill("verify", "--decode", made, f"{tiny}/")
     assert (ended.code, ended.err) == (0, "")
     assert "14 records" in ended.out
 
 
-def test_a_relative_path_is_verified_alike(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_relative_path_is_verified(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(made.parent)
     assert recordmill("verify", "1.0.0").code == 0
     assert recordmill("verify", "./1.0.0/").code == 0
@@ -141,7 +141,7 @@ def test_a_flipped_bit_is_reported_with_file_record_and_byte(dataset: Path, part
 
 
 @pytest.mark.parametrize("inside", [5, 12, 30, -2], ids=["length", "data", "data", "checksum"])
-def test_a_shard_cut_within_a_record_is_reported_with_record_and_byte(
+def test_a_shard_truncated_within_a_record_is_reported_with_record_and_byte(
     dataset: Path, inside: int
 ) -> None:
     shard = dataset / SHARD
@@ -152,7 +152,7 @@ def test_a_shard_cut_within_a_record_is_reported_with_record_and_byte(
 
 
 @pytest.mark.parametrize("left", [0, 2])
-def test_a_shard_cut_between_records_is_reported_by_name(dataset: Path, left: int) -> None:
+def test_a_shard_truncated_between_records_is_reported_by_name(dataset: Path, left: int) -> None:
     shard = dataset / SHARD
     data = shard.read_bytes()
     shard.write_bytes(data[: readers.frames(data)[left].start])
@@ -182,7 +182,7 @@ def test_a_missing_file_is_reported(dataset: Path, name: str) -> None:
     assert f"{name}: is missing" in refused(dataset)
 
 
-def test_shards_that_changed_places_are_reported(dataset: Path) -> None:
+def test_swapped_shards_are_reported(dataset: Path) -> None:
     (dataset / SHARD).rename(dataset / "kept")
     (dataset / OTHER).rename(dataset / SHARD)
     (dataset / "kept").rename(dataset / OTHER)
@@ -241,7 +241,7 @@ def test_a_sidecar_that_was_removed_is_reported(dataset: Path, name: str) -> Non
     assert name in refused(dataset)
 
 
-def test_class_names_that_changed_places_are_reported(dataset: Path) -> None:
+def test_swapped_class_names_are_reported(dataset: Path) -> None:
     names = (dataset / "label.labels.txt").read_text().splitlines()
     (dataset / "label.labels.txt").write_text("".join(f"{name}\n" for name in reversed(names)))
     assert "label.labels.txt" in refused(dataset)
@@ -325,7 +325,7 @@ def test_rejects_that_were_edited_are_reported(dataset: Path, edit: Callable[[Pa
     assert "rejects" in refused(dataset)
 
 
-def test_what_is_no_dataset_is_reported(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_a_dataset_is_reported(tmp_path: Path) -> None:
     assert "_SUCCESS" in refused(tmp_path)
     assert str(tmp_path / "nowhere") in refused(tmp_path / "nowhere")
 

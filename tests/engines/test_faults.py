@@ -99,7 +99,7 @@ def test_a_worker_process_of_the_direct_runner(pause: Pause, table: Path, begin:
 
 
 @pytest.mark.parametrize("with_workers", [False, True], ids=["threads", "processes"])
-def test_a_killed_driver_leaves_nothing_that_is_not_verified(
+def test_a_killed_driver_leaves_only_verified_datasets(
     with_workers: bool, pause: Pause, table: Path, expected: Path, begin: Begin, tmp_path: Path
 ) -> None:
     engine = engine_for("flink-1.20", with_workers, tmp_path)

@@ -14,7 +14,7 @@ from tests.engines.pause import Pause
 SECONDS = 120
 
 
-def test_what_comes_back_late_changes_nothing(
+def test_a_late_worker_changes_nothing(
     pause: Pause, table: Path, expected: Path, begin: Begin, tmp_path: Path
 ) -> None:
     """Its Python worker goes on with a shard that is rewritten, at the same time."""

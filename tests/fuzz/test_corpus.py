@@ -18,5 +18,5 @@ def test_every_target_has_a_corpus() -> None:
 
 @pytest.mark.timeout(10)
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.name}")
-def test_a_file_of_the_corpus_ends_as_it_may(path: Path) -> None:
+def test_files_of_the_corpus_end_as_documented(path: Path) -> None:
     TARGETS[path.parent.name](path.read_bytes())

@@ -55,14 +55,14 @@ def test_the_digests_belong_to_this_format_version() -> None:
     assert GOLDEN["format_version"] == FORMAT_VERSION
 
 
-def test_the_images_are_those_that_the_digests_were_made_of() -> None:
+def test_the_images_match_the_digests() -> None:
     files = [HERE / "labels.csv", *(HERE / "images").iterdir()]
     found = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
     assert found == GOLDEN["input"]
     assert sum(path.stat().st_size for path in files) < 100_000
 
 
-def test_every_shard_is_golden(made: Path) -> None:
+def test_every_shard_matches_its_digest(made: Path) -> None:
     found = {
         path.name: hashlib.sha256(path.read_bytes()).hexdigest()
         for path in made.glob("*.tfrecord-*")
@@ -70,7 +70,7 @@ def test_every_shard_is_golden(made: Path) -> None:
     assert found == GOLDEN["shards"][made.parent.name]
 
 
-def test_the_golden_shards_hold_the_table_and_the_images(made: Path) -> None:
+def test_the_shards_contain_the_table_and_the_images(made: Path) -> None:
     found = [
         values_of(record)
         for path in sorted(made.glob("*.tfrecord-*"))

@@ -40,7 +40,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return output / "birds" / "1.0.0"
 
 
-def test_every_shard_is_golden(made: Path) -> None:
+def test_every_shard_matches_its_digest(made: Path) -> None:
     found = {
         path.name: hashlib.sha256(path.read_bytes()).hexdigest()
         for path in made.glob("*.tfrecord-*")
@@ -52,7 +52,7 @@ def values(feature: tf.train.Feature) -> list[Any]:
     return list(getattr(feature, feature.WhichOneof("kind")).value)
 
 
-def test_the_golden_shards_hold_the_table_and_the_images(made: Path) -> None:
+def test_the_shards_contain_the_table_and_the_images(made: Path) -> None:
     files = sorted(str(path) for path in made.glob("*.tfrecord-*"))
     found = {}
     for record in tf.data.TFRecordDataset(files).as_numpy_iterator():

@@ -178,7 +178,7 @@ def test_a_typed_value_of_any_kind_in_any_column(
 
 
 @given(JSON | TYPED, JSON | TYPED)
-def test_a_value_of_any_kind_that_rows_are_joined_by(value: Any, label: Any) -> None:
+def test_a_value_of_any_kind_in_the_join_column(value: Any, label: Any) -> None:
     row = Row({"image": "a.png", "id": value}, "/d/t", 1)
     try:
         join_key(row, "id")

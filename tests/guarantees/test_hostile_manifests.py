@@ -93,7 +93,7 @@ def test_no_manifest_names_a_file_outside_of_its_dataset(field: str, name: str) 
         Manifest.model_validate_json(json.dumps(document))
 
 
-def test_nesting_without_end_is_a_message() -> None:
+def test_endless_nesting_is_rejected_with_a_message() -> None:
     for deep in ("[" * 10**6, '{"config": ' * 10**5):
         with pytest.raises(VerificationFailed, match="is no manifest that this version reads"):
             Dataset.open("d", lambda path, deep=deep: deep.encode())  # type: ignore[misc]
@@ -145,7 +145,9 @@ FILES = (
 
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("kind", ["folder", "full folder", "FIFO", "dangling link", "unreadable"])
-def test_a_file_that_is_none_is_reported(dataset: Path, name: str, kind: str) -> None:
+def test_a_sidecar_that_is_not_a_regular_file_is_reported(
+    dataset: Path, name: str, kind: str
+) -> None:
     path = dataset / name
     path.unlink()
     if kind == "FIFO":

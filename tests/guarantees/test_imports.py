@@ -86,7 +86,7 @@ def python(code: str, given: str = "") -> list[list[str]]:
     return found
 
 
-def test_importing_every_module_changes_no_other() -> None:
+def test_importing_a_module_changes_nothing_else() -> None:
     """What they import of others is imported before, and may change what it likes.
 
     Beam's registry of coders gains those of types of our own, which is what it is for.

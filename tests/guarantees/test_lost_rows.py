@@ -121,7 +121,7 @@ def outcome(path: Path, data: bytes) -> str | int:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_whole_files_give_all_rows(name: str, tmp_path: Path) -> None:
+def test_intact_files_give_all_rows(name: str, tmp_path: Path) -> None:
     assert outcome(tmp_path / name, FILES[name][1]) == ALL_ROWS
 
 
@@ -138,7 +138,7 @@ def boundaries(name: str) -> set[int]:
 @pytest.mark.parametrize("name", FILES)
 @settings(max_examples=60)
 @given(data=st.data())
-def test_a_cut_gives_all_rows_or_says_that_some_are_lost(
+def test_a_truncated_file_gives_all_rows_or_lost_rows(
     name: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     whole = FILES[name][1]
@@ -150,7 +150,7 @@ def test_a_cut_gives_all_rows_or_says_that_some_are_lost(
 @pytest.mark.parametrize("name", [name for name in FILES if name not in ("t.csv", "t.json")])
 @settings(max_examples=60)
 @given(data=st.data())
-def test_a_damaged_byte_gives_all_rows_or_says_that_some_are_lost(
+def test_a_damaged_byte_gives_all_rows_or_lost_rows(
     name: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     whole = bytearray(FILES[name][1])
@@ -176,19 +176,19 @@ def test_joined_gzip_members_and_padding_are_read_on(tmp_path: Path) -> None:
     assert outcome(tmp_path / "t.jsonl.gz", members) == ALL_ROWS
 
 
-def test_no_schema_is_inferred_from_what_is_left_of_a_table(tmp_path: Path) -> None:
+def test_no_schema_is_inferred_from_a_truncated_table(tmp_path: Path) -> None:
     path = tmp_path / "t.tfrecord"
     path.write_bytes(FILES["t.tfrecord"][1][:-1])
     with pytest.raises(UsageError, match=rf"^--infer: rows of the input are lost:\n  {path}:12: "):
         infer_schema(str(path))
 
 
-def test_a_stream_of_arrow_that_goes_on_after_its_end_is_reported(tmp_path: Path) -> None:
+def test_data_after_the_end_of_an_arrow_stream_is_reported(tmp_path: Path) -> None:
     data = FILES["stream.arrow"][1]
     assert outcome(tmp_path / "stream.arrow", data + data) == LOST
 
 
-def test_a_footer_of_arrow_that_names_fewer_batches_is_reported(tmp_path: Path) -> None:
+def test_an_arrow_footer_with_too_few_batches_is_reported(tmp_path: Path) -> None:
     data = bytearray(FILES["file.arrow"][1])
     found = set()
     for at in range(data.rindex(b"\xff\xff\xff\xff\0\0\0\0"), len(data) - 10):

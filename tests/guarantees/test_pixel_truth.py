@@ -167,7 +167,7 @@ def test_gif():
     np.testing.assert_array_equal(found[~clear][:, :3], colors[~clear])
 
 
-def test_the_first_frame_of_a_gif_stands_where_it_belongs_on_the_canvas():
+def test_the_first_frame_of_a_gif_keeps_its_position_on_the_canvas():
     found = stored_pixels(on_canvas(gif(INDICES[8]), (100, 80), 10, 20))
     assert found.shape == (80, 100, 3)
     colors = PALETTE[INDICES[8][:, :, 0], :3].astype(int)
@@ -194,7 +194,7 @@ def test_palettes_with_alpha():
 
 
 @pytest.mark.parametrize("depth", [1, 2, 4, 8, 16])
-def test_gray_of_which_one_value_is_transparent(depth):
+def test_gray_with_a_transparent_value(depth):
     samples = RANDOM.integers(0, 2**depth, (HEIGHT, WIDTH, 1))
     key = int(samples[0, 0, 0])
     chunks = png_chunk(b"tRNS", struct.pack(">H", key)) + turned(3)
@@ -268,7 +268,7 @@ def test_lossless_jpeg(channels):
 
 @pytest.mark.parametrize("transform", [0, 2])
 @pytest.mark.parametrize("progressive", [False, True])
-def test_cmyk_is_as_tensorflow_has_it(transform, progressive):
+def test_cmyk_matches_tensorflow(transform, progressive):
     data = adobe(jpeg(64, 48, 3, "CMYK", progressive=progressive, quality=95), transform)
     difference = stored_pixels(data) - tf.io.decode_jpeg(data, channels=3).numpy().astype(int)
     assert np.abs(difference).mean() <= 2
@@ -284,7 +284,7 @@ LOSSLESS = {
 
 
 @pytest.mark.parametrize("format_", LOSSLESS)
-def test_formats_that_lose_nothing(format_):
+def test_lossless_formats(format_):
     drawn = pixels(WIDTH, HEIGHT, 5).astype(int)
     data = image_bytes(format_, WIDTH, HEIGHT, 5, **LOSSLESS[format_])
     np.testing.assert_array_equal(stored_pixels(data), drawn)
@@ -418,7 +418,7 @@ def in_orientation(format_, orientation, upright):
 
 @pytest.mark.parametrize("orientation", ORIENTED)
 @pytest.mark.parametrize("format_", CODECS)
-def test_however_a_camera_was_held_the_image_is_upright(format_, orientation):
+def test_every_orientation_becomes_upright(format_, orientation):
     upright = pixels(48, 32, 5)
     data = in_orientation(format_, orientation, upright)
     stored = transcode(data, ImageSettings())
@@ -431,10 +431,10 @@ def test_however_a_camera_was_held_the_image_is_upright(format_, orientation):
     assert np.abs(found - ORIENTED[orientation](upright)).mean() <= 3
 
 
-def test_a_turned_image_of_16_bits_keeps_them():
+def test_a_rotated_16_bit_image_keeps_its_depth():
     found = stored_pixels(png_of(DEEP, 0, 16, before=turned(6)), tf.uint16)
     np.testing.assert_array_equal(found, np.rot90(DEEP, -1))
 
 
-def test_the_same_image_is_drawn_as_these_tests_think():
+def test_the_reference_drawing_is_correct():
     np.testing.assert_array_equal(np.asarray(image(WIDTH, HEIGHT, 5)), pixels(WIDTH, HEIGHT, 5))

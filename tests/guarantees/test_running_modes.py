@@ -62,7 +62,7 @@ def test_two_workers_give_the_same_bytes(
     assert readers.content(dataset) == readers.content(expected)
 
 
-def test_all_shuffles_of_a_conversion_carry_less_than_1_kb_a_row(
+def test_shuffles_carry_less_than_1_kb_per_row(
     table: Path, expected: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     images = [path.read_bytes() for path in table.parent.glob("[0-9]*.jpg")]

@@ -62,7 +62,7 @@ def kind_of(name: str) -> str:
     return "shard" if ".tfrecord-" in head else head
 
 
-class Scene:
+class Scenario:
     """A dataset, the same rows by an older run, another dataset, and a copy to be damaged."""
 
     def __init__(self, folder: Path, rows: int, placement: tuple[str, ...]) -> None:
@@ -126,18 +126,18 @@ def names(name: str) -> set[str]:
 
 
 @pytest.fixture(scope="module")
-def wide(tmp_path_factory: pytest.TempPathFactory) -> Scene:
+def wide(tmp_path_factory: pytest.TempPathFactory) -> Scenario:
     """A dataset of twelve shards."""
-    return Scene(tmp_path_factory.mktemp("wide"), 40, WIDE)
+    return Scenario(tmp_path_factory.mktemp("wide"), 40, WIDE)
 
 
 @pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Scene:
+def small(tmp_path_factory: pytest.TempPathFactory) -> Scenario:
     """A dataset of three shards."""
-    return Scene(tmp_path_factory.mktemp("small"), 12, SMALL)
+    return Scenario(tmp_path_factory.mktemp("small"), 12, SMALL)
 
 
-def test_every_file_is_part_of_the_promise_or_said_not_to_be(wide: Scene) -> None:
+def test_every_file_is_covered_or_documented_as_not_covered(wide: Scenario) -> None:
     kinds = Counter(kind_of(name) for name in wide.files)
     assert kinds == {
         **{"shard": 12, "records": 12, "idx": 12, "rejects": 1, "dropped": 1},
@@ -149,7 +149,7 @@ def test_every_file_is_part_of_the_promise_or_said_not_to_be(wide: Scene) -> Non
     assert wide.told({}) == set()
 
 
-def test_no_damage_is_undetected(wide: Scene, request: pytest.FixtureRequest) -> None:
+def test_no_damage_is_undetected(wide: Scenario, request: pytest.FixtureRequest) -> None:
     wanted, seed = request.config.getoption("--mutations"), request.config.getoption("--seed")
     chance, made, undetected = random.Random(seed), Counter[str](), list[str]()
     began = time.monotonic()
@@ -167,14 +167,14 @@ def test_no_damage_is_undetected(wide: Scene, request: pytest.FixtureRequest) ->
 
 
 @pytest.mark.parametrize("name", COMMIT_FILES)
-def test_no_damage_of_the_seal_is_undetected(small: Scene, name: str) -> None:
+def test_no_damage_of_the_checksums_is_undetected(small: Scenario, name: str) -> None:
     chance = random.Random(name)
     for _ in range(200):
         how, data = small.mutated(name, chance)
         assert small.told({name: data}) & {*COMMIT_FILES}, how
 
 
-def test_a_damage_alone_is_found_in_every_file_by_every_way(small: Scene) -> None:
+def test_a_single_damage_is_found_in_every_file(small: Scenario) -> None:
     chance = random.Random(1)
     for name, content in small.files.items():
         if not content or name in COMMIT_FILES:
@@ -186,7 +186,7 @@ def test_a_damage_alone_is_found_in_every_file_by_every_way(small: Scene) -> Non
 
 
 @pytest.mark.parametrize("kind", ["shard", "records", "idx"])
-def test_files_that_changed_places_are_reported(small: Scene, kind: str) -> None:
+def test_swapped_files_are_reported(small: Scenario, kind: str) -> None:
     found = [name for name in small.files if kind_of(name) == kind]
     for one in found:
         for other in found:
@@ -195,7 +195,7 @@ def test_files_that_changed_places_are_reported(small: Scene, kind: str) -> None
                 assert {one, other} <= told
 
 
-def test_a_file_that_is_gone_is_reported_and_the_command_ends_3(small: Scene) -> None:
+def test_a_missing_file_is_reported_with_exit_code_3(small: Scenario) -> None:
     for name, content in small.files.items():
         path = small.copy / name
         path.unlink()
@@ -228,7 +228,7 @@ def _edited(manifest: bytes, path: tuple[Any, ...], edit: Callable[[Any], Any]) 
     return json.dumps(document, indent=2).encode() + b"\n"
 
 
-def test_every_wrong_count_is_found_even_under_a_new_checksum(small: Scene) -> None:
+def test_every_wrong_count_is_found_even_under_a_new_checksum(small: Scenario) -> None:
     """The counts of what lies in the dataset can be counted again, so that no checksum is needed.
 
     Not so those in `config` and `format_version`, which say how it was made.
@@ -246,7 +246,7 @@ def test_every_wrong_count_is_found_even_under_a_new_checksum(small: Scene) -> N
     assert unseen == []
 
 
-def test_every_wrong_digest_is_found_even_under_a_new_checksum(small: Scene) -> None:
+def test_every_wrong_digest_is_found_even_under_a_new_checksum(small: Scenario) -> None:
     manifest = small.files["manifest.json"]
     document = json.loads(manifest)
     paths = [("lines", name) for name in document["lines"]]
@@ -261,7 +261,7 @@ def test_every_wrong_digest_is_found_even_under_a_new_checksum(small: Scene) -> 
         assert small.told({"manifest.json": forged, "_SUCCESS": commit_marker(forged)}), path
 
 
-def test_a_shard_of_an_older_run_with_its_index_is_reported(small: Scene) -> None:
+def test_a_shard_of_an_older_run_with_its_index_is_reported(small: Scenario) -> None:
     for name, content in small._older.items():
         if kind_of(name) == "shard" and content != small.files[name]:
             index = name.replace("birds-", "records/records-").replace(".tfrecord", "")
@@ -281,7 +281,7 @@ def test_a_shard_of_an_older_run_with_its_index_is_reported(small: Scene) -> Non
         "dropped/dropped-00001-of-00002.jsonl",
     ],
 )
-def test_a_file_too_many_is_reported(small: Scene, stray: str) -> None:
+def test_an_extra_file_is_reported(small: Scenario, stray: str) -> None:
     folder = stray.rpartition("/")[0]
     like = next(n for n in small.files if kind_of(n) == (folder or "shard"))
     (small.copy / stray).write_bytes(small.files[like])

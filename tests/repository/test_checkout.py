@@ -70,7 +70,7 @@ def test_constraints_are_names_and_versions_only():
     assert [line for line in lines if not CONSTRAINT.fullmatch(line)] == []
 
 
-def test_no_file_holds_a_registry_or_a_path_of_one_machine():
+def test_no_file_names_a_private_registry_or_a_local_path():
     found = [
         f"{path.relative_to(ROOT)}: {match[0]}"
         for path in repository_files()
@@ -93,7 +93,7 @@ def test_functions_are_short(package):
     assert long == []
 
 
-def test_generated_code_is_that_of_the_proto_file():
+def test_generated_code_matches_the_proto_file():
     source = (ROOT / "schemas" / "example.proto").read_text()
     declared = {
         name: sorted(declared_fields(body))

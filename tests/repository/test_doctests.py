@@ -23,7 +23,7 @@ def test_examples_hold(name):
     assert doctest.testmod(importlib.import_module(name)).failed == 0
 
 
-def test_the_examples_are_found():
+def test_doctests_are_found():
     finder = doctest.DocTestFinder()
     found = {
         name

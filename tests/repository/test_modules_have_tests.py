@@ -108,7 +108,7 @@ def test_each_module_has_tests_in_one_place() -> None:
     assert not (problems := [*untested, *twice]), "\n".join(problems)
 
 
-def test_each_test_file_is_of_a_module_that_exists() -> None:
+def test_each_test_file_belongs_to_an_existing_module() -> None:
     modules = product_modules()
     misplaced = [
         f"{path} mirrors no module: rename it after the module that it tests, as test_<module>.py "
@@ -143,6 +143,6 @@ def test_a_test_file_mirrors_the_module_of_its_place_and_name(path: str, module:
     assert mirrored_by(path, modules) == module
 
 
-def test_only_paragraphs_that_begin_so_name_modules() -> None:
+def test_only_covers_paragraphs_name_modules() -> None:
     text = "Plans.\n\nCovers `recordmill.a`,\n`recordmill.b`.\n\nNeither\nis `recordmill.c`."
     assert named_in(text) == ["recordmill.a", "recordmill.b"]

@@ -52,7 +52,7 @@ def as_text(pattern: re.Pattern[str] | re.Pattern[bytes]) -> re.Pattern[str]:
 FOUND = {name: (pattern, searched) for name, pattern, searched in expressions()}
 
 
-def test_the_expressions_of_addresses_are_among_them() -> None:
+def test_the_expressions_of_addresses_are_found() -> None:
     some = {"schemas.masking._URL", "transforms.functional.values.typed._NUMBER"}
     assert {f"recordmill.{name}" for name in some} <= FOUND.keys()
 

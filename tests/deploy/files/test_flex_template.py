@@ -21,14 +21,14 @@ PARAMETERS = {p["name"]: p for p in json.loads(metadata.PATH.read_text("utf-8"))
 REQUIRED = {"input": ["gs://b/labels.csv"], "output": "gs://b/out", "name": "birds"}
 
 
-def test_metadata_is_what_the_flags_say() -> None:
+def test_metadata_matches_the_flags() -> None:
     written = metadata.PATH.read_text(encoding="utf-8")
     assert written == metadata.to_json(metadata.document()), (
         f"a flag of `recordmill convert` changed; make the file anew: {metadata.COMMAND}"
     )
 
 
-def test_the_check_tells_the_command_that_makes_it_again(
+def test_the_check_names_the_command_that_regenerates_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(metadata, "PATH", tmp_path / "metadata.json")
@@ -53,7 +53,7 @@ def test_every_parameter_has_what_dataflow_requires() -> None:
     ("name", "value"),
     [("name", "1birds"), ("name", "a-b"), ("version", "1.0"), ("version", "v1.0.0"), ("seed", "x")],
 )
-def test_what_a_pattern_refuses_the_settings_refuse(name: str, value: str) -> None:
+def test_values_that_a_pattern_rejects_are_rejected_by_the_settings(name: str, value: str) -> None:
     assert not any(re.search(p, value) for p in PARAMETERS[name]["regexes"])
     with pytest.raises(UsageError):
         config_of({**REQUIRED, name: value})
@@ -62,12 +62,12 @@ def test_what_a_pattern_refuses_the_settings_refuse(name: str, value: str) -> No
 @pytest.mark.parametrize(
     ("name", "value"), [("name", "Birds_2"), ("version", "2026.11.20"), ("seed", "-7")]
 )
-def test_what_a_pattern_takes_the_settings_take(name: str, value: str) -> None:
+def test_values_that_a_pattern_accepts_are_accepted_by_the_settings(name: str, value: str) -> None:
     assert all(re.search(p, value) for p in PARAMETERS[name]["regexes"])
     assert str(getattr(config_of({**REQUIRED, name: value}), name)) == value
 
 
-def test_only_paths_that_workers_can_see_are_taken() -> None:
+def test_only_paths_that_workers_can_read_are_accepted() -> None:
     (pattern,) = PARAMETERS["input"]["regexes"]
     assert re.search(pattern, "gs://bucket/labels-*.csv")
     assert re.search(pattern, "s3://bucket/labels.parquet")
@@ -106,7 +106,9 @@ def test_a_switch_and_its_opposite_are_one_parameter() -> None:
     assert len(PARAMETERS) == len(listed)
 
 
-def test_the_entry_takes_what_the_launcher_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_entry_point_accepts_the_arguments_of_the_launcher(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     switches = {
         name: flag(f"--{name}", action="store_true") for name in ("quick", "report", "no_report")
     }
@@ -141,7 +143,7 @@ def test_the_container_keeps_the_entry_point_of_workers() -> None:
     assert DOCKERFILE.rstrip().endswith('ENTRYPOINT ["/opt/apache/beam/boot"]')
 
 
-def test_what_the_container_copies_and_launches_is_there() -> None:
+def test_files_that_the_container_copies_and_starts_exist() -> None:
     copied = re.findall(r"^COPY (?!--from)(.+) \S+$", DOCKERFILE, re.MULTILINE)
     paths = [path for line in copied for path in line.split() if not path.startswith("dist/")]
     assert {"constraints.txt", "deploy/__init__.py", "deploy/dataflow"} <= set(paths)

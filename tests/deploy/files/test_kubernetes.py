@@ -36,7 +36,7 @@ def parsed():
     return config_of(values), beam_options(rest)
 
 
-def test_the_jobs_command_is_one_that_the_program_takes():
+def test_the_command_of_the_job_is_valid():
     config, options = parsed()
     assert config.directory == "s3://bucket/datasets/photos/2026.11.20"
     assert config.if_exists == "skip"
@@ -61,7 +61,7 @@ def test_the_job_reaches_the_cluster():
     assert WORKERS["image"] == SUBMITTER["image"]
 
 
-def test_all_speak_of_one_version_of_flink_and_of_beam():
+def test_all_files_name_the_same_versions_of_flink_and_beam():
     _, options = parsed()
     version = options.view_as(FlinkRunnerOptions).flink_version
     assert version in FlinkRunnerOptions.PUBLISHED_FLINK_VERSIONS
@@ -76,7 +76,7 @@ def test_all_speak_of_one_version_of_flink_and_of_beam():
     assert f"COPY --from=jars /jars/{artifact}.jar {jar}\n" in DOCKERFILE
 
 
-def test_only_unexpected_errors_are_tried_again():
+def test_only_unexpected_errors_are_retried():
     codes = sorted({kind.exit_code for kind in RecordmillError.__subclasses__()} - {1})
     rules = CONVERT["spec"]["podFailurePolicy"]["rules"]
     (rule,) = [rule for rule in rules if rule["action"] == "FailJob"]

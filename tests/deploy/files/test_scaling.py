@@ -30,7 +30,7 @@ workers = st.integers(1, 2000)
 
 
 @pytest.mark.parametrize(("name", "rows"), [("jobs", estimates), ("weak", weak_scaling)])
-def test_the_page_shows_what_the_model_says(name, rows):
+def test_the_page_shows_the_tables_of_the_model(name, rows):
     shown = re.search(f"<!-- {name}: begin -->\n(.*?)\n<!-- {name}: end -->", PAGE, re.DOTALL)
     assert shown[1] == markdown(rows(Model())), "make it anew: python -m deploy.scaling"
 
@@ -74,7 +74,7 @@ def test_more_workers_never_make_a_stage_longer_by_more_than_chance(images, few,
 
 
 @given(images=sizes, count=workers)
-def test_no_worker_has_less_than_its_share_nor_more_than_all(images, count):
+def test_the_last_worker_has_at_least_its_share_and_at_most_all_images(images, count):
     job = Model().job(images)
     share = job.images / count
     mean = job.images / job.shards
@@ -83,7 +83,7 @@ def test_no_worker_has_less_than_its_share_nor_more_than_all(images, count):
 
 
 @given(images=sizes)
-def test_shards_are_those_of_auto(images):
+def test_shards_match_num_shards_auto(images):
     job = Model().job(images)
     assert 1 <= job.shards <= MAX_SHARDS
     if job.shards < MAX_SHARDS:
@@ -92,7 +92,7 @@ def test_shards_are_those_of_auto(images):
 
 
 @given(images=sizes, count=workers)
-def test_every_item_costs_something_and_dearer_workers_cost_more(images, count):
+def test_every_item_has_a_cost_and_larger_workers_cost_more(images, count):
     model = Model()
     job, cluster = model.job(images), Cluster(count)
     items = model.dollars(job, cluster)
@@ -103,14 +103,14 @@ def test_every_item_costs_something_and_dearer_workers_cost_more(images, count):
     assert dear.dollars(job, cluster)["reads"] == items["reads"]
 
 
-def test_one_table_in_one_piece_is_read_by_one_core():
+def test_a_single_csv_file_is_read_by_one_core():
     model, cluster = Model(assumed=FREE), Cluster(workers=500)
     whole, parted = (Job(10**8, 1000, parts) for parts in (1, 1000))
     assert model.seconds(whole, cluster).tables == pytest.approx(2 * 10**8 * 68e-6)
     assert model.seconds(parted, cluster).tables == pytest.approx(2 * 10**5 * 68e-6)
 
 
-def test_slow_requests_count_where_they_take_longer_than_the_decoding():
+def test_slow_requests_dominate_if_they_take_longer_than_decoding():
     job, cluster = Job(10_000, 1000, 1), Cluster(1, cores=1)
     slow = Model(assumed=replace(FREE, get_seconds=1.0, concurrent_gets=10))
     assert slow.seconds(job, cluster).write == pytest.approx(10_000 * 0.1)

@@ -35,11 +35,11 @@ def refusal(config: ConvertConfig, options: PipelineOptions) -> str:
     return str(refused.value)
 
 
-def test_a_whole_command_passes() -> None:
+def test_a_complete_command_is_accepted() -> None:
     runners.check_submission(config(image_root="gs://b/photos"), dataflow(*PROJECT))
 
 
-def test_missing_flags_are_named_with_how_they_look() -> None:
+def test_missing_flags_are_named_with_an_example() -> None:
     assert refusal(config(), dataflow("--region=r-1")) == (
         "--runner=DataflowRunner needs --project and --temp_location: "
         "--project=P --region=R --temp_location=gs://BUCKET/tmp"
@@ -61,14 +61,14 @@ def test_paths_of_this_machine_are_rejected(changed: dict[str, object], flag: st
     assert message.startswith(f"{flag}: is on this machine, where DataflowRunner's workers cannot")
 
 
-def test_other_runners_may_have_local_paths_but_cannot_be_left() -> None:
+def test_other_runners_accept_local_paths_and_are_always_awaited() -> None:
     local = config(input=["labels.csv"], output="out")
     runners.check_submission(local, PipelineOptions(["--runner=FlinkRunner"]))
     left = PipelineOptions(["--runner=FlinkRunner", "--no_wait_until_finish"])
     assert refusal(local, left).startswith("--no_wait_until_finish: FlinkRunner ends with this")
 
 
-def test_a_missing_client_is_named_with_what_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_client_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runners, "_has_client", lambda: False)
     assert "install recordmill[gcp]" in refusal(config(), dataflow(*PROJECT))
 
@@ -81,11 +81,11 @@ def test_a_missing_client_is_named_with_what_brings_it(monkeypatch: pytest.Monke
         (("--template_location=gs://b/job.json",), False),
     ],
 )
-def test_what_is_waited_for(flags: tuple[str, ...], awaited: bool) -> None:
+def test_which_jobs_are_awaited(flags: tuple[str, ...], awaited: bool) -> None:
     assert runners.waits_for_result(dataflow(*PROJECT, *flags)) is awaited
 
 
-def test_an_unknown_runner_is_bad_usage() -> None:
+def test_an_unknown_runner_is_a_usage_error() -> None:
     with pytest.raises(UsageError, match="--runner=NoRunner"):
         make_pipeline(PipelineOptions(["--runner=NoRunner"]))
 

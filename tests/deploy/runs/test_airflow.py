@@ -108,7 +108,7 @@ def scheduler(airflow: Path, database: Path, tmp_path: Path, sample: Path) -> Sc
     return Scheduler(airflow, database, tmp_path, sample)
 
 
-def test_a_day_is_converted_verified_and_the_second_time_left_as_it_is(
+def test_a_day_is_converted_and_verified_and_left_alone_the_second_time(
     scheduler: Scheduler,
 ) -> None:
     ended = scheduler.test()
@@ -124,7 +124,7 @@ def test_a_day_is_converted_verified_and_the_second_time_left_as_it_is(
     assert {path: path.stat().st_mtime_ns for path in scheduler.dataset.rglob("*")} == before
 
 
-def test_a_broken_table_fails_at_once(scheduler: Scheduler) -> None:
+def test_a_damaged_table_fails_without_retries(scheduler: Scheduler) -> None:
     with (scheduler.day / "labels.csv").open("w", newline="") as table:
         csv.writer(table).writerows([("image", "kind"), ("images/circle-00.jpg", "circle")])
     ended = scheduler.test()
@@ -133,7 +133,7 @@ def test_a_broken_table_fails_at_once(scheduler: Scheduler) -> None:
     assert not (scheduler.dataset / "_SUCCESS").exists()
 
 
-def test_an_unexpected_error_is_tried_again(scheduler: Scheduler, tmp_path: Path) -> None:
+def test_an_unexpected_error_is_retried(scheduler: Scheduler, tmp_path: Path) -> None:
     flaky = tmp_path / "flaky"
     flaky.write_text(FLAKY.format(python=sys.executable, folder=str(tmp_path)))
     flaky.chmod(0o755)
@@ -145,7 +145,7 @@ def test_an_unexpected_error_is_tried_again(scheduler: Scheduler, tmp_path: Path
     assert (scheduler.dataset / "_SUCCESS").exists()
 
 
-def test_a_dataset_that_was_damaged_fails_its_proof_at_once(scheduler: Scheduler) -> None:
+def test_a_damaged_dataset_fails_verification_without_retries(scheduler: Scheduler) -> None:
     assert scheduler.test().returncode == 0
     shard = next(scheduler.dataset.glob("*.tfrecord-*"))
     data = bytearray(shard.read_bytes())

@@ -93,7 +93,7 @@ def staged_pipeline(cloud: Cloud, job: dict[str, Any]) -> beam_runner_api_pb2.Pi
     return beam_runner_api_pb2.Pipeline.FromString(cloud.read(url.removeprefix(f"gs://{BUCKET}/")))
 
 
-def test_the_driver_waits_and_tells_how_the_job_ended(
+def test_the_driver_waits_and_reports_the_outcome_of_the_job(
     published: subprocess.CompletedProcess[str],
 ) -> None:
     assert published.returncode == 0, published.stderr
@@ -213,7 +213,7 @@ def coder_names(pipeline: beam_runner_api_pb2.Pipeline, step: str) -> list[str]:
     return list(walk(components.pcollections[collection].coder_id))
 
 
-def test_a_table_a_thousand_times_as_long_gives_the_same_job(
+def test_the_job_does_not_depend_on_the_length_of_the_table(
     installed: Path, cloud: Cloud, sample: Path, tmp_path: Path
 ) -> None:
     header, *rows = (sample / "labels.csv").read_text().splitlines()
@@ -234,7 +234,9 @@ def test_a_table_a_thousand_times_as_long_gives_the_same_job(
     assert abs(sizes[1] - sizes[0]) < 2_000
 
 
-def test_rejects_above_the_budget_end_the_driver_with_4(installed: Path, cloud: Cloud) -> None:
+def test_the_driver_exits_with_4_if_rejects_exceed_the_budget(
+    installed: Path, cloud: Cloud
+) -> None:
     ended = recordmill(
         installed, cloud, "convert", f"--output=gs://{BUCKET}/strict", *FLAGS, *WORKERS
     )
@@ -246,7 +248,7 @@ def test_rejects_above_the_budget_end_the_driver_with_4(installed: Path, cloud: 
     assert "strict/shapes/1.0.0/dataset_info.json" not in left
 
 
-def test_a_job_that_is_not_waited_for_ends_by_itself(installed: Path, cloud: Cloud) -> None:
+def test_a_job_that_is_not_awaited_finishes(installed: Path, cloud: Cloud) -> None:
     jobs = len(list(cloud.jobs.glob("job-*.json")))
     ended = recordmill(
         *(installed, cloud, "convert", f"--output=gs://{BUCKET}/left", "--max_rejects=10"),
@@ -259,7 +261,7 @@ def test_a_job_that_is_not_waited_for_ends_by_itself(installed: Path, cloud: Clo
     assert len(list(cloud.jobs.glob("job-*.json"))) == jobs + 1
 
 
-def test_the_templates_entry_writes_the_job_down_and_starts_none(
+def test_the_entry_point_of_the_template_writes_the_job_without_starting_it(
     installed: Path, cloud: Cloud
 ) -> None:
     jobs = len(list(cloud.jobs.glob("job-*.json")))
@@ -273,7 +275,7 @@ def test_the_templates_entry_writes_the_job_down_and_starts_none(
     assert len(list(cloud.jobs.glob("job-*.json"))) == jobs
 
 
-def test_the_templates_metadata_is_what_the_service_publishes(installed: Path) -> None:
+def test_the_metadata_of_the_template_is_what_the_service_publishes(installed: Path) -> None:
     program = (
         "import sys; from google.cloud import dataflow_v1beta3 as dataflow;"
         "read = dataflow.TemplateMetadata.from_json(sys.stdin.read(), ignore_unknown_fields=False);"

@@ -51,7 +51,7 @@ def manifest(name: str) -> Manifest:
 
 
 @pytest.mark.parametrize("name", ["flink.yaml", "convert.yaml"])
-def test_the_manifest_is_what_its_schema_allows(checker: Path, name: str) -> None:
+def test_the_manifest_matches_its_schema(checker: Path, name: str) -> None:
     assert faults(checker, manifest(name)) == ""
 
 

@@ -61,7 +61,7 @@ def table_of(rows: list[dict[str, Any]], path: Path) -> Path:
 @pytest.mark.parametrize(
     ("suffix", "first", "number"), [("csv", 2, OBSERVATIONS), ("parquet", 1, 1_000)]
 )
-def test_records_are_what_tensorflows_own_helpers_write(
+def test_records_equal_those_of_the_helpers_of_tensorflow(
     suffix: str, first: int, number: int, tmp_path: Path
 ) -> None:
     rows = observations()[:number]
