@@ -31,6 +31,7 @@ from recordmill.transforms.functional.compare import (
     row_dtype,
     value_digests,
 )
+from recordmill.transforms.functional.read_ahead import map_ahead
 from recordmill.transforms.functional.records.examples import feature_values
 from recordmill.transforms.functional.records.framing import FrameError, read_frames
 from recordmill.transforms.storage.dataset import Dataset
@@ -39,6 +40,7 @@ from recordmill.transforms.workers.cores import num_cores
 
 _PARTITION_BITS = 6
 _BATCH_ROWS = 1024
+_SHARDS_AHEAD = 4
 
 
 @dataclass(frozen=True)
@@ -193,8 +195,10 @@ def _read(
             problem = f"{error}; run recordmill verify for details"
             raise VerificationFailed(f"{dataset.path(shard.file)}: {problem}") from error
 
-    with ThreadPoolExecutor(num_cores()) as executor:  # list() raises the first error
-        list(executor.map(read, dataset.shards().items()))
+    cores = num_cores()
+    with ThreadPoolExecutor(cores) as executor:
+        for _ in map_ahead(read, dataset.shards().items(), executor, _SHARDS_AHEAD * cores):
+            pass  # an error is raised here
 
 
 def _rows(

@@ -6,6 +6,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 
 from recordmill.schemas import layout
 from recordmill.schemas.config import Verify
@@ -22,6 +23,7 @@ from recordmill.transforms.functional.duplicates import (
     merge_duplicate_stats,
     split_by_bucket,
 )
+from recordmill.transforms.functional.read_ahead import map_ahead
 from recordmill.transforms.reconcile_counts import digest_of_lines
 from recordmill.transforms.storage.dataset import Dataset, current_folder, read_lines
 from recordmill.transforms.storage.files import all_files_below
@@ -30,6 +32,7 @@ from recordmill.transforms.verification import verifier_process
 from recordmill.transforms.verification.verify_shard import first_mismatched_record
 from recordmill.transforms.workers.cores import num_cores
 
+_SHARDS_AHEAD = 4
 _PASS_RECORDS = 2**20
 _INVALID_LINES = (ValueError, LookupError, TypeError, RecursionError)
 """Errors raised by lines that recordmill did not write."""
@@ -50,16 +53,16 @@ def verify_dataset(directory: str, verify: Verify) -> tuple[Manifest, list[Probl
     """
     dataset = Dataset.open_unchecked(current_folder(directory))
     directory, manifest = dataset.directory, dataset.manifest
-    expected: dict[ShardFiles, ShardEntry] = {
-        ShardFiles(directory, split, index, shard.file, shard.index_file): shard
-        for (split, index), shard in dataset.shards().items()
-    }
-    with ThreadPoolExecutor(num_cores()) as executor:
-        checked = executor.map(
-            lambda files: list(_check_shard(files, expected[files], manifest.resolved, verify)),
-            expected,
-        )
-        shard_problems = [problem for problems in checked for problem in problems]
+    cores, resolved = num_cores(), manifest.resolved
+
+    def check(item: tuple[tuple[str, int], ShardEntry]) -> list[Problem]:
+        (split, index), shard = item
+        files = ShardFiles(directory, split, index, shard.file, shard.index_file)
+        return list(_check_shard(files, shard, resolved, verify))
+
+    with ThreadPoolExecutor(cores) as executor:
+        checked = map_ahead(check, dataset.shards().items(), executor, _SHARDS_AHEAD * cores)
+        shard_problems = list(chain.from_iterable(checked))
     return manifest, [
         *shard_problems,  # first, because they locate single records
         *_check_sidecars(dataset),

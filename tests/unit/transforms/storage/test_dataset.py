@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import gzip
 import hashlib
 import os
 import struct
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -144,6 +146,23 @@ def test_only_what_is_committed_is_opened(folder: Path) -> None:
     (folder / "manifest.json").unlink()
     assert failing(Dataset.open, folder).startswith(f"{folder}/manifest.json: is missing; ")
     assert find_manifest(str(folder)) == (None, False)
+
+
+@pytest.mark.parametrize("collects", [True, False])
+@pytest.mark.parametrize("is_valid", [True, False])
+def test_garbage_collection_is_as_it_was_before(
+    folder: Path, collects: bool, is_valid: bool
+) -> None:
+    if not is_valid:
+        (folder / layout.MANIFEST).write_text("{}")
+    try:
+        if not collects:
+            gc.disable()
+        with nullcontext() if is_valid else pytest.raises(VerificationFailed):
+            Dataset.open(folder)
+        assert gc.isenabled() is collects
+    finally:
+        gc.enable()
 
 
 def test_a_manifest_of_a_later_version_is_named(folder: Path) -> None:
