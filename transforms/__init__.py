@@ -1,4 +1,4 @@
-"""Distributes the work: one PTransform family a file.
+"""The Beam layer: each module is one family of PTransforms.
 
-Only this docstring: Python runs this file when the pure floor below is imported.
+Keep this file free of imports: it runs before every import from `functional`, which is Beam-free.
 """

@@ -1,4 +1,4 @@
-"""What passes between transforms: references and rows as they are encoded, and rejects."""
+"""Elements between transforms: the coders of references and rows, and rejects."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from recordmill.schemas.rejects import Reject
 
 
 class ImageRefCoder(coders.Coder):
-    """Encodes a reference in some hundred bytes, the same on every runner."""
+    """Encodes a reference in about a hundred bytes, identically on every runner."""
 
     _values = coders.FastPrimitivesCoder()
 
     def encode(self, value: ImageRef) -> bytes:
-        """Returns the reference's fields, encoded."""
+        """Returns the encoded fields of a reference."""
         return bytes(self._values.encode(tuple(value)))
 
     def decode(self, encoded: bytes) -> ImageRef:
-        """Returns the reference that was encoded."""
+        """Returns the reference with the encoded fields."""
         key, file, *others = self._values.decode(encoded)
-        return ImageRef(key, sys.intern(file), *others)  # one string for all rows of a table
+        return ImageRef(key, sys.intern(file), *others)  # all rows of a table share one string
 
     def is_deterministic(self) -> bool:
         """Returns False: references are never keys of a grouping."""
@@ -33,15 +33,15 @@ class ImageRefCoder(coders.Coder):
 
 
 class RowCoder(coders.Coder):
-    """Encodes a row that is joined with others: pickled, since its values can be any text."""
+    """Encodes a row for the shuffle of a join, by pickling: values can be of many types."""
 
     def encode(self, value: Row) -> bytes:
-        """Returns the row's fields, encoded."""
+        """Returns the encoded fields of a row."""
         fields = (dict(value.values), value.file, value.line, value.is_text, value.image)
         return pickle.dumps(fields, pickle.HIGHEST_PROTOCOL)
 
     def decode(self, encoded: bytes) -> Row:
-        """Returns the row that was encoded."""
+        """Returns the row with the encoded fields."""
         values, file, line, is_text, image = pickle.loads(encoded)  # noqa: S301 - our own
         return Row(values, sys.intern(file), line, is_text, image)
 
@@ -58,10 +58,10 @@ REJECTS = "rejects"
 
 
 class Outcome(NamedTuple):
-    """The outcome of a transform of rows.
+    """The outputs of a transform of rows.
 
     Attributes:
-        good: the elements that continue.
+        good: the main output.
         rejects: the dead letters.
     """
 
@@ -70,5 +70,5 @@ class Outcome(NamedTuple):
 
 
 def rejected(reject: Reject) -> TaggedOutput:
-    """Returns a reject as a DoFn emits it, beside its main output."""
+    """Tags a reject for the dead-letter output of a DoFn."""
     return TaggedOutput(REJECTS, reject)

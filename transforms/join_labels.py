@@ -20,20 +20,20 @@ _SKIPPED = "skipped"
 _ROWS, _LABELS = "rows", "labels"
 
 Keyed = tuple[str, Row]
-"""A row, and what it is joined by."""
+"""A join key and its row."""
 
 
 @dataclass(eq=False)
 class JoinLabels(beam.PTransform):
-    """Joins rows with those of a table: ReadOutcome → ReadOutcome.
+    """Joins rows with the rows of a label table: ReadOutcome → ReadOutcome.
 
-    Rows without labels are rejects; labels without a row are counted, and their own rejects are
-    among those of the rows. Rows are shuffled once, and images never.
+    Rows without labels are rejected. Label rows without a row are counted as skipped inputs, and
+    rejected label rows are among the rejects of the result. Rows are shuffled once, images never.
 
     Attributes:
-        labels: the second table.
-        column: what both are joined on.
-        image_column: what rejects are called by.
+        labels: the label table.
+        column: the column that both tables are joined on.
+        image_column: the image column, by which rejects are named.
     """
 
     labels: ReadOutcome
@@ -42,13 +42,14 @@ class JoinLabels(beam.PTransform):
 
     def expand(self, read: ReadOutcome) -> ReadOutcome:
         """Adds the join."""
-        sides = {_ROWS: read.good, _LABELS: self.labels.good}
+        sides = {_ROWS: read.good, _LABELS: self.labels.good}  # side to PCollection[Row]
         keyed = {
             side: rows
             | f"KeyOf{side.title()}"
             >> beam.FlatMap(_keyed, self.column).with_outputs(REJECTS, main=side)
             for side, rows in sides.items()
         }
+        # A tagged output has no type of its own; with one, the shuffle uses the coder of rows.
         grouped = {
             side: found[side] | f"Typed{side.title()}" >> beam.Map(_same).with_output_types(Keyed)
             for side, found in keyed.items()
@@ -80,7 +81,7 @@ def _same(keyed: Keyed) -> Keyed:
 def _join(
     group: tuple[str, Mapping[str, Iterable[Row]]], column: str, image_column: str
 ) -> Iterator[Row | TaggedOutput]:
-    value, sides = group
+    value, sides = group  # (value, {"rows": [Row], "labels": [Row]})
     labels = list(sides[_LABELS])
     matched = False
     for row in sides[_ROWS]:
@@ -94,14 +95,14 @@ def _join(
 
 
 def join_key(row: Row, column: str) -> str:
-    """Returns what a row is joined by: the text of a column, or its integer in decimal.
+    """Returns the join key of a row: the text of a column, or its integer in decimal.
 
     Args:
         row: the row.
-        column: the column that both sides are joined on.
+        column: the column that both tables are joined on.
 
     Raises:
-        RecordError: missing_value or wrong_type, if it has neither.
+        RecordError: missing_value or wrong_type, if the column has neither.
     """
     try:
         value = one_of(row.values.get(column))
@@ -118,16 +119,16 @@ def join_key(row: Row, column: str) -> str:
 
 
 def join_row(row: Row, labels: Sequence[Row]) -> Row:
-    """Returns a row with the columns of its label rows, which win where both have one.
+    """Returns a row with the columns of its label rows, which replace its own of the same name.
 
-    Each of their values is one of several: a list for features that are lists, and for all others
-    it has to be the same in each.
+    The values of a label column are collected as `Items`: a list feature takes them as a list, and
+    for any other feature they must all be equal.
 
     Args:
-        row: of the input.
-        labels: those with the same key, at least one, in any order.
+        row: a row of the input.
+        labels: the label rows with the same key, at least one, in any order.
     """
-    ordered = sorted(labels, key=lambda label: (label.file, label.line))
+    ordered = sorted(labels, key=lambda label: (label.file, label.line))  # a grouping has no order
     columns = dict.fromkeys(column for label in ordered for column in label.values)
     values = {column: Items(label.values.get(column) for label in ordered) for column in columns}
     untyped = {column for column in row.values if row.untyped(column)} - columns.keys()
@@ -140,9 +141,9 @@ def unmatched_reject(row: Row, key: str, column: str, image_column: str) -> Reje
 
     Args:
         row: the row.
-        key: the value of that column.
-        column: the column that both sides are joined on.
-        image_column: the column of the images, for the reject.
+        key: its join key.
+        column: the column that both tables are joined on.
+        image_column: the image column, by which the reject is named.
     """
     name = row.values.get(image_column)
     detail = f"the labels have no row whose {column!r} is {key!r}"

@@ -25,12 +25,12 @@ _SKIPPED = "skipped"
 
 
 class SourceSplits(NamedTuple):
-    """The sources, listed.
+    """The splits of all sources.
 
     Attributes:
-        splits: what one worker reads at a time: a file, a row group, some files of a folder.
-        rejects: what cannot be listed.
-        skipped: skipped inputs: (what, how many), any number of them.
+        splits: units of reading: a file, a row group, or some files of a folder.
+        rejects: files and folders that cannot be listed.
+        skipped: (description, count) of skipped inputs; a description can occur several times.
     """
 
     splits: PCollection[SourceSplit]
@@ -39,12 +39,12 @@ class SourceSplits(NamedTuple):
 
 
 class ReadOutcome(NamedTuple):
-    """What comes of reading.
+    """The rows of all sources.
 
     Attributes:
         good: the rows.
-        rejects: those that cannot be read, or listed.
-        skipped: skipped inputs: (what, how many), any number of them.
+        rejects: rows that cannot be read, and files and folders that cannot be listed.
+        skipped: (description, count) of skipped inputs; a description can occur several times.
     """
 
     good: PCollection[Row]
@@ -54,12 +54,12 @@ class ReadOutcome(NamedTuple):
 
 @dataclass(eq=False)
 class ListSources(beam.PTransform):
-    """Splits sources into what workers read: pipeline → SourceSplits.
+    """Splits sources into units of reading: pipeline → SourceSplits.
 
-    Folders are walked and footers read here, once, however often the rows are read.
+    Walks folders and reads Parquet footers once, even if the rows are read twice.
 
     Attributes:
-        files: the tables, or folders.
+        files: the tables or folders.
     """
 
     files: tuple[TableFile, ...]
@@ -76,14 +76,14 @@ class ListSources(beam.PTransform):
 
 @dataclass(eq=False)
 class ReadRows(beam.PTransform):
-    """Reads every row of a source: SourceSplits → ReadOutcome.
+    """Reads every row of the sources: SourceSplits → ReadOutcome.
 
     Attributes:
-        projection: which columns to keep, and which of them has the images.
-        staging: the folder below which embedded images are put to get an address; "" for the
-            analysis, which needs only their sizes.
-        counted: whether progress counts the rows: not where the same or other tables are read
-            beside it.
+        projection: the columns to keep, and the image column.
+        staging: the folder below which embedded images are written to staging files; "" for the
+            analyze pass, which needs only their sizes.
+        counted: whether the progress counters include these rows; False for the analyze pass and
+            for label tables.
     """
 
     projection: Projection
@@ -94,8 +94,8 @@ class ReadRows(beam.PTransform):
         """Adds the reading; one split is one unit of work."""
         read = (
             listed.splits
-            # Row groups of one file go to many workers. And each reader has a shuffle of its own,
-            # so that no runner fuses two readers and then stores the rows of one of them.
+            # Distributes the row groups of one file over workers. Both readers of a table have a
+            # shuffle of their own: a runner would fuse them otherwise, and keep the rows of one.
             | "SpreadSplits" >> beam.Reshuffle()  # SourceSplit
             | "ReadSplits"
             >> beam.FlatMap(_read_tagged, self.projection, self.staging, self.counted).with_outputs(
@@ -117,7 +117,7 @@ def _splits_tagged(file: TableFile) -> Iterator[SourceSplit | TaggedOutput]:
 def _read_tagged(
     split: SourceSplit, projection: Projection, staging: str, counted: bool
 ) -> Iterator[Row | TaggedOutput]:
-    """Yields the rows of one split of a source, those that cannot be read as rejects."""
+    """Yields the rows of one split of a source, and rejects for rows that cannot be read."""
     projection = replace(projection, pixels=bool(staging), max_image_bytes=max_image_bytes())
     rows = FORMATS[split.file.format].read(split, projection)
     for row in staged(rows, staging_file(staging)):
@@ -134,13 +134,13 @@ def _tagged(other: Reject | SkippedInput) -> TaggedOutput:
 class ReadDicts(beam.PTransform):
     """Reads dicts of column to value as rows: PCollection[dict] → ReadOutcome.
 
-    Images that rows have in themselves are put into files here, once. So the rows, which are needed
-    twice, cross shuffles without them.
+    Embedded images are written to staging files once, so that rows, which are used twice, cross
+    shuffles without them.
 
     Attributes:
-        projection: which columns to keep, and which of them has the images.
-        key_column: the column of the key; None for the image's path.
-        staging: the folder below which images get an address.
+        projection: the columns to keep, and the image column.
+        key_column: the column of the key; None if the image's path is the key.
+        staging: the folder below which embedded images are written to staging files.
     """
 
     projection: Projection
@@ -157,7 +157,7 @@ class ReadDicts(beam.PTransform):
 
 
 class _ReadDict(beam.DoFn):
-    """Reads dicts; the images of a bundle go to one file, which is whole when the bundle is."""
+    """Reads dicts; writes the embedded images of a bundle to one staging file."""
 
     def __init__(self, projection: Projection, key_column: str | None, staging: str) -> None:
         self._projection = projection
@@ -166,7 +166,7 @@ class _ReadDict(beam.DoFn):
         self._images: StagedImages | None = None
 
     def start_bundle(self) -> None:
-        self._images = None  # of a bundle that failed: the folder is cleaned up at the end
+        self._images = None  # drops the file of a failed bundle; the run deletes the whole folder
 
     def process(self, element: Any) -> Iterator[Row | TaggedOutput]:
         advance("read")
@@ -190,8 +190,8 @@ class BindRows(beam.PTransform):
     """Binds rows to the schema: PCollection[Row] → Outcome(ImageRef).
 
     Attributes:
-        binding: which table columns mean what.
-        plan: resolves the schema: its kinds and class names.
+        binding: the column mapping.
+        plan: the resolved schema, with its kinds and class names.
     """
 
     binding: Binding
@@ -207,14 +207,22 @@ class BindRows(beam.PTransform):
 
 
 class _Bind(beam.DoFn):
-    """Binds rows; what follows from the plan is worked out once."""
+    """Binds rows; resolves the column mapping once per plan."""
 
     def __init__(self, binding: Binding) -> None:
         self._binding = binding
         self._plan: Plan | None = None
 
     def process(self, row: Row, plan: Plan) -> Iterator[ImageRef | TaggedOutput]:
-        """Yields the row's reference or its reject; a broken frame goes on, to break the others."""
+        """Yields the reference or the reject of a row.
+
+        A frame that cannot be bound is passed on as a marked reference, because it makes its whole
+        sequence a reject, and only the shard brings the frames together.
+
+        Args:
+            row: the row.
+            plan: the resolved schema.
+        """
         if plan is not self._plan:
             self._plan, self._binding = plan, replace(self._binding, resolved=plan.resolved)
         try:

@@ -22,6 +22,7 @@ from recordmill.transforms.functional.duplicates import merge_duplicate_stats
 from recordmill.transforms.functional.reconcile import reconcile
 
 _SHOWN_REJECTS = 3
+"""Rejects per reason that messages quote."""
 
 
 @dataclass(eq=False)
@@ -29,16 +30,16 @@ class ReconcileCounts(beam.PTransform):
     """Reconciles counts: PCollection[ShardVerification] → PCollection[DatasetInfo], one element.
 
     Attributes:
-        plan: what the dataset was written by.
-        rows: every row that was read.
-        unread: rejects of rows that could not be.
-        skipped: (what makes no row, how many).
-        assigned: (split, rows assigned in it).
-        rejects: all rejects, those of unread rows included.
-        written: the shards as their writers know them.
-        contents: which images are repeated, in one or several parts.
-        duplicates: rows that were dropped for their image.
-        group_leaks: which groups are in more than one split, once.
+        plan: the plan of the dataset.
+        rows: all rows read.
+        unread: rejects of rows that could not be read.
+        skipped: (description, count) of skipped inputs.
+        assigned: (split, number of rows assigned to it).
+        rejects: all rejects, including those of unread rows.
+        written: the shards with the counts of their writers.
+        contents: duplicate statistics, in one or several parts.
+        duplicates: rows that were dropped as duplicates.
+        group_leaks: groups in more than one split; a single element.
     """
 
     plan: PCollection[Plan]
@@ -53,7 +54,7 @@ class ReconcileCounts(beam.PTransform):
     group_leaks: PCollection[GroupLeakage]
 
     def expand(self, verifications: PCollection[ShardVerification]) -> PCollection[DatasetInfo]:
-        """Adds the counting; only sums leave the workers."""
+        """Adds the counting and the comparison; only sums leave the workers."""
         rows = self.rows | "CountRows" >> beam.combiners.Count.Globally()
         unread = self.unread | "CountUnread" >> beam.combiners.Count.Globally()
         reasons = (
@@ -84,13 +85,13 @@ class ReconcileCounts(beam.PTransform):
 
 
 def split_and_reason(reject: Reject) -> tuple[str, str]:
-    """Returns what rejects are counted by."""
+    """Returns the key by which rejects are counted: (split, reason)."""
     return reject.split, reject.reason.value
 
 
-def split_of_duplicate(repeat: Duplicate) -> str:
-    """Returns the split that a dropped row had been assigned in."""
-    return repeat.split
+def split_of_duplicate(duplicate: Duplicate) -> str:
+    """Returns the split to which a dropped row had been assigned."""
+    return duplicate.split
 
 
 def _reconcile(
@@ -105,7 +106,7 @@ class SumRejects(beam.PTransform):
     """Counts rejects by reason: PCollection[Reject] → PCollection[(reason, RejectSum)]."""
 
     def expand(self, rejects: PCollection[Reject]) -> PCollection[tuple[str, RejectSum]]:
-        """Adds the counting, with the first of each reason."""
+        """Adds the counting, with a few examples of each reason."""
         by_reason = rejects | "ByReason" >> beam.Map(_with_reason).with_output_types(
             tuple[str, RejectSum]
         )
@@ -124,29 +125,30 @@ def _sum(found: Iterable[RejectSum]) -> RejectSum:
 
 
 _DIGEST_BYTES = 32
+"""Bytes of a SHA-256 digest."""
 
 
 class JsonLine(Protocol):
-    """A row that did not become a record: a reject, or a dropped duplicate."""
+    """An element with a JSON form: a reject or a dropped duplicate."""
 
     def to_json(self) -> str:
-        """Returns one line of JSON."""
+        """Returns the element as one line of JSON."""
 
 
 @dataclass(eq=False)
 class WriteLines(beam.PTransform):
-    """Writes JSON lines to one file: PCollection[JsonLine] → PCollection[str], its path.
+    """Writes elements to one JSON Lines file: PCollection[JsonLine] → PCollection[str], its path.
 
     Attributes:
         directory: the dataset's folder.
-        folder: which kind they are: one of `layout.LINES`.
+        folder: the folder of the file, one of `layout.LINES`.
     """
 
     directory: str
     folder: str
 
     def expand(self, lines: PCollection[JsonLine]) -> PCollection[str]:
-        """Adds the writing, in any order; there is a file even without any line."""
+        """Adds the writing, in any order; without elements, the file is empty."""
         prefix = layout.join(self.directory, self.folder, self.folder)
         return (
             lines
@@ -156,26 +158,27 @@ class WriteLines(beam.PTransform):
         )
 
 
-def _to_json(lines: JsonLine) -> str:
-    return lines.to_json()
+def _to_json(element: JsonLine) -> str:
+    return element.to_json()
 
 
 def with_min_timestamp(path: str) -> TimestampedValue:
-    """Returns a file's name with a time at which every engine passes it on.
+    """Returns a path with the minimum timestamp.
 
-    Beam's writers give it the end of time, and so late Prism leaves it lying.
+    Beam's file writers emit it at the maximum timestamp, and Prism never passes such an element to
+    the next stage.
     """
     return TimestampedValue(path, MIN_TIMESTAMP)
 
 
 def digest_of_lines(lines: Iterable[bytes]) -> str:
-    r"""Returns a hex digest of some lines, which a line more, less, twice or changed changes.
+    r"""Returns an order-independent hex digest of lines: the sum of their SHA-256 modulo 2^256.
 
-    It is the sum of the lines' own digests, so that memory does not grow with them. It is no
-    defence against one who can choose all lines freely; nor is a digest that can be replaced.
+    It changes if a line is added, removed, duplicated or edited, and takes constant memory. It
+    detects damage, not forgery: someone who can edit the lines can also replace the digest.
 
     Args:
-        lines: each with its line break, so that one that is lacking is seen.
+        lines: the lines with their line breaks, so that a missing last one is detected.
 
     >>> digest_of_lines([b"a\n", b"b\n"]) == digest_of_lines([b"b\n", b"a\n"])
     True
