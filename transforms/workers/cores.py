@@ -1,4 +1,4 @@
-"""How many cores there are to work with."""
+"""The number of CPU cores available to a process, including container limits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 
 
 def num_cores() -> int:
-    """Returns how many cores this process may use: of its affinity, and of its cgroup's quota."""
+    """Returns the number of cores this process may use: the smaller of affinity and CPU quota."""
     has_affinity = hasattr(os, "sched_getaffinity")
     available = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
     return max(1, math.ceil(min(available, cgroup_quota())))
@@ -18,45 +18,47 @@ def num_cores() -> int:
 
 @cache
 def cgroup_quota(root: Path = Path("/")) -> float:
-    """Returns how many cores' time the cgroup of this process has; infinity if there is no limit.
+    """Returns the CPU quota of this process's cgroup in cores; infinity without a limit.
 
-    Containers are given one by `docker --cpus` and Kubernetes' `limits.cpu`, and see all cores.
-    Source: https://docs.kernel.org/admin-guide/cgroup-v2.html and cgroup-v1/cpusets.
+    `docker --cpus` and Kubernetes' `limits.cpu` set a quota, but the container sees all cores.
+    See https://docs.kernel.org/admin-guide/cgroup-v2.html and
+    https://docs.kernel.org/scheduler/sched-bwc.html (version 1).
 
     Args:
-        root: of the file system, for tests.
+        root: the root of the file system; tests pass a folder.
     """
     return min((_quota_of(folder) for folder in _cgroups(root)), default=math.inf)
 
 
 def _cgroups(root: Path) -> Iterator[Path]:
-    """Yields the folders of this process's cgroup and of all above it, in versions 1 and 2."""
+    """Yields the folders of this process's cgroup and its ancestors, in versions 1 and 2."""
     mounted = root / "sys/fs/cgroup"
     for line in _read(root / "proc/self/cgroup").splitlines():
+        # "0::/path" in version 2, "4:cpu,cpuacct:/path" in version 1.
         _, controllers, path = [*line.split(":", 2), "", ""][:3]
         if controllers and "cpu" not in controllers.split(","):
             continue
         hierarchies = ("cpu", "cpu,cpuacct") if controllers else ("", "unified")
-        # Within a container the path can be the host's, of which only the top is there.
+        # In a container the path can be that of the host, while only the root is mounted.
         relative = PurePosixPath(path.lstrip("/"))
         for hierarchy in hierarchies:
             yield from (mounted / hierarchy / part for part in (relative, *relative.parents))
 
 
 def _quota_of(cgroup: Path) -> float:
-    """Returns how many cores' time one cgroup has."""
+    """Returns the CPU quota of one cgroup in cores; infinity without a limit."""
     try:
         if limit := _read(cgroup / "cpu.max").split():
             return math.inf if limit[0] == "max" else int(limit[0]) / int(limit[1])
         quota = int(_read(cgroup / "cpu.cfs_quota_us") or -1)
         period = int(_read(cgroup / "cpu.cfs_period_us") or 1)
         return quota / period if quota > 0 else math.inf
-    except (ValueError, LookupError, ZeroDivisionError):  # of a kernel that writes it otherwise
+    except (ValueError, LookupError, ZeroDivisionError):  # an unknown format
         return math.inf
 
 
 def _read(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeError):  # not Linux, or not for everybody
+    except (OSError, UnicodeError):  # not Linux, or not readable for this user
         return ""

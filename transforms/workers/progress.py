@@ -1,8 +1,7 @@
-"""Counts the progress of workers, for a progress bar and never for the row counts.
+"""Progress counters of workers, for the progress bar only; row counts are computed separately.
 
-Each process counts for itself. Workers in other processes than the driver's report their counters
-in small files of a folder that all of them share. Not every engine reports Beam's metrics of a
-running job, so these counters work the same on all of them.
+Each process has its own counters. Worker processes report them in small files of a shared folder,
+which the driver polls. Beam's metrics would not do: not every engine reports them while a job runs.
 """
 
 from __future__ import annotations
@@ -24,23 +23,26 @@ from recordmill.transforms.storage.files import files_below, is_local, open_bina
 from recordmill.transforms.storage.stores.options import current_options
 
 _SECONDS = 2.0
+"""Interval of reports to a local folder."""
+
 _STORE_SECONDS = 10.0
+"""Interval of reports to an object store, where each is a billed request."""
 
 Count = Literal["read", "analyzed", "assigned", "written", "rejected", "verified"]
 
 
 @dataclass
 class ProgressCounters:
-    """Counts that workers raise as they go; retries count twice.
+    """Progress counters; a retried bundle is counted twice.
 
     Attributes:
         read: rows read from tables, or files found in folders.
         analyzed: rows analyzed.
-        total: all rows, once they have been analyzed.
-        assigned: rows assigned in a shard, or rejected before.
+        total: the number of all rows, known after the analyze pass.
+        assigned: rows assigned to a shard, or rejected before.
         written: records written.
         rejected: rows rejected while records were written.
-        verified: records re-read.
+        verified: records verified.
     """
 
     read: int = 0
@@ -61,7 +63,7 @@ COUNTERS = ProgressCounters()
 
 
 class ProgressOptions(PipelineOptions):
-    """The folder where workers report their counters; set by the driver only."""
+    """The folder in which workers report their counters; set by the driver, not by users."""
 
     @classmethod
     def _add_argparse_args(cls, parser: argparse.ArgumentParser) -> None:
@@ -69,24 +71,26 @@ class ProgressOptions(PipelineOptions):
 
 
 def advance(what: Count, number: int = 1) -> None:
-    """Raises one of this process's counters, and reports all of them if a report is due.
+    """Increments one of this process's counters, and reports all of them if a report is due.
 
     Args:
-        what: the counter.
-        number: how much to add.
+        what: the name of the counter.
+        number: the number to add.
     """
+    # Threads can lose an increment to each other here: acceptable for a progress bar, unlike a lock
+    # for every row.
     setattr(COUNTERS, what, getattr(COUNTERS, what) + number)
     _REPORTER.report()
 
 
 def set_total(rows: int) -> None:
-    """Sets the total number of rows, and reports it immediately."""
+    """Sets the total number of rows and reports it immediately."""
     COUNTERS.total = rows
     _REPORTER.report(immediately=True)
 
 
 def sum_of(processes: Iterable[ProgressCounters]) -> ProgressCounters:
-    """Returns the sum of the counters of some processes.
+    """Returns the sum of the counters of several processes; `total` is the maximum.
 
     >>> sum_of([ProgressCounters(read=3, total=9), ProgressCounters(read=2)])
     ProgressCounters(read=5, analyzed=0, total=9, assigned=0, written=0, rejected=0, verified=0)
@@ -98,7 +102,7 @@ def sum_of(processes: Iterable[ProgressCounters]) -> ProgressCounters:
 
 
 def read_counters(folder: str) -> dict[str, ProgressCounters]:
-    """Returns the counters that processes have reported, by file name.
+    """Returns the reported counters of all worker processes, by file name.
 
     Raises:
         OSError: if the folder cannot be listed.
@@ -109,12 +113,12 @@ def read_counters(folder: str) -> dict[str, ProgressCounters]:
             with open_binary(layout.join(folder, name)) as stream:
                 found[name] = ProgressCounters(**json.loads(stream.read()))
         except (OSError, ValueError, TypeError):
-            continue  # being written, or just gone: it is reported again
+            continue  # being written or deleted: the next poll reads it
     return found
 
 
 class _Reporter:
-    """Writes the counters of this process to its file, every few seconds."""
+    """Writes the counters of this process to its file every few seconds."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -127,14 +131,13 @@ class _Reporter:
         if time.monotonic() >= self._due or immediately:
             self._write()
         elif self._timer is None and self._folder and is_local(self._folder):
-            self._timer = threading.Timer(
-                _SECONDS, self._write
-            )  # so that the last ones are reported
+            # Without a timer, the last counts before a pause would not be reported.
+            self._timer = threading.Timer(_SECONDS, self._write)
             self._timer.daemon = True
             self._timer.start()
 
     def _write(self) -> None:
-        if not self._lock.acquire(blocking=False):
+        if not self._lock.acquire(blocking=False):  # another thread is writing the same counters
             return
         try:
             self._timer = None
@@ -154,7 +157,7 @@ def _encoded(counters: ProgressCounters) -> bytes:
 
 
 def _process() -> str:
-    """Returns a name for this process, of all on all machines; another one after a fork."""
+    """Returns an id of this process, unique over all machines; a fork gets another one."""
     return f"{uuid.uuid5(_RUN, str(os.getpid()))}"
 
 

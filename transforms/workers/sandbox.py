@@ -1,8 +1,8 @@
-"""A process apart for what can crash, hang, or take all memory: decoding odd images.
+"""A sandbox of child processes for work that can crash, hang or exhaust memory: decoding images.
 
-Native code that dies takes its process along, and no thread can be stopped from outside. So such
-work is done in child processes, one for each core, that are killed when they overrun and replaced
-when they die; the worker, whatever runner it belongs to, only sees a reject.
+A crash in native code ends its process, and a thread cannot be stopped from outside. The sandbox
+therefore has one child process per core, kills it after a timeout, and replaces it when it dies. On
+any runner, the worker turns such a failure into a reject.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from functools import partial
 from multiprocessing import context, popen_spawn_posix, process, resource_tracker, spawn
-from types import FunctionType, SimpleNamespace
 from typing import Any, TypeVar
 
 from pebble import ProcessExpired, ProcessFuture, ProcessPool
@@ -38,36 +37,39 @@ from recordmill.transforms.workers.cores import num_cores
 T = TypeVar("T")
 
 MEMORY_BYTES = 2 * 2**30
-"""Address space of a child: what needs more is rejected."""
+"""Limit of a child's address space; an image that needs more is rejected."""
 
 _START_SECONDS = 60
-"""Within them a child begins, however busy the machine."""
+"""Time allowed for a child to start a task, even on a busy machine."""
 
 _children = num_cores()
 _slots = threading.BoundedSemaphore(_children)
 _stopped = threading.Event()
 _lock = threading.Lock()
 _pools: dict[int, ProcessPool] = {}
+"""Process id to the pool that the process made: a fork must not use its parent's."""
+
+_launching = threading.Lock()
 
 
 def run_in_subprocess(function: Callable[..., T], *arguments: Any, timeout: float) -> T:
-    """Returns `function(*arguments)`, computed in a child process.
+    """Returns `function(*arguments)`, called in a child process.
 
     Args:
-        function: what to call; it and its arguments are pickled.
-        arguments: what to call it with.
+        function: the function to call; pickled, like its arguments.
+        arguments: its arguments.
         timeout: seconds after which the child is killed.
 
     Raises:
-        RecordError: timeout, decoder_crash, too_many_pixels for want of memory, and whatever the
-            function raises.
+        RecordError: timeout; decoder_crash; too_many_pixels if the memory limit is exceeded.
+        Exception: any exception of the function.
     """
     call = partial(_call, function, arguments, timeout)
     with _slots:
         try:
             try:
                 return call()
-            except BrokenProcessPool:  # what broke it may have been another image
+            except BrokenProcessPool:  # another image may have broken the pool
                 return call()
         except FutureTimeoutError as error:
             raise RecordError(Reason.TIMEOUT, f"decoding takes over {timeout:g} s") from error
@@ -78,7 +80,7 @@ def run_in_subprocess(function: Callable[..., T], *arguments: Any, timeout: floa
             detail = f"the decoder crashed: exit code {error.exitcode}"
             raise RecordError(Reason.DECODER_CRASH, detail) from error
         except BrokenProcessPool as error:
-            detail = "the decoder could not be kept running; is memory short?"
+            detail = "the decoder process could not be kept running; is the machine out of memory?"
             raise RecordError(Reason.DECODER_CRASH, detail) from error
 
 
@@ -88,19 +90,27 @@ def _call(function: Callable[..., T], arguments: tuple[Any, ...], timeout: float
         try:
             with _interrupts_blocked():
                 future = pool.schedule(function, args=arguments, timeout=timeout)
-        except RuntimeError as error:  # it is not running any more
+        except RuntimeError as error:  # the pool was stopped
             raise BrokenProcessPool(str(error)) from error
         return _outcome(pool, future, timeout)
     except BrokenProcessPool:
-        _give_up(pool)
+        _discard(pool)
         raise
 
 
 def _outcome(pool: ProcessPool, future: ProcessFuture[T], timeout: float) -> T:
-    """Waits for a task, as long as there is hope.
+    """Waits for the result of a task, with a deadline of our own.
 
-    Pebble forgets one whose child is killed before it has said that it begins, and one that is
-    scheduled while its pool breaks. As there are as many slots as children, none waits for another.
+    Pebble loses a task if its child is killed before it has acknowledged the task, or if the pool
+    breaks while the task is scheduled. Slots equal children, so no task waits for another one.
+
+    Args:
+        pool: the pool of the task.
+        future: the task.
+        timeout: seconds that the task may run.
+
+    Raises:
+        BrokenProcessPool: if the task was lost.
     """
     deadline = time.monotonic() + timeout + _START_SECONDS
     while not future.done():
@@ -111,12 +121,12 @@ def _outcome(pool: ProcessPool, future: ProcessFuture[T], timeout: float) -> T:
 
 
 def allow_children() -> None:
-    """Takes back what `stop_children` says, for a run that begins."""
+    """Allows children to start again after `stop_children`, for a new run."""
     _stopped.clear()
 
 
 def stop_children() -> None:
-    """Kills the children of this process; whatever asks for one from now on meets a crash."""
+    """Kills the children of this process; later tasks fail with decoder_crash."""
     _stopped.set()
     with _lock:
         pool = _pools.pop(os.getpid(), None)
@@ -125,8 +135,8 @@ def stop_children() -> None:
         pool.join()
 
 
-def _give_up(pool: ProcessPool) -> None:
-    """Stops a pool whose children die before they begin; whatever comes next has a new one."""
+def _discard(pool: ProcessPool) -> None:
+    """Stops a broken pool; the next task makes a new one."""
     with _lock:
         if _pools.get(os.getpid()) is pool:
             del _pools[os.getpid()]
@@ -134,7 +144,7 @@ def _give_up(pool: ProcessPool) -> None:
 
 
 def _pool() -> ProcessPool:
-    """Returns this process's pool, made on first use; a fork does not inherit its parent's.
+    """Returns this process's pool, made on first use.
 
     Raises:
         BrokenProcessPool: after `stop_children`.
@@ -152,26 +162,36 @@ def _pool() -> ProcessPool:
         return _pools[os.getpid()]
 
 
-def _preparation_data(name: str) -> dict[str, Any]:
-    """Returns the preparation data of a child process, without the main module."""
-    data = spawn.get_preparation_data(name)
-    return {key: value for key, value in data.items() if not key.startswith("init_main")}
+@contextmanager
+def _main_module_skipped() -> Iterator[None]:
+    """Starts children of this thread without the main module of this process.
+
+    `multiprocessing` makes every child import it, so a script that calls `convert()` at its top
+    level would call it again in each child. No context can skip it; no upstream issue is known.
+    """
+    thread = threading.get_ident()
+
+    def without_main(name: str) -> dict[str, Any]:
+        data = preparation_data(name)
+        if threading.get_ident() != thread:  # starts a child of the host program
+            return data
+        return {key: value for key, value in data.items() if not key.startswith("init_main_")}
+
+    with _launching:
+        preparation_data = spawn.get_preparation_data
+        spawn.get_preparation_data = without_main
+        try:
+            yield
+        finally:
+            spawn.get_preparation_data = preparation_data
 
 
 class _Popen(popen_spawn_posix.Popen):
-    """Starts a child that does not import the main module of this process.
+    """Starts a child that does not import the main module."""
 
-    `multiprocessing` has every child import it: a script that calls `convert()` at its top level
-    would call it again in each. Unnecessary once a context can skip it; no issue is known.
-    """
-
-    _launch = FunctionType(
-        vars(popen_spawn_posix.Popen)["_launch"].__code__,
-        {
-            **vars(popen_spawn_posix),
-            "spawn": SimpleNamespace(**{**vars(spawn), "get_preparation_data": _preparation_data}),
-        },
-    )
+    def _launch(self, process_obj: process.BaseProcess) -> None:
+        with _main_module_skipped():
+            super()._launch(process_obj)  # type: ignore[misc] # typeshed leaves it out
 
 
 class _Process(context.SpawnProcess):
@@ -181,15 +201,16 @@ class _Process(context.SpawnProcess):
 
 
 class _Context(context.SpawnContext):
-    """Spawns children, since threads and locks do not fork."""
+    """Spawns children: a fork would copy locks that other threads hold."""
 
     Process = _Process
 
 
 def _start_quiet_tracker() -> None:
-    """Starts what deletes the semaphores of a pool whose process is killed, and does not say so.
+    """Starts the resource tracker without its warnings.
 
-    `multiprocessing` starts it with the first semaphore, and with the warning options of then.
+    The tracker deletes the semaphores of a killed process, and warns about them. `multiprocessing`
+    starts it with the first semaphore, and passes on the warning options of that moment.
     """
     sys.warnoptions.append("ignore:resource_tracker")
     try:
@@ -200,10 +221,10 @@ def _start_quiet_tracker() -> None:
 
 @contextmanager
 def _interrupts_blocked() -> Iterator[None]:
-    """Blocks Ctrl-C, which a terminal sends to all, in threads and children that are started here.
+    """Blocks SIGINT in threads and children started by the body, which inherit the mask.
 
-    It is for the main thread of the parent to answer; a child would print a traceback, from its
-    first import on.
+    A terminal sends Ctrl-C to children, too. The main thread of the parent handles it; a child
+    would print a traceback, even during its first import.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
@@ -213,26 +234,25 @@ def _interrupts_blocked() -> Iterator[None]:
 
 
 def _set_up_child() -> None:
-    """Bounds the memory of a child, so that a bomb ends as a MemoryError there.
+    """Prepares a child: limits its memory and silences it.
 
-    Nothing is printed: what is wrong with an image, its reject says. Pillow's own limit of pixels,
-    which some of its plugins check, is off in the child: that of the settings is checked before.
+    A decompression bomb then raises a MemoryError.
     """
     from PIL import Image  # only a child needs it
 
-    Image.MAX_IMAGE_PIXELS = None
-    warnings.simplefilter("ignore")
+    Image.MAX_IMAGE_PIXELS = None  # `max_pixels` of the settings is checked instead
+    warnings.simplefilter("ignore")  # the reject states what is wrong with an image
     logging.disable()
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
 
 
-_SECONDS = 10.0
+_EXAMINE_SECONDS = 10.0
 
 
 def examine_in_subprocess(data: bytes) -> SourceImage:
-    """Returns what the header of an image says, which anybody may have made.
+    """Returns the header of an untrusted image; a child reads all formats except JPEG and PNG.
 
     Raises:
-        RecordError: as `examine`; timeout or decoder_crash, too.
+        RecordError: as `examine` does; also timeout and decoder_crash.
     """
-    return examine_in_process(data) or run_in_subprocess(examine, data, timeout=_SECONDS)
+    return examine_in_process(data) or run_in_subprocess(examine, data, timeout=_EXAMINE_SECONDS)

@@ -1,4 +1,4 @@
-"""How many cores a process has: those it may run on, and no more than its container is given."""
+"""The number of cores of a process: its affinity, limited by the quota of its container."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_the_quota_of_a_cgroup(files: dict[str, str], quota: float, tmp_path: Pa
 @pytest.mark.parametrize(
     ("quota", "expected"), [(math.inf, 8), (64, 8), (2, 2), (1.5, 2), (0.1, 1)]
 )
-def test_cores_are_those_of_the_affinity_and_of_the_quota(
+def test_the_quota_limits_the_cores_of_the_affinity(
     quota: float, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(8), raising=False)

@@ -1,4 +1,4 @@
-"""How far workers are: what they tell in files, and which stage that is.
+"""Progress counters: reports of worker processes, and the stage they show.
 
 Covers `recordmill.pipelines.run.progress`.
 """
@@ -48,44 +48,44 @@ from recordmill.transforms.workers import progress
 from recordmill.transforms.workers.progress import advance, set_total
 from recordmill.transforms.storage.stores.options import use_options
 
-progress._SECONDS = 0.2  # not two
+progress._SECONDS = 0.2  # instead of 2: the test takes 1 s
 
 use_options(PipelineOptions(sys.argv[1:]))
 advance("read", 3)
 set_total(7)
-advance("written", 2)  # told by the timer
+advance("written", 2)  # reported by the timer
 time.sleep(1)
 """
 
 
 @pytest.mark.parametrize("name", STAGES)
-def test_a_stage_is_reported_from_the_counts(name: str) -> None:
+def test_the_counters_determine_the_stage(name: str) -> None:
     counters, stage = STAGES[name]
     assert stage_of(counters) == stage
 
 
-def test_workers_in_processes_of_their_own_are_seen(tmp_path: Path) -> None:
+def test_the_counters_of_worker_processes_are_read(tmp_path: Path) -> None:
     options = beam_options(["--direct_running_mode=multi_processing", "--direct_num_workers=2"])
     folder = tmp_path / "progress"
     with poll_workers(str(folder), options) as look:
         assert look() == ProgressCounters()
-        told = options.view_as(ProgressOptions).progress_folder
-        assert told == str(folder)
-        command = [sys.executable, "-c", WORKER, f"--progress_folder={told}"]
+        reported = options.view_as(ProgressOptions).progress_folder
+        assert reported == str(folder)
+        command = [sys.executable, "-c", WORKER, f"--progress_folder={reported}"]
         workers = [subprocess.Popen(command) for _ in range(2)]
         assert [worker.wait(60) for worker in workers] == [0, 0]
         assert look() == ProgressCounters(read=6, total=7, written=4)
     assert not folder.exists()
 
 
-def test_without_the_folder_nothing_is_written(tmp_path: Path) -> None:
+def test_nothing_is_written_without_the_folder(tmp_path: Path) -> None:
     gone = tmp_path / "gone"
     command = [sys.executable, "-c", WORKER, f"--progress_folder={gone}"]
     assert subprocess.run(command, timeout=60).returncode == 0
     assert not gone.exists()
 
 
-def test_a_file_in_the_making_is_left_out(tmp_path: Path) -> None:
+def test_an_incomplete_file_is_skipped(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text('{"read": 1')
     (tmp_path / "b.json").write_text(json.dumps({"read": 2, "total": 4}))
     assert read_counters(str(tmp_path)) == {"b.json": ProgressCounters(read=2, total=4)}

@@ -1,4 +1,4 @@
-"""The process apart: whatever happens in it, here is a value or an exception, and work goes on."""
+"""The sandbox: whatever happens in a child, the caller gets a value or an exception."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def segmentation_fault():
     ctypes.string_at(0)
 
 
-def leave():
+def exit_with_3():
     os._exit(3)
 
 
@@ -76,7 +76,7 @@ def raise_(error):
     raise error
 
 
-def raise_what_no_pickle_holds():
+def raise_an_unpicklable_error():
     class Local(Exception):
         pass
 
@@ -98,7 +98,7 @@ def still_works():
     assert time.monotonic() - started < 30
 
 
-def test_a_value_comes_back_from_another_process():
+def test_the_result_is_computed_in_another_process():
     assert run_in_subprocess(doubled, 4, timeout=LONG) == 8
     assert run_in_subprocess(process_id, timeout=LONG) != os.getpid()
 
@@ -114,10 +114,10 @@ def test_a_crash_is_a_reject(function, signal):
 
 
 def test_an_exit_is_a_crash():
-    assert reason_of(leave) is Reason.DECODER_CRASH
+    assert reason_of(exit_with_3) is Reason.DECODER_CRASH
 
 
-def test_what_takes_too_long_is_killed(tmp_path):
+def test_a_task_that_exceeds_its_timeout_is_killed(tmp_path):
     started = time.monotonic()
     assert reason_of(overrun, tmp_path / "pid", timeout=0.5) is Reason.TIMEOUT
     assert time.monotonic() - started < 30
@@ -129,12 +129,12 @@ def test_what_takes_too_long_is_killed(tmp_path):
     assert not os.path.exists(f"/proc/{child}")
 
 
-def test_native_code_that_hangs_is_killed():
+def test_a_hang_in_native_code_is_killed():
     assert reason_of(hang_in_native_code, timeout=0.5) is Reason.TIMEOUT
 
 
 @pytest.mark.parametrize("function", [hog, hog_slowly])
-def test_what_takes_too_much_memory_is_rejected(function):
+def test_a_task_that_exceeds_the_memory_limit_is_rejected(function):
     assert reason_of(function) is Reason.TOO_MANY_PIXELS
 
 
@@ -152,10 +152,10 @@ def test_errors_keep_their_type(error):
 
 
 def test_an_error_that_cannot_be_sent_is_a_crash_and_does_not_hang():
-    assert reason_of(raise_what_no_pickle_holds) is Reason.DECODER_CRASH
+    assert reason_of(raise_an_unpicklable_error) is Reason.DECODER_CRASH
 
 
-def test_waiting_for_a_free_process_does_not_count():
+def test_the_timeout_does_not_include_waiting_for_a_free_child():
     with ThreadPoolExecutor(4 * (os.cpu_count() or 1)) as threads:
         waiting = [
             threads.submit(run_in_subprocess, time.sleep, 0.4, timeout=1.5)
@@ -164,7 +164,7 @@ def test_waiting_for_a_free_process_does_not_count():
         assert [future.result() for future in waiting] == [None] * len(waiting)
 
 
-def test_several_threads_at_once_with_crashes_among_them():
+def test_concurrent_tasks_survive_crashes_of_others():
     def work(number):
         if number % 8 == 5:
             return reason_of(segmentation_fault)
@@ -178,8 +178,11 @@ def test_several_threads_at_once_with_crashes_among_them():
     assert found == [special.get(number % 8, 2 * number) for number in range(24)]
 
 
-def test_children_that_are_killed_as_soon_as_they_are_seen_leave_nobody_waiting():
-    """As the kernel does when memory is short: also one that has taken a task and not said so."""
+def test_killed_children_leave_no_task_waiting():
+    """Kills every child as soon as it appears, like the kernel does when memory is short.
+
+    Some have received a task without having acknowledged it.
+    """
     over = threading.Event()
 
     def kill():
@@ -206,7 +209,7 @@ def test_children_that_are_killed_as_soon_as_they_are_seen_leave_nobody_waiting(
     assert all(was in (Reason.DECODER_CRASH, 2 * number) for number, was in enumerate(found))
 
 
-def test_no_child_is_started_once_they_are_stopped():
+def test_no_child_starts_after_stop_children():
     assert run_in_subprocess(doubled, 2, timeout=LONG) == 4
     stop_children()
     assert reason_of(doubled, 2) is Reason.DECODER_CRASH
@@ -214,7 +217,7 @@ def test_no_child_is_started_once_they_are_stopped():
     allow_children()
 
 
-def test_images_are_the_same_from_the_process_apart():
+def test_a_child_transcodes_images_to_the_same_bytes():
     for data in (
         image_bytes("TIFF", 40, 30),
         jpeg(40, 30, mode="CMYK"),
@@ -224,20 +227,20 @@ def test_images_are_the_same_from_the_process_apart():
         assert run_in_subprocess(transcode, data, ImageSettings(), "full", timeout=LONG) == here
 
 
-def test_a_image_that_takes_too_long_is_a_reject():
-    run_in_subprocess(doubled, 1, timeout=LONG)  # started: the time is the image's alone
+def test_an_image_that_exceeds_the_timeout_is_a_reject():
+    run_in_subprocess(doubled, 1, timeout=LONG)  # a child is running: only the image counts
     slow = image_bytes("WEBP", 4000, 3000, lossless=True, method=0, quality=0)
     with pytest.raises(RecordError) as raised:
         read_image(slow, ImageSettings(timeout=0.01), "full")
     assert raised.value.reason is Reason.TIMEOUT
 
 
-def test_a_child_prints_nothing_of_an_image(capfd):
+def test_a_child_prints_no_warnings_about_images(capfd):
     run_in_subprocess(complain, timeout=LONG)
     assert capfd.readouterr().err == ""
 
 
-def test_children_do_not_run_the_script_that_starts_them(tmp_path: Path) -> None:
+def test_children_do_not_run_the_main_module(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
         "from recordmill.transforms.workers.sandbox import run_in_subprocess\n"
