@@ -208,7 +208,7 @@ def _scaled(size: Size, factor: float) -> Size:
     return max(1, round(width * factor)), max(1, round(height * factor))
 
 
-class PlacedBoxes(NamedTuple):
+class TransformedBoxes(NamedTuple):
     """The boxes of a record.
 
     Attributes:
@@ -238,7 +238,7 @@ class _Placement(NamedTuple):
         return cls((left, top, right, bottom), geometry.scale, geometry.offset, geometry.size)
 
 
-def place_boxes(row: RowBoxes, geometry: Geometry, settings: BoxSettings) -> PlacedBoxes:
+def transform_boxes(row: RowBoxes, geometry: Geometry, settings: BoxSettings) -> TransformedBoxes:
     """Returns the boxes of a row on the record's image.
 
     Args:
@@ -267,10 +267,10 @@ def place_boxes(row: RowBoxes, geometry: Geometry, settings: BoxSettings) -> Pla
         placed.append(moved)
         kept.append(i)
     area_scale = unit[0] * unit[1] * onto.scale[0] * onto.scale[1]
-    return PlacedBoxes(placed, kept, area_scale, tuple(sorted(remarks)))
+    return TransformedBoxes(placed, kept, area_scale, tuple(sorted(remarks)))
 
 
-def box_values(feature: Feature, value: FeatureValue, placed: PlacedBoxes) -> FeatureValue:
+def box_values(feature: Feature, value: FeatureValue, placed: TransformedBoxes) -> FeatureValue:
     """Returns the value of a feature that has one item per box.
 
     Args:

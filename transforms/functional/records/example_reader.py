@@ -27,7 +27,7 @@ class ExampleReader:
         schema: the schema of the dataset.
         names: the features to return, or None for all.
         decode: whether to decode images to pixels, and masks to class ids.
-        channels: channels of a decoded image: 3 for RGB, 1 for gray, 0 for as many as are stored.
+        channels: the channels of a decoded image: 3 for RGB, 1 for gray, 0 for the stored number.
     """
 
     schema: Schema
@@ -44,11 +44,11 @@ class ExampleReader:
         """Returns the features of a serialized example.
 
         Raises:
-            ValueError: if it does not match the schema.
+            ValueError: if the example does not match the schema.
         """
         if not self._decodes and not self._decodes_mask:
             return self._features(data, self.names)
-        # Decoding a raw image needs the features of its size, whichever features are returned.
+        # Raw pixels are shaped by the features with their size, even if those are not returned.
         example = self._features(data, None)
         if self.schema.sequence is None:
             self._decode(example)
@@ -62,8 +62,8 @@ class ExampleReader:
         return decode_example(data, self.schema.features, names)
 
     def _decode_frames(self, example: dict[str, Any]) -> None:
-        """Decodes the image and mask of each frame, in place, to lists."""
-        # Feature to a list of values becomes a list of frames, each a dict as of an example.
+        """Decodes the image and mask of each frame to lists, in place."""
+        # Transposes {feature: [value of each frame]} to [{feature: value}], like an example each.
         lists = {name: list(example[name]) for name in self.schema.frame_features}
         frames = [
             dict(zip(lists, values, strict=True)) for values in zip(*lists.values(), strict=True)
@@ -75,7 +75,7 @@ class ExampleReader:
                 example[name] = [frame[name] for frame in frames]
 
     def _decode(self, example: dict[str, Any]) -> None:
-        """Decodes the image and mask of an example or frame, in place."""
+        """Decodes the image and mask of an example or a frame, in place."""
         if self._decodes_mask:
             mask = self.schema.mask_feature or ""
             example[mask] = decode_mask(example[mask])
@@ -101,15 +101,15 @@ class ExampleReader:
 
 
 def check_choice(schema: Schema, names: Sequence[str] | None, channels: int) -> None:
-    """Rejects unknown features and unsupported numbers of channels.
+    """Checks the features and the number of channels to return.
 
     Args:
         schema: the schema of the dataset.
         names: the features to return, or None for all.
-        channels: channels of a decoded image.
+        channels: the channels of a decoded image.
 
     Raises:
-        UsageError: for the first that is not valid.
+        UsageError: if a feature is unknown, or the number of channels not supported.
     """
     for name in names or ():
         if name not in schema.features:

@@ -1,7 +1,7 @@
 """Encodes and decodes `tf.train.Example` and `SequenceExample` messages without TensorFlow.
 
-The protobuf library writes them from `schemas/example.proto`, deterministically: map entries are
-sorted by key, so that equal examples have equal bytes.
+The messages of `schemas/example.proto` are serialized deterministically, with map entries sorted by
+key, so that equal examples have equal bytes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,11 @@ from recordmill.schemas.records import (
     SerializedExample,
     StoredImage,
 )
-from recordmill.transforms.functional.images.geometry import box_values, geometry_of, place_boxes
+from recordmill.transforms.functional.images.geometry import (
+    box_values,
+    geometry_of,
+    transform_boxes,
+)
 
 _FIELDS = {Kind.INT64: "int64_list", Kind.FLOAT: "float_list", Kind.BYTES: "bytes_list"}
 _DTYPES = {Kind.INT64: np.int64, Kind.FLOAT: np.float32}
@@ -35,16 +39,16 @@ _DTYPES = {Kind.INT64: np.int64, Kind.FLOAT: np.float32}
 def build_example(
     schema: Schema, ref: ImageRef, image: StoredImage | None, mask: bytes | None = None
 ) -> SerializedExample:
-    """Returns the example of a reference and its image.
+    """Builds the example of a reference and its image.
 
     Args:
-        schema: which features it has.
-        ref: their values, except for those that take the image.
-        image: the image; None for schemas without one.
-        mask: the PNG of its pixels' classes; None for schemas without one.
+        schema: the schema.
+        ref: the reference, with the values of all features that do not depend on the image.
+        image: the image; None for schemas without images.
+        mask: the mask as a PNG of class ids; None for schemas without masks.
 
     Raises:
-        RecordError: bad_box, if the schema rejects one.
+        RecordError: bad_box if the schema rejects invalid boxes and there is one.
     """
     ref, remarks, features = complete_values(schema, ref, image, mask)
     data = encode_example(schema.features, features)
@@ -60,23 +64,25 @@ def complete_values(
     """Completes a reference with the values that depend on its image.
 
     Args:
-        schema: which features there are.
-        ref: their values, except for those that take the image.
-        image: the image; None for schemas without one.
-        mask: the PNG of its pixels' classes; None for schemas without one.
+        schema: the schema.
+        ref: the reference, with the values of all features that do not depend on the image.
+        image: the image; None for schemas without images.
+        mask: the mask as a PNG of class ids; None for schemas without masks.
 
     Returns:
-        The reference with its boxes in the stored image, remarks on boxes that were changed, and
-        the value of each feature.
+        The reference with its boxes relative to the stored image, remarks on boxes that were
+        changed, and the value of each feature.
 
     Raises:
-        RecordError: bad_box, if the schema rejects one.
+        RecordError: bad_box if the schema rejects invalid boxes and there is one.
     """
     remarks: tuple[str, ...] = ()
     if ref.boxes is not None and image is not None:
         ref, remarks = _with_boxes(schema, ref, RowBoxes(*ref.boxes), image)
     features = {
-        name: _fact(image, feature.image_attribute) if image and feature.image_attribute else value
+        name: _attribute(image, feature.image_attribute)
+        if image and feature.image_attribute
+        else value
         for (name, feature), value in zip(schema.features.items(), ref.values, strict=True)
     }
     if schema.mask_feature is not None:
@@ -85,7 +91,7 @@ def complete_values(
 
 
 def image_shape(image: StoredImage) -> ImageShape:
-    """Returns the image's entry in the image statistics."""
+    """Returns the properties of an image that the image statistics count."""
     return ImageShape(image.format, image.width, image.height, image.channels, len(image.data))
 
 
@@ -94,20 +100,20 @@ def _with_boxes(
 ) -> tuple[ImageRef, tuple[str, ...]]:
     """Returns a reference with its box values, and remarks on boxes that were changed."""
     geometry = geometry_of(image.source_size, image.orientation, schema.image)
-    placed = place_boxes(boxes, geometry, schema.boxes)
+    transformed = transform_boxes(boxes, geometry, schema.boxes)
     values: list[FeatureValue] = [
-        box_values(feature, value, placed) if feature.of_boxes else value
+        box_values(feature, value, transformed) if feature.of_boxes else value
         for feature, value in zip(schema.features.values(), ref.values, strict=True)
     ]
-    return ref._replace(values=tuple(values)), placed.remarks
+    return ref._replace(values=tuple(values)), transformed.remarks
 
 
 def encode_example(specs: Mapping[str, FeatureSpec], values: Mapping[str, FeatureValue]) -> bytes:
-    """Returns the serialized example of some values.
+    """Serializes the values of an example.
 
     Args:
-        specs: Example key to feature, whose kind selects the list.
-        values: Example key to a value, a list of values, or None for an empty list.
+        specs: the feature of each name, whose kind selects the list of the message.
+        values: a value, a list of values, or None for an empty list, by name of the feature.
     """
     example = Example()
     features = example.features.feature
@@ -117,9 +123,9 @@ def encode_example(specs: Mapping[str, FeatureSpec], values: Mapping[str, Featur
 
 
 def read_features(data: bytes) -> dict[str, list[Any]]:
-    """Returns the features of a serialized example of any schema: Example key to values, sorted.
+    """Returns the values of each feature of an example of any schema, sorted by name.
 
-    In a `tf.train.SequenceExample`, a feature's values are those of all frames, concatenated.
+    The values of the frames of a `tf.train.SequenceExample` are concatenated.
 
     Raises:
         ValueError: if the bytes are neither message.
@@ -128,7 +134,7 @@ def read_features(data: bytes) -> dict[str, list[Any]]:
 
 
 def read_first_frame(data: bytes) -> dict[str, list[Any]]:
-    """Returns the features of an example, or of a sequence's context and first frame.
+    """Returns the values of an example, or of the context and the first frame of a sequence.
 
     Raises:
         ValueError: if the bytes are neither message.
@@ -149,7 +155,7 @@ def _features_of(data: bytes, frames: int | None) -> dict[str, list[Any]]:
 
 
 def feature_values(feature: Feature) -> list[Any]:
-    """Returns the values of a feature of any kind; an empty list if it has none."""
+    """Returns the values of a feature message of any kind; an empty list without values."""
     kind = feature.WhichOneof("kind")
     return list(getattr(feature, kind).value) if kind else []
 
@@ -175,24 +181,24 @@ def set_values(feature: Feature, kind: Kind, value: FeatureValue) -> None:
         feature.int64_list.value.extend(items)
 
 
-def _fact(image: StoredImage, fact: ImageAttribute) -> FeatureValue:
-    if fact is ImageAttribute.BYTES:
+def _attribute(image: StoredImage, attribute: ImageAttribute) -> FeatureValue:
+    if attribute is ImageAttribute.BYTES:
         return image.data
-    value: str | int = getattr(image, fact.value)
+    value: str | int = getattr(image, attribute.value)
     return value.encode("ascii") if isinstance(value, str) else value
 
 
 def decode_example(
     data: bytes, specs: Mapping[str, FeatureSpec], names: Iterable[str] | None = None
 ) -> dict[str, Any]:
-    """Returns the features of a serialized example, as the schema declares them.
+    """Parses a serialized example to the features that the schema declares.
 
-    One value is an int, a float or bytes; several numbers are an int64 or float32 array of the
-    feature's shape, several texts a list of bytes, or lists of these.
+    A single value is an int, a float or bytes. Several numbers are an int64 or float32 array of the
+    shape of the feature. Several texts are a list of bytes, nested by the shape.
 
     Args:
         data: the serialized message.
-        specs: Example key to feature.
+        specs: the feature of each name.
         names: the features to return, or None for all.
 
     Raises:
@@ -207,33 +213,33 @@ def decode_example(
 
 
 def decode_feature(name: str, spec: FeatureSpec, features: Mapping[str, Feature]) -> Any:
-    """Returns the value of one feature, as the schema declares it.
+    """Returns the value of one feature as the schema declares it.
 
     Args:
-        name: the Example key.
+        name: the name of the feature.
         spec: the feature in the schema.
-        features: Example key to message.
+        features: the feature messages by name.
 
     Raises:
         ValueError: if the number of values does not match the schema.
     """
     field = _FIELDS[spec.kind]
     items: Any = getattr(features[name], field).value if name in features else ()
-    # Optional features may be empty, whatever their shape.
+    # Optional features may have no value, whatever their shape.
     if not spec.optional and not _fills(len(items), spec.shape or ()):
         expected = " x ".join("any" if n is None else str(n) for n in spec.shape or (1,))
         raise ValueError(f"{name!r}: {len(items)} values in its {field}; expected {expected}")
     if spec.shape is None and not spec.optional:
         return items[0]
     shape = [-1 if n is None else n for n in spec.shape or ()] or [-1]
-    # Numbers become an array; bytes stay objects, as NumPy's own bytes drop trailing zeros.
+    # Bytes stay Python objects: NumPy's bytes type strips trailing zero bytes.
     if spec.kind is not Kind.BYTES:
         return np.array(items, _DTYPES[spec.kind]).reshape([-1] if spec.optional else shape)
     return list(items) if len(shape) == 1 else np.array(items, object).reshape(shape).tolist()
 
 
 def _fills(count: int, shape: tuple[int | None, ...]) -> bool:
-    """Returns whether a number of values fills a shape; None is a dimension of any size."""
+    """Returns whether a number of values fills a shape, in which None is any size."""
     whole = math.prod(size for size in shape if size is not None)
     return count % whole == 0 if None in shape else count == whole
 
@@ -241,16 +247,16 @@ def _fills(count: int, shape: tuple[int | None, ...]) -> bool:
 def build_frame(
     schema: Schema, ref: ImageRef, image: StoredImage | None, mask: bytes | None = None
 ) -> BuiltFrame:
-    """Returns one frame of a sequence, with its values.
+    """Builds one frame of a sequence, with its values.
 
     Args:
         schema: the schema.
-        ref: their values, except for those that take the image.
-        image: the image; None for schemas without one.
-        mask: the PNG of its pixels' classes; None for schemas without one.
+        ref: the reference, with the values of all features that do not depend on the image.
+        image: the image; None for schemas without images.
+        mask: the mask as a PNG of class ids; None for schemas without masks.
 
     Raises:
-        RecordError: bad_box, if the schema rejects one.
+        RecordError: bad_box if the schema rejects invalid boxes and there is one.
     """
     ref, remarks, features = complete_values(schema, ref, image, mask)
     values = tuple(features.values())
@@ -260,13 +266,14 @@ def build_frame(
 
 
 def build_sequence(schema: Schema, frames: Sequence[BuiltFrame]) -> SerializedExample:
-    """Returns the record of a sequence.
+    """Builds the record of a sequence.
 
     Args:
         schema: the schema.
-        frames: the frames, in order; all have the same context.
+        frames: the frames in order; all have the same context.
     """
     rows = [dict(zip(schema.features, frame.values, strict=True)) for frame in frames]
+    # {frame feature: [value of each frame]}
     lists = {name: [row[name] for row in rows] for name in schema.frame_features}
     context = {name: rows[0][name] for name in schema.context_features}
     first = frames[0].ref
@@ -279,7 +286,7 @@ def build_sequence(schema: Schema, frames: Sequence[BuiltFrame]) -> SerializedEx
 
 
 def sequence_digest(digests: Iterable[str]) -> str:
-    """Returns the sha256 of the sha256s of a sequence's images; "" for frames without one."""
+    """Returns the SHA-256 of the concatenated digests of images; "" for frames without images."""
     joined = b"".join(bytes.fromhex(digest) for digest in digests)
     return hashlib.sha256(joined).hexdigest() if joined else ""
 
@@ -289,15 +296,15 @@ def encode_sequence(
     context: Mapping[str, FeatureValue],
     lists: Mapping[str, Sequence[FeatureValue]],
 ) -> bytes:
-    """Returns the serialized sequence of some values.
+    """Serializes the values of a sequence.
 
     Args:
-        specs: key to feature, whose kind selects the list.
-        context: key to a value, a list of values, or None for an empty list.
-        lists: key to the value of each frame.
+        specs: the feature of each name, whose kind selects the list of the message.
+        context: a value, a list of values, or None for an empty list, by name of the feature.
+        lists: the value of each frame, by name of the feature.
     """
     sequence = SequenceExample()
-    sequence.context.SetInParent()  # writes an empty context, too
+    sequence.context.SetInParent()  # also serializes an empty context
     features = sequence.context.feature
     for name, value in context.items():
         set_values(features[name], specs[name].kind, value)
@@ -312,10 +319,10 @@ def encode_sequence(
 def decode_sequence(
     data: bytes, schema: Schema, names: Iterable[str] | None = None
 ) -> dict[str, Any]:
-    """Returns the features of a serialized sequence, as the schema declares them.
+    """Parses a serialized sequence to the features that the schema declares.
 
     Context features are as in `decode_example`. Frame features are an array of shape (frames,) or
-    (frames, …) for numbers of a fixed shape, and else a list with one item for each frame.
+    (frames, …) for numbers of a fixed shape, or else a list with one item per frame.
 
     Args:
         data: the serialized message.
@@ -343,7 +350,7 @@ def _check_lengths(lengths: Mapping[str, int]) -> None:
     shortest, longest = min(lengths.values()), max(lengths.values())
     if shortest != longest or not longest:
         counts = ", ".join(f"{name!r} {count}" for name, count in lengths.items())
-        raise ValueError(f"its lists do not have one item per frame: {counts}")
+        raise ValueError(f"expected lists with one item per frame, got {counts}")
 
 
 def _frames(name: str, spec: FeatureSpec, listed: FeatureList) -> Any:

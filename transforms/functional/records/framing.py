@@ -1,7 +1,7 @@
 """Reads the framing of TFRecord files without TensorFlow, and locates damaged records.
 
-A record is its length (uint64), the masked CRC32C of that, the data, and the masked CRC32C of the
-data, all little-endian. Source: tensorflow/core/lib/io/record_writer.h.
+A frame is the length of the data (uint64), the masked CRC32C of the length, the data, and the
+masked CRC32C of the data, all little-endian. Source: tensorflow/core/lib/io/record_writer.h.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ HEADER_BYTES = 12
 FOOTER_BYTES = 4
 FRAME_BYTES = HEADER_BYTES + FOOTER_BYTES
 MAX_RECORD_BYTES = 2**31 - 1
-"""TensorFlow parses no message above 2 GiB: a greater length is damage, and is not read."""
+"""TensorFlow does not parse messages above 2 GiB, so a larger length is treated as damage."""
 
 _CHUNK_BYTES = 16 * 2**20
-_HEADER = struct.Struct("<QI")
-_FOOTER = struct.Struct("<I")
+_HEADER = struct.Struct("<QI")  # length of the data, masked CRC32C of the 8 bytes of the length
+_FOOTER = struct.Struct("<I")  # masked CRC32C of the data
 
 
 class FrameError(Exception):
-    """A record is damaged.
+    """The error for a damaged record.
 
     Attributes:
-        record: the record's number, from 0.
+        record: the number of the record, from 0.
         offset: the byte offset of its frame.
         ends: whether the records after it cannot be located.
     """
@@ -41,12 +41,12 @@ class FrameError(Exception):
 
 
 class Frame(NamedTuple):
-    """One intact record.
+    """An intact record.
 
     Attributes:
-        record: the record's number, from 0.
+        record: the number of the record, from 0.
         offset: the byte offset of its frame.
-        data: the record's data.
+        data: the serialized message.
     """
 
     record: int
@@ -55,14 +55,15 @@ class Frame(NamedTuple):
 
 
 def masked_crc32c(data: bytes) -> int:
-    """Returns the masked CRC32C of some bytes, as TFRecord stores it."""
+    """Returns the masked CRC32C of data."""
     crc: int = google_crc32c.value(data)
-    # Rotated and offset, as the checksum of data that contains checksums is weak.
+    # tensorflow/core/lib/hash/crc32c.h: rotated right by 15 bits, plus kMaskDelta, because the
+    # plain CRC of a string that contains CRCs is problematic.
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 def read_frames(stream: BinaryIO) -> Iterator[Frame]:
-    """Yields every record of an uncompressed TFRecord file.
+    """Yields each record of an uncompressed TFRecord file.
 
     Raises:
         FrameError: at the first record that is truncated or has a checksum mismatch.
@@ -74,9 +75,9 @@ def read_frames(stream: BinaryIO) -> Iterator[Frame]:
 
 
 def read_frames_or_errors(stream: BinaryIO) -> Iterator[Frame | FrameError]:
-    """Yields every record of an uncompressed TFRecord file, and an error for each damaged one.
+    """Yields each record of an uncompressed TFRecord file, or its error if it is damaged.
 
-    Continues after a record whose data is damaged; ends where the next cannot be located.
+    Continues after a record with damaged data, and ends where the next record cannot be located.
     """
     record = offset = 0
     while header := stream.read(HEADER_BYTES):
@@ -88,7 +89,7 @@ def read_frames_or_errors(stream: BinaryIO) -> Iterator[Frame | FrameError]:
         except ValueError as error:
             yield FrameError(record, offset, str(error))
             return
-        # The length is intact, so a damaged record can be skipped.
+        # The length is verified, so the next record can be located even after damaged data.
         if _FOOTER.unpack(footer)[0] == masked_crc32c(data):
             yield Frame(record, offset, data)
         else:
@@ -99,7 +100,7 @@ def read_frames_or_errors(stream: BinaryIO) -> Iterator[Frame | FrameError]:
 
 
 def _read(stream: BinaryIO, size: int) -> bytes:
-    """Reads up to `size` bytes, in chunks: a false length must not allocate gigabytes."""
+    """Reads up to `size` bytes in chunks, so that a wrong length does not allocate gigabytes."""
     if size <= _CHUNK_BYTES:
         return stream.read(size)
     pieces, left = list[bytes](), size
@@ -109,8 +110,13 @@ def _read(stream: BinaryIO, size: int) -> bytes:
     return b"".join(pieces)
 
 
-@lru_cache(1024)  # small records have few lengths: their headers need to be checked only once
+@lru_cache(1024)  # small records have few distinct lengths, and so few distinct headers
 def _length(header: bytes) -> int:
+    """Returns the length of the data of a record in bytes.
+
+    Raises:
+        ValueError: if the header is truncated or its checksum does not match.
+    """
     if len(header) < HEADER_BYTES:
         raise ValueError("the file ends within the record's length")
     length, crc = _HEADER.unpack(header)

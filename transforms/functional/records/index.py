@@ -1,4 +1,4 @@
-"""Writes and checks the record index of a shard: a Parquet table with one row for each record."""
+"""Writes and verifies the record index of a shard, a Parquet table with one row per record."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ BATCH_ROWS = 8192
 
 
 def arrow_schema(resolved: ResolvedSchema) -> pa.Schema:
-    """Returns the columns of the index.
+    """Returns the Arrow schema of the index.
 
-    `offset` and `length` are the byte range of the record's data, without framing, in the
+    `offset` and `length` are the byte range of the data of a record, without its frame, in the
     uncompressed shard. `class` is the class name, or the label in decimal, or a list of these. For
-    sequences, `frames` is the number of frames, `sha256` the hash of the images' hashes, and
-    `class`, if frames have one each, the sorted list of those that occur.
+    sequences, `frames` is the number of frames, `sha256` the digest of the image digests, and
+    `class`, if each frame has a class, the sorted list of all classes.
     """
     frames = [("frames", pa.int64())] if resolved.schema.sequence else []
     return pa.schema(
@@ -46,17 +46,17 @@ class RecordIndex:
         """Starts an index.
 
         Args:
-            handle: a binary file to write to.
-            split: the shard's split.
-            shard: its number.
+            handle: a binary file opened for writing.
+            split: the split of the shard.
+            shard: the number of the shard.
             resolved: the resolved schema.
         """
         self._split, self._shard, self._resolved = split, shard, resolved
         self._schema = arrow_schema(resolved)
         self._writer = pq.ParquetWriter(pa.PythonFile(handle, mode="w"), self._schema)
         self._rows: list[tuple[Any, ...]] = []
-        self._next_index = 0
-        self._next_frame = 0
+        self._next_index = 0  # number of the next record in the shard
+        self._next_frame = 0  # byte offset of its frame
 
     def add(self, example: SerializedExample) -> None:
         """Adds the next record."""
@@ -78,7 +78,7 @@ class RecordIndex:
         self._writer.close()
 
     def _flush(self) -> None:
-        # Rows are (key, split, shard, index, …) tuples; Arrow wants one list for each column.
+        # [(key, split, shard, index, …)] is transposed to one list per column, as Arrow needs it.
         columns = zip(*self._rows, strict=True) if self._rows else [()] * len(self._schema)
         arrays = [pa.array(c, type=f.type) for c, f in zip(columns, self._schema, strict=True)]
         if self._rows:
@@ -87,10 +87,10 @@ class RecordIndex:
 
 
 def index_lines(table: pa.Table) -> bytes:
-    """Returns the index in the format of DALI's tfrecord2idx: one "offset length" line a record.
+    """Returns an index in the format of DALI's tfrecord2idx: one line "offset length" per record.
 
     Args:
-        table: the index, with offset and length of the records' data.
+        table: the record index, with the byte range of the data of each record.
     """
     ranges = zip(table["offset"].to_pylist(), table["length"].to_pylist(), strict=True)
     # DALI's byte ranges include the header and footer of the frame.
@@ -99,10 +99,10 @@ def index_lines(table: pa.Table) -> bytes:
 
 
 def row_class(values: tuple[FeatureValue, ...], resolved: ResolvedSchema) -> Any:
-    """Returns the class name, or list of names, of a row's first class feature.
+    """Returns the class name or names of the first class feature of a row.
 
     Args:
-        values: the row's values, in the order of the schema's features.
+        values: the values of the row, in the order of the features of the schema.
         resolved: the resolved schema.
 
     Returns:
@@ -118,14 +118,14 @@ def row_class(values: tuple[FeatureValue, ...], resolved: ResolvedSchema) -> Any
 
 
 def record_class(example: SerializedExample, resolved: ResolvedSchema) -> Any:
-    """Returns the class names of a record for its index.
+    """Returns the value of a record in the column `class` of the index.
 
     Args:
         example: the record.
         resolved: the resolved schema.
 
     Returns:
-        As in `row_class`; for sequences whose frames have classes, the sorted names of all frames.
+        The result of `row_class`, or the sorted names of all frames, if frames have classes.
     """
     if not _per_frame(resolved):
         return row_class(example.ref.values, resolved)
@@ -135,7 +135,7 @@ def record_class(example: SerializedExample, resolved: ResolvedSchema) -> Any:
 
 
 def label_ids(value: FeatureValue) -> list[int]:
-    """Returns the class ids that a class feature holds."""
+    """Returns the class ids in the value of a class feature; none for a missing value."""
     items = value if isinstance(value, list) else [value]
     return [item for item in items if isinstance(item, int)]
 
@@ -143,18 +143,18 @@ def label_ids(value: FeatureValue) -> list[int]:
 def index_mismatch(
     table: pa.Table, split: str, shard: int, lengths: list[int], frames: list[int] | None = None
 ) -> str | None:
-    """Returns the first difference between an index and its shard as text; None if they match.
+    """Describes the first difference between an index and its shard; None if they match.
 
     Args:
         table: the index.
-        split: the shard's split.
-        shard: its number.
-        lengths: bytes of each record's data, as read from the shard.
-        frames: number of frames of each record; None for schemas without sequences.
+        split: the split of the shard.
+        shard: the number of the shard.
+        lengths: the size in bytes of the data of each record, as read from the shard.
+        frames: the number of frames of each record; None for schemas without sequences.
     """
     if table.num_rows != len(lengths):
         return f"{table.num_rows} rows; the shard has {len(lengths)} records"
-    # Records are contiguous: the offsets follow from the lengths.
+    # Frames are contiguous, so the lengths determine the offsets.
     ends = accumulate(length + FRAME_BYTES for length in lengths)
     expected: dict[str, list[Any]] = {
         "split": [split] * len(lengths),
@@ -180,6 +180,6 @@ def _class_type(resolved: ResolvedSchema) -> pa.DataType:
 
 
 def _per_frame(resolved: ResolvedSchema) -> bool:
-    """Returns whether the indexed class feature has one value for each frame."""
+    """Returns whether the indexed class feature has one value per frame."""
     features = [f for f in resolved.schema.features.values() if f.classes]
     return bool(features) and features[0].per == "frame"

@@ -1,7 +1,7 @@
-"""The analyze pass: collects over all rows what the plan needs, before any record is written.
+"""The analyze pass: reads all rows and computes the plan of a run.
 
-It counts the rows of each split, collects classes and column kinds, and estimates the record size
-from a sample that depends on the keys only.
+It counts the rows of each split, collects class names and column kinds, and estimates the size of a
+record from a sample that depends only on the keys.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ from recordmill.transforms.functional.values.typed import (
 )
 
 SAMPLE_ROWS = 200
-"""Enough for a mean file size to within a few percent, without a stat call for each row."""
+"""Sample size: gives the mean image size with an error of a few percent, and few stat calls."""
 
-_FRAME_BYTES = 16
-_FEATURE_BYTES = 12
+_FRAME_BYTES = 16  # TFRecord: length, checksum of the length, checksum of the data
+_FEATURE_BYTES = 12  # protobuf: tags and lengths of a feature, about
 _NUMBER_BYTES = 8
 
 
 def _not_in_base(key: str) -> None:
-    """Returns None for every key: there is no base version."""
+    """Returns None for every key, as if there were no base version."""
 
 
 @dataclass(frozen=True)
@@ -62,11 +62,11 @@ class Analyzer:
     """The settings of the analyze pass.
 
     Attributes:
-        config: the conversion's settings.
+        config: the settings of the conversion.
         schema: the schema, with resolved sources.
-        binding: the column mapping; classes are not known yet.
-        ranges: the hash ranges of the splits, for rows without a split of their own.
-        base: the base version, whose rows keep their shards, or None.
+        binding: the column mapping; its classes are not known yet.
+        ranges: the hash ranges of the splits, for rows that state no split.
+        base: the base version, whose rows stay in their shards, or None.
     """
 
     config: ConvertConfig
@@ -77,23 +77,23 @@ class Analyzer:
 
     @cached_property
     def label_features(self) -> dict[str, Feature]:
-        """Feature with class names to the feature that holds its labels."""
+        """The feature with the labels of each feature with class names."""
         found = {name: self.schema.labels_of(name) for name in self.schema.named_features}
         return {name: feature for name, feature in found.items() if feature is not None}
 
 
 @dataclass
 class Analysis:
-    """The result of the analyze pass, or of a part of it; parts can be merged in any order.
+    """The result of the analyze pass over all rows or a part; parts can be merged in any order.
 
     Attributes:
-        rows: number of rows, including those that will be rejected.
-        splits: split to its number of rows, without rows that keep their base shard.
-        labels: class feature to the labels found; integers as such.
-        columns: the kinds of all columns, for schemas that take every column.
-        sample: the first rows by order: (order, image uri, bytes of the other values); the uri is
-            "" if the bytes include the image's.
-        positions: split to the hash positions of its rows, 8 bytes each; only with
+        rows: the number of rows, including rows that will be rejected.
+        splits: the number of rows of each split, without rows that stay in their base shards.
+        labels: the labels of each class feature, as integers or names.
+        columns: the kinds of all columns, for schemas that include every column.
+        sample: [(order hash, image uri, size of the other values in bytes)] of the first rows by
+            order; if the size includes the image, the uri is "".
+        positions: the hash positions of the rows of each split, 8 bytes each; only with
             `records_per_shard`.
     """
 
@@ -105,12 +105,12 @@ class Analysis:
     positions: dict[str, array[int]] = field(default_factory=dict)
 
     def add(self, row: Row, analyzer: Analyzer, find: FindBaseShard = _not_in_base) -> None:
-        """Adds one row, as far as it can be read; its errors are reported when it is bound.
+        """Adds one row; values that cannot be read are ignored, and rejected when the row is bound.
 
         Args:
             row: the row.
             analyzer: the settings.
-            find: returns the base shard that holds a key.
+            find: returns the base shard that contains a key.
         """
         self.rows += 1
         if analyzer.schema.every_column:
@@ -120,7 +120,7 @@ class Analysis:
         except RecordError:
             identity = broken_identity(row, analyzer.binding)
         if identity is None:
-            return  # binding rejects the row, with the reason
+            return  # `bind` rejects the row
         self._add_labels(row, analyzer)
         if stays_in_base(find(identity.record), identity.split):
             return
@@ -132,12 +132,13 @@ class Analysis:
         self.splits[split] += 1
         if config.records_per_shard is not None:
             self.positions.setdefault(split, array("Q")).append(hash_position(order))
-        if identity.sequence:  # sample frames: all frames of a sequence have one order hash
+        # Frames are sampled one by one, although all frames of a sequence have the same order hash.
+        if identity.sequence:
             order = order_of(f"{identity.sequence}\0{identity.key}", config.seed)
         self._add_sample(order, identity, row.values)
 
     def merge(self, other: Analysis) -> None:
-        """Adds the result of another part."""
+        """Adds the result of another part of the rows."""
         self.rows += other.rows
         self.splits += other.splits
         self.columns.merge(other.columns)
@@ -158,26 +159,29 @@ class Analysis:
     def _add_sample(self, order: bytes, identity: Identity, values: Mapping[str, Any]) -> None:
         if identity.start is None or identity.stop is None:
             self.sample.append((order, identity.uri, _size(values)))
-        else:  # the size of a byte range is known without a stat call
+        else:  # a byte range states its size, without a stat call
             size = identity.stop - identity.start
             self.sample.append((order, "", _size(values) + size))
-        # Sorting only every 1,400 rows keeps the cost for each row constant.
+        # Truncated only after every 7 * SAMPLE_ROWS rows, so that the cost per row is constant.
         if len(self.sample) >= 8 * SAMPLE_ROWS:
             self.sample = sorted(self.sample)[:SAMPLE_ROWS]
 
 
 def build_plan(analysis: Analysis, analyzer: Analyzer, image_sizes: Mapping[str, int]) -> Plan:
-    """Returns the plan of a run from its analyze pass.
+    """Computes the plan of a run from the result of its analyze pass.
 
     Args:
         analysis: the result over all rows.
         analyzer: the settings.
-        image_sizes: uri to bytes of the sampled images; without those that cannot be read.
+        image_sizes: the size in bytes of each sampled image, by uri; without unreadable images.
+
+    Raises:
+        RecordmillError: if there are rows but no columns, or too many shards.
     """
     config, schema = analyzer.config, analyzer.schema
     features = {**analysis.columns.features(analysis.rows), **schema.features}
     if not features and analysis.rows:
-        raise UsageError(f"--input {config.inputs[0]}: has rows, but no columns; add a column")
+        raise UsageError(f"--input {config.inputs[0]}: the table has no columns; add a column")
     resolved = schema.model_copy(update={"features": features})
     known = analyzer.base.manifest.classes if analyzer.base else {}
     classes = {
@@ -199,7 +203,7 @@ def build_plan(analysis: Analysis, analyzer: Analyzer, image_sizes: Mapping[str,
 
 def _with_base(base: Base | None, shards: Mapping[str, int]) -> dict[str, int]:
     """Returns the number of shards of each split, including those of the base version."""
-    # Base shards come first and keep their numbers; new rows only go to new shards.
+    # Base shards keep their numbers; new rows are assigned to new shards after them.
     counts = dict(shards)
     for split in base.manifest.splits if base else ():
         counts[split] = len(base.shards(split) if base else ()) + counts.get(split, 0)
@@ -207,17 +211,17 @@ def _with_base(base: Base | None, shards: Mapping[str, int]) -> dict[str, int]:
 
 
 def sampled_rows(analysis: Analysis) -> list[tuple[bytes, str, int]]:
-    """Returns the sample that record sizes are estimated from: the first rows by order."""
+    """Returns the sample for the estimate of the record size: the first rows by order hash."""
     return sorted(analysis.sample)[:SAMPLE_ROWS]
 
 
 def num_shards(split_bytes: float, config: ConvertConfig, split: str) -> int:
-    """Returns the number of shards of a split: as requested, or by the shard size.
+    """Returns the number of shards of a split, as configured or from the shard size.
 
     Args:
-        split_bytes: the estimated bytes of the split.
-        config: the conversion's settings.
-        split: the split's name.
+        split_bytes: the estimated size of the split in bytes.
+        config: the settings of the conversion.
+        split: the name of the split.
     """
     requested = _requested(config, split)
     if requested is not None:
@@ -231,18 +235,18 @@ def _counts_from_starts(
     shards = {split: len(split_starts) + 1 for split, split_starts in starts.items()}
     if too_many := [split for split, count in shards.items() if count > MAX_SHARDS]:
         raise RecordmillError(
-            f"--records_per_shard {config.records_per_shard}: split {too_many[0]!r} would have "
-            f"{shards[too_many[0]]} shards; the maximum is {MAX_SHARDS}"
+            f"--records_per_shard {config.records_per_shard}: expected at most {MAX_SHARDS} shards "
+            f"per split, got {shards[too_many[0]]} for {too_many[0]!r}. Increase the flag"
         )
     return shards
 
 
 def needs_sizes(analysis: Analysis, config: ConvertConfig) -> bool:
-    """Returns whether the number of shards of any split depends on image sizes.
+    """Returns whether the number of shards of any split depends on the size of images.
 
     Args:
         analysis: the result over all rows.
-        config: the conversion's settings.
+        config: the settings of the conversion.
     """
     if config.records_per_shard is not None:
         return False
@@ -256,7 +260,7 @@ def _requested(config: ConvertConfig, split: str) -> int | None:
 
 
 def _bytes_per_row(analysis: Analysis, image_sizes: Mapping[str, int], schema: Schema) -> float:
-    """Returns the mean size of a record; rows whose images cannot be read are left out."""
+    """Returns the mean size of a record in bytes; rows with unreadable images are ignored."""
     overhead = _FRAME_BYTES + sum(_FEATURE_BYTES + len(name) for name in schema.features)
     sizes = [
         image_sizes[uri] + other if uri else other
@@ -277,7 +281,7 @@ def _size_of(value: Any) -> int:
 
 
 def _labels(value: Any, feature: Feature, is_text: bool) -> list[str | int]:
-    """Returns the labels of a value; none if it is invalid: binding rejects its row."""
+    """Returns the labels in a value; none if it is invalid, since `bind` will reject its row."""
     try:
         value = value if feature.shape is not None else one_of(value)
         if is_missing(value, feature, is_text):

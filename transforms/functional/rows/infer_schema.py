@@ -1,4 +1,4 @@
-"""Infers a schema from a table's first rows, and writes it as YAML with comments."""
+"""Infers a schema from the first rows of a table, and formats it as YAML with comments."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class SampledImages:
     """Statistics of the first images of a table.
 
     Attributes:
-        tried: number of images that were opened, successfully or not.
-        formats: format to its number of images.
-        sizes: width and height of each image, in pixels.
+        tried: the number of images, including those that cannot be opened.
+        formats: the number of images of each format.
+        sizes: the width and height of each image that can be opened, in pixels.
     """
 
     tried: int = 0
@@ -55,18 +55,18 @@ class SampledImages:
 
 @dataclass(frozen=True)
 class InferredSchema:
-    """The inferred features and roles of a table's columns.
+    """The inferred features and roles of the columns of a table.
 
     Attributes:
-        columns: the columns, in the table's order.
+        columns: the columns, in the order of the table.
         rows: the number of rows read.
-        features: column to its feature.
+        features: the feature of each column.
         image: the column of image paths or images, or None.
-        label: the column of classes, or None.
+        label: the column of class labels, or None.
         split: the column of splits, or None.
         key: a column with unique values, or None.
-        values: column to the count of each of its values, or items of its lists.
-        left_out: column that no feature can hold, to a description of its values.
+        values: the count of each value, or of each item of lists, by column.
+        left_out: a description of the values of each column that no feature supports.
     """
 
     columns: tuple[str, ...]
@@ -81,20 +81,20 @@ class InferredSchema:
 
     @property
     def roles(self) -> dict[str, str]:
-        """Column name of the presets to column of the table."""
+        """The table column of each column of the presets."""
         label = self.label and ("labels" if self.features[self.label].shape == () else "label")
         named = {"image": self.image, label or "": self.label}
         return {role: column for role, column in named.items() if role and column}
 
 
 def infer_from_rows(columns: Sequence[str], rows: Sequence[Row]) -> InferredSchema:
-    """Returns the schema inferred from a table's first rows.
+    """Infers a schema from the first rows of a table.
 
     Args:
-        columns: the table's columns.
-        rows: its first rows.
+        columns: the columns of the table.
+        rows: the first rows.
     """
-    # Nested lists come first: their shapes decide which columns are left out.
+    # The shapes of nested lists come first: they determine which columns are left out.
     lists = {column for column in columns if _is_list(column, rows)}
     shapes = {c: _shape([_cell(row, c, lists) for row in rows]) for c in columns}
     left_out = {column: shape for column, shape in shapes.items() if isinstance(shape, str)}
@@ -115,10 +115,10 @@ def infer_from_rows(columns: Sequence[str], rows: Sequence[Row]) -> InferredSche
         else _sized(feature, [row.values.get(name) for row in rows])
         for name, feature in kinds.features(len(rows)).items()
     }
-    # A column has one role at most, assigned in this order: image, split, key, label.
+    # A column has at most one role. Roles are assigned in this order: image, split, key, label.
     image = _best(columns, lambda c: _share(values[c], _is_image))
     splits = [c for c in columns if c != image and _is_split(values[c])]
-    split = splits[0] if splits and len(columns) > 1 else None  # an only column is data
+    split = splits[0] if splits and len(columns) > 1 else None  # a single column is data
     others = [c for c in columns if c not in (image, split)]
     key = next((c for c in others if c not in lists and _is_key(c, values[c], len(rows))), None)
     label = _label_of([c for c in others if c != key], values, features, len(rows))
@@ -130,13 +130,13 @@ def infer_from_rows(columns: Sequence[str], rows: Sequence[Row]) -> InferredSche
 def schema_yaml(
     guess: InferredSchema, name: str, heading: Sequence[str], images: SampledImages
 ) -> str:
-    """Returns an inferred schema as a YAML file.
+    """Formats an inferred schema as a YAML file.
 
     Args:
         guess: the inferred schema.
-        name: the schema's name.
-        heading: comment lines at the top.
-        images: statistics of the first images.
+        name: the name of the schema.
+        heading: the comment lines at the top.
+        images: the statistics of the first images.
     """
     lines = [f"# {_printable(line)}".rstrip() for line in heading]
     lines += [f"name: {_quoted(name)}", "features:"]
@@ -155,7 +155,13 @@ def schema_yaml(
 
 
 def _line(column: str, guess: InferredSchema, taken: set[str]) -> str:
-    """Returns the line of a column's feature; commented out for images and splits."""
+    """Returns the YAML line of a feature, commented out for the columns of images and splits.
+
+    Args:
+        column: the column of the feature.
+        guess: the inferred schema.
+        taken: the names of features from images, which columns cannot use.
+    """
     feature = guess.features[column]
     name = column if column not in taken else f"{column}/value"
     settings = [f"kind: {feature.kind.value}", f"from: {_quoted('column:' + column)}"]
@@ -177,17 +183,17 @@ def _remarks(column: str, guess: InferredSchema) -> Iterator[str]:
     if column == guess.image:
         yield "the images, or their paths"
     elif column == guess.split:
-        yield f"the rows' own splits: --split_column {_word(column)}"
+        yield f"the split of each row: use --split_column {_word(column)}"
     elif column == guess.key:
-        yield f"all values differ: --key_column {_word(column)} would make it the key"
+        yield f"unique values: use --key_column {_word(column)} to make it the key"
     elif column == guess.label or (feature.kind is Kind.BYTES and 1 < len(values) <= _MAX_CLASSES):
         yield f"{len(values):,} values: {', '.join(_shown(values))}{' …' * (len(values) > _SHOWN)}"
     elif values:
-        yield f"as in {_shown(values)[0]}"
+        yield f"for example {_shown(values)[0]}"
     else:
         yield "no value in the rows read"
     if feature.missing is Missing.EMPTY:
-        yield "some rows have none"
+        yield "missing in some rows"
 
 
 def _shown(values: Counter[Any]) -> list[str]:
@@ -203,13 +209,20 @@ def _label_of(
     features: Mapping[str, Feature],
     rows: int,
 ) -> str | None:
-    """Returns the column of the classes: by its name, or else by its few distinct values."""
-    fit = [c for c in columns if features[c].kind is not Kind.FLOAT and values[c]]
-    named = [c for c in fit if _LABEL.search(c)]
-    texts = [c for c in named if features[c].kind is Kind.BYTES]  # names before their numbers
+    """Returns the column of class labels, by its name or by its small number of distinct values.
+
+    Args:
+        columns: the columns to choose from.
+        values: the count of each value, by column.
+        features: the feature of each column.
+        rows: the number of rows.
+    """
+    candidates = [c for c in columns if features[c].kind is not Kind.FLOAT and values[c]]
+    named = [c for c in candidates if _LABEL.search(c)]
+    texts = [c for c in named if features[c].kind is Kind.BYTES]  # class names before class ids
     few = [
         c
-        for c in fit
+        for c in candidates
         if features[c].kind is Kind.BYTES and 1 < len(values[c]) <= min(_MAX_CLASSES, rows / 2)
     ]
     return next(iter([*texts, *named, *few]), None)
@@ -221,7 +234,7 @@ def _best(columns: Sequence[str], score: Any) -> str | None:
 
 
 def _sized(feature: Feature, values: Sequence[Any]) -> Feature:
-    """Returns a feature of numeric lists with a fixed shape, if all lists have one length."""
+    """Returns a feature of numeric lists with a fixed shape if all lists have the same length."""
     if feature.shape is None or feature.kind is Kind.BYTES or feature.missing is Missing.EMPTY:
         return feature
     items = [_items(value) for value in values]
@@ -236,9 +249,10 @@ def _cell(row: Row, column: str, lists: set[str]) -> Any:
 
 
 def _shape(values: Sequence[Any]) -> tuple[int | None, ...] | str | None:
-    """Returns the shape of nested lists: (None, …), any number of lists of one shape.
+    """Returns the shape of nested lists, whose first dimension is None for any size.
 
-    None for columns without nested lists; a description, if no feature can hold the values.
+    Returns None for columns without nested lists, and a description of values that no feature
+    supports.
     """
     rows = [value for value in values if isinstance(value, list)]
     if any(isinstance(value, dict) for value in values) or any(map(_has_objects, rows)):
@@ -248,17 +262,17 @@ def _shape(values: Sequence[Any]) -> tuple[int | None, ...] | str | None:
     try:
         inner = {_sizes(item) for row in rows for item in row}
     except ValueError:
-        return "lists and single values side by side"
+        return "both lists and single values"
     if len(inner) > 1 or 0 in (sizes := next(iter(inner))):
         return "lists of lists of different lengths: see flat: and row_lengths: in the docs"
     return (None, *sizes)
 
 
 def _sizes(value: Any) -> tuple[int, ...]:
-    """Returns the length of nested lists on each level.
+    """Returns the length of nested lists at each level.
 
     Raises:
-        ValueError: if a list has items of several shapes.
+        ValueError: if the items of a list have different shapes.
     """
     if not isinstance(value, list):
         return ()
@@ -300,8 +314,8 @@ def _is_key(column: str, values: Counter[Any], rows: int) -> bool:
 
 
 def _is_list(column: str, rows: Sequence[Row]) -> bool:
-    """Returns whether a column of text holds lists: JSON arrays, or items separated by "|"."""
-    # One "|" may occur in plain text: a third of the values must have it.
+    """Returns whether a column of text contains lists: JSON arrays, or items separated by "|"."""
+    # A "|" may occur in plain text, so more than a third of the values must contain one.
     texts = [
         t
         for row in rows
@@ -330,8 +344,8 @@ def _as_texts(value: Any) -> Any:
 
 
 def _quoted(text: str) -> str:
-    """Returns a text as a YAML scalar, quoted where necessary."""
-    # YAML 1.1 reads bare "no", "on" and "y" as booleans.
+    """Returns a text as a YAML scalar, quoted if necessary."""
+    # YAML 1.1 parses "no", "on" and "y" without quotes as booleans.
     plain = re.fullmatch(r"[A-Za-z][\w/]*", text, re.ASCII)
     word = text.lower() in ("yes", "no", "on", "off", "true", "false", "null", "y", "n")
     quoted = json.dumps(text, ensure_ascii=False)
@@ -343,7 +357,7 @@ def _escaped(character: str) -> str:
 
 
 def _printable(text: str) -> str:
-    """Returns a text for a YAML comment: one line of printable characters."""
+    """Replaces unprintable characters of a text, such as line breaks, for a YAML comment."""
     return "".join(c if c.isprintable() else "?" for c in text)
 
 
@@ -352,7 +366,7 @@ def _word(text: str) -> str:
 
 
 def schema_name(path: str) -> str:
-    """Returns a schema name derived from a table's path.
+    """Derives the name of a schema from the path of a table.
 
     >>> schema_name("data/my labels.csv.gz")
     'my_labels'

@@ -1,4 +1,4 @@
-"""Converts class labels: names become ids, integers stay integers."""
+"""Converts class labels to ids: a name to the id of its class, an integer to itself."""
 
 from __future__ import annotations
 
@@ -17,55 +17,57 @@ from recordmill.transforms.functional.values.typed import (
 )
 
 BACKGROUND = "background"
-"""The name of id 0, where labels are offset to leave it free."""
+"""The name of class 0 in schemas whose labels have an offset of 1."""
 
 
 def class_id(value: Any, is_text: bool, ids: ClassIds | None, offset: int = 0) -> int:
     """Returns the id of a label.
 
     Args:
-        value: a class's name, or its id.
-        is_text: whether integers are written as text.
-        ids: class name to id; None if labels are integers that stand for themselves.
-        offset: added to integers; the ids of names include it already.
+        value: the name or the id of a class.
+        is_text: whether integers are text.
+        ids: the id of each class name; None if the labels are integers without names.
+        offset: the number to add to integers; the ids of names include it.
 
     Raises:
         RecordError: unknown_label for an unknown class, wrong_type for a value of another type.
     """
     if ids is None:
-        return _shifted(to_int64(value, is_text), offset)
-    # A typed integer may be a class name: the table's labels may mix numerals and names.
+        return _with_offset(to_int64(value, is_text), offset)
+    # An integer may be a class name, since the labels of a table may mix numerals and names.
     name = str(int(value)) if isinstance(value, int) else value
     if isinstance(name, str) and name in ids:
         return ids[name]
-    # Integers are ids, unless class names look like integers themselves.
+    # Other integers are ids, unless some class names look like integers.
     if looks_integer(value, is_text) and not ids.has_numerals:
         return _known_id(int(value), len(ids) - offset) + offset
     if not isinstance(value, str | int):
         raise RecordError(Reason.WRONG_TYPE, f"expected a class name or id, got {shown(value)}")
     if isinstance(value, str) and not is_class_name(value):
-        detail = f"invalid class name {shown(value)}: leading/trailing whitespace or line breaks"
+        detail = (
+            f"expected a class name without outer whitespace or line breaks, got {shown(value)}"
+        )
         raise RecordError(Reason.UNKNOWN_LABEL, detail)
     detail = f"{shown(value)} is not one of the {len(ids)} classes"
     raise RecordError(Reason.UNKNOWN_LABEL, detail)
 
 
 def label_text(value: Any, is_text: bool) -> bytes:
-    """Returns the text of a label that has no class name: an integer in decimal.
+    """Returns a label without a class name as text, with integers in decimal.
 
     Args:
         value: the label.
-        is_text: whether it is untyped text.
+        is_text: whether the label is untyped text.
 
     Raises:
-        RecordError: wrong_type, if it is neither text nor an integer.
+        RecordError: wrong_type if the label is neither text nor an integer.
     """
     number = isinstance(value, int) and not isinstance(value, bool)
     return to_bytes(str(value) if number else value, is_text)
 
 
 def sorted_class_names(labels: Iterable[str | int]) -> tuple[str, ...]:
-    """Returns the class names of a table's labels, sorted; none if all labels are integers.
+    """Returns the sorted class names among labels; none if all labels are integers.
 
     >>> sorted_class_names(["dog", "cat"]), sorted_class_names([3, 1])
     (('cat', 'dog'), ())
@@ -77,11 +79,11 @@ def sorted_class_names(labels: Iterable[str | int]) -> tuple[str, ...]:
 
 
 def with_background(names: tuple[str, ...], offset: int) -> tuple[str, ...]:
-    """Returns class names with the background class before them, if ids are offset by 1.
+    """Adds the background class before the class names of a schema with a label offset of 1.
 
     Args:
-        names: the class names, in the order of their ids.
-        offset: the label offset: 0 or 1.
+        names: the class names in the order of their ids.
+        offset: the label offset, 0 or 1.
 
     >>> with_background(("cat", "dog"), 1)
     ('background', 'cat', 'dog')
@@ -92,15 +94,15 @@ def with_background(names: tuple[str, ...], offset: int) -> tuple[str, ...]:
 
 
 def merged_class_names(labels: Iterable[str | int], known: Sequence[str] | None) -> tuple[str, ...]:
-    """Returns the class names of a table's labels, after those of the base, which keep their ids.
+    """Appends new class names to those of the base version, which keep their ids.
 
     Args:
-        labels: all labels found; integers as such.
-        known: the class names of the base in the order of their ids; empty if its labels are
-            integers; None without a base.
+        labels: all labels of the table, as integers or names.
+        known: the class names of the base version in the order of their ids; empty if its labels
+            are integers; None without a base version.
 
     Raises:
-        UsageError: if the base has integer labels, and the table has names.
+        UsageError: if the base version has integer labels and the table has names.
 
     >>> merged_class_names(["ant", "dog"], ("cat", "dog"))
     ('cat', 'dog', 'ant')
@@ -110,20 +112,20 @@ def merged_class_names(labels: Iterable[str | int], known: Sequence[str] | None)
         return names
     if names and not known:
         raise UsageError(
-            f"--base: its labels are integers, and {names[0]!r} is a name; "
-            "create a dataset without --base, or use integer labels"
+            f"--base: expected integer labels as in the base version, got {names[0]!r}. Use "
+            "integer labels, or create a dataset without --base"
         )
-    # A dict keeps the order and is linear: there can be 100,000 classes.
+    # A dict keeps the order, in linear time: there can be 100,000 classes.
     return tuple(dict.fromkeys((*known, *names)))
 
 
 def is_class_name(text: str) -> bool:
-    """Returns whether a text is a valid line of labels.txt, which TFDS strips as it reads it."""
+    """Returns whether a text is a valid line of labels.txt, whose lines TFDS strips."""
     one_line = bool(text) and text == text.strip() and len(text.splitlines()) == 1
     return one_line and not has_surrogates(text)
 
 
-def _shifted(number: int, offset: int) -> int:
+def _with_offset(number: int, offset: int) -> int:
     if number > 2**63 - 1 - offset:
         detail = f"{number} with an offset of {offset} is not a valid int64"
         raise RecordError(Reason.WRONG_TYPE, detail)

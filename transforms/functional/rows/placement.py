@@ -1,8 +1,9 @@
-"""Derives the split, shard and order of a record from a salted hash of its key.
+"""Derives the split, shard and order of a record from salted hashes of its key.
 
-The hash is sha256: stable across machines, runs and workers, unlike Python's `hash`, and uniform
-for any keys. Shards are consecutive ranges of the order, so the sequence of records does not depend
-on the number of shards. Any change here changes every dataset: raise `FORMAT_VERSION` with it.
+The hash is SHA-256, which is uniform for any keys and, unlike Python's `hash`, the same on every
+machine and worker and in every run. Shards are consecutive ranges of the order, so the sequence of
+records does not depend on the number of shards. A change here changes every dataset: increment
+`FORMAT_VERSION` with it.
 """
 
 from __future__ import annotations
@@ -20,12 +21,13 @@ from recordmill.schemas.masking import masked_source
 from recordmill.schemas.records import ImageRef, source_of
 from recordmill.schemas.rejects import Reason, Reject
 
+# Sizes of hashes in bytes.
 _SPLIT_BYTES = 8
 ORDER_BYTES = 16
 _POSITION_BYTES = 8
 
 BaseShard: TypeAlias = tuple[str, int]
-"""(split, shard number) of the shard of the base version that holds a key."""
+"""(split, shard number) of the shard of the base version that contains a key."""
 
 FindBaseShard: TypeAlias = Callable[[str], "BaseShard | None"]
 """Returns the base shard of a key; None if the base version does not have the key."""
@@ -33,11 +35,11 @@ FindBaseShard: TypeAlias = Callable[[str], "BaseShard | None"]
 
 @dataclass(frozen=True)
 class SplitRanges:
-    """The splits, as consecutive ranges of a 64-bit hash.
+    """Splits as consecutive ranges of a 64-bit hash.
 
     Attributes:
-        names: the splits, in the order given.
-        bounds: the hash at which each range ends, exclusive; the last is 2^64.
+        names: the splits, in the order of the configuration.
+        bounds: the exclusive end of each range; the last is 2^64.
     """
 
     names: tuple[str, ...]
@@ -45,8 +47,8 @@ class SplitRanges:
 
     @classmethod
     def from_weights(cls, weights: Mapping[str, Decimal]) -> SplitRanges:
-        """Returns ranges in proportion to the weights, exact to one part in 2^64."""
-        # Fractions, not floats: the bounds must be the same on every machine.
+        """Returns ranges proportional to the weights, with an error of less than 2^-64."""
+        # Exact fractions, not floats, so that the bounds are the same on every machine.
         weighted = {name: Fraction(weight) for name, weight in weights.items() if weight}
         total = sum(weighted.values(), Fraction(0))
         ends = accumulate(weighted.values())
@@ -58,35 +60,36 @@ def split_of(entity: str, ranges: SplitRanges, seed: int) -> str:
     """Returns the split of a row.
 
     Args:
-        entity: the unit that stays in one split: the row's group, or its key.
+        entity: the unit that must be in one split: the group of the row, or its key.
         ranges: the splits.
-        seed: the run's seed; each gives another partition.
+        seed: the seed of the run; another seed gives another partition.
     """
-    # Depends on no other row: when a table grows, its old rows keep their splits.
+    # Independent of all other rows: when rows are added to a table, the others keep their splits.
     position = int.from_bytes(_digest(seed, "split", entity)[:_SPLIT_BYTES], "big")
     return ranges.names[bisect_right(ranges.bounds, position)]
 
 
 def order_of(key: str, seed: int) -> bytes:
-    """Returns the 16 bytes that a split's records are sorted by.
+    """Returns the order hash of a record, `ORDER_BYTES` by which the records of a split are sorted.
 
     Args:
-        key: the record's key.
-        seed: the run's seed.
+        key: the key of the record.
+        seed: the seed of the run.
     """
     return _digest(seed, "order", key)[:ORDER_BYTES]
 
 
 def shard_of(order: bytes, num_shards: int) -> int:
-    """Returns the number of a record's shard, for shards of equal hash ranges.
+    """Returns the number of the shard of a record, for shards of equal hash ranges.
 
     Args:
-        order: the record's order hash.
+        order: the order hash of the record.
         num_shards: the number of shards of its split.
 
     >>> shard_of(bytes(16), 4), shard_of(bytes([255] * 16), 4)
     (0, 3)
     """
+    # floor(hash * n / 2^128), in integers: the shards divide the range of hashes evenly.
     return int.from_bytes(order, "big") * num_shards >> (8 * ORDER_BYTES)
 
 
@@ -96,35 +99,35 @@ def hash_position(order: bytes) -> int:
 
 
 def shard_starts(positions: Iterable[int], records: int) -> tuple[int, ...]:
-    """Returns the hash position at which each shard except the first starts.
+    """Returns the hash position at which each shard except the first begins.
 
     Args:
         positions: the hash positions of all records of a split, in any order.
-        records: the number of records of each shard but the last.
+        records: the number of records in each shard except the last.
 
     >>> shard_starts([9, 1, 5, 3, 7], 2)
     (5, 9)
     """
-    # A set, because all rows of one key have one position, and only one of them becomes a record.
+    # A set, because all rows with one key have the same position, and only one becomes a record.
     return tuple(sorted(set(positions))[records::records])
 
 
 def shard_at(order: bytes, starts: Sequence[int]) -> int:
-    """Returns the number of a record's shard, for shards with given starts.
+    """Returns the number of the shard of a record, for shards of equal numbers of records.
 
     Args:
-        order: the record's order hash.
-        starts: the hash position at which each shard except the first starts.
+        order: the order hash of the record.
+        starts: the hash position at which each shard except the first begins.
     """
     return bisect_right(starts, hash_position(order))
 
 
 def stays_in_base(shard: BaseShard | None, split: str) -> bool:
-    """Returns whether a row keeps its shard of the base version.
+    """Returns whether a row stays in its shard of the base version.
 
     Args:
-        shard: the base shard that holds the row's key, or None.
-        split: the row's own split, which takes precedence, or "".
+        shard: the base shard that contains the key of the row, or None.
+        split: the split that the row states, which has precedence, or "".
 
     >>> stays_in_base(("train", 3), ""), stays_in_base(("train", 3), "test")
     (True, False)
@@ -137,19 +140,22 @@ def _digest(seed: int, purpose: str, text: str) -> bytes:
 
 
 def sort_references(
-    placed: Iterable[tuple[bytes, ImageRef]],
+    assigned: Iterable[tuple[bytes, ImageRef]],
 ) -> tuple[list[ImageRef], list[Reject]]:
-    """Returns a shard's references in order, and the rejects of rows with duplicate keys.
+    """Sorts the references of a shard, and rejects rows with duplicate keys.
 
     Of the rows with one key, the first by file and line is kept.
 
     Args:
-        placed: (order hash, reference) of each row of the shard.
+        assigned: (order hash, reference) of each row of the shard.
+
+    Returns:
+        The references in the order of their records, and the rejects.
     """
     kept: list[ImageRef] = []
     duplicates: list[Reject] = []
-    # Rows with one key have one order hash, so they are adjacent once sorted: [(order, ref)].
-    for _, ref in sorted(placed):
+    # Rows with one key have the same order hash, so they are adjacent in [(order, ref)].
+    for _, ref in sorted(assigned):
         if kept and kept[-1].key == ref.key:
             duplicates.append(duplicate_key_reject(ref, kept[-1].file, kept[-1].line))
         else:
@@ -158,15 +164,16 @@ def sort_references(
 
 
 def first_of_key(refs: Iterable[ImageRef]) -> Iterator[ImageRef | Reject]:
-    """Yields the first by file and line of the references with one key, and rejects of the others.
+    """Yields the first reference with a key by file and line, and rejects for the others.
 
     Args:
-        refs: the references; they are iterated over twice, and one at a time is in memory.
+        refs: the references with one key; iterated over twice, with one in memory at a time.
     """
     file, line = min((ref.file, ref.line) for ref in refs)
     kept = False
     for ref in refs:
-        if not kept and (ref.file, ref.line) == (file, line):  # equal dicts have equal locations
+        # Equal dicts have the same location: only the first of them is kept.
+        if not kept and (ref.file, ref.line) == (file, line):
             kept = True
             yield ref
         else:
@@ -177,9 +184,9 @@ def duplicate_key_reject(ref: ImageRef, file: str, line: int) -> Reject:
     """Returns the reject of a row whose key occurs in an earlier row.
 
     Args:
-        ref: the row's reference.
+        ref: the reference of the row.
         file: the file of the first row with the key.
-        line: its line.
+        line: the line of that row.
     """
     first = masked_source(source_of(file, line))
     detail = f"duplicate key, first seen at {first}; only the first row is kept"

@@ -1,6 +1,6 @@
-"""Orders the frames of sequences, and rejects sequences as a whole.
+"""Sorts the frames of sequences, and rejects broken sequences.
 
-If one frame is rejected, all rows of its sequence are: no sequence is ever written with fewer
+If one frame is rejected, all rows of its sequence are, so that no sequence is written with fewer
 frames than its table lists.
 """
 
@@ -27,46 +27,51 @@ from recordmill.transforms.functional.records.index import label_ids
 from recordmill.transforms.functional.rows import placement
 
 MAX_BYTES = 2**31 - 2**20
-"""Limit for the frames of a sequence: protobuf messages hold 2 GiB, context and keys included."""
+"""Size limit for the frames of a sequence: a protobuf message, with its context and keys, is
+limited to 2 GiB."""
 
 _NUMBER = re.compile(r"[+-]?(\d+(?:\.\d*)?|\.\d+)(e[+-]?\d{1,4})?", re.ASCII | re.IGNORECASE)
 _DIGITS = re.compile(r"(\d+)", re.ASCII)
 
 SortKey: TypeAlias = Any
-"""A frame's sort key: a number, or text split at its digits; of one type within a sequence."""
+"""The sort key of a frame: a number, or text split at its digits. All keys of a sequence have the
+same type."""
 
 
 def arrange_shard(
-    placed: Iterable[tuple[bytes, ImageRef]], resolved: ResolvedSchema
+    assigned: Iterable[tuple[bytes, ImageRef]], resolved: ResolvedSchema
 ) -> tuple[list[ImageRef], list[Reject]]:
-    """Returns a shard's references in order, and the rejects that can be found without images.
+    """Sorts the references of a shard, and rejects rows by checks that need no images.
 
-    Sequences are sorted by the hash of their keys, frames by the order column. Frames of broken
-    sequences are rejected.
+    Sequences are sorted by the order hash of their keys, their frames by the order column.
 
     Args:
-        placed: (order hash, reference) of each row of the shard.
+        assigned: (order hash, reference) of each row of the shard.
         resolved: the resolved schema.
+
+    Returns:
+        The references in order, and the rejects of duplicate keys and of broken sequences.
     """
     if resolved.schema.sequence is None:
-        return placement.sort_references(placed)
-    whole: list[ImageRef] = []
+        return placement.sort_references(assigned)
+    kept: list[ImageRef] = []
     rejected: list[Reject] = []
-    # All frames of a sequence have its key's hash; the key itself separates hash collisions.
-    ordered = sorted(placed, key=lambda item: (item[0], item[1].record_key))
+    # All frames of a sequence have the order hash of its key; the key separates hash collisions.
+    ordered = sorted(assigned, key=lambda item: (item[0], item[1].record_key))
+    # [(sequence key, [(order hash, ref)])]
     for _, group in groupby(ordered, key=lambda item: item[1].record_key):
         frames = sort_frames([ref for _, ref in group])
         rejects = sequence_rejects(frames, resolved)
         rejected += rejects
-        whole += [] if rejects else frames
-    return whole, rejected
+        kept += [] if rejects else frames
+    return kept, rejected
 
 
 def sort_frames(frames: Iterable[ImageRef]) -> list[ImageRef]:
-    """Returns the frames of one sequence in order; ties are ordered by key and source."""
+    """Sorts the frames of one sequence; frames of the same order are sorted by key and source."""
     refs = list(frames)
     keys = sort_keys([frame_location(ref).order for ref in refs])
-    # The number at the end keeps references out of the comparison: their values may not compare.
+    # Entries are unique by their number, so references, whose values may not compare, never are.
     entries = [
         (key, ref.key, ref.file, ref.line, number)
         for number, (key, ref) in enumerate(zip(keys, refs, strict=True))
@@ -75,7 +80,7 @@ def sort_frames(frames: Iterable[ImageRef]) -> list[ImageRef]:
 
 
 def sort_keys(orders: Sequence[str]) -> list[SortKey]:
-    """Returns the sort keys of frames: numbers if all are numeric, else text in natural order.
+    """Returns the sort keys of frames: numbers if all orders are numeric, else for natural order.
 
     >>> sort_keys(["10", "9.5"])
     [Decimal('10'), Decimal('9.5')]
@@ -88,9 +93,9 @@ def sort_keys(orders: Sequence[str]) -> list[SortKey]:
 
 
 def _natural(text: str) -> tuple[Any, ...]:
-    """Returns the natural sort key of a text: its runs of digits compare as numbers."""
+    """Returns the natural sort key of a text, whose runs of digits compare as numbers."""
     parts = _DIGITS.split(text)  # text, digits, text, …
-    # (length, digits) compares as the number does, without the cost and limits of `int`.
+    # (length, digits) without leading zeros compares like the number; `int` is quadratic.
     digits = [part.lstrip("0") for part in parts]
     return tuple((len(digits[i]), digits[i]) if i % 2 else part for i, part in enumerate(parts))
 
@@ -101,10 +106,10 @@ def frame_location(ref: ImageRef) -> FrameLocation:
 
 
 def sequence_rejects(frames: Sequence[ImageRef], resolved: ResolvedSchema) -> list[Reject]:
-    """Returns the rejects of all rows of a broken sequence; none if it is whole.
+    """Returns the rejects of all rows of a broken sequence; none if the sequence is valid.
 
     Args:
-        frames: the sequence's frames, in order.
+        frames: the frames of the sequence, in order.
         resolved: the resolved schema.
     """
     faults = _bad_rows(frames)
@@ -125,10 +130,10 @@ def assemble_sequences(
 
     Args:
         built: the built frame or the reject of each reference, in order.
-        refs: the references of whole sequences, in order.
+        refs: the references of complete sequences, in order.
         schema: the schema.
     """
-    outcomes = zip(built, refs, strict=True)
+    outcomes = zip(built, refs, strict=True)  # (frame or reject, ref)
     for _, group in groupby(outcomes, key=lambda outcome: outcome[1].record_key):
         yield from _assembled(group, schema)
 
@@ -148,11 +153,11 @@ def _assembled(
             frames.append(outcome)
         refs.append(ref)
         if faults or size > MAX_BYTES:
-            frames.clear()  # a rejected sequence must not stay in memory
+            frames.clear()  # frees the images of a rejected sequence
     if faults:
         yield from _all_rejected(refs, faults)
     elif size > MAX_BYTES:
-        what = f"the sequence has {size:,} bytes in {len(refs):,} frames; a record holds 2 GiB"
+        what = f"expected at most 2 GiB, got {size:,} bytes in {len(refs):,} frames"
         yield from (frame_reject(ref, Reason.SEQUENCE_BROKEN, what) for ref in refs)
     else:
         yield build_sequence(schema, frames)
@@ -176,26 +181,27 @@ def _duplicate_orders(frames: Sequence[ImageRef]) -> dict[int, Reject]:
     for number in range(1, len(frames)):  # the frames are sorted: equal keys are adjacent
         if keys[number] == keys[number - 1]:
             for one, other in ((number - 1, number), (number, number - 1)):
-                what = f"the order {orders[one]!r} is also that of {frames[other].source}"
-                detail = f"{what}; each frame of a sequence needs its own"
+                what = f"order {orders[one]!r} is the same as in {frames[other].source}"
+                detail = f"{what}; expected a different one for each frame"
                 found.setdefault(one, frame_reject(frames[one], Reason.DUPLICATE_ORDER, detail))
     return found
 
 
 def _difference(frames: Sequence[ImageRef], resolved: ResolvedSchema) -> str:
-    """Returns a message on the first context feature that differs between rows; "" if none does."""
+    """Describes the first context feature that differs between rows; "" if all are equal."""
     rows = sorted(frames, key=lambda ref: (ref.file, ref.line))
     for number, (name, feature) in enumerate(resolved.schema.features.items()):
         if feature.per == "frame":
             continue
         first = rows[0]
         for row in rows:
-            if repr(row.values[number]) != repr(first.values[number]):  # NaN is like NaN
+            # Compared as text, because NaN is not equal to itself.
+            if repr(row.values[number]) != repr(first.values[number]):
                 values = [
                     f"{_shown(ref.values[number], name, feature, resolved)} in {ref.source}"
                     for ref in (first, row)
                 ]
-                return f"{name!r} is {values[0]}, and {values[1]}; a sequence has one value of it"
+                return f"{name!r} is {values[0]}, and {values[1]}; expected one value per sequence"
     return ""
 
 
@@ -208,9 +214,15 @@ def _shown(value: FeatureValue, name: str, feature: Feature, resolved: ResolvedS
 
 
 def _all_rejected(refs: Sequence[ImageRef], faults: Mapping[int, Reject]) -> list[Reject]:
-    """Returns the rejects of all rows of a sequence: faulty frames keep their own reasons."""
+    """Returns the rejects of all rows of a sequence.
+
+    Args:
+        refs: the frames of the sequence, in order.
+        faults: the rejects of the invalid frames, by their index in `refs`.
+    """
     first = faults[min(faults)]
-    named = repr(first.key) if first.key else first.source  # lines change with the table, keys not
+    # The key, if there is one: unlike the line, it does not change when rows are added above it.
+    named = repr(first.key) if first.key else first.source
     what = f"its frame {named} is rejected: {first.reason.value}"
     return [
         faults.get(number) or frame_reject(ref, Reason.SEQUENCE_BROKEN, what)
@@ -221,43 +233,43 @@ def _all_rejected(refs: Sequence[ImageRef], faults: Mapping[int, Reject]) -> lis
 def in_one_split(
     frames: Iterable[ImageRef], split_column: str | None, group_column: str | None
 ) -> Iterator[ImageRef | Reject]:
-    """Yields the frames of a sequence; or their rejects, if the sequence would span splits.
+    """Yields the frames of a sequence, or their rejects if its rows differ in split or group.
 
     Args:
-        frames: the references of one sequence; they are iterated over twice.
-        split_column: the table column of the frames' splits, or None.
-        group_column: the table column of their groups, or None.
+        frames: the references of one sequence; iterated over twice.
+        split_column: the table column of the split, or None.
+        group_column: the table column of the group, or None.
     """
     columns = (split_column, group_column)
-    spans = sorted({(ref.split, ref.group) for ref in frames})
+    pairs = sorted({(ref.split, ref.group) for ref in frames})
     shown = [
-        ", ".join(f"{c!r} is {v!r}" for c, v in zip(columns, span, strict=True) if c)
-        for span in spans[:2]
+        ", ".join(f"{c!r} is {v!r}" for c, v in zip(columns, pair, strict=True) if c)
+        for pair in pairs[:2]
     ]
     why = f"{' in one row, and '.join(shown)} in another"
     for ref in frames:
-        yield ref if len(spans) == 1 else spans_splits_reject(ref, why)
+        yield ref if len(pairs) == 1 else spans_splits_reject(ref, why)
 
 
 def spans_splits_reject(ref: ImageRef, why: str) -> Reject:
     """Returns the reject of a row whose sequence would be in several splits.
 
     Args:
-        ref: the row's reference.
-        why: the differing columns, as text.
+        ref: the reference of the row.
+        why: the columns that differ, with their values.
     """
     location = frame_location(ref)
     if location.reason:
         return frame_reject(ref, Reason(location.reason), location.detail)
-    return frame_reject(ref, Reason.CONTEXT_DIFFERS, f"{why}; a sequence is in one split")
+    return frame_reject(ref, Reason.CONTEXT_DIFFERS, f"{why}; expected one split per sequence")
 
 
 def frame_reject(ref: ImageRef, reason: Reason, detail: str) -> Reject:
-    """Returns the reject of a frame, whose detail starts with the sequence's key.
+    """Returns the reject of a frame, whose message begins with the key of the sequence.
 
     Args:
-        ref: the frame's reference.
+        ref: the reference of the frame.
         reason: the rejection reason.
-        detail: the message.
+        detail: the rest of the message.
     """
     return Reject.of(ref, reason, f"sequence {ref.record_key!r}: {detail}")

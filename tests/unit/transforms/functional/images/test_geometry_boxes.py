@@ -14,7 +14,7 @@ from recordmill.transforms.functional.images.geometry import (
     box_values,
     convert_box,
     geometry_of,
-    place_boxes,
+    transform_boxes,
 )
 
 SIZE = (40, 20)
@@ -24,7 +24,7 @@ GOOD = (10.0, 5.0, 20.0, 10.0)
 
 def placed(*boxes, geometry=WHOLE, units="pixel", **settings):
     corners = [float(side) for box in boxes for side in box]
-    return place_boxes(RowBoxes(units, corners), geometry, BoxSettings(**settings))
+    return transform_boxes(RowBoxes(units, corners), geometry, BoxSettings(**settings))
 
 
 def rejection(*boxes, **settings):

@@ -119,7 +119,7 @@ def test_given_classes_win_over_those_found():
 def test_rows_without_a_column_are_a_message():
     asked = analyzer(preset("tabular"))
     with pytest.raises(
-        UsageError, match=r"^--input t\.csv: has rows, but no columns; add a column$"
+        UsageError, match=r"^--input t\.csv: the table has no columns; add a column$"
     ):
         build_plan(analyze([Row({}, "/d/t.jsonl", 1)], asked), asked, {})
 

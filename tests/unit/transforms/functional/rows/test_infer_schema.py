@@ -90,14 +90,14 @@ def test_a_table_of_images():
         '  height: {kind: int64, from: "image:height"}',
         '  width: {kind: int64, from: "image:width"}',
         '  id: {kind: bytes, from: "column:id"}'
-        "  # all values differ: --key_column id would make it the key",
+        "  # unique values: use --key_column id to make it the key",
         '  # file: {kind: bytes, from: "column:file"}  # the images, or their paths',
         '  note: {kind: bytes, from: "column:note"}  # 2 values: x, y',
         '  species: {kind: int64, from: "column:species", classes: true}  # 2 values: cat, dog',
         '  score: {kind: float, from: "column:score", missing: empty}'
-        "  # as in 0.5; some rows have none",
+        "  # for example 0.5; missing in some rows",
         '  # split: {kind: bytes, from: "column:split"}'
-        "  # the rows' own splits: --split_column split",
+        "  # the split of each row: use --split_column split",
         '  tags: {kind: bytes, from: "column:tags", shape: []}  # 2 values: b, a',
         '  box: {kind: float, from: "column:box", shape: [4]}  # as in 1',
         "image: {column: file}",
@@ -168,7 +168,7 @@ def test_lists_of_lists_have_the_shape_that_all_of_them_have(cells, is_text, lin
         ([[[1, 2]], [[3]]], "lists of lists of different lengths: see flat:"),
         ([{"a": 1}, None], "objects"),
         ([[[{"a": 1}]]], "objects"),
-        ([[[1, [2]]]], "lists and single values side by side"),
+        ([[[1, [2]]]], "both lists and single values"),
         ([[[]]], "lists of lists of different lengths"),
     ],
 )

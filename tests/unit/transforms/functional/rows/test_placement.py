@@ -154,7 +154,7 @@ def ref(key, file="t.csv", line=1, uri="", values=()):
     )
 
 
-def placed(order, *arguments, **options):
+def assigned(order, *arguments, **options):
     return order, ref(*arguments, **options)
 
 
@@ -168,37 +168,37 @@ def repeat(key, source, first):
     [
         pytest.param([], [], [], id="no rows"),
         pytest.param(
-            [placed(b"\x02", "a", line=1), placed(b"\x01", "b", line=2)],
+            [assigned(b"\x02", "a", line=1), assigned(b"\x01", "b", line=2)],
             [ref("b", line=2), ref("a", line=1)],
             [],
             id="by order, not by line",
         ),
         pytest.param(
-            [placed(b"\x80", "a"), placed(b"\x7f", "b")],
+            [assigned(b"\x80", "a"), assigned(b"\x7f", "b")],
             [ref("b"), ref("a")],
             [],
             id="bytes compare unsigned",
         ),
         pytest.param(
-            [placed(b"\x01", "a", line=9), placed(b"\x01", "a", line=10)],
+            [assigned(b"\x01", "a", line=9), assigned(b"\x01", "a", line=10)],
             [ref("a", line=9)],
             [repeat("a", "t.csv:10", "t.csv:9")],
             id="line 9 comes before line 10",
         ),
         pytest.param(
-            [placed(b"\x01", "a", "u.csv", 1), placed(b"\x01", "a", "t.csv", 5)],
+            [assigned(b"\x01", "a", "u.csv", 1), assigned(b"\x01", "a", "t.csv", 5)],
             [ref("a", "t.csv", 5)],
             [repeat("a", "u.csv:1", "t.csv:5")],
             id="the first file counts",
         ),
         pytest.param(
-            [placed(b"\x01", "a", line=n) for n in (3, 1, 2)],
+            [assigned(b"\x01", "a", line=n) for n in (3, 1, 2)],
             [ref("a", line=1)],
             [repeat("a", "t.csv:2", "t.csv:1"), repeat("a", "t.csv:3", "t.csv:1")],
             id="three of one key all name the first",
         ),
         pytest.param(
-            [placed(b"\x01", "b", line=1), placed(b"\x01", "a", line=2)],
+            [assigned(b"\x01", "b", line=1), assigned(b"\x01", "a", line=2)],
             [ref("a", line=2), ref("b", line=1)],
             [],
             id="two keys of one order are two keys",
@@ -211,8 +211,8 @@ def test_sort_references(rows, kept, duplicates):
 
 def test_rows_that_differ_only_in_what_does_not_compare_are_sorted_all_the_same():
     rows = [
-        placed(b"\x01", "a", line=2, uri="/a", values=(None, [1])),
-        placed(b"\x01", "a", line=1, uri="/a", values=(b"x", 1)),
+        assigned(b"\x01", "a", line=2, uri="/a", values=(None, [1])),
+        assigned(b"\x01", "a", line=1, uri="/a", values=(b"x", 1)),
     ]
     kept, duplicates = sort_references(rows)
     assert kept == [rows[1][1]]
@@ -220,7 +220,7 @@ def test_rows_that_differ_only_in_what_does_not_compare_are_sorted_all_the_same(
 
 
 def test_the_order_in_which_rows_arrive_does_not_matter():
-    rows = [placed(bytes([i % 7]), f"k{i % 11}", f"t{i % 3}.csv", i) for i in range(100)]
+    rows = [assigned(bytes([i % 7]), f"k{i % 11}", f"t{i % 3}.csv", i) for i in range(100)]
     expected = sort_references(rows)
     for seed in range(20):
         shuffled = rows[:]

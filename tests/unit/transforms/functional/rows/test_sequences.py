@@ -94,48 +94,50 @@ def test_any_values_have_one_order_however_the_rows_come(values):
     assert len(sort_keys(values)) == len(values)
 
 
-def test_whole_sequences_follow_each_other():
+def test_complete_sequences_follow_each_other():
     rows = [frame(5, "2", "b"), frame(2, "10", "a"), frame(4, "1", "b"), frame(3, "9", "a")]
-    whole, refused = arrange_shard(place(*rows), RESOLVED)
-    assert [ref.line for ref in whole] == [3, 2, 4, 5]
-    assert refused == []
+    kept, rejected = arrange_shard(place(*rows), RESOLVED)
+    assert [ref.line for ref in kept] == [3, 2, 4, 5]
+    assert rejected == []
 
 
-def test_sequences_of_one_hash_are_kept_apart():
+def test_sequences_of_one_hash_are_not_mixed():
     rows = [frame(2, "1", "a"), frame(3, "1", "b"), frame(4, "2", "a"), frame(5, "2", "b")]
-    whole, refused = arrange_shard([(b"same", ref) for ref in rows], RESOLVED)
-    assert [ref.line for ref in whole] == [2, 4, 3, 5]
-    assert refused == []
+    kept, rejected = arrange_shard([(b"same", ref) for ref in rows], RESOLVED)
+    assert [ref.line for ref in kept] == [2, 4, 3, 5]
+    assert rejected == []
 
 
 def test_two_frames_with_one_order_break_only_their_sequence():
     rows = [frame(2, "1"), frame(3, "2"), frame(4, "1.0"), frame(5, "1", "b")]
-    whole, refused = arrange_shard(place(*rows), RESOLVED)
-    assert [ref.line for ref in whole] == [5]
-    assert reasons(refused) == [
+    kept, rejected = arrange_shard(place(*rows), RESOLVED)
+    assert [ref.line for ref in kept] == [5]
+    assert reasons(rejected) == [
         ("t.csv:2", Reason.DUPLICATE_ORDER),
         ("t.csv:4", Reason.DUPLICATE_ORDER),
         ("t.csv:3", Reason.SEQUENCE_BROKEN),
     ]
-    assert [reject.detail for reject in refused] == [
-        "sequence 'a': the order '1' is also that of t.csv:4; each frame of a sequence needs "
-        "its own",
-        "sequence 'a': the order '1.0' is also that of t.csv:2; each frame of a sequence needs "
-        "its own",
+    assert [reject.detail for reject in rejected] == [
+        "sequence 'a': order '1' is the same as in t.csv:4; expected a different one "
+        "for each frame",
+        "sequence 'a': order '1.0' is the same as in t.csv:2; expected a different one "
+        "for each frame",
         "sequence 'a': its frame 'a/2' is rejected: duplicate_order",
     ]
 
 
 def test_a_row_that_cannot_be_bound_breaks_its_sequence():
     rows = [frame(2, "1"), frame(3, "", fault="wrong_type"), frame(4, "3", label=1)]
-    whole, refused = arrange_shard(place(*rows), RESOLVED)
-    assert whole == []
-    assert sorted(reasons(refused)) == [
+    kept, rejected = arrange_shard(place(*rows), RESOLVED)
+    assert kept == []
+    assert sorted(reasons(rejected)) == [
         ("t.csv:2", Reason.SEQUENCE_BROKEN),
         ("t.csv:3", Reason.WRONG_TYPE),
         ("t.csv:4", Reason.SEQUENCE_BROKEN),
     ]
-    assert {r.detail for r in refused if r.reason is Reason.WRONG_TYPE} == {"sequence 'a': message"}
+    assert {r.detail for r in rejected if r.reason is Reason.WRONG_TYPE} == {
+        "sequence 'a': message"
+    }
 
 
 @pytest.mark.parametrize(
@@ -147,29 +149,29 @@ def test_a_row_that_cannot_be_bound_breaks_its_sequence():
 )
 def test_a_differing_context_rejects_every_row(other, message):
     rows = [frame(3, "1"), frame(4, "2", **other), frame(2, "3")]
-    whole, refused = arrange_shard(place(*rows), RESOLVED)
-    assert whole == []
-    assert {reject.reason for reject in refused} == {Reason.CONTEXT_DIFFERS}
-    assert [reject.source for reject in refused] == ["t.csv:3", "t.csv:4", "t.csv:2"]
-    assert {r.detail for r in refused} == {
-        f"sequence 'a': {message}; a sequence has one value of it"
+    kept, rejected = arrange_shard(place(*rows), RESOLVED)
+    assert kept == []
+    assert {reject.reason for reject in rejected} == {Reason.CONTEXT_DIFFERS}
+    assert [reject.source for reject in rejected] == ["t.csv:3", "t.csv:4", "t.csv:2"]
+    assert {r.detail for r in rejected} == {
+        f"sequence 'a': {message}; expected one value per sequence"
     }
 
 
 def test_a_context_that_is_nan_in_all_rows_is_one():
     rows = [frame(line, str(line), fps=float("nan")) for line in (2, 3)]
-    whole, refused = arrange_shard(place(*rows), RESOLVED)
-    assert (len(whole), refused) == (2, [])
+    kept, rejected = arrange_shard(place(*rows), RESOLVED)
+    assert (len(kept), rejected) == (2, [])
 
 
 def test_a_sequence_in_two_splits_is_rejected_and_bad_rows_keep_their_reason():
     why = "'split' is 'test' in one row, and 'split' is 'train' in another"
-    whole, bad = (
+    intact, bad = (
         spans_splits_reject(frame(2, "1"), why),
         spans_splits_reject(frame(3, "", fault="missing_value"), why),
     )
-    assert (whole.reason, bad.reason) == (Reason.CONTEXT_DIFFERS, Reason.MISSING_VALUE)
-    assert whole.detail == f"sequence 'a': {why}; a sequence is in one split"
+    assert (intact.reason, bad.reason) == (Reason.CONTEXT_DIFFERS, Reason.MISSING_VALUE)
+    assert intact.detail == f"sequence 'a': {why}; expected one split per sequence"
 
 
 def built(ref: ImageRef) -> BuiltFrame:
@@ -183,14 +185,14 @@ def broken(ref: ImageRef) -> Reject:
 def test_a_broken_image_rejects_only_its_sequence():
     refs = [frame(2, "1"), frame(3, "2"), frame(4, "3"), frame(5, "1", "b"), frame(6, "2", "b")]
     outcomes = [built(refs[0]), broken(refs[1]), *map(built, refs[2:])]
-    *refused, record = assemble_sequences(outcomes, refs, SCHEMA)
-    assert reasons(refused) == [
+    *rejected, record = assemble_sequences(outcomes, refs, SCHEMA)
+    assert reasons(rejected) == [
         ("t.csv:2", Reason.SEQUENCE_BROKEN),
         ("t.csv:3", Reason.TRUNCATED),
         ("t.csv:4", Reason.SEQUENCE_BROKEN),
     ]
     what = "sequence 'a': its frame 'a/3' is rejected: truncated"
-    assert [reject.detail for reject in refused] == [what, "cut short", what]
+    assert [reject.detail for reject in rejected] == [what, "cut short", what]
     assert isinstance(record, SerializedExample)
     assert (record.ref.key, record.rows) == ("b", 2)
     assert decode_sequence(record.data, SCHEMA)["text"] == [b"row 5", b"row 6"]
@@ -200,10 +202,10 @@ def test_a_sequence_too_large_for_a_message_is_rejected(monkeypatch):
     refs = [frame(2, "1"), frame(3, "2"), frame(4, "3")]
     size = built(refs[0]).size
     monkeypatch.setattr(sequences, "MAX_BYTES", 2 * size)
-    refused = list(assemble_sequences(map(built, refs), refs, SCHEMA))
-    assert {reject.reason for reject in refused} == {Reason.SEQUENCE_BROKEN}
-    assert len(refused) == 3
-    assert refused[0].detail.startswith(f"sequence 'a': the sequence has {3 * size} bytes in 3")
+    rejected = list(assemble_sequences(map(built, refs), refs, SCHEMA))
+    assert {reject.reason for reject in rejected} == {Reason.SEQUENCE_BROKEN}
+    assert len(rejected) == 3
+    assert rejected[0].detail.startswith(f"sequence 'a': the sequence has {3 * size} bytes in 3")
     assert [
         record.rows for record in assemble_sequences(map(built, refs[:2]), refs[:2], SCHEMA)
     ] == [2]
