@@ -264,7 +264,7 @@ def test_any_files_of_sequences_are_held_to_a_schema(dataset: Path, tmp_path: Pa
     assert whole.code == 0, whole.err
     ended = recordmill("verify", uneven, "--schema", "image_sequence")
     assert ended.code == 3
-    assert "expected lists with one item per frame" in ended.err + ended.out
+    assert "its lists do not have one item per frame" in ended.err + ended.out
     assert recordmill("verify", shard, "--schema", "image_classification").code == 3
 
 

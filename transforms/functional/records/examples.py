@@ -350,7 +350,7 @@ def _check_lengths(lengths: Mapping[str, int]) -> None:
     shortest, longest = min(lengths.values()), max(lengths.values())
     if shortest != longest or not longest:
         counts = ", ".join(f"{name!r} {count}" for name, count in lengths.items())
-        raise ValueError(f"expected lists with one item per frame, got {counts}")
+        raise ValueError(f"its lists do not have one item per frame: {counts}")
 
 
 def _frames(name: str, spec: FeatureSpec, listed: FeatureList) -> Any:

@@ -157,7 +157,7 @@ def _assembled(
     if faults:
         yield from _all_rejected(refs, faults)
     elif size > MAX_BYTES:
-        what = f"expected at most 2 GiB, got {size:,} bytes in {len(refs):,} frames"
+        what = f"the sequence has {size:,} bytes in {len(refs):,} frames; expected at most 2 GiB"
         yield from (frame_reject(ref, Reason.SEQUENCE_BROKEN, what) for ref in refs)
     else:
         yield build_sequence(schema, frames)

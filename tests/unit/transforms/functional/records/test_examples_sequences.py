@@ -208,15 +208,14 @@ def test_a_digest_of_no_images_is_none():
     ("data", "message"),
     [
         (b"\xff", "not a tf.train.SequenceExample"),
-        (b"", "expected lists with one item per frame, got 'image' 0, 'height' 0"),
+        (b"", "its lists do not have one item per frame: 'image' 0, 'height' 0"),
         (
             encode(
                 {"image": Kind.BYTES, "height": Kind.INT64},
                 {},
                 {"image": [b"a", b"b"], "height": [1]},
             ),
-            "expected lists with one item per frame, "
-            "got 'image' 2, 'height' 1, 'pose' 0, 'marks' 0",
+            "its lists do not have one item per frame: 'image' 2, 'height' 1, 'pose' 0, 'marks' 0",
         ),
     ],
 )

@@ -99,7 +99,7 @@ def test_a_table_of_images():
         '  # split: {kind: bytes, from: "column:split"}'
         "  # the split of each row: use --split_column split",
         '  tags: {kind: bytes, from: "column:tags", shape: []}  # 2 values: b, a',
-        '  box: {kind: float, from: "column:box", shape: [4]}  # as in 1',
+        '  box: {kind: float, from: "column:box", shape: [4]}  # for example 1',
         "image: {column: file}",
     ]
 
@@ -150,7 +150,7 @@ BOXES = [[[1.5, 2, 3, 4]], [[5, 6, 7, 8], [1, 2, 3, 4]], []]
 @pytest.mark.parametrize(
     ("cells", "is_text", "line"),
     [
-        (BOXES, False, '  x: {kind: float, from: "column:x", shape: [null, 4]}  # as in 2'),
+        (BOXES, False, '  x: {kind: float, from: "column:x", shape: [null, 4]}  # for example 2'),
         (list(map(str, BOXES)), True, '  x: {kind: float, from: "column:x", shape: [null, 4]}'),
         ([[[[1], [2]]]], False, '  x: {kind: int64, from: "column:x", shape: [null, 2, 1]}'),
         ([[["a"]], None], False, "shape: [null, 1], missing: empty}"),
