@@ -95,7 +95,7 @@ def test_no_manifest_names_a_file_outside_of_its_dataset(field: str, name: str) 
 
 def test_endless_nesting_is_rejected_with_a_message() -> None:
     for deep in ("[" * 10**6, '{"config": ' * 10**5):
-        with pytest.raises(VerificationFailed, match="is no manifest that this version reads"):
+        with pytest.raises(VerificationFailed, match="is not a manifest that this version reads"):
             Dataset.open("d", lambda path, deep=deep: deep.encode())  # type: ignore[misc]
 
 

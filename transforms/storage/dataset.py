@@ -54,7 +54,11 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 _BATCH_ROWS = 65_536
+"""Rows of an index that are read at a time."""
+
 _OPEN_FILES = 256
+"""Shards that stay open for `record`: far below the usual limit of 1,024 file descriptors."""
+
 LOCATION_COLUMNS = ("key", "split", "shard", "index", "offset", "length", "sha256", "class")
 _TYPES = {"key": pa.string(), "offset": pa.int64(), "length": pa.int64()}
 """Expected types of the columns that locate a record; they must not have nulls."""
@@ -64,7 +68,7 @@ def read_file(path: str) -> bytes | None:
     """Returns the bytes of a file, or None if it does not exist.
 
     Raises:
-        OSError: if it cannot be read.
+        OSError: if the file cannot be read.
     """
     try:
         with open_stored(path) as stream:
@@ -110,8 +114,8 @@ class Dataset:
     """A dataset in its folder, published or about to be.
 
     Attributes:
-        directory: its folder, DIR/NAME/VERSION, on this machine or in an object store.
-        manifest: its content: splits, shards, classes and options.
+        directory: the dataset's folder, DIR/NAME/VERSION, on this machine or in an object store.
+        manifest: the splits, shards, classes and options of the dataset.
         manifest_sha256: checksum of manifest.json; "" if the file has not been read.
         is_committed: whether the commit marker has this checksum.
     """
@@ -128,8 +132,8 @@ class Dataset:
         """Opens a published dataset, and checks its manifest against the commit marker.
 
         Args:
-            directory: its folder, DIR/NAME/VERSION.
-            read: returns the bytes of a file, or None if there is none.
+            directory: the dataset's folder, DIR/NAME/VERSION.
+            read: a function that returns the bytes of a file, or None for a missing file.
 
         Raises:
             VerificationFailed: if no dataset is published there, or its manifest was changed.
@@ -149,8 +153,8 @@ class Dataset:
         """Opens a dataset that has a commit marker, even one that does not match the manifest.
 
         Args:
-            directory: its folder, DIR/NAME/VERSION.
-            read: returns the bytes of a file, or None if there is none.
+            directory: the dataset's folder, DIR/NAME/VERSION.
+            read: a function that returns the bytes of a file, or None for a missing file.
 
         Raises:
             VerificationFailed: if the commit marker is missing, or the manifest cannot be read.
@@ -172,8 +176,8 @@ class Dataset:
             manifest = _parse_manifest(data)
         except ValidationError as error:
             first = error.errors()[0]
-            place = " > ".join(str(part) for part in first["loc"]) or "the file"
-            what = f"is no manifest that this version reads: at {place}: {first['msg']}"
+            location = " > ".join(str(part) for part in first["loc"]) or "the file"
+            what = f"is not a manifest that this version reads: at {location}: {first['msg']}"
             raise VerificationFailed(f"{path}: {what}; convert again") from error
         expected = commit_marker(data)
         return cls(folder, manifest, expected.decode().strip(), marker == expected)
@@ -203,14 +207,14 @@ class Dataset:
         return self.path(layout.REPORT)
 
     def path(self, name: str) -> str:
-        """Returns the path of one of its files."""
+        """Returns the path of a file of the dataset, given its relative name."""
         return layout.join(self.directory, name)
 
     def select(self, split: str, share: tuple[int, int] = (0, 1)) -> list[RecordRange]:
         """Returns the shards of a split or slice, with the range of records in each, in order.
 
         Args:
-            split: in TFDS's syntax: `train[:80%]`, `train[100:200]+test`.
+            split: a split or slice in TFDS's syntax: `train[:80%]`, `train[100:200]+test`.
             share: (i, n) for the i-th of n equal shares.
 
         Raises:
@@ -226,8 +230,8 @@ class Dataset:
         """Returns a shard.
 
         Args:
-            split: its split.
-            number: its number within the split, from 0.
+            split: the shard's split.
+            number: the shard's number within the split, from 0.
         """
         return self.splits[split].shards[number]
 
@@ -243,8 +247,8 @@ class Dataset:
         """Reads columns of a shard's index, and checks its checksum against the manifest.
 
         Args:
-            shard: one of its shards.
-            columns: of the index.
+            shard: a shard of the dataset.
+            columns: the index columns to read.
 
         Raises:
             VerificationFailed: if the index is missing, cannot be read, or was changed.
@@ -255,8 +259,8 @@ class Dataset:
         """Yields columns of a shard's index in bounded memory, without checking its checksum.
 
         Args:
-            shard: one of its shards.
-            columns: of the index.
+            shard: a shard of the dataset.
+            columns: the index columns to read.
 
         Raises:
             OSError: if the index cannot be read.
@@ -271,11 +275,12 @@ class Dataset:
         """Yields the locations of a shard's records, in order, as `batches` reads them.
 
         Args:
-            shard: one of its shards.
-            classes: yields only records of these; all records if empty.
+            shard: a shard of the dataset.
+            classes: the classes to select; all records if empty.
         """
         for batch in self.batches(shard, LOCATION_COLUMNS):
             labels = batch.column("class")
+            # Arrow filters single labels; lists of labels are compared row by row below.
             if classes and pa.types.is_string(labels.type):
                 batch = batch.filter(pc.is_in(labels, value_set=pa.array(list(classes))))
             for row in batch.to_pylist():
@@ -287,8 +292,8 @@ class Dataset:
         """Returns the location of a record.
 
         Args:
-            shard: one of its shards.
-            number: of the record within the shard, from 0.
+            shard: a shard of the dataset.
+            number: the record's number within the shard, from 0.
 
         Raises:
             VerificationFailed: if the index is not the published one.
@@ -302,6 +307,7 @@ class Dataset:
         Raises:
             VerificationFailed: if an index is not the published one.
         """
+        # Keys are ordered by their hash, not sorted, so every index may have the key.
         for shard in self.shards().values():
             index = self.index(shard, LOCATION_COLUMNS)
             found = index.filter(pc.equal(index["key"], pa.scalar(key))).to_pylist()
@@ -313,8 +319,8 @@ class Dataset:
         """Reads one record by its byte range, and checks its two CRCs.
 
         Args:
-            shard: one of its shards.
-            number: of the record within the shard, from 0.
+            shard: a shard of the dataset.
+            number: the record's number within the shard, from 0.
             span: (offset, length) of its data from the index, if known.
 
         Raises:
@@ -336,12 +342,13 @@ class Dataset:
         """Returns the error for a damaged record, with its shard, number, first byte and key.
 
         Args:
-            shard: one of its shards.
-            number: of the record within the shard.
-            offset: the byte at which its data begins.
-            what: is wrong, as text.
+            shard: a shard of the dataset.
+            number: the record's number within the shard, from 0.
+            offset: the first byte of its data in the uncompressed shard.
+            what: the problem, as text.
         """
-        with contextlib.suppress(VerificationFailed, IndexError):  # the index may be damaged, too
+        # Without a key if the index is damaged as well.
+        with contextlib.suppress(VerificationFailed, IndexError):
             what = f"{what} (key {self._row(shard, number, ('key',))['key']!r})"
         problem = Problem(shard.file, what, number, offset - HEADER_BYTES)
         return VerificationFailed(f"{self.directory}: {problem}")
@@ -372,8 +379,9 @@ class Dataset:
         """Returns a framed record, cut short at the end of the shard."""
         path, start, size = self.path(shard.file), offset - HEADER_BYTES, length + FRAME_BYTES
         if start < 0 or not 0 <= length <= MAX_RECORD_BYTES:
-            return b""
+            return b""  # a wrong index: the caller finds no record there
         try:
+            # The common case: one pread of a file that stays open, safe for threads and forks.
             if not layout.is_url(path) and not compression_of(path):
                 return _open_file(path, shard.sha256).read(start, size)
             with uncompressed(path) as stream:
@@ -393,7 +401,7 @@ def read_index(path: str, columns: Sequence[str], sha256: str | None = None) -> 
     Args:
         path: the index, a Parquet file.
         columns: names of the columns.
-        sha256: its expected checksum, or None for any.
+        sha256: the expected checksum; None to accept any.
 
     Raises:
         VerificationFailed: if it is missing, cannot be read, is not valid, or has another checksum.
@@ -401,6 +409,7 @@ def read_index(path: str, columns: Sequence[str], sha256: str | None = None) -> 
     data = _content(path, read_file)
     if data is None:
         raise VerificationFailed(f"{path}: is missing; restore it from a copy")
+    # Parsed from the same bytes that are hashed: the file may be replaced between two reads.
     if sha256 is not None and hashlib.sha256(data).hexdigest() != sha256:
         raise VerificationFailed(
             f"{path}: is not the file that {layout.MANIFEST} lists: its sha256 differs; "

@@ -1,7 +1,7 @@
-"""Copies embedded images to staging files, once, and replaces them by references.
+"""Copies embedded images to staging files and replaces them with references.
 
-A reference has a hash of the image's bytes: the image is decoded later, when its table may have
-changed.
+A reference includes a hash of the image's bytes. It identifies the image in fingerprints, because
+the name of the staging file differs in each run.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def staged(
     The staging file is complete after the last row.
 
     Args:
-        rows: rows from a reader.
-        path: staging file of this attempt; not created if no image is embedded.
+        rows: the rows from a reader.
+        path: the staging file of this attempt; not created without embedded images.
     """
     blob: StagedImages | None = None
     try:
@@ -52,9 +52,9 @@ def staged(
 
 
 def staging_file(directory: str) -> str:
-    """Returns a new staging file for the images of one source split.
+    """Returns the path of a new staging file for the images of one source split.
 
-    Each attempt has its own: the first may still be writing, and the table may have changed.
+    The path is unique for each attempt, because an earlier attempt may still be writing.
     """
     return layout.join(directory, layout.STAGING, f"{uuid.uuid4().hex}.images")
 
@@ -68,7 +68,7 @@ class StagedImages:
         if is_local(path):
             os.makedirs(os.path.dirname(path), exist_ok=True)
             self._stream: BinaryIO = open(path, "wb")  # noqa: SIM115 - closed at the end
-        else:  # an object does not exist until it is closed
+        else:  # an object in a store does not exist until it is closed
             mode = CompressionTypes.UNCOMPRESSED
             self._stream = cast("BinaryIO", FileSystems.create(path, compression_type=mode))
 
@@ -80,7 +80,7 @@ class StagedImages:
         return Location(self._path, start, self._size, staged=content)
 
     def commit(self) -> None:
-        """Closes the file; in an object store, it exists only now."""
+        """Closes the file, which creates the object in a store."""
         self._stream.close()
 
     def abandon(self) -> None:

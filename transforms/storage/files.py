@@ -1,8 +1,8 @@
-"""Files anywhere: on this machine, in an object store, in HDFS or on the web.
+"""File operations for local files, object stores, HDFS and the web.
 
-Local files are opened by their path as given: Beam's local file system takes `a[1].jpg` for a
-pattern, and adds some 100 µs per file. Reads of object stores, HDFS and the web have their own
-modules in `stores`; Beam's file systems do the rest, and all writes to object stores.
+Local files do not go through Beam's local file system, which interprets `a[1].jpg` as a pattern and
+takes about 100 µs per file. Reads of object stores, HDFS and the web have modules of their own in
+`stores`. Beam's file systems do everything else, including all writes to object stores.
 """
 
 from __future__ import annotations
@@ -42,8 +42,12 @@ from recordmill.transforms.storage.stores.options import max_image_bytes
 from recordmill.transforms.storage.stores.retries import TooLargeError
 
 _SPOOLED_BYTES = 16 * 2**20
+"""Size above which a downloaded table moves from memory to a temporary file."""
+
 _WILDCARD = re.compile(r"[*?\[]")
 _THREADS = 64
+"""Concurrent requests for version tags: they wait for the store, not for a core."""
+
 
 VersionTags: TypeAlias = dict[str, str | None]
 """File to version tag; None if the file has none, or changed while it was read."""
@@ -58,12 +62,13 @@ def is_local(path: str) -> bool:
 
 
 def open_binary(path: str) -> BinaryIO:
-    """Opens a file for reading as it is stored, seekable.
+    """Opens a file for seekable reads, without decompression.
 
     Raises:
-        OSError: if it cannot be opened; NotRegularError for a FIFO, a socket or a device.
+        OSError: if the file cannot be opened; NotRegularError for a FIFO, a socket or a device.
         ValueError: if the path is not valid, or the extra of its file system is not installed.
     """
+    # The same order of tests in all functions below: local, web, HDFS, then object stores.
     if is_local(path):
         return open_regular(path)
     if is_web(path):
@@ -92,19 +97,21 @@ def read_bytes(
 
     Args:
         uri: the file.
-        start: first byte, or None for the whole file.
-        stop: byte after the last.
-        seen: receives the version tag of an object that comes with its bytes. A file on this
-            machine is compared if it has a tag here already; a tag that differs becomes None.
+        start: the first byte; None for the whole file.
+        stop: the byte after the last.
+        seen: receives the version tag of an object, which its response includes. The tag of a
+            local file is compared with the one recorded before the read; if they differ, it
+            becomes None.
 
     Raises:
         RecordError: read_error, if the file cannot be read or exceeds `--max_image_bytes`.
     """
     try:
         limit = max_image_bytes()
+        # Local files first: they are the most frequent case, and is_local is the cheapest test.
         if is_local(uri):
             data, tag = read_regular(uri, start, stop, limit)
-            if seen is not None and uri in seen:  # others are the run's own staging files
+            if seen is not None and uri in seen:  # staging files of the run have no recorded tag
                 _note(seen, uri, tag)
             return data
         if is_web(uri):
@@ -130,19 +137,20 @@ def write_bytes(path: str, data: bytes) -> None:
 
     Args:
         path: the file; missing folders are created.
-        data: its content.
+        data: the content of the file.
 
     Raises:
-        OSError: if it cannot be written, or the path is a device, a pipe or a folder.
+        OSError: if the file cannot be written, or the path is a device, a pipe or a folder.
     """
     if not is_local(path):
         put = hdfs.put if hdfs.is_hdfs(path) else beam.write
         put(path, data)
         return
-    if os.path.lexists(path) and not os.path.isfile(path):  # root could replace even /dev/full
+    if os.path.lexists(path) and not os.path.isfile(path):  # a root user could replace /dev/full
         raise OSError(errno.EINVAL, "is not a regular file", path)
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-    partial = f"{path}.{uuid.uuid4().hex}.partial"  # a late second attempt may write concurrently
+    # Unique, because two attempts at the same bundle may write concurrently.
+    partial = f"{path}.{uuid.uuid4().hex}.partial"
     try:
         with open(partial, "wb") as stream:
             stream.write(data)
@@ -161,20 +169,21 @@ def copy(sources: list[str], targets: list[str]) -> None:
         targets: the path of each copy.
 
     Raises:
-        OSError: if one cannot be copied.
+        OSError: if a file cannot be copied.
     """
     beam.copy(sources, targets)
 
 
 def delete(path: str) -> None:
-    """Deletes a file, or a folder with everything in it; a missing one is not an error.
+    """Deletes a file, or a folder with everything in it; a missing path is not an error.
 
     Raises:
-        OSError: if it cannot be deleted.
+        OSError: if the path cannot be deleted.
     """
     if hdfs.is_hdfs(path):
         hdfs.delete(path)
     elif not is_local(path):
+        # Object stores have no folders: a path can be an object, a prefix of others, or both.
         below = [f"{path.rstrip('/')}/{name}" for name in files_below(path, "**")]
         beam.delete([*below, path] if _exists_itself(path) else below)
     elif os.path.isdir(path) and not os.path.islink(path):
@@ -192,7 +201,7 @@ def files_below(directory: str, pattern: str) -> list[str]:
         pattern: a glob pattern; `**` matches any depth.
 
     Raises:
-        OSError: if they cannot be listed.
+        OSError: if the files cannot be listed.
     """
     root = directory.rstrip("/") + "/"
     if is_local(directory):
@@ -208,7 +217,7 @@ def all_files_below(directory: str) -> list[str]:
     Includes hidden files, links and special files; links are not followed.
 
     Raises:
-        OSError: if they cannot be listed.
+        OSError: if the files cannot be listed.
     """
     if not is_local(directory):
         return sorted(names_below(directory.rstrip("/") + "/"))
@@ -226,14 +235,14 @@ def all_files_below(directory: str) -> list[str]:
 
 
 def delete_files(directory: str, names: list[str]) -> None:
-    """Deletes files below a folder in order, and folders that are empty then.
+    """Deletes files below a folder in order, then the folders that have become empty.
 
     Args:
         directory: the folder.
         names: the files, relative to it.
 
     Raises:
-        OSError: if one cannot be deleted.
+        OSError: if a file cannot be deleted.
     """
     paths = [f"{directory.rstrip('/')}/{name}" for name in names]
     if not is_local(directory) and not hdfs.is_hdfs(directory):
@@ -246,7 +255,7 @@ def delete_files(directory: str, names: list[str]) -> None:
             hdfs.delete(directory)
         return
     for folder, *_ in os.walk(directory, topdown=False):
-        with contextlib.suppress(OSError):  # it is not empty
+        with contextlib.suppress(OSError):  # the folder is not empty
             os.rmdir(folder)
 
 
@@ -254,7 +263,7 @@ def expand(pattern: str) -> list[str]:
     """Returns the files that match a path or pattern, sorted; an existing path is not a pattern.
 
     Raises:
-        OSError: if they cannot be listed.
+        OSError: if the files cannot be listed.
     """
     if is_local(pattern):
         return [pattern] if os.path.exists(pattern) else sorted(glob.glob(pattern, recursive=True))
@@ -271,7 +280,7 @@ def names_below(root: str) -> Iterator[str]:
     """Yields the names of all files below a remote folder, relative to it.
 
     Raises:
-        OSError: if they cannot be listed.
+        OSError: if the files cannot be listed.
     """
     if hdfs.is_hdfs(root):
         return hdfs.names_below(root)
@@ -286,7 +295,7 @@ def exists(path: str) -> bool:
     """Returns whether a path is an existing file or folder.
 
     Raises:
-        OSError: if the store cannot be asked.
+        OSError: if the store does not answer.
     """
     if is_local(path):
         return os.path.exists(path)
@@ -300,7 +309,7 @@ def exists(path: str) -> bool:
 
 
 def file_size(uri: str) -> int | None:
-    """Returns a file's size in bytes, or None if it is not known."""
+    """Returns a file's size in bytes, or None if it is unknown."""
     try:
         if is_local(uri):
             return os.stat(uri).st_size
@@ -320,15 +329,15 @@ def move(source: str, target: str) -> None:
     """Renames a file within a file system or store.
 
     Args:
-        source: its path.
-        target: its new path; missing folders are created.
+        source: the path of the file.
+        target: the new path; missing folders are created.
     """
     if is_local(source):
         os.makedirs(os.path.dirname(target), exist_ok=True)
         os.replace(source, target)
     elif hdfs.is_hdfs(source):
         hdfs.move(source, target)
-    else:
+    else:  # object stores cannot rename
         copy([source], [target])
         delete(source)
 
@@ -344,15 +353,16 @@ def make_folder(path: str) -> None:
 def file_version_tags(refs: Iterable[ImageRef], guard: ImageRootGuard, remote: bool) -> VersionTags:
     """Returns the version tags of the files of references.
 
-    Tags are taken before the files are read, so that a later change shows as another tag. Files on
-    the web and in HDFS have no tags. Images staged by the run need none: their references have a
-    hash of the bytes.
+    Tags are taken before the files are read, so that a later change results in another tag. Files
+    on the web and in HDFS have no tags. Images staged by the run need none, because their
+    references have a hash of the bytes.
 
     Args:
         refs: the references.
-        guard: files outside its root have no tag.
-        remote: whether object stores are asked, with one request per file.
+        guard: confines files to the image root; files outside have no tag.
+        remote: whether to request the tags of objects in stores, with one request per file.
     """
+    # Each file once, in a deterministic order: many references can share an archive.
     files = dict.fromkeys(chain.from_iterable(map(_files_of, refs)))
     local_files = [uri for uri in files if is_local(uri)]
     tags: VersionTags = {uri: _guarded_version_tag(uri, guard) for uri in local_files}
@@ -365,11 +375,14 @@ def file_version_tags(refs: Iterable[ImageRef], guard: ImageRootGuard, remote: b
 
 
 def ref_version_tags(refs: Iterable[ImageRef], tags: VersionTags) -> list[str] | None:
-    """Returns the version tag of each reference, image and mask joined; None if one has none.
+    """Returns the version tag of each reference: the tags of its image and mask, joined.
 
     Args:
         refs: the references.
         tags: the version tags of their files.
+
+    Returns:
+        The tags in order; None if the tag of any file is unknown.
     """
     joined = []
     for ref in refs:
@@ -381,7 +394,7 @@ def ref_version_tags(refs: Iterable[ImageRef], tags: VersionTags) -> list[str] |
 
 
 def _files_of(ref: ImageRef) -> tuple[str, ...]:
-    """Returns the files of a reference, image and mask, without those that a run stages."""
+    """Returns the image and mask files of a reference, without files staged by the run."""
     image = () if ref.staged else (ref.uri,)
     return (*image, ref.mask_uri) if ref.mask_uri else image
 
@@ -390,13 +403,13 @@ def _guarded_version_tag(uri: str, guard: ImageRootGuard) -> str | None:
     try:
         guard.check(uri)
     except RecordError:
-        return None  # a link may lead elsewhere next time, with the file unchanged
+        return None  # the reject depends on where links lead, which no tag of the file shows
     return _local_version_tag(uri) if is_local(uri) else _object_version_tag(uri)
 
 
 def _local_version_tag(path: str) -> str | None:
     if not path:
-        return ""  # the schema needs no image
+        return ""  # the schema has no image
     try:
         state = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -431,6 +444,7 @@ def _open_by_beam(path: str) -> BinaryIO:
 def _read_stream(stream: BinaryIO, start: int | None, stop: int | None, limit: int) -> bytes:
     with stream:
         stream.seek(start or 0)
+        # One byte more than the limit, to distinguish a file at the limit from a larger one.
         most = limit + 1 if stop is None else min(limit + 1, stop - (start or 0))
         data = stream.read(most)
     if len(data) > limit:

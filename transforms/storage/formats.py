@@ -1,4 +1,4 @@
-"""Registry of the input formats. A new format is one module of functions and one line here.
+"""Registry of the input formats: a new format is one module of functions and one line here.
 
 A module reads byte streams or file trees with three functions: `probe` returns the metadata of a
 source, `split` yields its splits, and `read` yields the rows of one split. None depends on Beam.
@@ -59,7 +59,7 @@ class FileTree:
     """A folder; implements `recordmill.transforms.functional.sources.class_folder.Tree`.
 
     Attributes:
-        root: its path, without a trailing slash.
+        root: the path of the folder, without a trailing slash.
     """
 
     root: str
@@ -88,6 +88,7 @@ def _walk_here(root: str) -> Iterator[str | Unlisted | SkippedInput]:
     A folder is read once for each link to it, up to `MAX_PATHS`: 16 levels with two links each
     would give 65,536 paths to one file.
     """
+    # A stack instead of recursion: (folder below the root, ids of the folders above it).
     waiting: list[tuple[str, tuple[_FolderId, ...]]] = [("", ())]
     paths = Counter[_FolderId]()
     while waiting:
@@ -96,7 +97,7 @@ def _walk_here(root: str) -> Iterator[str | Unlisted | SkippedInput]:
         try:
             state = os.stat(path)
             here = (state.st_dev, state.st_ino)
-            if here in above:
+            if here in above:  # a link to one of its own parents
                 yield SkippedInput(LOOPS)
                 continue
             # Links to siblings are legal, but their number of paths can grow exponentially.
@@ -130,16 +131,15 @@ def _found(entry: os.DirEntry[str], name: str) -> str | Unlisted | SkippedInput 
         return name
     if entry.is_dir():
         return None
-    return (
-        SkippedInput(SPECIAL) if is_special(entry.path) else name
-    )  # a broken link is rejected when it is read
+    # A broken link is neither: it is rejected when it is read, with the name of its row.
+    return SkippedInput(SPECIAL) if is_special(entry.path) else name
 
 
 def _walk_store(root: str) -> Iterator[str | SkippedInput]:
     for name in names_below(root + "/"):
         if any(is_hidden(part) for part in name.split("/")):
             yield SkippedInput(HIDDEN)
-        elif name and not name.endswith("/"):  # some tools mark folders by empty objects
+        elif name and not name.endswith("/"):  # some tools create an empty object per folder
             yield name
 
 
@@ -169,7 +169,7 @@ class Format(Protocol):
         """Yields the rows of one split.
 
         Args:
-            split: one of those that `split` yields.
+            split: a split that `split` yielded.
             projection: the columns and images to read.
         """
 
@@ -204,7 +204,7 @@ class _TreeReader(Protocol):
 
 @dataclass(frozen=True)
 class _FileFormat:
-    """A format of files that are read from start to end, by one worker."""
+    """A format of files, each read from start to end by one worker."""
 
     reader: _StreamReader
     is_folder: bool = False
@@ -234,7 +234,7 @@ class _SplittableFileFormat(_FileFormat):
 
 @dataclass(frozen=True)
 class _FolderFormat:
-    """A format of folders; a split is some of the files in one."""
+    """A format of folders; a split is some of the files of a folder."""
 
     reader: _TreeReader
     is_folder: bool = True
@@ -282,6 +282,7 @@ _SUFFIXES = {
     "json": "coco",
 }
 _SHARD = re.compile(r"-\d+-of-\d+$")
+# Signatures take precedence over suffixes, which can be wrong or missing.
 _SIGNATURES = {
     b"PAR1": "parquet",
     FILE_SIGNATURE: "arrow",
@@ -294,7 +295,7 @@ def format_of(path: str, head: bytes) -> str | None:
 
     Args:
         path: the path of the file.
-        head: its first bytes.
+        head: the first bytes of the file.
 
     Returns:
         A name in `FORMATS`; None if neither is known.
@@ -302,5 +303,6 @@ def format_of(path: str, head: bytes) -> str | None:
     for signature, found in _SIGNATURES.items():
         if head.startswith(signature):
             return found
+    # "x.tfrecord-00000-of-00010" has its suffix before the shard number.
     stem = _SHARD.sub("", path.lower().removesuffix(".gz"))
     return _SUFFIXES.get(stem.rpartition(".")[2])

@@ -1,7 +1,7 @@
-"""Opens files on this machine: regular ones only, and none outside `--image_root`.
+"""Opens local files: only regular files, and only below `--image_root` if it is set.
 
-A table can name any path. Opening a FIFO waits for a writer, a device may never end, and some
-devices act when they are opened.
+A table can name any path. Opening a FIFO blocks until there is a writer, a device may never end,
+and opening some devices has side effects.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ class NotRegularError(OSError):
 
 @dataclass(frozen=True)
 class ImageRootGuard:
-    """Confines the references of one run to `--image_root`, after following links.
+    """Confines the references of a run to `--image_root`, after resolving links.
 
-    Folders are resolved once per guard, so each run makes its own: links may change between runs.
-    A link that changes between check and read is not detected.
+    A guard resolves each folder once, and each run creates its own guard, because links may change
+    between runs. A link that changes between the check and the read is not detected.
 
     Attributes:
-        root: folder or address that all images must be below; None allows every file.
+        root: the folder or address that contains all images; None allows every file.
     """
 
     root: str | None = None
@@ -51,7 +51,7 @@ class ImageRootGuard:
         Raises:
             RecordError: outside_root.
         """
-        if not ref.staged:  # a run's own staging file is outside the root
+        if not ref.staged:  # staging files of the run itself are outside the root
             self.check(ref.uri)
         self.check(ref.mask_uri)
 
@@ -72,14 +72,14 @@ class ImageRootGuard:
             raise outside_root_error(resolved, root)
 
     def real_path(self, path: str) -> str:
-        """Returns a path with all links resolved, as `os.path.realpath` does; it need not exist.
+        """Returns a path with all links resolved, like `os.path.realpath`; it need not exist.
 
-        Costs one `lstat` for a file in a folder that was resolved before.
+        Takes one `lstat` for a file in a folder that has been resolved before.
         """
         slash = path.rfind("/") + 1
         folder, name = path[:slash], path[slash:]
         if "\0" in path or name in ("", ".", "..") or os.path.islink(path):
-            return os.path.realpath(path.replace("\0", "\\0"))  # it raises at a null byte
+            return os.path.realpath(path.replace("\0", "\\0"))  # realpath rejects null bytes
         return os.path.join(self._real_folder(folder or "."), name)
 
     @cached_property
@@ -91,15 +91,15 @@ class ImageRootGuard:
 
 
 UNRESTRICTED = ImageRootGuard()
-"""Allows every file."""
+"""A guard that allows every file."""
 
 
 def open_regular(path: str) -> BinaryIO:
-    """Opens a regular file for reading, without ever blocking on another kind.
+    """Opens a regular file for reading; never blocks on a FIFO or a device.
 
     Raises:
         NotRegularError: for a FIFO, a socket or a device.
-        OSError: if it cannot be opened; IsADirectoryError for a folder.
+        OSError: if the file cannot be opened; IsADirectoryError for a folder.
         ValueError: if the path has a null byte.
     """
     return open(path, "rb", opener=_open)
@@ -108,18 +108,18 @@ def open_regular(path: str) -> BinaryIO:
 def read_regular(path: str, start: int | None, stop: int | None, limit: int) -> tuple[bytes, str]:
     """Returns the bytes of a regular file, or a range of them, and the file's version tag.
 
-    The tag is taken from the opened file before it is read: a link may lead elsewhere later.
+    The tag is that of the opened file, taken before the read, because a link may change later.
 
     Args:
         path: the file.
-        start: first byte, or None for the whole file.
+        start: the first byte; None for the whole file.
         stop: byte after the last, or None for the end.
-        limit: maximum number of bytes.
+        limit: the maximum number of bytes.
 
     Raises:
         TooLargeError: above `limit` bytes.
-        OSError: as `open_regular`.
-        ValueError: as `open_regular`.
+        OSError: for the same reasons as `open_regular`.
+        ValueError: if the path has a null byte.
     """
     with open_regular(path) as stream:
         first, state = start or 0, os.fstat(stream.fileno())
@@ -128,8 +128,8 @@ def read_regular(path: str, start: int | None, stop: int | None, limit: int) -> 
         if min(size, most) > limit:
             raise TooLargeError(limit)
         stream.seek(first)
-        data = stream.read(min(size + 1, most)) or b""  # None where a file of /proc would block
-        # More than its size: the file grows, or is one of /proc, which state a size of 0.
+        data = stream.read(min(size + 1, most)) or b""  # None if a file in /proc would block
+        # Longer than stated: the file grows, or is in /proc, where all sizes are 0.
         if size < len(data) < most:
             data += stream.read(most - len(data)) or b""
     if len(data) > limit:
@@ -140,9 +140,9 @@ def read_regular(path: str, start: int | None, stop: int | None, limit: int) -> 
 def version_tag(state: os.stat_result) -> str:
     """Returns the version tag of a file, which changes whenever its content does.
 
-    It has size, mtime, ctime and inode. No program sets ctime, and the inode distinguishes
-    two files written within one tick of a coarse clock. The device is left out: its number differs
-    after a restart and between containers.
+    The tag consists of size, mtime, ctime and inode. No program can set ctime, and the inode
+    distinguishes two files written within one tick of a coarse clock. The device number is left
+    out, because it differs after a restart and between containers.
     """
     return f"{state.st_size} {state.st_mtime_ns} {state.st_ctime_ns} {state.st_ino}"
 
@@ -156,10 +156,10 @@ def is_special(path: str) -> bool:
 
 
 def _open(path: str, flags: int) -> int:
-    _check_kind(os.stat(path), path)  # before opening: some devices act when they are opened
+    _check_kind(os.stat(path), path)  # before opening, which has side effects for some devices
     descriptor = os.open(path, flags | os.O_NONBLOCK)
     try:
-        _check_kind(os.fstat(descriptor), path)  # it may have been replaced in between
+        _check_kind(os.fstat(descriptor), path)  # the file may have been replaced since `stat`
     except OSError:
         os.close(descriptor)
         raise

@@ -65,7 +65,7 @@ class Digests:
 
 
 class MeasuredShard:
-    """A shard file that is read once, from its first byte to its last, and measured meanwhile.
+    """A shard file whose checksums are computed while its records are read, in one pass.
 
     Attributes:
         stream: the uncompressed stream of framed records.
@@ -73,6 +73,7 @@ class MeasuredShard:
 
     def __init__(self, path: str) -> None:
         """Opens the file."""
+        # file → tap (SHA-256 of the stored bytes) → gunzip, if gzipped → tap (CRC-32C) → stream
         self._sha256, self._crc32c = hashlib.sha256(), 0
         self._file = open_stored(path)
         self._stored = _Tap(self._file, self._sha256.update)
@@ -89,25 +90,25 @@ class MeasuredShard:
         self._file.close()
 
     def digests(self) -> Digests:
-        """Returns the checksums of the whole file: reads what is left of it."""
+        """Returns the checksums of the whole file, after reading the rest of it."""
         is_damaged = False
         try:
             _exhaust(self.stream)
         except DAMAGED_GZIP:
-            is_damaged = True  # reading it record by record shows where
-            _exhaust(self._stored)
+            is_damaged = True
+            _exhaust(self._stored)  # the SHA-256 includes the bytes after the damage
         of_stream = (-1, 0) if is_damaged else (self._records.size, self._crc32c)
         return Digests(self._stored.size, self._sha256.hexdigest(), *of_stream)
 
     def _extend(self, data: memoryview) -> None:
-        self._crc32c = google_crc32c.extend(self._crc32c, bytes(data))  # it takes no other buffer
+        self._crc32c = google_crc32c.extend(self._crc32c, bytes(data))  # accepts only bytes
 
 
 class _Tap(io.RawIOBase):
-    """Passes on what is read from a stream, and gives it to a checksum.
+    """A stream that feeds the bytes read from another stream to a checksum.
 
     Attributes:
-        size: bytes read so far.
+        size: the number of bytes read so far.
     """
 
     def __init__(self, source: Any, update: Callable[[memoryview], object]) -> None:
@@ -130,13 +131,13 @@ def _exhaust(stream: Any) -> None:
 
 
 def digests(path: str) -> Digests:
-    """Returns the checksums of a shard file, in one pass."""
+    """Returns the checksums of a shard file, computed in one pass."""
     with MeasuredShard(path) as shard:
         return shard.digests()
 
 
 def stream_checksum(path: str) -> tuple[int, int]:
-    """Returns the size and crc32c of a file's uncompressed stream; (-1, 0) of damaged gzip."""
+    """Returns the size and CRC-32C of a file's uncompressed stream; (-1, 0) for damaged gzip."""
     size = crc = 0
     try:
         with uncompressed(path) as stream:
@@ -144,7 +145,7 @@ def stream_checksum(path: str) -> tuple[int, int]:
                 crc = google_crc32c.extend(crc, chunk)
                 size += len(chunk)
     except DAMAGED_GZIP:
-        return -1, 0  # reading it record by record shows where
+        return -1, 0  # reading record by record locates the damage
     return size, crc
 
 
@@ -173,11 +174,10 @@ def local_copy(path: str) -> Iterator[str]:
 
 
 def open_stored(path: str) -> BinaryIO:
-    """Opens a file for reading as it is stored."""
+    """Opens a file for reading, without decompression."""
     if not is_url(path):
         return open_regular(path)
-    from recordmill.transforms.storage.files import (
-        open_binary,  # loads Beam, which readers of local files need not
-    )
+    # Imported here because it loads Beam, which readers of local files do without.
+    from recordmill.transforms.storage.files import open_binary
 
     return open_binary(path)

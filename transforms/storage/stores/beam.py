@@ -34,7 +34,7 @@ _PERMANENT = (
     NotImplementedError,
     AssertionError,
 )
-"""Errors of a wrong path, a missing extra or a bug, which no retry can fix."""
+"""Errors of an invalid path, a missing extra or a bug, which a retry cannot fix."""
 
 _CODE = re.compile(r"\b(?:HTTP |status(?: code)?:? )(\d{3})\b")
 
@@ -44,10 +44,10 @@ def write(path: str, data: bytes) -> None:
 
     Args:
         path: the file.
-        data: its content.
+        data: the content of the file.
 
     Raises:
-        OSError: if it cannot be written.
+        OSError: if the file cannot be written.
     """
 
     def attempt() -> None:
@@ -65,7 +65,7 @@ def copy(sources: Sequence[str], targets: Sequence[str]) -> None:
         targets: the path of each copy.
 
     Raises:
-        OSError: if one cannot be copied.
+        OSError: if a file cannot be copied.
     """
     for start in range(0, len(sources), _BATCH):
         _copy_batch(list(sources[start : start + _BATCH]), list(targets[start : start + _BATCH]))
@@ -73,9 +73,8 @@ def copy(sources: Sequence[str], targets: Sequence[str]) -> None:
 
 def _copy_batch(sources: list[str], targets: list[str]) -> None:
     def attempt() -> None:
-        results = (
-            FileSystems.copy(sources, targets) or ()
-        )  # S3 and Azure return errors instead of raising them
+        # The file systems of S3 and Azure return errors instead of raising them.
+        results = FileSystems.copy(sources, targets) or ()
         for *_, error in results:
             if error is not None:
                 raise error
@@ -87,7 +86,7 @@ def delete(paths: Sequence[str]) -> None:
     """Deletes files; missing ones are not an error.
 
     Raises:
-        OSError: if one cannot be deleted.
+        OSError: if a file cannot be deleted.
     """
     for start in range(0, len(paths), _BATCH):
         request(partial(FileSystems.delete, list(paths[start : start + _BATCH])))
@@ -100,7 +99,7 @@ def request(call: Callable[[], T]) -> T:
         OSError: if no attempt succeeds.
     """
     current_options()  # Beam raises in a worker without options
-    share_s3_clients()  # workers of Beam's own containers do not run our start-up
+    share_s3_clients()  # here, because workers in Beam's containers do not run our start-up code
 
     def attempt() -> T:
         try:
@@ -119,9 +118,7 @@ def translate_error(error: Exception) -> OSError:
     root = causes[-1]
     what = str(getattr(root, "message", None) or root).strip().partition("\n")[0]
     status = next((code for cause in reversed(causes) if (code := _status(cause))), 0)
-    kind = getattr(
-        root, "exception", None
-    )  # WebHDFS states the name of an exception instead of a status
+    kind = getattr(root, "exception", None)  # WebHDFS: the name of a Java exception
     if status == 404 or kind == "FileNotFoundException" or _is(FileNotFoundError, causes):
         return FileNotFoundError(f"no such file: {what}")
     if status in (401, 403) or kind == "AccessControlException":
@@ -173,9 +170,9 @@ def share_s3_clients() -> None:
 
 
 class _SharedClient:
-    """A mixin before Beam's own client class.
+    """A mixin for Beam's client class that shares one boto3 client, which is thread-safe.
 
-    boto3 clients are thread-safe; the download stream stays per file.
+    The download stream remains an attribute of each instance, one per file.
     """
 
     _download_request: Any = None

@@ -1,7 +1,6 @@
-"""Clients of S3, Google Cloud Storage and Azure, set up as Beam sets up its own.
+"""Creates clients of S3, Google Cloud Storage and Azure with Beam's options and credentials.
 
-Beam's options and credentials apply. For S3 these are, as in boto3: flags, then the environment,
-then profiles, then the machine's role.
+For S3, credentials are looked up as boto3 does: flags, environment, profiles, the machine's role.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ from obstore.store import AzureStore, GCSStore, S3Store
 from recordmill.transforms.storage.stores.retries import ATTEMPTS
 
 ONCE: Any = {"max_retries": 0}
-"""No retries by the client: `retries` decides for all stores."""
+"""Turns off the client's retries, because `retries` is the policy for all stores."""
 
 MANY_PAGES: Any = {
     "max_retries": ATTEMPTS - 1,
     "backoff": {"init_backoff": timedelta(milliseconds=250), "max_backoff": timedelta(seconds=16)},
 }
-"""Listings are retried by the client, which alone knows where a page begins."""
+"""Retries by the client, for listings: only the client can continue at a page."""
 
 GCS_EMULATOR = "STORAGE_EMULATOR_HOST"
 """The environment variable of Google's client for the address of an emulator."""
@@ -36,19 +35,19 @@ GCS_EMULATOR = "STORAGE_EMULATOR_HOST"
 _AMAZON = (".amazonaws.com", ".amazonaws.com.cn")
 _DEFAULT_REGION = "us-east-1"
 _CREDENTIALS_LAST = timedelta(minutes=5)
-"""How long credentials are cached; boto3 renews them in time."""
+"""Time that credentials are cached; boto3 renews them before they expire."""
 
 _UNSIGNED = {"skip_signature": True}
-"""Without credentials requests are unsigned, as public data needs."""
+"""Access without credentials, which public buckets allow."""
 
 
 def s3_store(bucket: str, options: PipelineOptions, retries: Any) -> S3Store:
     """Returns a client of a bucket.
 
     Args:
-        bucket: its name.
-        options: Beam's.
-        retries: `ONCE` or `MANY_PAGES`.
+        bucket: the name of the bucket.
+        options: the Beam options with credentials and endpoints.
+        retries: the retry configuration, `ONCE` or `MANY_PAGES`.
 
     Raises:
         ImportError: without boto3.
@@ -69,7 +68,8 @@ def s3_store(bucket: str, options: PipelineOptions, retries: Any) -> S3Store:
         use_ssl=not s3.s3_disable_ssl,
     )
     endpoint, region = client.meta.endpoint_url, client.meta.region_name
-    if urlsplit(endpoint).netloc.endswith(_AMAZON):  # other servers have one region
+    # A bucket answers only in its own region. Other servers, such as MinIO, have a single region.
+    if urlsplit(endpoint).netloc.endswith(_AMAZON):
         region = region_of(client, bucket) or region
         endpoint = session.client("s3", region_name=region).meta.endpoint_url
     access: dict[str, Any] = _UNSIGNED
@@ -89,16 +89,16 @@ def region_of(client: Any, bucket: str) -> str | None:
     """Returns the region of a bucket, which S3 states even when it denies access.
 
     Args:
-        client: of boto3, for S3.
-        bucket: its name.
+        client: an S3 client of boto3.
+        bucket: the name of the bucket.
     """
     from botocore.exceptions import BotoCoreError, ClientError
 
     try:
         head = client.head_bucket(Bucket=bucket)["ResponseMetadata"]
     except ClientError as error:
-        head = error.response["ResponseMetadata"]
-    except BotoCoreError:  # such as missing credentials: the read reports a better error
+        head = error.response["ResponseMetadata"]  # the header is part of a 403 response, too
+    except BotoCoreError:  # missing credentials, for example: the read reports a better error
         return None
     region: str | None = head["HTTPHeaders"].get("x-amz-bucket-region")
     return region
@@ -108,9 +108,9 @@ def gcs_store(bucket: str, options: PipelineOptions, retries: Any) -> GCSStore:
     """Returns a client of a bucket.
 
     Args:
-        bucket: its name.
-        options: Beam's.
-        retries: `ONCE` or `MANY_PAGES`.
+        bucket: the name of the bucket.
+        options: the Beam options with credentials and endpoints.
+        retries: the retry configuration, `ONCE` or `MANY_PAGES`.
 
     Raises:
         ImportError: without google-auth.
@@ -138,10 +138,10 @@ def azure_store(account: str, container: str, options: PipelineOptions, retries:
     """Returns a client of a container of a storage account, by connection string or identity.
 
     Args:
-        account: its name.
-        container: its name.
-        options: Beam's.
-        retries: `ONCE` or `MANY_PAGES`.
+        account: the name of the storage account.
+        container: the name of the container.
+        options: the Beam options with credentials and endpoints.
+        retries: the retry configuration, `ONCE` or `MANY_PAGES`.
 
     Raises:
         ImportError: without azure-identity, where there is no connection string.

@@ -1,7 +1,7 @@
-"""Reads and writes HDFS by the WebHDFS client of Beam's file system (--hdfs_host, --hdfs_port).
+"""Reads and writes HDFS with the WebHDFS client of Beam's file system (--hdfs_host, --hdfs_port).
 
-Beam's file system itself requests a file's status before each read, does not overwrite, and does
-not list folders recursively.
+The client is used directly, because Beam's file system requests a file's status before each read,
+does not overwrite files, and does not list folders recursively.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 _SCHEME = "hdfs://"
 _TIMEOUTS = (10.0, 30.0)
-"""Seconds to connect, and without a byte."""
+"""Seconds to connect, and seconds between two bytes."""
 
 _MAX_SECONDS = 600.0
 _CHUNK_BYTES = 2**20
@@ -42,13 +42,13 @@ def get(
 
     Args:
         uri: the file.
-        start: first byte, or None for the whole file.
-        stop: byte after the last.
-        limit: maximum number of bytes.
+        start: the first byte; None for the whole file.
+        stop: the byte after the last.
+        limit: the maximum number of bytes.
 
     Raises:
-        OSError: if it cannot be read; FileNotFoundError if it does not exist; TooLargeError above
-            `limit` bytes.
+        OSError: if the file cannot be read; FileNotFoundError if it does not exist;
+            TooLargeError above `limit` bytes.
     """
     if start is None or stop is None:
         offset, length = 0, None
@@ -69,10 +69,10 @@ def put(uri: str, data: bytes) -> None:
 
     Args:
         uri: the file.
-        data: its content.
+        data: the content of the file.
 
     Raises:
-        OSError: if it cannot be written.
+        OSError: if the file cannot be written.
     """
     _request(uri, lambda client, path: client.write(path, data=data, overwrite=True))
 
@@ -81,7 +81,7 @@ def make_folder(uri: str) -> None:
     """Creates a folder and its parents; an existing one is not an error.
 
     Raises:
-        OSError: if it cannot be created.
+        OSError: if the file cannot be created.
     """
     _request(uri, lambda client, path: client.makedirs(path))
 
@@ -90,11 +90,11 @@ def move(source: str, target: str) -> None:
     """Renames a file, replacing an existing target.
 
     Args:
-        source: its path.
-        target: its new path.
+        source: the path of the file.
+        target: the new path.
 
     Raises:
-        OSError: if it cannot be renamed.
+        OSError: if the file cannot be renamed.
     """
     delete(target)  # WebHDFS does not rename over an existing file
     make_folder(target.rpartition("/")[0])
@@ -105,7 +105,7 @@ def delete(uri: str) -> None:
     """Deletes a file, or a folder with everything in it.
 
     Raises:
-        OSError: if it cannot be deleted.
+        OSError: if the file cannot be deleted.
     """
     _request(uri, lambda client, path: client.delete(path, recursive=True))
 
@@ -114,7 +114,7 @@ def state(uri: str) -> dict[str, Any] | None:
     """Returns the WebHDFS status of a file or folder, with `type` and `length`, or None.
 
     Raises:
-        OSError: if HDFS cannot be asked.
+        OSError: if HDFS does not answer.
     """
     found: dict[str, Any] | None = _request(uri, _status)
     return found
@@ -124,12 +124,12 @@ def names_below(uri: str) -> Iterator[str]:
     """Yields the names of all files below a folder, relative to it.
 
     Raises:
-        OSError: if they cannot be listed.
+        OSError: if the files cannot be listed.
     """
     found = state(uri)
     if found is None or found["type"] != "DIRECTORY":
         return
-    waiting = [""]
+    waiting = [""]  # folders to list, relative to the first
     while waiting:
         folder = waiting.pop()
         for name, is_folder in _request(uri, partial(_entries, folder=folder)):
@@ -143,7 +143,7 @@ def open_file(uri: str) -> BinaryIO:
     """Opens a file for seekable reads, in range requests of some megabytes.
 
     Raises:
-        OSError: if it cannot be read; FileNotFoundError if it does not exist.
+        OSError: if the file cannot be read; FileNotFoundError if it does not exist.
     """
     found = state(uri)
     if found is None:
@@ -189,16 +189,17 @@ def _request(uri: str, call: Callable[[Any, str], T]) -> T:
 
 
 class _Clients:
-    """The clients, one per thread, made again when the options change."""
+    """The clients, one per thread, created again when the options change."""
 
     def __init__(self) -> None:
         self._local = threading.local()
 
     def of(self, uri: str) -> tuple[Any, str]:
         options = current_options()
+        # One per thread: the client keeps a requests session, which may not be thread-safe.
         if getattr(self._local, "options", None) is not options:
             self._local.system = FileSystems.get_filesystem(uri)
-            self._local.system._hdfs_client._timeout = _TIMEOUTS  # Beam sets none
+            self._local.system._hdfs_client._timeout = _TIMEOUTS  # Beam does not set any
             self._local.options = options
         system = self._local.system
         return system._hdfs_client, system._parse_url(uri)[1]

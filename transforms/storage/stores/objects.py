@@ -35,6 +35,7 @@ T = TypeVar("T")
 
 _URI = re.compile(r"(?:(s3|gs)://([^/]+)|(azfs)://([^/]+)/([^/]+))(?:/(.*))?", re.DOTALL)
 _EXTRAS = {"s3": "aws", "gs": "gcp", "azfs": "azure"}
+# These read the texts of obstore's exceptions, which have no attributes for status and cause.
 _STATUS = re.compile(r"status code: (\d{3})")
 _TIMED_OUT = re.compile(r"kind: Timeout")
 _DEEPEST = re.compile(r'(?:message|error): "([^"]+)"')
@@ -86,11 +87,11 @@ def get(path: ObjectPath, start: int | None = None, stop: int | None = None) -> 
 
     Args:
         path: the object.
-        start: first byte, or None for the whole file.
-        stop: byte after the last.
+        start: the first byte; None for the whole file.
+        stop: the byte after the last.
 
     Raises:
-        OSError: if it cannot be read; FileNotFoundError if it does not exist.
+        OSError: if the object cannot be read; FileNotFoundError if it does not exist.
     """
     return get_with_version_tag(path, start, stop)[0]
 
@@ -102,17 +103,17 @@ def get_with_version_tag(
 
     Args:
         path: the object.
-        start: first byte, or None for the whole file.
-        stop: byte after the last.
-        limit: maximum number of bytes.
+        start: the first byte; None for the whole file.
+        stop: the byte after the last.
+        limit: the maximum number of bytes.
 
     Raises:
-        OSError: if it cannot be read; FileNotFoundError if it does not exist; TooLargeError above
-            `limit` bytes, before any is read.
+        OSError: if the object cannot be read; FileNotFoundError if it does not exist;
+            TooLargeError above `limit` bytes, before the body is read.
     """
     if start is None or stop is None:
         return _request(path, lambda store: _content(obstore.get(store, path.key), limit))
-    if stop <= start:
+    if stop <= start:  # stores reject an empty range
         return b"", version_tag(path)
     part: Any = {"range": (start, stop)}
     return _request(path, lambda store: _content(obstore.get(store, path.key, options=part), limit))
@@ -122,7 +123,7 @@ def version_tag(path: ObjectPath) -> str:
     """Returns the version tag of an object: its size, and its ETag or modification time.
 
     Raises:
-        OSError: if the store cannot be asked; FileNotFoundError if the object does not exist.
+        OSError: if the store does not answer; FileNotFoundError if the object does not exist.
     """
     return _request(path, lambda store: _version_tag(obstore.head(store, path.key)))
 
@@ -131,7 +132,7 @@ def size(path: ObjectPath) -> int:
     """Returns the size of an object in bytes.
 
     Raises:
-        OSError: if the store cannot be asked; FileNotFoundError if the object does not exist.
+        OSError: if the store does not answer; FileNotFoundError if the object does not exist.
     """
     return _request(path, lambda store: int(obstore.head(store, path.key)["size"]))
 
@@ -140,7 +141,7 @@ def is_object(path: ObjectPath) -> bool:
     """Returns whether an object exists.
 
     Raises:
-        OSError: if the store cannot be asked.
+        OSError: if the store does not answer.
     """
     if not path.key or path.key.endswith("/"):
         return False
@@ -154,7 +155,7 @@ def exists(path: ObjectPath) -> bool:
     """Returns whether an object exists, or any object below it.
 
     Raises:
-        OSError: if the store cannot be asked.
+        OSError: if the store does not answer.
     """
     return is_object(path) or next(keys_below(path), None) is not None
 
@@ -163,7 +164,7 @@ def keys_below(path: ObjectPath) -> Iterator[str]:
     """Yields the keys of all objects below a folder, relative to the bucket.
 
     Raises:
-        OSError: if they cannot be listed.
+        OSError: if the files cannot be listed.
     """
     store = _STORES.of(path, retries=True)
     try:
@@ -177,7 +178,7 @@ def open_object(path: ObjectPath) -> BinaryIO:
     """Opens an object for seekable reads, in range requests of some megabytes.
 
     Raises:
-        OSError: if it cannot be read; FileNotFoundError if it does not exist.
+        OSError: if the object cannot be read; FileNotFoundError if it does not exist.
     """
     return open_ranges(size(path), lambda start, stop: get(path, start, stop))
 
@@ -228,7 +229,7 @@ class _RangeFile(io.RawIOBase):
 
 def _content(result: Any, limit: int | None) -> tuple[bytes, str]:
     first, end = result.range
-    if limit is not None and end - first > limit:
+    if limit is not None and end - first > limit:  # from the headers, before the body is read
         raise TooLargeError(limit)
     return result.bytes().to_bytes(), _version_tag(result.meta)
 
@@ -244,7 +245,7 @@ def _request(path: ObjectPath, request: Callable[[Any], T]) -> T:
     def attempt() -> T:
         try:
             return request(store)
-        except TooLargeError:
+        except TooLargeError:  # an OSError, but not one of the store
             raise
         except (obstore.exceptions.BaseError, OSError) as error:
             raise _translate_error(error, path) from error
@@ -254,7 +255,7 @@ def _request(path: ObjectPath, request: Callable[[Any], T]) -> T:
 
 def _translate_error(error: Exception, path: ObjectPath) -> OSError:
     """Translates an error of obstore to a short message without URLs and signatures."""
-    text = str(error).partition("\n\nDebug source")[0]
+    text = str(error).partition("\n\nDebug source")[0]  # which repeats URLs with signatures
     status = int(found[1]) if (found := _STATUS.search(text)) else 0
     code = found[1] if (found := _CODE.search(text)) else ""
     answer = f"{status} {code}".rstrip() if status else ""
@@ -293,9 +294,9 @@ def _cause(text: str) -> str:
 
 
 class _Store:
-    """The client of one bucket, made once by the first thread that needs it.
+    """The client of one bucket, created by the first thread that needs it.
 
-    Other threads wait: making a client may request the bucket's region.
+    Other threads wait for it, because creating a client may request the bucket's region.
     """
 
     def __init__(self) -> None:
@@ -310,7 +311,7 @@ class _Store:
 
 
 class _Stores:
-    """The clients of this process, one per bucket, made again when the options change."""
+    """The clients of this process, one per bucket, created again when the options change."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -324,6 +325,7 @@ class _Stores:
                 self._options, self._stores = options, {}
             name = (path.scheme, path.account, path.bucket, retries)
             store = self._stores.setdefault(name, _Store())
+        # Outside of the lock, so that threads wait only for the client of their own bucket.
         return store.client(lambda: _make(path, options, MANY_PAGES if retries else ONCE))
 
 

@@ -1,6 +1,6 @@
-"""Options of object stores and the web: Beam's own, and `WebOptions`.
+"""Options of object stores and the web: those of Beam, and `WebOptions`.
 
-As Beam options they reach every worker of a run.
+`WebOptions` are Beam options as well, because Beam sends its options to every worker.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class WebOptions(PipelineOptions):
         )
         parser.add_argument(
             "--max_image_bytes",
-            "--http_max_bytes",  # its former name, when it applied to the web only
+            "--http_max_bytes",  # the former name, from when it applied to the web only
             type=_positive,
             default=256 * 2**20,
             help="size limit of an image in bytes, from any source; default: 268435456",
@@ -97,7 +97,7 @@ def current_options() -> PipelineOptions:
 class _ImageLimit:
     """Returns the maximum number of bytes of an image, from the options of this process.
 
-    Cached per options object: looking up an option takes Beam long.
+    The result is cached per options object, because `view_as` parses all options in each call.
     """
 
     def __init__(self) -> None:
@@ -105,7 +105,7 @@ class _ImageLimit:
 
     def __call__(self) -> int:
         options = current_options()
-        known, limit = self._known
+        known, limit = self._known  # one tuple, so that threads never see half of an update
         if known is not options:
             limit = options.view_as(WebOptions).max_image_bytes
             self._known = (options, limit)

@@ -1,6 +1,6 @@
 """Retries of transient errors, by exponential backoff with full jitter.
 
-See "Exponential Backoff And Jitter", AWS Architecture Blog, 2015. Jitter changes the time of a
+See "Exponential Backoff And Jitter", AWS Architecture Blog, 2015. Jitter affects the time of a
 request, never its result. Files that are too large or too slow are not retried.
 """
 
@@ -38,18 +38,19 @@ class TooSlowError(OSError):
 T = TypeVar("T")
 
 ATTEMPTS = 8
-"""Waits between them add up to 16 s on average, and 32 s at most."""
+"""Attempts per request. The waits between them add up to 16 s on average, and 32 s at most."""
 
-_MAX_WAIT_ASKED = 120.0
+_MAX_SERVER_WAIT = 120.0
+"""Limit of the wait that a server asks for with Retry-After, in seconds."""
 
 _backoff = wait_random_exponential(multiplier=0.25, max=16)
 
 
 class TransientError(OSError):
-    """A failed request that may succeed when it is retried.
+    """A failed request that may succeed if it is retried.
 
     Attributes:
-        wait: seconds that the server asks to wait.
+        wait: the wait that the server asks for, in seconds.
     """
 
     def __init__(self, what: str, wait: float = 0.0) -> None:
@@ -63,6 +64,7 @@ def is_transient_status(status: int) -> bool:
     >>> [status for status in (400, 403, 404, 429, 500, 501, 503) if is_transient_status(status)]
     [429, 500, 503]
     """
+    # Request Timeout, Too Early, Too Many Requests; 501 is Not Implemented.
     return status in (408, 425, 429) or (status >= 500 and status != 501)
 
 
@@ -70,12 +72,12 @@ def persist(request: Callable[[], T], seconds: float = math.inf) -> T:
     """Returns the result of a request, retried as long as it raises TransientError.
 
     Args:
-        request: makes one attempt.
-        seconds: no attempt starts later, nor if the server asks to wait until then.
+        request: a function that makes one attempt.
+        seconds: the time limit; no attempt starts after it.
 
     Raises:
-        OSError: the last error, with the number of attempts and the time.
-        TooSlowError: if the time is over, with the last error.
+        OSError: the last error, with the number of attempts and the elapsed time.
+        TooSlowError: after the time limit, with the last error.
     """
     deadline = time.monotonic() + seconds
 
@@ -83,6 +85,7 @@ def persist(request: Callable[[], T], seconds: float = math.inf) -> T:
         try:
             return request()
         except TransientError as error:
+            # Raised as another type, which is not retried.
             if time.monotonic() + error.wait >= deadline:
                 raise TooSlowError(seconds, error) from error
             raise
@@ -93,7 +96,7 @@ def persist(request: Callable[[], T], seconds: float = math.inf) -> T:
 def _wait(state: RetryCallState) -> float:
     error = state.outcome.exception() if state.outcome else None
     asked = error.wait if isinstance(error, TransientError) else 0.0
-    return max(_backoff(state), min(asked, _MAX_WAIT_ASKED))
+    return max(_backoff(state), min(asked, _MAX_SERVER_WAIT))
 
 
 def _give_up(state: RetryCallState) -> NoReturn:

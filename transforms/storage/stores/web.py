@@ -1,7 +1,7 @@
-"""Reads `http://` and `https://`, with limits, and only from public addresses (no SSRF).
+"""Reads `http://` and `https://` with limits, and only from public addresses (against SSRF).
 
-Tables are untrusted input. The addresses of a host are checked before connecting, and the
-connection goes to a checked address: neither redirects nor DNS rebinding reach a private host.
+Tables are untrusted input. The addresses of a host are checked before connecting, and connections
+go to a checked address, so neither redirects nor DNS rebinding can reach a private host.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ from recordmill.transforms.storage.stores.retries import (
 
 _MAX_REDIRECTS = 5
 _MAX_SECONDS = 300.0
-"""For all attempts to read an image, with redirects and waits."""
+"""Limit of all attempts to read an image, including redirects and waits."""
 
 _MAX_SIZE_SECONDS = 60.0
 _MAX_TABLE_SECONDS = 3600.0
 _MAX_TABLE_BYTES = 64 * 2**30
 _OTHER_BYTES = 2**20
-"""Besides a body: headers, redirects and chunk framing, which may double the size."""
+"""Allowance for headers, redirects and chunk framing, in addition to twice the body."""
 
 _SHORT_BYTES = 10_000
 _SHORT_SECONDS = 1.0
@@ -68,7 +68,7 @@ _HOSTS = 64
 
 
 class _Stop(Exception):
-    """Ends a read without retries. Not an OSError: urllib3 takes those for failed connections."""
+    """Ends a read without retries. Not an OSError, which urllib3 treats as a failed connection."""
 
 
 class _Read(threading.local):
@@ -90,7 +90,7 @@ class _Read(threading.local):
         """Returns the seconds to wait for a host, at most `most`.
 
         Raises:
-            TimeoutError: if the time is over.
+            TimeoutError: after the deadline.
         """
         left = self.deadline - time.monotonic()
         if left <= 0:
@@ -98,7 +98,11 @@ class _Read(threading.local):
         return min(most, left)
 
     def count(self, size: int) -> None:
-        """Counts received bytes."""
+        """Counts received bytes.
+
+        Raises:
+            _Stop: above the limit.
+        """
         self.bytes_left -= size
         if self.bytes_left < 0:
             raise _Stop("sends more bytes than a file of the allowed size has")
@@ -121,11 +125,11 @@ def get(url: str, start: int | None = None, stop: int | None = None) -> bytes:
 
     Args:
         url: the file.
-        start: first byte, or None for the whole file.
-        stop: byte after the last.
+        start: the first byte; None for the whole file.
+        stop: the byte after the last.
 
     Raises:
-        OSError: if it cannot be read; FileNotFoundError if it does not exist.
+        OSError: if the file cannot be read; FileNotFoundError if it does not exist.
     """
     web = _WEB_CLIENTS.current()
     deadline = time.monotonic() + _MAX_SECONDS
@@ -145,7 +149,7 @@ def download(url: str, target: BinaryIO) -> None:
         target: file to write to; truncated before each attempt.
 
     Raises:
-        OSError: if it cannot be read; FileNotFoundError if it does not exist.
+        OSError: if the file cannot be read; FileNotFoundError if it does not exist.
     """
     web = _WEB_CLIENTS.current()
     deadline = time.monotonic() + _MAX_TABLE_SECONDS
@@ -187,7 +191,7 @@ class Web:
     """Pooled connections to the web, shared by all threads.
 
     Attributes:
-        settings: of reading the web.
+        settings: the limits of reading the web.
     """
 
     def __init__(self, settings: WebSettings) -> None:
@@ -212,8 +216,8 @@ class Web:
 
         Args:
             url: the file.
-            start: first byte, or None for the whole file.
-            stop: byte after the last.
+            start: the first byte; None for the whole file.
+            stop: the byte after the last.
             limit: maximum number of bytes, or None.
             deadline: end of the read, by the monotonic clock.
 
@@ -242,7 +246,7 @@ class Web:
         """
         with _translated_errors():
             response = self._open(url, None, None, None, deadline)
-            response.close()  # by GET, not HEAD: many hosts answer the latter with an error
+            response.close()  # a GET without its body: many hosts answer HEAD with an error
             response.release_conn()
             return _stated_length(response)
 
@@ -264,7 +268,7 @@ class Web:
                 return response
             _discard(response)
             found = _parsed(_joined(address, location))
-            # Logins are sent to another origin only if the redirect itself has one.
+            # A login is not sent to another origin, unless the redirect itself contains one.
             same = found.origin == address.origin and found.login is None
             address = found._replace(login=address.login) if same else found
         raise OSError(f"redirected more than {_MAX_REDIRECTS} times")
@@ -393,7 +397,7 @@ def _body(
     response: urllib3.BaseHTTPResponse, start: int, stop: int | None, limit: int | None
 ) -> Iterator[bytes]:
     """Yields the requested bytes of a response, also from hosts that ignore ranges."""
-    skip = start if response.status == 200 else 0
+    skip = start if response.status == 200 else 0  # 200: the whole file instead of the range
     left = None if stop is None else stop - start
     seen = 0
     for chunk in response.stream(_CHUNK_BYTES):
@@ -460,6 +464,7 @@ class _Limited(io.RawIOBase):
 
     def __init__(self, raw: io.RawIOBase, sock: socket.socket) -> None:
         self._raw, self._sock = raw, sock
+        # The timeout between two bytes; the deadline of the whole read can be sooner.
         self._idle = sock.gettimeout() or math.inf
 
     def readable(self) -> bool:
@@ -503,12 +508,14 @@ def _connected(to: HTTPConnection, connect: Callable[[], socket.socket]) -> sock
         raise NameResolutionError(to.host, to, error) from error  # type: ignore[arg-type]
     addresses = [str(sockaddr[0]) for *_, sockaddr in found]
     private = [address for address in addresses if not is_public(address)]
+    # A single private address rejects the host, because any of them could be used later.
     if private and _READ.only_public:
         raise _Stop(
             f"{to.host} is at {private[0]}, which is not a public address; "
             "allow it with --allow_private_hosts"
         )
     try:
+        # urllib3 connects to `_dns_host`: set to a checked address, it does not resolve again.
         for number, address in enumerate(addresses, start=1):
             to._dns_host = address
             to.timeout = _READ.seconds_left(_CONNECT_SECONDS)  # includes the TLS handshake
@@ -531,7 +538,7 @@ class _TLSPool(urllib3.HTTPSConnectionPool):
 
 
 class _Clients:
-    """The connections of this process, made again when the options change."""
+    """The connections of this process, created again when the options change."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

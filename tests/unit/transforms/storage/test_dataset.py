@@ -169,7 +169,7 @@ def test_a_manifest_of_a_later_version_is_named(folder: Path) -> None:
     later = (folder / "manifest.json").read_bytes().replace(b'_version":', b'_version":9', 1)
     write(folder / "manifest.json", later)
     write(folder / "_SUCCESS", commit_marker(later))
-    assert "is no manifest that this version reads: at format_version" in failing(
+    assert "is not a manifest that this version reads: at format_version" in failing(
         Dataset.open, folder
     )
     assert find_manifest(str(folder)) == (None, True)
