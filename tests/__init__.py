@@ -1,1 +1,1 @@
-"""The tests; `tests.images` draws the images that they use."""
+"""Tests; `tests.images` draws their images."""

@@ -1,6 +1,6 @@
-"""A reference implementation of the geometry of boxes and masks, from EXIF's table and sizes.
+"""A reference implementation of the geometry of boxes and masks, based on EXIF's table and sizes.
 
-Shares no code with the project: an orientation is the side at which row 0 and column 0 are shown,
+Shares no code with the project: an orientation is the side where row 0 and column 0 are displayed,
 as in EXIF's table; the scale is the factor that covers, or fits within, the target size.
 """
 
@@ -46,7 +46,7 @@ class Case:
 
     @property
     def turned(self) -> bool:
-        """Whether the record's image is turned upright."""
+        """Whether the record's image is rotated upright."""
         return self.image.get("orientation", "apply") == "apply"
 
 
@@ -102,7 +102,7 @@ def placement(case: Case) -> tuple[tuple[int, int], tuple, tuple]:
 
 
 def expected_box(box: tuple[float, ...], case: Case) -> tuple[float, ...] | None:
-    """Returns a box, in pixels of the annotated image, in fractions of the record's; or None."""
+    """Returns a box of the annotated image as fractions of the record's image, or None."""
     points = [(box[0], box[1]), (box[2], box[1]), (box[0], box[3]), (box[2], box[3])]
     if case.frame == "displayed" and not case.turned:
         points = [stored_at(x, y, case) for x, y in points]
@@ -121,7 +121,7 @@ def expected_mask(ids: np.ndarray, case: Case, padding: int = 0) -> np.ndarray:
     Args:
         ids: of the annotated image, (height, width).
         case: the image.
-        padding: the id outside the image.
+        padding: id of pixels outside the image.
     """
     (width, height), (across, down), (left, top) = placement(case)
     upright = case.shown if case.turned else (case.width, case.height)
@@ -138,7 +138,7 @@ def expected_mask(ids: np.ndarray, case: Case, padding: int = 0) -> np.ndarray:
 
 
 def _annotated_pixel(column: int, row: int, case: Case) -> tuple[int, int]:
-    """Returns the row and column of the annotated image's pixel that shows as one upright."""
+    """Returns the row and column in the annotated image of a pixel of the upright image."""
     x, y = column + 0.5, row + 0.5
     if case.frame == "stored" and case.turned:
         x, y = stored_at(x, y, case)

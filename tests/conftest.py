@@ -1,4 +1,4 @@
-"""How property tests run: without deadlines, as machines are slow at times; the same in each CI."""
+"""Settings of property tests: no deadlines, because machines may be slow, and fixed seeds in CI."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ SPLITS = ("--splits", "train=0.6,validation=0.2,test=0.2", "--num_shards", "trai
 
 
 def draw(folder: Path) -> tuple[str, ...]:
-    """Draws it all, and returns the flags that convert it, within the reject budget."""
+    """Draws all files; returns the flags to convert them within the reject budget."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "classes.txt").write_text("".join(f"{name}\n" for name in CLASSES), "utf-8")
     rows = [*_good(folder), *_copies(folder), *_broken(folder)]

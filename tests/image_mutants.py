@@ -1,8 +1,8 @@
-"""Mutated images: every chunk and segment damaged, truncated, doubled, moved and left out.
+"""Mutated images: every chunk and segment damaged, truncated, duplicated, moved and removed.
 
-    png_mutants(), jpeg_mutants()     (name, bytes) of each, the same ones in every run
+    png_mutants(), jpeg_mutants()     (name, bytes) of each, the same in every run
 
-No outcome is given: each must be rejected, or become a record that all readers read.
+There is no expected outcome: each must be rejected, or become a record that all readers read.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _HEAD = len(PNG_SIGNATURE) + 25
 
 
 def png_mutants() -> Iterator[Mutant]:
-    """Yields PNGs of every color type with each chunk in each wrong form and place."""
+    """Yields PNGs of every color type, with each chunk in every invalid form and position."""
     for color_type, depth in ((0, 8), (0, 1), (2, 8), (2, 16), (3, 4), (4, 8), (6, 8)):
         palette = png_chunk(b"PLTE", CHUNKS[b"PLTE"]) if color_type == 3 else b""
         base = png_of(samples_of(color_type, depth), color_type, depth, before=palette)
@@ -105,7 +105,7 @@ def _places(base: bytes, palette: bytes, chunk: bytes) -> Iterator[Mutant]:
 
 
 def _streams(base: bytes) -> Iterator[Mutant]:
-    """Yields a PNG with its compressed data cut up, damaged, or coded in another way."""
+    """Yields a PNG with its compressed data split, damaged, or encoded differently."""
     start = base.index(b"IDAT") - 4
     head, stream = base[:start], base[start + 8 : -16]
     rows = zlib.decompress(stream)
@@ -194,7 +194,7 @@ SEGMENTS = {
 
 
 def jpeg_mutants() -> Iterator[Mutant]:
-    """Yields JPEGs of many kinds with each segment in each wrong form and place."""
+    """Yields JPEGs of many kinds, with each segment in every invalid form and position."""
     second = [image(40, 30, 1)]
     for name, base in {
         "baseline": jpeg(40, 30),
@@ -253,7 +253,7 @@ def _changed(base: bytes, start: int, stop: int) -> Iterator[Mutant]:
 
 
 def _coded(base: bytes, scan: int) -> Iterator[Mutant]:
-    """Yields a JPEG with its coded data changed; `scan` is where its last scan begins."""
+    """Yields a JPEG with its coded data changed; `scan` is the offset of its last scan."""
     start = scan + 2 + int.from_bytes(base[scan + 2 : scan + 4], "big")
     for at in range(start, len(base) - 2, max(1, (len(base) - start) // 40)):
         for wrong in (b"\xff\xd0", b"\xff\xd5", b"\xff\xd9", b"\xff\xda", b"\xff\0", b"\xff\xe0"):

@@ -1,9 +1,9 @@
 """Images for tests, drawn by code and encoded in memory: the same arguments give the same bytes.
 
-    jpeg(width, height, seed)          a JPEG as cameras and the web have them
+    jpeg(width, height, seed)          an ordinary JPEG
     png(width, height, seed)           a PNG; `png_16_bit` for two bytes per sample
-    image_bytes("GIF", width, height)  any other format that Pillow writes, by Pillow's name
-    jpeg_header(width, height)         a JPEG's markers up to its scan, without pixel data
+    image_bytes("GIF", width, height)  any other format that Pillow writes
+    jpeg_header(width, height)         the markers of a JPEG, without pixel data
     png_header(width, height)          the same of a PNG
 
 `pixels` returns the drawn samples. Sizes are in pixels.
@@ -30,9 +30,9 @@ SWAPPED = (
 
 
 def pixels(width: int, height: int, seed: int = 0, channels: int = 3) -> np.ndarray:
-    """Returns slopes with some noise on them: uint8, (height, width, channels).
+    """Returns gradients with noise: uint8, (height, width, channels).
 
-    Slopes, so that codecs find something to compress; noise, so that no two seeds look alike.
+    Gradients compress well, and noise makes the image of each seed unique.
     """
     random = np.random.default_rng(seed)
     rows = np.linspace(0, 160, height)[:, None, None]
@@ -112,7 +112,7 @@ def png_16_bit(width: int = 16, height: int = 12, seed: int = 0, channels: int =
 
 
 def png_header(width: int, height: int, bit_depth: int = 8, color_type: int = 2) -> bytes:
-    """Returns a PNG's signature and header, of any size."""
+    """Returns the signature and header of a PNG of any size."""
     stated = struct.pack(">IIBBBBB", width, height, bit_depth, color_type, 0, 0, 0)
     return b"\x89PNG\r\n\x1a\n" + png_chunk(b"IHDR", stated)
 
@@ -126,7 +126,7 @@ def png_chunk(name: bytes, content: bytes) -> bytes:
 def jpeg_header(
     width: int, height: int, *, process: int = 0, precision: int = 8, components: int = 3
 ) -> bytes:
-    """Returns a JPEG's markers without any pixel data: of any size, and any process SOFn."""
+    """Returns the markers of a JPEG of any size and process (SOFn), without pixel data."""
     frame = struct.pack(">BHHB", precision, height, width, components)
     frame += b"".join(bytes([i + 1, 0x11, 0]) for i in range(components))
     scan = bytes([components]) + b"".join(bytes([i + 1, 0]) for i in range(components)) + b"\0?\0"

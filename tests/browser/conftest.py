@@ -36,7 +36,7 @@ class Report:
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    """The Chromium of the system, or at $CHROMIUM."""
+    """The system's Chromium, or the one at $CHROMIUM."""
     path = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
     assert path, "no Chromium found. Install it (apt-get install chromium), or set CHROMIUM=PATH."
     sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []
@@ -48,7 +48,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="session")
 def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Report]:
-    """Reports of a faulty table, a failed run, a small table of images and a table of numbers."""
+    """Reports of a faulty table, a failed run, a small image table and a tabular dataset."""
     folder = tmp_path_factory.mktemp("reports")
     faults = draw(folder / "faults")
     plain = ("--input", str(folder / "sample" / "labels.csv"))

@@ -1,4 +1,4 @@
-"""What the crash tests share: two processes that fork, a small dataset, and what it must become."""
+"""Fixtures: two preforked runners, a small dataset, and its expected files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(scope="session")
 def runners() -> Iterator[list[PreforkedRunner]]:
-    """Two of them: as many as the smallest machine has cores."""
+    """Two runners, one per core of the smallest machine."""
     both = [PreforkedRunner(), PreforkedRunner()]
     yield both
     for runner in both:
@@ -28,7 +28,7 @@ def runners() -> Iterator[list[PreforkedRunner]]:
 
 @pytest.fixture(scope="session")
 def scenario(tmp_path_factory: pytest.TempPathFactory, runners: list[PreforkedRunner]) -> Scenario:
-    """Ten images in five shards, one of them decoded apart and one of them damaged."""
+    """Ten images in five shards; one is decoded in a separate process, one is damaged."""
     folder = tmp_path_factory.mktemp("scenario")
     rows = []
     for i in range(10):

@@ -1,11 +1,11 @@
-"""Runs recordmill many times, each in a process of its own, without the seconds that imports take.
+"""Runs recordmill many times in separate processes, without importing everything each time.
 
-A process that has imported all of it forks one child a run. A child can be made to end at its n-th
-step: a step is whatever Python's audit events tell of files below the output, seen before it is
-done. So nothing in the program knows of this, and no step can be left out.
+A process that has imported everything forks a child per run. A child can be ended at its n-th
+step: a step is an audit event of Python about a file in the output folder, raised before the
+action. The program itself is unchanged, and no step can be missed.
 
-As in a user's run, a separate process verifies. Only its start differs: it is a fork of the run, in
-which TensorFlow is imported already.
+As in a user's run, a separate process verifies. It is a fork of the run, in which TensorFlow is
+already imported.
 """
 
 from __future__ import annotations
@@ -53,17 +53,17 @@ _STEPS = {
 
 @dataclass(frozen=True)
 class Order:
-    """What a child is to do, and how it is to end.
+    """A command to run, and the signal that ends it.
 
     Attributes:
-        arguments: of recordmill.
+        arguments: of the recordmill command.
         output: the folder whose steps are counted.
-        report: where the child writes what it says, and its steps.
-        step: the number of the step before which the signal comes, from 1; 0 for none.
+        report: file for the child's output and steps.
+        step: number of the step before which the signal is sent, from 1; 0 for none.
         number: the signal.
-        seconds: when the signal comes instead, by the clock; 0 for never.
-        clock: seconds by which the wall clock is moved at that step, in place of a signal.
-        plain: whether permissions hold for it, as they do not for root.
+        seconds: delay after which the signal is sent instead; 0 for never.
+        clock: seconds by which the wall clock jumps at that step, instead of a signal.
+        plain: whether file permissions apply even to root.
     """
 
     arguments: tuple[str, ...]
@@ -78,13 +78,13 @@ class Order:
 
 @dataclass(frozen=True)
 class Ended:
-    """How a child ended.
+    """The result of a child.
 
     Attributes:
         code: its exit code; negative for a signal that killed it.
-        text: all that it printed.
-        steps: those that it took, in words.
-        met_verifier: whether the process that verifies was alive when the signal came.
+        text: its output.
+        steps: descriptions of its steps.
+        met_verifier: whether the verifier process was alive when the signal was sent.
     """
 
     code: int
@@ -94,7 +94,7 @@ class Ended:
 
 
 class PreforkedRunner:
-    """The process that forks; one order at a time."""
+    """A process that forks a child per order, one at a time."""
 
     def __init__(self) -> None:
         command = [sys.executable, "-m", "tests.crash.preforked_runner"]
@@ -103,7 +103,7 @@ class PreforkedRunner:
         self._lock = threading.Lock()
 
     def run(self, order: Order) -> Ended:
-        """Carries out an order."""
+        """Runs an order."""
         with self._lock:
             assert self._process.stdin
             assert self._process.stdout
@@ -145,7 +145,7 @@ def main() -> None:
 
 
 def _reap_rest() -> int:
-    """Waits for the processes that a run has left, and returns how many have to be killed."""
+    """Waits for the processes that a run left behind, and returns how many had to be killed."""
     deadline = time.monotonic() + _OUTLIVE_SECONDS
     killed = set[int]()
     with contextlib.suppress(ChildProcessError):  # there is none any more
@@ -191,7 +191,7 @@ def _execute(order: Order) -> None:
 
 
 def _check_permissions() -> None:
-    """Gives up the right to pass over permissions, by capset(2)."""
+    """Drops the capability to bypass file permissions, by capset(2)."""
     libc = ctypes.CDLL(None, use_errno=True)
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
     sets = (ctypes.c_uint32 * 6)()
@@ -202,14 +202,14 @@ def _check_permissions() -> None:
 
 
 class _ForkedVerifier:
-    """Stands in for `subprocess.Popen` where the process that verifies is started: forks it."""
+    """Replaces `subprocess.Popen` for the verifier process: forks instead of starting Python."""
 
     pid = 0
     _tensorflow: ModuleType
 
     @classmethod
     def stand_in(cls) -> None:
-        """Has the run start its verifier so; to the run, TensorFlow is not imported."""
+        """Makes the run start its verifier by forking, and hides that TensorFlow is imported."""
         from recordmill.transforms.verification import verifier_process
 
         cls._tensorflow = sys.modules.pop("tensorflow")
@@ -226,7 +226,7 @@ class _ForkedVerifier:
         type(self).pid = self.pid = child
 
     def _serve(self, stdin: int, connections: Sequence[int]) -> None:
-        """Does what the started program does, with the files that it has."""
+        """Runs the verifier with the file descriptors of the started program."""
         os.setsid()
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
@@ -245,30 +245,30 @@ class _ForkedVerifier:
             os._exit(1)
 
     def kill(self) -> None:
-        """As that of `subprocess.Popen`."""
+        """Like the method of `subprocess.Popen`."""
         if self._code is None:
             os.kill(self.pid, signal.SIGKILL)
 
     def wait(self) -> int:
-        """As that of `subprocess.Popen`."""
+        """Like the method of `subprocess.Popen`."""
         if self._code is None:
             self._code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
             type(self).pid = 0
         return self._code
 
     def communicate(self) -> None:
-        """As that of `subprocess.Popen`."""
+        """Like the method of `subprocess.Popen`."""
         os.close(self._stdin)
         self.wait()
 
     @classmethod
     def is_alive(cls) -> bool:
-        """Returns whether this run's verifier is."""
+        """Returns whether the verifier of this run is alive."""
         return cls.pid > 0 and os.waitpid(cls.pid, os.WNOHANG) == (0, 0)
 
 
 class _Steps:
-    """Counts the steps, and has the order's signal come before one of them."""
+    """Counts steps and sends the signal of the order before one of them."""
 
     def __init__(self, order: Order) -> None:
         self._order = order

@@ -1,4 +1,4 @@
-"""One dataset in the making: how to run it, and what must hold after a run was struck down."""
+"""A scenario: a conversion, and the checks after one of its runs was interrupted."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _FLAGS = (
 
 @dataclass(frozen=True)
 class Scenario:
-    """A table and its images, and the dataset that an undisturbed run makes of them.
+    """A table with images, and the dataset that an undisturbed run writes.
 
     Attributes:
-        folder: of both.
-        expected: every file of the dataset that is the same in each run.
-        steps: those of the undisturbed run.
+        folder: of table and images.
+        expected: the files of the dataset that are the same in each run.
+        steps: of the undisturbed run.
     """
 
     folder: Path
@@ -37,7 +37,7 @@ class Scenario:
 
     @classmethod
     def played(cls, folder: Path, runner: PreforkedRunner) -> Scenario:
-        """Runs without any disturbance."""
+        """Runs the scenario without a disturbance."""
         scenario = cls(folder, {}, [])
         stage = scenario.stage("undisturbed")
         ended = stage.run(runner)
@@ -47,7 +47,7 @@ class Scenario:
         return replace(scenario, expected=content(stage.dataset), steps=ended.steps)
 
     def stage(self, name: str) -> Stage:
-        """Returns a place to run in."""
+        """Returns a new stage."""
         output = self.folder / "out" / name
         output.mkdir(parents=True)
         return Stage(self, output)
@@ -55,11 +55,11 @@ class Scenario:
 
 @dataclass(frozen=True)
 class Stage:
-    """An output of its own.
+    """An output folder for one case.
 
     Attributes:
-        scenario: what to make.
-        output: where.
+        scenario: the conversion to run.
+        output: the output folder.
     """
 
     scenario: Scenario
@@ -72,11 +72,11 @@ class Stage:
 
     @property
     def checkpoints(self) -> int:
-        """How many finished shards wait for the next run."""
+        """The number of finished shards kept for the next run."""
         return len(list((self.output / "birds" / ".1.0.0.run").glob("*/checkpoints/*.json")))
 
     def order(self, *flags: str, table: str = "labels.csv", **strike: float) -> Order:
-        """Returns the order to convert; with what is to strike it."""
+        """Returns the order to convert, with its disturbance."""
         target = ("--input", str(self.scenario.folder / table), "--output", str(self.output))
         flags = flags or ("--if_exists", "skip")
         arguments = ("convert", *target, "--name", "birds", *_FLAGS, *flags)
@@ -93,16 +93,16 @@ class Stage:
         return runner.run(Order(("verify", str(self.dataset)), str(self.output), str(report)))
 
     def leftovers(self) -> list[str]:
-        """Returns whatever is there beside a dataset as it should be."""
+        """Returns the files beside the dataset that should not exist."""
         beside = [p.name for p in (self.output / "birds").iterdir() if p.name != "1.0.0"]
         names = {str(p.relative_to(self.dataset)) for p in self.dataset.rglob("*") if p.is_file()}
         expected = self.scenario.expected.keys() | _VOLATILE
         return sorted([*beside, *(names - expected if self.scenario.expected else [])])
 
     def faults(self, runner: PreforkedRunner) -> list[str]:
-        """Returns what is wrong after a run was struck: a verified dataset is there, or none.
+        """Returns what is wrong after an interrupted run: there must be a verified dataset or none.
 
-        Then runs once more, and returns what is wrong with that.
+        Runs again, and returns what is wrong with that as well.
         """
         found = []
         if (self.dataset / "_SUCCESS").exists():
@@ -124,12 +124,12 @@ class Stage:
         return found
 
     def strike_down(self) -> None:
-        """Clears the stage."""
+        """Deletes the output folder."""
         shutil.rmtree(self.output)
 
 
 def content(dataset: Path) -> dict[str, bytes]:
-    """Returns every file of a dataset that has to be the same in each run; rejects in order."""
+    """Returns the files of a dataset that must be the same in each run; rejects are sorted."""
     files = [path for path in dataset.rglob("*") if path.is_file() and path.name not in _VOLATILE]
     return {
         str(path.relative_to(dataset)): b"\n".join(sorted(path.read_bytes().splitlines()))

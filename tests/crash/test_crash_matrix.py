@@ -1,7 +1,7 @@
-"""A run is struck down at the steps that it takes on disk: there is a verified dataset, or none.
+"""Runs are interrupted at their steps on disk: they leave a verified dataset or none.
 
-And the next run makes what an undisturbed one makes, to the byte, redoes only shards that were
-open, and leaves nothing behind.
+The next run writes the same bytes as an undisturbed one, rewrites only unfinished shards, and
+leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ENDED_BY = {signal.SIGKILL: {-signal.SIGKILL}, signal.SIGTERM: {128 + signal.SI
 def on_all(
     runners: list[PreforkedRunner], cases: Iterable[object], play: Callable
 ) -> dict[str, list[str]]:
-    """Plays each case on whichever process is free; returns what was wrong with which."""
+    """Runs each case on a free runner; returns the failures by case."""
     free: Queue[PreforkedRunner] = Queue()
     for runner in runners:
         free.put(runner)
@@ -43,7 +43,7 @@ def on_all(
 
 
 def struck(stage: Stage, ended: Ended, number: int) -> list[str]:
-    """Returns what is wrong with how a run ended that was struck by a signal."""
+    """Returns what is wrong with the result of a run that got a signal."""
     if ended.code in _ENDED_BY[signal.Signals(number)]:
         return []
     if ended.code == 0:  # it came when all was done
@@ -53,7 +53,7 @@ def struck(stage: Stage, ended: Ended, number: int) -> list[str]:
 
 @pytest.fixture(scope="session")
 def every_step(request: pytest.FixtureRequest) -> bool:
-    """Whether no step is left out, which takes half an hour and more."""
+    """Whether to test every step, which takes more than half an hour."""
     return bool(request.config.getoption("--every_step"))
 
 
@@ -61,7 +61,7 @@ TIMES = 6
 
 
 def chosen(number: int, last: int) -> list[int]:
-    """Returns the steps at which a signal comes: some, and for SIGKILL all of publishing."""
+    """Returns the steps at which to send a signal: some, and for SIGKILL all of publishing."""
     if number == signal.SIGKILL:
         return [*range(1, last - 40, 8), *range(last - 40, last + 1)]
     return [*range(1, last - 25, 12), *range(last - 25, last + 1, 2)]
@@ -120,7 +120,7 @@ def test_a_resumed_run_is_interrupted_repeatedly(
 def test_readers_find_a_dataset_at_every_step_of_a_replacement(
     scenario: Scenario, runners: list[PreforkedRunner], every_step: bool, tmp_path: Path
 ) -> None:
-    """The old one or the new one, whole, at each step; and the old one until the last."""
+    """At each step readers find the complete old or new dataset."""
     flags = ("--if_exists", "replace", "--seed", "1")
 
     first = scenario.stage("replace")

@@ -46,7 +46,7 @@ print(ended.count(0))
 
 
 def test_concurrent_first_verifications_never_crash(tmp_path: Path) -> None:
-    """Processes whose threads verify without `thread_safe_tensorflow` sometimes crash."""
+    """Without `thread_safe_tensorflow`, such processes sometimes crash."""
     with tf.io.TFRecordWriter(str(tmp_path / "birds")) as writer:
         writer.write(example("0.png", png()))
     command = [sys.executable, "-c", VERIFICATIONS, str(tmp_path), str(PROCESSES)]

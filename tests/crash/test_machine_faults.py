@@ -1,4 +1,4 @@
-"""The machine fails in other ways than by stopping: after each of them the same holds."""
+"""Faults of the machine other than stopping, with the same checks afterwards."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def stage(scenario: Scenario, request: pytest.FixtureRequest) -> Stage:
 
 @pytest.fixture
 def mount(stage: Stage) -> Iterator[Path]:
-    """The output, on a disk of its own: 96 KiB."""
+    """The output folder on a separate disk of 96 KiB."""
     target = stage.output / "birds"
     target.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", "size=96k", "tmpfs", str(target)]
@@ -46,7 +46,7 @@ def sizes(target: Path, size: str) -> None:
 
 @as_root
 def test_a_full_disk(stage: Stage, mount: Path, runners: list[PreforkedRunner]) -> None:
-    """However full: from no room for the lock to none for the mark."""
+    """The disk is full at any moment, from the lock file to the commit marker."""
     faults = {}
     for kib in range(4, 100, 8):
         sizes(mount, f"{kib}k")
@@ -121,7 +121,7 @@ def test_a_permission_is_lost_during_a_run(stage: Stage, runners: list[Preforked
 def test_an_input_changes_while_it_is_read(
     scenario: Scenario, stage: Stage, runners: list[PreforkedRunner]
 ) -> None:
-    """A row more than the survey saw: nothing is published; then the table's new state is."""
+    """A row is added after the analyze pass: nothing is published; the next run publishes it."""
     table = scenario.folder / "growing.csv"
     text = (scenario.folder / "labels.csv").read_text()
     table.write_text(text)
@@ -153,7 +153,7 @@ def test_an_input_changes_while_it_is_read(
 
 
 def test_memory_runs_out(stage: Stage, runners: list[PreforkedRunner]) -> None:
-    """The kernel kills what takes most memory: here whatever decodes odd images, each time."""
+    """The kernel kills the process with the most memory: here the decoder process, each time."""
     process = subprocess.Popen(
         [sys.executable, "-m", "recordmill", *stage.order().arguments],
         cwd=ROOT,
@@ -199,14 +199,14 @@ def test_concurrent_runs(scenario: Scenario, stage: Stage, runners: list[Prefork
 
 
 def _elsewhere(stage: Stage):
-    """Returns the same order, with a report of its own."""
+    """Returns the same order with another report file."""
     from dataclasses import replace
 
     return replace(stage.order("--if_exists", "fail"), report=f"{stage.output}.other")
 
 
 def test_children_do_not_outlive_a_run(scenario: Scenario, stage: Stage, tmp_path: Path) -> None:
-    """SIGTERM and SIGKILL: whatever decodes odd images goes with the run."""
+    """After SIGTERM and SIGKILL, decoder processes end with the run."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         arguments = [*stage.order("--if_exists", "replace").arguments, "--image", "max_side=8"]
         process = subprocess.Popen(
@@ -232,7 +232,7 @@ def test_children_do_not_outlive_a_run(scenario: Scenario, stage: Stage, tmp_pat
 
 
 def _children(pid: int) -> list[int]:
-    """Waits until one of a process's children decodes images, and returns all of them."""
+    """Waits until a child of a process decodes images, and returns all its children."""
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         children = _children_of(pid)

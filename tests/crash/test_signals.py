@@ -1,4 +1,4 @@
-"""Whole processes are ended by signals, from their first imports on: none leaves a trace of it."""
+"""Processes get signals at any moment, from their first imports on: none shows a traceback."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def started(stage: Stage, *flags: str) -> subprocess.Popen[str]:
 
 
 def alive_in(session: int) -> list[str]:
-    """Returns the commands of a session that still run; zombies are for init to reap."""
+    """Returns the commands of a session that are still running, except for zombies."""
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
@@ -45,7 +45,7 @@ def alive_in(session: int) -> list[str]:
 
 
 def faults(process: subprocess.Popen[str], number: int) -> list[str]:
-    """Returns what is wrong with how a process ended that got a signal."""
+    """Returns what is wrong with the result of a process that got a signal."""
     said, _ = process.communicate(timeout=120)
     found = [said] if any(word in said for word in NOISE) else []
     if process.returncode not in (0, -number if number == signal.SIGKILL else 128 + number):
@@ -65,7 +65,7 @@ def faults(process: subprocess.Popen[str], number: int) -> list[str]:
 def test_a_signal_at_any_moment_of_a_process(
     number: int, to_all: bool, scenario: Scenario, runners: list[PreforkedRunner]
 ) -> None:
-    """A terminal sends Ctrl-C to all processes, children that start included."""
+    """A terminal sends Ctrl-C to all processes, including children that are starting."""
     wrong = {}
     for seconds in [BOOT_SECONDS + 0.5 * i for i in range(5)]:
         stage = scenario.stage(f"outside-{number}-{seconds:.1f}")
@@ -83,7 +83,7 @@ def test_a_signal_at_any_moment_of_a_process(
 def test_worker_processes_end_with_the_run(
     number: int, scenario: Scenario, runners: list[PreforkedRunner]
 ) -> None:
-    """However early the signal arrives: workers that start wait for a runner that is gone."""
+    """Even if the signal arrives early and workers wait for a runner that has ended."""
     stage = scenario.stage(f"workers-{number}")
     flags = ("--direct_running_mode=multi_processing", "--direct_num_workers=2")
     process = started(stage, *flags)

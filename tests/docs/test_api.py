@@ -1,4 +1,4 @@
-"""docs/reference/api.md has every public name, and its docstrings say what each argument is."""
+"""docs/reference/api.md lists every public name, and docstrings describe every argument."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/options.py: the tables of flags and the types of keywords are what the options say.
+"""docs/options.py: the tables of flags and the types of keywords match the options.
 
 Covers `recordmill.schemas.convert_options`.
 """

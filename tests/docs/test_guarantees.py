@@ -1,6 +1,6 @@
-"""guarantees.md names tests for each promise, and none of them is missing or empty.
+"""guarantees.md names tests for each promise, and all of them exist.
 
-Whether a test shows what the promise says is for its reader to decide; the two are side by side.
+A reviewer decides whether a test covers its promise.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ ROWS = [line.strip("|").split(" | ") for line in PAGE.splitlines() if line.start
 
 
 def files_of(path: Path) -> list[Path]:
-    """Returns the files of tests that a name stands for."""
+    """Returns the test files of a name."""
     return [path] if path.is_file() else sorted(path.rglob("test_*.py"))
 
 

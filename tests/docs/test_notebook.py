@@ -1,4 +1,4 @@
-"""The notebook to open is the page that is run whenever the documentation is built."""
+"""The notebook equals the page that is executed when the documentation is built."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every page is reachable, every link leads somewhere, and every command is one that exists."""
+"""Every page is reachable, every link has a target, and every command is valid."""
 
 from __future__ import annotations
 

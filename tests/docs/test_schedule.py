@@ -23,7 +23,7 @@ def blocks(language: str) -> list[str]:
 
 
 def taken(arguments: list[str]) -> ConvertConfig:
-    """Returns the settings of a command, whose every flag the program must know."""
+    """Returns the settings of a command, all of whose flags must be known."""
     assert arguments[0] == "convert"
     parser = Parser(allow_abbrev=False)
     add_convert_options(parser)
@@ -36,7 +36,7 @@ def taken(arguments: list[str]) -> ConvertConfig:
 
 
 def as_shell_passes_them(words: str) -> list[str]:
-    """Returns the arguments of the command as a shell hands them over."""
+    """Returns the arguments that a shell passes to the command."""
     shown = subprocess.run(
         ["sh", "-c", f"printf '%s\\0' {words}"], capture_output=True, text=True, check=True
     )
@@ -82,8 +82,8 @@ def test_the_run_record_on_the_page_has_the_fields_of_run_json() -> None:
 
 
 def test_every_exit_code_is_reported() -> None:
-    told = [int(code) for code in re.findall(r"^\| (\d) \|", PAGE, re.MULTILINE)]
-    assert told == [
+    codes = [int(code) for code in re.findall(r"^\| (\d) \|", PAGE, re.MULTILINE)]
+    assert codes == [
         0,
         1,
         *sorted({kind.exit_code for kind in RecordmillError.__subclasses__()} - {1}),

@@ -1,4 +1,4 @@
-"""The tutorials, followed by copy and paste: every block of a page, in order."""
+"""The tutorials work by copy and paste: runs every block of a page in order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line as a user has it: in this process for speed, or as a process of its own."""
+"""Runs the command line: in this process, which is faster, or in a new one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[2]
 
 @dataclass(frozen=True)
 class Ended:
-    """How a command ended."""
+    """The result of a command."""
 
     code: int
     out: str
@@ -36,7 +36,7 @@ class Ended:
 
 
 def recordmill(*arguments: object) -> Ended:
-    """Runs `recordmill ARGUMENTS` in this process; a separate one verifies, as users' runs do."""
+    """Runs `recordmill ARGUMENTS` in this process, with a separate verifier process."""
     start_verifier()
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
@@ -45,18 +45,18 @@ def recordmill(*arguments: object) -> Ended:
 
 
 def start_verifier() -> None:
-    """Starts the verifier process, once for all commands of this process.
+    """Starts the verifier process that all commands of this process share.
 
-    A command starts none where there is one already.
+    A command does not start another one.
     """
     verifier_process._verifiers[os.getpid()] = _verifier(os.getpid())
 
 
 class _Verifier(verifier_process.VerifierProcess):
-    """A verifier process that outlives changes of the working folder.
+    """A verifier process that does not depend on the working folder.
 
-    Its own working folder is the one it was started in, so shards get absolute paths. A process
-    for each folder would import TensorFlow once per test, until memory runs out.
+    Its working folder is the one it was started in, so shards get absolute paths. A process per
+    folder would import TensorFlow for each test, until memory runs out.
     """
 
     def verify(
@@ -77,7 +77,7 @@ def _verifier(process: int) -> _Verifier:
 
 
 def recordmill_process(*arguments: object, cwd: Path = ROOT) -> Ended:
-    """Runs `python -m recordmill ARGUMENTS` in a process of its own."""
+    """Runs `python -m recordmill ARGUMENTS` in a new process."""
     command = [sys.executable, "-m", "recordmill", *map(str, arguments)]
     ended = subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=300)
     return Ended(ended.returncode, ended.stdout, ended.stderr)
@@ -90,7 +90,7 @@ def convert(table: object, output: Path, *flags: object, name: str = "birds") ->
 
 
 def published(table: object, output: Path, *flags: object, name: str = "birds") -> Path:
-    """Runs `recordmill convert`, which has to succeed; returns the dataset's folder."""
+    """Runs `recordmill convert`, which must succeed; returns the folder of the dataset."""
     ended = convert(table, output, *flags, name=name)
     assert ended.code == 0, ended.err
     return output / name / "1.0.0"

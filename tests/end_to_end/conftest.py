@@ -1,4 +1,4 @@
-"""What the end-to-end tests share: images on disk, and datasets made of them once."""
+"""Fixtures: images on disk, drawn once."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tests.end_to_end.photos import Photo, draw_photos
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the images; tests write their tables into it, nothing else."""
+    """The folder of the images; tests write only tables into it."""
     return tmp_path_factory.mktemp("gallery")
 
 
 @pytest.fixture(scope="session")
 def images(folder: Path) -> list[Photo]:
-    """Twelve small images of every form that passes through, of three classes."""
+    """Twelve small images of three classes, in every form that is stored unchanged."""
     return draw_photos(folder)

@@ -1,4 +1,4 @@
-"""A small folder of images, with all that the tests know of them because they drew them."""
+"""A small folder of images with known properties."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _CLASSES = ("horse", "cat", "Übermut")
 
 
 def draw_photos(folder: Path, number: int = 12) -> list[Photo]:
-    """Draws some images into a folder, every form and class among them."""
+    """Draws images of every form and class into a folder."""
     return [_draw_photo(folder, i) for i in range(number)]
 
 
@@ -51,7 +51,8 @@ def _draw_photo(folder: Path, i: int) -> Photo:
     encode, mode, channels, options = _FORMS[i % len(_FORMS)]
     width, height = 8 + i, 20 - i % 7
     data = encode(width, height, i, mode, **options)
-    path = f"{'ab'[i % 2]}/picture {i:02d}.{'jpg' if encode is jpeg else 'png'}"
+    suffix = "jpg" if encode is jpeg else "png"
+    path = f"{'ab'[i % 2]}/picture {i:02d}.{suffix}"  # codespell:ignore picture
     (folder / path).parent.mkdir(parents=True, exist_ok=True)
     (folder / path).write_bytes(data)
     label = _CLASSES[i % 3]

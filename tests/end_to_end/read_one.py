@@ -1,4 +1,4 @@
-"""Reads one record, in a process that begins again: it imports no more than this."""
+"""Reads one record in a new process that imports nothing else."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from recordmill.pipelines.dataset.records import Records
 
 
 def read_one(records: Records, number: int) -> tuple[bytes, int, str]:
-    """Returns of a record what tells it from all others."""
+    """Returns values that identify a record."""
     record = records[number]
     image = record["image"]
     return hashlib.sha256(image.tobytes()).digest(), record["label"], str(record["tags"])

@@ -1,4 +1,4 @@
-"""Reads published datasets with readers that share no code with what wrote them."""
+"""Reads published datasets with readers that share no code with the writer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ VOLATILE = {"run.json", "report.html"}
 
 @dataclass(frozen=True)
 class Frame:
-    """One record of an uncompressed shard: where its frame begins and ends, and its data."""
+    """A record of an uncompressed shard: its byte range and its data."""
 
     start: int
     stop: int
@@ -37,7 +37,7 @@ def records(dataset: Path, split: str) -> list[bytes]:
 
 
 def examples(dataset: Path, split: str) -> list[dict[str, list[Any]]]:
-    """Returns every record of a split in order, all of its features, as tf.train.Example."""
+    """Returns every record of a split in order, as features of tf.train.Example."""
     return [example_features(record) for record in records(dataset, split)]
 
 
@@ -51,7 +51,7 @@ def example_features(record: bytes) -> dict[str, list[Any]]:
 
 
 def parsed(dataset: Path, split: str, spec: dict[str, Any]) -> dict[str, Any]:
-    """Returns all records of a split, parsed at once: feature to values, lists as lists."""
+    """Returns all records of a split, parsed in one call: values by feature."""
     batch = tf.io.parse_example(records(dataset, split), spec)
     return {
         name: values.to_list() if isinstance(values, tf.RaggedTensor) else values.numpy().tolist()
@@ -93,7 +93,7 @@ def rejects(dataset: Path) -> list[dict[str, str]]:
 
 
 def reject_reasons(dataset: Path) -> list[tuple[str, str, str]]:
-    """Returns (key, source without its folder, reason) of each reject; all have a detail."""
+    """Returns (key, source without folder, reason) of each reject; all must have a detail."""
     found = rejects(dataset)
     within = {"start", "stop"}  # of an image that is within a file
     assert all(set(r) - within == {"key", "uri", "source", "reason", "detail"} for r in found)
@@ -102,7 +102,7 @@ def reject_reasons(dataset: Path) -> list[tuple[str, str, str]]:
 
 
 def content(dataset: Path) -> dict[str, Any]:
-    """Returns every file of a dataset that has to be the same in each run; some by line."""
+    """Returns the files of a dataset that must be the same in each run; some as sorted lines."""
     files = [path for path in dataset.rglob("*") if path.is_file() and path.name not in VOLATILE]
     return {
         str(path.relative_to(dataset)): sorted(path.read_bytes().splitlines())

@@ -1,4 +1,4 @@
-"""The same labelled images in every form that people hold them in."""
+"""The same labeled images in every supported source format."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.images import jpeg, png
 
 @dataclass(frozen=True)
 class Shot:
-    """An image, what is on it, and where: boxes in pixels as (label, xmin, ymin, xmax, ymax)."""
+    """An image with its label and boxes in pixels, as (label, xmin, ymin, xmax, ymax)."""
 
     name: str
     data: bytes
@@ -54,7 +54,7 @@ def _shot(i: int) -> Shot:
 
 @dataclass(frozen=True)
 class Form:
-    """One form: how it is written into a folder, and the flags with which it is read."""
+    """A source format: how to write it to a folder, and the flags to read it."""
 
     write: Callable[[Path, Sequence[Shot]], Path]
     flags: tuple[str, ...] = ()
@@ -66,7 +66,7 @@ def _folder(root: Path, given: Sequence[Shot]) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(shot.data)
     (root / "photos" / ".hidden").write_bytes(b"x")
-    (root / "photos" / "notes.txt").write_bytes(b"no picture")
+    (root / "photos" / "notes.txt").write_bytes(b"no image")
     return root / "photos"
 
 

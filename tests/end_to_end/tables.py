@@ -1,4 +1,4 @@
-"""Writes label tables in every format that people have them in."""
+"""Writes label tables in every supported format."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SEPARATOR = "|"
 
 
 def write_table(path: Path, rows: Rows) -> Path:
-    """Writes a table in the format that its name tells; with .gz at the end, compressed."""
+    """Writes a table in the format of its suffix, compressed if that is .gz."""
     format_ = path.name.removesuffix(".gz").rpartition(".")[2]
     writers = {
         "csv": _delimited(","),

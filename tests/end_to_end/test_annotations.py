@@ -1,5 +1,5 @@
-"""Detection, segmentation and captions from table to reader: every box and mask where an
-independent computation puts it, in every form that tables have them in."""
+"""Detection, segmentation and captions from table to reader: boxes and masks equal those of an
+independent computation, in every form of table."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ image: {resize: 24x20 crop, format: png}
 
 
 def draw(folder: Path, i: int) -> tuple[Case, dict[str, Any], np.ndarray]:
-    """Draws an image and its mask; returns what it is, its row in COCO's form, and the mask."""
+    """Draws an image and its mask; returns the case, its row with COCO boxes, and the mask."""
     random = np.random.default_rng(i)
     width, height = (int(n) for n in random.integers(4, 48, 2))
     orientation = i % len(SIDES) + 1
@@ -73,7 +73,7 @@ def draw(folder: Path, i: int) -> tuple[Case, dict[str, Any], np.ndarray]:
 def drawn(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> tuple[Path, dict[str, tuple[Case, dict[str, Any], np.ndarray]]]:
-    """A folder of images, and what is known of each by its name."""
+    """A folder of images, and their cases by name."""
     folder = tmp_path_factory.mktemp("drawn")
     made = [draw(folder, i) for i in range(IMAGES)]
     return folder, {row["image"]: (case, row, ids) for case, row, ids in made}
@@ -81,7 +81,7 @@ def drawn(
 
 @pytest.fixture(scope="module")
 def both(drawn: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The dataset of all of them, cropped, with boxes and masks."""
+    """A dataset of all images, cropped, with boxes and masks."""
     folder, known = drawn
     (folder / "both.yaml").write_text(BOTH)
     (folder / "pets.txt").write_text("".join(f"{name}\n" for name in PETS))

@@ -1,4 +1,4 @@
-"""A new version from an old one: rows stay in their splits, shards that are the same are taken.
+"""A new version from a base version: rows keep their splits, unchanged shards are reused.
 
 Covers `recordmill.transforms.shards.base_shards`.
 """
@@ -22,7 +22,7 @@ NEW = ("--splits", "train=0.2,validation=0.8", "--seed", "7", "--num_shards", "1
 
 
 def table(folder: Path, name: str, numbers: range, classes: str = "cd") -> Path:
-    """Writes a table of images, drawing those that are not there yet."""
+    """Writes a table of images, and draws missing images."""
     lines = ["image,label"]
     for i in numbers:
         if not (folder / f"{i}.jpg").exists():
@@ -52,7 +52,7 @@ def grown(tables: Path, output: Path, *flags: object) -> Path:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of images, and the dataset made of them in out/."""
+    """A folder of images, with their dataset in out/."""
     folder = tmp_path_factory.mktemp("growing")
     published(table(folder, "old.csv", range(20)), folder / "out", *OLD)
     return folder
@@ -60,7 +60,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def base(made: Path, tmp_path: Path) -> Path:
-    """The dataset, for one test; its images, by the paths and times that it was made from."""
+    """A copy of the dataset for one test; its images keep their paths and times."""
     shutil.copytree(made / "out", tmp_path / "out")
     return tmp_path / "out" / "birds" / "1.0.0"
 

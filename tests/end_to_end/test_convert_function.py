@@ -1,4 +1,4 @@
-"""`convert()` and `dry_run()`: what the command does, from Python, and nothing else.
+"""`convert()` and `dry_run()` do what the command does, without side effects.
 
 Covers `recordmill.pipelines.api`.
 """

@@ -1,4 +1,4 @@
-"""`recordmill diff`: what is reported of two datasets is what the test has changed in their tables.
+"""`recordmill diff` reports exactly the changes between the tables of two datasets.
 
 Covers `recordmill.pipelines.commands.diff`, `recordmill.pipelines.dataset.diff`.
 """
@@ -56,7 +56,7 @@ def left(here: Path, images: list[Photo]) -> Path:
 
 @pytest.fixture(scope="module")
 def right(here: Path, images: list[Photo]) -> Path:
-    """Another order, shards and compression; 1 differs, 4 too and moved, 7 moved, 0 is gone."""
+    """Other order, shards and compression; 1 and 4 differ, 4 and 7 moved, 0 is missing."""
     rows = rows_of(images)
     rows[1]["note"] = "changed"
     other = here / "images" / "other.jpg"

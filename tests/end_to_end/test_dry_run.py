@@ -1,4 +1,4 @@
-"""`--dry_run` forecasts a run, to the row, and leaves no trace.
+"""`--dry_run` predicts every row of a run and writes nothing.
 
 Covers `recordmill.pipelines.dry_run`.
 """
@@ -33,8 +33,8 @@ def good(images: list[Photo], folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def faulty(images: list[Photo], folder: Path) -> Path:
-    """Four good rows of nine, and five faults of three kinds."""
-    (folder / "text.jpg").write_text("no picture")
+    """Nine rows: four valid ones, and five faults of three kinds."""
+    (folder / "text.jpg").write_text("no image")
     rows = [{"image": p.path, "label": p.label} for p in images[:4]]
     rows += [rows[0], rows[1] | {"label": "dog"}, rows[2] | {"label": ""}]
     rows += [{"image": "text.jpg", "label": "cat"}, {"image": "nowhere.jpg", "label": "cat"}]
@@ -42,7 +42,7 @@ def faulty(images: list[Photo], folder: Path) -> Path:
 
 
 def tree(folder: Path) -> dict[str, tuple[int, bytes]]:
-    """Returns everything below a folder: when it was changed, and what it holds."""
+    """Returns the modification time and content of every file in a folder."""
     return {
         str(path.relative_to(folder)): (
             path.lstat().st_mtime_ns,
@@ -124,7 +124,7 @@ def test_an_exceeded_budget_gives_the_exit_code_of_the_run(faulty: Path, tmp_pat
     lines = [" ".join(line.split()) for line in ended.out.splitlines()]
     assert "would be rejected: 2 duplicate_key" in lines
     assert f"{faulty}:8 missing_value column 'label': empty; the schema requires a value" in lines
-    assert f"{faulty}:9 not_an_image begins with b'no picture'" in lines
+    assert f"{faulty}:9 not_an_image begins with b'no image'" in lines
     assert lines[-1] == (
         f"dry run: nothing was written; a run would write {tmp_path}/out/birds/1.0.0"
     )

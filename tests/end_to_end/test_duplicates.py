@@ -1,4 +1,4 @@
-"""Images that stand more than once: told always, dropped if asked, and every row in the row counts.
+"""Duplicate images are always reported, dropped on request, and every row is counted.
 
 Covers `recordmill.transforms.duplicates`.
 """
@@ -33,7 +33,7 @@ SPLITS = (
 
 @pytest.fixture
 def gallery(images: list[Photo], folder: Path, tmp_path: Path) -> Path:
-    """A folder with the images, and some of them once more under other names."""
+    """A folder with the images, and copies of some of them."""
     for image in images:
         (tmp_path / image.path).parent.mkdir(exist_ok=True)
         (tmp_path / image.path).write_bytes(image.data)
@@ -56,7 +56,7 @@ def manifest(dataset: Path) -> dict:
 
 
 def digests(dataset: Path, split: str) -> list[str]:
-    """Returns the sha256 of each image, taken again from the records."""
+    """Returns the sha256 of each image, computed from the records."""
     found = readers.examples(dataset, split)
     return [hashlib.sha256(example["image"][0]).hexdigest() for example in found]
 
@@ -106,14 +106,14 @@ def test_the_smallest_key_of_duplicate_images_is_kept(
     kept = {p.path for p in images[1:]} | {"0 first.jpg"}
     assert readers.splits(dataset) == {"train": kept, "test": set()}
     assert sorted(digests(dataset, "train")) == sorted({p.sha256 for p in images})
-    told = manifest(dataset)
+    document = manifest(dataset)
     counts = ("rows", "records", "rejected", "duplicates")
-    assert [told["input"][name] for name in counts] == [16, 12, 0, 4]
-    assert [told["splits"]["train"][name] for name in counts] == [15, 12, 0, 3]
-    assert [told["splits"]["test"][name] for name in counts] == [1, 0, 0, 1]
-    assert told["content"]["leaks"] == []
-    assert told["content"]["duplicates"] == {}
-    assert told["content"]["dropped_conflicts"] == {
+    assert [document["input"][name] for name in counts] == [16, 12, 0, 4]
+    assert [document["splits"]["train"][name] for name in counts] == [15, 12, 0, 3]
+    assert [document["splits"]["test"][name] for name in counts] == [1, 0, 0, 1]
+    assert document["content"]["leaks"] == []
+    assert document["content"]["duplicates"] == {}
+    assert document["content"]["dropped_conflicts"] == {
         "images": 1,
         "records": 2,
         "examples": [["0 first.jpg", "z again.jpg"]],

@@ -1,4 +1,4 @@
-"""The programs of examples/ do what they say."""
+"""The programs in examples/ work."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.images import jpeg
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder of images, one sub-folder a class; one file is no image."""
+    """A folder of images with a sub-folder per class; one file is not an image."""
     for number in range(12):
         path = tmp_path / "photos" / ("cat", "dog")[number % 2] / f"{number:02d}.jpg"
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""A run that began records its end in run.json; one that was rejected before writes nothing.
+"""A run that starts records its outcome in run.json; one that is rejected earlier writes nothing.
 
 Covers `recordmill.pipelines.commands.convert`.
 """
@@ -27,13 +27,13 @@ FLAGS = ("--schema", "tabular", "--key_column", "n", "--no_report")
 
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
-    """Four rows, two of which have one key."""
+    """Four rows, two of which have the same key."""
     rows = [{"n": i, "x": "y"} for i in (1, 2, 3, 3)]
     return write_table(tmp_path / "t.csv", rows)
 
 
-def told(ended: Ended, output: Path) -> tuple[int, str, int]:
-    """Returns the exit code, and state and exit code as run.json tells them; no traceback."""
+def outcome(ended: Ended, output: Path) -> tuple[int, str, int]:
+    """Returns the exit code, and the state and exit code in run.json; checks for tracebacks."""
     assert "Traceback" not in ended.err
     run: dict[str, Any] = json.loads((output / "birds/1.0.0/run.json").read_bytes())
     assert run["message"] == ("" if run["state"] == "published" else run["message"])
@@ -44,7 +44,7 @@ def told(ended: Ended, output: Path) -> tuple[int, str, int]:
 @pytest.mark.parametrize("budget", ["24%", "duplicate_key=0,truncated=9"])
 def test_more_rejects_than_allowed(table: Path, tmp_path: Path, budget: str) -> None:
     ended = convert(table, tmp_path / "out", *FLAGS, "--max_rejects", budget)
-    assert told(ended, tmp_path / "out") == (4, "failed", 4)
+    assert outcome(ended, tmp_path / "out") == (4, "failed", 4)
     over = ", exceeded by duplicate_key" if "=" in budget else ""
     assert f"(1 duplicate_key), --max_rejects allows {budget}{over}; each is in" in ended.err
 
@@ -52,7 +52,7 @@ def test_more_rejects_than_allowed(table: Path, tmp_path: Path, budget: str) -> 
 @pytest.mark.parametrize("budget", ["25%", "1,duplicate_key=1"])
 def test_as_many_rejects_as_allowed(table: Path, tmp_path: Path, budget: str) -> None:
     ended = convert(table, tmp_path / "out", *FLAGS, "--max_rejects", budget)
-    assert told(ended, tmp_path / "out") == (0, "published", 0)
+    assert outcome(ended, tmp_path / "out") == (0, "published", 0)
 
 
 def test_a_failure_of_the_engine(
@@ -62,12 +62,12 @@ def test_a_failure_of_the_engine(
         raise MemoryError("no more")
 
     monkeypatch.setattr(conversion, "build", fail)
-    assert told(convert(table, tmp_path / "out", *FLAGS), tmp_path / "out") == (1, "failed", 1)
+    assert outcome(convert(table, tmp_path / "out", *FLAGS), tmp_path / "out") == (1, "failed", 1)
 
 
 @contextmanager
 def no_file_above(size: int) -> Iterator[None]:
-    """As `ulimit -f` does: here, and in the processes that are started meanwhile."""
+    """Limits file sizes like `ulimit -f`, in this process and its children."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:
@@ -92,7 +92,7 @@ def test_a_signal(table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(conversion, "build", lambda *_: signal.raise_signal(signal.SIGTERM))
     ended = convert(table, tmp_path / "out", *FLAGS)
     assert ended.code == 143
-    assert told(ended, tmp_path / "out") == (143, "interrupted", 143)
+    assert outcome(ended, tmp_path / "out") == (143, "interrupted", 143)
 
 
 def test_a_run_that_is_rejected_before_it_starts_writes_nothing(
@@ -134,7 +134,7 @@ sys.exit(main())
 def test_errors_of_libraries_at_exit_change_neither_exit_code_nor_output(
     arguments: list[str], code: int, said: str
 ) -> None:
-    """As a thread of TensorFlow's does now and then, which no test can wait for."""
+    """Simulates a thread of TensorFlow that occasionally fails at exit."""
     program = ABORTS_AT_EXIT.format(arguments=arguments)
     command = [sys.executable, "-c", program]
     ended = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120)

@@ -1,4 +1,4 @@
-"""Each fault, one by one: one reject with its reason, key and line; all other rows are written."""
+"""Each fault becomes one reject with its reason, key and line; all other rows are written."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LINE = 5
 
 @dataclass(frozen=True)
 class Fault:
-    """A faulty fifth line, and the reject that it has to become."""
+    """A faulty fifth line, and the expected reject."""
 
     name: str
     reason: str
@@ -41,7 +41,7 @@ class Fault:
 
     @property
     def line(self) -> bytes:
-        """The line as the table holds it."""
+        """The line in the table."""
         return self.row if isinstance(self.row, bytes) else _line(self.row)
 
 
@@ -96,7 +96,7 @@ FAULTS = [
 
 @pytest.fixture
 def lay(tmp_path: Path) -> Callable[[Fault], tuple[Path, tuple[str, ...]]]:
-    """Writes the good rows and one fault; returns the table and the flags to convert it with."""
+    """Writes the valid rows and one fault; returns the table and the flags to convert it."""
 
     def write(fault: Fault) -> tuple[Path, tuple[str, ...]]:
         _good_images(tmp_path)
@@ -117,7 +117,7 @@ def _good_images(folder: Path) -> None:
 
 
 def _written(dataset: Path) -> dict[str, tuple[str, bytes]]:
-    """Returns key to class and image of every record of a dataset."""
+    """Returns the class and image of every record by key."""
     written = {}
     for split in readers.splits(dataset):
         rows, examples = readers.index_rows(dataset, split), readers.examples(dataset, split)
@@ -127,7 +127,7 @@ def _written(dataset: Path) -> dict[str, tuple[str, bytes]]:
 
 
 def _good_records(folder: Path) -> dict[str, tuple[str, bytes]]:
-    """Returns what `_written` gives if all good rows are written, and nothing else."""
+    """Returns the result of `_written` if exactly the valid rows are written."""
     return {file: (label, (folder / file).read_bytes()) for file, label, *_ in GOOD}
 
 
@@ -143,7 +143,7 @@ def _counts(dataset: Path) -> tuple[int, ...]:
 def test_within_the_budget_the_fault_is_one_reject_and_the_rest_is_published(
     fault: Fault, lay: Callable[[Fault], tuple[Path, tuple[str, ...]]], tmp_path: Path
 ) -> None:
-    """The faults that need no flags share one run below."""
+    """Faults without flags share one run below."""
     table, flags = lay(fault)
     ended = convert(table, tmp_path / "out", *flags, "--max_rejects", "1")
     assert ended.code == 0, ended.err
@@ -204,7 +204,7 @@ AllFaults = tuple[Path, tuple[str, ...], list[tuple[str, str, str]]]
 
 @pytest.fixture
 def all_faults(tmp_path: Path) -> AllFaults:
-    """A table with every fault that needs no flags, the flags, and the rejects to expect."""
+    """A table with every fault that needs no flags, its flags, and the expected rejects."""
     _good_images(tmp_path)
     lines = [_line(fields) for fields in [HEADER, *GOOD]]
     rejects = []

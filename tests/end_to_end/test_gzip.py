@@ -1,4 +1,4 @@
-"""Compressed datasets: .gz shards of the same records, no TFDS metadata, verified alike."""
+"""Compressed datasets: .gz shards with the same records, without TFDS metadata."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def made(table: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def dataset(made: Path, tmp_path: Path) -> Path:
-    """A copy of it, to be damaged."""
+    """A copy of the dataset, to be damaged."""
     return Path(shutil.copytree(made, tmp_path / "birds"))
 
 

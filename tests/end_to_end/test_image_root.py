@@ -1,4 +1,4 @@
-"""`--image_root` confines: no source reads an image or a mask outside, unless it is allowed."""
+"""`--image_root` confines every source: no image or mask outside of it is read unless allowed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BOXES = ("--schema", "object_detection")
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A folder with an image, one outside of it, and two links that lead there."""
+    """A folder with an image, an image outside of it, and two links to that one."""
     root, beside = tmp_path / "photos", tmp_path / "secret"
     for folder in (root / "cat", beside):
         folder.mkdir(parents=True)
@@ -30,14 +30,14 @@ def root(tmp_path: Path) -> Path:
 
 
 def outside(root: Path) -> str:
-    """Returns what is reported of a row whose image is the hidden one."""
+    """Returns the detail of the reject of a row with the outside image."""
     there = (root.parent / "secret/hidden.jpg").resolve()
     remedy = "put the file there, or pass --allow_outside_root"
     return f"leads to {there}, outside of --image_root {root}; {remedy}"
 
 
 def rejects_of(source: Path, root: Path, *flags: object) -> list[tuple[str, str, str]]:
-    """Converts and returns (key, reason, detail) of each reject; the good image is written."""
+    """Returns (key, reason, detail) of each reject; the valid image must be written."""
     flags = (*flags, "--image_root", root, "--max_rejects", "99")
     dataset = published(source, root.parent / "out", *flags)
     (record,) = readers.index_rows(dataset, "train")
@@ -55,7 +55,7 @@ def table(root: Path, *paths: object) -> Path:
 
 
 def test_rows_that_lead_outside_are_rejected_without_any_request(root: Path) -> None:
-    """By paths, links and addresses; also one that is a reject for another reason is not shown."""
+    """By paths, links and URLs, also for rows that are rejected for another reason."""
     absolute = root.parent / "secret/hidden.jpg"
     paths = ["../secret/hidden.jpg", str(absolute), "cat/link.jpg", "dog/hidden.jpg"]
     urls = ["file:///etc/passwd", "http://127.0.0.1:9/1.jpg?sig=abc", "s3://nowhere/1.jpg"]
@@ -170,7 +170,7 @@ def test_a_dry_run_reads_nothing_outside(root: Path) -> None:
 
 
 def test_links_and_upward_names_in_a_tar_touch_no_file(root: Path) -> None:
-    """Members are read where they lie, never unpacked: a name is a key, and no path."""
+    """Members are read in place, never unpacked: a member name is a key, not a path."""
     archive = root.parent / "hostile.tar"
     data = jpeg(seed=3)
     with tarfile.open(archive, "w") as tar:
@@ -195,7 +195,7 @@ def test_links_and_upward_names_in_a_tar_touch_no_file(root: Path) -> None:
 
 
 def unlabelled(root: Path) -> tuple[object, ...]:
-    """Returns the flags for images without any label."""
+    """Returns the flags to convert images without labels."""
     (root.parent / "schema.yaml").write_text(
         'name: bare\nfeatures:\n  image: {kind: bytes, from: "image:bytes"}\n'
     )

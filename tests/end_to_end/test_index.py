@@ -1,4 +1,4 @@
-"""`--index`: where each record begins, as DALI's tool and the tfrecord package have it."""
+"""`--index`: record offsets in the format of DALI's tool and the tfrecord package."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`recordmill inspect`: any TFRecord files, whole or damaged, on a terminal and as an image.
+"""`recordmill inspect` shows any TFRecord files, intact or damaged, as text and as an image.
 
 Covers `recordmill.pipelines.commands.inspect`, `recordmill.pipelines.inspect.display`,
 `recordmill.pipelines.inspect.record_files`.

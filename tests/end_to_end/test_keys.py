@@ -1,4 +1,4 @@
-"""Keys, paths and names as people have them survive exactly."""
+"""Unusual keys, paths and names are preserved exactly."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ SUFFIXES = ("csv", "jsonl", "parquet")
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The images, each of other bytes, in a folder whose own name is no easier."""
+    """Images with different bytes, in a folder with an unusual name."""
     folder = tmp_path_factory.mktemp("keys") / "My [images] 사진"
     for number, name in enumerate(NAMES):
         path = folder / name
@@ -60,7 +60,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def dataset(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The images by tables of three formats, each with a third of the names."""
+    """The images in tables of three formats, each with a third of the names."""
     rows = [{"image": name, "label": f"class of {i}"} for i, name in enumerate(NAMES)]
     for i, suffix in enumerate(SUFFIXES):
         write_table(folder / f"labels.{suffix}", rows[i :: len(SUFFIXES)])

@@ -1,4 +1,4 @@
-"""`load` gives what TFDS and TensorFlow give, record by record, and says what it cannot.
+"""`load` returns the same records as TFDS and TensorFlow, and reports what it does not support.
 
 Covers `recordmill.pipelines.dataset.image_tensors`, `recordmill.pipelines.dataset.load`.
 """
@@ -169,7 +169,7 @@ def test_lists_of_any_length_are_ragged(lists: Path, decode: bool) -> None:
 
 @pytest.fixture(scope="module")
 def zipped(dataset: Path, folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The dataset once more, compressed."""
+    """The same dataset, compressed."""
     output = tmp_path_factory.mktemp("zipped")
     return published(folder / "load.csv", output, *SPLITS, "--compression", "gzip")
 
@@ -303,7 +303,7 @@ def test_a_file_system_of_tensorflow(dataset: Path) -> None:
 
 
 class OnlyBeam(LocalFileSystem):
-    """This machine's files under a scheme that TensorFlow has no file system for."""
+    """Local files under a scheme for which TensorFlow has no file system."""
 
     @classmethod
     def scheme(cls) -> str:

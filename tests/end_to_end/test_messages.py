@@ -1,4 +1,4 @@
-"""What a user did wrong ends before anything is written: exit code 2, one message, no traceback.
+"""Usage errors end a command before it writes: exit code 2, one message, no traceback.
 
 Covers `recordmill.pipelines.options`.
 """
@@ -35,24 +35,24 @@ def convert(*flags: str, table: str = "good.csv", name: str = "birds") -> Ended:
     return recordmill("convert", *target, *flags)
 
 
-def refused(ended: Ended, *told: str) -> None:
-    """Asserts that a command was rejected as bad usage, and which words the message has."""
+def assert_usage_error(ended: Ended, *expected: str) -> None:
+    """Asserts that a command ended with a usage error whose message has all words."""
     assert ended.code == 2
     assert ended.out == ""
     assert ended.err.startswith("recordmill: ")
     assert ended.err.count("\n") == 1
     assert "Traceback" not in ended.err
-    for words in told:
+    for words in expected:
         assert words in ended.err
     assert not Path("out").exists()
 
 
 @dataclass(frozen=True)
 class Wrong:
-    """Flags that are wrong, and what the message has to name."""
+    """Invalid flags, and the expected words of the message."""
 
     flags: tuple[str, ...]
-    told: tuple[str, ...]
+    expected: tuple[str, ...]
 
     def __str__(self) -> str:
         return " ".join(self.flags)
@@ -89,7 +89,7 @@ WRONG = [
     Wrong(("--input_format", "xlsx"), ("--input_format", "csv")),
     Wrong(("--columns", "image"), ("--columns", "image")),
     Wrong(("--columns", "imag=label"), ("--columns", "imag")),
-    Wrong(("--columns", "image=picture"), ("picture", "image, label")),
+    Wrong(("--columns", "image=nowhere"), ("nowhere", "image, label")),
     Wrong(("--columns", "label=lable"), ("lable", "did you mean 'label'?")),
     Wrong(("--key_column", "imag"), ("--key_column", "did you mean 'image'?")),
     Wrong(("--split_column", "splt"), ("--split_column", "splt")),
@@ -102,19 +102,19 @@ WRONG = [
 
 @pytest.mark.parametrize("wrong", WRONG, ids=str)
 def test_an_invalid_flag_is_reported(wrong: Wrong, here: Path) -> None:
-    refused(convert(*wrong.flags), *wrong.told)
+    assert_usage_error(convert(*wrong.flags), *wrong.expected)
 
 
 @pytest.mark.parametrize("name", ["", "my-birds", "../birds", "1birds", "a b", "vögel/x"])
 def test_a_name_that_is_not_a_valid_file_name_is_reported(name: str, here: Path) -> None:
-    refused(convert(name=name), "--name")
+    assert_usage_error(convert(name=name), "--name")
 
 
 @pytest.mark.parametrize("missing", ["--input", "--output", "--name"])
 def test_a_missing_flag_is_reported(missing: str, here: Path) -> None:
     given = {"--input": "good.csv", "--output": "out", "--name": "birds"}
     flags = [word for flag, value in given.items() if flag != missing for word in (flag, value)]
-    refused(recordmill("convert", *flags), missing)
+    assert_usage_error(recordmill("convert", *flags), missing)
 
 
 TABLES = {
@@ -127,7 +127,7 @@ TABLES = {
     "image.csv": (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", ("binary",)),
     "broken.parquet": (b"PAR1 and nothing more", ("cannot be read",)),
     "text.parquet": (b"image,label\n1.jpg,cat\n", ("cannot be read",)),
-    "twice.csv": (b"image,label,image\n1.jpg,cat,2.jpg\n", ("twice.csv:1", "'image' twice")),
+    "twice.csv": (b"image,label,image\n1.jpg,cat,2.jpg\n", ("twice.csv:1", "'image' occurs twice")),
     "latin1.csv": ("image,größe\n1.jpg,1\n".encode("latin-1"), ("UTF-8",)),
     "no_label.csv": (b"image,lable\n1.jpg,cat\n", ("'label'", "did you mean 'lable'?")),
     "no_image.csv": (b"img,label\n1.jpg,cat\n", ("'image'", "--columns image=")),
@@ -139,34 +139,34 @@ TABLES = {
 
 @pytest.mark.parametrize("name", TABLES)
 def test_a_file_that_is_not_a_table_is_reported(name: str, here: Path) -> None:
-    data, told = TABLES[name]
+    data, expected = TABLES[name]
     Path(name).write_bytes(data)
-    refused(convert(table=name), f"{name}", *told)
+    assert_usage_error(convert(table=name), f"{name}", *expected)
 
 
 @pytest.mark.parametrize("table", ["nowhere.csv", "nowhere/*.csv", "*.tsv"])
 def test_a_missing_table_is_reported(table: str, here: Path) -> None:
-    refused(convert(table=table), table, "no such file")
+    assert_usage_error(convert(table=table), table, "no such file")
 
 
 def test_a_folder_is_not_a_table(here: Path) -> None:
     Path("folder").mkdir()
-    refused(convert(table="folder"), "folder")
+    assert_usage_error(convert(table="folder"), "folder")
 
 
 def test_the_same_table_twice_is_reported(here: Path) -> None:
-    refused(convert("--input", "*.csv"), "good.csv", "twice")
+    assert_usage_error(convert("--input", "*.csv"), "good.csv", "twice")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 def test_an_unreadable_table_is_reported(here: Path) -> None:
     Path("good.csv").chmod(0)
-    refused(convert(), "good.csv", "Permission denied")
+    assert_usage_error(convert(), "good.csv", "Permission denied")
 
 
 def test_one_table_without_the_column_of_the_others_is_reported(here: Path) -> None:
     Path("other.csv").write_text("image,class\n1.jpg,cat\n")
-    refused(convert("--input", "other.csv"), "'label'")
+    assert_usage_error(convert("--input", "other.csv"), "'label'")
 
 
 SCHEMAS = {
@@ -193,12 +193,12 @@ SCHEMAS = {
 @pytest.mark.parametrize("name", SCHEMAS)
 @pytest.mark.parametrize("command", ["convert", "schema"])
 def test_a_file_that_is_not_a_schema_is_reported(name: str, command: str, here: Path) -> None:
-    text, told = SCHEMAS[name]
+    text, expected = SCHEMAS[name]
     Path(name).write_text(text)
     ended = convert("--schema", name) if command == "convert" else recordmill("schema", name)
     assert ended.code == 2
     assert "Traceback" not in ended.err
-    for words in (name, *told):
+    for words in (name, *expected):
         assert words in ended.err
     assert not Path("out").exists()
 
@@ -214,9 +214,9 @@ CLASSES = {
 
 @pytest.mark.parametrize("name", CLASSES)
 def test_a_file_that_is_not_a_list_of_classes_is_reported(name: str, here: Path) -> None:
-    data, told = CLASSES[name]
+    data, expected = CLASSES[name]
     Path(name).write_bytes(data)
-    refused(convert("--classes", name), "--classes", told)
+    assert_usage_error(convert("--classes", name), "--classes", expected)
 
 
 @pytest.mark.parametrize(
@@ -235,13 +235,13 @@ def test_a_file_that_is_not_a_list_of_classes_is_reported(name: str, here: Path)
     ids=" ".join,
 )
 def test_a_wrong_command_is_reported(arguments: tuple[str, ...], here: Path) -> None:
-    refused(recordmill(*arguments))
+    assert_usage_error(recordmill(*arguments))
 
 
 def test_a_process_ends_with_the_same_code_and_only_the_message(here: Path) -> None:
     target = ("--output", here / "out", "--name", "birds")
     ended = recordmill_process("convert", "--input", here / "nowhere.csv", *target)
-    refused(ended, "nowhere.csv", "no such file")
+    assert_usage_error(ended, "nowhere.csv", "no such file")
 
 
 def test_json_is_one_line_with_the_outcome_of_the_run(here: Path) -> None:
@@ -250,8 +250,8 @@ def test_json_is_one_line_with_the_outcome_of_the_run(here: Path) -> None:
     assert ended.code == 0
     assert ended.out.count("\n") == 1
     run = json.loads(ended.out)
-    told = {name: run[name] for name in ("state", "exit_code", "rows", "records", "rejected")}
-    assert told == {"state": "published", "exit_code": 0, "rows": 2, "records": 2, "rejected": 0}
+    outcome = {name: run[name] for name in ("state", "exit_code", "rows", "records", "rejected")}
+    assert outcome == {"state": "published", "exit_code": 0, "rows": 2, "records": 2, "rejected": 0}
     assert run == json.loads(Path("out/birds/1.0.0/run.json").read_bytes())
 
 

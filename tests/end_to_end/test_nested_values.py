@@ -1,4 +1,4 @@
-"""Lists within lists: of a fixed shape, of an open first size, and ragged; read back by all."""
+"""Nested lists of fixed shape, of variable first dimension, and ragged, in all readers."""
 
 from __future__ import annotations
 

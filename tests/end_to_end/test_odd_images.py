@@ -1,4 +1,4 @@
-"""The command line on a folder of odd images under odd names: right records, right rejects."""
+"""A folder of unusual images with unusual names: the expected records and rejects."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ ABSENT = ("x/" * 2048, "n" * 256 + ".jpg", "nowhere.jpg", "a\0b.jpg", "")
 
 @dataclass(frozen=True)
 class Case:
-    """The table, what its files are, and what is expected of them."""
+    """A table, its files, and their expected outcomes."""
 
     table: Path
     schema: Path
@@ -92,7 +92,7 @@ class Case:
 
     @property
     def flags(self) -> tuple[object, ...]:
-        """All flags but the budget."""
+        """All flags except for the budget."""
         return ("--schema", self.schema, "--verify", "decode", "--splits", "train=1")
 
 
@@ -110,7 +110,7 @@ def case(tmp_path_factory: pytest.TempPathFactory) -> Case:
         (folder / name).write_bytes(data)
     rejected = {name: REJECTED[s.name] for name, s in files.items() if s.name in REJECTED}
     absent = {name: "read_error" if name else "missing_value" for name in ABSENT}
-    schema = folder / "facts.yaml"
+    schema = folder / "attributes.yaml"
     schema.write_text(SCHEMA)
     table = folder / "labels.csv"
     with open(table, "w", newline="", encoding="utf-8") as stream:
@@ -149,9 +149,9 @@ def test_records_describe_the_source_files(case: Case, records: dict[str, dict])
     for name, specimen in case.files.items():
         if not specimen.accepted:
             continue
-        record, facts = records[name], ACCEPTED[specimen.name]
+        record, attributes = records[name], ACCEPTED[specimen.name]
         found = [record[fact][0] for fact in ("mode", "depth", "frames", "orientation")]
-        assert (found[0].decode(), *found[1:]) == facts, specimen.name
+        assert (found[0].decode(), *found[1:]) == attributes, specimen.name
         assert record["source"] == [specimen.format.encode()]
         assert record["transcoded"] == [int(specimen.outcome == "png")]
         assert (record["width"][0], record["height"][0]) == specimen.size

@@ -1,4 +1,4 @@
-"""Where records go: splits by weight, by column and by group; numbers of shards; seeds."""
+"""The location of records: splits by weight, column and group; numbers of shards; seeds."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WEIGHTS = ("--splits", "train=0.7,validation=0.2,test=0.1")
 
 
 def row(i: int) -> dict[str, Any]:
-    """Returns a row; a third has no split of its own, every seventh shares its patient."""
+    """Returns a row; every third has no split, every seventh shares its patient."""
     return {
         "id": f"row {i}",
         "own": ("train", "test", "")[i % 3],

@@ -1,5 +1,7 @@
-"""Every preset, from every format of table: each value of each record, read back by TensorFlow,
-TensorFlow Datasets and pyarrow, equals what the test put into the table and the images.
+"""Every preset with every table format.
+
+TensorFlow, TensorFlow Datasets and pyarrow read the same values from the records as the test wrote
+to the table and the images.
 
 Covers `recordmill.pipelines.convert`.
 """
@@ -30,7 +32,7 @@ SPLIT_FLAGS = ("--splits", "train=0.6,test=0.4", "--num_shards", "train=2,test=1
 
 @dataclass(frozen=True)
 class Case:
-    """A preset with a table for it, and what has to come out."""
+    """A preset with a table and the expected records."""
 
     row: Callable[[Photo], dict[str, Any]]
     spec: dict[str, Any]
@@ -152,7 +154,7 @@ CASES = {
 
 @dataclass(frozen=True)
 class Made:
-    """A dataset that was made with a preset."""
+    """A dataset of a preset."""
 
     preset: str
     case: Case
@@ -171,7 +173,7 @@ def made(
     images: list[Photo],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Made:
-    """The dataset that a preset makes of a CSV table."""
+    """A dataset converted from a CSV table with a preset."""
     directory = _published(request.param, "csv", folder, images, tmp_path_factory.mktemp("out"))
     by_key = {image.path: image for image in images}
     return Made(request.param, CASES[request.param], directory, by_key)
@@ -225,14 +227,14 @@ def test_records_have_the_location_and_content_of_each_record(made: Made, split:
 
 @pytest.mark.parametrize("split", ["train", "test"])
 def test_records_have_the_digest_and_class_of_each_image(made: Made, split: str) -> None:
-    told = {
+    expected_entry = {
         "landmark": lambda p: (p.sha256, str(p.landmark)),
         "multi_label": lambda p: (p.sha256, p.labels),
         "tabular": lambda p: (None, None),
     }.get(made.preset, lambda p: (p.sha256, p.label))
     rows = readers.index_rows(made.directory, split)
     assert [(row["sha256"], row["class"]) for row in rows] == [
-        told(image) for image in made.in_order(split)
+        expected_entry(image) for image in made.in_order(split)
     ]
 
 
@@ -281,7 +283,7 @@ SUFFIXES = ("tsv", "jsonl.gz", "parquet")
 def test_all_other_table_formats_together_give_the_same_bytes(
     made: Made, folder: Path, images: list[Photo], tmp_path: Path
 ) -> None:
-    """Every format holds a third of the rows; what one made otherwise would differ."""
+    """Each format has a third of the rows, so any difference changes the bytes."""
     rows = [made.case.row(image) for image in images]
     inputs = []
     for number, suffix in enumerate(SUFFIXES):
@@ -302,7 +304,7 @@ def test_each_table_format_alone_gives_the_same_kinds_and_bytes(
 
 
 def assert_same(other: Path, dataset: Path) -> None:
-    """Asserts that two datasets are the same except for the tables that they were made of."""
+    """Asserts that two datasets are the same except for their input tables."""
     found, expected = readers.content(other), readers.content(dataset)
     assert found.pop("manifest.json") != expected.pop("manifest.json")  # it names the table
     assert found.pop("_SUCCESS") != expected.pop("_SUCCESS")  # it has the manifest's checksum

@@ -1,4 +1,4 @@
-"""`Records` gives single records: those that TensorFlow reads, without TensorFlow or Beam.
+"""`Records` returns the same records as TensorFlow, without importing TensorFlow or Beam.
 
 Covers `recordmill.pipelines.dataset.records`,
 `recordmill.transforms.functional.records.example_reader`.
@@ -54,7 +54,7 @@ def dataset(images: list[Photo], folder: Path, tmp_path_factory: pytest.TempPath
 
 
 def plain(record: dict[str, Any]) -> dict[str, Any]:
-    """Returns a record with its values as lists, as TensorFlow's protobuf class gives them."""
+    """Returns a record with its values as lists, as in TensorFlow's protobuf class."""
     return {
         name: value.tolist()
         if isinstance(value, np.ndarray)
@@ -175,7 +175,7 @@ def test_a_changed_byte_is_found(dataset: Path, tmp_path: Path) -> None:
     whole = shard.read_bytes()
     second = readers.frames(whole)[1]
     key = readers.keys(copied, "test")[1]
-    for at, told in (
+    for at, part in (
         (second.start + 3, "length"),
         (second.start + 30, "data"),
         (second.stop - 1, "data"),
@@ -189,7 +189,7 @@ def test_a_changed_byte_is_found(dataset: Path, tmp_path: Path) -> None:
             records[1]
         assert str(found.value) == (
             f"{copied}: {shard.name}: record 1 at byte {second.start}: "
-            f"the checksum of the record's {told} does not match (key {key!r})"
+            f"the checksum of the record's {part} does not match (key {key!r})"
         )
 
 

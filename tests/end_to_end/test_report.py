@@ -1,4 +1,4 @@
-"""report.html: written after each run, deterministic, small, and consistent with the records."""
+"""report.html is written after each run, deterministic, small, and consistent with the records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run that did not publish is gone on with: what is the same is taken, all else is regenerated.
+"""An unpublished run is resumed: unchanged shards are reused, all others are rewritten.
 
 Covers `recordmill.transforms.shards.checkpoints`.
 """
@@ -21,7 +21,7 @@ SHARDS = ("--num_shards", "4", "--no_report")
 
 
 def fail(folder: Path) -> Path:
-    """Draws sixteen images, one of them cut short; returns their table, which a run failed on."""
+    """Draws sixteen images, one of them truncated; returns their table, after a failed run."""
     lines = ["image,label"]
     for i in range(16):
         data = jpeg(16, 12, seed=i)
@@ -39,13 +39,13 @@ def fail(folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A table, and beside it what a failed run left, for all tests that change no image."""
+    """A table and the files of its failed run, for tests that change no image."""
     return fail(tmp_path_factory.mktemp("failed"))
 
 
 @pytest.fixture
 def output(table: Path, tmp_path: Path) -> Path:
-    """What the failed run left, for one test."""
+    """A copy of the files of the failed run, for one test."""
     return Path(shutil.copytree(table.parent / "out", tmp_path / "out"))
 
 
@@ -54,9 +54,9 @@ def shard_of(dataset: Path, key: str) -> int:
 
 
 def gone_on(table: Path, output: Path, *flags: str) -> tuple[Path, dict[str, Any]]:
-    """Runs once more, with one reject allowed; returns the dataset and its run.json.
+    """Runs again with one reject allowed; returns the dataset and its run.json.
 
-    It has to be what a run without any past makes, and nothing may be left beside it.
+    The dataset must equal that of a first run, without leftovers beside it.
     """
     ended = convert(table, output, *SHARDS, "--max_rejects", "1", *flags)
     assert ended.code == 0, ended.err
@@ -91,7 +91,7 @@ def test_a_changed_image_or_row_rewrites_only_its_shard(tmp_path: Path) -> None:
 
 
 def test_a_changed_option_reuses_no_shard(table: Path, output: Path) -> None:
-    """Which options these are is in the tests of the configuration's fingerprint."""
+    """The tests of the fingerprint of the configuration cover which options these are."""
     _, run = gone_on(table, output, "--image", "max_side=8")
     assert run["shards_reused"] == 0
 

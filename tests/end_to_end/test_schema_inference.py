@@ -1,4 +1,4 @@
-"""`recordmill schema --infer`: what it writes is taken as a schema, and as a command.
+"""`recordmill schema --infer` prints a schema and a command that work.
 
 Covers `recordmill.pipelines.commands.schema`.
 """
@@ -78,14 +78,14 @@ def test_a_table_without_columns_is_a_message(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "expected"),
     [
         (("--infer", "nowhere.csv"), "no such file"),
         (("--infer", "a.csv", "tabular"), "not allowed with"),
         ((), "is required"),
     ],
 )
-def test_invalid_arguments_are_reported(arguments: tuple[str, ...], told: str) -> None:
+def test_invalid_arguments_are_reported(arguments: tuple[str, ...], expected: str) -> None:
     ended = recordmill("schema", *arguments)
     assert (ended.code, ended.out) == (2, "")
-    assert told in ended.err
+    assert expected in ended.err

@@ -1,4 +1,4 @@
-"""No secret of an address, in a flag or in a table, is in any byte that leaves the program."""
+"""No secret in a URL, a flag or a table appears in the output of the program."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ features:
 
 
 class _Quiet(SimpleHTTPRequestHandler):
-    """Serves a folder, whatever an address asks for beside a path."""
+    """Serves a folder and ignores queries."""
 
     def log_message(self, *_: object) -> None:
         """Prints nothing."""
@@ -43,7 +43,7 @@ class _Quiet(SimpleHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address, with a password, of images and of tables with their signed addresses."""
+    """The URL, with a password, of images and of tables with signed URLs."""
     folder = tmp_path_factory.mktemp("site")
     (folder / "a b.jpg").write_bytes(jpeg(20, 10))
     (folder / "c.jpg").write_bytes(jpeg(10, 20))
@@ -68,7 +68,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def convert(root: str, output: Path, *flags: str) -> Ended:
-    """Converts the signed table, with a secret wherever a flag takes an address or a credential."""
+    """Converts the signed table, with a secret in every flag that takes a URL or a credential."""
     command = ["--input", f"{root}/rows.jsonl?token={SECRET}", "--input_format=jsonl"]
     command += ["--output", str(output), "--name", "x"]
     command += ["--schema", str(output.parent / "schema.yaml")]
@@ -80,7 +80,7 @@ def convert(root: str, output: Path, *flags: str) -> Ended:
 
 
 def everything_in(folder: Path) -> Iterator[tuple[str, bytes]]:
-    """Yields the bytes of all files, and what compressed ones hold."""
+    """Yields the bytes of all files, compressed ones also decompressed."""
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         data = path.read_bytes()
         yield path.name, data
@@ -91,7 +91,7 @@ def everything_in(folder: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def leaks(folder: Path, ended: Ended) -> list[str]:
-    """Returns where the secret is."""
+    """Returns the places that contain the secret."""
     places = [("stdout", ended.out.encode()), ("stderr", ended.err.encode())]
     return [name for name, data in (*places, *everything_in(folder)) if SECRET.encode() in data]
 

@@ -1,4 +1,4 @@
-"""Every source converts, is verified, and loads in TFDS; tests/sources has it with every preset."""
+"""Every source converts, verifies, and loads in TFDS; tests/sources covers all presets."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def given() -> list[Shot]:
 
 @pytest.fixture(scope="module")
 def made() -> Iterator[list[Path]]:
-    """Datasets to be verified again when all are made, by one command."""
+    """Datasets to verify together, with one command, after all are converted."""
     datasets: list[Path] = []
     yield datasets
     ended = recordmill("verify", "--decode", *datasets)
@@ -115,7 +115,7 @@ def test_every_source_of_captions(name: str, given: list[Shot], tmp_path: Path) 
 def test_a_published_dataset_is_a_source(
     given: list[Shot], made: list[Path], tmp_path: Path
 ) -> None:
-    """Re-shard, re-key and re-split; the class names go along by their file."""
+    """Re-shards, re-keys and re-splits; class names come from their file."""
     splits = ("--splits", "train=0.7,test=0.3", "--num_shards", "3")
     first = published(_written("folder", tmp_path, given), tmp_path / "out", *splits)
     flags = (
@@ -125,23 +125,23 @@ def test_a_published_dataset_is_a_source(
     second = published(first / "*.tfrecord*", tmp_path / "again", *flags)
     made.append(second)
     for split in ("train", "test"):
-        told = [
+        contents = [
             sorted((e["image"], e["label"]) for e in readers.examples(dataset, split))
             for dataset in (first, second)
         ]
-        assert told[0] == told[1]
+        assert contents[0] == contents[1]
         assert sorted(readers.keys(first, split)) == sorted(readers.keys(second, split))
         assert len(readers.shards(second, split)) == 1
-    assert refused(convert(first, tmp_path / "x"), "is a dataset", f"{first}/*.tfrecord*")
+    assert is_usage_error(convert(first, tmp_path / "x"), "is a dataset", f"{first}/*.tfrecord*")
 
 
 def _written(name: str, root: Path, given: list[Shot]) -> Path:
     return SINGLE_LABEL[name].write(root, given)
 
 
-def refused(ended: Ended, *told: str) -> bool:
+def is_usage_error(ended: Ended, *expected: str) -> bool:
     assert (ended.code, ended.out, ended.err.count("\n")) == (2, "", 1)
-    return all(words in ended.err for words in told)
+    return all(words in ended.err for words in expected)
 
 
 def test_a_damaged_image_in_a_blob_is_reported_by_its_table(tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ def test_a_damaged_image_in_a_blob_is_reported_by_its_table(tmp_path: Path) -> N
 
 
 def test_a_failed_run_leaves_no_staged_image(tmp_path: Path) -> None:
-    given = [*shots(3), Shot("bad.jpg", b"no picture", 1, 1, "cat", (), ())]
+    given = [*shots(3), Shot("bad.jpg", b"no image", 1, 1, "cat", (), ())]
     ended = convert(_written("parquet structs", tmp_path, given), tmp_path / "out")
     assert ended.code == 4
     assert not (tmp_path / "out/birds/1.0.0/.staging").exists()
@@ -171,7 +171,7 @@ def test_staged_images_of_a_killed_run_are_deleted_by_the_next_run(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("write", "flags", "told"),
+    ("write", "flags", "expected"),
     [
         ("tfrecord", ("--schema", "tabular"), ("image/encoded", "contains images")),
         ("tfrecord", (), ("'image'", "--columns image=COLUMN")),
@@ -196,10 +196,12 @@ def test_staged_images_of_a_killed_run_are_deleted_by_the_next_run(tmp_path: Pat
 def test_invalid_usage_is_reported(
     write: str,
     flags: tuple[str, ...],
-    told: tuple[str, ...],
+    expected: tuple[str, ...],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("l.csv").write_text("id,landmark_id\n000,1\n")
-    assert refused(convert(_written(write, tmp_path, shots(2)), tmp_path / "out", *flags), *told)
+    assert is_usage_error(
+        convert(_written(write, tmp_path, shots(2)), tmp_path / "out", *flags), *expected
+    )

@@ -1,4 +1,4 @@
-"""How a command starts: at once where it has nothing to load, and quietly when it is given up.
+"""The start of commands: fast if nothing has to be imported, quiet if interrupted.
 
 Covers `recordmill.__main__`.
 """
@@ -64,10 +64,10 @@ print(pyarrow.default_memory_pool().backend_name, os.environ["MALLOC_ARENA_MAX"]
         ({}, "system 2"),
         ({"ARROW_DEFAULT_MEMORY_POOL": "mimalloc", "MALLOC_ARENA_MAX": "1"}, "mimalloc 1"),
     ],
-    ids=["unless told otherwise", "told otherwise"],
+    ids=["by default", "if set in the environment"],
 )
 def test_allocators_give_memory_back(said: dict[str, str], has: str) -> None:
-    """Every command begins by choosing them."""
+    """Every command configures its allocators first."""
     environment = {name: value for name, value in os.environ.items() if name not in NAMES} | said
     command = [sys.executable, "-c", RUNS, "schema", "tabular"]
     ended = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment)

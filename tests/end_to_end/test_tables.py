@@ -1,4 +1,4 @@
-"""The same rows in several files, by patterns, and a second time, give the same dataset.
+"""The same rows in several files, by pattern, or in a second run, give the same dataset.
 
 Covers `recordmill.pipelines.input_tables`.
 """
@@ -41,7 +41,7 @@ print(code, "tensorflow" in sys.modules)
 
 
 def alone(*arguments: object) -> tuple[str, str]:
-    """Runs a command in a new process; returns its code and if it had TensorFlow, and errors."""
+    """Runs a command in a new process; returns exit code and use of TensorFlow, and stderr."""
     command = [sys.executable, "-c", ALONE, *map(str, arguments)]
     ended = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
     return ended.stdout.splitlines()[-1], ended.stderr
@@ -50,7 +50,7 @@ def alone(*arguments: object) -> tuple[str, str]:
 def test_a_second_run_in_a_new_process_gives_the_same_files_but_run_json(
     dataset: Path, folder: Path, tmp_path: Path
 ) -> None:
-    """And another new one verifies them; both leave TensorFlow to the verifier process."""
+    """A third process verifies them. Only verifier processes import TensorFlow."""
     again = ("--input", folder / "whole.csv", "--output", tmp_path, "--name", "birds")
     assert alone("convert", *again, *FLAGS)[0] == "0 False"
     second = tmp_path / "birds" / "1.0.0"
@@ -77,7 +77,7 @@ def test_several_files_of_a_pattern_give_the_same_dataset_as_one(
 
 
 def test_tables_of_one_name_in_two_folders_keep_all_their_rows(tmp_path: Path) -> None:
-    """Rows without a key of their own are reported apart by where they stand, folder included."""
+    """Rows without a key are distinguished by their source location, including the folder."""
     for part in ("a", "b"):
         (tmp_path / part).mkdir()
         write_table(tmp_path / part / "part.csv", [{"x": f"{part}{i}"} for i in range(3)])

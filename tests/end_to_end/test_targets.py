@@ -1,4 +1,4 @@
-"""What may already be at the target: datasets, leftovers of failed runs, and foreign files."""
+"""Existing files at the target: datasets, leftovers of failed runs, and foreign files."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def changed(folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def broken(folder: Path) -> Path:
-    """A table with a reject: its run fails."""
+    """A table with a reject, whose run fails."""
     table = folder / "broken.csv"
     table.write_text("id,x\n1,a\n2,b\n3,c,d\n")
     return table
@@ -45,13 +45,13 @@ def broken(folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def old(table: Path, folder: Path) -> Path:
-    """What a run without any past makes of the table."""
+    """The dataset of a first run of the table."""
     return published(table, folder / "old", *TABULAR, *SHARDS)
 
 
 @pytest.fixture(scope="module")
 def new(changed: Path, folder: Path) -> Path:
-    """What a run without any past makes of the changed table."""
+    """The dataset of a first run of the changed table."""
     return published(changed, folder / "new", *TABULAR, *SHARDS)
 
 
@@ -79,7 +79,7 @@ BESIDE = {
 
 @pytest.fixture
 def output(tmp_path: Path) -> Iterator[Path]:
-    """A folder with files of others beside the target; they have to stay, and nothing else."""
+    """A folder with foreign files beside the target, which must be all that stays."""
     output = tmp_path / "out"
     for name, text in BESIDE.items():
         (output / name).parent.mkdir(parents=True, exist_ok=True)

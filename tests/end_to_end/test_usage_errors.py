@@ -1,4 +1,4 @@
-"""Usage errors, each with its complete message: what, where, and what to do."""
+"""Usage errors with their complete messages."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ to, and Ctrl-C; below: rejects, and a dataset that is there."""
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working folder with a good table, and some files that are not tables."""
+    """A working folder with a valid table and some files that are not tables."""
     monkeypatch.chdir(tmp_path)
     for number in (1, 2):
         Path(f"{number}.jpg").write_bytes(jpeg(seed=number))

@@ -1,4 +1,4 @@
-"""`recordmill verify` verifies a dataset, and names every damage: file, record and byte.
+"""`recordmill verify` reports every damage with file, record and byte.
 
 Covers `recordmill.pipelines.commands.verify`, `recordmill.pipelines.dataset.verify`,
 `recordmill.transforms.verification.verify_shard`.
@@ -53,7 +53,7 @@ def made(table: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def dataset(made: Path, tmp_path: Path) -> Path:
-    """A copy of it, to be damaged."""
+    """A copy of the dataset, to be damaged."""
     return Path(shutil.copytree(made, tmp_path / "birds" / "1.0.0"))
 
 
@@ -66,12 +66,12 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def problems(dataset: Path) -> list[Problem]:
-    """Returns everything that verification finds wrong."""
+    """Returns all problems that verification reports."""
     return verify_dataset(str(dataset), "parse")[1]
 
 
-def refused(dataset: Path) -> str:
-    """Returns what `recordmill verify` says of a dataset that it has to reject."""
+def errors_of(dataset: Path) -> str:
+    """Returns the errors of `recordmill verify`, which must fail."""
     ended = recordmill("verify", dataset)
     assert ended.code == 3
     assert ended.out == ""
@@ -87,7 +87,7 @@ def flip(path: Path, byte: int, bit: int) -> None:
 
 
 def frame_at(frames: list[Frame], byte: int) -> tuple[int, int]:
-    """Returns number and offset of the record that a byte belongs to."""
+    """Returns the number and the offset of the record that contains a byte."""
     return next((i, f.start) for i, f in enumerate(frames) if f.start <= byte < f.stop)
 
 
@@ -111,7 +111,7 @@ def test_a_relative_path_is_verified(made: Path, monkeypatch: pytest.MonkeyPatch
     assert recordmill("verify", ".").code == 0
     (made / "birds-train.tfrecord-00002-of-00003").write_bytes(b"")
     try:
-        assert "birds-train.tfrecord-00002-of-00003" in refused(Path())
+        assert "birds-train.tfrecord-00002-of-00003" in errors_of(Path())
     finally:
         (made / "birds-train.tfrecord-00002-of-00003").unlink()
 
@@ -137,7 +137,7 @@ def test_a_flipped_bit_is_reported_with_file_record_and_byte(dataset: Path, part
     byte = int(part * shard.stat().st_size)
     record, offset = frame_at(frames, byte)
     flip(shard, byte, bit=3)
-    assert f"{SHARD}: record {record} at byte {offset}: " in refused(dataset)
+    assert f"{SHARD}: record {record} at byte {offset}: " in errors_of(dataset)
 
 
 @pytest.mark.parametrize("inside", [5, 12, 30, -2], ids=["length", "data", "data", "checksum"])
@@ -148,7 +148,7 @@ def test_a_shard_truncated_within_a_record_is_reported_with_record_and_byte(
     data = shard.read_bytes()
     frame = readers.frames(data)[2]
     shard.write_bytes(data[: (frame.start if inside > 0 else frame.stop) + inside])
-    assert f"{SHARD}: record 2 at byte {frame.start}: " in refused(dataset)
+    assert f"{SHARD}: record 2 at byte {frame.start}: " in errors_of(dataset)
 
 
 @pytest.mark.parametrize("left", [0, 2])
@@ -156,7 +156,7 @@ def test_a_shard_truncated_between_records_is_reported_by_name(dataset: Path, le
     shard = dataset / SHARD
     data = shard.read_bytes()
     shard.write_bytes(data[: readers.frames(data)[left].start])
-    assert SHARD in refused(dataset)
+    assert SHARD in errors_of(dataset)
 
 
 def test_records_in_another_order_are_reported(dataset: Path) -> None:
@@ -165,7 +165,7 @@ def test_records_in_another_order_are_reported(dataset: Path) -> None:
     first, second, *_ = readers.frames(data)
     swapped = data[second.start : second.stop] + data[: first.stop] + data[second.stop :]
     shard.write_bytes(swapped)
-    assert SHARD in refused(dataset)
+    assert SHARD in errors_of(dataset)
 
 
 def test_bytes_after_the_last_record_are_reported(dataset: Path) -> None:
@@ -173,22 +173,22 @@ def test_bytes_after_the_last_record_are_reported(dataset: Path) -> None:
     count = len(readers.frames((dataset / SHARD).read_bytes()))
     with (dataset / SHARD).open("ab") as shard:
         shard.write(b"\0\0\0\0")
-    assert f"{SHARD}: record {count} at byte {size}: " in refused(dataset)
+    assert f"{SHARD}: record {count} at byte {size}: " in errors_of(dataset)
 
 
 @pytest.mark.parametrize("name", [SHARD, OTHER, INDEX])
 def test_a_missing_file_is_reported(dataset: Path, name: str) -> None:
     (dataset / name).unlink()
-    assert f"{name}: is missing" in refused(dataset)
+    assert f"{name}: is missing" in errors_of(dataset)
 
 
 def test_swapped_shards_are_reported(dataset: Path) -> None:
     (dataset / SHARD).rename(dataset / "kept")
     (dataset / OTHER).rename(dataset / SHARD)
     (dataset / "kept").rename(dataset / OTHER)
-    told = refused(dataset)
-    assert SHARD in told
-    assert OTHER in told
+    errors = errors_of(dataset)
+    assert SHARD in errors
+    assert OTHER in errors
 
 
 def test_a_shard_of_another_run_is_reported_with_its_first_foreign_record(
@@ -198,7 +198,7 @@ def test_a_shard_of_another_run_is_reported_with_its_first_foreign_record(
     other = published(table, tmp_path / "other", *flags)
     shutil.copy(other / SHARD, dataset / SHARD)
     assert recordmill("verify", other).code == 0
-    assert f"{SHARD}: record 0 at byte 0: " in refused(dataset)
+    assert f"{SHARD}: record 0 at byte 0: " in errors_of(dataset)
 
 
 def test_a_shard_and_its_index_of_another_run_are_reported(
@@ -212,7 +212,7 @@ def test_a_shard_and_its_index_of_another_run_are_reported(
 
 
 def test_a_label_that_was_changed_with_its_checksums_is_reported(dataset: Path) -> None:
-    """A forged record is whole in itself; only the published digest tells."""
+    """A forged record is consistent in itself; only the published digest reveals it."""
     shard = dataset / SHARD
     forged = []
     for frame in readers.frames(shard.read_bytes()):
@@ -226,25 +226,25 @@ def test_a_label_that_was_changed_with_its_checksums_is_reported(dataset: Path) 
     with tf.io.TFRecordWriter(str(shard)) as writer:
         for data in forged:
             writer.write(data)
-    assert SHARD in refused(dataset)
+    assert SHARD in errors_of(dataset)
 
 
 @pytest.mark.parametrize("name", SIDECARS)
 def test_a_sidecar_that_was_edited_is_reported(dataset: Path, name: str) -> None:
     flip(dataset / name, (dataset / name).stat().st_size - 2, bit=0)
-    assert ("manifest.json" if name == "_SUCCESS" else name) in refused(dataset)
+    assert ("manifest.json" if name == "_SUCCESS" else name) in errors_of(dataset)
 
 
 @pytest.mark.parametrize("name", SIDECARS)
 def test_a_sidecar_that_was_removed_is_reported(dataset: Path, name: str) -> None:
     (dataset / name).unlink()
-    assert name in refused(dataset)
+    assert name in errors_of(dataset)
 
 
 def test_swapped_class_names_are_reported(dataset: Path) -> None:
     names = (dataset / "label.labels.txt").read_text().splitlines()
     (dataset / "label.labels.txt").write_text("".join(f"{name}\n" for name in reversed(names)))
-    assert "label.labels.txt" in refused(dataset)
+    assert "label.labels.txt" in errors_of(dataset)
 
 
 def _edit_counts(manifest: dict[str, object]) -> None:
@@ -263,7 +263,7 @@ def test_a_manifest_that_was_edited_is_reported(
     manifest = json.loads(path.read_bytes())
     edit(manifest)
     path.write_text(json.dumps(manifest))
-    assert "manifest.json" in refused(dataset)
+    assert "manifest.json" in errors_of(dataset)
 
 
 @pytest.mark.parametrize(
@@ -277,7 +277,7 @@ def test_a_manifest_that_was_edited_is_reported(
 )
 def test_a_stray_file_that_readers_would_find_is_reported(dataset: Path, stray: str) -> None:
     shutil.copy(dataset / (INDEX if stray.startswith("records") else SHARD), dataset / stray)
-    assert f"{stray}: " in refused(dataset)
+    assert f"{stray}: " in errors_of(dataset)
 
 
 @pytest.mark.parametrize("column", ["key", "shard", "index", "offset", "length", "sha256", "class"])
@@ -289,13 +289,13 @@ def test_an_index_whose_values_were_edited_is_reported(dataset: Path, column: st
     field = table.schema.field(position)
     edited = table.set_column(position, field, pa.array(values, field.type))
     pq.write_table(edited, dataset / INDEX)
-    assert f"{INDEX}: " in refused(dataset)
+    assert f"{INDEX}: " in errors_of(dataset)
 
 
 @pytest.mark.parametrize("part", [0.0, 0.2, 0.5, 0.8, 0.999])
 def test_an_index_with_a_flipped_bit_is_reported(dataset: Path, part: float) -> None:
     flip(dataset / INDEX, int(part * (dataset / INDEX).stat().st_size), bit=0)
-    assert f"{INDEX}: " in refused(dataset)
+    assert f"{INDEX}: " in errors_of(dataset)
 
 
 def _remove(path: Path) -> None:
@@ -322,12 +322,12 @@ def _change_reason(path: Path) -> None:
 def test_rejects_that_were_edited_are_reported(dataset: Path, edit: Callable[[Path], None]) -> None:
     (rejects,) = (dataset / "rejects").iterdir()
     edit(rejects)
-    assert "rejects" in refused(dataset)
+    assert "rejects" in errors_of(dataset)
 
 
 def test_a_folder_that_is_not_a_dataset_is_reported(tmp_path: Path) -> None:
-    assert "_SUCCESS" in refused(tmp_path)
-    assert str(tmp_path / "nowhere") in refused(tmp_path / "nowhere")
+    assert "_SUCCESS" in errors_of(tmp_path)
+    assert str(tmp_path / "nowhere") in errors_of(tmp_path / "nowhere")
 
 
 def test_plain_tfrecord_files_are_checked_against_a_schema(dataset: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What the tests on engines share, and the table that they print."""
+"""Fixtures of the engine tests, and the table that they print."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.engines.pause import Pause
 
 @dataclass
 class Line:
-    """A line of the table: an engine and a mode, and what came of it."""
+    """A line of the table: an engine, a mode and the result."""
 
     engine: str
     mode: str
@@ -41,14 +41,14 @@ Begin = Callable[..., Conversion]
 """Begins a conversion with some flags."""
 
 _FEW = 300
-_WAITED_FOR = "pictures/00001.jpg"
+_WAITED_FOR = "pictures/00001.jpg"  # codespell:ignore pictures
 _PROPERTY = "line"
 HEADER = ("engine", "Python workers", "input", "seconds", "shuffled B/row", "shards", "books")
 
 
 @dataclass(frozen=True)
 class Case:
-    """An input and what the DirectRunner made of it, in one thread of the command."""
+    """An input, and its dataset as converted by the DirectRunner in one thread."""
 
     kind: str
     flags: tuple[str, ...]
@@ -62,7 +62,7 @@ class Case:
 
 @pytest.fixture(scope="session")
 def cases(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Case]:
-    """Gives an input of each kind, converted by the DirectRunner; each is made once."""
+    """Returns an input of a kind and its DirectRunner dataset; each is created once."""
 
     @lru_cache
     def case(kind: str) -> Case:
@@ -86,7 +86,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def expected(table: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the DirectRunner makes of it."""
+    """The DirectRunner's dataset of the table."""
     return convert(tmp_path_factory.mktemp("direct") / "out", "--input", str(table)).dataset
 
 
@@ -97,7 +97,7 @@ def pause(
     tmp_path_factory: pytest.TempPathFactory,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Pause]:
-    """One image of the table, made to wait for, in all processes that are started from now on."""
+    """Makes the reader of one image wait, in all processes started from now on."""
     made = Pause(table.parent / _WAITED_FOR, tmp_path_factory.mktemp("pause"))
     for name, value in made.environment.items():
         monkeypatch.setenv(name, value)
@@ -107,7 +107,7 @@ def pause(
 
 @pytest.fixture
 def begin(tmp_path: Path) -> Iterator[Begin]:
-    """Begins a conversion; it does not outlive the test."""
+    """Starts a conversion that is killed at the end of the test."""
     begun: list[Conversion] = []
 
     def one(*flags: str) -> Conversion:
@@ -121,12 +121,12 @@ def begin(tmp_path: Path) -> Iterator[Begin]:
 
 @pytest.fixture
 def note(record_property: Callable[[str, object], None]) -> Note:
-    """Notes what came of a conversion; a property of the test, which reaches other processes."""
+    """Records the result of a conversion as a property of the test, for other processes."""
     return lambda line: record_property(_PROPERTY, [line.kind, *line.cells()])
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Prints the table as the README shows it."""
+    """Prints the table of docs/explanation/benchmarks.md."""
     reports = terminalreporter.getreports("passed")
     noted = [value for each in reports for name, value in each.user_properties if name == _PROPERTY]
     if noted:

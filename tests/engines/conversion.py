@@ -1,4 +1,4 @@
-"""One conversion by the real command, and what is to be the same on every engine."""
+"""Runs a conversion with the real command, and compares results between engines."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ _SECONDS = 900  # a minute where nothing else runs
 
 @dataclass(frozen=True)
 class Ended:
-    """How a conversion ended.
+    """The result of a conversion.
 
     Attributes:
         code: exit code.
-        seconds: of the whole command.
-        told: on both outputs.
-        dataset: where it is, or would be.
+        seconds: duration of the whole command.
+        output: standard output and standard error.
+        dataset: folder of the dataset, which may not exist.
     """
 
     code: int
     seconds: float
-    told: str
+    output: str
     dataset: Path
 
 
 class Conversion:
-    """`recordmill convert` in a process of its own, with all that it starts."""
+    """`recordmill convert` in a new process, including all processes that it starts."""
 
     def __init__(self, output: Path, flags: Sequence[str]) -> None:
         """Starts it."""
@@ -60,7 +60,7 @@ class Conversion:
         self.pid = self._process.pid
 
     def running(self) -> bool:
-        """Returns whether it has not ended."""
+        """Returns whether the conversion is running."""
         return self._process.poll() is None
 
     def wait(self) -> Ended:
@@ -73,7 +73,7 @@ class Conversion:
         return Ended(code, seconds, self._log.read_text(), self.dataset)
 
     def kill(self) -> None:
-        """Kills it with all that it started, job servers included."""
+        """Kills the command and all processes that it started, including job servers."""
         try:
             os.killpg(self.pid, signal.SIGKILL)
         except ProcessLookupError:
@@ -82,23 +82,23 @@ class Conversion:
 
 
 def convert(output: Path, *flags: str) -> Ended:
-    """Runs a conversion, which has to succeed."""
+    """Runs a conversion, which must succeed."""
     ended = Conversion(output, flags).wait()
-    assert ended.code == 0, ended.told
+    assert ended.code == 0, ended.output
     return ended
 
 
 def assert_the_same(dataset: Path, expected: Path) -> None:
-    """Asserts that a dataset is another, to the byte, with no file more."""
-    found, wanted = readers.content(dataset), readers.content(expected)
-    different = [name for name in wanted if found.get(name) != wanted[name]]
+    """Asserts that two datasets have the same files with the same bytes."""
+    found, expected_files = readers.content(dataset), readers.content(expected)
+    different = [name for name in expected_files if found.get(name) != expected_files[name]]
     assert not different, different
     names = [{str(path.relative_to(d)) for path in d.rglob("*")} for d in (dataset, expected)]
     assert names[0] == names[1], names[0] ^ names[1]
 
 
 def shard_digest(dataset: Path) -> str:
-    """Returns one digest of all shards: of their names and contents."""
+    """Returns a digest of the names and contents of all shards."""
     digest = hashlib.sha256()
     for name, data in sorted(readers.shard_bytes(dataset).items()):
         digest.update(f"{name} {hashlib.sha256(data).hexdigest()}\n".encode())

@@ -25,13 +25,13 @@ _PORTS = 5
 
 @dataclass(frozen=True)
 class Engine:
-    """An engine of `deploy/local/engine.sh`, in a place of its own.
+    """An engine of `deploy/local/engine.sh`, with its own folder and ports.
 
     Attributes:
-        name: as the script has it.
+        name: of the engine in the script.
         folder: for its logs and process ids.
         port: where it answers.
-        workers: where the pool of worker processes listens; None for workers in the command.
+        workers: port of the worker pool; None for workers in the command.
         memory: of a task manager, or an executor.
         retries: of a task that fails.
     """
@@ -44,13 +44,13 @@ class Engine:
     retries: int = 3
 
     def start(self) -> tuple[str, ...]:
-        """Starts what does not run; returns the Beam options to use: its last line."""
+        """Starts missing processes; returns the Beam options, the last line of output."""
         flags = ("--workers",) if self.workers else ()
-        told = self._script("start", *flags).stdout.splitlines()[-1]
-        return tuple(shlex.split(told))
+        options = self._script("start", *flags).stdout.splitlines()[-1]
+        return tuple(shlex.split(options))
 
     def stop(self) -> None:
-        """Stops it; no process may stay."""
+        """Stops the engine and checks that no process is left."""
         before = self.processes()
         self._script("stop")
         _, alive = psutil.wait_procs(before, timeout=10)
@@ -58,18 +58,18 @@ class Engine:
         assert self._script("status", check=False).returncode == 1 or self.name == "prism"
 
     def processes(self) -> list[psutil.Process]:
-        """Returns every process of it: those that were launched, and their children."""
+        """Returns all processes of the engine: launched ones and their children."""
         found = [psutil.Process(pid) for pid in self.pids().values()]
         return [each for one in found for each in (one, *one.children(recursive=True))]
 
     def pids(self) -> dict[str, int]:
-        """Returns the processes that were launched: name to id."""
+        """Returns the ids of the launched processes by name."""
         files = (self.folder / self.name).glob("*.pid")
         found = {file.stem: int(file.read_text().split()[0]) for file in files}
         return {name: pid for name, pid in found.items() if psutil.pid_exists(pid)}
 
     def lose(self, name: str) -> psutil.Process:
-        """Forgets a process, so that the next start makes another; returns it: it is the test's."""
+        """Forgets a process, so that the next start launches another; returns its id."""
         process = psutil.Process(self.pids()[name])
         (self.folder / self.name / f"{name}.pid").unlink()
         return process
@@ -101,14 +101,14 @@ class Engine:
 
 
 def _command_line(process: psutil.Process) -> str:
-    """Returns what a process was started with; nothing of one that has ended, or is a zombie."""
+    """Returns the command line of a process; empty if it has ended or is a zombie."""
     with contextlib.suppress(psutil.NoSuchProcess):
         return " ".join(process.cmdline())
     return ""
 
 
 def free_ports(number: int = _PORTS) -> int:
-    """Returns the first of some ports in a row that are free; each process looks elsewhere."""
+    """Returns the first of consecutive free ports, from a different range in each test process."""
     for port in range(20_000 + os.getpid() % 400 * 100, 60_000, number):
         if all(_is_free(port + i) for i in range(number)):
             return port
@@ -116,7 +116,7 @@ def free_ports(number: int = _PORTS) -> int:
 
 
 def engine_for(name: str, with_workers: bool, folder: Path, retries: int = 3) -> Engine:
-    """Returns an engine on ports that are free."""
+    """Returns an engine with free ports."""
     port = free_ports()
     workers = port + 4 if with_workers else None
     return Engine(name, folder / "engine", port, workers, retries=retries)
@@ -131,7 +131,7 @@ def _is_free(port: int) -> bool:
 def shuffled_on_flink(port: int) -> int:
     """Returns the bytes that the last finished job of a Flink cluster shuffled.
 
-    That is, what those of its vertices read that have an input by key, or dealt out again.
+    Counts the bytes read by vertices with a keyed or rebalanced input.
     """
     jobs = _get(f"http://127.0.0.1:{port}/jobs/overview")["jobs"]
     last = max((job for job in jobs if job["state"] == "FINISHED"), key=lambda job: job["end-time"])

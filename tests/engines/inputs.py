@@ -1,7 +1,7 @@
-"""What the engines convert: tables and images made by code, with faults of every common kind.
+"""Inputs of engine tests: generated tables and images, with all common kinds of faults.
 
-A further kind of input is one more function in `KINDS`: it makes its files below a folder, and
-returns the flags of `recordmill convert` for them.
+To add a kind of input, add a function to `KINDS` that writes files to a folder and returns the
+flags of `recordmill convert`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def files(folder: Path) -> tuple[str, ...]:
 
 
 def embedded(folder: Path) -> tuple[str, ...]:
-    """A Parquet table of images themselves; of those that are the same, one is kept."""
+    """A Parquet table of embedded images; duplicates are dropped."""
     listed = [
         {
             "image": {"bytes": _content(folder / "drawn" / row["image"]), "path": row["image"]},
@@ -52,7 +52,7 @@ def embedded(folder: Path) -> tuple[str, ...]:
 
 
 def tars(folder: Path) -> tuple[str, ...]:
-    """Some tars of images, each with its label beside it."""
+    """Tars of images with labels."""
     for number, listed in enumerate(_parts(list(rows(folder / "drawn")))):
         with tarfile.open(folder / f"part-{number}.tar", "w") as tar:
             for row in listed:
@@ -89,9 +89,9 @@ MISSING = {"files": "read_error", "embedded": "read_error", "tars": "malformed_r
 
 def rows(folder: Path, number: int = ROWS) -> Iterator[dict[str, str]]:
     """Yields the rows of a table, and draws an image for each."""
-    (folder / "pictures").mkdir(parents=True)
+    (folder / "pictures").mkdir(parents=True)  # codespell:ignore pictures
     for i in range(number):
-        name = f"pictures/{i:05d}.{'jpg' if i % 4 else 'png'}"
+        name = f"pictures/{i:05d}.{'jpg' if i % 4 else 'png'}"  # codespell:ignore pictures
         data = faulty(i, draw(i % DIFFERENT))
         if data is not None:
             (folder / name).write_bytes(data)
@@ -99,7 +99,7 @@ def rows(folder: Path, number: int = ROWS) -> Iterator[dict[str, str]]:
 
 
 def draw(i: int) -> bytes:
-    """Returns a small image; one of each hundred has to be transcoded."""
+    """Returns a small image; one in a hundred must be transcoded."""
     width, height = 24 + i % 17, 20 + i % 13
     if i % 100 == 50:
         return image_bytes("GIF", width, height, i, "P")
@@ -107,11 +107,11 @@ def draw(i: int) -> bytes:
 
 
 def faulty(i: int, data: bytes) -> bytes | None:
-    """Returns what is on disk of an image: some are cut short, empty, texts, or missing."""
+    """Returns the file of an image; some are truncated, empty, text, or missing."""
     if i % 97 == 96:
         return data[: len(data) // 2]
     if i % 101 == 100:
         return b""
     if i % 103 == 102:
-        return b"no picture"
+        return b"no image"
     return None if i % 89 == 88 else data

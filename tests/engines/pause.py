@@ -1,4 +1,4 @@
-"""Stops a conversion in mid-write: whoever opens one of its images first waits for the test."""
+"""Pauses a conversion while it writes: the first reader of an image waits for the test."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ def wait(event, arguments):
     try:
         os.link(mine, {reader!r})
     except FileExistsError:
-        return  # another was first
+        return  # another process was first
     while not os.path.exists({over!r}):
         time.sleep(0.05)
 
 sys.addaudithook(wait)
 """
-"""Python runs it at the start of each process: the program knows nothing of it."""
+"""A sitecustomize module, which Python runs at the start of each process."""
 
 
 class Pause:
-    """An image whose first reader waits, in whichever process with `environment` it is."""
+    """An image whose first reader waits, in any process with `environment`."""
 
     def __init__(self, image: Path, folder: Path) -> None:
-        """Writes what makes it wait into a folder."""
+        """Writes the code that waits into a folder."""
         self._reader, self._over = folder / "reader", folder / "over"
-        names = {"picture": image, "reader": self._reader, "over": self._over}
+        names = {"image": image, "reader": self._reader, "over": self._over}
         hook = _HOOK.format_map({name: str(path) for name, path in names.items()})
         (folder / "sitecustomize.py").write_text(hook)
         paths = [str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -49,11 +49,11 @@ class Pause:
 
     @contextmanager
     def until_it_is_read(self, conversion: Conversion) -> Iterator[None]:
-        """Waits for a reader, which waits while the body runs; whoever comes later does not."""
+        """Waits for the first reader, which is paused during the `with` block."""
         end = time.monotonic() + _SECONDS
         while not self._reader.exists():
-            assert conversion.running(), conversion.wait().told
-            assert time.monotonic() < end, "the picture is never read"
+            assert conversion.running(), conversion.wait().output
+            assert time.monotonic() < end, "the image is never read"
             time.sleep(0.05)
         try:
             yield
@@ -61,9 +61,9 @@ class Pause:
             self.end()
 
     def reader(self) -> psutil.Process:
-        """Returns the process that waits."""
+        """Returns the paused process."""
         return psutil.Process(int(self._reader.read_text()))
 
     def end(self) -> None:
-        """Lets all read it."""
+        """Ends the pause."""
         self._over.touch()

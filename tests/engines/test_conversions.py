@@ -31,7 +31,7 @@ PROGRESS = re.compile(
     r"\d+ rejected$",
     re.MULTILINE,
 )
-"""A line that tells how far the workers are, wherever they run."""
+"""A progress line, from workers in any process."""
 
 THREADS, PROCESSES = "threads of the command", "processes"
 ENGINES = {
@@ -46,7 +46,7 @@ ENGINES = {
 
 @dataclass(frozen=True)
 class Running:
-    """An engine that runs, and the flags to use it by."""
+    """A running engine, and the flags to use it."""
 
     engine: Engine
     mode: str
@@ -72,7 +72,7 @@ def running(
 def test_the_input_has_three_splits_and_rejects_of_every_reason(
     kind: str, cases: Cases, note: Note
 ) -> None:
-    """The default tests show that the DirectRunner gives the same bytes again."""
+    """The default tests check that the DirectRunner is deterministic."""
     case = cases(kind)
     note(line(case.ended, case, "DirectRunner", "one, in the command", None))
     check(case.ended, case)
@@ -114,26 +114,26 @@ def test_an_engine(running: Running, kind: str, cases: Cases, note: Note, tmp_pa
     note(line(ended, case, running.engine.name, running.mode, each))
     check(ended, case)
     assert each is None or 0 < each <= MAX_SHUFFLED
-    assert running.mode == THREADS or PROGRESS.search(ended.told), ended.told
+    assert running.mode == THREADS or PROGRESS.search(ended.output), ended.output
     run = json.loads((ended.dataset / "run.json").read_bytes())
     assert f"--runner={run['runner']}" in running.flags
 
 
 def line(ended: Ended, case: Case, engine: str, mode: str, shuffled: float | None) -> Line:
-    """Returns what came of a conversion."""
-    digest, told = shard_digest(ended.dataset), row_counts(ended.dataset)
-    return Line(engine, mode, case.kind, ended.seconds, shuffled, digest, told)
+    """Returns the result of a conversion."""
+    digest, counts = shard_digest(ended.dataset), row_counts(ended.dataset)
+    return Line(engine, mode, case.kind, ended.seconds, shuffled, digest, counts)
 
 
 def check(ended: Ended, case: Case) -> None:
-    """Asserts that a dataset is what it has to be, and that no error was told."""
+    """Asserts that a dataset is as expected and that no error was printed."""
     assert_the_same(ended.dataset, case.expected)
-    assert "Traceback" not in ended.told
-    assert "ERROR" not in ended.told
+    assert "Traceback" not in ended.output
+    assert "ERROR" not in ended.output
 
 
 def _logging(running: Running, folder: Path) -> tuple[str, ...]:
-    """Returns the flags by which Spark keeps its own metrics."""
+    """Returns the flags that make Spark log its metrics."""
     if running.engine.name != "spark":
         return ()
     settings = ("enabled=true", f"dir={folder}")

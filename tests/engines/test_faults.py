@@ -1,4 +1,4 @@
-"""What breaks in mid-write: with retries the bytes are the same; without, nothing is published."""
+"""Faults during writing: with retries, bytes are the same; without, nothing is published."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def fault(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def engine(fault: str, tmp_path: Path) -> Iterator[Engine]:
-    """The engine that the fault is for."""
+    """The engine of the fault."""
     name, with_workers, _ = FAULTS[fault]
     made = engine_for(name, with_workers, tmp_path)
     yield made
@@ -66,7 +66,7 @@ def test_with_retries_the_dataset_is_the_same(
         assert list(conversion.dataset.parent.rglob("*.tfrecord"))  # written, and not in its place
         FAULTS[fault][2](engine)
     ended = conversion.wait()
-    assert ended.code == 0, ended.told
+    assert ended.code == 0, ended.output
     assert_the_same(ended.dataset, expected)
 
 
@@ -122,10 +122,10 @@ def test_a_killed_driver_leaves_only_verified_datasets(
 
 
 def assert_not_published(ended: Ended, why: str) -> None:
-    """Asserts that a conversion failed, says why in a few words, and published nothing."""
-    assert ended.code == 1, ended.told
-    assert why in ended.told
-    assert not TRACEBACK.search(ended.told), ended.told
+    """Asserts that a conversion failed with a short message and published nothing."""
+    assert ended.code == 1, ended.output
+    assert why in ended.output
+    assert not TRACEBACK.search(ended.output), ended.output
     assert not (ended.dataset / "_SUCCESS").exists()
     assert not (ended.dataset / "dataset_info.json").exists()
     assert recordmill("verify", ended.dataset).code == 3

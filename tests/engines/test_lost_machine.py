@@ -1,4 +1,4 @@
-"""A machine that is not heard of for a while, and comes back when its work is another's."""
+"""A machine that loses its connection, and comes back after its work was reassigned."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SECONDS = 120
 def test_a_late_worker_changes_nothing(
     pause: Pause, table: Path, expected: Path, begin: Begin, tmp_path: Path
 ) -> None:
-    """Its Python worker goes on with a shard that is rewritten, at the same time."""
+    """Its Python worker continues a shard that another worker is rewriting."""
     engine = engine_for("flink-1.20", with_workers=True, folder=tmp_path)
     try:
         conversion = begin("--input", str(table), *engine.start())
@@ -33,7 +33,7 @@ def test_a_late_worker_changes_nothing(
         lost.wait(SECONDS)
     finally:
         engine.stop()
-    assert ended.code == 0, ended.told
+    assert ended.code == 0, ended.output
     assert_the_same(ended.dataset, expected)
     assert os.listdir(ended.dataset.parent) == [ended.dataset.name]
     assert recordmill("verify", ended.dataset).code == 0

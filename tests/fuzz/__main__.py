@@ -1,8 +1,8 @@
 """Fuzzes one target: `python -m tests.fuzz csv -runs=100000`; flags are libFuzzer's.
 
-Atheris guides it by what of our code each input reaches. A crash, a minute or 8 GB end it with an
-error, and the input in a file; a page of Parquet may tell of 2 GiB, and Arrow takes its word. New
-inputs go to the first folder that is named, or below `build/fuzz/`, never into `corpus/`.
+Atheris guides it by code coverage. A crash, a minute or 8 GB end it with an error and the input in
+a file; the limit is high because Arrow allocates whatever size up to 2 GiB a page of Parquet
+declares. New inputs go to the first folder given, or to `build/fuzz/`, never to `corpus/`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""What fuzzing begins with: one small file of each kind, and odd ones. `python -m tests.fuzz.seeds`
+"""Seeds of the fuzz corpus: a small file of each kind. `python -m tests.fuzz.seeds`
 
-writes those that are made by libraries into `corpus/`; finds are kept there by hand, with a name
-that says what they found.
+writes generated ones to `corpus/`. Findings are added there by hand, named after the bug.
 """
 
 from __future__ import annotations
@@ -88,7 +87,7 @@ def seeds() -> Iterator[tuple[str, str, bytes]]:
     yield "tsv", "plain", b"image\tlabel\na.jpg\tcat\n"
     yield "jsonl", "plain", b'{"image":"a.jpg","label":"cat"}\n{"image":null,"n":[1,[2.5,true]]}\n'
     yield "parquet", "plain", _parquet(False)
-    yield "parquet", "pictures", _parquet(True, compression="none", write_page_checksum=True)
+    yield "parquet", "images", _parquet(True, compression="none", write_page_checksum=True)
     yield "parquet", "dictionary", _parquet(False, compression="zstd", data_page_version="2.0")
     yield "arrow", "file", _arrow(False, True)
     yield "arrow", "stream", _arrow(True, False)

@@ -1,7 +1,7 @@
-"""What is fuzzed: each takes bytes from outside, and may only end in the ways that it documents.
+"""Fuzz targets: each parses untrusted bytes, and may only raise documented exceptions.
 
-A reader's `probe` may reject a source, as `pipelines.input_tables` tells its user; what it has
-accepted, `read` must give as rows and rejects, whatever is in it.
+The `probe` of a reader may reject a source, which `pipelines.input_tables` reports; `read` must
+return rows and rejects for any source that `probe` accepted.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from recordmill.transforms.functional.sources import (
     yolo,
 )
 
-REFUSED = (UsageError, OSError, EOFError, ValueError, MemoryError, zlib.error, pa.ArrowException)
+REJECTED = (UsageError, OSError, EOFError, ValueError, MemoryError, zlib.error, pa.ArrowException)
 """Errors that `probe` may raise: see `recordmill.pipelines.input_tables._probe`."""
 
 MAX_ROWS = 20_000
@@ -50,14 +50,14 @@ def _consume(found: Iterable[Any]) -> None:
 
 
 def _table(reader: Any, format_: str) -> Callable[[bytes], None]:
-    """Returns the fuzzing of a reader of files."""
+    """Returns the fuzz target of a table reader."""
     file = TableFile(f"t.{format_}", format_)
 
     def fuzz(data: bytes) -> None:
         try:
             reader.probe(_stream(data), file)
             splits = list(reader.split(_stream(data), file)) if hasattr(reader, "split") else []
-        except REFUSED:
+        except REJECTED:
             return
         for split in splits[:10] or [SourceSplit(file)]:
             for projection in _PROJECTIONS:
@@ -66,16 +66,16 @@ def _table(reader: Any, format_: str) -> Callable[[bytes], None]:
     return fuzz
 
 
-def _check_told(message: str) -> None:
+def _check_message(message: str) -> None:
     assert 0 < len(message) < 100_000
 
 
 def schema(data: bytes) -> None:
-    """A schema file, of which messages are shown."""
+    """A schema file; messages are checked."""
     try:
         parse_schema(data.decode("utf-8", "replace"), "s.yaml")
     except UsageError as error:
-        _check_told(str(error))
+        _check_message(str(error))
 
 
 def sniffing(data: bytes) -> None:
@@ -85,7 +85,7 @@ def sniffing(data: bytes) -> None:
     try:
         examine(data)
     except RecordError as error:
-        _check_told(error.detail)
+        _check_message(error.detail)
 
 
 def voc_annotation(data: bytes) -> None:
@@ -93,7 +93,7 @@ def voc_annotation(data: bytes) -> None:
     try:
         voc.parse(data)
     except RecordError as error:
-        _check_told(error.detail)
+        _check_message(error.detail)
 
 
 def yolo_labels(data: bytes) -> None:
@@ -101,11 +101,11 @@ def yolo_labels(data: bytes) -> None:
     try:
         yolo.parse(data.decode("utf-8-sig", "replace"), yolo.Classes({0: "cat", 1: "dog"}))
     except RecordError as error:
-        _check_told(error.detail)
+        _check_message(error.detail)
     try:
         yolo.parse_yaml(data, "data.yaml")
     except UsageError as error:
-        _check_told(str(error))
+        _check_message(str(error))
 
 
 TARGETS: dict[str, Callable[[bytes], None]] = {

@@ -1,4 +1,4 @@
-"""Every file of the saved corpus, finds included, ends as it may."""
+"""Every file of the saved corpus is parsed or rejected as documented."""
 
 from __future__ import annotations
 

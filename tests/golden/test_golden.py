@@ -1,8 +1,8 @@
-"""The committed images give the committed digests: placement and encoding have not changed.
+"""The committed images give the committed digests: the bytes of shards have not changed.
 
-`digests.json` was made once by running, for one format version. Where a change of bytes is meant,
-raise `schemas.config.FORMAT_VERSION` and write the digests that this test then shows. What the
-shards hold is verified here by code of its own, so that no wrong bytes can be made golden.
+`digests.json` belongs to one format version. If a change of bytes is intended, raise
+`schemas.config.FORMAT_VERSION` and write the digests that this test then shows. Independent code
+checks the content of shards, so that wrong bytes cannot become golden.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ FLAGS = {
 
 @pytest.fixture(scope="module", params=FLAGS)
 def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A dataset made of the committed table and images; its name tells its flags."""
+    """A dataset of the committed table and images; its name selects the flags."""
     output = tmp_path_factory.mktemp("golden")
     target = ("--input", str(HERE / "labels.csv"), "--output", str(output), "--name", request.param)
     assert main(["convert", *target, *FLAGS[request.param]]) == 0
@@ -88,7 +88,7 @@ for byte in range(256):
 
 
 def masked_crc32c(data: bytes) -> int:
-    """Returns TFRecord's checksum, worked out bit by bit from its definition."""
+    """Returns the checksum of TFRecord, computed bit by bit."""
     crc = 0xFFFFFFFF
     for byte in data:
         crc = CRC_TABLE[(crc ^ byte) & 0xFF] ^ crc >> 8
@@ -97,7 +97,7 @@ def masked_crc32c(data: bytes) -> int:
 
 
 def read_framed(data: bytes) -> list[bytes]:
-    """Returns the records of a shard; each checksum has to fit."""
+    """Returns the records of a shard, and checks their checksums."""
     records, position = [], 0
     while position < len(data):
         (length,) = struct.unpack_from("<Q", data, position)

@@ -1,4 +1,4 @@
-"""The same for sequences: the committed birds, two images each, give the committed digests."""
+"""The same for sequences: the committed birds, with two images each, give the committed digests."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ GOLDEN = {
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The records of the committed table: one a bird, its images by their names."""
+    """The dataset of the committed table: one record per bird."""
     output = tmp_path_factory.mktemp("golden")
     target = ("--input", str(HERE / "labels.csv"), "--output", str(output), "--name", "birds")
     schema = ("--schema", str(HERE / "birds.yaml"), "--image_root", str(HERE / "images"))

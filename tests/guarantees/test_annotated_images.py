@@ -26,7 +26,7 @@ SIDES = ("xmin", "ymin", "xmax", "ymax")
 
 
 def drawn_case(seed):
-    """Returns an image's size, orientation and treatment, all by its number."""
+    """Returns the size, orientation and settings of an image by its number."""
     chance = random.Random(seed)
     side = chance.randint
     settings = chance.choice(
@@ -50,7 +50,7 @@ def drawn_case(seed):
 
 
 def schema_of(case):
-    """Returns a schema that holds boxes and a mask, and treats images as a case says."""
+    """Returns a schema with boxes, a mask and the image settings of a case."""
     detection, segmentation = preset("object_detection"), preset("segmentation")
     return Schema.model_validate(
         {
@@ -63,7 +63,7 @@ def schema_of(case):
 
 
 def drawn_boxes(case, seed):
-    """Returns some boxes on the annotated image, those that end at its edges among them."""
+    """Returns boxes on the annotated image, including boxes at its edges."""
     random = np.random.default_rng(seed)
     width, height = case.annotated
     boxes = [(0.0, 0.0, float(width), float(height))]
@@ -74,7 +74,7 @@ def drawn_boxes(case, seed):
 
 
 def built(case, seed, boxes, units="pixel", ids=None):
-    """Returns what an example of the image holds, feature by feature."""
+    """Returns the features of the example of an image."""
     encode = jpeg if seed % 2 else png
     data = encode(case.width, case.height, seed, exif_orientation=case.orientation)
     schema = schema_of(case)

@@ -1,7 +1,7 @@
-"""No row ends a run: whatever its values are, it becomes an example, or a reject with its reason.
+"""No row fails a run: any values become an example, or a reject with its reason.
 
-A value of any kind is put into each column in turn, and goes the way that a row goes: read,
-surveyed, bound, across the shuffle, built, and written out as a reject.
+A value of any kind is put into each column in turn and passes through all stages: read, analyzed,
+bound, shuffled, built, and written as a reject.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ TYPED = (
 
 
 def run(name: str, columns: dict[str, Any], rows: list[Row]) -> None:
-    """Takes rows the whole way; whatever it is that they raise is not for a run to meet."""
+    """Passes rows through all stages, none of which may raise."""
     schema, _ = SCHEMAS[name]
     flags = {flag: column for flag, column in FLAGS.items() if column in columns}
     config = ConvertConfig(

@@ -1,4 +1,4 @@
-"""A manifest of whoever: it is read or rejected with a message, and names nothing outside."""
+"""An untrusted manifest is read or rejected with a message, and names no files outside."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ ABSURD = st.one_of(
 
 
 def paths(value: Any, place: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Returns every place in a document."""
+    """Returns the path of every value in a document."""
     items = (
         value.items()
         if isinstance(value, dict)
@@ -104,7 +104,7 @@ def test_endless_nesting_is_rejected_with_a_message() -> None:
 
 @pytest.fixture
 def dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A dataset whose shard is as its manifest says, if it can be opened."""
+    """A dataset whose shard matches its manifest."""
     monkeypatch.setattr(verify.verifier_process, "verify", lambda *_: VERIFIED)
     monkeypatch.setattr(verify, "shard_tally", lambda *_: {})
     put_dataset(tmp_path, tmp_path / "1.0.0")
@@ -112,7 +112,7 @@ def dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def problems_of(dataset: Path) -> dict[str, str]:
-    """Returns file to what is wrong with it."""
+    """Returns the problems by file."""
     return {problem.file: problem.what for problem in verify_dataset(str(dataset), "parse")[1]}
 
 

@@ -1,4 +1,4 @@
-"""Tables and schemas made to harm: each ends soon, within bounded memory, and with a clear word."""
+"""Hostile tables and schemas: each ends quickly, in bounded memory, with a clear message."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ LIMIT = 2**20
 
 @pytest.fixture
 def short_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Takes a line of 1 MiB for too long, so that the tests need no 64."""
+    """Lowers the limit of a line to 1 MiB, so that tests do not need 64 MiB."""
     monkeypatch.setattr(delimited.BoundedLines.__init__, "__defaults__", (LIMIT,))
     monkeypatch.setattr(delimited.bounded_lines, "__defaults__", (LIMIT,))
 
 
 class Endless(io.RawIOBase):
-    """Bytes that repeat without being held: a head, some thousand times a body, and a tail."""
+    """A stream of a head, a body repeated thousands of times, and a tail, in constant memory."""
 
     def __init__(self, head: bytes, body: bytes, times: int, tail: bytes) -> None:
         self._parts = iter([head, *([body] * times), tail])
@@ -171,7 +171,7 @@ def test_a_number_of_a_million_digits_is_one_reject() -> None:
 
 
 def lying_parquet(path: Path, lies: dict[bytes, bytes]) -> io.BufferedReader:
-    """Returns a table of 3 rows in one row group, its footer's bytes replaced."""
+    """Returns a table of 3 rows in one row group, with bytes of its footer replaced."""
     pq.write_table(pa.table({"image": ["a", "b", "c"]}), path, compression="none")
     data = path.read_bytes()
     size = int.from_bytes(data[-8:-4], "little")
@@ -209,7 +209,7 @@ def test_a_footer_that_claims_too_many_rows_is_rejected_quickly(tmp_path: Path) 
 
 
 def peak_of(rows: Iterator[object]) -> int:
-    """Returns the most bytes that Arrow holds, and Python beside it, while rows are read."""
+    """Returns the peak memory of Arrow and Python while rows are read."""
     before, most = pa.total_allocated_bytes(), 0
     tracemalloc.start()
     for _ in rows:

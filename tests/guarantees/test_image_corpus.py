@@ -1,4 +1,4 @@
-"""The whole corpus of odd, damaged and hostile files, each with its expected outcome."""
+"""All unusual, damaged and hostile files of the corpus have their expected outcome."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # Pillow's, on metadata that 
 
 
 def outcome_of(data, image_settings):
-    """Returns the image as stored, or None and why it is rejected."""
+    """Returns the stored image, or None and the reason of the reject."""
     try:
         return transcode(data, image_settings), None
     except RecordError as error:
@@ -34,9 +34,10 @@ def outcome_of(data, image_settings):
 
 
 def read_as_recorded(stored):
-    """Asserts that all readers read an image in its recorded size: TensorFlow's, and plain Pillow.
+    """Asserts that TensorFlow and plain Pillow read an image in its recorded size.
 
-    TensorFlow is asked for channels as stored, too: chunks that it skips would make them others.
+    TensorFlow is also asked for the stored number of channels, which chunks that it skips could
+    change.
     """
     size = (stored.height, stored.width)
     assert tf.io.decode_image(stored.data, expand_animations=False).shape == (
@@ -50,7 +51,7 @@ def read_as_recorded(stored):
 
 
 def is_unread(data):
-    """Returns why some reader does not read a record's image; None for a reject, or if all do."""
+    """Returns why a reader cannot read the image of a record; None if all can, or for a reject."""
     stored, rejected = outcome_of(data, ImageSettings(max_pixels=2_000_000))
     if stored is None:
         return None if is_sentence(rejected.detail) else f"no sentence: {rejected.detail}"
@@ -62,7 +63,7 @@ def is_unread(data):
 
 
 def is_sentence(detail):
-    """Returns whether a detail says something: more than the key that a `KeyError` missed."""
+    """Returns whether a detail is a sentence, not only the key of a `KeyError`."""
     return " " in detail and not detail.startswith(("'", "("))
 
 
@@ -113,7 +114,7 @@ VALID = tuple(s for s in corpus() if s.accepted and len(s.data) < 20_000)
 
 @st.composite
 def mutations(draw):
-    """Returns a valid file, changed in a few places or cut."""
+    """Returns a valid file with a few changes or truncated."""
     data = bytearray(draw(st.sampled_from(VALID)).data)
     for _ in range(draw(st.integers(1, 4))):
         at = draw(st.integers(0, max(0, len(data) - 1)))

@@ -87,9 +87,9 @@ def python(code: str, given: str = "") -> list[list[str]]:
 
 
 def test_importing_a_module_changes_nothing_else() -> None:
-    """What they import of others is imported before, and may change what it likes.
+    """Third-party modules are imported first, and may have side effects.
 
-    Beam's registry of coders gains those of types of our own, which is what it is for.
+    Registering coders of our own types with Beam is allowed.
     """
     modules = json.dumps(python(LIST))
     changed, coders = python(COMPARE, modules)

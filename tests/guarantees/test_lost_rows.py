@@ -1,4 +1,4 @@
-"""No silent loss: a file that is truncated or damaged anywhere gives all rows, or an error."""
+"""A file that is truncated or damaged anywhere gives all rows or an error."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ TABLE = pa.table(
 
 
 def csv_bytes() -> bytes:
-    """Returns a table whose fields are all quoted, so that most cuts are within quotes."""
+    """Returns a table with quoted fields, so that most truncations are within quotes."""
     lines = ['"image","label"', *(f'"{i}.jpg","c{i % 3}"' for i in range(ROWS))]
     return "".join(f"{line}\n" for line in lines).encode()
 
@@ -104,7 +104,7 @@ ALL_ROWS, LOST, REJECTED = "all rows", "lost rows", "rejected"
 
 
 def outcome(path: Path, data: bytes) -> str | int:
-    """Returns what becomes of a file: the number of rows and rejects, if it is not all rows."""
+    """Returns the outcome of a file: the numbers of rows and rejects, unless all rows are read."""
     path.write_bytes(data)
     name = FILES[path.name][0]
     file = TableFile(str(path), name, path.suffix == ".gz")
@@ -126,7 +126,7 @@ def test_intact_files_give_all_rows(name: str, tmp_path: Path) -> None:
 
 
 def boundaries(name: str) -> set[int]:
-    """Returns where a cut leaves a whole file of fewer rows: nothing in it says what it was."""
+    """Returns the offsets where truncation leaves an intact file with fewer rows."""
     data = FILES[name][1]
     if name == "t.csv":  # wherever it is not within quotes
         return {at for at in range(len(data)) if not data[:at].count(b'"') % 2}

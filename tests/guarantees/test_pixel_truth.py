@@ -1,4 +1,4 @@
-"""The pixels of records against arithmetic in NumPy and other decoders, not against Pillow's."""
+"""The pixels of records equal those computed with NumPy and other decoders than Pillow."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RGBA = RANDOM.integers(0, 256, (HEIGHT, WIDTH, 4)).astype(np.uint8)
 
 
 def stored_pixels(data, dtype=tf.uint8, **options):
-    """Returns what TensorFlow reads of the record that a file becomes."""
+    """Returns the pixels that TensorFlow reads from the record of a file."""
     stored = transcode(data, ImageSettings(**options))
     found = tf.io.decode_png(stored.data, dtype=dtype).numpy().astype(int)
     assert found.shape == (stored.height, stored.width, stored.channels)

@@ -1,4 +1,4 @@
-"""Whatever a text holds, it is printed literally: no control character, no markup, no secret.
+"""Any text is printed literally: without control characters, markup or secrets.
 
 Covers `recordmill.pipelines.console.printing`, `recordmill.pipelines.console.terminal`,
 `recordmill.transforms.functional.rendering.visible_text`.
@@ -63,7 +63,7 @@ TEXTS = st.one_of(st.sampled_from(HOSTILE), st.text(min_size=1, max_size=20))
 
 
 def is_clean(printed: str) -> bool:
-    """Returns whether a text has no character but line breaks that a terminal acts on."""
+    """Returns whether a text has no control characters except for line breaks."""
     return not any(is_hidden(c) for c in printed if c != "\n")
 
 

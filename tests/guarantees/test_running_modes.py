@@ -1,4 +1,4 @@
-"""However the bundles are run, the dataset is the same, byte for byte."""
+"""The dataset does not depend on how bundles are executed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FLAGS = (
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Sixty images above 10 kB, a missing one, a text, and two repeated keys."""
+    """Sixty images above 10 kB, a missing one, a text file, and two duplicate keys."""
     folder = tmp_path_factory.mktemp("images")
     for i in range(NUMBER):
         (folder / f"{i}.jpg").write_bytes(jpeg(256, 192, seed=i, quality=95))

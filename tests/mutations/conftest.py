@@ -1,4 +1,4 @@
-"""How many mutations there are to be: `./run_local.sh proof --mutations 100000`."""
+"""The number of mutations: `./run_local.sh mutations --mutations 100000`."""
 
 from __future__ import annotations
 

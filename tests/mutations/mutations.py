@@ -1,6 +1,6 @@
-"""Ways to damage a file, from blind ones to those of someone who knows its format.
+"""Mutations of files, from random bytes to changes that know the format.
 
-Each takes the content, a random source and the `Neighbours`, and returns other content.
+Each takes the content, a random generator and the `Neighbors`, and returns other content.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ import tensorflow as tf
 
 
 @dataclass(frozen=True)
-class Neighbours:
-    """Files that a damaged one can be taken for, or filled up from.
+class Neighbors:
+    """Files that can replace a damaged one, or parts of it.
 
     Attributes:
-        siblings: of the same kind, of the same dataset.
-        older: the same file of another run: other seed, same rows.
-        foreign: files of that kind of another dataset.
+        siblings: files of the same kind in the same dataset.
+        older: the same file of a run with another seed.
+        foreign: files of the same kind in another dataset.
     """
 
     siblings: Sequence[bytes]
@@ -35,7 +35,7 @@ class Neighbours:
     foreign: Sequence[bytes]
 
 
-Mutate: TypeAlias = Callable[[bytes, random.Random, Neighbours], bytes]
+Mutate: TypeAlias = Callable[[bytes, random.Random, Neighbors], bytes]
 
 
 def _span(data: bytes, chance: random.Random) -> tuple[int, int]:
@@ -43,68 +43,68 @@ def _span(data: bytes, chance: random.Random) -> tuple[int, int]:
     return start, min(len(data), start + chance.choice((1, 1, 2, 4, 8, 16, 64, 256)))
 
 
-def flip_bit(data: bytes, chance: random.Random, _: Neighbours) -> bytes:
+def flip_bit(data: bytes, chance: random.Random, _: Neighbors) -> bytes:
     place = chance.randrange(len(data))
     return data[:place] + bytes([data[place] ^ 1 << chance.randrange(8)]) + data[place + 1 :]
 
 
-def set_byte(data: bytes, chance: random.Random, _: Neighbours) -> bytes:
+def set_byte(data: bytes, chance: random.Random, _: Neighbors) -> bytes:
     place = chance.randrange(len(data))
     return data[:place] + bytes([chance.choice((0, 10, 13, 32, 48, 127, 255))]) + data[place + 1 :]
 
 
-def cut_end(data: bytes, chance: random.Random, _: Neighbours) -> bytes:
+def cut_end(data: bytes, chance: random.Random, _: Neighbors) -> bytes:
     return data[: chance.choice((0, len(data) - 1, chance.randrange(len(data))))]
 
 
-def cut_start(data: bytes, chance: random.Random, _: Neighbours) -> bytes:
+def cut_start(data: bytes, chance: random.Random, _: Neighbors) -> bytes:
     return data[chance.randrange(1, len(data) + 1) :]
 
 
-def cut_within(data: bytes, chance: random.Random, _: Neighbours) -> bytes:
+def cut_within(data: bytes, chance: random.Random, _: Neighbors) -> bytes:
     start, stop = _span(data, chance)
     return data[:start] + data[stop:]
 
 
-def insert(data: bytes, chance: random.Random, _: Neighbours) -> bytes:
+def insert(data: bytes, chance: random.Random, _: Neighbors) -> bytes:
     place = chance.randrange(len(data) + 1)
     more = chance.choice((b"\0", b" ", b"\n", b"\r", chance.randbytes(chance.randrange(1, 40))))
     return data[:place] + more + data[place:]
 
 
-def append(data: bytes, chance: random.Random, _: Neighbours) -> bytes:
+def append(data: bytes, chance: random.Random, _: Neighbors) -> bytes:
     return data + chance.choice((b"\0", b"\n", b" ", b"\0" * 16, data, chance.randbytes(16)))
 
 
-def repeat_span(data: bytes, chance: random.Random, _: Neighbours) -> bytes:
+def repeat_span(data: bytes, chance: random.Random, _: Neighbors) -> bytes:
     start, stop = _span(data, chance)
     return data[:stop] + data[start:]
 
 
-def zero_span(data: bytes, chance: random.Random, _: Neighbours) -> bytes:
+def zero_span(data: bytes, chance: random.Random, _: Neighbors) -> bytes:
     start, stop = _span(data, chance)
     return data[:start] + bytes(stop - start) + data[stop:]
 
 
-def reverse_span(data: bytes, chance: random.Random, _: Neighbours) -> bytes:
+def reverse_span(data: bytes, chance: random.Random, _: Neighbors) -> bytes:
     start, stop = _span(data, chance)
     return data[:start] + data[start:stop][::-1] + data[stop:]
 
 
-def swap_spans(data: bytes, chance: random.Random, _: Neighbours) -> bytes:
+def swap_spans(data: bytes, chance: random.Random, _: Neighbors) -> bytes:
     a, b, c, d = sorted(chance.randrange(len(data) + 1) for _ in range(4))
     return data[:a] + data[c:d] + data[b:c] + data[a:b] + data[d:]
 
 
-def be_sibling(_: bytes, chance: random.Random, near: Neighbours) -> bytes:
+def be_sibling(_: bytes, chance: random.Random, near: Neighbors) -> bytes:
     return chance.choice(near.siblings)
 
 
-def be_older(_: bytes, chance: random.Random, near: Neighbours) -> bytes:
+def be_older(_: bytes, chance: random.Random, near: Neighbors) -> bytes:
     return chance.choice(near.older)
 
 
-def be_foreign(_: bytes, chance: random.Random, near: Neighbours) -> bytes:
+def be_foreign(_: bytes, chance: random.Random, near: Neighbors) -> bytes:
     return chance.choice(near.foreign)
 
 
@@ -139,26 +139,26 @@ def framed(records: Sequence[bytes]) -> bytes:
     return b"".join(parts)
 
 
-def drop_record(data: bytes, chance: random.Random, _: Neighbours) -> bytes:
+def drop_record(data: bytes, chance: random.Random, _: Neighbors) -> bytes:
     records = records_of(data)
     del records[chance.randrange(len(records))]
     return framed(records)
 
 
-def repeat_record(data: bytes, chance: random.Random, _: Neighbours) -> bytes:
+def repeat_record(data: bytes, chance: random.Random, _: Neighbors) -> bytes:
     records = records_of(data)
     records.insert(chance.randrange(len(records) + 1), chance.choice(records))
     return framed(records)
 
 
-def reorder_records(data: bytes, chance: random.Random, _: Neighbours) -> bytes:
+def reorder_records(data: bytes, chance: random.Random, _: Neighbors) -> bytes:
     records = records_of(data)
     chance.shuffle(records)
     return framed(records)
 
 
-def foreign_record(data: bytes, chance: random.Random, near: Neighbours) -> bytes:
-    """Puts a record of another shard, run or dataset in the place of one, or beside it."""
+def foreign_record(data: bytes, chance: random.Random, near: Neighbors) -> bytes:
+    """Replaces a record by one of another shard, run or dataset, or inserts that."""
     records = records_of(data)
     others = records_of(chance.choice([*near.siblings, *near.older, *near.foreign]))
     place = chance.randrange(len(records))
@@ -166,16 +166,16 @@ def foreign_record(data: bytes, chance: random.Random, near: Neighbours) -> byte
     return framed(records)
 
 
-def forge_bytes(data: bytes, chance: random.Random, near: Neighbours) -> bytes:
-    """Damages what a record holds, and makes its checksums right again."""
+def forge_bytes(data: bytes, chance: random.Random, near: Neighbors) -> bytes:
+    """Damages the data of a record and recomputes its checksums."""
     records = records_of(data)
     place = chance.randrange(len(records))
     records[place] = chance.choice(BLIND[:11])(records[place], chance, near)
     return framed(records)
 
 
-def forge_feature(data: bytes, chance: random.Random, _: Neighbours) -> bytes:
-    """Changes one value of an example, which stays one."""
+def forge_feature(data: bytes, chance: random.Random, _: Neighbors) -> bytes:
+    """Changes one value of an example, which remains valid."""
     records = records_of(data)
     place = chance.randrange(len(records))
     example = tf.train.Example.FromString(records[place])
@@ -190,8 +190,8 @@ def forge_feature(data: bytes, chance: random.Random, _: Neighbours) -> bytes:
     return framed(records)
 
 
-def move_feature_bytes(data: bytes, chance: random.Random, _: Neighbours) -> bytes:
-    """Encodes an example again, its features in another order: the same values in other bytes."""
+def move_feature_bytes(data: bytes, chance: random.Random, _: Neighbors) -> bytes:
+    """Re-encodes an example with its features in another order: the same values, other bytes."""
     records = records_of(data)
     place = chance.randrange(len(records))
     example = tf.train.Example.FromString(records[place])
@@ -226,7 +226,7 @@ def _rewritten(table: pa.Table) -> bytes:
     return sink.getvalue()
 
 
-def forge_index_value(data: bytes, chance: random.Random, _: Neighbours) -> bytes:
+def forge_index_value(data: bytes, chance: random.Random, _: Neighbors) -> bytes:
     table = pq.read_table(io.BytesIO(data))
     if not len(table):
         return data
@@ -238,14 +238,14 @@ def forge_index_value(data: bytes, chance: random.Random, _: Neighbours) -> byte
     return _rewritten(table.set_column(position, field, pa.array(values, field.type)))
 
 
-def reorder_index(data: bytes, chance: random.Random, _: Neighbours) -> bytes:
+def reorder_index(data: bytes, chance: random.Random, _: Neighbors) -> bytes:
     table = pq.read_table(io.BytesIO(data))
     rows = list(range(len(table)))
     chance.shuffle(rows)
     return _rewritten(table.take(pa.array(rows, pa.int64())))
 
 
-def drop_index_row(data: bytes, chance: random.Random, _: Neighbours) -> bytes:
+def drop_index_row(data: bytes, chance: random.Random, _: Neighbors) -> bytes:
     table = pq.read_table(io.BytesIO(data))
     if not len(table):
         return data
@@ -259,7 +259,7 @@ INDEXES: tuple[Mutate, ...] = (forge_index_value, reorder_index, drop_index_row)
 # Text and JSON: edits after which the file still reads well.
 
 
-def change_number(data: bytes, chance: random.Random, _: Neighbours) -> bytes:
+def change_number(data: bytes, chance: random.Random, _: Neighbors) -> bytes:
     numbers = list(re.finditer(rb"\d+", data))
     if not numbers:
         return data
@@ -268,7 +268,7 @@ def change_number(data: bytes, chance: random.Random, _: Neighbours) -> bytes:
     return data[: found.start()] + other.encode() + data[found.end() :]
 
 
-def change_word(data: bytes, chance: random.Random, _: Neighbours) -> bytes:
+def change_word(data: bytes, chance: random.Random, _: Neighbors) -> bytes:
     words = list(re.finditer(rb"[A-Za-z]{2,}", data))
     if not words:
         return data
@@ -277,24 +277,24 @@ def change_word(data: bytes, chance: random.Random, _: Neighbours) -> bytes:
     return data[: found.start()] + other + data[found.end() :]
 
 
-def drop_line(data: bytes, chance: random.Random, _: Neighbours) -> bytes:
+def drop_line(data: bytes, chance: random.Random, _: Neighbors) -> bytes:
     lines = data.splitlines(keepends=True)
     del lines[chance.randrange(len(lines))]
     return b"".join(lines)
 
 
-def repeat_line(data: bytes, chance: random.Random, _: Neighbours) -> bytes:
+def repeat_line(data: bytes, chance: random.Random, _: Neighbors) -> bytes:
     lines = data.splitlines(keepends=True)
     return b"".join([*lines, chance.choice(lines)])
 
 
-def reorder_lines(data: bytes, chance: random.Random, _: Neighbours) -> bytes:
+def reorder_lines(data: bytes, chance: random.Random, _: Neighbors) -> bytes:
     lines = data.splitlines(keepends=True)
     chance.shuffle(lines)
     return b"".join(lines)
 
 
-def write_json_again(data: bytes, chance: random.Random, _: Neighbours) -> bytes:
+def write_json_again(data: bytes, chance: random.Random, _: Neighbors) -> bytes:
     try:
         return json.dumps(json.loads(data), indent=chance.choice((None, 1, 4))).encode()
     except ValueError:
@@ -306,7 +306,7 @@ TEXT: tuple[Mutate, ...] = (change_number, change_word, drop_line, repeat_line, 
 
 
 def of_file(name: str) -> tuple[Mutate, ...]:
-    """Returns the ways to damage a file of a dataset."""
+    """Returns the mutations of a file of a dataset."""
     if ".tfrecord-" in name and not name.endswith(".idx"):
         return (*BLIND, *RECORDS)
     if name.endswith(".parquet"):

@@ -1,8 +1,8 @@
-"""Ten thousand damages of a published dataset: `verify` finds every one, and names the file.
+"""`verify` detects each of ten thousand mutations of a published dataset, and names the file.
 
-Many files of one copy are damaged at once, each in one way, and each has to be named: a damage
-that was found only thanks to another would be seen as soon as the other is not there. Those of
-manifest.json and _SUCCESS stand alone: nothing else is read where the manifest checksum differs.
+Each copy has many damaged files, each with one mutation, and every file must be named.
+manifest.json and _SUCCESS are damaged separately, because nothing else is read if the manifest
+checksum differs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from recordmill.schemas.errors import VerificationFailed
 from recordmill.transforms.storage.dataset import commit_marker
 from tests.end_to_end.command import published, recordmill
 from tests.images import png
-from tests.mutations.mutations import Neighbours, of_file
+from tests.mutations.mutations import Neighbors, of_file
 
 NOT_PROMISED = {"run.json", "report.html"}
 """They differ from run to run, so that nothing could vouch for them: see docs/explanation."""
@@ -35,7 +35,7 @@ WIDE = ("--splits", "train=0.8,test=0.2", "--num_shards", "train=9,test=3")
 
 
 def draw(folder: Path, rows: int, first: int = 0) -> Path:
-    """Writes a table of small images; three rows are rejects, two repeat another's image."""
+    """Writes a table of small images; three rows are rejects, two are duplicates."""
     folder.mkdir()
     lines = ["image,label"]
     for i in range(first, first + rows):
@@ -50,20 +50,20 @@ def draw(folder: Path, rows: int, first: int = 0) -> Path:
 
 
 def files_of(dataset: Path) -> dict[str, bytes]:
-    """Returns every file that is part of the promise: name to content."""
+    """Returns the content of every covered file by name."""
     paths = (path for path in sorted(dataset.rglob("*")) if path.is_file())
     found = {path.relative_to(dataset).as_posix(): path.read_bytes() for path in paths}
     return {name: data for name, data in found.items() if name not in NOT_PROMISED}
 
 
 def kind_of(name: str) -> str:
-    """Returns what files can be taken for one another."""
+    """Returns the kind of a file, whose files can replace one another."""
     head = name.partition("/")[0] if "/" in name else name
     return "shard" if ".tfrecord-" in head else head
 
 
 class Scenario:
-    """A dataset, the same rows by an older run, another dataset, and a copy to be damaged."""
+    """A dataset, an older run of the same rows, another dataset, and a copy to be damaged."""
 
     def __init__(self, folder: Path, rows: int, placement: tuple[str, ...]) -> None:
         table, other = draw(folder / "photos", rows), draw(folder / "other", rows, first=500)
@@ -75,9 +75,9 @@ class Scenario:
         self.copy = Path(shutil.copytree(made, folder / "copy" / "1.0.0"))
         self._older, self._foreign = files_of(older), files_of(foreign)
 
-    def neighbours(self, name: str) -> Neighbours:
-        """Returns what a file can be taken for."""
-        return Neighbours(
+    def neighbors(self, name: str) -> Neighbors:
+        """Returns the files that can replace a file."""
+        return Neighbors(
             *(
                 [
                     data
@@ -90,16 +90,16 @@ class Scenario:
         )
 
     def mutated(self, name: str, chance: random.Random) -> tuple[str, bytes]:
-        """Returns a way to damage a file, and the damaged content."""
-        near = self.neighbours(name)
+        """Returns the name of a mutation and the mutated content."""
+        near = self.neighbors(name)
         while True:
             mutate = chance.choice(of_file(name))
             data = mutate(self.files[name], chance, near)
             if _content(name, data) != _content(name, self.files[name]):
                 return mutate.__name__, data
 
-    def told(self, damaged: Mapping[str, bytes]) -> set[str]:
-        """Returns the files that verification names, of a copy with these damages."""
+    def reported(self, damaged: Mapping[str, bytes]) -> set[str]:
+        """Returns the files that verification reports for a copy with damaged files."""
         for name, data in damaged.items():
             (self.copy / name).write_bytes(data)
         try:
@@ -112,13 +112,13 @@ class Scenario:
 
 
 def _content(name: str, data: bytes) -> object:
-    """Returns what a file says: of rejects and dropped rows, whose order is none, the lines."""
+    """Returns the content of a file: sorted lines for rejects and dropped rows."""
     folder = name.partition("/")[0]
     return sorted(data.splitlines(keepends=True)) if folder in ("rejects", "dropped") else data
 
 
 def names(name: str) -> set[str]:
-    """Returns how verification may call a file: manifest and marker are one, lines go by folder."""
+    """Returns the names under which verification may report a file."""
     if name in COMMIT_FILES:
         return {*COMMIT_FILES}
     folder = name.partition("/")[0]
@@ -146,20 +146,20 @@ def test_every_file_is_covered_or_documented_as_not_covered(wide: Scenario) -> N
     }
     page = (Path(__file__).parents[2] / "docs/explanation/guarantees.md").read_text("utf-8")
     assert all(f"`{name}`" in page for name in NOT_PROMISED)
-    assert wide.told({}) == set()
+    assert wide.reported({}) == set()
 
 
 def test_no_damage_is_undetected(wide: Scenario, request: pytest.FixtureRequest) -> None:
-    wanted, seed = request.config.getoption("--mutations"), request.config.getoption("--seed")
+    mutations, seed = request.config.getoption("--mutations"), request.config.getoption("--seed")
     chance, made, undetected = random.Random(seed), Counter[str](), list[str]()
     began = time.monotonic()
     apart = [name for name in wide.files if name not in COMMIT_FILES and wide.files[name]]
-    while made.total() < wanted:
+    while made.total() < mutations:
         damages = {name: wide.mutated(name, chance) for name in apart}
-        told = wide.told({name: data for name, (_, data) in damages.items()})
+        reported = wide.reported({name: data for name, (_, data) in damages.items()})
         for name, (how, _) in damages.items():
             made[f"{kind_of(name)}: {how}"] += 1
-            if not told & names(name):
+            if not reported & names(name):
                 undetected.append(f"{name}: {how} of seed {seed}, number {made.total()}")
     seconds, missed = time.monotonic() - began, len(undetected)
     print(f"\n{made.total():,} mutations in {len(made)} ways, {seconds:.0f} s, {missed} undetected")
@@ -171,7 +171,7 @@ def test_no_damage_of_the_checksums_is_undetected(small: Scenario, name: str) ->
     chance = random.Random(name)
     for _ in range(200):
         how, data = small.mutated(name, chance)
-        assert small.told({name: data}) & {*COMMIT_FILES}, how
+        assert small.reported({name: data}) & {*COMMIT_FILES}, how
 
 
 def test_a_single_damage_is_found_in_every_file(small: Scenario) -> None:
@@ -180,9 +180,9 @@ def test_a_single_damage_is_found_in_every_file(small: Scenario) -> None:
         if not content or name in COMMIT_FILES:
             continue
         for mutate in of_file(name):
-            data = mutate(content, chance, small.neighbours(name))
+            data = mutate(content, chance, small.neighbors(name))
             if _content(name, data) != _content(name, content):
-                assert small.told({name: data}) & names(name), f"{name}: {mutate.__name__}"
+                assert small.reported({name: data}) & names(name), f"{name}: {mutate.__name__}"
 
 
 @pytest.mark.parametrize("kind", ["shard", "records", "idx"])
@@ -191,8 +191,8 @@ def test_swapped_files_are_reported(small: Scenario, kind: str) -> None:
     for one in found:
         for other in found:
             if one < other:
-                told = small.told({one: small.files[other], other: small.files[one]})
-                assert {one, other} <= told
+                reported = small.reported({one: small.files[other], other: small.files[one]})
+                assert {one, other} <= reported
 
 
 def test_a_missing_file_is_reported_with_exit_code_3(small: Scenario) -> None:
@@ -229,9 +229,9 @@ def _edited(manifest: bytes, path: tuple[Any, ...], edit: Callable[[Any], Any]) 
 
 
 def test_every_wrong_count_is_found_even_under_a_new_checksum(small: Scenario) -> None:
-    """The counts of what lies in the dataset can be counted again, so that no checksum is needed.
+    """Counts of the dataset's content can be recomputed without a checksum,
 
-    Not so those in `config` and `format_version`, which say how it was made.
+    unlike `config` and `format_version`, which describe how it was made.
     """
     manifest = small.files["manifest.json"]
     counted = {"input", "images", "content", "splits"}
@@ -241,7 +241,7 @@ def test_every_wrong_count_is_found_even_under_a_new_checksum(small: Scenario) -
     for path in paths:
         for step in (-1, 1):
             forged = _edited(manifest, path, lambda number, step=step: number + step)
-            if not small.told({"manifest.json": forged, "_SUCCESS": commit_marker(forged)}):
+            if not small.reported({"manifest.json": forged, "_SUCCESS": commit_marker(forged)}):
                 unseen.append((path, step))
     assert unseen == []
 
@@ -258,7 +258,7 @@ def test_every_wrong_digest_is_found_even_under_a_new_checksum(small: Scenario) 
     assert len(paths) >= 20
     for path in paths:
         forged = _edited(manifest, path, lambda text: text[:-1] + ("0" if text[-1] != "0" else "1"))
-        assert small.told({"manifest.json": forged, "_SUCCESS": commit_marker(forged)}), path
+        assert small.reported({"manifest.json": forged, "_SUCCESS": commit_marker(forged)}), path
 
 
 def test_a_shard_of_an_older_run_with_its_index_is_reported(small: Scenario) -> None:
@@ -266,7 +266,7 @@ def test_a_shard_of_an_older_run_with_its_index_is_reported(small: Scenario) -> 
         if kind_of(name) == "shard" and content != small.files[name]:
             index = name.replace("birds-", "records/records-").replace(".tfrecord", "")
             damaged = {name: content, f"{index}.parquet": small._older[f"{index}.parquet"]}
-            assert {*damaged} <= small.told(damaged)
+            assert {*damaged} <= small.reported(damaged)
 
 
 @pytest.mark.parametrize(
@@ -286,6 +286,6 @@ def test_an_extra_file_is_reported(small: Scenario, stray: str) -> None:
     like = next(n for n in small.files if kind_of(n) == (folder or "shard"))
     (small.copy / stray).write_bytes(small.files[like])
     try:
-        assert small.told({}) & {stray, folder}
+        assert small.reported({}) & {stray, folder}
     finally:
         (small.copy / stray).unlink()

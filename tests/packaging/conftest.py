@@ -67,7 +67,7 @@ def sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Lists the Python interpreters that were tested."""
+    """Prints the tested Python interpreters."""
     found = interpreters()
     terminalreporter.section("Pythons")
     for version in SUPPORTED:
@@ -76,7 +76,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 def convert(programs: Path, table: Path, output: Path, *flags: object) -> Sequence[str]:
-    """Converts the sample, and returns the lines that are printed."""
+    """Converts the sample; returns the lines of output."""
     printed = run(
         *(programs / "recordmill", "convert", "--input", table, "--output", output),
         *("--name", "shapes", "--max_rejects", "10", *flags),

@@ -12,7 +12,7 @@ LINKS = {f"recordmill/{name}" for name in LINKED}
 
 
 def copy_source(folder: Path) -> Path:
-    """Copies the files of the repository, and no others, into a folder."""
+    """Copies only the files of the repository to a folder."""
     for name in repository_files():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(ROOT / name, folder / name, follow_symlinks=False)
@@ -27,7 +27,7 @@ def repository_files() -> list[str]:
 
 
 def packaged(name: str) -> str:
-    """Returns the name that a file of the repository has in what is published.
+    """Returns the name of a file of the repository in a distribution.
 
     The packages are linked into `recordmill/`, where setuptools finds and stores them.
     """

@@ -19,7 +19,7 @@ class Terminal:
     """A program on a pseudo-terminal; it is killed at the end of the block."""
 
     def __init__(self, command: Sequence[str], folder: Path) -> None:
-        """Starts the program in a folder that is its home as well, without the user's settings."""
+        """Starts the program in a folder that is also its home, without the user's settings."""
         self._shown = ""
         environment = {**os.environ, "HOME": str(folder), "TERM": "dumb", "PS1": "$ "}
         self._pid, self._handle = pty.fork()

@@ -117,9 +117,11 @@ def test_the_wheel_works_on_every_python_and_writes_the_same_shards(
         folder = tmp_path / version
         folder.mkdir()
         programs = environments(version, "")
-        told = metadata.version("recordmill")
-        assert run(programs / "recordmill", "--version", cwd=folder).strip() == told
-        assert run(programs / "python", "-m", "recordmill", "--version", cwd=folder).strip() == told
+        release = metadata.version("recordmill")
+        assert run(programs / "recordmill", "--version", cwd=folder).strip() == release
+        assert (
+            run(programs / "python", "-m", "recordmill", "--version", cwd=folder).strip() == release
+        )
         where = run(programs / "python", "-c", IMPORT_ALL, cwd=folder).strip()
         assert Path(where).is_relative_to(programs.parent)
         (line,) = convert(programs, sample, folder / "out", "--json")
@@ -134,8 +136,8 @@ def test_type_checkers_see_the_types_of_the_public_api(
 ) -> None:
     (tmp_path / "user.py").write_text(USER)
     python = environments(HERE, "") / "python"
-    told = mypy(tmp_path, python)
-    assert told == MYPY_OUTPUT.splitlines()
+    output = mypy(tmp_path, python)
+    assert output == MYPY_OUTPUT.splitlines()
 
 
 def test_users_packages_may_have_the_names_of_its_folders(

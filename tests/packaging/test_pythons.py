@@ -46,8 +46,8 @@ def test_the_unit_tests_pass(version: str, environments: Environments) -> None:
     programs = environments(version, "")
     install(programs.parent, "pytest", "pytest-timeout", "hypothesis")
     files = [f"tests/{name}" for name in TESTS.split()]
-    told = run(
+    output = run(
         programs / "python", "-m", "pytest", "-q", "-p", "no:cacheprovider", *files, cwd=ROOT
     )
-    assert " passed" in told
-    assert "skipped" not in told
+    assert " passed" in output
+    assert "skipped" not in output

@@ -1,4 +1,4 @@
-"""The house around the code: scripts, constraints, generated code, and what no file may hold."""
+"""Scripts, constraints, generated code, and text that no file may contain."""
 
 import ast
 import re
@@ -40,7 +40,7 @@ CONSTRAINT = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*==[0-9][0-9a-z.+!]*( ; [^;#@/\\]
 
 
 def repository_files():
-    """Returns the files that are, or are about to be, in the repository."""
+    """Returns the tracked and the new files of the repository."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     try:
         listing = subprocess.run(command, cwd=ROOT, capture_output=True, check=True).stdout
@@ -122,14 +122,14 @@ def declared_fields(body):
 
 
 def field_of(field):
-    """Returns the same of a field in the generated code."""
+    """Returns the same tuple for a field in the generated code."""
     many = field.is_repeated
     oneof = field.containing_oneof.name if field.containing_oneof else ""
     return field.name, field.number, type_name(field), many, oneof
 
 
 def type_name(field):
-    """Returns a field's type as the .proto writes it."""
+    """Returns the type of a field in the notation of the .proto."""
     message: Descriptor | None = field.message_type
     if message is None:
         names = {v: k for k, v in vars(FieldDescriptor).items() if k.startswith("TYPE_")}

@@ -1,4 +1,4 @@
-"""The examples in the docstrings of the pure floors hold."""
+"""Runs the examples in docstrings of the pure packages."""
 
 from __future__ import annotations
 

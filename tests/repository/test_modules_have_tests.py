@@ -1,4 +1,4 @@
-"""Every product module has its tests where a reader looks for them.
+"""Every product module has tests in the expected file.
 
 The tests of a module are in the file that mirrors it: `tests/unit/schemas/test_plan.py` for
 `recordmill.schemas.plan`, and `tests/beam/test_read_rows.py` for `recordmill.transforms.read_rows`,
@@ -25,21 +25,21 @@ GENERATED = {"recordmill.schemas.example_pb2"}
 
 @cache
 def product_modules() -> frozenset[str]:
-    """Returns the names of all modules that hold code; a package goes by its own name."""
+    """Returns the names of all modules with code; a package has its own name."""
     folders = [ROOT / name for name in ("pipelines", "transforms", "schemas")]
     files = [*(ROOT / "recordmill").glob("*.py"), *(p for f in folders for p in f.rglob("*.py"))]
     return frozenset(module_name(path) for path in files if holds_code(path)) - GENERATED
 
 
 def module_name(path: Path) -> str:
-    """Returns the name by which a file is imported."""
+    """Returns the module name of a file."""
     parts = path.relative_to(ROOT).with_suffix("").parts
     inside = parts[1:] if parts[0] == "recordmill" else parts
     return ".".join(["recordmill", *inside]).removesuffix(".__init__")
 
 
 def holds_code(path: Path) -> bool:
-    """Returns whether a file holds more than a docstring."""
+    """Returns whether a file has more than a docstring."""
     return any(not isinstance(node, ast.Expr) for node in ast.parse(path.read_text("utf-8")).body)
 
 
@@ -57,7 +57,7 @@ test_files.__test__ = False  # type: ignore[attr-defined]
 
 
 def mirrored_by(path: str, modules: frozenset[str]) -> str | None:
-    """Returns the module that the place and name of a test file stand for."""
+    """Returns the module that a test file mirrors."""
     folder = next((f for f in MIRRORS if path.startswith(f"{f}/")), None)
     if folder is None:
         return None

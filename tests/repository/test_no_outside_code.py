@@ -1,8 +1,8 @@
-"""Nothing from outside is run: no file is unpickled, no YAML makes objects, no CSV is written.
+"""No outside code runs: no file is unpickled, YAML creates no objects, and no CSV is written.
 
-What files and tables hold goes through readers of plain data. Pickles are made and read by this
-program alone: by Beam, of its graph for its workers, and between a process and a child that it
-started itself, through multiprocessing's connections and Pebble's pools.
+Files and tables are parsed as plain data. Only this program writes the pickles that it reads: Beam
+pickles the graph for its workers, and a process exchanges pickles with its own children, through
+multiprocessing's connections and Pebble's pools.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Parquet, protobuf text, or class names one a line."""
 
 
 def names_in(path: Path) -> set[str]:
-    """Returns what a module imports or calls, with dots."""
+    """Returns the dotted names that a module imports or calls."""
     found = set[str]()
     for node in ast.walk(ast.parse(path.read_bytes())):
         if isinstance(node, ast.Import):

@@ -35,7 +35,7 @@ def given() -> list[Shot]:
 
 @pytest.fixture(scope="module")
 def made() -> Iterator[list[Path]]:
-    """Datasets to be verified again when all are made, by one command."""
+    """Datasets to verify together, with one command, after all are converted."""
     datasets: list[Path] = []
     yield datasets
     ended = recordmill("verify", "--decode", *datasets)

@@ -134,8 +134,8 @@ def test_fifty_milliseconds_a_request_are_hidden_and_reading_leaves_most_of_the_
 
     So it is asked twice: whether the latency is hidden, beside the same store without it; and
     whether reading from it takes so little CPU that it leaves most of a local throughput. That
-    is 0.66 to 0.77 on two cores, by what their neighbours leave of the caches: a test is held to
-    what no neighbour takes.
+    is 0.66 to 0.77 on two cores, by what their neighbors leave of the caches: a test is held to
+    what no neighbor takes.
     """
     s3_store.upload(photos, "photos")
     use_options(PipelineOptions(s3_store.flags))

@@ -1,7 +1,7 @@
 """`Records` in PyTorch's DataLoader, with forked and spawned workers.
 
-Not in the default suite: the newest PyTorch on the package index loads only with its GPU packages.
-`tests/torch/run` sets up the last one that does without, and runs this on a dataset.
+Not in the default suite: the newest PyTorch on PyPI needs its GPU packages.
+`tests/torch/run` installs the last version without them, and runs this test on a dataset.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ DATASET = os.environ["DATASET"]
 
 
 def to_tensors(examples: list[dict[str, Any]]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns the upper left corner of each image, and the labels."""
+    """Returns the top-left corner of each image, and the labels."""
     corners = [torch.from_numpy(example["image"][:8, :8].copy()) for example in examples]
     return torch.stack(corners), torch.tensor([example["label"] for example in examples])
 

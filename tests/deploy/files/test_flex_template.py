@@ -1,4 +1,4 @@
-"""The Flex Template's files: they say what the flags, the settings and the versions say."""
+"""The files of the Flex Template match the flags, the settings and the versions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ REQUIRED = {"input": ["gs://b/labels.csv"], "output": "gs://b/out", "name": "bir
 def test_metadata_matches_the_flags() -> None:
     written = metadata.PATH.read_text(encoding="utf-8")
     assert written == metadata.to_json(metadata.document()), (
-        f"a flag of `recordmill convert` changed; make the file anew: {metadata.COMMAND}"
+        f"a flag of `recordmill convert` changed; regenerate the file: {metadata.COMMAND}"
     )
 
 

@@ -24,7 +24,7 @@ DOCKERFILE = (FOLDER / "Dockerfile").read_text(encoding="utf-8")
 
 
 def parsed():
-    """Returns the settings and Beam's options that the job's command amounts to."""
+    """Returns the settings and the Beam options of the job's command."""
     program, command, *arguments = SUBMITTER["command"]
     assert (program, command) == ("recordmill", "convert")
     parser = Parser(allow_abbrev=False)
@@ -68,8 +68,8 @@ def test_all_files_name_the_same_versions_of_flink_and_beam():
     assert version == "1.20"  # on which the tests of tests/engines run
     assert FLINK["spec"]["flinkVersion"] == f"v{version.replace('.', '_')}"
     assert FLINK["spec"]["image"].startswith(f"flink:{version}-")
-    wanted = JavaJarServer.path_to_beam_jar(f"runners:flink:{version}:job-server:shadowJar")
-    artifact, beam = re.search(r"([a-z0-9.-]+-job-server)-([\d.]+)\.jar$", wanted).groups()
+    expected = JavaJarServer.path_to_beam_jar(f"runners:flink:{version}:job-server:shadowJar")
+    artifact, beam = re.search(r"([a-z0-9.-]+-job-server)-([\d.]+)\.jar$", expected).groups()
     assert f"-Dartifact=org.apache.beam:{artifact}:${{BEAM_VERSION}}" in DOCKERFILE
     assert f"ARG BEAM_VERSION={beam}\n" in DOCKERFILE
     jar = options.view_as(FlinkRunnerOptions).flink_job_server_jar

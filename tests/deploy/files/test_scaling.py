@@ -1,4 +1,4 @@
-"""The model of time and cost: what is true of it whatever its figures, and the page's tables."""
+"""The model of time and cost: its properties for any input, and the tables on the page."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ workers = st.integers(1, 2000)
 @pytest.mark.parametrize(("name", "rows"), [("jobs", estimates), ("weak", weak_scaling)])
 def test_the_page_shows_the_tables_of_the_model(name, rows):
     shown = re.search(f"<!-- {name}: begin -->\n(.*?)\n<!-- {name}: end -->", PAGE, re.DOTALL)
-    assert shown[1] == markdown(rows(Model())), "make it anew: python -m deploy.scaling"
+    assert shown[1] == markdown(rows(Model())), "regenerate it: python -m deploy.scaling"
 
 
 @pytest.mark.parametrize(

@@ -25,14 +25,14 @@ def dataflow(*flags: str) -> PipelineOptions:
 
 @pytest.fixture(autouse=True)
 def client(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Has the checks believe that Dataflow's client is installed, as in tests/deploy/runs it is."""
+    """Pretends that Dataflow's client is installed; tests/deploy/runs installs it."""
     monkeypatch.setattr(runners, "_has_client", lambda: True)
 
 
-def refusal(config: ConvertConfig, options: PipelineOptions) -> str:
-    with pytest.raises(UsageError) as refused:
+def rejection(config: ConvertConfig, options: PipelineOptions) -> str:
+    with pytest.raises(UsageError) as raised:
         runners.check_submission(config, options)
-    return str(refused.value)
+    return str(raised.value)
 
 
 def test_a_complete_command_is_accepted() -> None:
@@ -40,7 +40,7 @@ def test_a_complete_command_is_accepted() -> None:
 
 
 def test_missing_flags_are_named_with_an_example() -> None:
-    assert refusal(config(), dataflow("--region=r-1")) == (
+    assert rejection(config(), dataflow("--region=r-1")) == (
         "--runner=DataflowRunner needs --project and --temp_location: "
         "--project=P --region=R --temp_location=gs://BUCKET/tmp"
     )
@@ -57,7 +57,7 @@ def test_missing_flags_are_named_with_an_example() -> None:
     ],
 )
 def test_paths_of_this_machine_are_rejected(changed: dict[str, object], flag: str) -> None:
-    message = refusal(config(**changed), dataflow(*PROJECT))
+    message = rejection(config(**changed), dataflow(*PROJECT))
     assert message.startswith(f"{flag}: is on this machine, where DataflowRunner's workers cannot")
 
 
@@ -65,12 +65,12 @@ def test_other_runners_accept_local_paths_and_are_always_awaited() -> None:
     local = config(input=["labels.csv"], output="out")
     runners.check_submission(local, PipelineOptions(["--runner=FlinkRunner"]))
     left = PipelineOptions(["--runner=FlinkRunner", "--no_wait_until_finish"])
-    assert refusal(local, left).startswith("--no_wait_until_finish: FlinkRunner ends with this")
+    assert rejection(local, left).startswith("--no_wait_until_finish: FlinkRunner ends with this")
 
 
 def test_a_missing_client_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runners, "_has_client", lambda: False)
-    assert "install recordmill[gcp]" in refusal(config(), dataflow(*PROJECT))
+    assert "install recordmill[gcp]" in rejection(config(), dataflow(*PROJECT))
 
 
 @pytest.mark.parametrize(

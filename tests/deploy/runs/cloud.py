@@ -1,4 +1,4 @@
-"""Google Cloud on this machine: a bucket in an emulator, and a service that takes jobs."""
+"""Google Cloud on this machine: a bucket in an emulator, and a fake Dataflow service."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ for path in filter(pathlib.Path.is_file, folder.rglob("*")):
 
 @dataclass(frozen=True)
 class Cloud:
-    """A running cloud.
+    """The running servers.
 
     Attributes:
-        python: which has Google's clients.
-        environment: variables that send Google's clients here.
-        storage: where the bucket's emulator answers.
-        service: where jobs are taken.
-        jobs: the folder of the jobs that were taken.
+        python: a Python with Google's clients.
+        environment: variables that redirect Google's clients to this machine.
+        storage: URL of the storage emulator.
+        service: URL of the Dataflow service.
+        jobs: folder of the submitted jobs.
     """
 
     python: Path
@@ -47,24 +47,24 @@ class Cloud:
     jobs: Path
 
     def names(self, prefix: str) -> list[str]:
-        """Returns the objects whose names begin so, sorted."""
+        """Returns the sorted names of the objects with a prefix."""
         query = urllib.parse.urlencode({"prefix": prefix})
         listed = json.loads(fetch(f"{self.storage}/storage/v1/b/{BUCKET}/o?{query}"))
         return sorted(item["name"] for item in listed.get("items", ()))
 
     def read(self, name: str) -> bytes:
-        """Returns an object's content."""
+        """Returns the content of an object."""
         return fetch(f"{self.storage}/storage/v1/b/{BUCKET}/o/{_quoted(name)}?alt=media")
 
     def upload(self, folder: Path) -> None:
-        """Puts a folder's files into the bucket, under its name."""
+        """Uploads the files of a folder to the bucket, under the name of the folder."""
         command = [self.python, "-c", _UPLOAD, BUCKET, folder]
         subprocess.run(list(map(str, command)), env=self.environment, check=True, timeout=_SECONDS)
 
 
 @contextmanager
 def google_cloud(python: Path, folder: Path) -> Iterator[Cloud]:
-    """Starts both servers, the service with an environment's Python, and stops them."""
+    """Starts both servers, the service with a given Python, and stops them at the end."""
     port, front, key = free_port(), free_port(), folder / "key.json"
     with (
         fake_gcs(folder, port, f"127.0.0.1:{front}") as server,
@@ -86,7 +86,7 @@ def _make_bucket(storage: str) -> None:
 
 
 def fetch(request: str | urllib.request.Request) -> bytes:
-    """Returns what a server on this machine answers."""
+    """Returns the response of a server on this machine."""
     with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310 - http, made here
         return answer.read()
 
@@ -96,7 +96,7 @@ def _quoted(name: str) -> str:
 
 
 def _service_account(token_uri: str) -> dict[str, str]:
-    """Returns the key file of an account that only this machine knows."""
+    """Returns the key file of an account that exists only on this machine."""
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import rsa
 

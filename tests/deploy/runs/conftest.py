@@ -1,4 +1,4 @@
-"""What these tests share: the wheel, the environments that it is installed in, and images."""
+"""Fixtures: the wheel, the environments with the wheel installed, and images."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel, built from the files that the repository has and from no others."""
+    """The wheel, built from the files of the repository only."""
     source = copy_source(tmp_path_factory.mktemp("source"))
     folder = tmp_path_factory.mktemp("wheel")
     run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", folder, source)
@@ -28,7 +28,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def installed(wheel: Path) -> Path:
-    """An environment that has the wheel with the extra [gcp], and nothing of the checkout."""
+    """An environment with the wheel and the extra [gcp], without the checkout."""
     folder = environment(
         "gcp",
         ["apache-beam[gcp]", *dependencies()],
@@ -40,7 +40,7 @@ def installed(wheel: Path) -> Path:
 
 
 def dependencies() -> list[str]:
-    """Returns what recordmill itself needs, as pyproject.toml says it."""
+    """Returns the dependencies of recordmill in pyproject.toml."""
     return [line for line in metadata.requires("recordmill") or () if "extra ==" not in line]
 
 

@@ -1,10 +1,10 @@
-"""Stands in for the Dataflow service on this machine, so that its real client has one to talk to.
+"""A fake Dataflow service for the real Dataflow client.
 
     python dataflow_service.py FOLDER PORT
 
-It takes jobs over HTTP as v1b3 has it, keeps each as FOLDER/job-N.json, and runs it: it fetches the
-pipeline from where the client has staged it, exchanges the workers' container for this process, and
-hands it to Beam's in-process runner. So what is translated for Dataflow is what runs. Needs the
+It accepts jobs over HTTP like the API v1b3, stores each as FOLDER/job-N.json, and runs it: it
+fetches the staged pipeline, replaces the environment of the workers by this process, and passes it
+to Beam's in-process runner. So the pipeline translated for Dataflow is the one that runs. Needs the
 extra [gcp]. It also issues tokens, for a service account whose key says so.
 """
 
@@ -29,14 +29,14 @@ _TOKEN = {"access_token": "local", "expires_in": 3600, "token_type": "Bearer"}
 
 
 class Service:
-    """The jobs that were taken."""
+    """The submitted jobs."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.jobs: list[dict[str, Any]] = []
 
     def create(self, job: dict[str, Any]) -> dict[str, Any]:
-        """Takes a job, begins to run it, and returns it as the service does."""
+        """Accepts a job, starts it, and returns it in the format of the service."""
         number = len(self.jobs) + 1
         (self.folder / f"job-{number}.json").write_text(json.dumps(job, indent=2))
         taken = {
@@ -61,7 +61,7 @@ class Service:
 
 
 def run_staged(url: str) -> None:
-    """Runs a staged pipeline to its end, in this process."""
+    """Runs a staged pipeline in this process."""
     with FileSystems.open(url) as stream:
         pipeline = beam_runner_api_pb2.Pipeline.FromString(stream.read())
     for place in pipeline.components.environments.values():
@@ -75,7 +75,7 @@ def run_staged(url: str) -> None:
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answers the client."""
+    """Handles requests of the client."""
 
     service: Service
 
@@ -109,7 +109,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def main() -> None:
-    """Serves until it is killed."""
+    """Serves until the process is killed."""
     Handler.service = Service(Path(sys.argv[1]))
     ThreadingHTTPServer(("127.0.0.1", int(sys.argv[2])), Handler).serve_forever()
 

@@ -1,6 +1,6 @@
-"""Environments of their own for what does not fit beside the tests: made once, kept in a cache.
+"""Virtual environments for packages that conflict with those of the tests, created once and cached.
 
-They lie in ${RECORDMILL_CACHE:-~/.cache/recordmill}, each under a digest of what is in it.
+They are in ${RECORDMILL_CACHE:-~/.cache/recordmill}, each named by a digest of its packages.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SECONDS = 900
 
 
 def environment(name: str, requirements: Sequence[str], constraints: Path) -> Path:
-    """Returns a virtual environment with these packages in these versions, made if need be."""
+    """Returns a virtual environment with the given packages, created if necessary."""
     python = find_python()
     parts = [str(python), *requirements, constraints.read_text(encoding="utf-8")]
     digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
@@ -37,7 +37,7 @@ def environment(name: str, requirements: Sequence[str], constraints: Path) -> Pa
 
 
 def install(folder: Path, *arguments: object) -> None:
-    """Installs packages into an environment: by uv where there is one, it is faster."""
+    """Installs packages into an environment, with uv if available because it is faster."""
     uv = shutil.which("uv")
     python = folder / "bin" / "python"
     pip = [uv, "pip", "install", "--python", python] if uv else [python, "-m", "pip", "install"]
@@ -45,7 +45,7 @@ def install(folder: Path, *arguments: object) -> None:
 
 
 def find_python() -> Path:
-    """Returns a Python of 3.11 to 3.13, the tests' own if it is one: Airflow wants no older."""
+    """Returns a Python 3.11 to 3.13, preferably that of the tests; Airflow needs 3.11."""
     known = [Path(sys.executable).resolve()]
     known += [Path(p) for v in (11, 12, 13) if (p := shutil.which(f"python3.{v}"))]
     check = "import sys, venv; sys.exit(not (3, 11) <= sys.version_info < (3, 14))"
@@ -56,7 +56,7 @@ def find_python() -> Path:
 
 
 def run(*command: object, **options: object) -> str:
-    """Runs a command that has to succeed; returns what it printed."""
+    """Runs a command that must succeed; returns its output."""
     words = list(map(str, command))
     ended = subprocess.run(
         words, capture_output=True, text=True, check=False, timeout=_SECONDS, **options

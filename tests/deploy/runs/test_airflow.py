@@ -1,4 +1,4 @@
-"""The DAG under a real Airflow: `airflow dags test`, as its users try it."""
+"""The DAG under a real Airflow, with `airflow dags test`."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ sys.exit(1)
 
 @pytest.fixture(scope="module")
 def airflow() -> Path:
-    """Airflow's program, in an environment of its own."""
+    """The airflow program, in a separate environment."""
     folder = environment("airflow", ["apache-airflow"], CONSTRAINTS)
     return folder / "bin" / "airflow"
 
 
 def settings(home: Path) -> dict[str, str]:
-    """Returns the environment of an Airflow that lives in a folder."""
+    """Returns the environment variables of an Airflow in a folder."""
     return {
         "AIRFLOW_HOME": str(home),
         "AIRFLOW__CORE__DAGS_FOLDER": str(DAG.parent),
@@ -47,14 +47,14 @@ def settings(home: Path) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def database(airflow: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An empty database of Airflow's, which takes it a quarter of a minute to make."""
+    """An empty Airflow database, which takes 15 s to create."""
     home = tmp_path_factory.mktemp("airflow")
     run(airflow, "db", "migrate", env={**os.environ, **settings(home)})
     return home / "airflow.db"
 
 
 class Scheduler:
-    """An Airflow with a database of its own, and the tables of one day."""
+    """An Airflow with its own database, and the tables of one day."""
 
     def __init__(self, airflow: Path, database: Path, folder: Path, sample: Path) -> None:
         self.airflow, self.folder = airflow, folder
@@ -90,7 +90,7 @@ class Scheduler:
         )
 
     def states(self) -> dict[str, tuple[str, int]]:
-        """Returns the last run's tasks: their states and how often each was tried."""
+        """Returns the state and the number of attempts of each task of the last run."""
         query = (
             "import json; from airflow.utils.session import create_session;"
             "from airflow.models.taskinstance import TaskInstance as T\n"

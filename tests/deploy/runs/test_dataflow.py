@@ -1,4 +1,4 @@
-"""Dataflow: the job that its real client submits, from the installed wheel; and that job's run."""
+"""Dataflow: the job that the real client submits from the installed wheel, and its run."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def cloud(
 
 
 def recordmill(installed: Path, cloud: Cloud, *flags: str) -> subprocess.CompletedProcess[str]:
-    """Runs the installed program away from the checkout, on Dataflow."""
+    """Runs the installed program on Dataflow, outside of the checkout."""
     service = (
         "--runner=DataflowRunner",
         "--project=local-project",
@@ -73,7 +73,7 @@ def recordmill(installed: Path, cloud: Cloud, *flags: str) -> subprocess.Complet
 
 @pytest.fixture(scope="module")
 def published(installed: Path, cloud: Cloud) -> subprocess.CompletedProcess[str]:
-    """A conversion on Dataflow that waits for its end."""
+    """A conversion on Dataflow that waits for the job."""
     return recordmill(
         installed,
         cloud,
@@ -190,12 +190,12 @@ def test_the_job_graph_has_one_shuffle_of_references_and_no_table(
 
 
 def named_steps() -> set[str]:
-    """Returns the labels of the graph in pipelines/convert.py."""
+    """Returns the labels of the steps in pipelines/convert.py."""
     return set(re.findall(r'"(\w+)"\s*>>', inspect.getsource(convert)))
 
 
 def coder_names(pipeline: beam_runner_api_pb2.Pipeline, step: str) -> list[str]:
-    """Returns the coders of a step's input, outer before inner; Python's own by their class."""
+    """Returns the names of the coders of a step's input, outer ones first."""
     components = pipeline.components
     (node,) = [t for t in components.transforms.values() if t.unique_name == step]
     (collection,) = node.inputs.values()
@@ -282,7 +282,7 @@ def test_the_metadata_of_the_template_is_what_the_service_publishes(installed: P
         "print(len(read.parameters), {p.param_type.name for p in read.parameters} - {'TEXT'})"
     )
     text = metadata.PATH.read_text(encoding="utf-8")
-    told = run(installed / "bin" / "python", "-c", program, input=text)
-    count, types = told.split(maxsplit=1)
+    printed = run(installed / "bin" / "python", "-c", program, input=text)
+    count, types = printed.split(maxsplit=1)
     assert int(count) == len(json.loads(text)["parameters"])
     assert ast.literal_eval(types) == {"BOOLEAN", "ENUM"}

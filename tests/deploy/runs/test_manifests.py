@@ -1,4 +1,4 @@
-"""The manifests against the schemas that Kubernetes and the Flink operator publish."""
+"""The manifests match the schemas of Kubernetes and the Flink operator."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Manifest = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def checker() -> Path:
-    """A folder with the schemas' packages, kept in the cache, and the program that checks."""
+    """A cached folder with the packages of the schemas, and the checking program."""
     packages = (CHECKER / "package.json").read_bytes()
     folder = CACHE / "npm" / hashlib.sha256(packages).hexdigest()[:12]
     if not (folder / "node_modules" / ".package-lock.json").exists():

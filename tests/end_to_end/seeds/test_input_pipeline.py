@@ -1,12 +1,12 @@
-"""The input pipeline of the queue runners' time, each of its steps as an argument of `load`.
+"""The classic queue-runner input pipeline: each of its steps is an argument of `load`.
 
-What was written then, and what stands for it now:
+The old calls and their replacements:
 
     string_input_producer(files, num_epochs, shuffle)   load(path, split, epochs=…, shuffle=True)
-    TFRecordReader.read, parse_single_example           by the dataset's own schema
-    decode_raw, decode_jpeg                             decode=True
-    resize_image_with_crop_or_pad, image / 255 - 0.5    .map(…)
-    shuffle_batch(batch_size, capacity, …)              batch_size=…, shuffle_buffer=…
+    TFRecordReader.read, parse_single_example           done by `load`, with the schema of the
+    dataset decode_raw, decode_jpeg                             decode=True
+    resize_image_with_crop_or_pad, image / 255 - 0.5    .map(…) shuffle_batch(batch_size, capacity,
+    …)              batch_size=…, shuffle_buffer=…
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def test_files_shuffle_epochs_parse_decode_preprocess_batch(
 
 
 def by_hand(data: bytes) -> np.ndarray:
-    """Returns what `preprocess` makes of an image: cut and padded around its middle."""
+    """Returns the expected result of `preprocess`: cropped and padded around the center."""
     pixels = tf.io.decode_image(data, 3, expand_animations=False).numpy()
     for axis in (0, 1):
         surplus = pixels.shape[axis] - SIDE

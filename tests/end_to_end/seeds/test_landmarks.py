@@ -70,7 +70,7 @@ def test_every_photo_has_the_landmark_of_its_stem(
 
 
 def test_records_per_shard_are_exact(folder: Path, tmp_path: Path) -> None:
-    """With --records_per_shard 1 there is one TFRecord file for each image."""
+    """With --records_per_shard 1, each image has its own TFRecord file."""
     one = made(folder, tmp_path / "one", "--num_shards", "1")
     for records, expected in ((1, [1] * 18), (5, [5, 5, 5, 3])):
         dataset = made(folder, tmp_path / str(records), "--records_per_shard", records)

@@ -1,4 +1,4 @@
-"""TF-Slim's keys, read as its dataset decoder reads them: labels to names, encoded by format."""
+"""TF-Slim's keys, read like TF-Slim's dataset decoder."""
 
 from __future__ import annotations
 

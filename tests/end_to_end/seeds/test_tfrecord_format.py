@@ -1,4 +1,4 @@
-"""TFRecord's own format, to the byte; and records → examples → features, whoever wrote them.
+"""The TFRecord format, to the byte, and records of any writer.
 
 Of each record: its length (uint64, little-endian), the masked CRC32C of the length, its data, the
 masked CRC32C of the data. Source: TensorFlow's TFRecord tutorial, "TFRecords format details".
@@ -47,13 +47,13 @@ def masked(data: bytes) -> bytes:
 
 
 def framed(data: bytes) -> bytes:
-    """Returns a record as a file holds it."""
+    """Returns the frame of a record."""
     length = struct.pack("<Q", len(data))
     return length + masked(length) + data + masked(data)
 
 
 def serialized(number: int, name: str, score: float) -> bytes:
-    """Returns an example, made by TensorFlow's classes."""
+    """Returns an example built with TensorFlow's classes."""
     feature = {
         "number": tf.train.Feature(int64_list=tf.train.Int64List(value=[number])),
         "name": tf.train.Feature(bytes_list=tf.train.BytesList(value=[name.encode()])),
@@ -114,8 +114,8 @@ def test_files_of_tensorflow_are_read_here(
 ) -> None:
     file = tmp_path / "theirs.tfrecord"
     write(str(file), [serialized(*row) for row in ROWS])
-    proven = recordmill("verify", file, "--schema", schema)
-    assert (proven.code, proven.out) == (0, f"verified: 3 records in {file}\n")
+    ended = recordmill("verify", file, "--schema", schema)
+    assert (ended.code, ended.out) == (0, f"verified: 3 records in {file}\n")
     damaged = bytearray(file.read_bytes())
     damaged[len(framed(serialized(*ROWS[0]))) + 20] ^= 1
     file.write_bytes(damaged)

@@ -1,4 +1,4 @@
-"""The two images of TensorFlow's TFRecord tutorial: written, read back as it does, and shown."""
+"""The two images of TensorFlow's TFRecord tutorial: written, read back and displayed."""
 
 from __future__ import annotations
 
