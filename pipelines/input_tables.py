@@ -19,7 +19,8 @@ from recordmill.schemas.layout import check_utf8
 from recordmill.schemas.masking import masked_url
 from recordmill.schemas.tables import Probe, TableFile
 from recordmill.transforms.functional.addresses import parse_web_address
-from recordmill.transforms.storage.files import exists, expand, is_local, open_binary
+from recordmill.transforms.functional.sources.text_ranges import TEXT_FORMATS
+from recordmill.transforms.storage.files import exists, expand, is_local, open_binary, ranged_size
 from recordmill.transforms.storage.formats import FORMATS, format_of
 from recordmill.transforms.storage.local_files import NotRegularError
 
@@ -170,7 +171,8 @@ def _file(path: str, input_format: str) -> TableFile:
         raise UsageError(f"{path}: is a file; format {found} is a folder's")
     if not head and (found != "tfrecord" or path.endswith(".gz")):  # a shard may have no record
         raise UsageError(f"{path}: the file is empty; expected a table: write it again")
-    return TableFile(path, found, head.startswith(_GZIP))
+    size = ranged_size(path) if found in TEXT_FORMATS else None
+    return TableFile(path, found, head.startswith(_GZIP), size)
 
 
 def with_labels(

@@ -18,28 +18,36 @@ class TableFile:
         path: as opened; rows report it as their source, and relative image paths start from it.
         format: one of `recordmill.transforms.storage.formats.FORMATS`.
         gzipped: whether its bytes are compressed.
+        size: its bytes as stored, if byte ranges of them can be read; None otherwise.
     """
 
     path: str
     format: str
     gzipped: bool = False
+    size: int | None = None
 
 
 @dataclass(frozen=True)
 class SourceSplit:
-    """The unit that one worker reads: a file, a row group of Parquet, or some files of a folder.
+    """The unit that one worker reads: a file or a part of one, or some files of a folder.
 
     Attributes:
         file: the file or folder.
         row_group: which row group, or None for the whole file.
-        first: the number of its first row within the file, from 1.
+        first: the number of its first row within the file, from 1; of text tables, its first line.
         names: the files of a folder, as below it.
+        start: the first byte of a range of a text table.
+        stop: the byte after the range, or None for the whole file.
+        header: the columns of a CSV or TSV table, for ranges below the header.
     """
 
     file: TableFile
     row_group: int | None = None
     first: int = 1
     names: tuple[str, ...] = ()
+    start: int = 0
+    stop: int | None = None
+    header: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import logging
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import apache_beam as beam
 from apache_beam.pvalue import AsSingleton, PCollection, TaggedOutput
 
+from recordmill.schemas.masking import masked_url
 from recordmill.schemas.plan import Plan
 from recordmill.schemas.records import Embedded, ImageRef, Row, SkippedInput
 from recordmill.schemas.rejects import RecordError, Reject
@@ -16,12 +18,21 @@ from recordmill.schemas.tables import Projection, SourceSplit, TableFile
 from recordmill.transforms.elements import REJECTS, Outcome, rejected
 from recordmill.transforms.functional.rows.binding import Binding, bind, broken_frame, reject_row
 from recordmill.transforms.functional.sources.dicts import row_of_dict
+from recordmill.transforms.functional.sources.text_ranges import (
+    MAX_RECORD_BYTES,
+    RANGE_BYTES,
+    RangeScan,
+    align,
+    is_large,
+)
 from recordmill.transforms.storage.embedded_images import StagedImages, staged, staging_file
-from recordmill.transforms.storage.formats import FORMATS
+from recordmill.transforms.storage.formats import FORMATS, cut_text, scan_text
 from recordmill.transforms.storage.stores.options import max_image_bytes
 from recordmill.transforms.workers.progress import advance
 
 _SKIPPED = "skipped"
+
+_Scanned: TypeAlias = tuple[SourceSplit, RangeScan | None]
 
 
 class SourceSplits(NamedTuple):
@@ -56,22 +67,53 @@ class ReadOutcome(NamedTuple):
 class ListSources(beam.PTransform):
     """Splits sources into units of reading: pipeline → SourceSplits.
 
-    Walks folders and reads Parquet footers once, even if the rows are read twice.
+    Walks folders, reads Parquet footers and scans large text tables once, even if the rows are read
+    twice.
 
     Attributes:
         files: the tables or folders.
+        range_bytes: the size of the byte ranges of a large text table.
     """
 
     files: tuple[TableFile, ...]
+    range_bytes: int = RANGE_BYTES
 
     def expand(self, root: beam.Pipeline) -> SourceSplits:
         """Adds the listing; one file or folder is one unit of work."""
+        small = [file for file in self.files if not is_large(file, self.range_bytes)]
+        large = [file for file in self.files if is_large(file, self.range_bytes)]
         listed = (
             root
-            | "Sources" >> beam.Create(self.files)
+            | "Sources" >> beam.Create(small)
             | "Split" >> beam.FlatMap(_splits_tagged).with_outputs(REJECTS, _SKIPPED, main="splits")
         )
-        return SourceSplits(listed.splits, listed[REJECTS], listed[_SKIPPED])
+        splits = listed.splits
+        if large:
+            ranges = root | "LargeTables" >> beam.Create(large) | SplitText(self.range_bytes)
+            splits = (splits, ranges) | "AllSplits" >> beam.Flatten()
+        return SourceSplits(splits, listed[REJECTS], listed[_SKIPPED])
+
+
+@dataclass(eq=False)
+class SplitText(beam.PTransform):
+    """Splits large text tables between records: PCollection[TableFile] → PCollection[SourceSplit].
+
+    Attributes:
+        range_bytes: the size of a byte range.
+    """
+
+    range_bytes: int
+
+    def expand(self, files: PCollection[TableFile]) -> PCollection[SourceSplit]:
+        """Adds the scan; one range is one unit of work, and one file's scans meet on one worker."""
+        return (
+            files
+            | "CutText" >> beam.FlatMap(cut_text, self.range_bytes)
+            | "SpreadRanges" >> beam.Reshuffle()  # SourceSplit
+            | "ScanRanges" >> beam.Map(_scanned).with_output_types(tuple[str, _Scanned])
+            | "RangesOfFile" >> beam.GroupByKey()  # (path, [(SourceSplit, RangeScan)])
+            | "AlignRanges" >> beam.FlatMap(_aligned)
+        )
 
 
 @dataclass(eq=False)
@@ -107,6 +149,23 @@ class ReadRows(beam.PTransform):
             (listed.rejects, read[REJECTS]) | "UnreadRows" >> beam.Flatten(),
             (listed.skipped, read[_SKIPPED]) | "SkippedInputs" >> beam.Flatten(),
         )
+
+
+def _scanned(split: SourceSplit) -> tuple[str, _Scanned]:
+    return split.file.path, (split, scan_text(split))
+
+
+def _aligned(ranges: tuple[str, Iterable[_Scanned]]) -> list[SourceSplit]:
+    path, scanned = ranges
+    splits = align(scanned)
+    if splits[0].stop is None:
+        logging.getLogger(__name__).warning(
+            "%s: is read by one worker; expected UTF-8 and records of up to %d MiB. "
+            "Check its encoding, and whether a quote is never closed.",
+            masked_url(path),
+            MAX_RECORD_BYTES >> 20,
+        )
+    return splits
 
 
 def _splits_tagged(file: TableFile) -> Iterator[SourceSplit | TaggedOutput]:

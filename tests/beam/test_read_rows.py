@@ -7,16 +7,21 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+import apache_beam as beam
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from apache_beam.testing.util import assert_that, equal_to
 
 from recordmill.schemas.records import Row
+from recordmill.schemas.rejects import Reject
 from recordmill.schemas.tables import Projection, SourceSplit, TableFile
 from recordmill.transforms.functional.sources import parquet
 from recordmill.transforms.read_rows import ListSources, ReadRows
+from recordmill.transforms.storage.formats import FORMATS
 from tests.beam.direct import direct_pipeline, told
+
+ALL = Projection()
 
 
 def test_rows_of_all_formats_are_read_with_their_lines(tmp_path: Path) -> None:
@@ -113,3 +118,55 @@ def test_two_readers_share_one_listing(tmp_path: Path, monkeypatch: pytest.Monke
             read = splits | name >> ReadRows(Projection())
             assert_that(read.good, equal_to(rows), label=f"{name}Rows")
     assert listed == [path]
+
+
+def test_large_text_tables_are_read_in_ranges(tmp_path: Path) -> None:
+    rows = [f'{n},"two\nlines {n}"' if n % 3 else f"{n},one" for n in range(40)]
+    rows[7], rows[30] = '7,"x"y', '30,"x\n30,"y"'
+    tables = {
+        "a.csv": "n,text\n" + "\n".join(rows),
+        "b.jsonl": "".join(f'{{"n": {n}}}\n' if n != 20 else "{\n" for n in range(30)),
+        "c.csv": "n,text\n" + 'unclosed,"' + "x\n" * 100,
+        "d.tsv": "n\n1\n",
+    }
+    files = tuple(written(tmp_path / name, text) for name, text in tables.items())
+    whole = [row for file in files for row in FORMATS[file.format].read(SourceSplit(file), ALL)]
+    with direct_pipeline() as p:
+        listed = p | ListSources(files, range_bytes=50)
+        read = listed | ReadRows(ALL)
+        starts = listed.splits | beam.Map(lambda split: (split.file.path, split.stop is None))
+        counted = starts | beam.combiners.Count.PerElement()
+        counts = {"csv": 11, "jsonl": 6, "unclosed": 1, "small": 1}
+        expected = [
+            ((file.path, name == "small"), count)
+            for file, (name, count) in zip(files, counts.items(), strict=True)
+        ]
+        assert_that(counted, equal_to(expected), label="Splits")
+        good, rejects = ([r for r in whole if isinstance(r, kind)] for kind in (Row, Reject))
+        assert (len(good), len(rejects)) == (38 + 29 + 1, 2 + 1 + 1)
+        assert_that(read.good, equal_to(good), label="Rows")
+        assert_that(read.rejects, equal_to(rejects), label="Rejects")
+
+
+def written(path: Path, text: str) -> TableFile:
+    path.write_text(text)
+    return TableFile(str(path), path.suffix[1:], size=path.stat().st_size)
+
+
+def test_a_table_that_cannot_be_cut_is_read_by_one_worker(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("n\n" + "1\n" * 10, encoding="utf-16")
+    file = TableFile(str(path), "csv", size=path.stat().st_size)
+    with direct_pipeline() as p:
+        listed = p | ListSources((file,), range_bytes=10)
+        assert_that(listed.splits, equal_to([SourceSplit(file)]))
+        rows = [Row({"n": "1"}, str(path), n, is_text=True) for n in range(2, 12)]
+        assert_that((listed | ReadRows(ALL)).good, equal_to(rows), label="Rows")
+    assert [
+        record.getMessage() for record in caplog.records if record.name.endswith("read_rows")
+    ] == [
+        f"{path}: is read by one worker; expected UTF-8 and records of up to 16 MiB. "
+        "Check its encoding, and whether a quote is never closed."
+    ]

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from recordmill.transforms.functional.sources.text_ranges import RANGE_BYTES
+from recordmill.transforms.read_rows import ListSources
 from tests.end_to_end import readers
 from tests.end_to_end.command import ROOT, published, recordmill
 from tests.end_to_end.photos import Photo
@@ -101,3 +103,20 @@ def test_utf16_text_as_spreadsheets_save_it_is_read(tmp_path: Path) -> None:
     dataset = published(table, tmp_path / "out", "--schema", "tabular")
     found = {e["id"][0]: e["name"] for e in readers.examples(dataset, "train")}
     assert found == {1: ["Über".encode()], 2: ["새".encode()]}
+
+
+@pytest.mark.parametrize("range_bytes", [1000, 150])
+def test_a_large_table_that_is_read_in_ranges_gives_the_same_dataset(
+    range_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [f'{n},"two\r\nlines, ""{n}"""' if n % 3 else f"{n},one" for n in range(300)]
+    rows[70], rows[170] = '70,"x"y,"', "170,too,many"
+    (tmp_path / "t.csv").write_text("\r\n".join(["\ufeffid,text", *rows]), encoding="utf-8")
+    flags = ("--schema", "tabular", "--key_column", "id", "--max_rejects", "2", *FLAGS)
+    whole = published(tmp_path / "t.csv", tmp_path / "whole", *flags)
+    assert ListSources.__init__.__defaults__ == (RANGE_BYTES,)
+    monkeypatch.setattr(ListSources.__init__, "__defaults__", (range_bytes,))
+    ranges = published(tmp_path / "t.csv", tmp_path / "ranges", *flags)
+    assert readers.content(ranges) == readers.content(whole)
+    lines = [reject["source"].rpartition(":")[2] for reject in readers.rejects(ranges)]
+    assert lines == ["118", "284"]

@@ -90,6 +90,39 @@ def open_table(file: TableFile) -> BinaryIO:
     return cast("BinaryIO", io.BufferedReader(unzipped))
 
 
+def open_range(path: str, start: int, stop: int) -> BinaryIO:
+    """Opens a byte range of a file for reading as it is stored, seekable.
+
+    Reads raise `EOFError` where the file has become shorter, and `OSError` where it cannot be read.
+
+    Args:
+        path: the file.
+        start: the first byte.
+        stop: the byte after the last.
+    """
+
+    def read(first: int, end: int) -> bytes:
+        data = _read_range(path, start + first, start + end)
+        if len(data) < end - first:
+            raise EOFError("the file has become shorter since it was listed")
+        return data
+
+    return objects.open_ranges(stop - start, read)
+
+
+def _read_range(path: str, start: int, stop: int) -> bytes:
+    size = stop - start
+    if is_local(path):
+        return read_regular(path, start, stop, size)[0]
+    if is_web(path):
+        return web.get(path, start, stop, size) if size else b""
+    if hdfs.is_hdfs(path):
+        return hdfs.get(path, start, stop)
+    if where := objects.parse(path):
+        return objects.get(where, start, stop) if size else b""
+    return beam.request(lambda: _read_stream(_open_by_beam(path), start, stop, size))
+
+
 def read_bytes(
     uri: str, start: int | None = None, stop: int | None = None, seen: VersionTags | None = None
 ) -> bytes:
@@ -322,6 +355,16 @@ def file_size(uri: str) -> int | None:
             return objects.size(where)
         return int(FileSystems.get_filesystem(uri).metadata(uri).size_in_bytes)
     except (OSError, ValueError):
+        return None
+
+
+def ranged_size(path: str) -> int | None:
+    """Returns a file's size in bytes; None if it is not known, or no byte range can be read."""
+    if not is_web(path):
+        return file_size(path)
+    try:
+        return web.ranged_size(path)
+    except OSError:
         return None
 
 

@@ -25,6 +25,7 @@ from recordmill.transforms.functional.sources import (
     delimited,
     json_lines,
     parquet,
+    text_ranges,
     tfrecord,
     voc,
     webdataset,
@@ -37,6 +38,7 @@ from recordmill.transforms.storage.files import (
     is_local,
     names_below,
     open_binary,
+    open_range,
     open_table,
 )
 from recordmill.transforms.storage.local_files import is_special
@@ -217,7 +219,7 @@ class _FileFormat:
         yield SourceSplit(file)
 
     def read(self, split: SourceSplit, projection: Projection) -> Iterator[Read]:
-        with open_table(split.file) as stream:
+        with _opened(split) as stream:
             yield from self.reader.read(stream, split, projection)
 
 
@@ -230,6 +232,29 @@ class _SplittableFileFormat(_FileFormat):
     def split(self, file: TableFile) -> Iterator[SourceSplit | Reject | SkippedInput]:
         with open_table(file) as stream:
             yield from self.reader.split(stream, file)
+
+
+def _opened(split: SourceSplit) -> BinaryIO:
+    if split.stop is None:
+        return open_table(split.file)
+    return open_range(split.file.path, split.start, split.stop)
+
+
+def cut_text(file: TableFile, range_bytes: int) -> list[SourceSplit]:
+    """Returns the byte ranges of a large text table, cut anywhere.
+
+    Args:
+        file: a file for which `text_ranges.is_large`.
+        range_bytes: the size of a range.
+    """
+    with open_range(file.path, 0, file.size or 0) as stream:
+        return list(text_ranges.cut(stream, file, range_bytes))
+
+
+def scan_text(split: SourceSplit) -> text_ranges.RangeScan | None:
+    """Returns the scan of a byte range that `cut_text` gives; None if it cannot be scanned."""
+    with open_range(split.file.path, 0, split.file.size or 0) as stream:
+        return text_ranges.scan(stream, split)
 
 
 @dataclass(frozen=True)

@@ -134,10 +134,12 @@ def read(stream: BinaryIO, split: SourceSplit, projection: Projection) -> Iterat
 
     Args:
         stream: the decompressed file.
-        split: the source split, which is the whole file.
+        split: the source split: the file, or a byte range of it.
         projection: the columns to keep, and how to read images.
     """
-    return read_rows(stream, DELIMITERS[split.file.format], split.file.path, projection.columns)
+    delimiter, columns = DELIMITERS[split.file.format], projection.columns
+    header = split.header if split.start else None
+    return read_rows(stream, delimiter, split.file.path, columns, split.first, header)
 
 
 def reject_binary(stream: BinaryIO, file: TableFile) -> None:
@@ -155,6 +157,20 @@ def reject_binary(stream: BinaryIO, file: TableFile) -> None:
         raise UsageError(f"{file.path}: expected a {file.format} table in UTF-8, got binary data")
 
 
+def header_of(stream: BinaryIO, file: TableFile) -> tuple[str, ...]:
+    """Returns the header row.
+
+    Args:
+        stream: the decompressed file.
+        file: the file.
+
+    Raises:
+        ValueError: if it is not valid CSV or UTF-8.
+    """
+    reader, _ = _reader(stream, DELIMITERS[file.format])
+    return tuple(_header(reader))
+
+
 def _header(reader: Any) -> list[str]:
     try:
         header: list[str] = next(reader, [])
@@ -166,7 +182,12 @@ def _header(reader: Any) -> list[str]:
 
 
 def read_rows(
-    stream: BinaryIO, delimiter: str, file: str, columns: Sequence[str] | None
+    stream: BinaryIO,
+    delimiter: str,
+    file: str,
+    columns: Sequence[str] | None,
+    first: int = 1,
+    header: Sequence[str] | None = None,
 ) -> Iterator[Row | Reject]:
     """Yields each row below the header, or its reject, in the order of the file.
 
@@ -177,10 +198,12 @@ def read_rows(
         delimiter: the character between fields.
         file: the path that rows report as their source.
         columns: the columns to keep, or None for all.
+        first: the number of the first line of the stream.
+        header: the columns of the table if the stream begins below its header; None otherwise.
     """
     try:
-        reader, lines = _reader(stream, delimiter)
-        header: list[str] = next(reader, [])
+        reader, lines = _reader(stream, delimiter, first, whole=header is None)
+        header = next(reader, []) if header is None else header
     except (csv.Error, *UNREADABLE) as error:
         yield Reject.of_lost_rows(file, 1, f"the table cannot be read: {error}")
         return
@@ -209,24 +232,31 @@ def read_rows(
             yield _row(fields, header, kept, file, line)
 
 
-def _reader(stream: BinaryIO, delimiter: str) -> tuple[Any, BoundedLines]:
+def _reader(
+    stream: BinaryIO, delimiter: str, first: int = 1, whole: bool = True
+) -> tuple[Any, BoundedLines]:
     # The limit is global to the process, and other code may change it: set it for each table.
     csv.field_size_limit(MAX_FIELD_CHARACTERS)
-    text = io.TextIOWrapper(
-        stream, encoding=_encoding(stream), errors="surrogateescape", newline=""
-    )
+    # Only the start of a file has a byte order mark; elsewhere, its bytes belong to the text.
+    encoding = _encoding(stream) if whole else "utf-8"
+    text = io.TextIOWrapper(stream, encoding=encoding, errors="surrogateescape", newline="")
     lines = BoundedLines(text)
+    lines.number = first - 1
     return csv.reader(lines, delimiter=delimiter, strict=True), lines
 
 
 def _encoding(stream: BinaryIO) -> str:
     """Returns the encoding that the byte order mark indicates; spreadsheets also save UTF-16."""
-    head = stream.peek(2)[:2] if isinstance(stream, io.BufferedReader) else b""
-    return "utf-16" if head in _UTF16 else "utf-8-sig"
+    return "utf-16" if is_utf16(stream) else "utf-8-sig"
+
+
+def is_utf16(stream: BinaryIO) -> bool:
+    """Returns whether the stream begins with a byte order mark of UTF-16."""
+    return isinstance(stream, io.BufferedReader) and stream.peek(2)[:2] in _UTF16
 
 
 def _row(
-    fields: list[str], header: list[str], kept: list[tuple[str, int]], file: str, line: int
+    fields: list[str], header: Sequence[str], kept: list[tuple[str, int]], file: str, line: int
 ) -> Row | Reject:
     """Returns the row or its reject; trailing fields may be missing, extra fields are an error."""
     if len(fields) > len(header):

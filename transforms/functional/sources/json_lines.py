@@ -58,13 +58,15 @@ def read(stream: BinaryIO, split: SourceSplit, projection: Projection) -> Iterat
 
     Args:
         stream: the decompressed file.
-        split: the source split, which is the whole file.
+        split: the source split: the file, or a byte range of it.
         projection: the columns to keep, and how to read images.
     """
-    return read_rows(stream, split.file.path, projection.columns)
+    return read_rows(stream, split.file.path, projection.columns, split.first)
 
 
-def read_rows(stream: BinaryIO, file: str, columns: Sequence[str] | None) -> Iterator[Row | Reject]:
+def read_rows(
+    stream: BinaryIO, file: str, columns: Sequence[str] | None, first: int = 1
+) -> Iterator[Row | Reject]:
     """Yields each row, or its reject, in the order of the file; blank lines are ignored.
 
     Where an unknown number of rows is lost, the reject has the reason `lost_rows`.
@@ -73,10 +75,11 @@ def read_rows(stream: BinaryIO, file: str, columns: Sequence[str] | None) -> Ite
         stream: the decompressed table.
         file: the path that rows report as their source.
         columns: the columns to keep, or None for all.
+        first: the number of the first line of the stream.
     """
-    line = 0
+    line = first - 1
     try:
-        for line, text in enumerate(bounded_lines(stream), start=1):
+        for line, text in enumerate(bounded_lines(stream), start=first):
             if isinstance(text, LongLine):
                 yield Reject.of_malformed_row(file, line, str(text))
             elif text.strip():

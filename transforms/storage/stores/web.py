@@ -120,23 +120,26 @@ class WebSettings(NamedTuple):
     max_image_bytes: int
 
 
-def get(url: str, start: int | None = None, stop: int | None = None) -> bytes:
+def get(
+    url: str, start: int | None = None, stop: int | None = None, limit: int | None = None
+) -> bytes:
     """Returns the bytes of a file on the web, or a range of them.
 
     Args:
         url: the file.
         start: the first byte; None for the whole file.
         stop: the byte after the last.
+        limit: the maximum number of bytes; None for `--max_image_bytes`.
 
     Raises:
         OSError: if the file cannot be read; FileNotFoundError if it does not exist.
     """
     web = _WEB_CLIENTS.current()
     deadline = time.monotonic() + _MAX_SECONDS
+    most = web.settings.max_image_bytes if limit is None else limit
 
     def attempt() -> bytes:
-        limit = web.settings.max_image_bytes
-        return b"".join(web.chunks(url, start, stop, limit, deadline))
+        return b"".join(web.chunks(url, start, stop, most, deadline))
 
     return persist(attempt, _MAX_SECONDS)
 
@@ -185,6 +188,17 @@ def size(url: str) -> int | None:
     web = _WEB_CLIENTS.current()
     deadline = time.monotonic() + _MAX_SIZE_SECONDS
     return persist(lambda: web.length(url, deadline), _MAX_SIZE_SECONDS)
+
+
+def ranged_size(url: str) -> int | None:
+    """Returns the size of a file on the web in bytes, or None if its host ignores byte ranges.
+
+    Raises:
+        OSError: if the host does not answer; FileNotFoundError if the file does not exist.
+    """
+    web = _WEB_CLIENTS.current()
+    deadline = time.monotonic() + _MAX_SIZE_SECONDS
+    return persist(lambda: web.ranged_length(url, deadline), _MAX_SIZE_SECONDS)
 
 
 class Web:
@@ -249,6 +263,25 @@ class Web:
             response.close()  # a GET without its body: many hosts answer HEAD with an error
             response.release_conn()
             return _stated_length(response)
+
+    def ranged_length(self, url: str, deadline: float) -> int | None:
+        """Returns the size of a file in bytes, or None if its host ignores byte ranges.
+
+        Args:
+            url: the file.
+            deadline: end of the request, by the monotonic clock.
+
+        Raises:
+            TransientError: if another attempt may succeed.
+            OSError: if no attempt can succeed.
+        """
+        with _translated_errors():
+            response = self._open(url, 0, 1, None, deadline)
+            response.close()
+            response.release_conn()
+            stated = _RANGE.fullmatch(response.headers.get("Content-Range", ""))
+            size = stated[3] if stated and response.status == 206 else None
+            return int(size) if size else None
 
     def _open(
         self, url: str, start: int | None, stop: int | None, limit: int | None, deadline: float

@@ -50,3 +50,25 @@ def test_what_is_no_file_is_not_replaced_by_one(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="is not a regular file"):
         write_bytes(str(path), b"after")
     assert [p.is_fifo() for p in tmp_path.iterdir()] == [True]
+
+
+def test_a_range_of_a_file_is_read_as_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes(b"0123456789")
+    assert files.ranged_size(str(path)) == 10
+    with files.open_range(str(path), 3, 8) as stream:
+        assert stream.peek(2)[:2] == b"34"  # type: ignore[attr-defined]
+        assert stream.read() == b"34567"
+        assert (stream.seek(-2, os.SEEK_END), stream.read()) == (3, b"67")
+    with files.open_range(str(path), 5, 5) as stream:
+        assert stream.read() == b""
+
+
+def test_a_file_that_became_shorter_is_an_error_and_no_short_range(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes(b"0123")
+    with (
+        files.open_range(str(path), 3, 8) as stream,
+        pytest.raises(EOFError, match=r"^the file has become shorter since it was listed$"),
+    ):
+        stream.read()

@@ -259,3 +259,28 @@ def test_an_odd_answer_is_an_error_in_a_few_words(what: str) -> None:
 def test_a_length_of_many_digits_is_none() -> None:
     with host(lambda: iter([OK + b"Content-Length: " + b"9" * 5000 + b"\r\n\r\n"])) as odd:
         assert web.size(odd.url) is None
+
+
+@pytest.mark.parametrize(
+    ("answer", "size"),
+    [
+        (b"206 Partial Content\r\nContent-Range: bytes 0-0/20\r\nContent-Length: 1\r\n\r\na", 20),
+        (b"206 Partial Content\r\nContent-Range: bytes 0-0/*\r\nContent-Length: 1\r\n\r\na", None),
+        (b"206 Partial Content\r\nContent-Length: 1\r\n\r\na", None),
+        (b"200 OK\r\nContent-Length: 20\r\n\r\n" + 20 * b"a", None),
+    ],
+)
+def test_the_size_for_range_requests_is_known_if_the_host_sends_ranges(
+    answer: bytes, size: int | None
+) -> None:
+    with host(lambda: iter([b"HTTP/1.1 " + answer])) as quick:
+        assert web.ranged_size(quick.url) == size
+
+
+def test_a_range_of_a_table_may_be_larger_than_an_image() -> None:
+    body = b"x" * (LIMIT + 10)
+    part = part_of(f"bytes 0-{len(body) - 1}/{len(body)}", body)
+    with host(part) as quick:
+        assert web.get(quick.url, 0, len(body), len(body)) == body
+    with host(part) as quick, pytest.raises(TooLargeError):
+        web.get(quick.url, 0, len(body))

@@ -1,0 +1,229 @@
+"""A text table that is read in ranges has the rows and rejects of one that is read at once."""
+
+from __future__ import annotations
+
+import csv
+import io
+from itertools import accumulate
+from typing import Any, BinaryIO, cast
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from recordmill.schemas.records import Row
+from recordmill.schemas.rejects import Reject
+from recordmill.schemas.tables import Projection, SourceSplit, TableFile
+from recordmill.transforms.functional.sources import delimited, json_lines, text_ranges
+from recordmill.transforms.functional.sources.text_ranges import (
+    NO_LINES,
+    Effect,
+    RangeScan,
+    align,
+    cut,
+    is_large,
+    join,
+    scan,
+    scan_lines,
+)
+
+READERS: dict[str, Any] = {"csv": delimited, "tsv": delimited, "jsonl": json_lines}
+
+
+def stream(data: bytes) -> BinaryIO:
+    return cast("BinaryIO", io.BufferedReader(io.BytesIO(data)))  # type: ignore[arg-type]
+
+
+def table(data: bytes, format_: str = "csv") -> TableFile:
+    return TableFile(f"t.{format_}", format_, size=len(data))
+
+
+def splits_of(
+    data: bytes, range_bytes: int, format_: str = "csv", block_bytes: int = 2**20
+) -> list[SourceSplit]:
+    """Returns the splits of a table; its ranges are scanned in any order."""
+    ranges = list(cut(stream(data), table(data, format_), range_bytes))
+    return align((split, scan(stream(data), split, block_bytes)) for split in reversed(ranges))
+
+
+def read(data: bytes, split: SourceSplit) -> list[Row | Reject]:
+    reader = READERS[split.file.format]
+    return list(reader.read(stream(data[split.start : split.stop]), split, Projection()))
+
+
+def read_whole(data: bytes, format_: str = "csv") -> list[Row | Reject]:
+    return read(data, SourceSplit(table(data, format_)))
+
+
+def read_ranges(
+    data: bytes, range_bytes: int, format_: str = "csv", block_bytes: int = 2**20
+) -> list[Row | Reject]:
+    splits = splits_of(data, range_bytes, format_, block_bytes)
+    return [row for split in splits for row in read(data, split)]
+
+
+PIECES = st.sampled_from(
+    [b'"', b'""', b",", b"\t", b"\n", b"\r\n", b"\r", b"a", b" ", b"\0", b"{", b'{"a": 1}\n']
+) | st.sampled_from(
+    [b'"x"', b'"x\ny"', b"1,2\n", b'"a"b', b'x"y', b"\xff", b"\xc3", b"\xef\xbb\xbf"]
+)
+DATA = st.builds(
+    lambda mark, header, pieces: mark + header + b"".join(pieces),
+    st.sampled_from([b"", b"\xef\xbb\xbf"]),
+    st.sampled_from([b"a,b\n", b'"a\nb",c\r\n', b"a\tb\r", b""]),
+    st.lists(PIECES, max_size=40),
+).filter(bool)  # an empty file is not cut
+FORMATS = st.sampled_from(["csv", "tsv", "jsonl"])
+
+
+@given(data=DATA, format_=FORMATS, range_bytes=st.integers(1, 60), block_bytes=st.integers(1, 40))
+@example(b'a,b\n1,"x\n2,y\n3,z\n', "csv", 3, 100)  # a quote that is never closed
+@example(b'a,b\n1,x"y\n2,"x"y,"\n3,z\n', "csv", 3, 100)  # one in a field, and one after another
+@example(b'\xef\xbb\xbf"a\nb",c\r\n\xef\xbb\xbf1,2\r\n', "csv", 2, 1)
+@example(b'a\n"x\r\n"\r\n\r\n2\r\r3\r\n', "csv", 1, 1)
+@settings(max_examples=500)
+def test_ranges_of_any_size_give_the_rows_and_rejects_of_one_reader(
+    data: bytes, format_: str, range_bytes: int, block_bytes: int
+) -> None:
+    assert read_ranges(data, range_bytes, format_, block_bytes) == read_whole(data, format_)
+
+
+@given(data=DATA, range_bytes=st.integers(1, 60), limit=st.integers(1, 12))
+@settings(max_examples=300)
+def test_fields_over_the_limit_give_the_rejects_of_one_reader(
+    data: bytes, range_bytes: int, limit: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(delimited, "MAX_FIELD_CHARACTERS", limit)
+        patch.setattr(text_ranges, "MAX_FIELD_CHARACTERS", limit)
+        patch.setattr(text_ranges, "MAX_RECORD_BYTES", limit)
+        assert read_ranges(data, range_bytes, block_bytes=3) == read_whole(data)
+
+
+def realistic(rows: int) -> bytes:
+    """Returns a table with line breaks in quotes, doubled quotes and damaged rows."""
+    text = io.StringIO(newline="")
+    writer = csv.writer(text)
+    writer.writerow(["id", "caption"])
+    for number in range(rows):
+        caption = f'two\nlines, "{number}"' if number % 10 == 0 else f"a caption, {number}"
+        writer.writerow([number, caption])
+        if number % 50 == 7:
+            text.write(f'{number},"text" after a quote, "and more\r\n')
+        if number % 50 == 27:
+            text.write(f'{number},15" screen\r\n')
+    return text.getvalue().encode()
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 64])
+def test_any_number_of_ranges_shares_the_rows(count: int) -> None:
+    data = realistic(1000)
+    range_bytes = -(-len(data) // count)
+    splits = splits_of(data, range_bytes, block_bytes=256)
+    assert len(splits) == count
+    assert [split.start for split in splits[1:]] == [split.stop for split in splits[:-1]]
+    assert (splits[0].start, splits[-1].stop) == (0, len(data))
+    for at, split in enumerate(splits):
+        assert at * range_bytes <= split.start < (at + 1) * range_bytes
+    found = [row for split in splits for row in read(data, split)]
+    assert found == read_whole(data)
+    assert sum(isinstance(row, Row) for row in found) == 1020
+    assert sum(isinstance(row, Reject) for row in found) == 20
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        pytest.param(b"a\nb,c\n", (2, Effect(False, (9, 0), 9), Effect(True)), id="no quotes"),
+        pytest.param(
+            b'a\nb",c\nd\n', (3, Effect(False, (9, 0), 9), Effect(False, (16, 2), 16)), id="closes"
+        ),
+        pytest.param(
+            b'a,"b\nc\n', (2, Effect(True, (9, 0), 9), Effect(False, (14, 1), 14)), id="opens"
+        ),
+        pytest.param(
+            b'a,"b"c,"\nd\n',
+            (2, Effect(False, (9, 0), 9), Effect(False, (18, 1), 18)),
+            id="damaged",
+        ),
+        pytest.param(
+            b'a"\r\rb', (3, Effect(False, (9, 0), 9), Effect(False, (12, 1), 12)), id="CR"
+        ),
+        pytest.param(b'a""\n', (1, Effect(False, (9, 0), 9), Effect(True)), id="doubled"),
+        pytest.param(b'"\r\n', (1, Effect(True, (9, 0), 9), Effect(False)), id="ends both ways"),
+    ],
+)
+def test_scan_of_lines(data: bytes, expected: RangeScan) -> None:
+    assert scan_lines(data, 9, ",") == expected
+
+
+def test_lines_of_json_have_no_quotes_and_no_carriage_returns() -> None:
+    start = Effect(False, (9, 0), 9)
+    assert scan_lines(b'{"a": 1}\r{\n"\n', 9, None) == RangeScan(2, start, start)
+
+
+@given(st.lists(st.lists(PIECES, max_size=6).map(b"".join), min_size=3, max_size=3))
+@settings(max_examples=200)
+def test_joined_scans_are_the_scan_of_joined_lines(parts: list[bytes]) -> None:
+    lines = [part + b"\n" for part in parts]
+    starts = accumulate(map(len, lines), initial=0)
+    first, second, third = (
+        scan_lines(data, at, ",") for data, at in zip(lines, starts, strict=False)
+    )
+    assert join(join(first, second), third) == join(first, join(second, third))
+    assert join(NO_LINES, first) == join(first, NO_LINES) == first
+    whole, joined = scan_lines(b"".join(lines), 0, ","), join(join(first, second), third)
+    assert joined.lines == whole.lines
+    for one, other in ((joined.outside, whole.outside), (joined.inside, whole.inside)):
+        assert (one.quoted, one.entry) == (other.quoted, other.entry)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param('\ufeffa,b\n1,"x\ny"\n2,z\n'.encode("utf-16-le"), id="UTF-16"),
+        pytest.param(b'a,"b"c\n1,2\n3,4\n', id="a damaged header"),
+        pytest.param(b"a,b\xff\n1,2\n3,4\n", id="a header in Latin-1"),
+        pytest.param(b'a,b\n1,"' + b"x\n" * 20 + b'"\n2,y\n', id="a long record"),
+        pytest.param(b'a,b\n1,"' + b"x\n" * 20, id="a quote that is never closed"),
+        pytest.param(b"a,b\n" + b"1" * 20 + b"," + b"2" * 20 + b"\n3,4\n", id="a long line"),
+    ],
+)
+def test_what_needs_a_single_reader_stays_whole(
+    data: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(text_ranges, "MAX_RECORD_BYTES", 30)
+    assert splits_of(data, 5) == [SourceSplit(table(data))]
+
+
+def test_a_line_of_json_may_be_longer_than_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text_ranges, "MAX_RECORD_BYTES", 3)
+    data = b'{"a": 1}\n{"a": "' + b"x" * 100 + b'"}\n\n{"a": 3}\n'
+    splits = splits_of(data, 10, "jsonl", block_bytes=4)
+    assert [(split.start, split.first) for split in splits] == [(0, 1), (119, 3), (120, 4)]
+    assert read_ranges(data, 10, "jsonl", block_bytes=4) == read_whole(data, "jsonl")
+
+
+def test_a_range_that_cannot_be_read_leaves_the_file_whole() -> None:
+    class Broken(io.BytesIO):
+        def read(self, size: int | None = -1) -> bytes:
+            raise OSError("input/output error")
+
+    data = b"a\n1\n2\n"
+    first, second = cut(stream(data), table(data), 3)
+    assert scan(Broken(data), second) is None
+    assert align([(first, scan(stream(data), first)), (second, None)]) == [SourceSplit(table(data))]
+
+
+@pytest.mark.parametrize(
+    ("file", "expected"),
+    [
+        (TableFile("t.csv", "csv", size=11), True),
+        (TableFile("t.csv", "csv", size=10), False),
+        (TableFile("t.csv", "csv"), False),
+        (TableFile("t.csv.gz", "csv", gzipped=True, size=11), False),
+        (TableFile("t.parquet", "parquet", size=11), False),
+    ],
+)
+def test_only_plain_text_tables_over_one_range_are_cut(file: TableFile, expected: bool) -> None:
+    assert is_large(file, 10) is expected

@@ -1,0 +1,349 @@
+"""Splits large CSV, TSV and JSON Lines files into byte ranges for parallel reads.
+
+A record may begin in one range and end in another, and only the text before a range decides whether
+the range begins within quotes. So each range is first scanned for both cases, which needs only its
+own bytes. A `RangeScan` holds, for each case, where the first record begins and whether the range
+ends within quotes. Joining the scans in file order gives the actual case and line number of every
+range. The resulting splits begin and end between records, and are read independently.
+
+The scan applies the csv module's strict rules: a quote inside an unquoted field is text, and after
+text that follows a closing quote, the rest of the line is skipped. Most quotes open and close in
+turn, so that NumPy finds the few exceptions of a block, and Python handles only those.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import re
+import sys
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import BinaryIO, NamedTuple
+
+import numpy as np
+
+from recordmill.schemas.tables import SourceSplit, TableFile
+from recordmill.transforms.functional.sources.delimited import (
+    DELIMITERS,
+    MAX_FIELD_CHARACTERS,
+    header_of,
+    is_utf16,
+)
+
+RANGE_BYTES = 64 * 2**20
+"""A size of its own, not a share of the file: the number of workers changes no split."""
+
+MAX_RECORD_BYTES = MAX_FIELD_CHARACTERS
+"""Up to this size, no record exceeds the csv module's field limit, which the scan ignores."""
+
+TEXT_FORMATS = frozenset({*DELIMITERS, "jsonl"})
+_BLOCK_BYTES = 2**20
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_QUOTE, _LINE_FEED, _CARRIAGE_RETURN = b'"', b"\n", b"\r"
+_LINE_BREAK = re.compile(rb"\r\n?|\n")
+_LINE_BREAK_OF_JSON = re.compile(rb"\n")
+
+
+class Effect(NamedTuple):
+    """What a reader finds in a range that it enters in a given state.
+
+    Attributes:
+        quoted: whether the range ends within quotes.
+        entry: (byte offset, line breaks before it) of the first record that begins in the range;
+            None if none does.
+        last: the byte offset of the last record start that is known.
+        gap: the largest number of bytes between two known record starts.
+    """
+
+    quoted: bool
+    entry: tuple[int, int] | None = None
+    last: int = 0
+    gap: int = 0
+
+
+class RangeScan(NamedTuple):
+    """The scan of the lines that begin in a range.
+
+    Attributes:
+        lines: the number of these lines.
+        outside: the effect if the first of them begins outside quotes.
+        inside: the effect if the first of them begins within quotes.
+    """
+
+    lines: int
+    outside: Effect
+    inside: Effect
+
+
+NO_LINES = RangeScan(0, Effect(quoted=False), Effect(quoted=True))
+
+
+def is_large(file: TableFile, range_bytes: int = RANGE_BYTES) -> bool:
+    """Returns whether a file is read in several ranges.
+
+    Args:
+        file: the file.
+        range_bytes: the size of a range.
+    """
+    return file.format in TEXT_FORMATS and not file.gzipped and (file.size or 0) > range_bytes
+
+
+def cut(stream: BinaryIO, file: TableFile, range_bytes: int = RANGE_BYTES) -> Iterator[SourceSplit]:
+    """Yields the ranges of a large file; they are cut anywhere, and must be scanned and aligned.
+
+    Yields the whole file if it is UTF-16 or its header cannot be read.
+
+    Args:
+        stream: the file.
+        file: the file.
+        range_bytes: the size of a range.
+    """
+    header: tuple[str, ...] = ()
+    try:
+        if file.format in DELIMITERS:
+            if is_utf16(stream):
+                yield SourceSplit(file)
+                return
+            header = header_of(stream, file)
+    except (ValueError, EOFError, OSError):  # reported as a reject when the file is read
+        yield SourceSplit(file)
+        return
+    size = file.size or 0
+    for start in range(0, size, range_bytes):
+        yield SourceSplit(file, start=start, stop=min(start + range_bytes, size), header=header)
+
+
+def scan(stream: BinaryIO, split: SourceSplit, block_bytes: int = _BLOCK_BYTES) -> RangeScan | None:
+    """Scans the lines that begin in a range.
+
+    Args:
+        stream: the file, seekable.
+        split: a range that `cut` yields.
+        block_bytes: the number of bytes that are scanned at once.
+
+    Returns:
+        The scan; None if the file must be read as a whole.
+    """
+    delimiter = DELIMITERS.get(split.file.format)
+    if split.stop is None:
+        return None
+    found = NO_LINES
+    try:
+        for offset, block in _lines_from(stream, split, block_bytes):
+            # Before Python 3.11, the csv module rejects lines with NUL.
+            if delimiter and b"\0" in block and sys.version_info < (3, 11):
+                return None
+            lines = block if offset or not delimiter else block.removeprefix(_BYTE_ORDER_MARK)
+            found = join(found, scan_lines(lines, offset, delimiter))
+    except (EOFError, OSError):  # reported as a reject when the file is read
+        return None
+    return found
+
+
+def align(scanned: Iterable[tuple[SourceSplit, RangeScan | None]]) -> list[SourceSplit]:
+    """Returns the ranges of one file, moved to begin and end between records.
+
+    Returns the whole file if only a single reader gives the exact rows and rejects: a record is
+    longer than `MAX_RECORD_BYTES`, or a range cannot be scanned.
+
+    Args:
+        scanned: all ranges of the file, each with its scan, in any order.
+    """
+    splits, before = list[SourceSplit](), NO_LINES
+    for split, found in sorted(scanned, key=lambda pair: pair[0].start):
+        if found is None:
+            return [SourceSplit(split.file)]
+        effect = found.inside if before.outside.quoted else found.outside
+        if effect.entry is not None:
+            start, lines = effect.entry
+            splits.append(replace(split, start=start, first=1 + before.lines + lines))
+        before = join(before, found)
+    file, effect = splits[0].file, before.outside
+    size = file.size or 0
+    gap = max(effect.gap, size - effect.last)
+    if gap > MAX_RECORD_BYTES and file.format in DELIMITERS:
+        return [SourceSplit(file)]
+    stops = [*(split.start for split in splits[1:]), size]
+    return [replace(split, stop=stop) for split, stop in zip(splits, stops, strict=True)]
+
+
+def join(first: RangeScan, then: RangeScan) -> RangeScan:
+    """Returns the scan of two adjacent ranges as one; associative, with `NO_LINES` as identity.
+
+    Args:
+        first: the scan of the first range.
+        then: the scan of the range after it.
+    """
+    return RangeScan(
+        first.lines + then.lines,
+        _continued(first.outside, first.lines, then),
+        _continued(first.inside, first.lines, then),
+    )
+
+
+def _continued(effect: Effect, lines: int, then: RangeScan) -> Effect:
+    after = then.inside if effect.quoted else then.outside
+    gap = max(effect.gap, after.gap)
+    if after.entry is None:
+        return effect._replace(quoted=after.quoted, gap=gap)
+    start, lines_before = after.entry
+    if effect.entry is None:
+        return after._replace(entry=(start, lines + lines_before), gap=gap)
+    return Effect(after.quoted, effect.entry, after.last, max(gap, start - effect.last))
+
+
+def scan_lines(data: bytes, offset: int, delimiter: str | None) -> RangeScan:
+    """Scans whole lines.
+
+    Args:
+        data: the lines, without a byte order mark.
+        offset: the position of the first byte within the file.
+        delimiter: the character between fields; None for JSON Lines, which never have line breaks
+            within records.
+    """
+    lines = _count_lines(data, is_csv=delimiter is not None)
+    outside = Effect(quoted=False, entry=(offset, 0), last=offset)
+    if delimiter is None:
+        return RangeScan(lines, outside, outside)
+    if _QUOTE not in data:
+        return RangeScan(lines, outside, Effect(quoted=True))
+    quotes = _Quotes(data, delimiter)
+    end = _record_end(data, delimiter)
+    if end == len(data):
+        inside = Effect(quotes.ends_quoted(quoted=True))
+        return RangeScan(lines, outside._replace(quoted=quotes.ends_quoted(quoted=False)), inside)
+    # Both cases mostly agree from the end of the first record on, so that the rest is scanned once.
+    rest = quotes.index(end)
+    quoted = [quotes.ends_quoted(quoted=False, first=rest)]
+    if quotes.ends_quoted(quoted=False, stop=rest):
+        quoted.append(quotes.ends_quoted(quoted=True, first=rest))
+    start = offset + end
+    inside = Effect(quoted[0], (start, _count_lines(data[:end], is_csv=True)), start)
+    return RangeScan(lines, outside._replace(quoted=quoted[-1]), inside)
+
+
+class _Quotes:
+    """The quotes of some lines, and those that do not open and close fields in turn."""
+
+    def __init__(self, data: bytes, delimiter: str) -> None:
+        self._data = data
+        self._field_end = re.compile(rb"[\r\n" + delimiter.encode() + rb"]")
+        codes = np.frombuffer(data, np.uint8)
+        self._positions = np.flatnonzero(codes == ord(_QUOTE))
+        # A field begins after, and ends before, one of these, or a second quote.
+        ends = np.zeros(256, np.bool_)
+        ends[list(delimiter.encode() + b'\r\n"')] = True
+        opens, closes = (
+            ends[codes[self._positions - 1]],
+            ends[codes[(self._positions + 1) % len(codes)]],
+        )
+        opens[:1] |= self._positions[:1] == 0
+        closes[-1:] |= self._positions[-1:] == len(codes) - 1
+        even = np.arange(len(self._positions)) % 2 == 0
+        # The quotes that cannot do so, if the even indices open fields, and if the odd ones do.
+        self._exceptions = (~np.where(even, opens, closes), ~np.where(even, closes, opens))
+        self._indices: dict[int, list[int]] = {}
+
+    def index(self, position: int) -> int:
+        """Returns the index of the first quote at a position or after it."""
+        return int(np.searchsorted(self._positions, position))
+
+    def ends_quoted(self, quoted: bool, first: int = 0, stop: int | None = None) -> bool:
+        """Returns whether the csv module's reader is within quotes after some of the quotes.
+
+        Args:
+            quoted: whether it is before the first of them.
+            first: the index of the first quote.
+            stop: the index after the last quote, which begins a line; None for all.
+        """
+        stop = len(self._positions) if stop is None else stop
+        while True:
+            opening = (first + quoted) % 2  # of the indices that open fields
+            exceptions = self._exceptions_of(opening)
+            at = bisect_left(exceptions, first)
+            if at == len(exceptions) or exceptions[at] >= stop:
+                return (stop - first + quoted) % 2 == 1
+            exception = exceptions[at]
+            # Text within an unquoted field, or an error, which skips the rest of the line.
+            skipped = self._field_end if exception % 2 == opening else _LINE_BREAK
+            position = int(self._positions[exception])
+            end = skipped.search(self._data, position)
+            if end is None:
+                return False
+            first, quoted = exception + self._data.count(_QUOTE, position, end.start()), False
+
+    def _exceptions_of(self, opening: int) -> list[int]:
+        if opening not in self._indices:  # a search in a list takes a tenth of one in an array
+            self._indices[opening] = np.flatnonzero(self._exceptions[opening]).tolist()
+        return self._indices[opening]
+
+
+def _record_end(data: bytes, delimiter: str) -> int:
+    """Returns where the next record starts if the lines begin within quotes; or else their end."""
+    end = -1  # of the quote that is added
+
+    def lines() -> Iterator[str]:
+        nonlocal end
+        # In Latin-1, a character is a byte.
+        text = io.TextIOWrapper(io.BytesIO(_QUOTE + data), encoding="latin-1", newline="")
+        for line in text:
+            end += len(line)
+            yield line
+
+    csv.field_size_limit(MAX_FIELD_CHARACTERS)
+    with contextlib.suppress(csv.Error):  # after which the next record starts at the next line
+        next(csv.reader(lines(), delimiter=delimiter, strict=True), None)
+    return end
+
+
+def _lines_from(
+    stream: BinaryIO, split: SourceSplit, block_bytes: int
+) -> Iterator[tuple[int, bytes]]:
+    """Yields (byte offset, whole lines) of the lines that begin in a range."""
+    start, stop = split.start, split.stop or 0
+    is_csv = split.file.format in DELIMITERS
+    line_break = _LINE_BREAK if is_csv else _LINE_BREAK_OF_JSON
+    # The byte before the range decides whether the range begins with a line.
+    offset = max(0, start - 1)
+    stream.seek(offset)
+    for block in _whole_lines(stream, is_csv, stop + MAX_RECORD_BYTES - offset, block_bytes):
+        first, end = 0, len(block)
+        if offset < start:
+            found = line_break.search(block)
+            first = found.end() if found else end
+        if offset + end >= stop:
+            found = line_break.search(block, stop - 1 - offset)
+            end = found.end() if found else end
+        if first < end and offset + first < stop:
+            yield offset + first, block[first:end]
+        offset += len(block)
+        if offset >= stop:
+            return
+
+
+def _whole_lines(stream: BinaryIO, is_csv: bool, limit: int, block_bytes: int) -> Iterator[bytes]:
+    """Yields a stream in blocks of whole lines; a line that exceeds the limit is cut, and last."""
+    data, read = b"", 0
+    while chunk := stream.read(block_bytes):
+        data, read = data + chunk, read + len(chunk)
+        end = data.rfind(_LINE_FEED) + 1
+        if is_csv:  # a carriage return at the end may be half a line break
+            end = max(end, data.rfind(_CARRIAGE_RETURN, 0, len(data) - 1) + 1)
+        if end:
+            yield data[:end]
+            data = data[end:]
+        elif read > limit:
+            break
+    if data:
+        yield data
+
+
+def _count_lines(data: bytes, is_csv: bool) -> int:
+    count = data.count(_LINE_FEED)
+    if is_csv and _CARRIAGE_RETURN in data:
+        count += data.count(_CARRIAGE_RETURN) - data.count(b"\r\n")
+    is_whole = data.endswith((_LINE_FEED, _CARRIAGE_RETURN) if is_csv else _LINE_FEED)
+    return count + (not is_whole)
