@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import apache_beam as beam
-from apache_beam.pvalue import PCollection
+from apache_beam.pvalue import AsIter, AsSingleton, PCollection
 
 from recordmill.schemas.plan import Plan
 from recordmill.schemas.records import Row
@@ -15,8 +16,19 @@ from recordmill.transforms.functional.rows.analysis import (
     Analysis,
     Analyzer,
     build_plan,
+    check_shard_counts,
     needs_sizes,
+    row_position,
     sampled_rows,
+)
+from recordmill.transforms.functional.rows.placement import (
+    POSITION_BYTES,
+    Bucket,
+    Positions,
+    bucket_of,
+    distinct_positions,
+    first_ranks,
+    starts_in_bucket,
 )
 from recordmill.transforms.shards.base_shards import base_shard_lookup
 from recordmill.transforms.storage.files import file_size
@@ -37,11 +49,49 @@ class AnalyzeRows(beam.PTransform):
     analyzer: Analyzer
 
     def expand(self, rows: PCollection[Row]) -> PCollection[Plan]:
-        """Adds the analysis; workers exchange only sums."""
-        return (
+        """Adds the analysis; workers exchange sums, and hashes for `records_per_shard`."""
+        analysis = rows | "Analyze" >> beam.CombineGlobally(AnalyzeFn(self.analyzer))
+        starts: tuple[AsIter, ...] = ()
+        if self.analyzer.config.records_per_shard is not None:
+            found = rows | "FindShardStarts" >> FindShardStarts(
+                self.analyzer, self.analyzer.config.records_per_shard
+            )
+            starts = (AsIter(found),)
+        return analysis | "Plan" >> beam.Map(make_plan, self.analyzer, *starts)
+
+
+@dataclass(eq=False)
+class FindShardStarts(beam.PTransform):
+    """Finds where shards start: PCollection[Row] → PCollection[(split, hash position)].
+
+    The starts are those of all positions in one sorted list, but no worker holds more of them than
+    a bucket's: positions are counted by bucket, and selected within each bucket by those counts.
+
+    Attributes:
+        analyzer: the schema, column mapping and options.
+        records: the number of records of each shard but the last of a split.
+    """
+
+    analyzer: Analyzer
+    records: int
+
+    def expand(self, rows: PCollection[Row]) -> PCollection[tuple[str, int]]:
+        """Adds a shuffle of 8 bytes of each row."""
+        positions = (
             rows
-            | "Analyze" >> beam.CombineGlobally(AnalyzeFn(self.analyzer))
-            | "Plan" >> beam.Map(make_plan, self.analyzer)
+            | "OrderByBucket"
+            >> beam.FlatMap(order_by_bucket, self.analyzer).with_output_types(tuple[Bucket, bytes])
+            | "GroupByBucket" >> beam.GroupByKey()  # ((split, bucket), [8 bytes of an order hash])
+            | "DistinctPositions" >> beam.MapTuple(_distinct)  # ((split, bucket), Positions)
+        )
+        ranks = (
+            positions
+            | "CountPositions" >> beam.MapTuple(_count)
+            | "CountsByBucket" >> beam.combiners.ToDict()
+            | "FirstRanks" >> beam.Map(ranks_of_buckets, self.records)
+        )
+        return positions | "StartsInBucket" >> beam.FlatMap(
+            starts_of_bucket, AsSingleton(ranks), self.records
         )
 
 
@@ -85,16 +135,72 @@ class AnalyzeFn(beam.CombineFn):
         return analysis
 
 
-def make_plan(analysis: Analysis, analyzer: Analyzer) -> Plan:
+def make_plan(
+    analysis: Analysis, analyzer: Analyzer, starts: Iterable[tuple[str, int]] = ()
+) -> Plan:
     """Returns the plan; requests the file sizes of sampled images where the plan depends on them.
 
     Args:
         analysis: the analysis of all rows.
         analyzer: the schema, column mapping and options.
+        starts: (split, hash position) of the starts of shards, if they have a number of records.
     """
     set_total(analysis.rows)
     rows = sampled_rows(analysis) if needs_sizes(analysis, analyzer.config) else ()
     uris = [uri for _, uri, _ in rows if uri]
     with ThreadPoolExecutor(_STAT_THREADS) as executor:
         sizes = zip(uris, executor.map(file_size, uris), strict=True)
-    return build_plan(analysis, analyzer, {uri: size for uri, size in sizes if size is not None})
+    known = {uri: size for uri, size in sizes if size is not None}
+    return build_plan(analysis, analyzer, known, starts)
+
+
+def order_by_bucket(row: Row, analyzer: Analyzer) -> Iterator[tuple[Bucket, bytes]]:
+    """Yields ((split, bucket), first bytes of the order hash) of a row; nothing without a key.
+
+    Args:
+        row: the row.
+        analyzer: the schema, column mapping and options.
+    """
+    if placed := row_position(row, analyzer, base_shard_lookup(analyzer.base)):
+        split, order = placed
+        yield (split, bucket_of(order)), order[:POSITION_BYTES]
+
+
+def _distinct(bucket: Bucket, orders: Iterable[bytes]) -> tuple[Bucket, Positions]:
+    return bucket, distinct_positions(orders)
+
+
+def _count(bucket: Bucket, positions: Positions) -> tuple[Bucket, int]:
+    return bucket, len(positions)
+
+
+def ranks_of_buckets(counts: Mapping[Bucket, int], records: int) -> dict[Bucket, int]:
+    """Returns the rank of the first record of each bucket within its split.
+
+    Args:
+        counts: (split, bucket) to its number of records.
+        records: the number of records of a shard.
+
+    Raises:
+        RecordmillError: if a split would have too many shards.
+    """
+    totals = Counter[str]()
+    for (split, _), count in counts.items():
+        totals[split] += count
+    check_shard_counts(totals, records)
+    return first_ranks(counts)
+
+
+def starts_of_bucket(
+    element: tuple[Bucket, Positions], ranks: Mapping[Bucket, int], records: int
+) -> Iterator[tuple[str, int]]:
+    """Yields (split, hash position) of each shard that starts in a bucket.
+
+    Args:
+        element: a bucket, and the distinct hash positions of its records, sorted.
+        ranks: the rank of the first record of each bucket.
+        records: the number of records of a shard.
+    """
+    bucket, positions = element
+    for position in starts_in_bucket(positions, ranks[bucket], records):
+        yield bucket[0], position

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
+import pytest
 from apache_beam.testing.util import assert_that, equal_to
 
 from recordmill.pipelines.convert import make_binding
@@ -16,7 +17,7 @@ from recordmill.schemas.records import Row
 from recordmill.schemas.yaml_files import preset
 from recordmill.transforms.analyze_rows import AnalyzeRows
 from recordmill.transforms.functional.rows.analysis import Analyzer
-from recordmill.transforms.functional.rows.placement import SplitRanges
+from recordmill.transforms.functional.rows.placement import SplitRanges, hash_position, order_of
 from tests.beam.direct import TABLE, config, direct_pipeline
 
 
@@ -108,3 +109,24 @@ def test_a_survey_of_no_rows_plans_nothing() -> None:
         rows = p | beam.Create([])
         plan = rows | AnalyzeRows(analyzer(config()))
         assert_that(plan | beam.Map(told), equal_to([({"label": ()}, {}, 0)]))
+
+
+@pytest.mark.parametrize("records", [1, 3, 50, 100])
+def test_shards_of_a_number_of_records_start_where_one_sorted_list_would_put_them(
+    records: int,
+) -> None:
+    settings = config(split_column="split", records_per_shard=records)
+    rows = [
+        row(i, image=f"{i % 90}.jpg", label="a", split=("test", "train")[i % 3 > 0])
+        for i in range(180)  # each key occurs twice
+    ]
+    starts = {}
+    for split in ("test", "train"):
+        keys = [r.values["image"] for r in rows if r.values["split"] == split]
+        positions = sorted({hash_position(order_of(key, seed=0)) for key in keys})
+        starts[split] = tuple(positions[records::records])
+    with direct_pipeline() as p:
+        plan = p | beam.Create(rows) | AnalyzeRows(analyzer(settings))
+        shards = {split: len(found) + 1 for split, found in starts.items()}
+        found = plan | beam.Map(lambda plan: (dict(plan.starts), dict(plan.shards)))
+        assert_that(found, equal_to([(starts, shards)]))

@@ -7,11 +7,11 @@ record from a sample that depends only on the keys.
 from __future__ import annotations
 
 import math
-from array import array
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import islice
 from typing import Any
 
 from recordmill.schemas.config import MAX_SHARDS, ConvertConfig
@@ -28,13 +28,15 @@ from recordmill.transforms.functional.rows.binding import (
     identity_of,
 )
 from recordmill.transforms.functional.rows.columns import ColumnKinds
-from recordmill.transforms.functional.rows.labels import merged_class_names, with_background
+from recordmill.transforms.functional.rows.labels import (
+    LabelSet,
+    merged_class_names,
+    with_background,
+)
 from recordmill.transforms.functional.rows.placement import (
     FindBaseShard,
     SplitRanges,
-    hash_position,
     order_of,
-    shard_starts,
     split_of,
     stays_in_base,
 )
@@ -47,6 +49,12 @@ from recordmill.transforms.functional.values.typed import (
 
 SAMPLE_ROWS = 200
 """Sample size: gives the mean image size with an error of a few percent, and few stat calls."""
+
+MAX_SPLITS = 10_000
+"""Limit for the splits of a dataset, whose names and counts are held in one place."""
+
+MAX_COLUMNS = 100_000
+"""Limit for the columns of tables without a schema; rows of JSON can all have their own."""
 
 _FRAME_BYTES = 16  # TFRecord: length, checksum of the length, checksum of the data
 _FEATURE_BYTES = 12  # protobuf: tags and lengths of a feature, about
@@ -89,20 +97,17 @@ class Analysis:
     Attributes:
         rows: the number of rows, including rows that will be rejected.
         splits: the number of rows of each split, without rows that stay in their base shards.
-        labels: the labels of each class feature, as integers or names.
+        labels: the labels of each class feature.
         columns: the kinds of all columns, for schemas that include every column.
         sample: [(order hash, image uri, size of the other values in bytes)] of the first rows by
             order; if the size includes the image, the uri is "".
-        positions: the hash positions of the rows of each split, 8 bytes each; only with
-            `records_per_shard`.
     """
 
     rows: int = 0
     splits: Counter[str] = field(default_factory=Counter)
-    labels: dict[str, set[str | int]] = field(default_factory=dict)
+    labels: dict[str, LabelSet] = field(default_factory=dict)
     columns: ColumnKinds = field(default_factory=ColumnKinds)
     sample: list[tuple[bytes, str, int]] = field(default_factory=list)
-    positions: dict[str, array[int]] = field(default_factory=dict)
 
     def add(self, row: Row, analyzer: Analyzer, find: FindBaseShard = _not_in_base) -> None:
         """Adds one row; values that cannot be read are ignored, and rejected when the row is bound.
@@ -115,38 +120,45 @@ class Analysis:
         self.rows += 1
         if analyzer.schema.every_column:
             self.columns.add(row.values, row.is_text)
-        try:
-            identity: Identity | None = identity_of(row, analyzer.binding)
-        except RecordError:
-            identity = broken_identity(row, analyzer.binding)
+        identity = _identity(row, analyzer)
         if identity is None:
             return  # `bind` rejects the row
         self._add_labels(row, analyzer)
-        if stays_in_base(find(identity.record), identity.split):
+        placed = _split_and_order(identity, analyzer, find)
+        if placed is None:
             return
-        config = analyzer.config
-        order = order_of(identity.record, config.seed)
-        split = identity.split or split_of(
-            identity.group or identity.record, analyzer.ranges, config.seed
-        )
+        split, order = placed
         self.splits[split] += 1
-        if config.records_per_shard is not None:
-            self.positions.setdefault(split, array("Q")).append(hash_position(order))
         # Frames are sampled one by one, although all frames of a sequence have the same order hash.
         if identity.sequence:
-            order = order_of(f"{identity.sequence}\0{identity.key}", config.seed)
+            order = order_of(f"{identity.sequence}\0{identity.key}", analyzer.config.seed)
         self._add_sample(order, identity, row.values)
+        self._check_limits()
 
     def merge(self, other: Analysis) -> None:
         """Adds the result of another part of the rows."""
         self.rows += other.rows
         self.splits += other.splits
         self.columns.merge(other.columns)
-        for split, positions in other.positions.items():
-            self.positions.setdefault(split, array("Q")).extend(positions)
         for feature, labels in other.labels.items():
-            self.labels.setdefault(feature, set()).update(labels)
+            self.labels.setdefault(feature, LabelSet()).add(labels.found, feature)
         self.sample = sorted(self.sample + other.sample)[:SAMPLE_ROWS]
+        self._check_limits()
+
+    def _check_limits(self) -> None:
+        """Raises an error where splits or columns would grow with the rows."""
+        if len(self.splits) > MAX_SPLITS:
+            examples = ", ".join(map(repr, islice(self.splits, 3)))
+            raise UsageError(
+                f"--split_column: more than {MAX_SPLITS:,} splits, such as {examples}. Choose a "
+                "column that holds the name of the split, such as train or test"
+            )
+        if len(self.columns.seen) > MAX_COLUMNS:
+            examples = ", ".join(map(repr, islice(self.columns.seen, 3)))
+            raise UsageError(
+                f"--input: more than {MAX_COLUMNS:,} columns, such as {examples}. Use a schema "
+                "that lists the columns to keep"
+            )
 
     def _add_labels(self, row: Row, analyzer: Analyzer) -> None:
         if analyzer.config.classes is not None:
@@ -154,7 +166,7 @@ class Analysis:
         for name, feature in analyzer.label_features.items():
             column = analyzer.binding.table_column(feature.source.name)
             found = _labels(row.values.get(column), feature, row.untyped(column))
-            self.labels.setdefault(name, set()).update(found)
+            self.labels.setdefault(name, LabelSet()).add(found, name)
 
     def _add_sample(self, order: bytes, identity: Identity, values: Mapping[str, Any]) -> None:
         if identity.start is None or identity.stop is None:
@@ -167,16 +179,54 @@ class Analysis:
             self.sample = sorted(self.sample)[:SAMPLE_ROWS]
 
 
-def build_plan(analysis: Analysis, analyzer: Analyzer, image_sizes: Mapping[str, int]) -> Plan:
+def row_position(
+    row: Row, analyzer: Analyzer, find: FindBaseShard = _not_in_base
+) -> tuple[str, bytes] | None:
+    """Returns the split and order hash of a row; None without a key, or in a shard of the base.
+
+    Args:
+        row: the row.
+        analyzer: the settings.
+        find: returns the base shard that holds a key.
+    """
+    identity = _identity(row, analyzer)
+    return _split_and_order(identity, analyzer, find) if identity else None
+
+
+def _identity(row: Row, analyzer: Analyzer) -> Identity | None:
+    try:
+        return identity_of(row, analyzer.binding)
+    except RecordError:
+        return broken_identity(row, analyzer.binding)
+
+
+def _split_and_order(
+    identity: Identity, analyzer: Analyzer, find: FindBaseShard
+) -> tuple[str, bytes] | None:
+    if stays_in_base(find(identity.record), identity.split):
+        return None
+    seed = analyzer.config.seed
+    split = identity.split or split_of(identity.group or identity.record, analyzer.ranges, seed)
+    return split, order_of(identity.record, seed)
+
+
+def build_plan(
+    analysis: Analysis,
+    analyzer: Analyzer,
+    image_sizes: Mapping[str, int],
+    shard_starts: Iterable[tuple[str, int]] = (),
+) -> Plan:
     """Computes the plan of a run from the result of its analyze pass.
 
     Args:
         analysis: the result over all rows.
         analyzer: the settings.
         image_sizes: the size in bytes of each sampled image, by uri; without unreadable images.
+        shard_starts: (split, hash position) of each shard except the first of its split, in any
+            order; only with `records_per_shard`.
 
     Raises:
-        RecordmillError: if there are rows but no columns, or too many shards.
+        UsageError: if there are rows but no columns.
     """
     config, schema = analyzer.config, analyzer.schema
     features = {**analysis.columns.features(analysis.rows), **schema.features}
@@ -186,15 +236,19 @@ def build_plan(analysis: Analysis, analyzer: Analyzer, image_sizes: Mapping[str,
     known = analyzer.base.manifest.classes if analyzer.base else {}
     classes = {
         name: with_background(
-            config.classes or merged_class_names(analysis.labels.get(name, ()), known.get(name)),
+            config.classes
+            or merged_class_names(analysis.labels.get(name, LabelSet()).found, known.get(name)),
             schema.features[name].label_offset,
         )
         for name in schema.named_features
     }
     with_classes, splits = ResolvedSchema(resolved, classes), sorted(analysis.splits)
     if config.records_per_shard is not None:
-        starts = {s: shard_starts(analysis.positions[s], config.records_per_shard) for s in splits}
-        shards = _with_base(analyzer.base, _counts_from_starts(starts, config))
+        found: dict[str, list[int]] = {split: [] for split in splits}
+        for split, start in shard_starts:
+            found[split].append(start)
+        starts = {split: tuple(sorted(found[split])) for split in splits}
+        shards = _with_base(analyzer.base, {s: len(starts[s]) + 1 for s in splits})
         return Plan(with_classes, shards, analysis.rows, starts)
     bytes_per_row = _bytes_per_row(analysis, image_sizes, resolved)
     shards = {s: num_shards(analysis.splits[s] * bytes_per_row, config, s) for s in splits}
@@ -229,16 +283,23 @@ def num_shards(split_bytes: float, config: ConvertConfig, split: str) -> int:
     return min(max(1, math.ceil(split_bytes / config.shard_size)), MAX_SHARDS)
 
 
-def _counts_from_starts(
-    starts: Mapping[str, tuple[int, ...]], config: ConvertConfig
-) -> dict[str, int]:
-    shards = {split: len(split_starts) + 1 for split, split_starts in starts.items()}
-    if too_many := [split for split, count in shards.items() if count > MAX_SHARDS]:
-        raise RecordmillError(
-            f"--records_per_shard {config.records_per_shard}: expected at most {MAX_SHARDS} shards "
-            f"per split, got {shards[too_many[0]]} for {too_many[0]!r}. Increase the flag"
-        )
-    return shards
+def check_shard_counts(records: Mapping[str, int], records_per_shard: int) -> None:
+    """Checks that no split has too many shards.
+
+    Args:
+        records: split to its number of records.
+        records_per_shard: as requested.
+
+    Raises:
+        RecordmillError: if one has.
+    """
+    for split, count in sorted(records.items()):
+        shards = -(-count // records_per_shard)
+        if shards > MAX_SHARDS:
+            raise RecordmillError(
+                f"--records_per_shard {records_per_shard}: expected at most {MAX_SHARDS} shards "
+                f"per split, got {shards} for {split!r}. Increase the flag"
+            )
 
 
 def needs_sizes(analysis: Analysis, config: ConvertConfig) -> bool:

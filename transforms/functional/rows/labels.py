@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from recordmill.schemas.errors import UsageError
@@ -15,6 +16,12 @@ from recordmill.transforms.functional.values.typed import (
     to_bytes,
     to_int64,
 )
+
+MAX_CLASSES = 1_000_000
+"""Limit for the classes of a feature: every worker holds their names, and counts their records."""
+
+MAX_CLASS_TEXT = 2**26
+"""Limit for the characters of all their names together."""
 
 BACKGROUND = "background"
 """The name of class 0 in schemas whose labels have an offset of 1."""
@@ -64,6 +71,47 @@ def label_text(value: Any, is_text: bool) -> bytes:
     """
     number = isinstance(value, int) and not isinstance(value, bool)
     return to_bytes(str(value) if number else value, is_text)
+
+
+@dataclass
+class LabelSet:
+    """The distinct labels of a class feature; as many as a feature can have.
+
+    Attributes:
+        found: class names, and integers as such.
+        text: the number of characters of the class names.
+    """
+
+    found: set[str | int] = field(default_factory=set)
+    text: int = 0
+
+    def add(self, labels: Iterable[str | int], feature: str) -> None:
+        """Adds labels.
+
+        Args:
+            labels: the labels; text that is not a class name is left out.
+            feature: the name of the feature, for the message.
+
+        Raises:
+            UsageError: if there are too many.
+        """
+        for label in labels:
+            if label in self.found:
+                continue
+            if isinstance(label, str):
+                if not is_class_name(label):
+                    continue
+                self.text += len(label)
+            self.found.add(label)
+        # Here, not in the plan, so that what a worker collects is bounded.
+        if len(self.found) > MAX_CLASSES or self.text > MAX_CLASS_TEXT:
+            examples = ", ".join(shown(label) for label in sorted(map(str, self.found))[:3])
+            raise UsageError(
+                f"feature {feature!r}: more than {MAX_CLASSES:,} classes, or "
+                f"{MAX_CLASS_TEXT // 2**20} Mi characters of their names, such as {examples}. "
+                "Map a column that holds classes with --columns, or use a schema in which this "
+                "feature is a plain value, without classes: true"
+            )
 
 
 def sorted_class_names(labels: Iterable[str | int]) -> tuple[str, ...]:

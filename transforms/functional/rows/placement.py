@@ -10,12 +10,16 @@ from __future__ import annotations
 
 import hashlib
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from itertools import accumulate
 from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
 
 from recordmill.schemas.masking import masked_source
 from recordmill.schemas.records import ImageRef, source_of
@@ -24,10 +28,17 @@ from recordmill.schemas.rejects import Reason, Reject
 # Sizes of hashes in bytes.
 _SPLIT_BYTES = 8
 ORDER_BYTES = 16
-_POSITION_BYTES = 8
+POSITION_BYTES = 8
+_BUCKET_BITS = 12
 
 BaseShard: TypeAlias = tuple[str, int]
 """(split, shard number) of the shard of the base version that contains a key."""
+
+Bucket: TypeAlias = tuple[str, int]
+"""(split, number of a range of hash positions)."""
+
+Positions: TypeAlias = npt.NDArray[np.uint64]
+"""Hash positions."""
 
 FindBaseShard: TypeAlias = Callable[[str], "BaseShard | None"]
 """Returns the base shard of a key; None if the base version does not have the key."""
@@ -95,21 +106,60 @@ def shard_of(order: bytes, num_shards: int) -> int:
 
 def hash_position(order: bytes) -> int:
     """Returns the first 64 bits of an order hash as an integer."""
-    return int.from_bytes(order[:_POSITION_BYTES], "big")
+    return int.from_bytes(order[:POSITION_BYTES], "big")
 
 
-def shard_starts(positions: Iterable[int], records: int) -> tuple[int, ...]:
-    """Returns the hash position at which each shard except the first begins.
+def bucket_of(order: bytes) -> int:
+    """Returns the bucket of a record: one of 4,096 equal ranges of hash positions, in order.
+
+    A bucket of 10^9 records holds some 244,000 of them.
+    """
+    return hash_position(order) >> (8 * POSITION_BYTES - _BUCKET_BITS)
+
+
+def distinct_positions(orders: Iterable[bytes]) -> Positions:
+    """Returns the hash positions of some records, sorted, each of them once.
 
     Args:
-        positions: the hash positions of all records of a split, in any order.
+        orders: the first 8 bytes of their order hashes.
+    """
+    # All rows with one key have the same position, and only one becomes a record.
+    return np.unique(np.frombuffer(b"".join(orders), dtype=">u8")).astype(np.uint64)
+
+
+def first_ranks(counts: Mapping[Bucket, int]) -> dict[Bucket, int]:
+    """Returns, for each bucket, how many records of its split are in the buckets before it.
+
+    Args:
+        counts: (split, bucket) to the number of its records.
+
+    >>> first_ranks({("train", 9): 2, ("train", 0): 5, ("test", 7): 1})
+    {('test', 7): 0, ('train', 0): 0, ('train', 9): 5}
+    """
+    ranks: dict[Bucket, int] = {}
+    total = Counter[str]()
+    for split, bucket in sorted(counts):
+        ranks[split, bucket] = total[split]
+        total[split] += counts[split, bucket]
+    return ranks
+
+
+def starts_in_bucket(positions: Positions, first_rank: int, records: int) -> list[int]:
+    """Returns the hash positions in a bucket at which a shard except the first begins.
+
+    Args:
+        positions: the distinct hash positions of the bucket, sorted.
+        first_rank: the number of records of the split in the buckets before.
         records: the number of records in each shard except the last.
 
-    >>> shard_starts([9, 1, 5, 3, 7], 2)
-    (5, 9)
+    >>> starts_in_bucket(np.array([1, 3, 5], np.uint64), 0, 2)
+    [5]
+    >>> starts_in_bucket(np.array([7, 9, 11], np.uint64), 3, 2)
+    [9]
     """
-    # A set, because all rows with one key have the same position, and only one becomes a record.
-    return tuple(sorted(set(positions))[records::records])
+    # Shards start at ranks k * records, k >= 1.
+    start = -first_rank % records if first_rank else records
+    return [int(position) for position in positions[start::records]]
 
 
 def shard_at(order: bytes, starts: Sequence[int]) -> int:

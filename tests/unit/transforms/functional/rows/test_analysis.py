@@ -11,16 +11,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recordmill.schemas.config import ConvertConfig
-from recordmill.schemas.errors import UsageError
+from recordmill.schemas.errors import RecordmillError, UsageError
 from recordmill.schemas.features import Feature, Schema
 from recordmill.schemas.plan import Plan, ResolvedSchema
 from recordmill.schemas.records import Row
 from recordmill.schemas.yaml_files import preset
+from recordmill.transforms.functional.rows import analysis as analysis_module
+from recordmill.transforms.functional.rows import labels
 from recordmill.transforms.functional.rows.analysis import (
     SAMPLE_ROWS,
     Analysis,
     Analyzer,
     build_plan,
+    check_shard_counts,
     num_shards,
     sampled_rows,
 )
@@ -277,3 +280,63 @@ def test_the_classes_of_a_mask_are_those_of_its_outlines_or_the_given_ones():
     assert classes("segmentation:outlines") == {mask: ("background", "cat", "dog")}
     assert classes("mask:mask") == {mask: ()}
     assert classes("mask:mask", classes=("owl",)) == {mask: ("background", "owl")}
+
+
+def merged(*parts):
+    total = Analysis()
+    for part in parts:
+        total.merge(part)
+    return total
+
+
+@pytest.mark.parametrize("by_merging", [False, True])
+@pytest.mark.parametrize("limit", ["MAX_CLASSES", "MAX_CLASS_TEXT"])
+def test_too_many_classes_end_the_analysis_before_a_worker_holds_more(
+    limit, by_merging, monkeypatch
+):
+    monkeypatch.setattr(labels, limit, 3)
+    asked = analyzer(CLASSIFICATION)
+    rows = text_rows(*({"image": f"{i}.jpg", "label": "abcabcd"[i]} for i in range(7)))
+    assert analyze(rows[:6], asked).labels["label"].found == {*"abc"}
+    parts = [analyze(rows[:6], asked), analyze(rows[6:], asked)]
+    with pytest.raises(UsageError, match=r"^feature 'label': more than .*, such as 'a', 'b', 'c'"):
+        _ = merged(*parts) if by_merging else analyze(rows, asked)
+
+
+def test_text_that_is_no_class_name_is_not_collected():
+    asked = analyzer(CLASSIFICATION)
+    rows = text_rows(*({"image": "a.jpg", "label": f"two\nlines {i}"} for i in range(9)))
+    assert analyze(rows, asked).labels["label"].found == set()
+
+
+def test_given_classes_are_not_collected_from_rows(monkeypatch):
+    monkeypatch.setattr(labels, "MAX_CLASSES", 0)
+    asked = analyzer(CLASSIFICATION, classes=("dog",))
+    assert analyze(text_rows({"image": "a.jpg", "label": "cat"}), asked).labels == {}
+
+
+@pytest.mark.parametrize(
+    ("limit", "schema", "options", "message"),
+    [
+        ("MAX_SPLITS", CLASSIFICATION, {"split_column": "part"}, "--split_column: more than 3"),
+        ("MAX_COLUMNS", preset("tabular"), {}, "--input: more than 3 columns"),
+    ],
+    ids=["splits", "columns"],
+)
+def test_splits_and_columns_are_limited(limit, schema, options, message, monkeypatch):
+    monkeypatch.setattr(analysis_module, limit, 3)
+    asked = analyzer(schema, **options)
+    if options:
+        rows = text_rows(*({"image": "a", "label": "x", "part": f"p{i}"} for i in range(4)))
+    else:
+        rows = text_rows(*({f"c{i}": "x"} for i in range(4)))
+    parts = [analyze(rows[:3], asked), analyze(rows[1:], asked)]
+    for grow in (lambda: analyze(rows, asked), lambda: merged(*parts)):
+        with pytest.raises(UsageError, match=f"^{message}"):
+            grow()
+
+
+def test_the_shards_of_a_split_are_limited():
+    check_shard_counts({"train": 99_999}, 1)
+    with pytest.raises(RecordmillError, match="got 100000 for 'test'"):
+        check_shard_counts({"train": 10, "test": 199_999}, 2)

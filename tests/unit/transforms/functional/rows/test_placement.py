@@ -17,12 +17,17 @@ from recordmill.schemas.records import ImageRef
 from recordmill.schemas.rejects import Reason, Reject
 from recordmill.transforms.functional.rows.placement import (
     SplitRanges,
+    bucket_of,
+    distinct_positions,
     duplicate_key_reject,
     first_of_key,
+    first_ranks,
+    hash_position,
     order_of,
     shard_of,
     sort_references,
     split_of,
+    starts_in_bucket,
 )
 
 KEYS = ["a.jpg", "", "ключ", "🐈", "a\0b", "x" * 5000, "1"]
@@ -248,3 +253,30 @@ def test_of_rows_that_are_the_same_in_all_one_is_kept():
         ref("a"),
         repeat("a", "t.csv:1", "t.csv:1"),
     ]
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("ab"), st.binary(min_size=8, max_size=8)), max_size=60),
+    st.integers(1, 7),
+)
+def test_starts_by_bucket_are_those_of_all_positions_in_one_list(rows, records):
+    rows += rows[:5]  # rows with one key have one position
+    buckets = {}
+    for split, order in rows:
+        buckets.setdefault((split, bucket_of(order)), []).append(order)
+    positions = {bucket: distinct_positions(orders) for bucket, orders in buckets.items()}
+    ranks = first_ranks({bucket: len(found) for bucket, found in positions.items()})
+    for split in "ab":
+        every = sorted({hash_position(order) for s, order in rows if s == split})
+        found = [
+            start
+            for bucket, within in sorted(positions.items())
+            if bucket[0] == split
+            for start in starts_in_bucket(within, ranks[bucket], records)
+        ]
+        assert found == every[records::records]
+
+
+def test_buckets_are_consecutive_ranges_of_positions():
+    edges = [0, 2**52 - 1, 2**52, 2**64 - 1]
+    assert [bucket_of(edge.to_bytes(8, "big")) for edge in edges] == [0, 0, 1, 4095]
