@@ -27,7 +27,7 @@ class Resize(BaseModel):
         width: in pixels.
         height: in pixels.
         mode: "fit" within, keeping the aspect ratio; "pad" to the size with black; "crop" what
-            stands over, centred; "exact", whatever becomes of the aspect ratio.
+            stands over, centered; "exact", whatever becomes of the aspect ratio.
         filter: how pixels are resampled.
     """
 
@@ -68,7 +68,7 @@ class ImageSettings(BaseModel):
         column: the schema column that holds the image's path.
         orientation: "apply" EXIF's orientation to the pixels, "record" it only, or "ignore" it.
         color: "keep", or make all images "rgb" or "gray".
-        alpha: "keep", "drop", or "composite #rrggbb": on a background of that colour; a JPEG keeps
+        alpha: "keep", "drop", or "composite #rrggbb": on a background of that color; a JPEG keeps
             none, and is composited on white.
         bit_depth: "keep", or 8: deeper ones are scaled.
         format: "keep" JPEG and PNG, and make all others PNG; or "jpeg", "png" or "raw" for all: raw
@@ -122,7 +122,7 @@ class ImageSettings(BaseModel):
 
     @property
     def background(self) -> tuple[int, int, int] | None:
-        """The colour that transparent images are put on; None if they are not."""
+        """The color that transparent images are put on; None if they are not."""
         match = _ALPHA.fullmatch(self.alpha)
         if match and match[1]:
             red, green, blue = bytes.fromhex(match[1])

@@ -68,6 +68,27 @@ def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 150
 
 
+def repeated(pages: dict[str, str], words: int = 8) -> set[str]:
+    """Returns the runs of words that occur on more than one page, outside of code blocks."""
+    found: dict[str, set[str]] = {}
+    for name, text in pages.items():
+        prose = re.sub(r"^```.*?^```|<!--.*?-->|^[|: -]+$", "", text, flags=re.DOTALL | re.M)
+        for paragraph in re.split(r"\n\s*\n|\n(?=[-|#])", prose):
+            split = re.findall(r"[\w./'-]+", paragraph.lower())
+            for start in range(len(split) - words + 1):
+                found.setdefault(" ".join(split[start : start + words]), set()).add(name)
+    return {run for run, names in found.items() if len(names) > 1}
+
+
+def test_no_two_pages_state_the_same_fact() -> None:
+    """Tutorials may repeat the reference, so that they can be read alone."""
+    folders = ("how-to", "reference", "explanation")
+    pages = [page for folder in folders for page in (DOCS / folder).glob("*.md")]
+    assert repeated({page.name: page.read_text("utf-8") for page in pages}) == set()
+    fact = "labels that are all integers stay integers in datasets"
+    assert repeated({"a.md": fact, "b.md": f"# B\n\nAlso, {fact}."}, words=9) == {fact}
+
+
 def test_modes_of_run_local_on_pages_exist() -> None:
     modes = set(re.findall(r"^([a-z|]+)\)", (ROOT / "run_local.sh").read_text("utf-8"), re.M))
     for page in PAGES:

@@ -291,9 +291,9 @@ def test_segmentation_from_files_and_from_outlines(tmp_path: Path) -> None:
 def test_masks_of_another_size_are_rejected_with_their_reason(tmp_path: Path) -> None:
     (tmp_path / "a.jpg").write_bytes(jpeg(6, 4, 1))
     (tmp_path / "turned.png").write_bytes(png(4, 6, 1, "L"))
-    (tmp_path / "colours.png").write_bytes(png(6, 4, 1))
+    (tmp_path / "colors.png").write_bytes(png(6, 4, 1))
     (tmp_path / "lossy.jpg").write_bytes(jpeg(6, 4, 1, "L"))
-    names = ("turned.png", "colours.png", "lossy.jpg", "not there.png")
+    names = ("turned.png", "colors.png", "lossy.jpg", "not there.png")
     (tmp_path / "good.png").write_bytes(png(6, 4, 1, "L"))
     rows = [{"id": name, "image": "a.jpg", "mask": name} for name in (*names, "good.png")]
     table = write_table(tmp_path / "t.csv", rows)
@@ -301,7 +301,7 @@ def test_masks_of_another_size_are_rejected_with_their_reason(tmp_path: Path) ->
     dataset = published(table, tmp_path / "out", *flags)
     assert [(r["key"], r["reason"]) for r in readers.rejects(dataset)] == [
         ("turned.png", "invalid_dimensions"),
-        ("colours.png", "unsupported_feature"),
+        ("colors.png", "unsupported_feature"),
         ("lossy.jpg", "unsupported_format"),
         ("not there.png", "read_error"),
     ]

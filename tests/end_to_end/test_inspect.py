@@ -153,12 +153,12 @@ def test_a_sheet_goes_to_the_working_folder_by_its_bare_name(
 
 
 def test_the_sheet_shows_each_image_with_its_boxes(tmp_path: Path) -> None:
-    grey = io.BytesIO()
-    Image.new("RGB", (200, 100), (90, 90, 90)).save(grey, "PNG")
+    gray = io.BytesIO()
+    Image.new("RGB", (200, 100), (90, 90, 90)).save(gray, "PNG")
     box = {f"image/object/bbox/{k}": [v] for k, v in (("xmin", 0.25), ("xmax", 0.75))}
     box |= {f"image/object/bbox/{k}": [v] for k, v in (("ymin", 0.2), ("ymax", 0.8))}
     boxed = features(
-        **{"image/encoded": [grey.getvalue()], "image/object/class/text": [b"x"], **box}
+        **{"image/encoded": [gray.getvalue()], "image/object/class/text": [b"x"], **box}
     )
     damaged = features(image=[jpeg(99, 99)[:900]], label=[3])
     path = write(tmp_path / "x.tfrecord", [boxed, damaged, b"no example", FOREIGN[0]])

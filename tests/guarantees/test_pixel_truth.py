@@ -19,7 +19,7 @@ WIDTH, HEIGHT = 40, 30
 RANDOM = np.random.default_rng(11)
 DEEP = RANDOM.integers(0, 65536, (HEIGHT, WIDTH, 1))
 DEEP[0, :3, 0] = 0, 255, 65535
-COLOUR = RANDOM.integers(0, 256, (HEIGHT, WIDTH, 3))
+COLOR = RANDOM.integers(0, 256, (HEIGHT, WIDTH, 3))
 RGBA = RANDOM.integers(0, 256, (HEIGHT, WIDTH, 4)).astype(np.uint8)
 
 
@@ -317,8 +317,8 @@ def test_composite(color):
 
 
 def test_gray_is_that_of_itu_r_601():
-    data = saved(Image.fromarray(COLOUR.astype(np.uint8)), "PNG")
-    expected = COLOUR @ [0.299, 0.587, 0.114]
+    data = saved(Image.fromarray(COLOR.astype(np.uint8)), "PNG")
+    expected = COLOR @ [0.299, 0.587, 0.114]
     assert np.abs(stored_pixels(data, color="gray")[:, :, 0] - expected).max() <= 1
 
 

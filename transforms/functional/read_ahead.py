@@ -37,7 +37,7 @@ def map_ahead(
 ) -> Iterator[R]:
     """Yields `function(item)` for each item, in order.
 
-    An exception of `function` is raised in place of its result; pending calls are then cancelled,
+    An exception of `function` is raised in place of its result; pending calls are then canceled,
     and the results of running ones dropped.
 
     Args:

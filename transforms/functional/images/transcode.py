@@ -132,7 +132,7 @@ def _required_changes(source: SourceImage, settings: ImageSettings) -> tuple[tup
         ("upright", settings.orientation == "apply" and source.orientation != 1),
         ("opaque", source.has_alpha and (settings.alpha != "keep" or settings.format == "jpeg")),
         ("8 bits", source.bit_depth > 8 and settings.bit_depth == 8),
-        ("in colour", settings.color == "rgb" and gray),
+        ("in colour", settings.color == "rgb" and gray),  # codespell:ignore colour
         ("in gray", settings.color == "gray" and not gray),
         ("resized", target_size(size, settings) != size),
         (settings.format, settings.format not in ("keep", _family(source))),
