@@ -1,1 +1,1 @@
-"""What reads a published dataset: verify, load, records and diff."""
+"""Operations on a published dataset: verify, load, random access and diff."""

@@ -1,6 +1,6 @@
-"""The `Dataset` of the public API: files, records, loading and verification.
+"""The `Dataset` class of the public API: files, records, loading and verification.
 
-Importing this module imports neither TensorFlow nor Beam; only `load` and `verify` do.
+Importing this module loads neither TensorFlow nor Beam; calling `load` or `verify` does.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Dataset(storage.Dataset):
 
     @cached_property
     def records(self) -> Records:
-        """All records, by number and by key; `Records` reads those of a split or slice.
+        """All records, by number and by key; for a split or slice, use `Records`.
 
         Raises:
             UsageError: if the shards are gzipped.
@@ -32,18 +32,18 @@ class Dataset(storage.Dataset):
         return Records(self, "all")
 
     def __getstate__(self) -> dict[str, Any]:
-        """Returns the state without the index of the records, which is read again on access."""
+        """Returns the state without the index of the records, which is read again when needed."""
         return {name: value for name, value in vars(self).items() if name != "records"}
 
     def load(self, split: str = "train", **options: Any) -> tf.data.Dataset:
         """Loads records for training; see `recordmill.load`.
 
         Args:
-            split: as in `train`, `train[:80%]`, `train[100:200]+test`.
+            split: a split or slice, such as `train`, `train[:80%]` or `train[100:200]+test`.
             **options: keywords of `recordmill.load`, such as `batch_size` and `image_size`.
 
         Raises:
-            UsageError: for an option that is not valid, or that the dataset does not allow.
+            UsageError: if an option is not valid, or not supported by the dataset.
         """
         from recordmill.pipelines.dataset.load import load  # imports TensorFlow
 
@@ -53,7 +53,7 @@ class Dataset(storage.Dataset):
         """Verifies all files against the manifest, and returns the problems.
 
         Args:
-            level: "parse" every record, or "decode" every image as well.
+            level: "parse" to parse every record, "decode" to decode every image as well.
         """
         from recordmill.pipelines.dataset.verify import verify_dataset  # imports Beam
 
@@ -64,7 +64,7 @@ def open_dataset(path: str | os.PathLike[str]) -> Dataset:
     """Opens a published dataset.
 
     Args:
-        path: its folder, DIR/NAME/VERSION, on this machine or in an object store.
+        path: the dataset's folder, DIR/NAME/VERSION, on this machine or in an object store.
 
     Returns:
         The dataset. Its manifest is read and checked against the commit marker.
@@ -79,8 +79,8 @@ def verify(path: str | os.PathLike[str], level: Verify = "parse") -> Dataset:
     """Verifies a published dataset: every file, and every record with TensorFlow.
 
     Args:
-        path: its folder, DIR/NAME/VERSION, on this machine or in an object store.
-        level: "parse" every record, or "decode" every image as well.
+        path: the dataset's folder, DIR/NAME/VERSION, on this machine or in an object store.
+        level: "parse" to parse every record, "decode" to decode every image as well.
 
     Returns:
         The dataset.

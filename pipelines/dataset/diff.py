@@ -1,7 +1,8 @@
 """Compares two published datasets record by record, by key.
 
-Each dataset is read once, in order. Some hundred bytes per record are spilled to temporary files,
-partitioned by key, and partitions are compared one by one: memory does not grow with the datasets.
+Each dataset is read once, in order. About a hundred bytes per record are spilled to temporary files
+that are partitioned by key. Partitions are compared one by one, so memory use does not depend on
+the size of the datasets.
 """
 
 from __future__ import annotations
@@ -39,8 +40,11 @@ from recordmill.transforms.storage.shard_files import DAMAGED_GZIP, uncompressed
 from recordmill.transforms.workers.cores import num_cores
 
 _PARTITION_BITS = 6
+"""64 partitions: at 100 bytes per record, ten million records make partitions of 16 MB."""
+
 _BATCH_ROWS = 1024
 _SHARDS_AHEAD = 4
+"""Queued shards per core, so that no thread idles while results are collected."""
 
 
 @dataclass(frozen=True)
@@ -75,27 +79,27 @@ def diff(left: str, right: str, shown: int = 5) -> Difference:
     Args:
         left: the folder of the first dataset.
         right: the folder of the second dataset.
-        shown: number of examples per kind of difference.
+        shown: the number of examples per kind of difference.
 
     Raises:
         UsageError: if a folder is not a published dataset.
         VerificationFailed: if a shard is damaged.
     """
     one, other = _open(left), _open(right)
-    # feature names are numbered: rows hold one digest per number
+    # Features of both are numbered: a row has one value digest per feature, by its number.
     features = (side.manifest.dataset_schema.features for side in (one, other))
     names = tuple(dict.fromkeys(name for named in features for name in named))
-    # shards with equal checksums hold equal values: only their keys are read
+    # Shards with equal checksums have equal values: only their keys are read.
     shared = _checksums(one) & _checksums(other)
     comparison = Comparison()
     with tempfile.TemporaryDirectory(prefix="recordmill-diff-") as folder:
-        of_left = _Spill(Path(folder), "left", len(names))
-        of_right = _Spill(Path(folder), "right", len(names))
-        _read(one, names, shared, of_left)
-        _read(other, names, shared, of_right)
+        left_rows = _Spill(Path(folder), "left", len(names))
+        right_rows = _Spill(Path(folder), "right", len(names))
+        _read(one, names, shared, left_rows)
+        _read(other, names, shared, right_rows)
         for number in range(2**_PARTITION_BITS):
-            of_partition = compare(of_left.partition(number), of_right.partition(number), shown)
-            comparison.merge(of_partition, shown)
+            partitions = left_rows.partition(number), right_rows.partition(number)
+            comparison.merge(compare(*partitions, shown), shown)
     return Difference(one, other, names, comparison, tuple(_notes(one.manifest, other.manifest)))
 
 
@@ -109,7 +113,7 @@ def value_differences(difference: Difference, pair: Pair) -> dict[str, tuple[Any
     Returns:
         Feature name to (left, right): lists of values, or None without the feature.
     """
-    # only examples are read here, so records are read again instead of kept
+    # Only the few shown records are read again, instead of keeping the values of all.
     left, right = _features(difference.left, pair.left), _features(difference.right, pair.right)
     names = [difference.features[number] for number in pair.features]
     return {name: (_value(left, name), _value(right, name)) for name in names}
@@ -124,8 +128,8 @@ class _Spill:
         self._lock = threading.Lock()
 
     def add(self, rows: np.ndarray) -> None:
-        """Appends rows; shards are read concurrently, so writes are locked."""
-        # keys are digests: their first bits distribute rows evenly
+        """Appends rows; locked, because shards are read concurrently."""
+        # Keys are digests, so their first bits distribute rows evenly.
         partitions = rows["key"][:, 0] >> np.uint64(64 - _PARTITION_BITS)
         with self._lock:
             for number in np.unique(partitions):
@@ -133,7 +137,7 @@ class _Spill:
                     stream.write(rows[partitions == number].tobytes())
 
     def partition(self, number: int) -> np.ndarray:
-        """Returns the rows of a partition, in the order of `add()`."""
+        """Returns the rows of a partition in the order in which they were added."""
         file = self._files[number]
         return np.fromfile(file, self._type) if file.exists() else np.zeros(0, self._type)
 
@@ -143,7 +147,7 @@ def shard_of(dataset: Dataset, location: RecordLocation) -> tuple[str, ShardEntr
 
     Args:
         dataset: the dataset.
-        location: of the record; its split is an index.
+        location: the location of the record; its split is an index.
     """
     name = list(dataset.splits)[location.split]
     return name, dataset.shard(name, location.shard)
@@ -154,7 +158,7 @@ def key_of(dataset: Dataset, location: RecordLocation) -> str:
 
     Args:
         dataset: the dataset.
-        location: of the record.
+        location: the location of the record.
     """
     _, shard = shard_of(dataset, location)
     key: str = dataset.index(shard, ["key"])["key"][location.row].as_py()
@@ -181,7 +185,7 @@ def _open(directory: str) -> Dataset:
 def _read(
     dataset: Dataset, names: Sequence[str], shared: set[tuple[str, str]], spill: _Spill
 ) -> None:
-    """Spills the rows of a dataset; values are read unless the other one has the same shard."""
+    """Spills the rows of a dataset; skips the values of shards that both datasets have."""
     numbers = {name: number for number, name in enumerate(dataset.splits)}
 
     def read(item: tuple[tuple[str, int], ShardEntry]) -> None:
@@ -198,7 +202,7 @@ def _read(
     cores = num_cores()
     with ThreadPoolExecutor(cores) as executor:
         for _ in map_ahead(read, dataset.shards().items(), executor, _SHARDS_AHEAD * cores):
-            pass  # an error is raised here
+            pass  # raises the error of a shard, if any
 
 
 def _rows(
@@ -210,13 +214,13 @@ def _rows(
         frames, row = read_frames(stream), 0
         for batch in index.to_batches(_BATCH_ROWS):
             keys = batch.column("key").to_pylist()
-            values = None  # in shards that both datasets have
+            values = None  # without names: a shard that both datasets have
             if names:
                 digests = [value_digests(f.data, names) for f in islice(frames, len(keys))]
                 _check_number(row + len(digests), row + len(keys))
                 values = b"".join(digests)
             yield digest_rows(first._replace(row=row), keys, values, features)
-            row += len(keys)  # rows count from the start of the shard
+            row += len(keys)  # the first row of the next batch, counted from the start of the shard
         if names:
             _check_number(row + len(list(frames)), row)
 

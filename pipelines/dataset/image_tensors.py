@@ -1,4 +1,4 @@
-"""Decodes images within a `tf.data` graph, to uint8, (height, width, channels)."""
+"""Decodes images in a `tf.data` graph to uint8 tensors, (height, width, channels)."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class ImageDecoder:
     """Decodes the images of a schema.
 
     Attributes:
-        schema: of the records.
-        channels: 3 for RGB, 1 for gray, 0 for as many as are stored.
-        size: (height, width) that images are resized to, in pixels, or None.
-        common: (height, width) that all images have or must have, or None.
-        checked: whether each image is checked to have the common size.
+        schema: the schema of the records.
+        channels: 3 for RGB, 1 for gray, 0 for the stored number.
+        size: (height, width) in pixels to which images are resized; None for no resizing.
+        common: (height, width) in pixels of all images; None if it is not known.
+        checked: whether each image is checked at run time to have the common size.
     """
 
     schema: Schema
@@ -42,12 +42,12 @@ class ImageDecoder:
         """Returns the decoder of a schema's images.
 
         Args:
-            schema: of the records.
-            channels: 3 for RGB, 1 for gray, 0 for as many as are stored.
+            schema: the schema of the records.
+            channels: 3 for RGB, 1 for gray, 0 for the stored number.
             image_size: (height, width), or one number for both, in pixels; None for no resizing.
 
         Raises:
-            UsageError: for an invalid size, and for raw pixels whose size is not stored.
+            UsageError: if the size is not valid, or raw pixels have no stored size.
         """
         if schema.encoded_image is None:
             check_raw_size(schema)
@@ -55,13 +55,13 @@ class ImageDecoder:
         return cls(schema, channels, size, size or common_size(schema))
 
     def of_one_size(self, records: tf.data.Dataset, parse: Any) -> ImageDecoder:
-        """Returns a decoder for batches: each image must have the size of the first.
+        """Returns a decoder for batches, which requires each image to have the size of the first.
 
         Args:
-            records: serialized examples, of which the first is decoded.
-            parse: parses a serialized example.
+            records: serialized examples; only the first is decoded.
+            parse: a function that parses a serialized example.
         """
-        # a batch needs one size: where the schema has none, that of the first image is used
+        # A batch needs one size. If the schema does not state one, it is that of the first image.
         for example in records.take(1 if self.common is None else 0).map(parse):
             height, width, _ = self.decode(example).shape
             return replace(self, common=(height, width), checked=True)
@@ -74,7 +74,7 @@ class ImageDecoder:
         if self.size is not None:
             image = _resized(image, self.size)
         if self.checked:
-            # eager execution returns None, a graph returns an op that has to be depended on
+            # None in eager mode; in a graph, an op that runs only if something depends on it.
             same = tf.debugging.assert_equal(tf.shape(image)[:2], self.common, _OTHER_SIZE)
             with tf.control_dependencies([same] if same is not None else []):
                 image = tf.identity(image)
@@ -85,7 +85,7 @@ class ImageDecoder:
         dtype = tf.uint8 if self.schema.masks.bit_depth == 8 else tf.uint16
         ids = tf.io.decode_png(data, dtype=dtype)
         if self.size is not None:
-            # ids must not be interpolated
+            # Interpolation would invent class ids.
             nearest = tf.image.ResizeMethod.NEAREST_NEIGHBOR
             ids = tf.image.resize(ids, self.size, nearest)
         return tf.ensure_shape(ids, [*(self.common or (None, None)), 1])
@@ -99,7 +99,7 @@ class ImageDecoder:
         if self.channels == 0:
             return pixels
         stored = tf.shape(pixels)[2]
-        # the number of stored channels is known only at run time
+        # A graph needs both branches: the number of stored channels is known only at run time.
         rgb = tf.cond(
             stored < 3, lambda: tf.repeat(pixels[:, :, :1], 3, 2), lambda: pixels[:, :, :3]
         )
@@ -130,7 +130,7 @@ class FrameDecoder(ImageDecoder):
 
     def _mapped(self, decode: Any, stored: Any, channels: int | None, dtype: Any) -> tf.Tensor:
         size = self.size or self.common or (None, None)
-        # map_fn stacks its results, so all frames must have the shape of the first
+        # map_fn stacks its results, so all frames must have the shape of the first.
         first = tf.shape(decode(tf.nest.map_structure(lambda values: values[0], stored)))
 
         def one(values: Any) -> tf.Tensor:

@@ -1,4 +1,4 @@
-"""Loads a published dataset for training: `load(path, "train[:80%]")` is a `tf.data.Dataset`."""
+"""Loads a published dataset for training, as a `tf.data.Dataset`."""
 
 from __future__ import annotations
 
@@ -24,8 +24,13 @@ from recordmill.transforms.verification.tensorflow_reader import frame_spec, par
 
 _PARALLEL_SHARDS = 16
 _BLOCK_RECORDS = 16
+"""Consecutive records from one shard of an interleaved read."""
+
 _SHUFFLE_BYTES = 256 * 2**20
+"""Size of the default shuffle buffer."""
+
 _REMOTE_BUFFER = 8 * 2**20
+"""Size of a read from an object store; large reads hide its latency."""
 
 
 def load(
@@ -49,25 +54,25 @@ def load(
     """Returns a dataset of dicts: Example key to value; images as uint8, (height, width, 3).
 
     Args:
-        path: DIR/NAME/VERSION, local or in a store that TensorFlow or Beam reads; or a Dataset.
-        split: as in `train`, `train[:80%]`, `train[100:200]+test`; slices are exact.
-        batch_size: records per batch, ragged in the frames of sequences; None for no batches.
-        shuffle: the shards, again in each epoch, and the records within a buffer.
-        decode: the image, and its mask to class ids; otherwise their bytes are returned as stored.
-        image_size: (height, width) that images are resized to, or one number for both, in pixels.
-        channels: of a decoded image: 3 for RGB, 1 for gray, 0 for as many as are stored.
-        features: the features to return; all of them by default.
+        path: the dataset's folder, DIR/NAME/VERSION, local or in an object store; or a Dataset.
+        split: a split or exact slice, such as `train`, `train[:80%]` or `train[100:200]+test`.
+        batch_size: records per batch; sequences become ragged batches; None for no batches.
+        shuffle: shuffles the shards in each epoch, and the records within a buffer.
+        decode: decodes the image, and its mask to class ids; otherwise returns the stored bytes.
+        image_size: (height, width) in pixels to resize images to, or one number for both.
+        channels: channels of decoded images: 3 for RGB, 1 for gray, 0 for the stored number.
+        features: the features to return; all by default.
         as_supervised: returns pairs of image and label, or mask, as Keras expects them.
-        seed: gives the same shuffled order in each run, at some cost in speed.
-        shuffle_buffer: in records; by default as many as fit into 256 MiB, undecoded.
-        epochs: number of passes over the records; None repeats them forever.
+        seed: makes the shuffled order the same in each run, at some cost in speed.
+        shuffle_buffer: records in the buffer; by default, as many as fit into 256 MiB undecoded.
+        epochs: the number of passes over the records; None for an endless dataset.
         drop_remainder: leaves out the last batch if it is smaller than the others.
-        share: (i, n) for the i-th of n equal shares, for one of n processes.
-        parallel_shards: shards read at a time; by default 16 if shuffled, else 1 (in order).
+        share: (i, n) selects the i-th of n equal shares, for one of n processes.
+        parallel_shards: shards read concurrently; by default 16 if shuffled, otherwise 1.
 
     Raises:
         VerificationFailed: if no dataset is published there.
-        UsageError: for an option that is not valid, or that the dataset does not allow.
+        UsageError: if an option is not valid, or not supported by the dataset.
     """
     dataset = path if isinstance(path, Dataset) else _open(path)
     shards = _Shards(dataset, dataset.select(split, share))
@@ -98,7 +103,7 @@ class _Shards:
         """Returns (file, records to skip, records to take) of each shard."""
         shards = [self.dataset.shard(part.split, part.shard) for part in self.parts]
         files = [self.dataset.path(shard.file) for shard in shards]
-        # paths are tensors, not a Python list, so that tf.data can shuffle and interleave shards
+        # (file, skip, take) as tensors, so that tf.data can shuffle and interleave shards.
         return tf.data.Dataset.from_tensor_slices(
             (
                 tf.constant(files, tf.string),
@@ -124,7 +129,6 @@ class _Shards:
             return tf.data.Dataset.from_generator(
                 _frames_of, output_signature=spec, args=(file, skip, take)
             )
-        # large reads hide the latency of object stores
         size = _REMOTE_BUFFER if layout.is_url(self.dataset.directory) else None
         kind = "GZIP" if self.dataset.is_gzipped else ""
         records = tf.data.TFRecordDataset(file, compression_type=kind, buffer_size=size)
@@ -141,10 +145,10 @@ class _Order:
     parallel: int | None
 
     def apply(self, shards: _Shards) -> tf.data.Dataset:
-        """Returns the serialized records of some shards in this order."""
+        """Returns the serialized records of the shards in this order."""
         files, total = shards.files(), sum(part.take for part in shards.parts)
         if self.shuffle:
-            # shuffles again in each epoch, because repeat() comes after
+            # Each epoch has another order, because repeat() is applied after the shuffle.
             files = files.shuffle(max(1, len(shards.parts)), self.seed)
         records = files.interleave(
             shards.open,
@@ -155,7 +159,7 @@ class _Order:
         ).apply(tf.data.experimental.assert_cardinality(total))
         if not self.shuffle:
             return records
-        # by default, the buffer holds as many records as fit into 256 MiB
+        # The unit of tf.data's buffer is records, so the limit in bytes is converted.
         fitting = int(_SHUFFLE_BYTES / max(1.0, shards.bytes_per_record))
         return records.shuffle(max(1, self.buffer or min(total, fitting)), self.seed)
 
@@ -234,11 +238,12 @@ class _Examples:
     frames: dict[str, Any] = field(init=False)
 
     def __post_init__(self) -> None:
-        # decoding may need features that are not returned, such as the size of raw pixels
+        # Decoding may need features that are not returned, such as the size of raw pixels.
         needed = (
             tuple(self.selection.schema.features) if self.decoder else self.selection.names_in_order
         )
         spec, frames = parse_spec(self.manifest.resolved), frame_spec(self.manifest.resolved)
+        # The only way to set a field of a frozen dataclass.
         object.__setattr__(self, "spec", {n: _as_ragged(spec[n]) for n in needed if n in spec})
         object.__setattr__(self, "frames", {n: frames[n] for n in needed if n in frames})
 
@@ -247,22 +252,22 @@ class _Examples:
         return self.selection.schema.sequence is not None
 
     def for_batches(self, first: tf.data.Dataset) -> _Examples:
-        """Returns a copy that checks that all images of a batch have the size of the first one."""
+        """Returns a copy that checks that all images have the size of the first one."""
         if self.decoder is None or self._sequences:
             return self
         decoder = self.decoder.of_one_size(first, self._parsed)
         return _Examples(self.manifest, self.selection, decoder)
 
     def of(self, records: tf.data.Dataset, size: int | None, drop: bool) -> tf.data.Dataset:
-        """Returns the examples of some records.
+        """Returns the parsed and decoded examples of serialized records.
 
         Args:
-            records: serialized.
-            size: of batches; None for single examples.
+            records: serialized examples.
+            size: the number of records per batch; None for single examples.
             drop: whether to leave out the last batch if it is smaller.
         """
         if size is not None and self.decoder is None and not self._sequences:
-            # parsing a batch in one call is far cheaper than parsing record by record
+            # Parsing a batch in one call is far cheaper than parsing record by record.
             batches = records.batch(size, drop_remainder=drop)
             return _mapped(batches, lambda batch: self.selection.of(self._all_parsed(batch)))
         examples = _mapped(records, self._one)
@@ -339,7 +344,7 @@ def _read_by_tensorflow(path: str) -> bytes | None:
 
 
 def _frames_of(file: bytes, skip: int, take: int) -> Iterator[bytes]:
-    """Yields some records of a shard, read through Beam's file systems."""
+    """Yields a range of a shard's records, read through Beam's file systems."""
     with uncompressed(file.decode()) as stream:
         for frame in islice(read_frames(stream), int(skip), int(skip) + int(take)):
             yield frame.data

@@ -25,13 +25,13 @@ from recordmill.transforms.storage.dataset import Dataset
 
 
 class Records:
-    """The records of a split: each is read on access, and its checksums are checked.
+    """The records of a split, for random access; each is read and checked on access.
 
     `records[0]`, `records[-1]` and `records["photos/1.jpg"]` are dicts: Example key to an int, a
     float, bytes, an array or a list of bytes; the image is uint8, (height, width, channels).
-    In a sequence, a feature of the frames is an array, (frames, …), or a list of one item per
-    frame. `records[10:20]` is `Records` again. They can be shared by threads, forked and pickled:
-    the pickle holds the manifest and the index, 16 bytes per record, and no open file.
+    In a sequence, a frame feature is an array, (frames, …), or a list with one item per frame.
+    `records[10:20]` is a `Records` object as well. Objects can be shared by threads, forked and
+    pickled; a pickle has the manifest and the index, 16 bytes per record, and no open file.
 
     Attributes:
         path: the dataset's folder, DIR/NAME/VERSION.
@@ -51,11 +51,11 @@ class Records:
         """Reads the index of the records; records are read on access.
 
         Args:
-            path: the dataset's folder, here or in an object store, or the dataset itself.
-            split: as in `train`, `train[:80%]` or `train[100:200]+test`.
-            features: the features to return; all of them by default.
-            decode: whether to decode the image; otherwise its bytes are returned as stored.
-            channels: of a decoded image: 3 for RGB, 1 for gray, 0 for as many as are stored.
+            path: the dataset's folder, local or in an object store, or the dataset itself.
+            split: a split or slice, such as `train`, `train[:80%]` or `train[100:200]+test`.
+            features: the features to return; all by default.
+            decode: whether to decode the image; otherwise its stored bytes are returned.
+            channels: channels of decoded images: 3 for RGB, 1 for gray, 0 for the stored number.
 
         Raises:
             VerificationFailed: if no dataset is published there.
@@ -79,10 +79,10 @@ class Records:
     def __getitem__(self, which: slice) -> Records: ...
     def __getitem__(self, which: int | str | slice) -> dict[str, Any] | Records:
         if isinstance(which, slice):
-            part = copy(self)
+            part = copy(self)  # shares the index of all records
             part._rows = self._rows[which]
             return part
-        # a slice shares the index of all records; `_rows` are the numbers of its own records in it
+        # `_rows` maps numbers of this slice to rows of the shared index.
         row = self._rows[self.number(which) if isinstance(which, str) else which]
         data = self._index.read(row)
         try:
@@ -117,6 +117,7 @@ class Records:
         return number
 
     def _find(self, key: str) -> int | None:
+        # A selection such as train+train has the same record more than once.
         numbers = (self._rows.index(row) for row in self._index.find(key) if row in self._rows)
         return min(numbers, default=None)
 
@@ -138,7 +139,7 @@ class _Index:
         self.size = len(self._offsets)
 
     def __getstate__(self) -> dict[str, Any]:
-        # keys and their order are read and sorted again in a worker, only if it looks up keys
+        # A worker reads and sorts the keys itself, and only if it looks up a key.
         return {name: value for name, value in vars(self).items() if name not in ("keys", "_order")}
 
     @cached_property
@@ -166,14 +167,14 @@ class _Index:
         """Returns the error for a damaged record.
 
         Args:
-            row: of the record.
+            row: the row of the record in the index.
             what: the problem.
         """
         return self._dataset.damaged(*self._location(row), int(self._offsets[row]), what)
 
     def _location(self, row: int) -> tuple[ShardEntry, int]:
         """Returns the shard of a record, and the index of the record in the shard."""
-        # _ends[i] is the number of records in the first i + 1 ranges
+        # _ends[i] is the number of records in the first i + 1 ranges.
         at = int(np.searchsorted(self._ends, row, side="right"))
         part = self._parts[at]
         return self._shard(part), part.skip + part.take - int(self._ends[at] - row)

@@ -33,7 +33,11 @@ from recordmill.transforms.verification.verify_shard import first_mismatched_rec
 from recordmill.transforms.workers.cores import num_cores
 
 _SHARDS_AHEAD = 4
+"""Queued shards per core, so that no thread idles while results are collected."""
+
 _PASS_RECORDS = 2**20
+"""Digests in memory at a time, of the comparison of images."""
+
 _INVALID_LINES = (ValueError, LookupError, TypeError, RecursionError)
 """Errors raised by lines that recordmill did not write."""
 
@@ -42,8 +46,8 @@ def verify_dataset(directory: str, verify: Verify) -> tuple[Manifest, list[Probl
     """Compares all files of a dataset with its manifest.
 
     Args:
-        directory: DIR/NAME/VERSION.
-        verify: "parse" every record, or "decode" every image as well.
+        directory: the dataset's folder, DIR/NAME/VERSION.
+        verify: "parse" to parse every record, "decode" to decode every image as well.
 
     Returns:
         The manifest, and the problems found.
@@ -77,20 +81,20 @@ def verify_files(paths: Sequence[str], schema: Schema, verify: Verify) -> tuple[
     """Checks the records of TFRecord files against a schema.
 
     Args:
-        paths: of the files.
-        schema: that every record must match.
-        verify: "parse" every record, or "decode" every image as well.
+        paths: the paths of the files.
+        schema: the schema that every record must match.
+        verify: "parse" to parse every record, "decode" to decode every image as well.
 
     Returns:
         The number of records, and the problems found.
 
     Raises:
-        UsageError: for a schema without features, or a file that cannot be read.
+        UsageError: if the schema has no features, or a file cannot be read.
     """
     if not schema.features:
         raise UsageError(f"--schema {schema.name}: has no features to check records against")
     records, problems = 0, list[Problem]()
-    # each file is checked as a shard without index and class names
+    # Each file is verified as a shard without an index and class names.
     for path in paths:
         folder, _, file = path.rpartition("/")
         try:
@@ -144,7 +148,7 @@ def _unreadable(name: str, error: OSError) -> Problem:
 
 
 def _check_lines(dataset: Dataset) -> Iterator[Problem]:
-    """Yields the problems of rejects and dropped rows: wrong counts, or else a wrong digest."""
+    """Yields the problems of the lists of rejects and dropped rows: wrong counts or digests."""
     checks = {layout.REJECTS: _check_rejects, layout.DROPPED: _check_dropped}
     for folder, check in checks.items():
         try:
@@ -178,7 +182,7 @@ def _check_dropped(dataset: Dataset) -> Iterator[Problem]:
             rows += 1
             if "label" in row:
                 conflicts += 1
-                images.add(row["repeats"])
+                images.add(row["repeats"])  # the key of the row that was kept for this image
     except _INVALID_LINES as error:
         yield Problem(layout.DROPPED, f"contains a line that is not a dropped row: {error}")
         return
@@ -194,12 +198,13 @@ def _check_dropped(dataset: Dataset) -> Iterator[Problem]:
 
 
 def _check_duplicates(dataset: Dataset) -> Iterator[Problem]:
-    """Recomputes the duplicate statistics from the digests in the index files, verified before."""
+    """Recomputes the duplicate statistics from the verified indexes."""
     shards = dataset.shards()
-    # like the conversion, images are compared in buckets of their digests, here one per pass
+    # Like the conversion, images are compared by buckets of digests: here one bucket per pass over
+    # the indexes, which bounds memory.
     passes = 1 + sum(shard.records for shard in shards.values()) // _PASS_RECORDS
     contents = []
-    for number in range(passes):  # one share of the digests per pass, to bound memory
+    for number in range(passes):
         total: Tally = {}
         for (split, _), shard in shards.items():
             tally = shard_tally(dataset.path(shard.index_file), split)
@@ -224,17 +229,18 @@ def _check_shard(
             return
     try:
         verification = verifier_process.verify(files, resolved, verify)
-    except OSError as error:  # it can be opened, but not read
+    except OSError as error:  # the file can be opened, but not read
         yield _unreadable(files.file, error)
         return
     found = verification.entry
     if found.index_sha256 != expected.index_sha256:
         yield Problem(files.records, "is not the published file: its sha256 differs")
-    # a wrong checksum is reported with the record that causes it, where one can be found
+    # A wrong checksum is reported with the record that causes it, if it can be located.
     if found.sha256 != expected.sha256:
-        broken = [problem for problem in verification.problems if problem.file == files.file]
-        yield from broken or [first_mismatched_record(files, resolved)]
+        located = [problem for problem in verification.problems if problem.file == files.file]
+        yield from located or [first_mismatched_record(files, resolved)]
     elif found.index_sha256 == expected.index_sha256:
         yield from verification.problems
+        # Verification cannot count treatments of images, such as "transcoded".
         if not verification.problems and found != expected.model_copy(update={"images": {}}):
             yield Problem(layout.MANIFEST, f"counts of {files.file} do not match the file")

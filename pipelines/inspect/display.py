@@ -1,4 +1,4 @@
-"""Shows records: as tables on a terminal, or as a contact sheet with labels, boxes and masks."""
+"""Shows records as tables on a terminal, or as a contact sheet with labels, boxes and masks."""
 
 from __future__ import annotations
 
@@ -37,6 +37,7 @@ from recordmill.transforms.workers.sandbox import examine_in_subprocess, run_in_
 ClassNames = Mapping[str, Sequence[str]]
 """Feature to its class names, in the order of their ids."""
 
+# Limits of a table cell, and of a hex dump.
 _CELL_CHARACTERS = 32
 _CELL_VALUES = 4
 _COLUMN_WIDTH = 18
@@ -44,11 +45,11 @@ _HEX_BYTES = 32
 
 
 def print_features(terminal: Terminal, records: Sequence[FoundRecord]) -> None:
-    """Prints the features of some records, with their kinds and lengths.
+    """Prints the features of the records, with their kinds and lengths.
 
     Args:
-        terminal: to print to.
-        records: to infer the features from.
+        terminal: the terminal to print to.
+        records: the records from which to infer features.
     """
     rows = []
     for feature in infer_features([r.features for r in records if r.features is not None]):
@@ -62,13 +63,13 @@ def print_records(terminal: Terminal, records: Sequence[FoundRecord], names: Cla
     """Prints one row per record, with as many features as fit the width of the terminal.
 
     Args:
-        terminal: to print to.
-        records: to print.
+        terminal: the terminal to print to.
+        records: the records to print.
         names: the class names of features.
     """
     keyed = any(record.key for record in records)
     features = sorted({name for record in records for name in record.features or {}})
-    # every column takes 18 characters: the number of the record 6, split and key one column each
+    # The record number takes 6 characters; split, key and every feature take one column.
     room = max(1, (terminal.width - 6 - 2 * _COLUMN_WIDTH * keyed) // _COLUMN_WIDTH)
     shown = features[:room]
     heads = ("#", *(("split", "key") if keyed else ()), *shown)
@@ -100,7 +101,7 @@ def short(value: Any, classes: Sequence[str] = ()) -> str:
     """Returns a value as a short text.
 
     Args:
-        value: of a feature.
+        value: a value of a feature.
         classes: the class names of the feature.
 
     >>> short(1, ["cat", "dog"]), short(0.1), short(b"x" * 99)[-1]
@@ -131,8 +132,8 @@ def print_record(terminal: Terminal, record: FoundRecord, names: ClassNames) -> 
     """Prints all values of all features of a record.
 
     Args:
-        terminal: to print to.
-        record: to print.
+        terminal: the terminal to print to.
+        record: the record to print.
         names: the class names of features.
     """
     location = f"{record.file}: record {record.number} at byte {record.offset:,}"
@@ -159,7 +160,7 @@ def _kind(values: Sequence[Any]) -> str:
 def _whole(value: Any, classes: Sequence[str]) -> str:
     if not isinstance(value, bytes):
         return short(value, classes) if isinstance(value, int) else str(np.float32(value))
-    # an image may be valid UTF-8 by accident
+    # Before decoding text: the bytes of an image can be valid UTF-8 by coincidence.
     text = None if is_image(value) else decode_text(value)
     if text is not None:
         return text
@@ -172,6 +173,7 @@ def _hex(value: bytes) -> str:
     return value[:_HEX_BYTES].hex(" ") + (" …" if len(value) > _HEX_BYTES else "")
 
 
+# Label keys of well-known datasets: TF-Slim, the Object Detection API, TFDS, Google Landmarks.
 _LABELS = (
     "image/class/text",
     "image/class/label",
@@ -185,21 +187,21 @@ _LABELS = (
 _KEYS = ("image/filename", "image/source_id", "filename", "id", "image/key/sha256")
 _SHOWN_LABELS = 4
 _SECONDS = 10.0
-"""Per image: images of unknown origin are decoded in a separate process."""
+"""Time limit per image in the sandbox, which decodes images of unknown origin."""
 
 
 def write_contact_sheet(path: str, records: Sequence[FoundRecord], names: ClassNames) -> None:
     """Writes a contact sheet as PNG.
 
     Args:
-        path: of the PNG file.
-        records: to draw.
+        path: the path of the PNG file.
+        records: the records to draw.
         names: the class names of features.
 
     Raises:
         UsageError: if no record holds an image, or the file cannot be written.
     """
-    # checked first, so that no file is written without an image
+    # Checked before anything is drawn or written.
     if not any(image_key(_shown(record)) for record in records):
         raise UsageError(f"--sheet {path}: none of the {len(records)} records has an image")
     png = io.BytesIO()
@@ -214,7 +216,7 @@ def make_tile(record: FoundRecord, names: ClassNames) -> Tile:
     """Draws the tile of a record: its image and captions, or the error if it cannot be decoded.
 
     Args:
-        record: to draw.
+        record: the record to draw.
         names: the class names of features.
     """
     features = _shown(record)
@@ -228,7 +230,7 @@ def make_tile(record: FoundRecord, names: ClassNames) -> Tile:
 
 
 def _shown(record: FoundRecord) -> dict[str, list[Any]]:
-    """Returns the features to draw: of a sequence, those of its first frame."""
+    """Returns the features to draw; for a sequence, those of its first frame."""
     return {} if record.features is None else read_first_frame(record.data)
 
 
@@ -236,10 +238,10 @@ def label_text(features: Mapping[str, list[Any]], names: ClassNames) -> str:
     """Returns the values of the first feature that is a label, as text.
 
     Args:
-        features: of a record.
+        features: the features of a record.
         names: the class names of features.
     """
-    # known label features first, then any other feature with class names
+    # Well-known label features take precedence over other features with class names.
     for feature in (*_LABELS, *names):
         if values := features.get(feature):
             distinct = list(dict.fromkeys(_word(v, names.get(feature, ())) for v in values))

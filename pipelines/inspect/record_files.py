@@ -32,12 +32,12 @@ _SHOWN_KEYS = 3
 
 @dataclass(frozen=True)
 class FoundRecord:
-    """A record and its location.
+    """A record with its location.
 
     Attributes:
         file: the path of the file.
         number: the index of the record within the file, from 0.
-        offset: of the first byte of the record in the uncompressed file.
+        offset: the first byte of the record in the uncompressed file.
         data: the serialized record.
         features: the parsed features; None if the record is not a `tf.train.Example`.
         key: the key of the record; "" outside of a published dataset.
@@ -87,7 +87,7 @@ class RecordSource:
             yield from islice(self._in_files(), count)
             return
         splits = list(self.dataset.splits)
-        # an equal number per split; the first splits get the remainder
+        # An equal number per split; the first splits get the remainder.
         for i, split in enumerate(splits):
             part = count // len(splits) + (i < count % len(splits))
             yield from islice(_in_split(self.dataset, split), part)
@@ -99,7 +99,7 @@ class RecordSource:
             UsageError: if there are fewer records.
         """
         total = 0
-        # files are read from the start; a manifest has the number of records per shard
+        # Only a manifest has the number of records per file; other files are read from the start.
         if self.dataset is None:
             for total, record in enumerate(self._in_files(), 1):
                 if total > number:
@@ -131,7 +131,7 @@ class RecordSource:
         )
 
     def _by_value(self, key: str) -> FoundRecord:
-        sought = key.encode("utf-8", "surrogateescape")
+        sought = key.encode("utf-8", "surrogateescape")  # flags can be invalid UTF-8
         for record in self._in_files():
             if any([sought] == values for values in (record.features or {}).values()):
                 return record
@@ -147,7 +147,7 @@ class RecordSource:
 def _in_split(dataset: Dataset, split: str) -> Iterator[FoundRecord]:
     for shard in dataset.splits[split].shards:
         keys = dataset.index(shard, ["key"])["key"]
-        # strict=False: a shard with a missing or extra record is still shown as far as possible
+        # Not strict: a shard with a missing or extra record is shown as far as possible.
         for record, key in zip(read_records(dataset.path(shard.file)), keys, strict=False):
             yield replace(record, key=key.as_py(), split=split)
 
@@ -172,7 +172,7 @@ def _at(dataset: Dataset, location: RecordLocation) -> FoundRecord:
 
 
 def find_record_files(paths: Sequence[str]) -> list[str]:
-    """Returns the TFRecord files at some paths; folders are searched.
+    """Returns the TFRecord files at the paths; searches folders.
 
     Raises:
         UsageError: if a path does not exist, or a folder has no TFRecord file.
@@ -205,7 +205,7 @@ def _below(path: str) -> list[str] | None:
     """Returns the names of the TFRecord files below a folder; None if the path is not a folder."""
     if is_local(path) and not _is_folder(path):
         return None
-    # object stores have no folders: a prefix without files below it is taken as a file
+    # Object stores have no folders: a prefix without files below it is assumed to be a file.
     found = {name for pattern in _PATTERNS for name in files_below(path, pattern)}
     if not is_local(path) and not found:
         return None
@@ -240,7 +240,7 @@ def read_records(file: str) -> Iterator[FoundRecord]:
     except FrameError as error:
         raise VerificationFailed(_damage(file, error)) from error
     except (OSError, *DAMAGED_GZIP) as error:
-        # an errno is an error of the file system, not of the compressed stream
+        # Only errors of the file system have an errno, not those of gzip.
         if number == 0 and isinstance(error, OSError) and error.errno:
             raise UsageError(f"{file}: cannot be read: {error.strerror}") from error
         what = f"the compressed stream is damaged or truncated: {error}"
@@ -282,15 +282,15 @@ def open_uncompressed(file: str) -> Iterator[BinaryIO]:
 
 def _is_zlib(head: bytes) -> bool:
     """Returns whether a file is a zlib stream, and not an uncompressed TFRecord file."""
-    # a zlib header: method 8, and a 16-bit check value that is a multiple of 31
+    # RFC 1950: compression method 8, and a 16-bit header that is a multiple of 31.
     if len(head) < HEADER_BYTES or head[0] & 15 != 8 or int.from_bytes(head[:2], "big") % 31:
         return False
-    # the same bytes can be the length of a record, which is followed by a valid checksum
+    # The same bytes can be the length of a record, which is followed by its masked CRC.
     return bool(struct.unpack("<I", head[8:])[0] != masked_crc32c(head[:8]))
 
 
 class _Inflating(io.RawIOBase):
-    """A zlib stream, decompressed while it is read."""
+    """The decompressed content of a zlib stream."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
@@ -302,7 +302,7 @@ class _Inflating(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         data = b""
         while not data and not self._inflate.eof:
-            # decompress() keeps the input beyond the limit of its output as unconsumed_tail
+            # decompress() limits its output, and keeps the unused input as unconsumed_tail.
             packed = self._inflate.unconsumed_tail or self._stream.read(_CHUNK_BYTES)
             if not packed:
                 raise EOFError("the file ends within the zlib stream")

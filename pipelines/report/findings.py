@@ -1,8 +1,8 @@
 """Findings of a report, most severe first, and groups of records with the same image.
 
-The number of duplicates is in manifest.json. The records are looked up in records/, in three passes
-over the digests and in bounded memory: 8 bytes per record for up to four million records. Of more
-records, only images whose digests are below a limit are compared, so that groups stay complete.
+manifest.json has the number of duplicates. The records themselves are looked up in the indexes, in
+three passes and bounded memory: 8 bytes per record for up to four million records. In larger
+datasets, only images with digests below a limit are compared, so that groups remain complete.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ Severity = Literal["bad", "warn", "note"]
 
 _SHOWN_NAMES = 5
 _UNEVEN_RATIO = 10
-"""Of the largest to the smallest class, from which on classes count as uneven."""
+"""Ratio of the largest to the smallest class above which class sizes are reported as uneven."""
 
 _TRANSCODED = " to "
-"""Part of a treatment such as "gif to png, upright"; other images were stored unchanged."""
+"""Marks a treatment as transcoding, as in "gif to png, upright"."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def findings(
     """Returns the findings of a dataset, most severe first.
 
     Args:
-        manifest: of the dataset.
+        manifest: the manifest of the dataset.
         problems: the problems of a failed verification.
         tables: the class tables.
     """
@@ -137,10 +137,10 @@ def _names(names: tuple[str, ...]) -> str:
 
 
 MAX_RECORDS = 4_000_000
-"""Digests in memory at a time: 32 MB."""
+"""Maximum number of digests in memory: 32 MB."""
 
 MAX_GROUPS = 10_000
-"""Duplicate images to rank: those with the smallest digests."""
+"""Maximum number of ranked groups: those with the smallest digests."""
 
 SHOWN_GROUPS = 16
 SHOWN_DUPLICATES = 4
@@ -156,7 +156,7 @@ class DuplicateGroup:
     """Records with the same image.
 
     Attributes:
-        records: number of records.
+        records: the number of records.
         locations: the locations of the first records of each split and class.
         spans_splits: whether the records are in more than one split.
         conflicting: whether the records have different classes.
@@ -173,16 +173,15 @@ def find_duplicates(dataset: Dataset) -> tuple[DuplicateGroup, ...]:
     manifest = dataset.manifest
     if not manifest.content.leaks and not any(manifest.content.duplicates.values()):
         return ()
-    # at most MAX_RECORDS digests: of more records, the share with the smallest digests
     digests = _all_digests(dataset, min(1.0, MAX_RECORDS / max(1, manifest.input.records)))
-    # digests are sorted: those that equal their predecessor occur more than once
+    # Sorted: a digest that equals its predecessor occurs more than once.
     duplicated = np.unique(digests[1:][digests[1:] == digests[:-1]])[:MAX_GROUPS]
-    rows = _rows_of(dataset, duplicated)  # sorted by digest: each group is one range of rows
+    rows = _rows_of(dataset, duplicated)  # sorted by digest, so each group is a range of rows
     starts = np.searchsorted(rows["digest"], duplicated)
     sizes = np.diff([*starts, len(rows)])
     spans_splits = _differ(rows["split"], starts)
     conflicting = _differ(rows["label"], starts)
-    # lexsort's last key is its first criterion
+    # lexsort sorts by its last key first: leaks, then conflicts, then digests.
     worst = np.lexsort((duplicated, ~conflicting, ~spans_splits))[:SHOWN_GROUPS]
     return _groups(
         dataset, duplicated[worst], sizes[worst], spans_splits[worst], conflicting[worst]
@@ -199,7 +198,7 @@ def prefixes(column: pa.Array) -> np.ndarray:
     data = text.buffers()[2]
     if not len(column) or data is None:
         return np.empty(0, np.uint64)
-    # all slices have the same length, so the buffer of the column is a matrix of ASCII digits
+    # All slices have the same length, so the buffer is a matrix of ASCII digits, (rows, 16).
     digits = np.frombuffer(data, np.uint8, len(column) * _HEX_DIGITS).reshape(-1, _HEX_DIGITS)
     first_halves: np.ndarray = (_NIBBLES[digits] << _SHIFTS).sum(axis=1, dtype=np.uint64)
     return first_halves
@@ -237,7 +236,7 @@ def _rows_of(dataset: Dataset, duplicated: np.ndarray) -> np.ndarray:
 def _duplicate_records(
     dataset: Dataset, duplicated: np.ndarray, columns: tuple[str, ...]
 ) -> Iterator[pa.RecordBatch]:
-    """Yields index rows of the records whose image has one of the given, sorted digests."""
+    """Yields the index rows of records whose image has one of the sorted digests."""
     if not len(duplicated):
         return
     for shard in dataset.shards().values():
@@ -254,7 +253,7 @@ def _differ(values: np.ndarray, starts: np.ndarray) -> np.ndarray:
     """Returns whether the values of each group differ; a group begins at each of `starts`."""
     if not len(starts):
         return np.empty(0, bool)
-    # values differ if their minimum is not their maximum
+    # The values of a group differ if their minimum is not their maximum.
     differing: np.ndarray = np.minimum.reduceat(values, starts) != np.maximum.reduceat(
         values, starts
     )
@@ -268,8 +267,8 @@ def _groups(
     spans_splits: np.ndarray,
     conflicting: np.ndarray,
 ) -> tuple[DuplicateGroup, ...]:
-    """Returns the duplicate groups of some digests, with the locations of some records."""
-    # digest: {(split, classes): locations}
+    """Returns the duplicate groups of the digests, with the locations of a few records each."""
+    # {digest: {(split, classes): [RecordLocation]}}
     found: dict[int, dict[Any, list[RecordLocation]]] = {int(digest): {} for digest in digests}
     for batch in _duplicate_records(dataset, np.sort(digests), LOCATION_COLUMNS):
         for digest, row in zip(prefixes(batch.column("sha256")), batch.to_pylist(), strict=True):
@@ -285,6 +284,6 @@ def _groups(
 
 
 def _round_robin(found: dict[Any, list[RecordLocation]]) -> tuple[RecordLocation, ...]:
-    """Returns some locations: the first of each split and class, then the second, and so on."""
+    """Returns a few locations: the first of each split and class, then the second, and so on."""
     ranked = [(i, location) for same in found.values() for i, location in enumerate(same)]
     return tuple(location for _, location in sorted(ranked)[:SHOWN_DUPLICATES])

@@ -1,4 +1,4 @@
-"""Shows some rejected rows of each reason, with the image or the line of the table."""
+"""Shows examples of rejected rows per reason, with the image or the line of the table."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ MAX_TABLE_BYTES = 256 * 2**20
 _MAX_IMAGE_BYTES = 32 * 2**20
 _SECONDS = 10.0
 _ROW_BYTES = 400
-"""Bytes of a line that are shown."""
+"""Number of bytes shown of a line."""
 
 _PIECE_BYTES = 2**16
-"""Bytes of a line in memory at a time: a line of a gzipped table can have gigabytes."""
+"""Number of bytes of a line in memory: a line of a gzipped table can have gigabytes."""
 
 _SIGNATURE_BYTES = 64
 _TEXT = ("csv", "tsv", "jsonl")
@@ -89,7 +89,7 @@ class ShownReject:
     Attributes:
         key: the key of the row, or "".
         uri: the path or URL of the image, or "".
-        source: file and line.
+        source: the file and line.
         detail: the message: what was expected, and what was found.
         thumbnail: the part of the image that can be decoded.
         row: the line of a text table; "" for other sources, or if it cannot be read again.
@@ -110,7 +110,7 @@ class RejectGroup:
     Attributes:
         reason: the value of a `Reason`.
         meaning: a sentence that explains the reason.
-        count: number of rejects.
+        count: the number of rejects.
         shown: some of the rejects.
     """
 
@@ -132,7 +132,7 @@ def reject_groups(
         dataset: the dataset.
         budget: the limit of the size of all thumbnails.
         guard: restricts the images that are read.
-        input_format: of sources whose format cannot be detected.
+        input_format: the format of sources whose format cannot be detected.
     """
     chosen = _choose(dataset.rejects())
     sources = [reject["source"] for rejects in chosen.values() for reject in rejects]
@@ -150,12 +150,12 @@ def reject_groups(
 
 
 def _choose(rejects: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    """Returns some rejects of each reason, the same in every run, whatever their order."""
-    # {reason: [(rank, number, reject)]}
+    """Returns a few rejects of each reason, independent of their order in the file."""
+    # Per reason, a heap of the rejects with the smallest digests: bounded memory, and the same
+    # choice in every run. {reason: [(rank, number, reject)]}
     kept: dict[str, list[tuple[int, int, dict[str, Any]]]] = {}
-    # per reason, a heap of the rejects with the smallest digests, in bounded memory
-    for number, reject in enumerate(rejects):  # the number decides ties: dicts have no order
-        rank = -int.from_bytes(_digest(reject)[:8], "big")  # negative: heapq pops the smallest
+    for number, reject in enumerate(rejects):  # the number breaks ties: dicts are not ordered
+        rank = -int.from_bytes(_digest(reject)[:8], "big")  # negative, for heapq's min-heap
         heap = kept.setdefault(reject["reason"], [])
         entry = (rank, number, reject)
         if len(heap) < SHOWN_PER_REASON:
@@ -186,7 +186,7 @@ def _thumbnail(reject: dict[str, Any], guard: ImageRootGuard) -> Thumbnail | Non
     """Returns a thumbnail of the part of a rejected image that can be decoded, or None."""
     if not _has_image(reject) or Reason(reject["reason"]) in _NO_PIXELS:
         return None
-    # images in archives have a byte range; others are whole files, read up to a limit
+    # Images in archives have a byte range; others are whole files, read up to a limit.
     start, stop = reject.get("start", 0), reject.get("stop", _MAX_IMAGE_BYTES)
     try:
         guard.check(reject["uri"])
@@ -199,16 +199,16 @@ def _thumbnail(reject: dict[str, Any], guard: ImageRootGuard) -> Thumbnail | Non
 
 
 def _has_image(reject: dict[str, Any]) -> bool:
-    """Returns whether the image can be read: its URL is not masked, and it is a file of its own."""
+    """Returns whether the image can be read again: it is not embedded, and its URL not masked."""
     uri = reject["uri"]
-    # an image embedded in a table has no byte range there, and its staged copy is gone
+    # An image embedded in a table has no byte range, and its staging file has been deleted.
     embedded = "start" not in reject and reject["source"].rpartition(":")[0] == uri
     return bool(uri) and not embedded and not is_masked(uri)
 
 
 def _rows(sources: Iterable[str], input_format: str) -> dict[str, str]:
     """Returns the lines of text tables, by their source locations (FILE:LINE)."""
-    # {file: line numbers}, so that each table is read once
+    # {file: {line number}}, so that each table is read once
     lines: dict[str, set[int]] = {}
     for source in sources:
         file, _, line = source.rpartition(":")
@@ -222,7 +222,7 @@ def _rows(sources: Iterable[str], input_format: str) -> dict[str, str]:
 
 
 def _lines(file: str, numbers: set[int], input_format: str) -> Iterator[tuple[int, str]]:
-    """Yields some lines of a table; none if it is not a text file, or cannot be read again."""
+    """Yields lines of a table by number; none if it is not a text table or cannot be read again."""
     try:
         with open_binary(file) as stream:
             head = (
@@ -241,19 +241,19 @@ def _is_text(file: str, head: bytes, input_format: str) -> bool:
     """Returns whether a source is a text table, by its name, its signature or the input format."""
     detected = format_of(file, head)
     if detected is None or (detected in _JSON and input_format in _JSON):
-        detected = input_format  # a file named .json can hold JSON Lines
+        detected = input_format  # a file named .json can contain JSON Lines
     return detected in _TEXT
 
 
 def numbered_lines(stream: BinaryIO, numbers: set[int]) -> Iterator[tuple[int, str]]:
-    """Yields the beginnings of some lines with their numbers, in bounded memory.
+    """Yields the beginnings of lines with their numbers, in bounded memory.
 
     Args:
-        stream: of a text table.
-        numbers: of the lines, from 1.
+        stream: the stream of a text table.
+        numbers: the line numbers, from 1.
     """
     number, read, begins = 0, 0, True
-    # readline() returns at most a piece of a line; `begins` is true at the first piece of a line
+    # readline() returns at most a piece of a line; `begins` is true for the first piece.
     while piece := stream.readline(_PIECE_BYTES):
         number += begins
         if begins and number in numbers:

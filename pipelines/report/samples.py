@@ -32,7 +32,11 @@ from recordmill.transforms.storage.shard_files import uncompressed
 from recordmill.transforms.workers.sandbox import run_in_subprocess
 
 THUMBNAIL_SIDE = 168
+"""Side of the square that a thumbnail fits into, in pixels."""
+
 MAX_RECORD_BYTES = 64 * 2**20
+"""Limit of the size of a record that is drawn."""
+
 MAX_UNZIPPED_BYTES = 256 * 2**20
 """Limit of the offset of records in gzipped shards: all bytes before a record are decompressed."""
 
@@ -40,12 +44,14 @@ MAX_INDEXES = 256
 """Index files that a search for rare classes may read per split."""
 
 SAMPLES = 180
+"""Target number of samples on a page."""
+
 SAMPLES_PER_CLASS = 4
 
 _QUALITY = 70
 _SECONDS = 10.0
 _THREADS = 8
-"""To hide the latency of object stores; not limited by the number of cores."""
+"""Concurrent reads, which hide the latency of object stores; independent of the cores."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +60,8 @@ class Thumbnail:
 
     Attributes:
         url: a data: URL; "" without an image.
-        width: in pixels.
-        height: in pixels.
+        width: the width in pixels.
+        height: the height in pixels.
         error: the reason why there is no image.
     """
 
@@ -83,8 +89,8 @@ class ThumbnailBudget:
     """The limit of the size of all thumbnails on a page.
 
     Attributes:
-        remaining: bytes.
-        omitted: number of thumbnails that exceeded the limit.
+        remaining: the remaining bytes.
+        omitted: the number of thumbnails that exceeded the limit.
     """
 
     remaining: int
@@ -102,7 +108,7 @@ class ThumbnailBudget:
 def thumbnails(
     dataset: Dataset, locations: Iterable[RecordLocation], budget: ThumbnailBudget
 ) -> dict[RecordLocation, Thumbnail]:
-    """Returns the thumbnails of some records, with boxes and masks; of sequences, the first frame.
+    """Returns the thumbnails of records, with boxes and masks; for sequences, of the first frame.
 
     Args:
         dataset: the dataset.
@@ -112,22 +118,22 @@ def thumbnails(
     if not dataset.manifest.dataset_schema.image_feature:
         return {}
     names = dataset.manifest.classes.get(BOX_LABEL_KEY, ())
-    # in file order, as gzipped shards are read sequentially
+    # In file order, because gzipped shards are read sequentially.
     ordered = sorted(set(locations), key=lambda at: (at.split, at.shard, at.record))
     with ThreadPoolExecutor(_THREADS) as executor:
         reads = _reads(dataset, ordered)
-        # reads overlap with drawing; results come in order, so the budget is deterministic
+        # Reads overlap with drawing. Results arrive in order, so the budget is deterministic.
         drawn = map_ahead(lambda read: _draw(read(), names), reads, executor, _THREADS)
         return {location: budget.admit(one) for location, one in zip(ordered, drawn, strict=True)}
 
 
 def _draw(record: bytes | str, class_names: tuple[str, ...]) -> Thumbnail:
-    """Returns the thumbnail of a serialized record; of a text, one with this error."""
+    """Returns the thumbnail of a serialized record; an error text gives one without an image."""
     if isinstance(record, str):
         return Thumbnail(error=record)
     try:
         features = read_first_frame(record)
-        # a separate process guards against decoders that crash, hang or need too much memory
+        # The sandbox handles decoders that crash, hang or need too much memory.
         if is_cheap_to_draw(features):
             image = draw_record(features, THUMBNAIL_SIDE, class_names)
         else:
@@ -142,7 +148,7 @@ def _draw(record: bytes | str, class_names: tuple[str, ...]) -> Thumbnail:
 def _reads(
     dataset: Dataset, locations: list[RecordLocation]
 ) -> Iterator[Callable[[], bytes | str]]:
-    """Yields a function per record that returns its data, or a text: why it is not drawn."""
+    """Yields a function per record, which returns the record, or an error text if it is skipped."""
     shards = dataset.shards()
     for shard_id, group in groupby(locations, key=lambda at: (at.split, at.shard)):
         if dataset.manifest.config.get("compression") == "gzip":
@@ -205,7 +211,7 @@ def samples(
     """
     manifest = dataset.manifest
     rows = _sampled_rows(tables, class_feature(manifest), manifest)
-    # one cell per class and split; a single class gets four times as many samples
+    # One cell per class and split; a single class gets four times as many samples.
     cells = max(1, len(rows) * len(manifest.splits))
     each = min(
         4 * SAMPLES_PER_CLASS if len(rows) == 1 else SAMPLES_PER_CLASS, max(1, SAMPLES // cells)
@@ -234,7 +240,7 @@ def _sampled_rows(
     tables: list[ClassTable], feature: str | None, manifest: Manifest
 ) -> tuple[ClassRow, ...]:
     table = next((table for table in tables if table.feature == feature), None)
-    # without classes, all records are one row; classes that no record has need no samples
+    # Without a class feature, all records form one row. Empty classes have no samples.
     if table is None:
         counts = tuple(split.records for split in manifest.splits.values())
         return (ClassRow("", 0, counts),) if feature is None else ()
@@ -256,13 +262,13 @@ def sample_locations(
     Returns:
         (split, class name) to locations.
     """
-    # {(split, class name): locations}
+    # {(split, class name): [RecordLocation]}
     found: dict[tuple[str, str], list[RecordLocation]] = {}
     for split, counts in numbers.items():
         missing = {name: n for name, n in counts.items() if n > 0}
         read = 0
         for shard in dataset.manifest.splits[split].shards:
-            # the manifest has the classes of each shard: indexes without a missing one are skipped
+            # The manifest lists the classes of each shard, so useless indexes are not read.
             sought = missing.keys() & _class_names_of(shard, dataset.manifest)
             if sought and read < MAX_INDEXES:
                 read += 1
@@ -284,7 +290,7 @@ def _collect(
             if name in sought:
                 found.setdefault((split, name), []).append(location)
                 missing[name] -= 1
-                # complete classes are not looked for in later shards
+                # A class with enough samples is not searched in later shards.
                 if not missing[name]:
                     del missing[name]
                     sought.discard(name)

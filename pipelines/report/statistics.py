@@ -18,7 +18,7 @@ from recordmill.transforms.storage.dataset import Dataset
 from recordmill.transforms.storage.shard_files import uncompressed
 
 MAX_BARS = 24
-"""Bars of a histogram of logarithmic bins."""
+"""Maximum number of bars in a histogram of logarithmic bins."""
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,8 @@ class Bar:
     Attributes:
         low: the lower edge, as text.
         high: the upper edge, as text.
-        count: number of values in the bar.
-        height: in percent of the highest bar.
+        count: the number of values in the bar.
+        height: the height in percent of the highest bar.
     """
 
     low: str
@@ -43,7 +43,7 @@ class Histogram:
     """A histogram with bars of equal width.
 
     Attributes:
-        bars: from left to right.
+        bars: the bars from left to right.
         minimum: the smallest value, as text.
         maximum: the largest value, as text.
     """
@@ -69,7 +69,7 @@ def histogram_of_bins(
     write: Callable[[float], str],
     ends: tuple[float, float] | None = None,
 ) -> Histogram | None:
-    """Returns the histogram of logarithmic bins; neighboring bins are merged if there are too many.
+    """Returns the histogram of logarithmic bins; merges neighboring bins above `MAX_BARS`.
 
     Args:
         counts: bin index to the number of values; bin i begins at 2 ** (i / steps).
@@ -82,7 +82,7 @@ def histogram_of_bins(
     """
     if not counts:
         return None
-    # merging pairs of bins halves the resolution; edges stay edges of the original bins
+    # Merging pairs of bins halves the resolution, and all edges are edges of the original bins.
     while max(counts) - min(counts) >= MAX_BARS:
         merged: dict[int, int] = {}
         for index, count in counts.items():
@@ -96,7 +96,7 @@ def histogram_of_bins(
 
 
 def histogram_of_values(values: Sequence[float], write: Callable[[float], str]) -> Histogram:
-    """Returns the histogram of some values, in up to 16 bars of equal width.
+    """Returns the histogram of values, with up to 16 bars of equal width.
 
     Args:
         values: finite numbers, at least one.
@@ -104,7 +104,7 @@ def histogram_of_values(values: Sequence[float], write: Callable[[float], str]) 
     """
     low, high = min(values), max(values)
     number = 1 if low == high else min(16, max(4, len(set(values))))
-    width = (high - low) / number or 1.0  # any width serves if all values are equal
+    width = (high - low) / number or 1.0  # not 0 if all values are equal
     counts = [0] * number
     for value in values:
         counts[min(number - 1, int((value - low) / width))] += 1
@@ -117,10 +117,10 @@ def make_bars(counts: Sequence[int], edges: Sequence[str]) -> tuple[Bar, ...]:
 
     Args:
         counts: number of values per bar.
-        edges: of the bars, as text; one more than `counts`.
+        edges: the edges of the bars as text, one more than `counts`.
     """
     top = max(counts, default=0) or 1
-    # a bar with few values keeps a visible height of 1.5 %
+    # A bar with few values has a visible height of 1.5 %.
     return tuple(
         Bar(edges[i], edges[i + 1], count, round(max(100 * count / top, 1.5), 1) if count else 0.0)
         for i, count in enumerate(counts)
@@ -133,7 +133,7 @@ def size_text(count: float) -> str:
     >>> size_text(512), size_text(110_300), size_text(2**30)
     ('512 B', '108 KiB', '1.00 GiB')
     """
-    # from 1023.5 on, a value would be rounded to 1024 of its unit
+    # 1023.5 and more would be rounded to 1024 of the unit.
     size, units = float(count), ["B", "KiB", "MiB", "GiB", "TiB", "PiB"]
     while size >= 1023.5 and len(units) > 1:
         size, units = size / 1024, units[1:]
@@ -153,13 +153,13 @@ def number_text(value: float) -> str:
 
 
 MAX_ROWS = 200
-"""Classes in a table."""
+"""Maximum number of classes in a table."""
 
 READABLE_ROWS = 30
-"""Classes in a table that is shown without a histogram of the class sizes."""
+"""Maximum number of classes in a table without a histogram of the class sizes."""
 
 SAMPLED_CLASSES = 24
-"""Classes of which samples are shown."""
+"""Maximum number of classes with samples."""
 
 
 @dataclass(frozen=True)
@@ -189,7 +189,7 @@ class ClassTable:
     Attributes:
         feature: the Example key.
         splits: the names of the splits.
-        rows: one per class.
+        rows: one row per class.
     """
 
     feature: str
@@ -243,9 +243,9 @@ def _table(manifest: Manifest, feature: str) -> ClassTable:
             label,
             tuple(of_split.get(label, 0) for of_split in counts.values()),
         )
-        for label in labels | set(range(len(names)))  # classes without a label count, too
+        for label in labels | set(range(len(names)))  # includes classes without labels
     )
-    # by id among classes of the same size, so that the order is deterministic
+    # The id breaks ties between classes of the same size, so that the order is deterministic.
     ranked = tuple(sorted(rows, key=lambda row: (-row.total, row.id)))
     return ClassTable(feature, tuple(manifest.splits), ranked)
 
@@ -266,8 +266,8 @@ def most_and_least_frequent(rows: tuple[ClassRow, ...], number: int) -> tuple[Cl
     """Returns the first and the last rows of a table.
 
     Args:
-        rows: of the classes, most frequent first.
-        number: of the rows to return.
+        rows: the rows of the classes, most frequent first.
+        number: the number of rows to return.
     """
     if len(rows) <= number:
         return rows
@@ -275,7 +275,11 @@ def most_and_least_frequent(rows: tuple[ClassRow, ...], number: int) -> tuple[Cl
 
 
 SAMPLE_BYTES = 4 * 2**20
+"""Limit of the bytes read per split."""
+
 SAMPLE_RECORDS = 1000
+"""Maximum number of records in the sample of a split."""
+
 _SHOWN_TEXTS = 4
 _SHOWN_RECORDS = 5
 _TEXT_CHARACTERS = 80
@@ -287,10 +291,10 @@ class FeatureStatistics:
 
     Attributes:
         name: the Example key.
-        kind: of the values, such as "int64, class id".
+        kind: the kind of the values, such as "int64, class id".
         shape: the number of values per record, as text.
         source: the origin of the values, as in the schema.
-        missing: number of sampled records without a value.
+        missing: the number of sampled records without a value.
         values: the histogram of numeric values.
         texts: some of the string values.
         note: distinct values and lengths of strings, or the number of values that are not finite.
@@ -311,8 +315,8 @@ class SampleStatistics:
     """The statistics of all features in a sample of records.
 
     Attributes:
-        records: number of sampled records.
-        features: in the schema's order.
+        records: the number of sampled records.
+        features: the statistics of each feature, in the schema's order.
         rows: (split, values of the features as texts) of some records; empty for images.
     """
 
@@ -322,10 +326,9 @@ class SampleStatistics:
 
 
 def feature_statistics(dataset: Dataset) -> SampleStatistics:
-    """Returns the statistics of all features.
+    """Returns the statistics of all features, from the first records of each split.
 
-    The sample consists of the first records of each split. It is a fair one, because records are
-    ordered by a salted hash of their keys.
+    The sample is unbiased, because records are ordered by a salted hash of their keys.
     """
     by_split = {
         name: list(_sample(dataset, split)) for name, split in dataset.manifest.splits.items()
@@ -337,7 +340,7 @@ def feature_statistics(dataset: Dataset) -> SampleStatistics:
         _statistics(name, feature, [r.get(name, []) for r in records] if name != image else [])
         for name, feature in features.items()
     )
-    # images are shown as thumbnails instead of rows
+    # Datasets of images have thumbnails instead of rows.
     rows = () if dataset.manifest.dataset_schema.has_image else _rows(by_split, list(features))
     return SampleStatistics(len(records), statistics, tuple(rows))
 
@@ -363,14 +366,14 @@ def _sample(dataset: Dataset, split: SplitEntry) -> Iterator[dict[str, list[Any]
 
 
 def _first_records(dataset: Dataset, shard: ShardEntry) -> Iterator[dict[str, list[Any]]]:
-    """Yields the whole records within the first bytes of a shard."""
+    """Yields the complete records in the first bytes of a shard."""
     with uncompressed(dataset.path(shard.file)) as stream:
         head = io.BytesIO(stream.read(SAMPLE_BYTES))
     try:
         for frame in islice(read_frames(head), SAMPLE_RECORDS):
             yield read_features(frame.data)
     except FrameError:
-        return  # the sample ends within a record; damage is found by verification, not here
+        return  # the sample ends inside a record; detecting damage is up to verification
 
 
 def _statistics(name: str, feature: Feature, lists: list[list[Any]]) -> FeatureStatistics:
@@ -404,7 +407,7 @@ def _with_texts(statistics: FeatureStatistics, values: list[bytes]) -> FeatureSt
 
 
 def _text(value: bytes) -> str:
-    """Returns UTF-8 as text, cut to a limit; other bytes as their first ones in hexadecimal."""
+    """Returns UTF-8 as text, truncated; for other bytes, their number and a short hex dump."""
     try:
         text = value.decode("utf-8")
     except UnicodeDecodeError:

@@ -46,7 +46,7 @@ from recordmill.transforms.storage.files import write_bytes
 from recordmill.transforms.storage.local_files import ImageRootGuard
 
 _MAX_CHARACTERS = 1_000
-"""Of a name on the page."""
+"""Limit of the length of a name on the page."""
 
 _SPECIAL, _BACKSLASH = r"[\\']", r"\\\g<0>"
 
@@ -69,17 +69,17 @@ def render(content: dict[str, Any]) -> bytes:
         plain=plain,
         command=command_text,
     )
-    # the policy in the page allows only this style sheet, by its digest
+    # The content security policy of the page allows only this style sheet, by its digest.
     style = environment.get_template("report.css").render()
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode("ascii")
     template = environment.get_template("report.html")
     page = template.render(style=style, style_digest=digest, **content)
-    # names of files may contain surrogates, which UTF-8 cannot encode
+    # File names can contain surrogates, which UTF-8 cannot encode.
     return page.encode("utf-8", "backslashreplace")
 
 
 def _masked(value: Any) -> Any:
-    """Masks secrets in texts; data URLs are left as they are."""
+    """Masks secrets in texts, except in data URLs."""
     return masked(value) if type(value) is str and not value.startswith("data:") else value
 
 
@@ -89,7 +89,7 @@ def plain(value: object) -> str:
     >>> print(plain("a\n"), len(plain("x" * 10_000)))
     a\x0a 1001
     """
-    text = masked(str(value))  # before cutting: the rest of a cut secret would not be recognized
+    text = masked(str(value))  # before truncation, which would make a secret unrecognizable
     return visible(text if len(text) <= _MAX_CHARACTERS else f"{text[:_MAX_CHARACTERS]}…")
 
 
@@ -112,7 +112,7 @@ def percent(part: float, whole: float) -> str:
 
 
 def command_text(parts: Sequence[str]) -> str:
-    """Returns a command that can be pasted into a shell, with one flag per line."""
+    """Returns a command for pasting into a shell, with one flag per line."""
     lines: list[str] = []
     for part in map(quoted, parts):
         if part.startswith("-") or not lines:
@@ -136,7 +136,7 @@ def quoted(word: str) -> str:
 T = TypeVar("T")
 
 IMAGE_BYTES = 3_500_000
-"""The size of all thumbnails on the page, base64-encoded."""
+"""Limit of the size of all thumbnails on the page, base64-encoded."""
 
 MAX_TABLE_ROWS = 200
 
@@ -170,7 +170,13 @@ class _Sections:
     warnings: list[str] = field(default_factory=list)
 
     def collect(self, name: str, section: Callable[..., T], *arguments: Any) -> T | None:
-        """Returns a section; None, with a warning, if it fails."""
+        """Returns the result of a section; None, with a warning, if it fails.
+
+        Args:
+            name: the name of the section, for the warning.
+            section: the function that returns the section.
+            arguments: its arguments.
+        """
         try:
             return section(*arguments)
         except Exception as error:  # noqa: BLE001 - a bug in the report must not fail the run
@@ -199,7 +205,7 @@ def write_report(source: ReportInput) -> list[str]:
 def _content(source: ReportInput, sections: _Sections) -> dict[str, Any]:
     """Returns the variables of the template."""
     dataset, manifest = source.dataset, source.manifest
-    # rejects come first: their images matter most if the budget does not suffice
+    # Rejects come first: their images matter most if the budget is too small for all.
     budget = ThumbnailBudget(IMAGE_BYTES)
     origin = (_image_root_guard(manifest), manifest.config.get("input_format", "auto"))
     rejects = sections.collect("rejects", reject_groups, dataset, budget, *origin)
