@@ -1,4 +1,4 @@
-"""Decoding of stored images to arrays, with the results of TensorFlow."""
+"""Decodes stored images to arrays, with the same results as TensorFlow."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _MODES = {1: "L", 3: "RGB"}
 
 
 def decode_stored(data: bytes, channels: int = 3) -> np.ndarray:
-    """Returns the pixels of a JPEG or PNG: uint8, (height, width, channels).
+    """Decodes a JPEG or PNG to pixels: uint8, (height, width, channels).
 
-    Like `tf.io.decode_image`, it applies no color profile, drops alpha without blending, and takes
+    Like `tf.io.decode_image`, it ignores color profiles, drops alpha without blending, and returns
     the high byte of 16-bit samples.
 
     Args:
@@ -28,14 +28,14 @@ def decode_stored(data: bytes, channels: int = 3) -> np.ndarray:
         channels: 3 for RGB, 1 for gray, 0 for the stored number.
 
     Raises:
-        ValueError: if it cannot be decoded.
+        ValueError: if the image cannot be decoded.
     """
     try:
         with open_image(data, ("JPEG", "PNG")) as image:
             decoded = _of_8_bits(image)
-            # libpng reduces 16-bit gray with alpha to two channels, and so does TensorFlow.
+            # Pillow opens 16-bit gray with alpha as RGBA; TensorFlow decodes it to two channels.
             if image.format == "PNG" and data[_COLOR_TYPE] == _GRAY_WITH_ALPHA:
-                decoded = decoded.convert("LA")  # Pillow opens 16-bit LA as RGBA
+                decoded = decoded.convert("LA")
             pixels = np.asarray(_in_mode(decoded, channels))
     except (OSError, *PLUGIN_ERRORS) as error:
         raise ValueError(f"the image cannot be decoded: {error}") from error
@@ -43,10 +43,10 @@ def decode_stored(data: bytes, channels: int = 3) -> np.ndarray:
 
 
 def decode_mask(data: bytes) -> np.ndarray:
-    """Returns the class ids of a mask: uint8 or uint16, (height, width, 1).
+    """Decodes a mask to class ids: uint8 or uint16, (height, width, 1).
 
     Raises:
-        ValueError: if it cannot be decoded.
+        ValueError: if the mask cannot be decoded.
     """
     try:
         with open_image(data, ("PNG",)) as image:
@@ -56,12 +56,12 @@ def decode_mask(data: bytes) -> np.ndarray:
 
 
 def reshape_raw(data: bytes, height: int, width: int, channels: int = 3) -> np.ndarray:
-    """Returns raw pixels as an array: uint8, (height, width, channels).
+    """Converts raw samples to an array: uint8, (height, width, channels).
 
     Args:
         data: the stored samples, row by row.
-        height: in pixels.
-        width: in pixels.
+        height: the height in pixels.
+        width: the width in pixels.
         channels: 3 for RGB, 1 for gray, 0 for the stored number.
 
     Raises:
@@ -70,6 +70,7 @@ def reshape_raw(data: bytes, height: int, width: int, channels: int = 3) -> np.n
     stored, rest = divmod(len(data), height * width)
     if rest or stored not in (1, 2, 3, 4):
         raise ValueError(f"{len(data)} bytes are not an image of {width} x {height} pixels")
+    # The number of stored channels follows from the size: 2 and 4 include alpha.
     pixels = np.frombuffer(data, np.uint8).reshape(height, width, stored)
     if channels in (0, stored):
         return pixels
@@ -83,7 +84,7 @@ def _of_8_bits(image: Image.Image) -> Image.Image:
         has_alpha = image.mode == "PA" or "transparency" in image.info
         return image.convert("L" if image.mode == "1" else "RGBA" if has_alpha else "RGB")
     if image.mode.startswith("I"):
-        # The high byte, as png_set_strip_16 in TensorFlow's decoder; `transcode` rounds.
+        # The high byte, like png_set_strip_16 in TensorFlow's decoder. `transcode` rounds instead.
         return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
     return image
 
@@ -97,7 +98,7 @@ def _gray(pixels: np.ndarray) -> np.ndarray:
 
 
 def common_size(schema: Schema) -> tuple[int, int] | None:
-    """Returns the height and width of all images, if the schema fixes them."""
+    """Returns the height and width of all images, or None if the schema does not fix them."""
     resize = schema.image.resize
     if resize is None or resize.mode == "fit":
         return None
@@ -114,10 +115,10 @@ def raw_size(schema: Schema, example: Mapping[str, Any]) -> tuple[Any, Any]:
 
     Args:
         schema: the schema of the dataset.
-        example: feature name to value.
+        example: the values of the example, by feature.
 
     Raises:
-        UsageError: if neither has the size.
+        UsageError: if neither states the size.
     """
     check_raw_size(schema)
     names = attribute_features(schema)
@@ -127,15 +128,15 @@ def raw_size(schema: Schema, example: Mapping[str, Any]) -> tuple[Any, Any]:
 
 
 def check_raw_size(schema: Schema) -> None:
-    """Checks that the size of raw pixels is stored, or fixed by the schema.
+    """Checks that the size of raw images is stored with them, or fixed by the schema.
 
     Raises:
-        UsageError: if it is not.
+        UsageError: if the size is unknown.
     """
     sized = {ImageAttribute.HEIGHT, ImageAttribute.WIDTH} <= attribute_features(schema).keys()
     if not sized and common_size(schema) is None:
         raise UsageError(
-            f"schema {schema.name!r} stores raw pixels without their size, so they cannot be "
-            "shaped. Read with decode=False, or convert again with features from image:height and "
-            "image:width."
+            f"schema {schema.name!r}: expected features from image:height and image:width, or a "
+            "fixed size, to shape raw pixels. Read with decode=False, or convert again with these "
+            "features."
         )

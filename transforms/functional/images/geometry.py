@@ -1,7 +1,7 @@
-"""Geometry of images: rotation, crop, scale and padding, and the same transform of boxes.
+"""Geometric transforms of images (orientation, crop, scale, padding) and of their boxes.
 
-One `Geometry` is computed from sizes alone. Pixels, boxes and masks of an image all use it, so that
-annotations stay aligned with the pixels.
+A `Geometry` is computed from sizes only, and is applied to the pixels, the boxes and the mask of an
+image, so that annotations stay aligned with the pixels.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ Point: TypeAlias = tuple[float, float]
 Box: TypeAlias = tuple[float, float, float, float]
 """xmin, ymin, xmax and ymax, in pixels or as fractions of the image."""
 
-_ROUNDING = 1e-6  # of an image's side: the error of six decimals in a box that ends at the edge
+_ROUNDING = 1e-6
+"""Tolerance for boxes beyond the edge, as a fraction of the side: the error of six decimals."""
 
 CLIPPED = "boxes clipped"
 DROPPED = "boxes dropped"
@@ -33,16 +34,16 @@ CROPPED_OFF = "boxes cropped off"
 
 
 class Geometry(NamedTuple):
-    """The transform from a source image to the image in the record, in this order.
+    """The transform from a source image to the image of a record: orient, crop, scale, pad.
 
     Attributes:
-        stored: size of the image in the file.
-        orientation: EXIF orientation, 1 to 8.
-        turned: whether the orientation was applied.
-        crop: left, top, right and bottom of the kept part, as exact fractions of a pixel.
-        content: size that the kept part was scaled to.
-        offset: left and top of the content in the record's image, with padding around it.
-        size: size of the record's image.
+        stored: the size of the image in the file.
+        orientation: the EXIF orientation, from 1 to 8.
+        turned: whether the orientation is applied.
+        crop: the left, top, right and bottom of the cropped part, as exact fractions in pixels.
+        content: the size to which the cropped part is scaled.
+        offset: the left and top padding around the content.
+        size: the size of the image of the record.
     """
 
     stored: Size
@@ -55,36 +56,36 @@ class Geometry(NamedTuple):
 
     @property
     def displayed(self) -> Size:
-        """Size of the image with its orientation applied, as viewers display it."""
+        """The size of the image in viewers, which apply the orientation."""
         return oriented_size(self.stored, self.orientation)
 
     @property
     def upright(self) -> Size:
-        """Size after the orientation was applied, if it was, and before cropping."""
+        """The size before cropping, after the orientation is applied, if it is."""
         return self.displayed if self.turned else self.stored
 
     @property
     def scale(self) -> tuple[float, float]:
-        """Scale factors from the source image to the record's image, across and down."""
+        """The horizontal and vertical scale factors from the source image to the image stored."""
         left, top, right, bottom = self.crop
         return float(self.content[0] / (right - left)), float(self.content[1] / (bottom - top))
 
 
-@lru_cache(1024)  # called for the image, its boxes and its mask; 40 µs of fractions each time
+@lru_cache(1024)  # computed once for an image, its boxes and its mask: fractions take 40 µs
 def geometry_of(stored: Size, orientation: int, settings: ImageSettings) -> Geometry:
-    """Returns the transform that the settings define for an image.
+    """Computes the transform that the settings define for an image.
 
     Args:
-        stored: width and height of the image in the file.
-        orientation: its EXIF orientation, 1 to 8.
-        settings: options of the schema.
+        stored: the width and height of the image in the file.
+        orientation: its EXIF orientation, from 1 to 8.
+        settings: the image settings of the schema.
 
     >>> geometry_of((400, 300), 6, ImageSettings(max_side=200)).size
     (150, 200)
     """
     turned = settings.orientation == "apply"
-    # All sizes and the crop below are those of the upright image: target sizes and aspect ratios
-    # mean what viewers display.
+    # Target sizes and aspect ratios refer to the image as viewers display it, so all sizes and the
+    # crop below are in the coordinates of the upright image.
     whole = oriented_size(stored, orientation) if turned else stored
     size = target_size(whole, settings)
     mode = settings.resize.mode if settings.resize else "exact"
@@ -104,18 +105,19 @@ def oriented_size(size: Size, orientation: int) -> Size:
     """Returns the size of an image after an EXIF orientation is applied.
 
     Args:
-        size: width and height before.
-        orientation: 1 to 8.
+        size: the width and height before.
+        orientation: the orientation, from 1 to 8.
     """
+    # Orientations 5 to 8 swap the axes.
     return (size[1], size[0]) if orientation >= 5 else size
 
 
 def target_size(size: Size, settings: ImageSettings) -> Size:
-    """Returns the width and height of the record's image.
+    """Returns the width and height of the image of a record.
 
     Args:
-        size: width and height of the upright image.
-        settings: options of the schema.
+        size: the width and height of the upright image.
+        settings: the image settings of the schema.
 
     >>> target_size((400, 300), ImageSettings(max_side=200))
     (200, 150)
@@ -132,19 +134,19 @@ def target_size(size: Size, settings: ImageSettings) -> Size:
 
 
 def oriented_point(point: Point, size: Size, orientation: int) -> Point:
-    """Returns the position of a point after an EXIF orientation is applied to its image.
+    """Returns the coordinates of a point after an EXIF orientation is applied to its image.
 
     Args:
-        point: position before.
-        size: width and height of the image before.
-        orientation: 1 to 8.
+        point: the coordinates before.
+        size: the width and height of the image before.
+        orientation: the orientation, from 1 to 8.
 
-    >>> oriented_point((10, 0), (400, 300), 6)  # the top edge becomes the right one
+    >>> oriented_point((10, 0), (400, 300), 6)  # the top edge becomes the right edge
     (300, 10)
     """
     x, y = point
     right, bottom = size[0] - x, size[1] - y
-    # CIPA DC-008, tag 274 (Orientation): 2 to 4 are mirrored or upside down; 5 to 8 swap the axes.
+    # CIPA DC-008, tag 274 (Orientation): 2 to 4 are mirrored or upside down, 5 to 8 swap the axes.
     turned = {
         2: (right, y),
         3: (right, bottom),
@@ -158,17 +160,18 @@ def oriented_point(point: Point, size: Size, orientation: int) -> Point:
 
 
 def inverse_orientation(orientation: int) -> int:
-    """Returns the EXIF orientation that undoes another."""
+    """Returns the EXIF orientation that reverts another."""
+    # Only the quarter turns 6 and 8 are not their own inverse.
     return {6: 8, 8: 6}.get(orientation, orientation)
 
 
 def oriented_box(box: Box, geometry: Geometry, frame: str) -> Box:
-    """Returns a box on the upright image, or on the stored one if the image was not turned.
+    """Transforms a box from the annotated image to the image before cropping.
 
     Args:
-        box: in pixels of the annotated image.
+        box: the box in pixels of the annotated image.
         geometry: the transform of the image.
-        frame: the annotated image: "displayed" or "stored".
+        frame: the annotated image, "displayed" or "stored".
     """
     if frame == "displayed" and not geometry.turned:
         size, orientation = geometry.displayed, inverse_orientation(geometry.orientation)
@@ -176,17 +179,17 @@ def oriented_box(box: Box, geometry: Geometry, frame: str) -> Box:
         size, orientation = geometry.stored, geometry.orientation
     else:
         return box
-    # Turning may swap the corners: sort the coordinates again.
-    one = oriented_point(box[:2], size, orientation)
-    other = oriented_point(box[2:], size, orientation)
-    return (*map(min, one, other), *map(max, one, other))  # type: ignore[return-value]
+    # An orientation may swap the corners, so the coordinates are sorted again.
+    first = oriented_point(box[:2], size, orientation)
+    second = oriented_point(box[2:], size, orientation)
+    return (*map(min, first, second), *map(max, first, second))  # type: ignore[return-value]
 
 
 def _crop(size: Size, ratio: Size) -> tuple[Fraction, Fraction, Fraction, Fraction]:
     """Returns the largest centered part with the aspect ratio of `ratio`."""
     width, height = map(Fraction, size)
-    # Fractions, so that the crop of an image, its boxes and its mask is the same: a float could be
-    # rounded across the center of a pixel, which moves a mask against its image.
+    # Exact fractions, because a float could be rounded across the center of a pixel, which would
+    # shift the mask against its image by a pixel.
     kept_width = min(width, height * ratio[0] / ratio[1])
     kept_height = min(height, width * ratio[1] / ratio[0])
     left, top = (width - kept_width) / 2, (height - kept_height) / 2
@@ -196,8 +199,8 @@ def _crop(size: Size, ratio: Size) -> tuple[Fraction, Fraction, Fraction, Fracti
 def _contained(size: Size, within: Size) -> Size:
     """Returns the largest size with the aspect ratio of `size` that fits into `within`."""
     width, height = size
-    # Compares aspect ratios in integers, and rounds as ImageOps.contain of Pillow does; a side of
-    # less than one pixel becomes one.
+    # Aspect ratios are compared in integers, and sides rounded like in ImageOps.contain of Pillow,
+    # but to at least one pixel.
     if width * within[1] > within[0] * height:
         return within[0], max(1, round(height / width * within[0]))
     return max(1, round(width / height * within[1])), within[1]
@@ -212,10 +215,10 @@ class TransformedBoxes(NamedTuple):
     """The boxes of a record.
 
     Attributes:
-        boxes: as fractions of the record's image.
-        kept: index of each in its row.
-        area_scale: pixels of the record's image per unit of area in the row.
-        remarks: changes to boxes, such as "boxes clipped", which the manifest counts.
+        boxes: the boxes as fractions of the image of the record.
+        kept: the index of each box in its row.
+        area_scale: the number of pixels of the image per unit of area in the row.
+        remarks: the changes to boxes, such as "boxes clipped", which the manifest counts.
     """
 
     boxes: list[Box]
@@ -224,8 +227,8 @@ class TransformedBoxes(NamedTuple):
     remarks: tuple[str, ...]
 
 
-class _Placement(NamedTuple):
-    """The parts of a geometry that place turned boxes, as floats: computed once per image."""
+class _BoxTransform(NamedTuple):
+    """The crop, scale and padding of a geometry as floats, converted once per image."""
 
     crop: Box
     scale: tuple[float, float]
@@ -233,57 +236,59 @@ class _Placement(NamedTuple):
     size: Size
 
     @classmethod
-    def of(cls, geometry: Geometry) -> _Placement:
+    def of(cls, geometry: Geometry) -> _BoxTransform:
         left, top, right, bottom = map(float, geometry.crop)
         return cls((left, top, right, bottom), geometry.scale, geometry.offset, geometry.size)
 
 
 def transform_boxes(row: RowBoxes, geometry: Geometry, settings: BoxSettings) -> TransformedBoxes:
-    """Returns the boxes of a row on the record's image.
+    """Transforms the boxes of a row from the annotated image to the image of the record.
 
     Args:
-        row: two corners of each box, in pixels or as fractions of the annotated image.
+        row: the corners of each box, in pixels or as fractions of the annotated image.
         geometry: the transform of the image.
-        settings: the annotated image, and the treatment of invalid boxes.
+        settings: the box settings of the schema.
 
     Raises:
-        RecordError: bad_box, if the settings reject one.
+        RecordError: bad_box if the settings reject invalid boxes and there is one.
     """
-    # Order: to pixels of the annotated image, check and clip there, turn with the image, then crop,
-    # scale, pad, and divide by the size of the record's image.
+    # Order of the transform: to pixels of the annotated image, check and clip, orient, crop, scale,
+    # pad, divide by the size of the image of the record.
     annotated = geometry.displayed if settings.frame == "displayed" else geometry.stored
     unit = annotated if row.units == "normalized" else (1, 1)
-    onto = _Placement.of(geometry)
-    placed, kept, remarks = list[Box](), list[int](), set[str]()
+    transform = _BoxTransform.of(geometry)
+    boxes, kept, remarks = list[Box](), list[int](), set[str]()
     for i, box in enumerate(row.boxes):
         checked = _checked(_scaled_box(box, unit), annotated, settings, i, remarks)
         if checked is None:
             remarks.add(DROPPED)
             continue
-        moved = _moved(oriented_box(checked, geometry, settings.frame), onto)
-        if moved is None:
+        cropped = _cropped(oriented_box(checked, geometry, settings.frame), transform)
+        if cropped is None:
             remarks.add(CROPPED_OFF)
             continue
-        placed.append(moved)
+        boxes.append(cropped)
         kept.append(i)
-    area_scale = unit[0] * unit[1] * onto.scale[0] * onto.scale[1]
-    return TransformedBoxes(placed, kept, area_scale, tuple(sorted(remarks)))
+    area_scale = unit[0] * unit[1] * transform.scale[0] * transform.scale[1]
+    return TransformedBoxes(boxes, kept, area_scale, tuple(sorted(remarks)))
 
 
-def box_values(feature: Feature, value: FeatureValue, placed: TransformedBoxes) -> FeatureValue:
+def box_values(
+    feature: Feature, value: FeatureValue, transformed: TransformedBoxes
+) -> FeatureValue:
     """Returns the value of a feature that has one item per box.
 
     Args:
         feature: the feature.
-        value: the row's items, including those of dropped boxes; empty if they are missing.
-        placed: the boxes of the record.
+        value: the items of the row, including those of dropped boxes; empty if missing.
+        transformed: the boxes of the record.
     """
     if feature.source.origin is Origin.BOX:
-        return _sides(placed.boxes, feature.source.name)
+        return _sides(transformed.boxes, feature.source.name)
     items = value if isinstance(value, list) else []
-    kept: Any = [items[i] for i in placed.kept] if items else []
+    kept: Any = [items[i] for i in transformed.kept] if items else []
     if feature.source.origin is Origin.AREA:
-        return [area * placed.area_scale for area in kept]
+        return [area * transformed.area_scale for area in kept]
     return cast("FeatureValue", kept)
 
 
@@ -317,11 +322,25 @@ def convert_box(box: Box, order: str) -> tuple[float, float, float, float]:
 def _checked(
     box: Box, size: Size, settings: BoxSettings, index: int, remarks: set[str]
 ) -> Box | None:
-    """Returns a box clipped to its image; None if it is to be dropped."""
+    """Checks a box and clips it to its image.
+
+    Args:
+        box: the box in pixels of the annotated image.
+        size: the width and height of this image.
+        settings: the box settings of the schema.
+        index: the index of the box in its row, for messages.
+        remarks: the remarks to which to add a change.
+
+    Returns:
+        The clipped box; None for a box to drop.
+
+    Raises:
+        RecordError: bad_box if the settings reject the box.
+    """
     problem = _problem(box)
     if problem is None:
         inside = _clipped(box, size)
-        # Boxes with six decimals may exceed the edge by their rounding error, which is no mistake.
+        # Boxes rounded to six decimals may exceed the edge by their rounding error.
         if _overshoot(box, size) > _ROUNDING:
             if settings.out_of_bounds == "drop":
                 return None
@@ -337,12 +356,12 @@ def _checked(
 
 
 def _problem(box: Box) -> str | None:
-    """Returns why a box is invalid; None if it is valid."""
+    """Describes the reason why a box is invalid; None if it is valid."""
     xmin, ymin, xmax, ymax = box
     if not all(map(math.isfinite, box)):
         return "has a coordinate that is not finite"
     if xmax < xmin or ymax < ymin:
-        return "is inverted: its second corner must be to the right of and below its first"
+        return "is inverted; expected the second corner to the right of and below the first"
     if xmax == xmin or ymax == ymin:
         return "has no area"
     return None
@@ -354,7 +373,7 @@ def _bad_box(index: int, box: Box, what: str) -> RecordError:
 
 
 def _overshoot(box: Box, size: Size) -> float:
-    """Returns how far a box extends beyond its image, as a fraction of the image's side."""
+    """Returns the distance by which a box exceeds its image, as a fraction of the side."""
     (xmin, ymin, xmax, ymax), (width, height) = box, size
     return max(-xmin / width, -ymin / height, xmax / width - 1, ymax / height - 1)
 
@@ -368,14 +387,17 @@ def _scaled_box(box: Box, by: tuple[float, float]) -> Box:
     return box[0] * by[0], box[1] * by[1], box[2] * by[0], box[3] * by[1]
 
 
-def _moved(box: Box, onto: _Placement) -> Box | None:
-    """Returns a turned box as fractions of the record's image; None if it is cropped off."""
-    (xmin, ymin, xmax, ymax), (left, top, right, bottom) = box, onto.crop
+def _cropped(box: Box, transform: _BoxTransform) -> Box | None:
+    """Crops, scales and pads an oriented box, and divides it by the size of the image.
+
+    Returns None for a box outside the crop.
+    """
+    (xmin, ymin, xmax, ymax), (left, top, right, bottom) = box, transform.crop
     inside = max(xmin, left), max(ymin, top), min(xmax, right), min(ymax, bottom)
     if _problem(inside) is not None:
         return None
-    (across, down), (x, y), (width, height) = onto.scale, onto.offset, onto.size
-    # Rounding errors of floats must not move a box outside 0 to 1.
+    (across, down), (x, y), (width, height) = transform.scale, transform.offset, transform.size
+    # Clamped, because rounding errors could put a coordinate outside 0 to 1.
     return (
         min(max(((inside[0] - left) * across + x) / width, 0.0), 1.0),
         min(max(((inside[1] - top) * down + y) / height, 0.0), 1.0),

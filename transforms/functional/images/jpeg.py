@@ -1,4 +1,4 @@
-"""JPEG: headers from the marker segments, found as libjpeg finds them, and their EXIF.
+"""Reads JPEG headers from their marker segments, located as by libjpeg, and the EXIF orientation.
 
 Sources: ITU-T T.81, annex B; CIPA DC-008 (EXIF); TIFF 6.0, section 2.
 """
@@ -13,44 +13,49 @@ from typing import NamedTuple
 from recordmill.transforms.functional.images.sniffing import WorkLimitError
 
 _MARKER = re.compile(rb"\xff[^\x00\xff\xd0-\xd7\x01]", re.DOTALL)
-"""The next marker, as libjpeg's next_marker skips to it; restarts belong to the coded data.
+"""Matches the next marker as next_marker of libjpeg does, except for restart markers, which are
+part of the coded data.
 
-The literal first byte lets the search skip ahead: 40 µs for 110 kB, instead of 20 times that.
+The literal first byte makes the search 20 times faster: 40 µs for 110 kB.
 """
 
 SIGNATURE = b"\xff\xd8\xff"
 _SOI, _EOI, _SOS, _APP1, _APP2, _COM = 0xD8, 0xD9, 0xDA, 0xE1, 0xE2, 0xFE
-_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
-_APPLICATIONS = frozenset(range(0xE0, 0xF0))  # EXIF, XMP, IPTC, and makers' own
+_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # SOFn; the others are DHT, JPG, DAC
+_APPLICATIONS = frozenset(range(0xE0, 0xF0))  # EXIF, XMP, IPTC, and those of manufacturers
 _COLOR_SEGMENTS = {0xE0: b"JFIF\0", 0xE2: b"ICC_PROFILE\0", 0xEE: b"Adobe"}
 """Prefixes of the APPn segments that define the color space."""
 _MIN_LENGTHS = {0xE0: 14, 0xE2: 14, 0xEE: 12}
-"""Their minimum lengths; decoders ignore shorter ones."""
-_MAX_SIDE = 65_500  # libjpeg's
+"""Minimum lengths of these segments; decoders ignore shorter segments."""
+_MAX_SIDE = 65_500  # JPEG_MAX_DIMENSION of libjpeg, in pixels
 _MULTI_IMAGE = b"MPF\0"
 _EXIF = b"Exif\0"
 
 DECODABLE = frozenset({0, 1, 2, 3, 9, 10})
-"""The processes (n of SOFn) that libjpeg-turbo decodes, including lossless and arithmetic."""
+"""The coding processes (n of SOFn) that libjpeg-turbo decodes, including lossless and arithmetic
+coding."""
 
 DCT_HUFFMAN = frozenset({0, 1, 2})
-"""SOF0, SOF1, SOF2: baseline, extended and progressive, which every reader supports."""
+"""The coding processes that every reader supports: SOF0 baseline, SOF1 extended, and SOF2
+progressive."""
 
 MAX_HEADER_BYTES = 2**22
-"""Metadata before the coded data that are parsed in the run's own process: Pillow's parsers go
-through it entry by entry, in Python."""
+"""Limit of metadata before the coded data for parsing in the worker process, since Pillow parses
+each entry in Python."""
 
 MAX_SEGMENTS = 1024
-"""Segments that are parsed in the run's own process."""
+"""Limit of segments for parsing in the worker process."""
 
 MAX_TAGS = 512
-"""Tags of an EXIF or MPF directory that are parsed in the run's own process: each may refer to all
-of the metadata again."""
+"""Limit of tags in an EXIF or MPF directory for parsing in the worker process, since each tag may
+refer to the same large values."""
 
 _PREFIX = re.compile(rb"(?:Exif\0\0)*")
 _ORDERS = {b"II": "<", b"MM": ">"}
 _MAGICS = (b"*\0", b"\0*")
 _ORIENTATION = 0x112
+# TIFF 6.0, section 2, types: the struct format of integers, and the size of each type in bytes.
+# 13 (IFD) and 16 (LONG8) are of Adobe's supplement 1 and of BigTIFF.
 _INTEGERS = {3: "H", 4: "L", 8: "h", 9: "l", 13: "L", 16: "Q"}
 _SIZES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 1, 7: 1, 8: 2, 9: 4, 10: 8, 11: 4, 12: 8, 13: 4, 16: 8}
 _ENTRY_BYTES = 12
@@ -61,10 +66,10 @@ class Segment(NamedTuple):
     """A marker segment.
 
     Attributes:
-        marker: the marker's second byte.
-        start: offset of the marker.
-        body: offset of the content, after the length field.
-        stop: offset of the byte after the content.
+        marker: the second byte of the marker.
+        start: the offset of the marker in the file.
+        body: the offset of the content, after the length field.
+        stop: the offset after the content.
     """
 
     marker: int
@@ -77,16 +82,17 @@ class JpegHeader(NamedTuple):
     """The header of a JPEG.
 
     Attributes:
-        process: n of the first SOFn marker, the coding process; None without a frame header.
-        precision: bits per sample.
-        height: in pixels.
-        width: in pixels.
+        process: the coding process, which is n of the first SOFn marker; None without a frame
+            header.
+        precision: the bits per sample.
+        height: the height in pixels.
+        width: the width in pixels.
         components: 1 for gray, 3 for color, 4 for CMYK.
-        scans: number of scans.
-        end: offset of the byte after the end-of-image marker; None without one.
-        multi_image: whether other images follow the first.
+        scans: the number of scans.
+        end: the offset after the end-of-image marker; None without this marker.
+        multi_image: whether further images follow the first.
         exif: the EXIF block, or None.
-        whole_factors: whether all sampling factors divide the largest one.
+        whole_factors: whether all sampling factors divide the largest.
     """
 
     process: int | None
@@ -102,33 +108,29 @@ class JpegHeader(NamedTuple):
 
     @property
     def readable_by_all(self) -> bool:
-        """Whether every reader decodes it, with the same result."""
+        """Whether all readers decode the image, with the same result."""
         common = self.process in DCT_HUFFMAN and self.precision == 8 and self.components in (1, 3)
         fits = max(self.width, self.height) <= _MAX_SIDE and self.whole_factors
         return common and fits and self.end is not None
 
     @property
     def decoded_in_one_pass(self) -> bool:
-        """Whether decoders do without keeping all coefficients in memory."""
+        """Whether decoders need not keep all coefficients in memory."""
         return self.scans == 1 and self.process in (0, 1)
 
 
 def segments(data: bytes) -> Iterator[Segment]:
-    """Yields the segments up to the end of the image, or up to the first damage.
-
-    Args:
-        data: the file.
-    """
-    position = 2
-    # Like libjpeg's next_marker, skip any bytes before the next marker: T.81 B.1.1.2 allows fill
-    # bytes there, and B.1.1.5 puts entropy-coded data after SOS, in which 0xFF is stuffed with a
-    # zero byte. So one loop walks both headers and coded data.
+    """Yields the segments up to the end of the image or the first damage."""
+    position = 2  # after SOI
+    # Like next_marker of libjpeg, skip any bytes before the next marker. These are fill bytes
+    # (T.81, B.1.1.2) or, after SOS, entropy-coded data, in which a zero byte follows each 0xFF
+    # (B.1.1.5). So the same loop iterates over the header and the coded data.
     while match := _MARKER.search(data, position):
         marker, body = data[match.end() - 1], match.end()
         if marker in (_EOI, _SOI):
             yield Segment(marker, body - 2, body, body)
             return
-        # B.1.1.4: the length counts its own two bytes, but not the marker.
+        # T.81, B.1.1.4: the length includes its own two bytes, but not the marker.
         position = body + int.from_bytes(data[body : body + 2], "big")
         if position < body + 2 or position > len(data):
             return
@@ -136,14 +138,14 @@ def segments(data: bytes) -> Iterator[Segment]:
 
 
 def examine(data: bytes, bounded: bool = False) -> JpegHeader:
-    """Returns the header of a JPEG, even of a damaged one.
+    """Reads the header of a JPEG, which may be damaged.
 
     Args:
-        data: the file.
-        bounded: whether to stop at the limits on metadata.
+        data: the content of the file.
+        bounded: whether to enforce the limits on metadata.
 
     Raises:
-        WorkLimitError: beyond the limits.
+        WorkLimitError: if a limit is exceeded.
     """
     frame: Segment | None = None
     last: Segment | None = None
@@ -153,7 +155,8 @@ def examine(data: bytes, bounded: bool = False) -> JpegHeader:
         if last.marker == _SOS:
             scans += 1
         elif last.marker in _FRAMES:
-            # Of several frame headers libjpeg takes the first; B.2.2: at least 6 bytes.
+            # libjpeg uses the first of several frame headers. T.81, B.2.2: precision, height,
+            # width and the number of components take 6 bytes.
             frame = frame or (last if last.stop - last.body >= 6 else None)
         elif last.marker == _APP1 and exif is None and data.startswith(_EXIF, last.body):
             exif = data[last.body : last.stop]
@@ -176,10 +179,10 @@ def examine(data: bytes, bounded: bool = False) -> JpegHeader:
 
 
 def _bounded(data: bytes) -> Iterator[Segment]:
-    """Yields the segments.
+    """Yields the segments up to the limits.
 
     Raises:
-        WorkLimitError: if there are too many, or one is slow to parse in Pillow.
+        WorkLimitError: if there are more segments, or Pillow would parse one slowly.
     """
     parsed, scans = 0, 0
     for number, segment in enumerate(segments(data)):
@@ -187,8 +190,8 @@ def _bounded(data: bytes) -> Iterator[Segment]:
         if number >= MAX_SEGMENTS or (not scans and segment.stop > MAX_HEADER_BYTES):
             raise WorkLimitError
         if segment.marker in (_APP1, _APP2):
-            # An MPF directory has the TIFF structure of EXIF, after a prefix of its own. Pillow
-            # joins several EXIF segments into one block, whose tags are not counted here.
+            # An MPF directory has the same TIFF structure as EXIF, after another prefix. Pillow
+            # concatenates several EXIF segments, whose tags cannot be counted one by one.
             start = segment.body + (4 if data.startswith(_MULTI_IMAGE, segment.body) else 0)
             parsed += data.startswith(_EXIF, segment.body)
             if parsed > 1 or number_of_tags(data[start : segment.stop]) > MAX_TAGS:
@@ -197,13 +200,12 @@ def _bounded(data: bytes) -> Iterator[Segment]:
 
 
 def _has_whole_factors(components: bytes) -> bool:
-    """Returns whether every sampling factor divides the largest one.
-
-    libjpeg does not implement fractional upsampling.
+    """Returns whether each sampling factor divides the largest, which libjpeg requires.
 
     Args:
-        components: the component specifications of a frame header, 3 bytes each (T.81 B.2.2).
+        components: the component specifications of a frame header, of 3 bytes each.
     """
+    # T.81, B.2.2: identifier, horizontal and vertical factor of 4 bits each, quantization table.
     factors = [(byte >> 4, byte & 15) for byte in components[1::3]]
     if not factors or not all(1 <= factor <= 4 for pair in factors for factor in pair):
         return False
@@ -214,14 +216,14 @@ def _has_whole_factors(components: bytes) -> bool:
 def strip_metadata(data: bytes) -> bytes:
     """Returns a JPEG without EXIF, GPS, XMP, IPTC and comments; the coded data is unchanged.
 
-    The segments that define colors stay: JFIF, Adobe's transform, ICC profiles. Bytes after the end
-    are removed as well: phones store further images there, with their own EXIF.
+    Segments that define colors are kept: JFIF, Adobe and ICC profiles. Bytes after the end are
+    removed, since phones store further images with their own EXIF there.
     """
     return _without(data, lambda segment: _is_metadata(data, segment))
 
 
 def keep_pixel_data(data: bytes) -> bytes:
-    """Returns a JPEG with only the well-formed segments that its pixels depend on."""
+    """Returns a JPEG with only those valid segments that determine its pixels."""
     return _without(data, lambda segment: _is_metadata(data, segment) or _is_too_short(segment))
 
 
@@ -231,8 +233,8 @@ def _without(data: bytes, dropped: Callable[[Segment], bool]) -> bytes:
     pending: Segment | None = None
     position, stop = 0, len(data)
     for segment in segments(data):
-        # A dropped segment goes together with any bytes between it and the next marker: decoders
-        # expect a marker right after SOI.
+        # Bytes between a dropped segment and the next marker are dropped as well, since decoders
+        # expect a marker immediately after SOI.
         if pending:
             kept.append(data[position : pending.start])
             position = segment.start
@@ -258,32 +260,33 @@ class _Tag(NamedTuple):
 
     Attributes:
         name: the tag number.
-        kind: the type of its values, as TIFF numbers them.
+        kind: the TIFF type of the values.
         number: the number of values.
-        at: offset of the first value.
+        offset: the offset of the first value.
     """
 
     name: int
     kind: int
     number: int
-    at: int
+    offset: int
 
 
 def orientation_of(block: bytes | None) -> int:
-    """Returns the orientation in an EXIF block, 1 to 8; 1 if it is missing or invalid.
+    """Returns the orientation in an EXIF block, from 1 to 8; 1 if it is missing or invalid.
 
     Args:
-        block: the block, with or without its `Exif` prefix; None if the file has none.
+        block: the block, with or without its `Exif` prefix, or None.
     """
     if block is None:
         return UPRIGHT
     found, tiff = UPRIGHT, _tiff_of(block)
-    # The first of several values counts, as in Pillow. The last of several orientation tags does,
-    # as in Pillow 12; Pillow 13 takes the first. TIFF 6.0 allows only one.
+    # TIFF 6.0 allows only one orientation tag with one value. Otherwise, use the first value, as
+    # Pillow does, of the last tag, as Pillow 12 does; Pillow 13 uses the first tag.
     for tag in _tags(tiff):
         if tag.name == _ORIENTATION:
             kind = _INTEGERS.get(tag.kind)
-            found = struct.unpack_from(_order_of(tiff) + kind, tiff, tag.at)[0] if kind else UPRIGHT
+            order = _order_of(tiff)
+            found = struct.unpack_from(order + kind, tiff, tag.offset)[0] if kind else UPRIGHT
     return found if 1 <= found <= 8 else UPRIGHT
 
 
@@ -302,26 +305,28 @@ def _order_of(tiff: memoryview) -> str:
 
 
 def _tags(tiff: memoryview) -> Iterator[_Tag]:
-    """Yields the tags of the first directory, up to one whose values end after the block.
+    """Yields the tags of the first directory, up to a tag whose values exceed the block.
 
-    Reads only the 12-byte entries (TIFF 6.0, section 2), in time linear in the block's length.
-    Pillow's parser copies the values of every tag: thousands of tags that refer to the same
-    megabyte take gigabytes there.
+    Reads only the entries of the directory, in linear time. Pillow copies the values of every tag,
+    so thousands of tags that refer to the same megabyte take gigabytes.
     """
+    # TIFF 6.0, section 2, header: byte order, 42, offset of the first directory.
     if bytes(tiff[:2]) not in _ORDERS or bytes(tiff[2:4]) not in _MAGICS or len(tiff) < 8:
         return
     order = _order_of(tiff)
     (start,) = struct.unpack_from(f"{order}L", tiff, 4)
     if start + 2 > len(tiff):
         return
+    # Directory: number of entries, then 12 bytes per entry: tag, type, number of values, and the
+    # values, if they fit in 4 bytes, or else their offset.
     (number,) = struct.unpack_from(f"{order}H", tiff, start)
-    whole = min(number, (len(tiff) - start - 2) // _ENTRY_BYTES)
-    for entry in range(start + 2, start + 2 + whole * _ENTRY_BYTES, _ENTRY_BYTES):
+    complete = min(number, (len(tiff) - start - 2) // _ENTRY_BYTES)
+    for entry in range(start + 2, start + 2 + complete * _ENTRY_BYTES, _ENTRY_BYTES):
         name, kind, values = struct.unpack_from(f"{order}HHL", tiff, entry)
-        size, at = _SIZES.get(kind, 0) * values, entry + 8
-        if size > 4:  # values of up to 4 bytes are in the entry itself, longer ones at an offset
-            (at,) = struct.unpack_from(f"{order}L", tiff, at)
-        if at + size > len(tiff):
+        size, offset = _SIZES.get(kind, 0) * values, entry + 8
+        if size > 4:
+            (offset,) = struct.unpack_from(f"{order}L", tiff, offset)
+        if offset + size > len(tiff):
             return
         if size:
-            yield _Tag(name, kind, values, at)
+            yield _Tag(name, kind, values, offset)

@@ -1,8 +1,8 @@
-"""Segmentation masks: images whose pixels are class ids, from files or from objects' outlines.
+"""Builds segmentation masks, images whose pixels are class ids, from files or outlines of objects.
 
-Ids are kept exactly; colors are never converted. Outlines are those of COCO: polygons, and run
-lengths, compressed or not. Runs are in column-major order and start with the background.
-Source: cocoapi, common/maskApi.c, which also fills the polygons.
+Ids are kept exactly, and colors are never converted. Outlines are in COCO's formats: polygons, and
+run lengths with or without compression. Run lengths are in column-major order and begin with the
+background. Source: cocoapi, common/maskApi.c, which also fills the polygons.
 """
 
 from __future__ import annotations
@@ -38,27 +38,27 @@ from recordmill.transforms.functional.images.source_image import (
 )
 from recordmill.transforms.functional.values.typed import shown, to_number
 
-_BITS, _MORE, _SIGN, _FIRST = 5, 0x20, 0x10, 48
+_BITS, _MORE, _SIGN, _FIRST = 5, 0x20, 0x10, 48  # of a digit in compressed run lengths
 _MAX_BITS = 60
-_POINTS_A_PIXEL = 5
-"""Points per pixel of a polygon's edge in maskApi.c (`scale` in rleFrPoly)."""
+_POINTS_PER_PIXEL = 5
+"""Points per pixel of an edge of a polygon, `scale` in rleFrPoly of maskApi.c."""
 
 MAX_EDGE_POINTS = 2**25
-"""Edge points of all polygons of an image: maskApi.c allocates 16 bytes for each, unchecked."""
+"""Limit of edge points of all polygons of an image; maskApi.c allocates 16 bytes for each."""
 
 MAX_DRAWN_PIXELS = 2**33
-"""Pixels of all objects of an image, including overlapped ones: some seconds of work."""
+"""Limit of pixels of all objects of an image, including hidden pixels: some seconds of work."""
 
 Outline: TypeAlias = "list[list[float]] | dict[str, Any]"
-"""Polygons, each a flat list of x and y; or run lengths: {size: [height, width], counts}, with
-counts as bytes if compressed, and as integers otherwise."""
+"""Polygons [[x1, y1, x2, y2, …], …], or run lengths {size: [height, width], counts}, whose counts
+are bytes if compressed, or else a list of integers."""
 
 
 def checked_outlines(values: Iterable[Any]) -> list[Outline]:
-    """Returns the outlines of a row, validated, as values that Beam can serialize.
+    """Validates the outlines of a row, and converts them to values that Beam can serialize.
 
     Raises:
-        RecordError: wrong_type, if one is not an outline.
+        RecordError: wrong_type if a value is not an outline.
     """
     outlines = []
     for i, value in enumerate(values):
@@ -109,28 +109,28 @@ def _is_count(value: Any) -> bool:
 
 
 def draw_segments(segments: list[tuple[int, Outline]], size: Size) -> np.ndarray:
-    """Returns the class id of each pixel: uint16, (height, width).
+    """Draws objects to class ids: uint16, (height, width).
 
-    Later objects cover earlier ones.
+    Later objects cover earlier ones. Pixels without an object are 0.
 
     Args:
-        segments: class id, up to 65535, and outline of each object; other pixels are 0.
-        size: width and height of the annotated image.
+        segments: the class id, up to 65535, and the outline of each object.
+        size: the width and height of the annotated image.
 
     Raises:
-        RecordError: wrong_type, for points far from the image, or run lengths that do not fill
-            it; invalid_dimensions, for run lengths of another size; too_many_pixels, for outlines
-            beyond the work limits.
+        RecordError: wrong_type for points far outside the image, or run lengths that do not fill
+            it; invalid_dimensions for run lengths of another size; too_many_pixels for outlines
+            over the work limits.
     """
     width, height = size
-    # Column-major, as run lengths are: each run is one slice.
+    # Column-major like run lengths, so that each run is a single slice.
     by_columns = np.zeros(width * height, np.uint16)
     edge_points = pixels = 0
     for i, (class_id, outline) in enumerate(segments):
         try:
             edge_points += _edge_points(outline, size)
             if edge_points > MAX_EDGE_POINTS:
-                raise _too_much_work(f"{MAX_EDGE_POINTS // _POINTS_A_PIXEL:,} pixels of edges")
+                raise _too_much_work(f"{MAX_EDGE_POINTS // _POINTS_PER_PIXEL:,} pixels of edges")
             for start, stop in _spans(outline, size):
                 by_columns[start:stop] = class_id
                 pixels += stop - start
@@ -138,15 +138,15 @@ def draw_segments(segments: list[tuple[int, Outline]], size: Size) -> np.ndarray
                 raise _too_much_work(f"{MAX_DRAWN_PIXELS:,} pixels")
         except RecordError as error:
             raise RecordError(error.reason, f"outline {i}: {error.detail}") from None
-    drawn_: np.ndarray = by_columns.reshape(width, height).T
-    return drawn_
+    ids: np.ndarray = by_columns.reshape(width, height).T
+    return ids
 
 
 def _edge_points(outline: Outline, size: Size) -> int:
     """Returns the number of edge points that maskApi.c allocates for an outline.
 
     Raises:
-        RecordError: wrong_type, for a point far from the image, which maskApi.c cannot handle.
+        RecordError: wrong_type for a point far outside the image, for which maskApi.c overflows.
     """
     if isinstance(outline, dict):
         return 0
@@ -156,18 +156,18 @@ def _edge_points(outline: Outline, size: Size) -> int:
         if (away := np.abs(corners) > far).any():
             detail = f"{corners[away][0]} is too far from the image of {size[0]} x {size[1]} pixels"
             raise RecordError(Reason.WRONG_TYPE, detail)
-        # rleFrPoly steps along the longer axis of each edge.
+        # rleFrPoly steps along the longer axis of each edge, between adjacent corners.
         pixels += float(np.abs(corners - np.roll(corners, 1, axis=0)).max(axis=1).sum())
-    return int(pixels * _POINTS_A_PIXEL)
+    return int(pixels * _POINTS_PER_PIXEL)
 
 
 def _spans(outline: Outline, size: Size) -> Iterator[tuple[int, int]]:
-    """Yields the start and stop of each run of an outline's pixels, in column-major order."""
+    """Yields the start and stop of each run of pixels inside an outline, in column-major order."""
     if isinstance(outline, dict):
         yield from _of_runs(_run_lengths(outline, size), size)
         return
     for polygon in outline:
-        # One polygon at a time: parts of an object are joined by drawing them one over the other.
+        # Polygons are drawn one over the other, which is their union.
         (found,) = coco.frPyObjects([polygon], size[1], size[0])
         yield from _of_runs(decompress_counts(found["counts"]), size)
 
@@ -175,20 +175,21 @@ def _spans(outline: Outline, size: Size) -> Iterator[tuple[int, int]]:
 def _run_lengths(outline: Mapping[str, Any], size: Size) -> list[int]:
     stated, counts = outline["size"], outline["counts"]
     if stated != [size[1], size[0]]:
-        detail = f"run lengths of height and width {stated}; the image is {size[::-1]}"
+        detail = f"run lengths: expected height and width {list(size[::-1])}, got {stated}"
         raise RecordError(Reason.INVALID_DIMENSIONS, detail)
     return decompress_counts(counts) if isinstance(counts, bytes) else counts
 
 
 def decompress_counts(counts: bytes) -> list[int]:
-    """Returns the run lengths of COCO's compressed form, as rleFrString in maskApi.c decodes it.
+    """Decodes compressed run lengths like rleFrString in maskApi.c.
 
     Raises:
-        RecordError: wrong_type, if the last number is truncated.
+        RecordError: wrong_type if the last number is truncated.
     """
-    # Each character less 48 has 5 bits of a number, the lowest first; bit 5 says that more follow,
-    # and bit 4 of the last character is the sign. From the fourth run on, numbers are differences
-    # to the run before the last: runs of one kind, foreground or background, have similar lengths.
+    # A number is a sequence of characters, each 48 plus a digit of 5 bits, lowest digit first. Bit
+    # 5 indicates that more digits follow; bit 4 of the last digit is the sign. From the fourth run
+    # on, a number is the difference to the second to last run, which is of the same kind
+    # (foreground or background) and so has a similar length.
     runs: list[int] = []
     value = shift = 0
     for code in counts:
@@ -207,17 +208,17 @@ def decompress_counts(counts: bytes) -> list[int]:
 
 
 def _of_runs(runs: list[int], size: Size) -> Iterator[tuple[int, int]]:
-    """Yields the start and stop of every second run, the foreground.
+    """Yields the start and stop of each run of the foreground, which is every second run.
 
     Raises:
-        RecordError: wrong_type, if the runs do not fill the image.
+        RecordError: wrong_type if the runs do not fill the image.
     """
     pixels = size[0] * size[1]
-    # Checked before any run is drawn: a negative or too long run would wrap around in the slices.
+    # Checked before drawing, because slices with negative bounds would wrap around.
     if not all(0 <= run <= pixels for run in runs) or sum(runs) != pixels:
         raise RecordError(Reason.WRONG_TYPE, f"run lengths that do not add up to {pixels} pixels")
     ends = list(accumulate(runs))
-    yield from zip(ends[::2], ends[1::2], strict=False)  # the last run may be of the background
+    yield from zip(ends[::2], ends[1::2], strict=False)  # the last run may be background
 
 
 def _too_much_work(what: str) -> RecordError:
@@ -230,27 +231,27 @@ def _invalid_outline(value: Any) -> RecordError:
 
 
 def examine_mask(data: bytes, bounded: bool = False) -> png.PngHeader:
-    """Returns the header of a mask file.
+    """Reads the header of a mask file.
 
     Args:
-        data: the file.
-        bounded: whether to stop at the limits on chunks.
+        data: the content of the file.
+        bounded: whether to enforce the limits on chunks.
 
     Raises:
-        WorkLimitError: beyond the limits.
-        RecordError: if it is not a PNG, or damaged.
+        WorkLimitError: if a limit is exceeded.
+        RecordError: if the file is not a PNG, or is damaged.
     """
     format_ = sniffed_format(data)
     if format_ != "png":
-        raise RecordError(Reason.UNSUPPORTED_FORMAT, f"{format_}; a mask must be a PNG")
+        raise RecordError(Reason.UNSUPPORTED_FORMAT, f"expected a PNG as mask, got {format_}")
     return png.examine(data, bounded)
 
 
 def examine_mask_in_process(data: bytes) -> png.PngHeader | None:
-    """Returns the header of a mask file within the work limits; None otherwise.
+    """Reads the header of a mask file; returns None for a file over the work limits.
 
     Raises:
-        RecordError: if it is not a PNG, or damaged.
+        RecordError: if the file is not a PNG, or is damaged.
     """
     if len(data) > MAX_FILE_BYTES:
         return None
@@ -264,19 +265,19 @@ def examine_mask_in_process(data: bytes) -> png.PngHeader | None:
 def mask_from_file(
     data: bytes, image: StoredImage, schema: Schema, header: png.PngHeader | None = None
 ) -> bytes:
-    """Returns the mask of a record from a file: a PNG of one channel, aligned with the image.
+    """Builds the mask of a record from a file: a PNG with one channel, aligned with the image.
 
     Args:
-        data: a gray or palette PNG, whose values or indexes are class ids.
+        data: a gray or palette PNG, whose values or palette indexes are class ids.
         image: the image of the record.
         schema: the schema of the dataset.
-        header: the file's header, if it has been examined.
+        header: the header of the file, if it has been read.
 
     Raises:
         RecordError: if the file is not such a PNG, is damaged, or has another size than the image.
     """
     geometry = geometry_of(image.source_size, image.orientation, schema.image)
-    # Read at full size and transformed as class ids: resampling a palette image would mix classes.
+    # Ids, not colors, are transformed: resampling a palette image would mix classes.
     ids = read_ids(data, annotated_size(geometry, schema.masks), schema.masks.frame, header)
     return encode_mask(ids, geometry, schema.masks)
 
@@ -284,16 +285,16 @@ def mask_from_file(
 def mask_from_outlines(
     segments: list[tuple[int, Outline]], image: StoredImage, schema: Schema
 ) -> bytes:
-    """Returns the mask of a record from objects' outlines: a PNG aligned with the image.
+    """Builds the mask of a record from the outlines of objects: a PNG aligned with the image.
 
     Args:
-        segments: class id and outline of each object.
+        segments: the class id and the outline of each object.
         image: the image of the record.
         schema: the schema of the dataset.
 
     Raises:
-        RecordError: if an outline is invalid or has another size than the image, or an id exceeds
-            the bit depth.
+        RecordError: if an outline is invalid or has another size than the image, or a class id
+            exceeds the bit depth.
     """
     geometry = geometry_of(image.source_size, image.orientation, schema.image)
     for class_id, _ in segments:
@@ -303,11 +304,11 @@ def mask_from_outlines(
 
 
 def annotated_size(geometry: Geometry, settings: MaskSettings) -> Size:
-    """Returns the width and height of the annotated image.
+    """Returns the width and height of the image as it was annotated.
 
     Args:
         geometry: the transform of the image.
-        settings: options of the schema.
+        settings: the mask settings of the schema.
     """
     return geometry.displayed if settings.frame == "displayed" else geometry.stored
 
@@ -315,20 +316,20 @@ def annotated_size(geometry: Geometry, settings: MaskSettings) -> Size:
 def read_ids(
     data: bytes, size: Size, frame: str, header: png.PngHeader | None = None
 ) -> np.ndarray:
-    """Returns the class ids of a PNG: uint8 or uint16, (height, width).
+    """Reads the class ids of a PNG: uint8 or uint16, (height, width).
 
     Args:
-        data: the file.
+        data: the content of the file.
         size: the expected width and height.
         frame: the annotated image, "displayed" or "stored", for messages.
-        header: the file's header, if it has been examined.
+        header: the header of the file, if it has been read.
 
     Raises:
-        RecordError: if it is not a gray or palette PNG, is damaged, or has another size.
+        RecordError: if the file is not a gray or palette PNG, is damaged, or has another size.
     """
     header = header or examine_mask(data)
     if header.mode not in ("1", "L", "P", "I;16"):
-        detail = f"PNG with mode {header.mode}; a mask must have one channel, gray or palette"
+        detail = f"expected a gray or palette PNG as mask, got mode {header.mode}"
         raise RecordError(Reason.UNSUPPORTED_FEATURE, detail)
     if (header.width, header.height) != size:
         detail = f"{header.width} x {header.height} pixels; its image is {size[0]} x {size[1]}"
@@ -336,38 +337,39 @@ def read_ids(
     png.check_rows(data, header)
     with opened(png.keep_pixel_data(data, header), "png") as image:
         ids = np.asarray(image, np.uint16 if header.depth == 16 else np.uint8)
-    scaled = header.mode == "L" and header.depth < 8  # Pillow scales gray of 2 and 4 bits to 8
+    # Pillow scales gray samples of 2 and 4 bits to 0…255: undo it, to get the stored values.
+    scaled = header.mode == "L" and header.depth < 8
     return ids // (255 // (2**header.depth - 1)) if scaled else ids
 
 
 def encode_mask(ids: np.ndarray, geometry: Geometry, settings: MaskSettings) -> bytes:
-    """Returns class ids as a PNG, transformed as the image was.
+    """Transforms class ids like their image, and encodes them as a PNG.
 
     Args:
-        ids: class ids on the annotated image, (height, width).
+        ids: the class ids of the annotated image, (height, width).
         geometry: the transform of the image.
-        settings: options of the schema.
+        settings: the mask settings of the schema.
 
     Raises:
-        RecordError: wrong_type, if an id exceeds the bit depth.
+        RecordError: wrong_type if a class id exceeds the bit depth.
     """
     check_id(int(ids.max()), settings)
     dtype = np.uint8 if settings.bit_depth == 8 else np.uint16
-    placed = transform_ids(ids.astype(dtype, copy=False), geometry, settings)
+    transformed = transform_ids(ids.astype(dtype, copy=False), geometry, settings)
     stream = io.BytesIO()
-    Image.fromarray(placed).save(stream, "PNG")
+    Image.fromarray(transformed).save(stream, "PNG")
     return stream.getvalue()
 
 
 def check_id(class_id: int, settings: MaskSettings) -> None:
-    """Rejects a class id that exceeds the bit depth of masks.
+    """Checks that a class id fits the bit depth of masks.
 
     Args:
         class_id: the class id.
-        settings: options of the schema.
+        settings: the mask settings of the schema.
 
     Raises:
-        RecordError: wrong_type.
+        RecordError: wrong_type if it does not fit.
     """
     if not 0 <= class_id <= settings.max_id:
         remedy = "; set masks: {bit_depth: 16}" if 0 <= class_id <= 65_535 else ""
@@ -376,19 +378,18 @@ def check_id(class_id: int, settings: MaskSettings) -> None:
 
 
 def transform_ids(ids: np.ndarray, geometry: Geometry, settings: MaskSettings) -> np.ndarray:
-    """Returns class ids transformed as the image was, with nearest-neighbor scaling.
+    """Transforms class ids like their image, with nearest-neighbor scaling.
 
     Args:
-        ids: class ids on the annotated image, (height, width).
+        ids: the class ids of the annotated image, (height, width).
         geometry: the transform of the image.
-        settings: options of the schema.
+        settings: the mask settings of the schema.
     """
-    # The annotated image and the record's image may differ in orientation: turn the ids, then crop
-    # and scale by `nearest_pixels`, then pad.
+    # Same order as for the image: orient, then crop and scale by `nearest_pixels`, then pad.
     if settings.frame == "displayed" and not geometry.turned:
-        ids = _turned(ids, inverse_orientation(geometry.orientation))
+        ids = _oriented(ids, inverse_orientation(geometry.orientation))
     elif settings.frame == "stored" and geometry.turned:
-        ids = _turned(ids, geometry.orientation)
+        ids = _oriented(ids, geometry.orientation)
     if geometry.content != geometry.upright:
         columns, rows = nearest_pixels(geometry)
         ids = ids[np.ix_(rows, columns)]
@@ -399,19 +400,21 @@ def transform_ids(ids: np.ndarray, geometry: Geometry, settings: MaskSettings) -
 
 
 def nearest_pixels(geometry: Geometry) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the source column of each content column, and the source row of each content row.
+    """Returns the source column of each target column, and the source row of each target row.
 
-    It is the pixel under the center of the new one; between two, the right or lower one.
+    The source pixel is the one below the center of the target pixel. If the center is between two
+    pixels, it is the right or lower of them.
     """
     left, top, right, bottom = geometry.crop
-    across = _middles(geometry.content[0], left, right)
-    down = _middles(geometry.content[1], top, bottom)
+    across = _centers(geometry.content[0], left, right)
+    down = _centers(geometry.content[1], top, bottom)
     return across, down
 
 
-def _middles(number: int, start: Fraction, stop: Fraction) -> np.ndarray:
-    # floor(start + (i + 1/2) * step) for all i, in integers over a common denominator: floats would
-    # round to the wrong pixel where a center falls exactly between two.
+def _centers(number: int, start: Fraction, stop: Fraction) -> np.ndarray:
+    """Returns the source position of each target pixel along one axis: int64[number]."""
+    # floor(start + (i + 1/2) * step) for i < number, as integers over a common denominator. Floats
+    # would be rounded to the wrong pixel where a center is exactly between two.
     step = (stop - start) / number
     first = start + step / 2
     denominator = first.denominator * step.denominator
@@ -421,8 +424,9 @@ def _middles(number: int, start: Fraction, stop: Fraction) -> np.ndarray:
     return found
 
 
-def _turned(ids: np.ndarray, orientation: int) -> np.ndarray:
-    """Returns class ids with an EXIF orientation applied."""
+def _oriented(ids: np.ndarray, orientation: int) -> np.ndarray:
+    """Applies an EXIF orientation to class ids."""
+    # The same as `oriented_point` in geometry does to points.
     turns: dict[int, Callable[[np.ndarray], np.ndarray]] = {
         2: lambda a: a[:, ::-1],
         3: lambda a: a[::-1, ::-1],

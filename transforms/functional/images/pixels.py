@@ -1,7 +1,7 @@
-"""Pixel conversions: depth, color, alpha, orientation and size.
+"""Converts pixels: bit depth, color, alpha, orientation and size.
 
-All functions take and return Pillow images of mode L, LA, RGB, RGBA or I;16 (16-bit gray), the
-modes of PNG. Deeper values are scaled and never clipped; Pillow's `convert` clips them at 255.
+The functions take and return Pillow images of the modes of PNG: L, LA, RGB, RGBA and I;16 (16-bit
+gray). Samples of more bits are scaled, whereas Pillow's `convert` clips them at 255.
 """
 
 from __future__ import annotations
@@ -33,16 +33,17 @@ _TRANSPOSE = {
 }
 _DEEP = ("I;16", "I;16B", "I;16L", "I;16N", "I", "F")
 _FULL_16 = 65_535
-_BITS_A_SAMPLE, _SAMPLE_KIND = 258, 339  # TIFF's tags
+_BITS_PER_SAMPLE, _SAMPLE_FORMAT = 258, 339  # TIFF 6.0, tags
+_UNSIGNED = 1  # TIFF 6.0, section 19: a SampleFormat
 _JPEG_QUALITY = 95
 
 
 def canonical(image: Image.Image, bit_depth: int = 8) -> Image.Image:
-    """Returns a decoded image in one of the five modes, with sRGB colors.
+    """Converts a decoded image to one of the five modes and to sRGB.
 
     Args:
-        image: as decoded by Pillow, in any mode.
-        bit_depth: bits per sample in the file; its transparent color is given in this depth.
+        image: an image that Pillow decoded, in any mode.
+        bit_depth: the bits per sample in the file, which is the depth of a transparent color.
     """
     if image.mode in ("1", "L", "RGB", "I;16") and "transparency" in image.info:
         image = _with_alpha(image, image.info["transparency"], bit_depth)
@@ -54,40 +55,41 @@ def canonical(image: Image.Image, bit_depth: int = 8) -> Image.Image:
 
 
 def upright(image: Image.Image, orientation: int) -> Image.Image:
-    """Returns an image with its EXIF orientation applied.
+    """Applies an EXIF orientation to an image.
 
     Args:
-        image: in its stored orientation.
-        orientation: 1 to 8; other values are ignored.
+        image: the image in its stored orientation.
+        orientation: the orientation, from 1 to 8; other values are ignored.
     """
     method = _TRANSPOSE.get(orientation)
     return image if method is None else image.transpose(method)
 
 
 def to_stored_orientation(image: Image.Image, orientation: int) -> Image.Image:
-    """Returns an image as a file of this EXIF orientation stores it.
+    """Reverts the EXIF orientation of an upright image.
 
     Args:
         image: the upright image.
-        orientation: 1 to 8.
+        orientation: the orientation of the file, from 1 to 8.
     """
     return upright(image, inverse_orientation(orientation))
 
 
 def to_8_bits(image: Image.Image) -> Image.Image:
-    """Returns an image with 8 bits per sample; 65535 becomes 255, and 257 becomes 1."""
+    """Converts 16-bit gray to 8 bits: 65535 becomes 255, and 257 becomes 1."""
     if image.mode != "I;16":
         return image
+    # round(value * 255 / 65535), in integers.
     values = np.asarray(image, dtype=np.uint32)
     return Image.fromarray(((values * 255 + _FULL_16 // 2) // _FULL_16).astype(np.uint8))
 
 
 def without_alpha(image: Image.Image, background: tuple[int, int, int] | None) -> Image.Image:
-    """Returns an opaque image.
+    """Removes the alpha channel of an image.
 
     Args:
-        image: with or without alpha.
-        background: RGB color to blend with; None drops the alpha channel without blending.
+        image: an image with or without alpha.
+        background: the RGB color to blend with; None to drop alpha without blending.
     """
     if image.mode not in ("LA", "RGBA"):
         return image
@@ -95,16 +97,16 @@ def without_alpha(image: Image.Image, background: tuple[int, int, int] | None) -
         return image.convert(image.mode[:-1])
     plain = Image.new("RGBA", image.size, (*background, 255))
     flat = Image.alpha_composite(plain, image.convert("RGBA")).convert("RGB")
-    # Gray on a gray background stays gray; on any other color, the result has three channels.
+    # Gray on a gray background remains gray; on another color, the result has three channels.
     gray = image.mode == "LA" and len(set(background)) == 1
     return flat.convert("L") if gray else flat
 
 
 def in_color(image: Image.Image, color: str) -> Image.Image:
-    """Returns an image in RGB or gray, with its alpha channel.
+    """Converts an image to RGB or gray, and keeps its alpha channel.
 
     Args:
-        image: in one of the five modes.
+        image: an image in one of the five modes.
         color: "rgb", "gray", or "keep" for no change.
     """
     alpha = image.mode in ("LA", "RGBA")
@@ -118,19 +120,20 @@ def in_color(image: Image.Image, color: str) -> Image.Image:
 def resized(
     image: Image.Image, geometry: Geometry, method: str = "lanczos", fill: int = 0
 ) -> Image.Image:
-    """Returns an upright image cropped, scaled and padded.
+    """Crops, scales and pads an upright image.
 
     Args:
-        image: of the geometry's `upright` size.
+        image: an image of the size `geometry.upright`.
         geometry: the transform.
-        method: resampling filter, as in `Resize.filter`.
-        fill: value of padding; 0 is black and transparent.
+        method: the resampling filter, as in `Resize.filter`.
+        fill: the value of padding; 0 is black and transparent.
     """
     if geometry.size == image.size:
         return image
-    if image.mode == "I;16":  # Pillow resamples no 16-bit images
+    # Pillow does not resample 16-bit integers, but floats.
+    if image.mode == "I;16":
         return _gray16(resized(image.convert("F"), geometry, method, fill), scale=False)
-    # `box` makes Pillow resample from the exact crop, without rounding it to pixels.
+    # The `box` argument resamples from the exact crop, without rounding it to pixels.
     left, top, right, bottom = map(float, geometry.crop)
     content = image.resize(geometry.content, _FILTERS[method], (left, top, right, bottom))
     if geometry.content == geometry.size:
@@ -141,16 +144,16 @@ def resized(
 
 
 def encode(image: Image.Image, settings: ImageSettings) -> tuple[bytes, str]:
-    """Returns an encoded image and its format: "jpeg", "png" or "raw".
+    """Encodes an image, and returns its format: "jpeg", "png" or "raw".
 
-    No color profile is stored: readers assume sRGB, and profiles made by lcms contain the time.
+    No color profile is stored: readers assume sRGB, and profiles of lcms contain the current time.
 
     Args:
-        image: in one of the five modes.
-        settings: format and quality.
+        image: an image in one of the five modes.
+        settings: the format and the quality.
 
     Raises:
-        RecordError: invalid_dimensions, if it is too wide or too high for JPEG.
+        RecordError: invalid_dimensions if a side exceeds the limit of JPEG.
     """
     if settings.format == "raw":
         pixels = np.asarray(image)
@@ -168,11 +171,12 @@ def encode(image: Image.Image, settings: ImageSettings) -> tuple[bytes, str]:
 
 
 def _subsampling(quality: int) -> str:
-    """Returns the chroma subsampling: none for high quality."""
+    """Returns the chroma subsampling of a quality: none for high quality."""
     return "4:4:4" if quality >= 90 else "4:2:0"
 
 
 def _plain_mode(image: Image.Image) -> str:
+    """Returns the mode of PNG that an image converts to without loss."""
     if image.mode == "1":
         return "L"
     if image.mode == "La":
@@ -184,11 +188,18 @@ def _plain_mode(image: Image.Image) -> str:
 def _with_alpha(
     image: Image.Image, clear: int | tuple[int, ...] | bytes, bit_depth: int
 ) -> Image.Image:
-    """Returns an image with one transparent color as an image with an alpha channel of 8 bits."""
+    """Converts the transparent color of an image to an alpha channel of 8 bits.
+
+    Args:
+        image: an opaque image.
+        clear: the transparent color in the bit depth of the file.
+        bit_depth: the bits per sample of the file.
+    """
     key = np.atleast_1d(np.asarray(clear if not isinstance(clear, bytes) else list(clear)))
-    # PNG, section 11.3.1.1: tRNS gives the color in the bit depth of the file.
+    # PNG, section 11.3.1.1: tRNS has the bit depth of the file. Pillow reduces 16-bit RGB to its
+    # high bytes, and scales gray of 2 and 4 bits to 0…255: do the same to the transparent color.
     if bit_depth == 16 and image.mode == "RGB":
-        key = key >> 8  # as Pillow does to the samples
+        key = key >> 8
     elif bit_depth < 8 and image.mode == "L":
         key = key * 255 // (2**bit_depth - 1)
     plain = image.convert("L") if image.mode == "1" else image
@@ -201,15 +212,20 @@ def _with_alpha(
 
 
 def _gray16(image: Image.Image, scale: bool = True) -> Image.Image:
-    """Returns an image of deep gray as 16 bits.
+    """Converts gray of more than 8 bits to 16 bits.
 
-    16-bit integers are kept. Wider integers and floats are scaled from their minimum and maximum to
-    0 and 65535; floats between 0 and 1 are scaled from this range.
+    16-bit integers are kept. Wider integers and floats are scaled so that their minimum becomes 0
+    and their maximum 65535; floats from 0 to 1 are multiplied by 65535.
+
+    Args:
+        image: an image of a mode in `_DEEP`.
+        scale: False to round the values without scaling them.
     """
-    values = _signed_as_stated(image)
+    values = _deep_values(image)
     if values.dtype.kind in "ui" and values.dtype.itemsize <= 2:
         return Image.fromarray(values.astype(np.uint16))
-    # NaN becomes 0; infinite values become NaN, which nanmin and nanmax ignore, then the maximum.
+    # NaN becomes 0. Infinite values become NaN, so that nanmin and nanmax ignore them, and then the
+    # maximum.
     finite = np.nan_to_num(values.astype(np.float64), nan=0.0, posinf=np.nan, neginf=np.nan)
     low, high = (np.nanmin(finite), np.nanmax(finite)) if np.isfinite(finite).any() else (0, 0)
     finite = np.nan_to_num(finite, nan=high)
@@ -222,16 +238,18 @@ def _gray16(image: Image.Image, scale: bool = True) -> Image.Image:
     return Image.fromarray(scaled.astype(np.uint16))
 
 
-def _signed_as_stated(image: Image.Image) -> np.ndarray:
-    """Returns the values of deep gray; Pillow reads unsigned 32-bit integers of TIFF as signed."""
+def _deep_values(image: Image.Image) -> np.ndarray:
+    """Returns the values of deep gray: (height, width), of integers or floats."""
     values = np.asarray(image)
     tags = image.tag_v2 if isinstance(image, TiffImagePlugin.TiffImageFile) else {}
-    unsigned = image.mode == "I" and tags.get(_BITS_A_SAMPLE) == (32,)
-    return values.view(np.uint32) if unsigned and tags.get(_SAMPLE_KIND, (1,)) == (1,) else values
+    # Pillow reads unsigned 32-bit integers of TIFF as signed integers.
+    is_32_bits = image.mode == "I" and tags.get(_BITS_PER_SAMPLE) == (32,)
+    is_unsigned = tags.get(_SAMPLE_FORMAT, (_UNSIGNED,)) == (_UNSIGNED,)
+    return values.view(np.uint32) if is_32_bits and is_unsigned else values
 
 
 def _to_srgb(image: Image.Image) -> Image.Image:
-    """Returns an image in sRGB, by its color profile, or by Pillow's formulas without one."""
+    """Converts an image to sRGB by its color profile, or by Pillow's formulas without a profile."""
     profile = image.info.get("icc_profile")
     converted = _by_profile(image, profile) if profile else None
     if converted is not None:
@@ -245,13 +263,13 @@ def _to_srgb(image: Image.Image) -> Image.Image:
 
 @lru_cache(maxsize=16)
 def _transform(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform:
-    """Returns the transform from a profile to sRGB, cached: it takes 6 ms, and profiles recur."""
+    """Returns the transform from a profile to sRGB, cached since it takes 6 ms to build."""
     source = ImageCms.ImageCmsProfile(io.BytesIO(profile))
     return ImageCms.buildTransform(source, ImageCms.createProfile("sRGB"), mode, "RGB")
 
 
 def _by_profile(image: Image.Image, profile: bytes) -> Image.Image | None:
-    """Returns an image in sRGB; None if its profile is damaged or for another color mode."""
+    """Converts an image to sRGB; returns None if its profile is damaged or for another mode."""
     alpha = image.getchannel("A") if image.mode in ("LA", "RGBA") else None
     opaque = image.convert(image.mode[:-1]) if alpha else image
     try:

@@ -1,7 +1,8 @@
-"""PNG: headers, and verification of chunks, checksums and row filters without decoding pixels.
+"""Reads PNG headers, and verifies chunks, checksums and row filters without decoding pixels.
 
-Pillow ignores damage that TensorFlow rejects; these checks are as strict as the strictest reader.
-Source: W3C, Portable Network Graphics (PNG) Specification, third edition.
+Pillow ignores some damage that TensorFlow rejects; these checks are as strict as the strictest
+reader. Section numbers refer to the Portable Network Graphics (PNG) Specification of the W3C, third
+edition.
 """
 
 from __future__ import annotations
@@ -15,27 +16,28 @@ from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.transforms.functional.images.sniffing import PNG_SIGNATURE, WorkLimitError
 
 SIGNATURE = PNG_SIGNATURE
+# Section 11.2.1, table 12: the bit depths and the number of samples of each color type.
 _DEPTHS = {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)}
 _SAMPLES = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
 _PALETTE = 3
-_MAX_FILTER = 4
-_PIECE_BYTES = 2**20
-_INPUT_BYTES = 2**16
-_BEYOND_BYTES = 2**14
-_LARGEST_WINDOW = 2**15
+_MAX_FILTER = 4  # section 9.2: None, Sub, Up, Average, Paeth
+_OUTPUT_BYTES = 2**20  # decompressed at once
+_INPUT_BYTES = 2**16  # compressed bytes per call of zlib
+_TRAILING_BYTES = 2**14  # decompressed after the last row
+_LARGEST_WINDOW = 2**15  # RFC 1950: a window size of 32 KiB
 _CRITICAL = frozenset({b"IHDR", b"PLTE", b"IDAT", b"IEND"})
-_END = b"\0\0\0\0IEND\xaeB`\x82"
+_END = b"\0\0\0\0IEND\xaeB`\x82"  # length 0, type, CRC
 _METADATA = frozenset({b"eXIf", b"tEXt", b"zTXt", b"iTXt", b"tIME"})
 _HIGH_DYNAMIC_RANGE = {16: "PQ", 18: "HLG"}
-"""cICP transfer functions that readers ignore, with wrong colors as the result."""
+"""Transfer functions of cICP chunks (ITU-T H.273) that readers ignore, so that colors are wrong."""
 
 MAX_CHUNKS = 2**14
-"""Chunks that are parsed in the run's own process; some encoders write 8 KiB to an IDAT chunk."""
+"""Limit of chunks for parsing in the worker process; some encoders write 8 KiB per IDAT chunk."""
 
 MAX_OTHER_CHUNKS = 128
-"""Of these, chunks other than IDAT: Pillow may inflate each to 1 MiB."""
+"""Limit of chunks other than IDAT, each of which Pillow may decompress to 1 MiB."""
 
-# Adam7 (section 8.2): x and y of the first pixel of each pass, and the steps to the next.
+# Section 8.2, Adam7: x and y of the first pixel of each pass, and the steps to the next pixel.
 _PASSES = ((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2))
 _LAST_PASS = (0, 1, 1, 2)
 
@@ -44,10 +46,10 @@ class Chunk(NamedTuple):
     """A chunk.
 
     Attributes:
-        name: the chunk type, four letters.
-        start: offset of the chunk.
-        data: its content.
-        crc: its stored checksum.
+        name: the chunk type, of four letters.
+        start: the offset of the chunk in the file, which begins with the length field.
+        data: the content.
+        crc: the stored CRC-32 of type and content.
     """
 
     name: bytes
@@ -62,24 +64,24 @@ class Chunk(NamedTuple):
 
     @property
     def critical(self) -> bool:
-        """Whether readers need it: bit 5 of the first letter is 0 (section 5.4)."""
+        """Whether readers need the chunk. Section 5.4: bit 5 of the first byte of the type is 0."""
         return not self.name[0] & 0x20
 
 
 class PngHeader(NamedTuple):
-    """The header of a PNG: the image header and what other chunks add to it.
+    """The header of a PNG: the fields of IHDR and of other chunks.
 
     Attributes:
-        width: in pixels.
-        height: in pixels.
-        depth: bits per sample.
+        width: the width in pixels.
+        height: the height in pixels.
+        depth: the bits per sample.
         color_type: 0 gray, 2 RGB, 3 palette, 4 gray with alpha, 6 RGBA.
         interlaced: whether rows are stored in the seven passes of Adam7.
         transparency: whether a valid tRNS chunk makes a color or palette entries transparent.
-        frames: number of animation frames; 1 without an animation.
+        frames: the number of animation frames; 1 without an animation.
         exif: the EXIF block, or None.
-        readable_by_all: whether all chunks are intact and every reader treats them the same.
-        ends_with_pixels: whether only IEND follows the image data.
+        readable_by_all: whether all readers interpret the chunks in the same way.
+        ends_with_pixels: whether the image data is followed only by IEND.
     """
 
     width: int
@@ -95,14 +97,14 @@ class PngHeader(NamedTuple):
 
     @property
     def channels(self) -> int:
-        """Number of channels after decoding; a palette counts as RGB or RGBA."""
+        """The number of channels after decoding; a palette is decoded to RGB or RGBA."""
         if self.color_type == _PALETTE:
             return 3 + self.transparency
         return _SAMPLES[self.color_type]
 
     @property
     def mode(self) -> str:
-        """Pillow's mode of its pixels."""
+        """The mode in which Pillow opens the image."""
         if self.color_type == 0 and self.depth in (1, 16):
             return "1" if self.depth == 1 else "I;16"
         return {0: "L", 2: "RGB", _PALETTE: "P", 4: "LA", 6: "RGBA"}[self.color_type]
@@ -114,26 +116,26 @@ class PngHeader(NamedTuple):
 
     @property
     def inflated_bytes(self) -> int:
-        """Size of the uncompressed rows in bytes, including filter bytes."""
+        """The size of the uncompressed rows in bytes, including their filter bytes."""
         return sum(rows * stride for rows, stride in _row_layout(self))
 
     @property
     def work(self) -> int:
-        """Decoding work, in units of two bytes of memory."""
+        """The decoding work, in units of two bytes of memory."""
         return self.inflated_bytes // 2
 
 
 def examine(data: bytes, bounded: bool = False) -> PngHeader:
-    """Returns the header of a PNG.
+    """Reads the header of a PNG.
 
     Args:
-        data: the file.
-        bounded: whether to stop at the limits on chunks.
+        data: the content of the file.
+        bounded: whether to enforce the limits on chunks.
 
     Raises:
-        WorkLimitError: beyond the limits.
-        RecordError: corrupt or truncated, if the header or a critical chunk is damaged;
-            unsupported_feature, if it has a high dynamic range.
+        WorkLimitError: if a limit is exceeded.
+        RecordError: corrupt or truncated if the header or a critical chunk is damaged;
+            unsupported_feature for an image with a high dynamic range.
     """
     chunks = _bounded(_chunks(data)) if bounded else _chunks(data)
     builder = _HeaderBuilder(_header(next(chunks)))
@@ -144,13 +146,13 @@ def examine(data: bytes, bounded: bool = False) -> PngHeader:
 
 
 class _HeaderBuilder:
-    """Collects the header from the chunks."""
+    """Builds the header from the chunks of a file, in their order."""
 
     def __init__(self, header: PngHeader) -> None:
         self._header = header
         self._palette: bytes | None = None
         self._previous = b"IHDR"
-        self._image_data_runs = 0  # of IDAT chunks that follow each other
+        self._image_data_runs = 0  # runs of consecutive IDAT chunks; a valid file has one
         self._transparency_chunks = 0
         self._handlers = {
             b"PLTE": self._add_palette,
@@ -165,7 +167,7 @@ class _HeaderBuilder:
         if chunk.name == b"IDAT":
             self._image_data_runs += self._previous != b"IDAT"
         elif not chunk.critical and not chunk.intact:
-            # Some readers ignore a damaged ancillary chunk, others stop at it.
+            # Some readers ignore a damaged ancillary chunk, others fail.
             self._header = self._header._replace(readable_by_all=False)
         elif handler := self._handlers.get(chunk.name):
             handler(chunk.data)
@@ -173,13 +175,14 @@ class _HeaderBuilder:
             self._previous = chunk.name
 
     def build(self) -> PngHeader:
-        """Returns the header, after the last chunk.
+        """Returns the header, once all chunks have been added.
 
         Raises:
-            RecordError: corrupt or truncated, if a required chunk is missing.
+            RecordError: corrupt or truncated if a required chunk is missing or misplaced.
         """
         if not self._image_data_runs:
             raise RecordError(Reason.TRUNCATED, "has no image data")
+        # Section 5.6: there can be many IDAT chunks, but they must be consecutive.
         if self._image_data_runs > 1:
             raise RecordError(Reason.CORRUPT, "its IDAT chunks are not consecutive")
         if self._header.color_type == _PALETTE and not _palette_fits(self._palette or b""):
@@ -189,12 +192,13 @@ class _HeaderBuilder:
     def _add_palette(self, data: memoryview) -> None:
         if self._palette is not None:
             raise RecordError(Reason.CORRUPT, "chunk PLTE occurs twice")
+        # Section 5.6: a palette after the image data is not used.
         self._palette = b"" if self._image_data_runs else bytes(data)
         if not _palette_fits(bytes(data)):
             self._header = self._header._replace(readable_by_all=False)
 
     def _add_transparency(self, data: memoryview) -> None:
-        """Adds a tRNS chunk, which libpng ignores if it is too late or of the wrong length."""
+        """Adds a tRNS chunk; libpng ignores one after the image data or of the wrong length."""
         fits = not self._image_data_runs and _transparency_fits(
             data, self._header.color_type, self._palette
         )
@@ -217,8 +221,13 @@ class _HeaderBuilder:
 
 
 def _header(chunk: Chunk) -> PngHeader:
+    """Returns the header with the fields of IHDR (section 11.2.1).
+
+    Raises:
+        RecordError: corrupt if the chunk is damaged or has invalid values.
+    """
     if chunk.name != b"IHDR" or len(chunk.data) != 13:
-        raise RecordError(Reason.CORRUPT, "does not start with an IHDR chunk of 13 bytes")
+        raise RecordError(Reason.CORRUPT, "does not begin with an IHDR chunk of 13 bytes")
     if not chunk.intact:
         raise RecordError(Reason.CORRUPT, "checksum mismatch in chunk IHDR")
     header = struct.unpack(">IIBBBBB", chunk.data)
@@ -229,6 +238,11 @@ def _header(chunk: Chunk) -> PngHeader:
 
 
 def _check_chunk(chunk: Chunk) -> None:
+    """Checks the type of a chunk after IHDR, and its checksum if it is critical.
+
+    Raises:
+        RecordError: corrupt if either is invalid.
+    """
     name = chunk.name.decode("latin-1")
     if not chunk.name.isalpha() or (chunk.critical and chunk.name not in _CRITICAL):
         raise RecordError(Reason.CORRUPT, f"unknown critical chunk {name!r}")
@@ -239,14 +253,14 @@ def _check_chunk(chunk: Chunk) -> None:
 
 
 def check_rows(data: bytes, header: PngHeader) -> None:
-    """Checks the image data: decompresses it in pieces, and checks the filter type of every row.
+    """Checks the image data: decompresses it in parts, and checks the filter type of each row.
 
     Args:
-        data: the file.
+        data: the content of the file.
         header: its header.
 
     Raises:
-        RecordError: corrupt or truncated.
+        RecordError: corrupt or truncated if the image data is damaged.
     """
     rows = RowChecker(header)
     try:
@@ -258,36 +272,41 @@ def check_rows(data: bytes, header: PngHeader) -> None:
 
 
 def _inflate(data: bytes, rows: RowChecker, by_row: bool) -> bool:
-    """Decompresses image data; returns whether all rows, and the end or more data, were found.
+    """Decompresses the image data.
 
     Args:
-        data: the file.
-        rows: receives the decompressed data.
-        by_row: whether to decompress no more than one row at a time.
+        data: the content of the file.
+        rows: the checker that receives the decompressed data.
+        by_row: whether to decompress at most one row at a time.
+
+    Returns:
+        Whether the data contains all rows, and then the end of the stream or enough further bytes.
     """
     inflate = zlib.decompressobj(0)  # window size from the zlib header (RFC 1950, 2.2), as libpng
-    # After the last row libpng reads on for the end of the stream, and fails if the file ends
-    # first; it gives up after 1 KiB. The loop stops once it has been as strict as that, so that a
-    # bomb behind the last row is never decompressed.
-    beyond = 0
-    for piece in _image_data(data):
-        pending: bytes | memoryview = piece
+    # After the last row, libpng continues to the end of the stream; it fails if the file ends
+    # before, and stops after 1 KiB of further data. This loop reads more than that, but not all: a
+    # decompression bomb after the last row must not be decompressed.
+    trailing = 0
+    for part in _image_data(data):
+        pending: bytes | memoryview = part
         while True:
             after_rows = not rows.missing
-            limit = rows.rest_of_row if by_row and rows.missing else _PIECE_BYTES
-            made = inflate.decompress(pending, _BEYOND_BYTES if after_rows else limit)
-            rows.feed(made)
-            beyond += len(made) if after_rows else 0
-            if inflate.eof or beyond >= _BEYOND_BYTES:
+            limit = rows.rest_of_row if by_row and rows.missing else _OUTPUT_BYTES
+            output = inflate.decompress(pending, _TRAILING_BYTES if after_rows else limit)
+            rows.feed(output)
+            trailing += len(output) if after_rows else 0
+            if inflate.eof or trailing >= _TRAILING_BYTES:
                 return not rows.missing
             pending = inflate.unconsumed_tail
-            if not made and not pending:
+            # zlib may still have output buffered when all input is consumed: call it until neither
+            # is left.
+            if not output and not pending:
                 break
     return False
 
 
 def _image_data(data: bytes) -> Iterator[memoryview]:
-    """Yields the image data in small pieces: each call of zlib copies the unconsumed input."""
+    """Yields the compressed data in small parts, since each call of zlib copies unused input."""
     for chunk in _chunks(data):
         if chunk.name == b"IDAT":
             for start in range(0, len(chunk.data), _INPUT_BYTES):
@@ -295,21 +314,23 @@ def _image_data(data: bytes) -> Iterator[memoryview]:
 
 
 def _states_small_window(data: bytes, header: PngHeader) -> bool:
-    """Returns whether the zlib header states a smaller window than the data could use.
+    """Returns whether the zlib header states a window that is smaller than the data.
 
-    libpng detects a distance beyond the stated window between two rows, but not within one.
+    A distance beyond the stated window is an error that libpng detects between rows, but not within
+    a row: such data must be decompressed row by row to give the same result.
     """
-    first = next((piece[0] for piece in _image_data(data) if piece), 0)
+    first = next((part[0] for part in _image_data(data) if part), 0)
+    # RFC 1950, 2.2: the upper four bits of the first byte are log2(window size) - 8.
     return 1 << (first >> 4) + 8 < min(_LARGEST_WINDOW, header.inflated_bytes)
 
 
 class RowChecker:
-    """Checks the filter type of every row of uncompressed image data, in pieces of any size."""
+    """Checks the filter type of each row of uncompressed image data, in parts of any size."""
 
     def __init__(self, header: PngHeader) -> None:
-        # [(rows, bytes per row)] of the passes that are not complete; without interlacing, one.
+        # [(rows, bytes per row)] of the incomplete passes; without interlacing, there is one pass.
         self._passes = list(_row_layout(header))
-        self._done = 0  # bytes of the first of these passes that have been checked
+        self._done = 0  # number of checked bytes of the first of these passes
 
     @property
     def missing(self) -> bool:
@@ -318,24 +339,24 @@ class RowChecker:
 
     @property
     def rest_of_row(self) -> int:
-        """Number of bytes up to the end of the current row."""
+        """The number of bytes until the end of the current row."""
         stride = self._passes[0][1]
         return stride - self._done % stride
 
-    def feed(self, piece: bytes) -> None:
+    def feed(self, data: bytes) -> None:
         """Checks the next bytes; bytes after the last row are ignored.
 
         Raises:
-            RecordError: corrupt, if a row has an unknown filter type.
+            RecordError: corrupt if a row has an unknown filter type.
         """
         start = 0
-        while self._passes and start < len(piece):
+        while self._passes and start < len(data):
             rows, stride = self._passes[0]
-            # Section 9.2: every row starts with its filter type. A slice with a step of one row,
-            # from the next start of a row on, has all filter types of this pass in the piece
-            # without a loop over rows.
-            stop = min(len(piece), start + rows * stride - self._done)
-            filters = piece[start + -self._done % stride : stop : stride]
+            # Section 9.2: each row begins with its filter type. The first row that begins in these
+            # bytes is -done % stride bytes away; a slice with a step of one row from there has the
+            # filter types of all rows, without a Python loop over rows.
+            stop = min(len(data), start + rows * stride - self._done)
+            filters = data[start + -self._done % stride : stop : stride]
             if filters and max(filters) > _MAX_FILTER:
                 raise RecordError(Reason.CORRUPT, f"invalid filter type {max(filters)} of a row")
             self._done += stop - start
@@ -346,15 +367,15 @@ class RowChecker:
 
 
 def strip_metadata(data: bytes) -> bytes:
-    """Returns a PNG without EXIF, texts, times and bytes after its end."""
+    """Returns a PNG without EXIF, text and time chunks, and without bytes after its end."""
     return _join_chunks(data, (chunk for chunk in _chunks(data) if chunk.name not in _METADATA))
 
 
 def keep_pixel_data(data: bytes, header: PngHeader) -> bytes:
-    """Returns a PNG with only the intact chunks that its pixels depend on.
+    """Returns a PNG with only those intact chunks that determine its pixels.
 
     Args:
-        data: the file.
+        data: the content of the file.
         header: its header.
     """
     kept = {b"IHDR", b"IDAT", b"iCCP"}
@@ -386,9 +407,10 @@ def _chunks(data: bytes) -> Iterator[Chunk]:
     """Yields the chunks up to IEND.
 
     Raises:
-        RecordError: truncated, if the file ends before the end of IEND.
+        RecordError: truncated if the file ends before the end of IEND.
     """
     view, position = memoryview(data), len(SIGNATURE)
+    # Section 5.3: length of the content (4 bytes), type (4), content, CRC (4).
     while position + 12 <= len(data):
         length, name = struct.unpack_from(">I4s", data, position)
         stop = position + 12 + length
@@ -404,10 +426,10 @@ def _chunks(data: bytes) -> Iterator[Chunk]:
 
 
 def _bounded(chunks: Iterator[Chunk]) -> Iterator[Chunk]:
-    """Yields the chunks.
+    """Yields the chunks up to the limits.
 
     Raises:
-        WorkLimitError: if there are too many.
+        WorkLimitError: if there are more chunks.
     """
     others = 0
     for number, chunk in enumerate(chunks):
@@ -418,23 +440,26 @@ def _bounded(chunks: Iterator[Chunk]) -> Iterator[Chunk]:
 
 
 def _transparency_fits(data: memoryview, color_type: int, palette: bytes | None) -> bool:
-    # Section 11.3.1.1: an alpha for each of the first palette entries, or one 16-bit color.
+    # Section 11.3.1.1: one alpha byte for each of the first palette entries, or the 16-bit samples
+    # of one transparent color.
     if color_type == _PALETTE:
         return palette is not None and 1 <= len(data) <= len(palette) // 3
     return len(data) == {0: 2, 2: 6}.get(color_type)
 
 
 def _palette_fits(palette: bytes) -> bool:
+    # Section 11.2.2: 1 to 256 entries of red, green and blue.
     return 3 <= len(palette) <= 768 and len(palette) % 3 == 0
 
 
 def _row_layout(header: PngHeader) -> Iterator[tuple[int, int]]:
     """Yields (rows, bytes per row including the filter byte) of each pass that has pixels.
 
-    Sections 7.2 and 8.2: rows are padded to whole bytes, and passes without pixels are left out.
+    Sections 7.2 and 8.2: rows are padded to whole bytes, and passes without pixels are omitted.
     """
     bits = _SAMPLES[header.color_type] * header.depth
     for x, y, dx, dy in (*_PASSES, _LAST_PASS) if header.interlaced else ((0, 0, 1, 1),):
+        # Pixels of the pass: ceil((size - first) / step).
         width, height = -(-(header.width - x) // dx), -(-(header.height - y) // dy)
         if width > 0 and height > 0:
             yield height, 1 + -(-width * bits // 8)

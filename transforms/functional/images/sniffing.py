@@ -1,7 +1,8 @@
-"""The format and the stated size of an image file, from its first bytes, before it is opened.
+"""Identifies the format and the stated size of an image file from its bytes, without opening it.
 
-File names are unreliable, and some decompression bombs go off when they are opened: Pillow decodes
-an ICO immediately, libwebp allocates two canvases, and libavif and libwebp report a bomb as damage.
+File names are unreliable, and just opening a decompression bomb can exhaust memory: Pillow decodes
+an ICO when it opens it, libwebp allocates two canvases, and libavif and libwebp report a bomb as
+damage.
 """
 
 from __future__ import annotations
@@ -45,23 +46,23 @@ _SIGNATURES: tuple[tuple[int, bytes, str], ...] = (
 _PNM = tuple(b"P%c%c" % (kind, c) for kind in b"1234567fF" for c in b" \t\r\n")
 
 HEAD_BYTES = 64
-"""Bytes that `sniff` needs: the signature, and the compatible brands of an AVIF."""
+"""Number of bytes for `sniff`, which contain the signature and the compatible brands of an AVIF."""
 
 
 class WorkLimitError(Exception):
-    """An image takes more work than is allowed in the run's own process."""
+    """The error for an image that takes more work than is allowed in the worker process."""
 
 
 def sniff(head: bytes) -> str | None:
-    """Returns the format that a file's first bytes state; None if it is not an image format.
+    """Returns the format of a file from its first bytes; None for an unknown format.
 
     >>> sniff(b"GIF89a")
     'gif'
     """
     if head.startswith(_PNM):
         return "pnm"
-    # HEIF brands (ISO/IEC 23008-12): an AVIF may have one of them as its major brand, and state
-    # avif as a compatible one only.
+    # ISO/IEC 23008-12: the major brand of an AVIF may be one of HEIF, with avif only among the
+    # compatible brands.
     if head.startswith((b"ftypmif1", b"ftypmsf1"), 4) and _is_compatible(head, b"avif"):
         return "avif"
     if _is_bare_bitmap(head):
@@ -94,7 +95,7 @@ IMAGE_SUFFIXES = frozenset(
     )
     for suffix in suffixes
 )
-"""File name suffixes of images, in lower case. Damaged files with such names are rejected."""
+"""File name suffixes of images in lower case; files with such names are rejected if damaged."""
 
 _NO_IMAGES = (None, "eps", "pdf", "psd")
 _BMP_HEADERS = (12, 16, 40, 52, 56, 64, 108, 124)
@@ -112,11 +113,13 @@ def has_image_suffix(name: str) -> bool:
 
 
 def is_image(head: bytes) -> bool:
-    """Returns whether a file without an image suffix is an image, from its first bytes.
+    """Returns whether a file without an image suffix is an image, by its first bytes.
 
-    Stricter than `sniff` for signatures of two letters, with which texts can start.
+    Unlike `sniff`, it checks more than the signature for formats whose signature has two letters,
+    with which a text can begin.
     """
     found = sniff(head)
+    # The size of the header follows the file header of 14 bytes.
     if found == "bmp" and head.startswith(b"BM"):
         return int.from_bytes(head[14:18], "little") in _BMP_HEADERS
     if found == "pnm":
@@ -129,14 +132,14 @@ _AVIF_SIZE = re.compile(rb"ispe\0\0\0\0(.{8})", re.DOTALL)
 
 
 def check_stated_size(data: bytes, format_: str) -> None:
-    """Rejects decompression bombs that would go off when they are opened.
+    """Checks the stated size of an image whose decoder allocates pixels when it opens the file.
 
     Args:
-        data: the file.
-        format_: its format, as `sniff` returns it.
+        data: the content of the file.
+        format_: the format, as returned by `sniff`.
 
     Raises:
-        RecordError: too_many_pixels.
+        RecordError: too_many_pixels if the image is too large.
     """
     sizes = {"avif": _avif_sizes, "ico": _icon_sizes, "webp": _webp_sizes}
     for width, height in sizes[format_](data) if format_ in sizes else ():
@@ -145,11 +148,12 @@ def check_stated_size(data: bytes, format_: str) -> None:
 
 
 def _avif_sizes(data: bytes) -> Iterator[tuple[int, int]]:
+    """Yields the sizes in all `ispe` properties of an AVIF (ISO/IEC 23008-12, section 6.5.3)."""
     return (struct.unpack(">II", stated[1]) for stated in _AVIF_SIZE.finditer(data))
 
 
 def _webp_sizes(data: bytes) -> Iterator[tuple[int, int]]:
-    """Yields the canvas size in the first chunk of a WebP. Source: RFC 9649, section 2."""
+    """Yields the canvas size in the first chunk of a WebP (RFC 9649, section 2)."""
     chunk = data[12:30].ljust(18, b"\0")
     if chunk.startswith(b"VP8X"):
         # Section 2.7: flags and reserved bytes, then width - 1 and height - 1 in 24 bits each.
@@ -166,7 +170,8 @@ def _webp_sizes(data: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _icon_sizes(data: bytes) -> Iterator[tuple[int, int]]:
-    """Yields the sizes of an ICO's images from their own headers; its directory may be wrong."""
+    """Yields the sizes of the images in an ICO from their headers; its directory may be wrong."""
+    # A header of 6 bytes, then 16 bytes per image, with its offset in the last 4.
     for entry in range(int.from_bytes(data[4:6], "little")):
         start = int.from_bytes(data[18 + 16 * entry : 22 + 16 * entry], "little")
         head = data[start : start + 24]
@@ -174,4 +179,4 @@ def _icon_sizes(data: bytes) -> Iterator[tuple[int, int]]:
             yield struct.unpack_from(">II", head, 16)
         elif head.startswith(_BITMAP) and len(head) == 24:
             width, height = struct.unpack_from("<ii", head, 4)
-            yield abs(width), abs(height) // 2  # the height includes the mask
+            yield abs(width), abs(height) // 2  # the height includes the transparency mask

@@ -1,4 +1,4 @@
-"""The header of an image file of any format, identified by content and never by file name."""
+"""Reads the header of an image file, whose format is identified by its content, not by its name."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from recordmill.transforms.functional.images.sniffing import (
 )
 
 MAX_FILE_BYTES = 2**26
-"""Bytes of a file that is decoded in the run's own process, where every byte is examined.
+"""Size limit of a file for decoding in the worker process.
 
-Images beyond this and the other limits are decoded in a separate process, which has a deadline and
-a memory limit.
+Images over this limit or the others are decoded in a separate process with a deadline and a memory
+limit.
 """
 
 MAX_WORK = 2**27
-"""Decoding work in the run's own process, in pixels of a scan or units of two bytes of memory:
-about a second."""
+"""Limit of decoding work in the worker process, about a second: the unit is a pixel of a scan, or
+two bytes of memory."""
 
 PILLOW_FORMATS = {
     "jpeg": ("JPEG",),
@@ -49,33 +49,34 @@ PILLOW_FORMATS = {
     "pnm": ("PPM",),
     "ico": ("ICO",),
 }
-"""Formats that are decoded, and the Pillow plugins for them. EPS, say, would start Ghostscript."""
+"""The Pillow plugins for each supported format. Others are unsafe: EPS, for example, starts
+Ghostscript."""
 
 _BITS = {"1": 1, "I": 32, "F": 32, "I;16": 16, "I;16B": 16, "I;16L": 16, "I;16N": 16}
 _JPEG_MODES = {1: "L", 3: "RGB", 4: "CMYK"}
 _SHOWN_BYTES = 16
-_PREFIX_BYTES = 16  # as many as `Image.open` passes to a plugin
+_PREFIX_BYTES = 16  # the number that `Image.open` passes to a plugin
 
 PLUGIN_ERRORS = (SyntaxError, IndexError, TypeError, struct.error)
-"""Exceptions of Pillow's plugins for files of other formats, or with damaged headers."""
-_PHOTOMETRIC, _YCBCR = 262, 6
+"""Errors that Pillow's plugins raise for files of other formats or with damaged headers."""
+_PHOTOMETRIC, _YCBCR = 262, 6  # TIFF 6.0: PhotometricInterpretation
 
 
 class SourceImage(NamedTuple):
     """The header of an image file.
 
     Attributes:
-        format: by content; "mpo" for a JPEG that is followed by further images.
-        width: in pixels, before the orientation is applied.
-        height: in pixels, before the orientation is applied.
-        channels: number of channels after decoding.
-        mode: Pillow's mode.
-        bit_depth: bits per sample.
+        format: the format of the content; "mpo" for a JPEG followed by further images.
+        width: the width in pixels, before the orientation is applied.
+        height: the height in pixels, before the orientation is applied.
+        channels: the number of channels after decoding.
+        mode: the mode in which Pillow opens the image.
+        bit_depth: the bits per sample.
         has_alpha: whether any pixel can be transparent.
-        frames: number of animation frames or pages.
-        orientation: EXIF orientation, 1 to 8; 1 is upright.
-        common: whether every reader decodes the file as it is.
-        work: decoding work, in pixels of a scan or units of two bytes of memory; 0 if unknown.
+        frames: the number of animation frames or pages.
+        orientation: the EXIF orientation, from 1 to 8; 1 is upright.
+        common: whether all readers decode the file without changes to it.
+        work: the decoding work, in the units of `MAX_WORK`; 0 if unknown.
         png: the header of a PNG, without its EXIF; None for other formats.
     """
 
@@ -94,7 +95,7 @@ class SourceImage(NamedTuple):
 
 
 def sniffed_format(data: bytes) -> str:
-    """Returns the format of a file, if it is supported.
+    """Returns the format of a file after checking that it is supported.
 
     Raises:
         RecordError: empty_file, not_an_image or unsupported_format.
@@ -104,6 +105,7 @@ def sniffed_format(data: bytes) -> str:
     format_ = sniff(data[:HEAD_BYTES])
     if format_ is None:
         raise RecordError(Reason.NOT_AN_IMAGE, f"begins with {data[:_SHOWN_BYTES]!r}")
+    # Recognized, but not decoded, such as HEIC, JPEG XL or PDF.
     if format_ not in PILLOW_FORMATS:
         expected = ", ".join(PILLOW_FORMATS)
         raise RecordError(Reason.UNSUPPORTED_FORMAT, f"{format_}; expected one of {expected}")
@@ -111,15 +113,15 @@ def sniffed_format(data: bytes) -> str:
 
 
 def examine(data: bytes, bounded: bool = False) -> SourceImage:
-    """Returns the header of an image file.
+    """Reads the header of an image file.
 
     Args:
-        data: the file.
-        bounded: whether to stop at the limits on the metadata of JPEG and PNG.
+        data: the content of the file.
+        bounded: whether to enforce the limits on the metadata of JPEG and PNG.
 
     Raises:
-        WorkLimitError: beyond the limits.
-        RecordError: if the file is not an image, unsupported, or has a damaged header.
+        WorkLimitError: if a limit is exceeded.
+        RecordError: if the file is not an image, is not supported, or has a damaged header.
     """
     format_ = sniffed_format(data)
     if format_ == "jpeg":
@@ -132,9 +134,9 @@ def examine(data: bytes, bounded: bool = False) -> SourceImage:
 
 
 def examine_in_process(data: bytes) -> SourceImage | None:
-    """Returns the header of a JPEG or PNG within the work limits; None for all other files.
+    """Reads the header of a JPEG or PNG within the limits; returns None for all other files.
 
-    Other files are examined in a separate process: opening them can crash or hang.
+    Other files are opened only in a separate process, since opening them can crash or hang.
 
     Raises:
         RecordError: if the header is damaged.
@@ -149,22 +151,22 @@ def examine_in_process(data: bytes) -> SourceImage | None:
 
 
 def open_with_pillow(data: bytes, format_: str) -> ImageFile.ImageFile | None:
-    """Returns a file opened as by `Image.open`, except for its size check; None if that fails.
+    """Opens a file like `Image.open`, but without its size check; returns None if that fails.
 
     Args:
-        data: the file.
+        data: the content of the file.
         format_: "jpeg" or "png".
     """
     try:
         return open_image(data, PILLOW_FORMATS[format_])
     except MemoryError:
         raise
-    except Exception:  # noqa: BLE001 - any exception stops readers who open the file
+    except Exception:  # noqa: BLE001 - with any exception, readers cannot open the file
         return None
 
 
 def can_load(image: Image.Image) -> bool:
-    """Returns whether Pillow loads an opened image, including chunks after its pixels.
+    """Returns whether Pillow can load an opened image and the chunks after its pixels.
 
     Raises:
         MemoryError: if there is not enough memory.
@@ -173,22 +175,22 @@ def can_load(image: Image.Image) -> bool:
         image.load()
     except MemoryError:
         raise
-    except Exception:  # noqa: BLE001 - any exception stops readers who load the file
+    except Exception:  # noqa: BLE001 - with any exception, readers cannot load the file
         return False
     return True
 
 
 @contextmanager
 def opened(data: bytes, format_: str) -> Iterator[Image.Image]:
-    """Opens a file with Pillow; errors of Pillow, also in the `with` block, become rejects.
+    """Opens a file with Pillow, and converts errors of Pillow to rejects, also in the `with` block.
 
     Args:
-        data: the file.
+        data: the content of the file.
         format_: a key of PILLOW_FORMATS.
 
     Raises:
-        RecordError: truncated, corrupt or unsupported_feature; too_many_pixels without enough
-            memory.
+        RecordError: truncated, corrupt or unsupported_feature; too_many_pixels if there is not
+            enough memory.
     """
     plugins = _plugins(format_)
     with reject_damage(), open_image(data, plugins) as image:
@@ -196,21 +198,21 @@ def opened(data: bytes, format_: str) -> Iterator[Image.Image]:
 
 
 def open_image(data: bytes, plugins: Iterable[str]) -> ImageFile.ImageFile:
-    """Opens a file as `Image.open` does, without its check for decompression bombs.
+    """Opens a file like `Image.open`, but without its check for decompression bombs.
 
-    That check uses the global `Image.MAX_IMAGE_PIXELS`, which belongs to the host program. Here the
-    limits of the settings apply, to the size in the header.
+    That check uses the global `Image.MAX_IMAGE_PIXELS`, which belongs to the host program. Instead,
+    callers compare the size in the header to the limits of their settings.
 
     Args:
-        data: the whole file.
-        plugins: names of Pillow's plugins; the first that succeeds opens the file.
+        data: the content of the file.
+        plugins: the names of Pillow's plugins, to be tried in order.
 
     Returns:
-        The image; its pixels are not loaded yet.
+        The image, whose pixels are not loaded yet.
 
     Raises:
-        Exception: the error of the first plugin that accepts the file.
-        UnidentifiedImageError: if no plugin accepts it.
+        Exception: the error of the first plugin that accepts the file and fails to open it.
+        UnidentifiedImageError: if no plugin accepts the file.
     """
     Image.preinit()
     failure: Exception | None = None
@@ -226,11 +228,11 @@ def open_image(data: bytes, plugins: Iterable[str]) -> ImageFile.ImageFile:
 
 @contextmanager
 def reject_damage() -> Iterator[None]:
-    """Turns errors of Pillow into rejects.
+    """Converts errors of Pillow in the `with` block to rejects.
 
     Raises:
-        RecordError: truncated, corrupt or unsupported_feature; too_many_pixels without enough
-            memory.
+        RecordError: truncated, corrupt or unsupported_feature; too_many_pixels if there is not
+            enough memory.
     """
     try:
         yield
@@ -243,14 +245,14 @@ def reject_damage() -> Iterator[None]:
 
 
 def _plugins(format_: str) -> tuple[str, ...]:
-    """Returns the Pillow plugins for a format that this build of Pillow has.
+    """Returns the plugins for a format that this build of Pillow includes.
 
     Raises:
-        RecordError: unsupported_feature, if there is none.
+        RecordError: unsupported_feature if it includes none.
     """
     names = PILLOW_FORMATS[format_]
     Image.preinit()
-    # preinit() imports five common plugins only; init() imports all, which takes far longer.
+    # preinit() imports only five common plugins; init() imports all, which takes much longer.
     if not Image.OPEN.keys() >= set(names):
         Image.init()
     if found := tuple(name for name in names if name in Image.OPEN):
@@ -261,10 +263,10 @@ def _plugins(format_: str) -> tuple[str, ...]:
 
 
 def _damage(error: Exception) -> RecordError:
-    """Returns the reject for an error of Pillow."""
+    """Converts an error of Pillow to the reason for a reject."""
     text = str(error)
-    # Pillow has no error classes of its own for damage: its plugins raise OSError, ValueError and
-    # others, so that the reason has to be read from the message.
+    # Pillow has no error classes for damage: its plugins raise OSError, ValueError and others, and
+    # only their messages state the reason.
     unknown = any(word in text.lower() for word in ("unsupported", "unknown pixel mode"))
     if isinstance(error, NotImplementedError) or unknown:
         return RecordError(Reason.UNSUPPORTED_FEATURE, _sentence(error))
@@ -277,7 +279,7 @@ def _damage(error: Exception) -> RecordError:
 
 
 def _sentence(error: Exception) -> str:
-    """Returns an error as a sentence; the text of some, such as `KeyError`, is not one."""
+    """Returns the message of an error, with its class if the message alone is not a sentence."""
     text = str(error)
     if isinstance(error, OSError | ValueError | NotImplementedError) and " " in text:
         return text
@@ -312,8 +314,8 @@ def _jpeg(header: jpeg.JpegHeader) -> SourceImage:
 
 
 def _work_of_jpeg(header: jpeg.JpegHeader) -> int:
-    # A progressive or multi-scan decoder visits every pixel in each scan, and keeps 2 bytes per
-    # coefficient of every component in memory between scans.
+    # The decoder of an image with several scans visits each pixel in each scan, and keeps the
+    # coefficients of all components, of 2 bytes each, in memory between scans.
     pixels = header.width * header.height
     kept = 0 if header.decoded_in_one_pass else header.components
     return pixels * max(header.scans, kept)
@@ -348,22 +350,23 @@ def _from_pillow(image: Image.Image, format_: str) -> SourceImage:
         has_alpha="A" in image.getbands() or "transparency" in image.info,
         frames=_frames(image),
         orientation=_valid(image.getexif().get(ExifTags.Base.Orientation)),
-        # Other formats never pass through: TensorFlow does not read all files of any of them.
+        # Other formats are always re-encoded: TensorFlow fails on some files of each of them.
         common=False,
     )
 
 
 def _stored_size(image: Image.Image) -> tuple[int, int]:
-    """Returns the stored width and height; Pillow swaps those of a rotated TIFF.
+    """Returns the stored width and height, which Pillow swaps for a rotated TIFF.
 
     Raises:
-        RecordError: unsupported_feature, for a TIFF that Pillow would decode wrongly.
+        RecordError: unsupported_feature for a TIFF that Pillow would decode to wrong colors.
     """
     if not isinstance(image, TiffImagePlugin.TiffImageFile):
         return image.size
     if image.tag_v2.get(_PHOTOMETRIC) == _YCBCR and image.info.get("compression") == "raw":
         raise RecordError(Reason.UNSUPPORTED_FEATURE, "uncompressed YCbCr TIFF")
-    # Pillow applies the orientation of a TIFF when it loads the pixels, and swaps the size before.
+    # Pillow swaps the size of a TIFF when it opens the file, and rotates its pixels when it loads
+    # them.
     turned = image.tag_v2.get(ExifTags.Base.Orientation) in (5, 6, 7, 8)
     return (image.height, image.width) if turned else image.size
 
@@ -379,4 +382,5 @@ def _frames(image: Image.Image) -> int:
 
 
 def _valid(orientation: object) -> int:
+    """Returns an orientation if it is valid, or else upright."""
     return orientation if isinstance(orientation, int) and 1 <= orientation <= 8 else UPRIGHT

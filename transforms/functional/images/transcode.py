@@ -1,9 +1,9 @@
 """Converts an image file to the image that a record stores.
 
-JPEG (8 bits, baseline or progressive, one or three components) and PNG that match the settings pass
-through byte for byte, after all coded data has been checked, if both TensorFlow and Pillow's
-`Image.open` read them. Other images are decoded and re-encoded. Records hold only these two
-formats: TensorFlow 2.21 misreads, rejects or crashes on some files of every other format.
+JPEG (8 bits, baseline or progressive, one or three components) and PNG files that match the
+settings are stored without re-encoding, after all coded data has been checked, if both TensorFlow
+and Pillow's `Image.open` read them. Other images are decoded and re-encoded to one of these two
+formats, since TensorFlow 2.21 misreads, rejects or crashes on some files of every other format.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ from recordmill.transforms.functional.images.source_image import (
     reject_damage,
 )
 
-_MAX_SIDE = 1_000_000  # libpng's limit (PNG_USER_WIDTH_MAX), which every reader has
-_DRAFT_SCALE = 8
-_MOST_PIXELS = 2**29 - 1  # TensorFlow's limit
+_MAX_SIDE = 1_000_000  # PNG_USER_WIDTH_MAX of libpng
+_DRAFT_SCALE = 8  # the smallest scale of libjpeg's DCT is 1/8
+_MAX_PIXELS = 2**29 - 1  # limit of TensorFlow
 _CHANNELS = {"L": 1, "I;16": 1, "LA": 2, "RGB": 3, "RGBA": 4}
 
 
 def transcode(data: bytes, settings: ImageSettings, decode: Decode = "full") -> StoredImage:
-    """Returns the image that a record stores.
+    """Converts an image file to the image that a record stores.
 
     Args:
-        data: the file.
-        settings: limits and options.
-        decode: for images that pass through, "full" checks all coded data, and "header" only the
-            header.
+        data: the content of the file.
+        settings: the image settings of the schema.
+        decode: for images that are not re-encoded, "full" to check all coded data, and "header" to
+            check only the header.
 
     Raises:
-        RecordError: if the file is not an image, damaged, beyond the limits, or unsupported.
+        RecordError: if the file is not an image, is damaged or not supported, or exceeds a limit.
     """
     source = examine(data)
     check_limits(source, settings)
@@ -55,53 +55,56 @@ def transcode(data: bytes, settings: ImageSettings, decode: Decode = "full") -> 
             return kept
         source = source._replace(common=False)
     if settings.unsupported == "reject":
-        raise RecordError(Reason.UNSUPPORTED_FORMAT, _why_not(source, settings))
-    return _encoded_again(data, source, settings)
+        raise RecordError(Reason.UNSUPPORTED_FORMAT, _reencoding_reason(source, settings))
+    return _reencoded(data, source, settings)
 
 
 def pass_through_source(data: bytes, settings: ImageSettings) -> SourceImage | None:
-    """Returns the header of an image that passes through and is safe to decode here; or None.
+    """Reads the header of an image that passes through and is safe to decode in this process.
 
-    Safe images are within the work limits, and use only well-tested code. All others go to a
-    separate process: their decoders can crash or hang.
+    Safe images are within the work limits, and use only well-tested decoders. All others are
+    decoded in a separate process, since their decoders can crash or hang.
 
     Args:
-        data: the file.
-        settings: limits and options.
+        data: the content of the file.
+        settings: the image settings of the schema.
+
+    Returns:
+        The header, or None for other images.
 
     Raises:
-        RecordError: if the header is damaged, or beyond the limits.
+        RecordError: if the header is damaged, or exceeds a limit.
     """
     source = examine_in_process(data)
     if source is None:
         return None
     check_limits(source, settings)
     if ImageFile.LOAD_TRUNCATED_IMAGES:
-        return None  # the host program has set Pillow to ignore damage
+        return None  # the host program lets Pillow ignore damage
     return source if passes_through(source, settings) and source.work <= MAX_WORK else None
 
 
 def check_limits(source: SourceImage, settings: ImageSettings) -> None:
-    """Rejects images by their headers.
+    """Checks the size and the frames of an image.
 
     Args:
-        source: the header.
-        settings: limits and options.
+        source: the header of the image.
+        settings: the image settings of the schema.
 
     Raises:
-        RecordError: invalid_dimensions, too_many_pixels or animated.
+        RecordError: invalid_dimensions, too_many_pixels or animated if a limit is exceeded.
     """
     width, height = source.width, source.height
     if not 1 <= width <= _MAX_SIDE or not 1 <= height <= _MAX_SIDE:
         raise RecordError(Reason.INVALID_DIMENSIONS, f"{width} x {height} pixels")
-    if width * height > _MOST_PIXELS:
-        detail = f"{width} x {height} pixels; TensorFlow reads up to {_MOST_PIXELS}"
+    if width * height > _MAX_PIXELS:
+        detail = f"{width} x {height} pixels; TensorFlow reads up to {_MAX_PIXELS}"
         raise RecordError(Reason.TOO_MANY_PIXELS, detail)
     if width * height > settings.max_pixels:
         detail = f"{width} x {height} pixels; the limit is {settings.max_pixels} (max_pixels)"
         raise RecordError(Reason.TOO_MANY_PIXELS, detail)
     if min(width, height) < settings.min_side:
-        detail = f"{width} x {height} pixels; the least is {settings.min_side} (min_side)"
+        detail = f"{width} x {height} pixels; the minimum is {settings.min_side} (min_side)"
         raise RecordError(Reason.INVALID_DIMENSIONS, detail)
     if source.frames > 1 and settings.animated == "reject":
         raise RecordError(Reason.ANIMATED, f"{source.format} of {source.frames} frames")
@@ -111,8 +114,8 @@ def passes_through(source: SourceImage, settings: ImageSettings) -> bool:
     """Returns whether a file can be stored without re-encoding.
 
     Args:
-        source: its header.
-        settings: limits and options.
+        source: the header of the image.
+        settings: the image settings of the schema.
     """
     return source.common and not any(
         required for _, required in _required_changes(source, settings)
@@ -120,12 +123,12 @@ def passes_through(source: SourceImage, settings: ImageSettings) -> bool:
 
 
 def _changes(source: SourceImage, settings: ImageSettings) -> list[str]:
-    """Returns the changes to an image that the settings require, as text."""
+    """Returns the names of the changes to an image that the settings require."""
     return [change for change, required in _required_changes(source, settings) if required]
 
 
 def _required_changes(source: SourceImage, settings: ImageSettings) -> tuple[tuple[str, bool], ...]:
-    # [(name, required)]. The names are counted in manifest.json, so they do not change.
+    # [(name, required)]. The names are published in manifest.json, so they must not change.
     gray = source.channels <= 2
     size = _upright_size(source, settings)
     return (
@@ -148,7 +151,8 @@ def _family(source: SourceImage) -> str:
     return "jpeg" if source.format == "mpo" else source.format
 
 
-def _why_not(source: SourceImage, settings: ImageSettings) -> str:
+def _reencoding_reason(source: SourceImage, settings: ImageSettings) -> str:
+    """Describes why an image cannot be stored without re-encoding."""
     changes = _changes(source, settings)
     if not source.common:
         return (
@@ -160,19 +164,22 @@ def _why_not(source: SourceImage, settings: ImageSettings) -> str:
 def keep(
     data: bytes, source: SourceImage, settings: ImageSettings, decode: Decode
 ) -> StoredImage | None:
-    """Returns a file stored as it is, apart from its metadata; None if Pillow cannot open it.
+    """Stores a file without re-encoding; only metadata may be removed.
 
     Args:
-        data: the file.
+        data: the content of the file.
         source: its header.
-        settings: limits and options.
-        decode: as of `transcode`.
+        settings: the image settings of the schema.
+        decode: the parameter of `transcode`.
+
+    Returns:
+        The stored image; None if Pillow cannot open the file.
 
     Raises:
-        RecordError: truncated or corrupt; too_many_pixels without enough memory.
+        RecordError: truncated or corrupt; too_many_pixels if there is not enough memory.
     """
     if source.format == "mpo":
-        # An MPO is a JPEG followed by further images: the record gets the first.
+        # An MPO is a JPEG followed by further images, of which only the first is stored.
         data = data[: jpeg.examine(data).end]
     if settings.strip_metadata:
         data = (png if source.format == "png" else jpeg).strip_metadata(data)
@@ -186,30 +193,30 @@ def keep(
     return _stored(data, _family(source), size, source.channels, source, "")
 
 
-def _encoded_again(data: bytes, source: SourceImage, settings: ImageSettings) -> StoredImage:
-    """Returns an image decoded, changed as the settings require, and re-encoded."""
+def _reencoded(data: bytes, source: SourceImage, settings: ImageSettings) -> StoredImage:
+    """Decodes an image, applies the changes that the settings require, and encodes it again."""
     if source.png:
-        # Without chunks that do not affect pixels: Pillow fails on some damaged metadata, although
-        # the image can be decoded.
+        # Pillow fails on some damaged metadata although the pixels are intact: remove it first.
         data = png.keep_pixel_data(data, source.png)
     elif _family(source) == "jpeg":
         data = jpeg.keep_pixel_data(data)
     with opened(data, _family(source)) as image:
         image.load()
-        decoded = _turned(pixels.canonical(image, source.bit_depth), source, settings)
+        decoded = _oriented(pixels.canonical(image, source.bit_depth), source, settings)
         if settings.bit_depth == 8 or settings.format in ("jpeg", "raw"):
             decoded = pixels.to_8_bits(decoded)
         if settings.alpha != "keep" or settings.format == "jpeg":
             decoded = pixels.without_alpha(decoded, settings.background)
         decoded = pixels.in_color(decoded, settings.color)
         decoded = _resized(decoded, source, settings)
-        made, format_ = pixels.encode(decoded, settings)
+        encoded, format_ = pixels.encode(decoded, settings)
     how = ", ".join([f"{source.format} to {format_}", *_changes(source, settings)])
-    return _stored(made, format_, decoded.size, _CHANNELS[decoded.mode], source, how)
+    return _stored(encoded, format_, decoded.size, _CHANNELS[decoded.mode], source, how)
 
 
-def _turned(image: Image.Image, source: SourceImage, settings: ImageSettings) -> Image.Image:
-    """Returns an image upright, or in its stored orientation. Pillow loads TIFFs upright."""
+def _oriented(image: Image.Image, source: SourceImage, settings: ImageSettings) -> Image.Image:
+    """Returns an image upright or in its stored orientation, as the settings require."""
+    # Pillow applies the orientation of a TIFF when it loads the pixels, but not that of a JPEG.
     if settings.orientation == "apply":
         return image if source.format == "tiff" else pixels.upright(image, source.orientation)
     return (
@@ -220,7 +227,7 @@ def _turned(image: Image.Image, source: SourceImage, settings: ImageSettings) ->
 
 
 def _resized(image: Image.Image, source: SourceImage, settings: ImageSettings) -> Image.Image:
-    """Returns an upright image in the size that the settings require."""
+    """Crops, scales and pads an image to the size that the settings require."""
     geometry = geometry_of((source.width, source.height), source.orientation, settings)
     method = settings.resize.filter if settings.resize else "lanczos"
     return pixels.resized(image, geometry, method)
@@ -253,10 +260,10 @@ def _stored(
 
 
 def _is_read_by_pillow(data: bytes, source: SourceImage, decode: Decode) -> bool:
-    """Returns whether `Image.open` accepts a file, and checks its coded data.
+    """Returns whether Pillow can open a file, and checks its coded data.
 
     Raises:
-        RecordError: truncated or corrupt, if coded data is damaged.
+        RecordError: truncated or corrupt if the coded data is damaged.
     """
     image = open_with_pillow(data, _family(source))
     if image is None or image.size != (source.width, source.height):
@@ -272,22 +279,22 @@ def _is_read_by_pillow(data: bytes, source: SourceImage, decode: Decode) -> bool
 
 
 def read_coded_data(image: ImageFile.ImageFile, data: bytes) -> None:
-    """Checks the coded data of a JPEG, by decoding it in gray at an eighth of its size.
+    """Checks the coded data of a JPEG by decoding it in gray at an eighth of its size.
 
-    This reads all entropy-coded data and skips most of the inverse transform: a third less work
-    than a full decode, with the same result. Only for SOF0, 1 and 2: for the lossless process, the
-    scaled decode of Pillow 12.3 corrupts the heap.
+    This reads all entropy-coded data but skips most of the inverse DCT, which takes a third less
+    time than a full decode and detects the same damage. Only for SOF0, SOF1 and SOF2: for the
+    lossless process, the scaled decode of Pillow 12.3 corrupts the heap.
 
     Args:
-        image: the image as opened by Pillow.
-        data: the file.
+        image: the image, opened by Pillow.
+        data: the content of the file.
 
     Raises:
-        RecordError: truncated or corrupt.
+        RecordError: truncated or corrupt if the coded data is damaged.
     """
     with reject_damage():
-        # One block for the whole file: Pillow's own blocks may end at the last row, and would hide
-        # damage after it, which TensorFlow's decoder rejects.
+        # Pillow decodes in blocks, and stops after the block with the last row: damage after it, on
+        # which TensorFlow fails, would be missed. So the whole file is one block.
         image.decodermaxblock = len(data)
         image.draft(
             "L", (max(1, image.width // _DRAFT_SCALE), max(1, image.height // _DRAFT_SCALE))
