@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 from types import NoneType, UnionType
@@ -43,10 +43,18 @@ def files() -> dict[Path, str]:
     return {PAGE: page(), TYPES: types()}
 
 
+_ROW_OPTIONS = (
+    *("image_root", "allow_outside_root", "columns", "key_column", "image", "boxes", "masks"),
+    *("label_offset", "decode", "image_timeout"),
+)
+_OWN_PARAMETERS = ("schema", "output", "name")
+_INPUT_OPTIONS = ("input_format", "labels", "join_on")
+
+
 def types() -> str:
-    """Returns the module that declares the keywords of `convert()` for type checkers."""
+    """Returns the module that declares the keywords of the library for type checkers."""
     lines = [
-        '"""The keywords of `convert()` and their types, written by docs/options.py."""',
+        '"""The keywords of `convert()` and of the Beam transforms, written by docs/options.py."""',
         "",
         "from __future__ import annotations",
         "",
@@ -61,18 +69,26 @@ def types() -> str:
         "from recordmill.schemas.rejects import RejectBudget",
         "",
         'StrPath: TypeAlias = "str | os.PathLike[str]"',
-        "",
-        "",
-        "class ConvertOptions(TypedDict, total=False):",
-        '    """The options of a conversion, except for its input."""',
-        "",
     ]
+    rows, of_convert = set(_ROW_OPTIONS), {*_OWN_PARAMETERS, *_INPUT_OPTIONS}
+    others = {declared.name for declared in options()} - rows - of_convert - {"input"}
+    for name, base, text, names in (
+        ("RowOptions", "TypedDict, total=False", "that apply to a single row", rows),
+        ("DatasetOptions", "RowOptions, total=False", "of rows from a pipeline", others),
+        ("ConvertOptions", "DatasetOptions, total=False", "except for its input", of_convert),
+    ):
+        lines += ["", "", f"class {name}({base}):", f'    """Options of a conversion {text}."""']
+        lines += ["", *_declarations(names)]
+    return "\n".join([*lines, ""])
+
+
+def _declarations(names: Collection[str]) -> Iterator[str]:
     for declared in options():
-        if declared.name != "input":
+        if declared.name in names:
             shown = keyword_type(declared)
             required = f"Required[{shown}]" if declared.field.is_required() else shown
-            lines += [f"    {declared.name}: {required}", f'    """{declared.help}"""']
-    return "\n".join([*lines, ""])
+            yield f"    {declared.name}: {required}"
+            yield f'    """{declared.help}"""'
 
 
 def options() -> Iterator[DeclaredOption]:

@@ -1,1 +1,1 @@
-"""Runs: options, the graph, publishing, the command line."""
+"""Pipelines: options, the graph of a conversion, publishing, and the command line."""

@@ -1,4 +1,4 @@
-"""The library: what `import recordmill` offers of conversions, and what the commands call too."""
+"""Conversions for programs: `recordmill.convert` and `dry_run`, which the commands call, too."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from copy import deepcopy
+from types import NoneType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from apache_beam.options.pipeline_options import PipelineOptions
@@ -26,7 +27,7 @@ from recordmill.pipelines.run.run_record import RunRecord
 from recordmill.pipelines.run.startup import Interrupt
 from recordmill.schemas.config import ConvertConfig, SchemaOverrides
 from recordmill.schemas.errors import DatasetExists, UsageError
-from recordmill.schemas.option import options_of
+from recordmill.schemas.option import DeclaredOption, options_of
 from recordmill.schemas.plan import Forecast
 from recordmill.transforms.storage.stores.options import use_options
 from recordmill.transforms.workers.progress import COUNTERS
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 BeamOptions: TypeAlias = "PipelineOptions | Sequence[str] | Mapping[str, Any]"
 
 _one_at_a_time = threading.Lock()
-"""Held by a conversion: how stores are reached, progress and the verifier are the process's."""
+"""Held by the running conversion: store options, progress counters and verifier are global."""
 
 
 def convert(
@@ -51,30 +52,30 @@ def convert(
 ) -> Dataset:
     """Converts label tables and images to a verified TFRecord dataset.
 
-    Conversions in one process run one after the other. Logging, signals and standard output of the
-    process stay as they are.
+    Conversions in one process run one after the other. The process's logging, signal handlers and
+    standard output are not changed.
 
     Args:
-        input: a table, a folder or a pattern of files; or several of them.
-        beam_options: Beam's own, as flags, as a mapping, or as `PipelineOptions`.
+        input: a table, a folder or a file pattern; or a list of them.
+        beam_options: pipeline options of Beam: flags, a mapping, or `PipelineOptions`.
         progress: whether to show progress on standard error.
-        **options: those of `recordmill convert`; docs/reference/cli.md lists them.
+        **options: options of `recordmill convert`; docs/reference/cli.md lists them.
 
     Returns:
         The published dataset, as `recordmill.open` returns it.
 
     Raises:
         UsageError: for bad options, a bad schema, or a bad input table.
-        VerificationFailed: if a shard is not what was written, or the row counts do not match.
+        VerificationFailed: if a shard differs from what was written, or row counts do not match.
         RejectBudgetExceeded: if more rows were rejected than `max_rejects` allows.
-        DatasetExists: if the dataset is published already, or another run is writing it.
-        RecordmillError: if the run failed in another way.
+        DatasetExists: if the dataset is already published, or another run is writing it.
+        RecordmillError: if the run failed for another reason.
     """
     beam = _beam(beam_options)
     if not waits_for_result(beam):
         raise UsageError(
-            "--no_wait_until_finish: convert() returns the dataset, so it waits for the job; "
-            "leave it out, or submit the job with the command"
+            "--no_wait_until_finish: convert() waits for the job, because it returns the dataset. "
+            "Remove the option, or submit the job with the command recordmill convert."
         )
     with _one_at_a_time, applied():
         config, record = run({"input": _paths(input), **options}, beam, show=progress)
@@ -92,7 +93,7 @@ def dry_run(
     beam_options: BeamOptions = (),
     **options: Unpack[ConvertOptions],
 ) -> Forecast:
-    """Returns a forecast of `convert` with the same arguments; nothing is written.
+    """Returns a forecast of `convert` with the same arguments, without writing anything.
 
     Args:
         input: as for `convert`.
@@ -101,32 +102,42 @@ def dry_run(
 
     Raises:
         UsageError: for bad options, a bad schema, or a bad input table.
-        DatasetExists: if the dataset is published already.
+        DatasetExists: if the dataset is already published.
         RecordmillError: if an input cannot be read to its end.
     """
     with _one_at_a_time, applied():
         config, forecast = forecast_of({"input": _paths(input), **options}, _beam(beam_options))
     if forecast is None:
-        raise DatasetExists(f"{config.directory}: is published already, and would be left as it is")
+        raise DatasetExists(
+            f"{config.directory}: is already published, so a run would change nothing. "
+            "Raise version, or set if_exists to replace."
+        )
     return forecast
 
 
 def _with_signature(function: Callable[..., Any]) -> None:
     """Gives a function with `**options` the signature that `help()` and notebooks show."""
     own = inspect.signature(function)
-    fixed = [p for p in own.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
-    for option in options_of(ConvertConfig, SchemaOverrides):
-        if option.name != "input":
-            default = (
-                option.option.default or {}
-                if option.field.default_factory
-                else option.field.default
-            )
-            default = inspect.Parameter.empty if option.field.is_required() else default
-            fixed.append(
-                inspect.Parameter(option.name, inspect.Parameter.KEYWORD_ONLY, default=default)
-            )
-    vars(function)["__signature__"] = own.replace(parameters=fixed)
+    shown = [p for p in own.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
+    shown += [
+        inspect.Parameter(
+            option.name, inspect.Parameter.KEYWORD_ONLY, default=_readable_default(option)
+        )
+        for option in options_of(ConvertConfig, SchemaOverrides)
+        if option.name != "input"
+    ]
+    vars(function)["__signature__"] = own.replace(parameters=shown)
+
+
+def _readable_default(option: DeclaredOption) -> Any:
+    """Returns the default of an option as users write it, such as "128MiB" or "0"."""
+    if option.field.is_required():
+        return inspect.Parameter.empty
+    if option.field.default_factory:
+        return option.option.default or {}
+    default = option.field.default
+    is_plain = type(default) in (bool, int, float, str, NoneType)
+    return default if is_plain else option.default
 
 
 _with_signature(convert)
@@ -142,18 +153,18 @@ def run(
     show: bool = False,
     submission: Callable[[str], None] = lambda text: None,
 ) -> tuple[ConvertConfig, RunRecord | None]:
-    """Runs a conversion, and returns its settings and how it ended.
+    """Runs a conversion.
 
     Args:
-        options: name to value: a text as on the command line, or a value of the setting's type.
-        beam: Beam's own options.
-        command: what was typed, for run.json.
-        interrupt: whether the command was asked to end.
+        options: option values by name, either as text, as on the command line, or typed.
+        beam: pipeline options of Beam.
+        command: the command line, for run.json.
+        interrupt: records whether the process received a signal.
         show: whether to show progress on standard error.
-        submission: shows where a person can watch a job that was submitted to a service.
+        submission: called with the web page of a job that was submitted to a service.
 
     Returns:
-        No record if the dataset is there, and is left as it is.
+        The config, and the run record; no record if the dataset is already published and is kept.
     """
     interrupt = interrupt or Interrupt()
     config, job = _prepared(options, beam, command)
@@ -171,13 +182,16 @@ def forecast_of(
     command: Sequence[str] = (),
     show: bool = False,
 ) -> tuple[ConvertConfig, Forecast | None]:
-    """Returns the settings of a conversion, and what it would do; None if it would do nothing.
+    """Returns the config of a conversion, and its forecast.
 
     Args:
         options: as for `run`.
-        beam: Beam's own options.
-        command: what was typed.
+        beam: pipeline options of Beam.
+        command: the command line.
         show: whether to show progress on standard error.
+
+    Returns:
+        The config, and the forecast; no forecast if the dataset is already published and is kept.
     """
     config, job = _prepared(options, beam, command, is_dry=True)
     if job is None:
@@ -190,7 +204,7 @@ def forecast_of(
 def _prepared(
     options: Mapping[str, Any], beam: PipelineOptions, command: Sequence[str], is_dry: bool = False
 ) -> tuple[ConvertConfig, graph.Conversion | None]:
-    use_options(beam)  # the table may well be in a store
+    use_options(beam)  # before any table is read: it may be in an object store
     config = config_of(options)
     check_submission(config, beam)
     return config, graph.prepare(config, beam, command, is_dry)

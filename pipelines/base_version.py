@@ -1,4 +1,4 @@
-"""Opens the dataset that a new version is made from, and rejects what does not go with it."""
+"""Opens the base version of a dataset, and rejects options that are incompatible with it."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from recordmill.transforms.storage.files import is_local
 
 
 def open_base(config: ConvertConfig) -> Base | None:
-    """Returns the dataset that `--base` names; None if it names none.
+    """Returns the dataset given by `--base`; None without the option.
 
     Raises:
-        UsageError: if none is published there, it is damaged, or the other flags do not go with it.
+        UsageError: if it is not published, is damaged, or is incompatible with the other options.
     """
     if config.base is None:
         return None
@@ -34,13 +34,14 @@ def open_base(config: ConvertConfig) -> Base | None:
         raise UsageError(f"--base {error}") from error
     directory, manifest = dataset.directory, dataset.manifest
     if _is_same(directory, config.directory):
-        raise UsageError(f"--base {directory}: is the dataset to be made; raise --version")
+        raise UsageError(f"--base {directory}: is the dataset to be written. Raise --version.")
     _check_manifest(directory, manifest)
     _check_sequences(config, manifest)
     _check_groups(config, manifest)
     _check_classes(config, manifest)
     record = read_record(directory)
-    # No checksum covers it: one that was left by another version of the dataset knows other shards.
+    # No checksum covers run.json. Its fingerprints are valid only for the manifest it was
+    # published with: a run.json of another version describes other shards.
     is_its_own = record is not None and record.manifest_sha256 == dataset.manifest_sha256
     base = Base(
         directory=directory,
@@ -48,14 +49,12 @@ def open_base(config: ConvertConfig) -> Base | None:
         manifest=manifest,
         fingerprints=record.fingerprints if record and is_its_own else {},
     )
-    base_shard_lookup(
-        base
-    )  # reads its keys: here, a damaged base is a message, and not an engine's failure
+    base_shard_lookup(base)  # reads the keys: a damaged base fails here, and not in a worker
     return base
 
 
 class _Options(BaseModel):
-    """The options of a base that decide where its rows are."""
+    """The options in the manifest of a base version that determine the split and shard of a row."""
 
     model_config = ConfigDict(strict=True)
 
@@ -66,66 +65,65 @@ class _Options(BaseModel):
 
 
 def _check_manifest(directory: str, manifest: Manifest) -> None:
-    """Rejects a manifest whose options and classes no run has written, whatever its checksum."""
-    path, remedy = layout.join(directory, layout.MANIFEST), "choose another --base"
+    """Rejects a manifest with invalid options or classes, even if its checksum is valid."""
+    path, remedy = layout.join(directory, layout.MANIFEST), "Choose another --base."
     try:
         _Options.model_validate(manifest.config)
     except ValidationError as error:
         first = error.errors()[0]
-        place = " > ".join(str(part) for part in first["loc"])
-        raise UsageError(f"--base {path}: at config > {place}: {first['msg']}; {remedy}") from error
+        field = " > ".join(str(part) for part in first["loc"])
+        raise UsageError(f"--base {path}: at config > {field}: {first['msg']}. {remedy}") from error
     for feature in manifest.classes.keys() - manifest.dataset_schema.features.keys():
-        raise UsageError(f"--base {path}: at classes: unknown feature {feature!r}; {remedy}")
+        raise UsageError(f"--base {path}: at classes: unknown feature {feature!r}. {remedy}")
 
 
 def _is_same(one: str, other: str) -> bool:
-    """Returns whether two paths name one folder, however they are written."""
+    """Returns whether two paths are the same folder."""
     if is_local(one) and is_local(other):
         return os.path.realpath(one) == os.path.realpath(other)
     return one == other
 
 
 def _check_sequences(config: ConvertConfig, manifest: Manifest) -> None:
-    """Rejects a base whose records are made from other rows than those of this run."""
+    """Rejects a base version whose records combine rows by another column."""
 
-    def reported(schema: Schema, columns: Mapping[str, str]) -> str:
+    def record_unit(schema: Schema, columns: Mapping[str, str]) -> str:
         group = schema.sequence and schema.sequence.group
-        return (
-            f"a record of each {columns.get(group, group)!r}" if group else "a record of each row"
-        )
+        return f"one record per {columns.get(group, group)!r}" if group else "one record per row"
 
-    old = reported(manifest.dataset_schema, manifest.config["columns"])
-    new = reported(config.dataset_schema, config.columns)
+    old = record_unit(manifest.dataset_schema, manifest.config["columns"])
+    new = record_unit(config.dataset_schema, config.columns)
     if old != new:
-        raise UsageError(f"--base was made with {old}, and this run makes {new}: leave --base out")
+        raise UsageError(f"--base has {old}, but this run would write {new}. Remove --base.")
 
 
 def _check_groups(config: ConvertConfig, manifest: Manifest) -> None:
-    """Rejects what would part the new rows of a group from its old ones."""
-    asked, column = config.model_dump(mode="json"), manifest.config["group_column"]
+    """Rejects options that could assign the new rows of a group to another split."""
+    options, column = config.model_dump(mode="json"), manifest.config["group_column"]
     if config.group_column is None and column is not None:
         raise UsageError(
-            f"--base was made with --group_column {column}, and this run has none: new rows would "
-            f"not join their group, but could be in another split; give --group_column {column}"
+            f"--base was written with --group_column {column}, but this run has none: new rows "
+            f"could be in another split than their group. Add --group_column {column}."
         )
     if config.group_column is None:
         return
     for name in ("group_column", "splits", "seed"):
-        if asked[name] != manifest.config[name]:
+        if options[name] != manifest.config[name]:
             raise UsageError(
-                f"--base was made with {name} {manifest.config[name]!r}, and this run has "
-                f"{asked[name]!r}: new rows would not join their group; give the same --{name}"
+                f"--base was written with --{name} {manifest.config[name]!r}, but this run has "
+                f"{options[name]!r}: new rows could be in another split than their group. "
+                f"Use the same --{name}."
             )
 
 
 def _check_classes(config: ConvertConfig, manifest: Manifest) -> None:
-    """Rejects a list of classes that would give those of the base other ids."""
+    """Rejects a list of classes that would change the class ids of the base version."""
     for feature, names in manifest.classes.items():
         offset = manifest.dataset_schema.features[feature].label_offset
         given = with_background(config.classes or (), offset)
         if config.classes is not None and given[: len(names)] != names:
             raise UsageError(
-                f"--classes does not begin with the {len(names)} classes of --base, "
-                f"{names[0] if names else 'integers'!r} and so on, that {feature!r} has: "
-                "their ids have to stay; append the new ones"
+                f"--classes: expected the {len(names)} classes of {feature!r} in --base first, "
+                f"from {names[0] if names else 'integers'!r} on: their ids must not change. "
+                "Append new classes to the end."
             )

@@ -23,11 +23,14 @@ from recordmill.transforms.verification.verifier_process import (
 
 
 def main(argv: Sequence[str] | None = None, loaded: Callable[[], None] = lambda: None) -> int:
-    """Runs a command and returns its exit code; what a user did wrong never shows a traceback.
+    """Runs a command, and prints a message without a traceback if it fails.
 
     Args:
-        argv: the command and its flags; those of the process if None.
-        loaded: is called when all code is loaded.
+        argv: the command and its flags; None for those of the process.
+        loaded: called when all code is loaded.
+
+    Returns:
+        The exit code.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     limit_allocator_caches()
@@ -52,7 +55,7 @@ def main(argv: Sequence[str] | None = None, loaded: Callable[[], None] = lambda:
 
 
 def _run(command: ModuleType, flags: argparse.Namespace, rest: Sequence[str]) -> int:
-    """Runs a command; a signal ends it, until its work is done."""
+    """Runs a command, and ends it when a signal arrives before its work is done."""
     with handle_signals() as interrupt:
         flags.interrupt = interrupt
         try:
@@ -70,7 +73,10 @@ def _run(command: ModuleType, flags: argparse.Namespace, rest: Sequence[str]) ->
 
 
 def _verifier(flags: argparse.Namespace, rest: Sequence[str]) -> AbstractContextManager[None]:
-    """Has a separate process load TensorFlow while this one loads Beam, if it will be needed."""
+    """Starts the verifier process if the command needs it.
+
+    The verifier process loads TensorFlow while this process loads Beam.
+    """
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     for name in ("runner", "direct_running_mode", "environment_type"):
         parser.add_argument(f"--{name}", nargs="?")

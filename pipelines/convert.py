@@ -1,4 +1,4 @@
-"""The conversion: label tables and images in, a verified TFRecord dataset out."""
+"""The graph of a conversion: label tables and images in, a verified TFRecord dataset out."""
 
 from __future__ import annotations
 
@@ -27,13 +27,12 @@ from recordmill.pipelines.input_tables import (
     with_labels,
 )
 from recordmill.pipelines.publish import publish
-from recordmill.pipelines.run.lock import Lock, abandoning, choose_target
+from recordmill.pipelines.run.lock import Lock, abandoning, lock_target
 from recordmill.pipelines.run.run_record import (
     RunContext,
     RunRecord,
-    finished,
-    read_record,
-    submitted,
+    finished_record,
+    submitted_record,
 )
 from recordmill.pipelines.run.startup import Interrupt
 from recordmill.pipelines.run.target import Target
@@ -70,16 +69,16 @@ _ARCHIVES = ("tar", "tfrecord")
 
 @dataclass(frozen=True)
 class Conversion:
-    """A conversion that is ready to be built into a graph.
+    """A conversion with everything that its graph is built from.
 
     Attributes:
-        config: what is asked for.
-        tables: the input, looked at.
-        labels: the tables that are joined to it, if any are.
-        analyzer: the schema and columns, resolved by what the tables have.
-        context: who runs this, and since when.
-        target: where to write.
-        lock: keeps other runs away from there.
+        config: the options.
+        tables: the probed input.
+        labels: the probed tables that are joined to the input; None without a join.
+        analyzer: computes the plan from the rows; holds the resolved schema and the columns.
+        context: identity and start time of the run.
+        target: the folders of the run.
+        lock: the lock of the dataset.
     """
 
     config: ConvertConfig
@@ -92,20 +91,29 @@ class Conversion:
 
     @property
     def stages_images(self) -> bool:
-        """Whether images have an address only once a run has put them into a file."""
+        """Whether a run first copies images to staging files, because they are embedded."""
         column = self.config.column(self.analyzer.schema.image.column)
+        # Members of a gzipped archive have no byte range that a worker could read later.
         zipped = (file.gzipped and file.format in _ARCHIVES for file in self.tables.files)
         return self.analyzer.schema.has_image and (column in self.tables.embedded or any(zipped))
 
 
 def build(root: beam.Pipeline, job: Conversion) -> PCollection[str]:
-    """Adds the whole conversion to a pipeline; returns the one state that run.json has."""
+    """Adds all stages of a conversion to a pipeline.
+
+    Args:
+        root: the pipeline.
+        job: the conversion.
+
+    Returns:
+        One element: the final state of the run, as in run.json.
+    """
     read, rows = read_rows(root, job, staging=job.target.work)
     return write_dataset(read, rows, job)
 
 
 def write_dataset(read: ReadOutcome, rows: PCollection[Row], job: Conversion) -> PCollection[str]:
-    """Adds all stages after reading, and returns the run's final state, as in run.json.
+    """Adds all stages after reading; returns one element, the final state of the run.
 
     Args:
         read: the rows, the rejects and the skipped inputs.
@@ -157,7 +165,16 @@ def write_dataset(read: ReadOutcome, rows: PCollection[Row], job: Conversion) ->
 def read_rows(
     root: beam.Pipeline, job: Conversion, staging: str
 ) -> tuple[ReadOutcome, PCollection[Row]]:
-    """Adds the reading of all rows, and of what of them the first pass looks at."""
+    """Adds the reading of the rows, for the conversion and for its analyze pass.
+
+    Args:
+        root: the pipeline.
+        job: the conversion.
+        staging: the folder for embedded images; "" to read no image bytes.
+
+    Returns:
+        The rows, rejects and skipped inputs; and the rows of the analyze pass.
+    """
     projection, on = projection_of(job.analyzer.schema, job.config), job.config.join_on
     listed = root | "ListTables" >> ListSources(job.tables.files)
     read = listed | "ReadTables" >> ReadRows(projection, staging)
@@ -166,12 +183,15 @@ def read_rows(
         labels = listed | "ReadLabels" >> ReadRows(Projection(projection.columns), counted=False)
         joined = read | "JoinLabels" >> JoinLabels(labels, on, projection.image)
         return joined, joined.good
-    # Read twice: a second look costs less than to hold all rows between two stages.
+    # The tables are read twice: that is cheaper than holding all rows between two stages.
     return read, (listed | "AnalyzeTables" >> ReadRows(projection, counted=False)).good
 
 
 def groups_may_span_splits(config: ConvertConfig) -> bool:
-    """Returns whether rows of one group may be in different splits: those of a base stay."""
+    """Returns whether rows of one group can be in different splits.
+
+    A row's own split, and the split of its key in the base version, override that of its group.
+    """
     return config.group_column is not None and bool(config.split_column or config.base)
 
 
@@ -181,17 +201,20 @@ def prepare(
     command: Sequence[str] = (),
     dry_run: bool = False,
 ) -> Conversion | None:
-    """Returns the conversion, ready to run; None if there is nothing to do.
+    """Probes the input, resolves the schema, and locks the dataset.
 
     Args:
-        config: what is asked for.
-        options: Beam's own.
-        command: what was typed, for run.json.
-        dry_run: whether nothing is to be made or deleted where it would be written.
+        config: the options.
+        options: pipeline options of Beam.
+        command: the command line, for run.json.
+        dry_run: whether to leave the output folder unchanged.
+
+    Returns:
+        The conversion; None if the dataset is already published and is kept.
 
     Raises:
-        UsageError: if the input is no table, or lacks a column.
-        DatasetExists: if the dataset is there.
+        UsageError: if the input is not a table, or lacks a column.
+        DatasetExists: if the dataset is already published, or another run is writing it.
     """
     tables, labels = probe_tables(config), probe_labels(config)
     both = with_labels(tables, labels, config.join_on)
@@ -203,47 +226,57 @@ def prepare(
     embedded = images if images in tables.embedded else None
     check_types(both.unsupported, typed_columns(schema, config), embedded)
     if not tables.has_rows:
-        raise UsageError(f"--input {tables.files[0].path}: has a header, but no rows; add some")
+        raise UsageError(f"--input {tables.files[0].path}: has a header, but no rows. Add some.")
     binding = make_binding(config, schema, [file.path for file in tables.files])
     analyzer = make_analyzer(config, schema, binding)
     context = RunContext.begin(runner_name(options), command)
-    chosen = choose_target(config, context, dry_run)
-    return Conversion(config, tables, labels, analyzer, context, *chosen) if chosen else None
+    locked = lock_target(config, context, dry_run)
+    return Conversion(config, tables, labels, analyzer, context, *locked) if locked else None
 
 
 def make_analyzer(config: ConvertConfig, schema: Schema, binding: Binding) -> Analyzer:
-    """Returns what the analysis asks of each row.
+    """Returns the analyzer of the rows, which opens the base version.
 
     Args:
-        config: the conversion's settings.
+        config: the options.
         schema: the resolved schema.
-        binding: which columns mean what.
+        binding: the column mapping.
 
     Raises:
-        UsageError: if the base version is damaged, or the settings do not go with it.
+        UsageError: if the base version is damaged, or is incompatible with the options.
     """
     splits = SplitRanges.from_weights(config.weights)
     return Analyzer(config, schema, binding, splits, open_base(config))
 
 
 def check_sequence_join(schema: Schema, columns: Sequence[str], config: ConvertConfig) -> None:
-    """Rejects a join that would reject single frames of sequences that are known without it.
+    """Rejects a join that could drop single frames from a sequence.
+
+    Args:
+        schema: the resolved schema.
+        columns: the columns of the input, without those of the joined tables.
+        config: the options.
 
     Raises:
-        UsageError: if the input has the sequence, and is joined on another column.
+        UsageError: if the input has the sequence column, and is joined on another column.
     """
     if schema.sequence is None:
         return
     group = config.column(schema.sequence.group)
     if group in columns and config.join_on != group:
         raise UsageError(
-            f"--join_on {config.join_on}: a frame without its labels would be missing from its "
-            f"sequence; join on {group!r}, or join the tables beforehand"
+            f"--join_on {config.join_on}: a frame without labels would be missing from its "
+            f"sequence. Join on {group!r}, or join the tables beforehand."
         )
 
 
 def projection_of(schema: Schema, config: ConvertConfig) -> Projection:
-    """Returns the projection of the columns that a conversion needs."""
+    """Returns the projection of the columns that a conversion needs.
+
+    Args:
+        schema: the resolved schema.
+        config: the options.
+    """
     return Projection(
         columns=needed_columns(schema, config),
         image=config.column(schema.image.column) if schema.has_image else "",
@@ -252,7 +285,13 @@ def projection_of(schema: Schema, config: ConvertConfig) -> Projection:
 
 
 def make_binding(config: ConvertConfig, schema: Schema, files: Sequence[str] = ()) -> Binding:
-    """Returns which table columns mean what; class names are not known yet."""
+    """Returns the column mapping, without class names, which the analyze pass finds.
+
+    Args:
+        config: the options.
+        schema: the resolved schema.
+        files: the input files, whose common folder is left out of keys.
+    """
     return Binding(
         resolved=ResolvedSchema(schema),
         columns=config.columns,
@@ -273,19 +312,22 @@ def run(
     interrupt: Interrupt,
     submission: Callable[[str], None] = lambda text: None,
 ) -> RunRecord:
-    """Runs a conversion to its end, and returns how it ended; or only submits it.
+    """Runs a conversion to its end, or submits it to a service.
 
-    Whatever goes wrong while the engine runs ends in run.json and in the record, not in a raise:
-    the caller reports both alike.
+    Failures are recorded in run.json and in the returned record instead of being raised, so that
+    the caller reports them in the same way.
 
     Args:
         job: the conversion.
-        options: Beam's own.
-        interrupt: whether the command was asked to end.
-        submission: shows where a person can watch a job that was submitted to a service.
+        options: pipeline options of Beam.
+        interrupt: records whether the process received a signal.
+        submission: called with the web page of a job that was submitted to a service.
+
+    Returns:
+        The run record.
 
     Raises:
-        KeyboardInterrupt: if it was raised by another than the command; run.json says so, too.
+        KeyboardInterrupt: if the host program raised it; run.json is written before.
     """
     allow_children()
     here = is_in_process(options) and is_local(job.target.work)
@@ -294,7 +336,7 @@ def run(
             return _run(job, options, submission)
     except RecordmillError as error:
         return _failed(job, _interrupted(job, interrupt) or without_step(error))
-    except Exception as error:  # noqa: BLE001 - an engine raises what it likes
+    except Exception as error:  # noqa: BLE001 - engines raise exceptions of any type
         failure = RecordmillError(f"the engine failed: {short_message(error)}")
         return _failed(job, _interrupted(job, interrupt) or failure)
     except KeyboardInterrupt:
@@ -313,38 +355,41 @@ def _run(job: Conversion, options: PipelineOptions, submission: Callable[[str], 
     if where := job_page(result, options):
         submission(f"submitted: {where}")
     if not waits_for_result(options):
-        return submitted(job.context, layout.join(job.target.final, layout.RUN))
+        return submitted_record(job.context, layout.join(job.target.final, layout.RUN))
     try:
         result.wait_until_finish()
     except KeyboardInterrupt:
         result.cancel()
         raise
-    for directory in (job.target.final, job.target.work):
-        if job.context.is_of(directory) and (record := read_record(directory)):
-            return record
-    raise RecordmillError(f"{job.target.work}: the engine ended without a result; see its log")
+    if record := job.context.record_in(job.target.final, job.target.work):
+        return record
+    raise RecordmillError(f"{job.target.work}: the engine ended without a result. See its log.")
 
 
 def _interrupted(job: Conversion, interrupt: Interrupt) -> Interrupted | None:
-    """Returns what a run that was asked to end says; None if it was not. Its children are ended."""
+    """Stops the child processes of an interrupted run, and returns its error.
+
+    Returns:
+        The error with the number of shards to resume from; None if no signal arrived.
+    """
     if interrupt.number is None:
         return None
     stop_children()
     kept = job.target.staging.count()
-    return interrupt.error(f"; {kept} finished shards are kept: run again to go on from there")
+    return interrupt.error(f"; {kept} finished shards are kept. Run the command again to resume.")
 
 
 def _failed(job: Conversion, error: RecordmillError) -> RunRecord:
-    """Returns the record of a run that failed; one that had published by then has not."""
+    """Records the failure of a run, unless it has already published its dataset."""
     with abandoning(job.context.run_id):
         return _record_of_failure(job, error)
 
 
 def _record_of_failure(job: Conversion, error: RecordmillError) -> RunRecord:
-    if job.target.is_published and job.context.is_of(job.target.final):
+    if job.target.is_published and (published := job.context.record_in(job.target.final)):
         job.target.clean_up()
-        return read_record(job.target.final) or finished(job.context, None, error)
-    record = finished(job.context, None, error)
+        return published
+    record = finished_record(job.context, None, error)
     try:
         write_bytes(layout.join(job.target.work, layout.RUN), record.to_json())
         job.target.keep_failed_output()

@@ -1,6 +1,6 @@
-"""Beam transforms for pipelines of one's own: PCollections of dicts in, examples or a dataset out.
+"""Beam transforms for pipelines of users: a PCollection of dicts in, examples or a dataset out.
 
-A dict has a value for each column: what `ReadFromParquet`, `ReadFromBigQuery` and `Create` give.
+A dict maps columns to values, as `ReadFromParquet`, `ReadFromBigQuery` and `Create` produce it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import os
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import apache_beam as beam
 from apache_beam.pvalue import PCollection, TaggedOutput
@@ -24,7 +24,7 @@ from recordmill.pipelines.convert import (
 )
 from recordmill.pipelines.input_tables import InputTables
 from recordmill.pipelines.options import config_of
-from recordmill.pipelines.run.lock import Lock, choose_target
+from recordmill.pipelines.run.lock import Lock, lock_target
 from recordmill.pipelines.run.run_record import RunContext, read_record
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import RecordmillError, UsageError
@@ -42,22 +42,27 @@ from recordmill.transforms.shards.build_examples import Fetched, Pools, build_al
 from recordmill.transforms.storage.files import is_local
 from recordmill.transforms.storage.local_files import ImageRootGuard
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from recordmill.schemas.convert_options import DatasetOptions, RowOptions
+
 _ROWS = "rows"
-"""What messages and manifest.json call the input."""
+"""The name of the input in messages and in manifest.json."""
 
 _BATCH_ROWS = 256
 
 _locks: dict[str, Lock] = {}
-"""Of the datasets that this process writes, by run."""
+"""The locks of the datasets that this process writes, by run id."""
 
 
 class Examples(NamedTuple):
     """The outputs of `BuildExamples`.
 
     Attributes:
-        examples: of type `tf.train.Example`, serialized to bytes.
-        rejects: a dict for each row that did not become an example, as in rejects/: `key`, `uri`,
-            `source`, `reason`, `detail`.
+        examples: serialized `tf.train.Example` messages.
+        rejects: one dict per rejected row, as in rejects/: `key`, `uri`, `source`, `reason`,
+            `detail`.
     """
 
     examples: PCollection[bytes]
@@ -65,14 +70,14 @@ class Examples(NamedTuple):
 
 
 class BuildExamples(beam.PTransform):
-    """Builds a serialized `tf.train.Example` of each row, for a plain `beam.io.WriteToTFRecord`.
+    """Builds a serialized `tf.train.Example` from each row, for a plain `beam.io.WriteToTFRecord`.
 
-    Takes a PCollection of dicts and gives `Examples`. Each example has the same bytes as the record
-    that `convert` makes of the same row.
+    Takes a PCollection of dicts and returns `Examples`. Each example has the same bytes as the
+    record that `convert` writes for the same row.
 
-    A row's key is the value of `key_column`, or the path of its image. The image is a path (of a
-    file on every worker, or in an object store), the image's bytes, or a dict of `bytes` and
-    `path`; bytes without a path need a `key_column`.
+    The key of a row is the value of `key_column`, or the path of its image. The image is a path (of
+    a file that every worker can read, or in an object store), bytes, or a dict with `bytes` and
+    `path`. Bytes without a path need a `key_column`.
 
     Values are typed, and text is never read as a number: a label "7" is a class name.
     """
@@ -83,18 +88,17 @@ class BuildExamples(beam.PTransform):
         *,
         classes: Sequence[str] | None = None,
         row_columns: Iterable[str] | None = None,
-        **options: Any,
+        **options: Unpack[RowOptions],
     ) -> None:
         """Checks the options.
 
         Args:
-            schema: a preset, the path of a schema file, or a `Schema`; not one of sequences, whose
-                rows have to meet first, nor one that takes every column.
+            schema: a preset, the path of a schema file, or a `Schema`. Schemas of sequences, and
+                those that take every column, need all rows and are rejected.
             classes: the class names, in the order of their ids; None if labels are integers.
-            row_columns: the columns that rows have, where a schema can take a value from one of
-                several; by default those in `columns`, or else the first, or the key.
-            **options: of `convert`: `columns`, `image_root`, `allow_outside_root`, `key_column`,
-                `decode`, `image`, `boxes`, `masks`, `label_offset`.
+            row_columns: the columns of the rows, for schemas that accept alternative columns. By
+                default, the columns in `columns`, or else the first alternative, or the key.
+            **options: options of `convert` that apply to a single row.
 
         Raises:
             UsageError: for an option that is not valid.
@@ -104,8 +108,8 @@ class BuildExamples(beam.PTransform):
         schema = _resolved(self._config, row_columns)
         if schema.sequence is not None or schema.every_column:
             raise UsageError(
-                f"schema {schema.name!r}: BuildExamples makes a record of each row by itself, and "
-                "this schema needs all rows; use WriteDataset"
+                f"schema {schema.name!r}: needs all rows, but BuildExamples builds a record from "
+                "each row by itself. Use WriteDataset."
             )
         names = tuple(self._config.classes or ())
         ids = {
@@ -115,7 +119,7 @@ class BuildExamples(beam.PTransform):
         self._binding = _binding(self._config, ResolvedSchema(schema, ids))
 
     def expand(self, rows: PCollection[Any]) -> Examples:
-        """Adds the building, in batches that a pool of threads works ahead on."""
+        """Adds steps that build examples in batches, on a pool of threads."""
         built = (
             rows
             | "BatchRows" >> beam.BatchElements(min_batch_size=1, max_batch_size=_BATCH_ROWS)
@@ -164,7 +168,7 @@ class _BuildBatch(beam.DoFn):
 
 
 def _with_address(found: Embedded) -> Row:
-    """Returns a row whose image is at hand; nothing is read where the address says."""
+    """Returns the row of an embedded image, with a placeholder in place of the image's location."""
     return replace(found.row, image=Location("", 0, len(found.data), staged=b"at hand"))
 
 
@@ -172,9 +176,9 @@ class WrittenDataset(NamedTuple):
     """The output of `WriteDataset`.
 
     Attributes:
-        path: of the published dataset, as `open` takes it.
-        records: how many it has.
-        rejected: how many rows are in rejects/.
+        path: the folder of the published dataset, for `recordmill.open`.
+        records: number of records.
+        rejected: number of rows in rejects/.
     """
 
     path: str
@@ -183,15 +187,15 @@ class WrittenDataset(NamedTuple):
 
 
 class WriteDataset(beam.PTransform):
-    """Writes, verifies and publishes a dataset of the rows of somebody else's pipeline.
+    """Writes, verifies and publishes a dataset from the rows of a user's pipeline.
 
-    Takes a PCollection of dicts, as `BuildExamples` does, and gives a PCollection of the one
-    `WrittenDataset`. The shards are byte for byte those that `convert` writes of a table with the
-    same rows and options, in whatever order the rows come. If more rows are rejected than
-    `max_rejects` allows, or verification fails, the pipeline fails, and nothing is published.
+    Takes a PCollection of dicts, as `BuildExamples` does, and returns a PCollection of one
+    `WrittenDataset`. The shards are byte-identical to those that `convert` writes for a table with
+    the same rows and options, in any order of the rows. If more rows are rejected than
+    `max_rejects` allows, or if verification fails, the pipeline fails and nothing is published.
 
-    The dataset's folder is prepared and locked when the transform is applied, and unlocked when the
-    dataset is published, the pipeline object is deleted, or the process ends.
+    The dataset's folder is prepared and locked when the transform is applied. It is unlocked when
+    the dataset is published, the pipeline object is deleted, or the process ends.
     """
 
     def __init__(
@@ -201,18 +205,17 @@ class WriteDataset(beam.PTransform):
         *,
         schema: str | Schema = "image_classification",
         row_columns: Iterable[str] | None = None,
-        **options: Any,
+        **options: Unpack[DatasetOptions],
     ) -> None:
         """Checks the options.
 
         Args:
-            output: the dataset goes to OUTPUT/NAME/VERSION; a relative path is taken from the
-                working directory at this moment.
-            name: letters, digits and _.
+            output: the dataset is written to OUTPUT/NAME/VERSION. A relative path is resolved now,
+                from the working directory of this process.
+            name: letters, digits and _, beginning with a letter.
             schema: a preset, the path of a schema file, or a `Schema`.
             row_columns: as for `BuildExamples`.
-            **options: of `convert`, except for its `input`, `input_format`, `labels`, `join_on`:
-                `columns`, `classes`, `splits`, `num_shards`, `max_rejects`, `if_exists`, ….
+            **options: options of `convert`, except for those of its input.
 
         Raises:
             UsageError: for an option that is not valid.
@@ -224,17 +227,17 @@ class WriteDataset(beam.PTransform):
         self._schema = _resolved(self._config, row_columns)
 
     def expand(self, rows: PCollection[Any]) -> PCollection[WrittenDataset]:
-        """Prepares the dataset's folder, and adds the whole conversion.
+        """Prepares the dataset's folder, and adds all stages of a conversion.
 
         Raises:
-            DatasetExists: if it is published already, or another run is writing it.
-            UsageError: if the folder holds files that no run has written.
+            DatasetExists: if the dataset is already published, or another run is writing it.
+            UsageError: if the folder contains files that were not written by a run.
         """
         config, pipeline = self._config, rows.pipeline
         binding = _binding(config, ResolvedSchema(self._schema))
         context = RunContext.begin(type(pipeline.runner).__name__)
-        chosen = choose_target(config, context)
-        if chosen is None:  # --if_exists skip
+        locked = lock_target(config, context)
+        if locked is None:  # --if_exists skip
             return pipeline | "Skipped" >> beam.Create([_published(config.directory)])
         job = Conversion(
             config,
@@ -242,22 +245,21 @@ class WriteDataset(beam.PTransform):
             None,
             make_analyzer(config, self._schema, binding),
             context,
-            *chosen,
+            *locked,
         )
         _locks[context.run_id] = job.lock
         weakref.finalize(pipeline, _unlock, context.run_id)
         projection = projection_of(self._schema, config)
         read = rows | "ReadDicts" >> ReadDicts(projection, config.key_column, job.target.work)
         state = write_dataset(read, read.good, job)
-        directories = (job.target.final, job.target.work)
-        return state | "Result" >> beam.Map(_result, context, directories)
+        return state | "Result" >> beam.Map(_result, context, job.target.final, job.target.work)
 
 
 def _config(**options: Any) -> ConvertConfig:
-    """Returns the settings of a conversion whose rows come from a pipeline."""
+    """Returns the config of a conversion whose rows come from a pipeline."""
     for name in ("input", "input_format", "labels", "join_on"):
         if name in options:
-            raise UsageError(f"{name}: the rows come from the pipeline; read and join them there")
+            raise UsageError(f"{name}: the rows come from the pipeline. Read and join them there.")
     return config_of({"input": [_ROWS], **{k: v for k, v in options.items() if v is not None}})
 
 
@@ -267,33 +269,37 @@ def _resolved(config: ConvertConfig, row_columns: Iterable[str] | None) -> Schem
     present = assumed_columns(schema, config) if row_columns is None else tuple(row_columns)
     if config.key_column is None and not schema.has_image:
         raise UsageError(
-            f"schema {schema.name!r} has no image, whose path could be the rows' key; "
-            "name a column: key_column"
+            f"schema {schema.name!r}: has no image, whose path could be the key of a row. "
+            "Set key_column."
         )
     return resolve_sources(schema, present, config, "the rows")
 
 
 def _binding(config: ConvertConfig, resolved: ResolvedSchema) -> Binding:
-    """Returns the column mapping; without a root, image paths are those of the worker."""
+    """Returns the column mapping; without an image root, workers open image paths as given."""
     binding = make_binding(config, resolved.schema)
     return replace(binding, resolved=resolved, image_root=config.image_root or "")
 
 
-def _result(_: str, context: RunContext, directories: Sequence[str]) -> WrittenDataset:
-    """Returns the dataset that was published, or raises why it was not."""
+def _result(_: str, context: RunContext, final: str, work: str) -> WrittenDataset:
+    """Returns the published dataset.
+
+    Raises:
+        RecordmillError: if the run failed, with the message of its run.json.
+    """
     _unlock(context.run_id)
-    for directory in directories:
-        if context.is_of(directory) and (record := read_record(directory)):
-            if record.exit_code:
-                raise record.error()
-            return WrittenDataset(directory, record.records, record.rejected)
-    raise RecordmillError(f"{directories[0]}: the run ended without a run.json; run it again")
+    record = context.record_in(final, work)
+    if record is None:
+        raise RecordmillError(f"{final}: the run ended without a run.json. Run it again.")
+    if record.exit_code:
+        raise record.error()
+    return WrittenDataset(final, record.records, record.rejected)
 
 
 def _published(directory: str) -> WrittenDataset:
     record = read_record(directory)
     if record is None:
-        raise UsageError(f"{directory}: has no run.json that can be read")
+        raise UsageError(f"{directory}: run.json is missing or damaged. Set if_exists to replace.")
     return WrittenDataset(directory, record.records, record.rejected)
 
 

@@ -1,7 +1,7 @@
-"""A dry run: reads, binds and places every row, tries some images, and writes nothing at all.
+"""A dry run: reads, binds and assigns all rows, builds a sample of records, and writes nothing.
 
-Runs on Beam's in-process runner whichever the flags name: what it finds has to come back here, and
-no other runner can bring it without a file. The forecast is shown as tables for people, or as JSON.
+It always runs on Beam's in-process runner, because the graph returns the forecast in memory, which
+other runners cannot do. The forecast is shown as tables, or as JSON.
 """
 
 from __future__ import annotations
@@ -38,25 +38,24 @@ from recordmill.transforms.write_shards import ForecastShards, ShardForecast
 SAMPLE_ROWS = 200
 _BASE_BYTES = 900 * 10**6
 _ROW_BYTES = 1_100
-"""What a run takes, and what DirectRunner holds of each row in its one shuffle: as measured on
-one machine of two cores, and so typical at best."""
+"""Memory of a run, and of each row in the shuffle of DirectRunner; measured on 2 cores."""
 
 _START_SECONDS = 5.0
 _SHOWN_CLASSES = 5
 
 _found: dict[str, Forecast] = {}
-"""What the graph's last step leaves for the caller; one process runs both."""
+"""Results of the last step of the graph by run id; the runner and the caller share a process."""
 
 
 def dry_run(job: Conversion, options: PipelineOptions) -> Forecast:
-    """Returns what a conversion would do; nothing is written anywhere.
+    """Returns the forecast of a conversion, without writing anything.
 
     Args:
         job: the conversion.
-        options: Beam's own; the runner that they name is not used.
+        options: pipeline options of Beam; their runner is not used.
 
     Raises:
-        RunError: if it cannot come to its end.
+        RecordmillError: if the dry run fails.
     """
     run = uuid.uuid4().hex
     try:
@@ -65,20 +64,24 @@ def dry_run(job: Conversion, options: PipelineOptions) -> Forecast:
         pipeline.run().wait_until_finish()
     except RecordmillError:
         raise
-    except Exception as error:  # an engine raises what it likes
+    except Exception as error:  # engines raise exceptions of any type
         raise RecordmillError(f"the dry run failed: {type(error).__name__}: {error}") from error
     return _found.pop(run)
 
 
 def check(forecast: Forecast, config: ConvertConfig) -> None:
-    """Rejects, as the run itself would, what is known already to be over the reject budget.
+    """Fails as the run would if the forecast already exceeds the reject budget.
+
+    Args:
+        forecast: the forecast of the conversion.
+        config: its options.
 
     Raises:
-        UsageError: if there is no row at all.
+        UsageError: if the input has no rows.
         RejectBudgetExceeded: if too many rows would be rejected, or rows are lost.
     """
     if not forecast.rows:
-        raise UsageError(f"the input has no rows: {', '.join(config.inputs)}")
+        raise UsageError(f"--input {', '.join(config.inputs)}: has no rows. Add some.")
     if over := config.max_rejects.exceeded(forecast.reasons, forecast.rows):
         if Reason.LOST_ROWS.value in over:
             found = forecast.rejects[Reason.LOST_ROWS.value].examples
@@ -86,13 +89,13 @@ def check(forecast: Forecast, config: ConvertConfig) -> None:
             raise RejectBudgetExceeded(f"would not be published: {lost}")
         raise RejectBudgetExceeded(
             f"would not be published: at least {forecast.rejected:,} of {forecast.rows:,} rows "
-            f"would be rejected, --max_rejects allows {config.max_rejects.describe(over)}: "
-            "fix them, or raise --max_rejects"
+            f"would be rejected, --max_rejects allows {config.max_rejects.describe(over)}. "
+            "Fix them, or raise --max_rejects."
         )
 
 
 def _build(root: beam.Pipeline, job: Conversion, run: str) -> None:
-    """Adds the stages of a conversion up to the shuffle, and a look at what came of them."""
+    """Adds the stages of a conversion up to the shuffle, and a step that keeps the forecast."""
     config, analyzer = job.config, job.analyzer
     read, rows = read_rows(root, job, staging="")  # Row
     plan = rows | "AnalyzeRows" >> AnalyzeRows(analyzer)
@@ -131,24 +134,29 @@ def _keep(
     shards: Iterable[ShardForecast],
     rejects: Mapping[str, RejectSum],
     config: ConvertConfig,
-    unaddressed: bool,
+    images_are_staged: bool,
 ) -> None:
+    """Computes the forecast, and stores it for the caller of the pipeline."""
     ordered = sorted(shards, key=lambda found: (found[0].split, found[0].index))
-    sample = [ref for _, _, refs in ordered for ref in refs]
-    every = -(-len(sample) // SAMPLE_ROWS) or 1
-    trial = estimate_size(sample) if unaddressed else try_rows(sample[::every], plan, config)
+    refs = [ref for _, _, sampled in ordered for ref in sampled]
+    # Each shard gave up to SAMPLE_ROWS references; every n-th of them makes a sample of that size.
+    every = -(-len(refs) // SAMPLE_ROWS) or 1
+    if images_are_staged:  # by a run; in a dry run, their bytes cannot be read by location
+        sample = _size_from_tables(refs)
+    else:
+        sample = _build_sample(refs[::every], plan, config)
     counts, remote = tuple(found[0] for found in ordered), sum(found[1] for found in ordered)
-    _found[run] = Forecast(plan, counts, dict(sorted(rejects.items())), trial, remote)
+    _found[run] = Forecast(plan, counts, dict(sorted(rejects.items())), sample, remote)
 
 
-def estimate_size(refs: Sequence[ImageRef]) -> SampleEstimate:
-    """Returns how large records are, by what the tables say of their images, without any trial."""
+def _size_from_tables(refs: Sequence[ImageRef]) -> SampleEstimate:
+    """Returns the mean size of records, from the image sizes in the tables."""
     sizes = [FRAME_BYTES + (ref.stop or 0) - (ref.start or 0) for ref in refs]
     return SampleEstimate(0, sum(sizes) // max(1, len(sizes)), 0.0, (), Counter())
 
 
-def try_rows(refs: Sequence[ImageRef], plan: Plan, config: ConvertConfig) -> SampleEstimate:
-    """Returns what becomes of some rows: each is made into an example, as the run itself would."""
+def _build_sample(refs: Sequence[ImageRef], plan: Plan, config: ConvertConfig) -> SampleEstimate:
+    """Builds the records of a sample of rows, and returns their size, time and rejects."""
     size, rejects, images = 0, list[Reject](), Counter[str]()
     began = time.monotonic()
     for built in build_all(refs, plan, config.decode, Pools(), guard=ImageRootGuard(config.guard)):
@@ -161,7 +169,13 @@ def try_rows(refs: Sequence[ImageRef], plan: Plan, config: ConvertConfig) -> Sam
 
 
 def show_forecast(terminal: Terminal, forecast: Forecast, config: ConvertConfig) -> None:
-    """Prints what would be written where, what would be rejected, and what it would take."""
+    """Prints the shards, rejects, time and memory of a forecast.
+
+    Args:
+        terminal: where to print.
+        forecast: the forecast of a conversion.
+        config: its options.
+    """
     document = as_json(forecast, config)
     heads = ("split", "records", "shards", "MiB", "MiB a shard")
     rows = []
@@ -175,9 +189,14 @@ def show_forecast(terminal: Terminal, forecast: Forecast, config: ConvertConfig)
 
 
 def as_json(forecast: Forecast, config: ConvertConfig) -> dict[str, Any]:
-    """Returns the same as a document; sizes, times and memory are estimates."""
-    trial, rows = forecast.trial, sum(shard.converted for shard in forecast.shards)
-    seconds = _START_SECONDS + rows * trial.seconds / trial.rows if trial.rows else None
+    """Returns a forecast as a JSON document, in which sizes, times and memory are estimates.
+
+    Args:
+        forecast: the forecast of a conversion.
+        config: its options.
+    """
+    sample, rows = forecast.sample, sum(shard.converted for shard in forecast.shards)
+    seconds = _START_SECONDS + rows * sample.seconds / sample.rows if sample.rows else None
     return {
         "state": "planned",
         "directory": config.directory,
@@ -192,9 +211,9 @@ def as_json(forecast: Forecast, config: ConvertConfig) -> dict[str, Any]:
             for reason, found in forecast.rejects.items()
         },
         "tried": {
-            "rows": trial.rows,
-            "rejected": [_reject(reject) for reject in trial.rejects],
-            "images": dict(sorted(trial.images.items())),
+            "rows": sample.rows,
+            "rejected": [_reject(reject) for reject in sample.rejects],
+            "images": dict(sorted(sample.images.items())),
         },
         "seconds": None if seconds is None else round(seconds, 1),
         "memory_bytes": _BASE_BYTES + _ROW_BYTES * forecast.rows,
@@ -204,7 +223,7 @@ def as_json(forecast: Forecast, config: ConvertConfig) -> dict[str, Any]:
 
 def _split(forecast: Forecast, split: str) -> dict[str, Any]:
     filled = {shard.index: shard for shard in forecast.shards if shard.split == split}
-    count, size = forecast.plan.shards[split], forecast.trial.bytes_per_row
+    count, size = forecast.plan.shards[split], forecast.sample.bytes_per_row
     records = {index: shard.records for index, shard in filled.items()}
     rows = {index: shard.converted for index, shard in filled.items()}
     return {
@@ -223,17 +242,18 @@ def _class_counts(forecast: Forecast, feature: str) -> dict[int, int]:
 
 
 def _requests(forecast: Forecast, config: ConvertConfig) -> dict[str, int]:
-    """Returns how many requests to object stores the run would make, not counting the tables."""
+    """Returns the number of requests to object stores, without those for the tables."""
     shards = sum(forecast.plan.shards.values()) if is_url(config.directory) else 0
-    return {"get": forecast.remote + 2 * shards, "put": (2 + config.index) * shards}
+    # A shard is two files, or three with idx/; verification reads the first two again.
+    return {"get": forecast.remote_images + 2 * shards, "put": (2 + config.index) * shards}
 
 
 def _lines(document: dict[str, Any], forecast: Forecast) -> Iterator[str]:
     yield from _class_lines(document)
     yield from _reject_lines(document)
     requests, megabytes = document["requests"], document["memory_bytes"] / 10**6
-    reported = document["seconds"]
-    time = "" if reported is None else f"{reported:,.0f} s and "
+    seconds = document["seconds"]
+    time = "" if seconds is None else f"{seconds:,.0f} s and "
     yield f"about {time}{megabytes:,.0f} MB of memory with DirectRunner, as on a typical machine"
     if any(requests.values()):
         yield f"object stores: {requests['get']:,} GETs, {requests['put']:,} PUTs"
@@ -264,12 +284,12 @@ def _reject_lines(document: dict[str, Any]) -> Iterator[str]:
     if tried["rows"]:
         yield f"tried {tried['rows']:,} rows{part}{': ' if images else ''}{images}"
     else:
-        yield "no image was tried: they are inside the input, and a run takes them out first"
+        yield "no image was tried: a run first copies the embedded images to staging files"
     yield from map(_example_line, tried["rejected"][:_SHOWN_CLASSES])
 
 
 def _placed(document: dict[str, Any]) -> int:
-    """Returns how many rows are not rejected for what the table says."""
+    """Returns the number of rows that were not rejected while the tables were read."""
     rejected: int = sum(found["rows"] for found in document["rejected"].values())
     return int(document["rows"]) - rejected
 

@@ -1,4 +1,4 @@
-"""Finds and probes the inputs, so that unreadable ones fail here and not in a worker."""
+"""Lists and probes the inputs, so that unreadable files fail before the pipeline starts."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ _THREADS = 16
 
 @dataclass(frozen=True)
 class InputTables:
-    """The tables of a run, or its other sources.
+    """The probed input files of a run.
 
     Attributes:
-        files: in the order of the inputs, those of one pattern sorted.
-        columns: the names that all of them have; for JSONL, those of the first rows.
-        has_rows: whether any row was seen; a table may well have none.
-        unsupported: column to its type, where that makes no feature.
-        embedded: the columns that hold images themselves, or may do.
+        files: the files in the order of the inputs; those of a pattern are sorted.
+        columns: the columns that all files have; for JSONL, those of the first rows.
+        has_rows: whether any file has a row.
+        unsupported: types of the columns that cannot become features, by column.
+        embedded: the columns that may contain image bytes.
     """
 
     files: tuple[TableFile, ...]
@@ -51,10 +51,10 @@ class InputTables:
 
 
 def probe_tables(config: ConvertConfig) -> InputTables:
-    """Returns the input, with each file probed.
+    """Lists and probes the files of `--input`.
 
     Raises:
-        UsageError: if there is none, or a file cannot be read as what it should be.
+        UsageError: if there is no file, or a file cannot be read in its format.
     """
     if config.image_root is not None:
         _check_root(config.image_root)
@@ -62,8 +62,8 @@ def probe_tables(config: ConvertConfig) -> InputTables:
     known = [file for file in tables.files if file.format in _WITH_IMAGES]
     if config.image_root is not None and known:
         raise UsageError(
-            f"--image_root: {known[0].path} is of format {known[0].format}, which has its images "
-            "in itself; drop the flag"
+            f"--image_root: {known[0].path} has format {known[0].format}, which contains its "
+            "images. Remove --image_root."
         )
     return tables
 
@@ -80,10 +80,10 @@ def _check_root(root: str) -> None:
 
 
 def probe_labels(config: ConvertConfig) -> InputTables | None:
-    """Returns the tables that are joined to the input, if any are.
+    """Lists and probes the files of `--labels`; returns None without the option.
 
     Raises:
-        UsageError: if they cannot be read.
+        UsageError: if there is no file, or a file cannot be read in its format.
     """
     return None if config.labels is None else _probe_all("--labels", (config.labels,), "auto")
 
@@ -91,7 +91,7 @@ def probe_labels(config: ConvertConfig) -> InputTables | None:
 def _probe_all(flag: str, patterns: Sequence[str], input_format: str) -> InputTables:
     paths = [path for pattern in patterns for path in _expand(flag, pattern)]
     if repeated := [path for path, count in Counter(paths).items() if count > 1]:
-        raise UsageError(f"{flag} names {min(repeated)} twice; each row would be read twice")
+        raise UsageError(f"{flag}: {min(repeated)} is matched twice. Give each file once.")
     with ThreadPoolExecutor(_THREADS) as executor:
         probed = list(executor.map(lambda path: _probe(flag, path, input_format), paths))
     probes = [probe for _, probe in probed]
@@ -105,7 +105,7 @@ def _probe_all(flag: str, patterns: Sequence[str], input_format: str) -> InputTa
 
 
 def _expand(flag: str, pattern: str) -> list[str]:
-    """Returns the files of an input: itself if it is a file, what the pattern matches otherwise."""
+    """Returns the files that a pattern matches; a folder is returned as it is."""
     if _is_folder(pattern):
         return [pattern]
     try:
@@ -114,13 +114,13 @@ def _expand(flag: str, pattern: str) -> list[str]:
         raise UsageError(f"{flag} {pattern}: cannot be listed: {error}") from error
     if not found:
         raise UsageError(
-            f"{flag} {pattern}: no such file{_near(pattern)}; check the path and its permissions"
+            f"{flag} {pattern}: no such file{_near(pattern)}. Check the path and its permissions."
         )
     return found
 
 
 def _near(path: str) -> str:
-    """Returns a guess which path was meant."""
+    """Returns a suggestion of a similar path, for a message."""
     if store := _STORE.match(path):
         return f" (did you mean {store[1]}://{path[store.end() :]}?)"
     folder = os.path.dirname(path)
@@ -137,15 +137,16 @@ def _probe(flag: str, path: str, input_format: str) -> tuple[TableFile, Probe]:
     except UsageError as error:
         raise UsageError(f"{flag} {error}") from error
     except NotRegularError as error:  # as <(...) is in a shell
-        remedy = "since tables are read more than once. Write it to a file first."
-        raise UsageError(f"{flag} {path}: {error}, {remedy}") from error
+        why = "because tables are read more than once"
+        raise UsageError(f"{flag} {path}: {error}, {why}. Write it to a file first.") from error
     except (OSError, EOFError, ValueError, MemoryError, zlib.error, pa.ArrowException) as error:
-        why = str(error) or "it asks for more memory than there is"  # as a damaged length does
+        # A damaged length field can request any amount of memory; MemoryError has no text.
+        why = str(error) or "it requests more memory than is available"
         raise UsageError(f"{flag} {path}: cannot be read as a table: {why}") from error
 
 
 def _is_folder(path: str) -> bool:
-    """Returns whether a path is a folder; in an object store, if it ends as folders do."""
+    """Returns whether a path is a folder; in an object store, whether it ends with a slash."""
     return os.path.isdir(path) if is_local(path) else path.endswith("/")
 
 
@@ -153,7 +154,7 @@ def _folder(path: str, input_format: str) -> TableFile:
     root = path.rstrip("/") or "/"
     found = "folder" if input_format == "auto" else input_format
     if all(exists(layout.join(root, name)) for name in (layout.SUCCESS, layout.MANIFEST)):
-        raise UsageError(f"{path}: is a dataset; to read its records say {root}/*.tfrecord*")
+        raise UsageError(f"{path}: is a dataset. To read its records, use {root}/*.tfrecord*.")
     if not FORMATS[found].is_folder:
         raise UsageError(
             f"{path}: is a folder; expected a file of format {found}, or a pattern of them"
@@ -166,11 +167,11 @@ def _file(path: str, input_format: str) -> TableFile:
         head = stream.read(_HEAD_BYTES)
     found = format_of(path, head) if input_format == "auto" else input_format
     if found is None:
-        raise UsageError(f"{path}: cannot detect the format from the name; set --input_format")
+        raise UsageError(f"{path}: unknown format. Set --input_format.")
     if FORMATS[found].is_folder:
-        raise UsageError(f"{path}: is a file; format {found} is a folder's")
-    if not head and (found != "tfrecord" or path.endswith(".gz")):  # a shard may have no record
-        raise UsageError(f"{path}: the file is empty; expected a table: write it again")
+        raise UsageError(f"{path}: is a file; expected a folder of format {found}")
+    if not head and (found != "tfrecord" or path.endswith(".gz")):  # a shard can have no records
+        raise UsageError(f"{path}: the file is empty; expected a table")
     size = ranged_size(path) if found in TEXT_FORMATS else None
     return TableFile(path, found, head.startswith(_GZIP), size)
 
@@ -178,18 +179,23 @@ def _file(path: str, input_format: str) -> TableFile:
 def with_labels(
     tables: InputTables, labels: InputTables | None, join_on: str | None
 ) -> InputTables:
-    """Returns both tables as one: the columns of joined rows.
+    """Returns the input with the columns that its rows have after the join.
+
+    Args:
+        tables: the input.
+        labels: the tables that are joined to it; None without a join.
+        join_on: the column that both are joined on.
 
     Raises:
-        UsageError: if one of them lacks the column that they are joined on.
+        UsageError: if a side lacks the column that they are joined on.
     """
     if labels is None or join_on is None:
         return tables
     for side in (tables, labels):
         if join_on not in side.columns:
             raise UsageError(
-                f"--join_on {join_on}: {side.files[0].path} has no such column; it has: "
-                f"{', '.join(side.columns) or 'none'}"
+                f"--join_on {join_on}: {side.files[0].path} has no such column; "
+                f"available: {', '.join(side.columns) or 'none'}"
             )
     return replace(
         tables,
@@ -199,6 +205,6 @@ def with_labels(
 
 
 def _common_columns(tables: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
-    """Returns the columns that all tables have, in the first one's order."""
+    """Returns the columns that all tables have, in the order of the first table."""
     shared = set(tables[0]).intersection(*tables) if tables else set[str]()
     return tuple(name for name in tables[0] if name in shared) if tables else ()

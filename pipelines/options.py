@@ -1,4 +1,4 @@
-"""What the command line's flags amount to: one frozen config, and Beam's options."""
+"""Builds the config and Beam's pipeline options from flags or keywords."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from recordmill.transforms.storage.files import exists, open_binary
 
 
 def config_of(options: Mapping[str, Any]) -> ConvertConfig:
-    """Returns the settings that options amount to.
+    """Returns the config for option values.
 
     Args:
-        options: name to value: a text as on the command line, or a value of the option's type.
+        options: option values by name, either as text, as on the command line, or typed.
 
     Raises:
-        UsageError: for an option that is unknown, or a value that is not valid.
+        UsageError: for an unknown option, or a value that is not valid.
     """
     values = dict(options)
     known = [declared.name for declared in options_of(ConvertConfig, SchemaOverrides)]
@@ -42,7 +42,9 @@ def config_of(options: Mapping[str, Any]) -> ConvertConfig:
     if isinstance(classes := values.get("classes"), (str, os.PathLike)):
         values["classes"] = _class_names(os.fspath(classes))
     if "records_per_shard" in values and "shard_size" in values:
-        raise UsageError("--records_per_shard and --shard_size both say how many shards; drop one")
+        raise UsageError(
+            "--records_per_shard: cannot be combined with --shard_size. Remove one of them."
+        )
     return _checked(ConvertConfig, values)
 
 
@@ -59,15 +61,15 @@ _BLOCKS: dict[str, type[BaseModel]] = {
 
 
 def _with_settings(schema: Schema, block: str, overrides: Mapping[str, Any]) -> Schema:
-    """Returns a schema with some settings of its `image:`, `boxes:` or `masks:` block replaced.
+    """Returns a schema in which some settings of a block are replaced.
 
     Args:
         schema: the schema.
-        block: which block of it.
-        overrides: setting to value; numbers may be texts.
+        block: "image", "boxes" or "masks".
+        overrides: values by setting; numbers can be text.
 
     Raises:
-        UsageError: for a setting that is unknown, or that conflicts with another.
+        UsageError: for an unknown setting, or one that conflicts with another.
     """
     if not overrides:
         return schema
@@ -79,7 +81,7 @@ def _with_settings(schema: Schema, block: str, overrides: Mapping[str, Any]) -> 
         )
     kept = getattr(schema, block).model_dump()
     if "column" in overrides:
-        kept.pop("columns", None)  # the other way to write boxes
+        kept.pop("columns", None)  # boxes come either from `columns` or from `column`
     typed = {k: int(v) if is_integer(str(v)) else v for k, v in overrides.items()}
     try:
         settings = _BLOCKS[block].model_validate({**kept, **typed})
@@ -99,7 +101,9 @@ def _overridden(schema: Schema, changes: SchemaOverrides) -> Schema:
     if changes.label_offset is None:
         return schema
     if not schema.named_features:
-        raise UsageError(f"--label_offset: schema {schema.name!r} has no class labels")
+        raise UsageError(
+            f"--label_offset: schema {schema.name!r} has no class labels. Remove the option."
+        )
     update = {"label_offset": changes.label_offset}
     features = {
         name: feature.model_copy(update=update) if feature.classes else feature
@@ -109,17 +113,17 @@ def _overridden(schema: Schema, changes: SchemaOverrides) -> Schema:
 
 
 def beam_options(rest: Sequence[str]) -> PipelineOptions:
-    """Returns Beam's own options.
+    """Returns the pipeline options for the flags that are not recordmill's own.
 
     Raises:
-        UsageError: for a flag that Beam does not know either, and would drop in silence; or if
-            the runner lacks something.
+        UsageError: for a flag that is unknown to Beam, which Beam would silently ignore; or if
+            the runner lacks a required option.
     """
     parser = Parser(prog="recordmill convert", allow_abbrev=False, add_help=False)
     for known in PipelineOptions.__subclasses__():
         try:
             known._add_argparse_args(parser)
-        except argparse.ArgumentError:  # some of Beam's own classes share a flag
+        except argparse.ArgumentError:  # two of Beam's option classes declare the same flag
             continue
     _, unknown = parser.parse_known_args(list(rest))
     if unknown:
@@ -132,21 +136,25 @@ def beam_options(rest: Sequence[str]) -> PipelineOptions:
 
 
 def load_schema(name: str) -> Schema:
-    """Returns the preset of that name, or the schema in that file.
+    """Returns the schema of a preset or of a YAML file.
+
+    Args:
+        name: the name of a preset, or the path of a file.
 
     Raises:
-        UsageError: if there is neither.
+        UsageError: if neither exists, or the file is not a valid schema.
     """
     try:
-        data = _bytes_of(name, 4 * MAX_LENGTH) if "." in name else None
+        # parse_schema() limits characters, of which UTF-8 has up to four bytes.
+        data = _read_at_most(name, 4 * MAX_LENGTH) if "." in name else None
     except ValueError as error:
         expected = f"expected a YAML file or one of: {', '.join(preset_names())}"
         raise UsageError(f"--schema {name}: {error}; {expected}") from error
     return preset(name) if data is None else parse_schema(data, name)
 
 
-def _bytes_of(path: str, most: int) -> bytes | None:
-    """Returns a file that a flag names, or one byte more than allowed; None if there is none.
+def _read_at_most(path: str, size: int) -> bytes | None:
+    """Returns the first `size` + 1 bytes of a file; None if it does not exist.
 
     Raises:
         ValueError: if it cannot be read.
@@ -155,7 +163,7 @@ def _bytes_of(path: str, most: int) -> bytes | None:
         if not exists(path):
             return None
         with open_binary(path) as stream:
-            return stream.read(most + 1)
+            return stream.read(size + 1)
     except IsADirectoryError as error:
         raise ValueError("is a folder") from error
     except OSError as error:
@@ -164,7 +172,7 @@ def _bytes_of(path: str, most: int) -> bytes | None:
 
 def _class_names(path: str) -> tuple[str, ...]:
     try:
-        data = _bytes_of(path, _MAX_CLASSES_BYTES)
+        data = _read_at_most(path, _MAX_CLASSES_BYTES)
         if data is None:
             raise ValueError("no such file")
         if len(data) > _MAX_CLASSES_BYTES:
@@ -179,7 +187,7 @@ def _class_names(path: str) -> tuple[str, ...]:
                 what = "is not a class name: it is empty, or has spaces around it"
                 raise ValueError(f"line {number}: {line!r} {what}")
     except UnicodeDecodeError as error:
-        what = f"byte {error.start} is not text in UTF-8"
+        what = f"byte {error.start} is not valid UTF-8"
         raise UsageError(f"--classes {path}: {what}; {_CLASSES}") from error
     except ValueError as error:
         raise UsageError(f"--classes {path}: {error}; {_CLASSES}") from error
@@ -187,7 +195,7 @@ def _class_names(path: str) -> tuple[str, ...]:
 
 
 def _checked(model: type[Model], values: Mapping[str, Any]) -> Model:
-    """Returns a model of options.
+    """Validates option values, and returns the model.
 
     Raises:
         UsageError: for the first value that is not valid.
@@ -201,14 +209,14 @@ def _checked(model: type[Model], values: Mapping[str, Any]) -> Model:
             raise UsageError(problem) from error
         name = str(first["loc"][0])
         if first["type"] == "missing":
-            raise UsageError(f"--{name} is required") from error
+            raise UsageError(f"--{name}: is required. Add it.") from error
         expected = {o.name: o.option.expected for o in options_of(model)}.get(name)
         problem = f"expected {expected}" if expected else problem
         raise UsageError(f"--{name} {_as_typed(values.get(name, ''))}: {problem}") from error
 
 
 def _as_typed(value: Any) -> Any:
-    """Returns a value as it is written on the command line."""
+    """Returns a value in the notation of the command line."""
     if isinstance(value, Mapping):
         return ",".join(f"{name}={part}" for name, part in value.items())
     return value

@@ -13,30 +13,35 @@ from recordmill.schemas.errors import UsageError, did_you_mean
 from recordmill.schemas.option import DeclaredOption, options_of
 
 SHELLS = ("bash", "zsh", "fish")
-"""Those for which there is completion."""
+"""Shells for which `recordmill completion` prints a script."""
 
 RECORDS, TILES = 5, 24
-"""How many records `inspect` shows by default, and how many on a contact sheet."""
+"""Number of records that `inspect` shows by default: in tables, and on a contact sheet."""
 
 _INVALID_CHOICE = re.compile(r".*invalid choice: '([^']*)' \(choose from (.*)\)$")
 _QUOTED = re.compile(r"[\w.+-]+")
 
 
 class Parser(argparse.ArgumentParser):
-    """Raises what argparse would print and exit with."""
+    """A parser that raises `UsageError`, where argparse prints a message and exits."""
 
     def error(self, message: str) -> NoReturn:
-        """Raises bad usage."""
+        """Raises a usage error."""
         wrong = _INVALID_CHOICE.match(message)
         guess = did_you_mean(wrong[1], _QUOTED.findall(wrong[2])) if wrong else ""
         raise UsageError(f"{message}{guess}; see {self.prog} --help")
 
     def unknown(self, argument: str, flags: Sequence[str] = ()) -> UsageError:
-        """Returns what to say of an argument that is none of this parser's, nor of other flags."""
+        """Returns the error for an unknown argument.
+
+        Args:
+            argument: the argument.
+            flags: known flags, one of which may be suggested; by default, those of the parser.
+        """
         flag = argument.partition("=")[0]
         if not flag.startswith("-"):
             return UsageError(
-                f"{argument}: is not the value of a flag; quote values that contain blanks or "
+                f"{argument}: is not the value of a flag. Quote values that contain blanks or "
                 f"patterns, and repeat --input for each table; see {self.prog} --help"
             )
         guess = did_you_mean(flag.replace("-", "_").replace("__", "--", 1), flags or self.flags())
@@ -61,7 +66,7 @@ def add_convert_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def add_convert_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of a conversion; one that is not given has no attribute."""
+    """Adds the options of a conversion. Options that are not given have no attribute."""
     groups = {name: parser.add_argument_group(name) for name in GROUPS}
     for declared in options_of(ConvertConfig, SchemaOverrides):
         _add_option(groups[declared.option.group], declared)
@@ -167,9 +172,9 @@ class Command(NamedTuple):
     """A command.
 
     Attributes:
-        text: what it does.
-        add_flags: adds its own flags.
-        reads_stores: whether it needs the flags of stores.
+        text: its description in the help.
+        add_flags: adds its own flags to a parser.
+        reads_stores: whether it has the flags of object stores.
     """
 
     text: str
@@ -191,14 +196,14 @@ COMMANDS = {
         reads_stores=False,
     ),
 }
-"""By name; each is carried out by the module of that name in `recordmill.pipelines.commands`."""
+"""The commands by name; each is implemented in `recordmill.pipelines.commands`, by its name."""
 
 
-def program(filled: Collection[str] = tuple(COMMANDS)) -> Parser:
+def program(with_flags: Collection[str] = tuple(COMMANDS)) -> Parser:
     """Returns the parser of the whole program.
 
     Args:
-        filled: the commands whose flags are requested; to add those of stores loads Beam.
+        with_flags: the commands that get their flags; adding the flags of stores loads Beam.
     """
     parser = Parser(
         prog="recordmill",
@@ -209,18 +214,23 @@ def program(filled: Collection[str] = tuple(COMMANDS)) -> Parser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, command in COMMANDS.items():
         made = commands.add_parser(name, help=command.text, allow_abbrev=False)
-        if name in filled:
-            _fill(made, command)
+        if name in with_flags:
+            _add_flags(made, command)
     return parser
 
 
 def command_parser(parser: argparse.ArgumentParser, command: str) -> Parser:
-    """Returns the parser of one command."""
+    """Returns the parser of a command.
+
+    Args:
+        parser: the parser of the whole program.
+        command: the name of the command.
+    """
     choices = [action.choices for action in parser._actions if action.dest == "command"]
     return cast("dict[str, Parser]", choices[0])[command]
 
 
-def _fill(parser: argparse.ArgumentParser, command: Command) -> None:
+def _add_flags(parser: argparse.ArgumentParser, command: Command) -> None:
     command.add_flags(parser)
     if command.reads_stores:
         from recordmill.transforms.storage.stores.options import add_store_flags  # loads Beam

@@ -1,7 +1,7 @@
-"""Publishes a verified dataset, or says why not: the gate, the sidecars, and the commit mark, last.
+"""Publishes a verified dataset: checks it, and writes sidecars, manifest, and commit marker last.
 
-Runs within the graph, so that it holds on engines whose driver is gone, and more than once if its
-worker is retried: each step gives the same files again.
+This is the last step of the graph, so that jobs publish even after their driver has exited. It is
+idempotent: when a worker is retried, each step writes the same files again.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from recordmill.pipelines.report.write_report import ReportInput, write_report
 from recordmill.pipelines.run.lock import committing
-from recordmill.pipelines.run.run_record import PUBLISHED, RunContext, RunRecord, finished
+from recordmill.pipelines.run.run_record import PUBLISHED, RunContext, RunRecord, finished_record
 from recordmill.pipelines.run.target import Target
 from recordmill.schemas import layout, tensorflow_metadata
 from recordmill.schemas.config import ConvertConfig
@@ -43,41 +43,46 @@ def publish(
     indexes: Mapping[str, str],
     base: Base | None = None,
 ) -> str:
-    """Publishes a dataset if nothing speaks against it, and writes run.json in any case.
+    """Publishes a dataset if it passes all checks, and writes run.json in either case.
 
     Args:
         info: the written dataset with its verification.
-        config: the run's settings.
-        target: where it was written, and where it belongs.
-        context: who runs this, and since when.
-        _: the files of rejects, which have to be there.
-        indexes: the files of idx/, and the digest of each.
-        base: the dataset that this one is made from, if any.
+        config: the options.
+        target: the folders of the run.
+        context: identity and start time of the run.
+        _: the files of rejects and dropped rows, as a side input: they are written before.
+        indexes: sha256 of each file in idx/, by name.
+        base: the base version; None without one.
 
     Returns:
-        The state that run.json says: "published" or "failed".
+        The state in run.json: "published" or "failed".
     """
     try:
-        check(info, config, target)
+        check_publishable(info, config, target)
     except RecordmillError as reason:
-        record = report(info, config, target, finished(context, info, reason))
+        record = report(info, config, target, finished_record(context, info, reason))
         target.delete_temporary()
         write_bytes(layout.join(target.work, layout.RUN), record.to_json())
         target.keep_failed_output()
         return record.state
-    if target.is_published and context.is_of(target.final):
-        target.clean_up()  # it was published, but the engine does not know, and tries again
+    if target.is_published and context.record_in(target.final):
+        target.clean_up()  # an earlier try has published, and died before the engine noticed
         return PUBLISHED
     return _commit(info, config, target, context, indexes, base)
 
 
-def check(info: DatasetInfo, config: ConvertConfig, target: Target) -> None:
-    """The gate: passes a dataset that is verified and within the reject budget.
+def check_publishable(info: DatasetInfo, config: ConvertConfig, target: Target) -> None:
+    """Checks that a dataset is verified, and within the reject budget.
+
+    Args:
+        info: the written dataset with its verification.
+        config: the options.
+        target: the folders of the run.
 
     Raises:
-        ProofError: if a shard is not what was written, or the row counts do not match.
+        VerificationFailed: if a shard differs from what was written, or row counts do not match.
         RejectBudgetExceeded: if too many rows were rejected, rows are lost, or no record is left.
-        UsageError: if there was no row at all, or foreign files lie where the dataset belongs.
+        UsageError: if the input has no rows, or the dataset's folder contains foreign files.
     """
     if info.problems:
         shown = "\n  ".join(str(problem) for problem in info.problems[:_SHOWN_PROBLEMS])
@@ -86,7 +91,9 @@ def check(info: DatasetInfo, config: ConvertConfig, target: Target) -> None:
         raise VerificationFailed(f"not published, because verification failed:\n  {shown}{tail}")
     counts = info.counts
     if not counts.rows:
-        raise UsageError(f"not published: the input has no rows: {', '.join(config.inputs)}")
+        raise UsageError(
+            f"not published: --input {', '.join(config.inputs)}: has no rows. Add some."
+        )
     over = config.max_rejects.exceeded(counts.reasons, counts.rows)
     if Reason.LOST_ROWS.value in over:
         raise RejectBudgetExceeded(f"not published: {lost_rows_message(_lost(target.work))}")
@@ -94,16 +101,16 @@ def check(info: DatasetInfo, config: ConvertConfig, target: Target) -> None:
         reasons = ", ".join(f"{count} {reason}" for reason, count in counts.reasons.items())
         shown = f", {layout.REPORT} beside it shows them" if config.report else ""
         why = f"--max_rejects allows {config.max_rejects.describe(over)}"
-        remedy = "fix them, or raise --max_rejects"
+        remedy = "Fix them, or raise --max_rejects."
         rejects = layout.join(target.failed_folder, layout.REJECTS)
         if not counts.records:
-            why, remedy = "no record is left, whatever --max_rejects allows", "fix them"
+            why, remedy = "no record is left, whatever --max_rejects allows", "Fix them."
         raise RejectBudgetExceeded(
             f"not published: {counts.rejected} of {counts.rows} rows were rejected ({reasons}), "
-            f"{why}; each is in {rejects} with its reason{shown}: {remedy}"
+            f"{why}; each is in {rejects} with its reason{shown}. {remedy}"
         )
     if target.work != target.final:
-        target.check_final()  # again: somebody may have put files there meanwhile
+        target.check_final()  # again: files may have been added to the folder since the start
 
 
 def _lost(directory: str) -> Iterator[tuple[str, str]]:
@@ -116,13 +123,13 @@ def _lost(directory: str) -> Iterator[tuple[str, str]]:
 def report(
     info: DatasetInfo, config: ConvertConfig, target: Target, record: RunRecord
 ) -> RunRecord:
-    """Writes report.html, if it is asked for.
+    """Writes report.html, unless the option is off.
 
     Args:
         info: the written dataset.
-        config: the run's settings.
-        target: where it was written.
-        record: how the run ended.
+        config: the options.
+        target: the folders of the run.
+        record: the record of the run.
 
     Returns:
         The record, with a warning for each part of the report that could not be rendered.
@@ -135,20 +142,30 @@ def report(
 
 
 def sidecars(info: DatasetInfo, config: ConvertConfig) -> dict[str, bytes]:
-    """Returns the files beside the shards that state what they hold: name to content."""
+    """Returns the files that describe the shards: content by file name.
+
+    Args:
+        info: the written dataset.
+        config: the options.
+    """
     resolved = info.plan.resolved
     files = {layout.SCHEMA: tensorflow_metadata.schema_text(resolved).encode("utf-8")}
     for feature, names in resolved.classes.items():
         if names:
             files[layout.labels_name(feature)] = "".join(f"{n}\n" for n in names).encode("utf-8")
     if config.compression == "none" and resolved.schema.sequence is None:
-        # TFDS reads neither gzip nor sequences
+        # TFDS reads neither gzipped shards nor SequenceExamples.
         files[layout.FEATURES] = _json(tensorflow_metadata.features_document(resolved))
     return files
 
 
 def dataset_info(info: DatasetInfo, config: ConvertConfig) -> bytes:
-    """Returns dataset_info.json."""
+    """Returns dataset_info.json.
+
+    Args:
+        info: the written dataset.
+        config: the options.
+    """
     lengths = {
         split: [(s.entry.records, s.entry.payload) for s in info.shards if s.split == split]
         for split in info.plan.shards
@@ -177,9 +194,11 @@ def _commit(
     document = manifest_of(info, config, digests, of_base, lines)
     manifest = document.model_dump_json(indent=2).encode() + b"\n"
     checksum = hashlib.sha256(manifest).hexdigest()
-    published = finished(context, info, None).model_copy(update={"manifest_sha256": checksum})
+    update = {"manifest_sha256": checksum}
+    published = finished_record(context, info, None).model_copy(update=update)
     record = report(info, config, target, published)
-    # The manifest first: what a run has left that was killed from here on is known by it.
+    # The manifest is written first: if the run is killed after it, the next run deletes the files
+    # that it lists.
     _write(target.work, {layout.MANIFEST: manifest, **files, layout.RUN: record.to_json(), **last})
     target.delete_temporary()
     with committing(context.run_id):

@@ -1,15 +1,15 @@
-"""`recordmill-worker`: Beam's Python worker as a process of its own, where there are no containers.
+"""`recordmill-worker`: runs Beam's Python worker without containers.
 
-    recordmill-worker --pool 50000       serves workers to an engine: --environment_type=EXTERNAL
-    recordmill-worker --id … --…         is one worker, started by a task manager with
+    recordmill-worker --pool 50000       a pool that starts workers: --environment_type=EXTERNAL
+    recordmill-worker --id … --…         one worker, started by a task manager with
                                          --environment_type=PROCESS
 
-A worker of Beam's own pool knows no pipeline options, and so no credentials of an object store:
-this one asks the engine for them, as the boot program in Beam's containers does. It installs
-nothing: recordmill has to be installed on each machine.
+The workers of Beam's own pool get no pipeline options, and so no credentials of object stores. This
+worker requests them from the engine, as the boot program in Beam's containers does. It installs
+nothing: recordmill must be installed on each machine.
 
-A pool forks its workers from a process that has imported all they need. Spark asks for a new one
-in each stage, and imports take seconds.
+The pool forks workers from a process that has already imported all modules. Spark requests a new
+worker in each stage, and imports take seconds.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _CONTRACT = (
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Serves a pool of workers until it is stopped, or becomes one worker."""
+    """Serves a pool of workers, or runs a single worker in this process."""
     flags = _parser().parse_known_args(argv)[0]
     limit_allocator_caches()
     if flags.pool is None:
@@ -72,7 +72,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 class Pool(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):
-    """Forks a process for each worker that an engine asks for, and ends it on request."""
+    """A gRPC service that forks a process for each worker that an engine requests."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -81,7 +81,15 @@ class Pool(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):
     def StartWorker(  # noqa: N802 - the name that the protocol has
         self, request: beam_fn_api_pb2.StartWorkerRequest, context: grpc.ServicerContext
     ) -> beam_fn_api_pb2.StartWorkerResponse:
-        """Starts a worker process."""
+        """Starts a worker process.
+
+        Args:
+            request: the worker's id and its endpoints.
+            context: of the call; unused.
+
+        Returns:
+            A response whose `error` is empty if the process was started.
+        """
         endpoints = ("logging", "artifact", "provision", "control")
         urls = [f"--{n}_endpoint={getattr(request, f'{n}_endpoint').url}" for n in endpoints]
         arguments = [f"--id={request.worker_id}", *urls]
@@ -97,7 +105,12 @@ class Pool(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):
     def StopWorker(  # noqa: N802
         self, request: beam_fn_api_pb2.StopWorkerRequest, context: grpc.ServicerContext
     ) -> beam_fn_api_pb2.StopWorkerResponse:
-        """Ends a worker process."""
+        """Ends a worker process.
+
+        Args:
+            request: the worker's id.
+            context: of the call; unused.
+        """
         with self._lock:
             worker = self._workers.pop(request.worker_id, None)
         if worker:
@@ -113,10 +126,14 @@ class Pool(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):
 
 
 def serve(host: str, port: int) -> None:
-    """Serves workers until SIGTERM or SIGINT, and ends them all.
+    """Serves workers until SIGTERM or SIGINT, and then ends all of them.
+
+    Args:
+        host: the address to listen on.
+        port: the port to listen on.
 
     Raises:
-        RuntimeError: if the port is taken.
+        RuntimeError: if the port is in use.
     """
     _FORKING.set_forkserver_preload(["recordmill.pipelines.worker_imports"])
     pool = Pool()
@@ -134,9 +151,10 @@ def serve(host: str, port: int) -> None:
 
 
 def work(flags: argparse.Namespace) -> None:
-    """Does what Beam's worker does, with the options that the engine has for it; ends the process.
+    """Runs Beam's worker with the pipeline options of the engine, and then exits the process.
 
-    Python's own end would wait for the children that decode odd images, which go with it.
+    It exits without Python's finalization, which would wait for the decoding subprocesses. These
+    end with their parent.
     """
     channel = grpc.insecure_channel(flags.provision_endpoint)
     answer = beam_provision_api_pb2_grpc.ProvisionServiceStub(channel).GetProvisionInfo(
@@ -153,7 +171,7 @@ def work(flags: argparse.Namespace) -> None:
     try:
         import_module(_HARNESS).main([])
         code = 0
-    except Exception:  # noqa: BLE001 - whatever it was: nobody above hears of it
+    except Exception:  # noqa: BLE001 - the process exits below, so any error is printed here
         print_error(traceback.format_exc())
     finally:
         logging.shutdown()
@@ -163,7 +181,12 @@ def work(flags: argparse.Namespace) -> None:
 def worker_environment(
     flags: argparse.Namespace, info: beam_provision_api_pb2.ProvisionInfo
 ) -> dict[str, str]:
-    """Returns the environment variables that Beam's worker reads."""
+    """Returns the environment variables that Beam's worker reads.
+
+    Args:
+        flags: the flags of this process, with the worker's id and endpoints.
+        info: the engine's answer, whose endpoints override those of the flags.
+    """
 
     def endpoint(given: endpoints_pb2.ApiServiceDescriptor, flag: str) -> str:
         url = given.url or flag

@@ -1,13 +1,13 @@
-"""What every worker needs, imported once, by the process from which a pool forks its workers.
+"""Imports all modules of a worker, in the process from which a pool forks its workers.
 
-Nothing here may start a thread, nor open a channel: neither would be there in a fork.
+Importing them must not start a thread or open a channel, because a fork would not have it.
 """
 
 from __future__ import annotations
 
 import apache_beam.runners.worker.sdk_worker_main  # noqa: F401
 
-import recordmill.pipelines.convert  # noqa: F401 - the transforms, and all that they import
+import recordmill.pipelines.convert  # noqa: F401 - imports the transforms, too
 from recordmill.transforms.verification.tensorflow_reader import tensorflow
 
 tensorflow()

@@ -1,4 +1,4 @@
-"""The keywords of `convert()` and their types, written by docs/options.py."""
+"""The keywords of `convert()` and of the Beam transforms, written by docs/options.py."""
 
 from __future__ import annotations
 
@@ -15,27 +15,17 @@ from recordmill.schemas.rejects import RejectBudget
 StrPath: TypeAlias = "str | os.PathLike[str]"
 
 
-class ConvertOptions(TypedDict, total=False):
-    """The options of a conversion, except for its input."""
+class RowOptions(TypedDict, total=False):
+    """Options of a conversion that apply to a single row."""
 
-    input_format: Literal["auto", "csv", "tsv", "jsonl", "parquet", "arrow", "folder", "tar", "tfrecord", "coco", "voc", "yolo"]
-    """format of the input; auto detects it by name and content; default: auto"""
-    schema: StrPath | Schema
-    """preset or schema file that defines the features; default: image_classification"""
     image_root: StrPath | None
     """base folder of image paths; none may lead outside; default: the table's folder"""
     allow_outside_root: bool
     """allow image paths and links that lead outside of --image_root"""
     columns: Mapping[str, str]
     """schema column = table column, if the names differ"""
-    labels: StrPath | None
-    """second table, to be joined with the input"""
-    join_on: str | None
-    """column to join both tables on"""
     key_column: str | None
     """column that identifies a row; default: the image path as written"""
-    classes: StrPath | Sequence[str] | None
-    """class names, one per line; default: all names found, sorted"""
     image: Mapping[str, Any]
     """settings of the image block: max_side=512,format=jpeg,…"""
     boxes: Mapping[str, Any]
@@ -44,10 +34,17 @@ class ConvertOptions(TypedDict, total=False):
     """settings of the masks block: bit_depth=16,frame=stored,…"""
     label_offset: Literal[0, 1] | None
     """1 reserves id 0 for the background; default: as in the schema"""
-    output: Required[StrPath]
-    """folder of datasets; writes to DIR/NAME/VERSION"""
-    name: Required[str]
-    """name of the dataset"""
+    decode: Literal["full", "header"]
+    """full: decode all image data; header: read only the size; default: full"""
+    image_timeout: float | None
+    """time limit for decoding one image; default: 60"""
+
+
+class DatasetOptions(RowOptions, total=False):
+    """Options of a conversion of rows from a pipeline."""
+
+    classes: StrPath | Sequence[str] | None
+    """class names, one per line; default: all names found, sorted"""
     version: str
     """version of the dataset; default: 1.0.0"""
     base: StrPath | None
@@ -76,11 +73,24 @@ class ConvertOptions(TypedDict, total=False):
     """changes splits and order; default: 0"""
     deduplicate: Literal["none", "content"]
     """content: keep one of the rows with the same image; default: none"""
-    decode: Literal["full", "header"]
-    """full: decode all image data; header: read only the size; default: full"""
     verify: Literal["parse", "decode"]
     """parse every record, or decode every image as well; default: parse"""
     max_rejects: int | str | RejectBudget
     """allowed rejects: 10, 0.5%, or 10,truncated=5,read_error=1%; default: 0"""
-    image_timeout: float | None
-    """time limit for decoding one image; default: 60"""
+
+
+class ConvertOptions(DatasetOptions, total=False):
+    """Options of a conversion except for its input."""
+
+    input_format: Literal["auto", "csv", "tsv", "jsonl", "parquet", "arrow", "folder", "tar", "tfrecord", "coco", "voc", "yolo"]
+    """format of the input; auto detects it by name and content; default: auto"""
+    schema: StrPath | Schema
+    """preset or schema file that defines the features; default: image_classification"""
+    labels: StrPath | None
+    """second table, to be joined with the input"""
+    join_on: str | None
+    """column to join both tables on"""
+    output: Required[StrPath]
+    """folder of datasets; writes to DIR/NAME/VERSION"""
+    name: Required[str]
+    """name of the dataset"""

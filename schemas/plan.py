@@ -132,19 +132,19 @@ class Forecast:
     plan: Plan
     shards: tuple[ShardCounts, ...]
     rejects: Mapping[str, RejectSum]
-    trial: SampleEstimate
-    remote: int = 0
+    sample: SampleEstimate
+    remote_images: int = 0
 
     @property
     def rejected(self) -> int:
         """Rows that are known to be rejected: all bad rows, and the images that were tried."""
-        return sum(found.count for found in self.rejects.values()) + len(self.trial.rejects)
+        return sum(found.count for found in self.rejects.values()) + len(self.sample.rejects)
 
     @property
     def reasons(self) -> Mapping[str, int]:
         """The same by reason."""
         total = Counter({reason: found.count for reason, found in self.rejects.items()})
-        total.update(reject.reason.value for reject in self.trial.rejects)
+        total.update(reject.reason.value for reject in self.sample.rejects)
         return total
 
     @property

@@ -1,1 +1,1 @@
-"""The commands: one a file, loaded when it is called for."""
+"""The commands: one module each, imported when the command is run."""

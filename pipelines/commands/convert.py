@@ -1,4 +1,4 @@
-"""`recordmill convert`: makes a dataset, shows how far it is, and reports how it ended."""
+"""`recordmill convert`: runs a conversion, shows its progress, and prints its summary."""
 
 from __future__ import annotations
 
@@ -22,7 +22,15 @@ _NO_OPTIONS = ("command", "json", "dry_run", "typed", "verbose", "log_format", "
 
 
 def run(flags: argparse.Namespace, rest: Sequence[str]) -> int:
-    """Makes a dataset."""
+    """Runs a conversion or a dry run, and prints the result.
+
+    Args:
+        flags: the parsed flags.
+        rest: flags of Beam.
+
+    Returns:
+        The exit code.
+    """
     apply()
     options = {k: v for k, v in vars(flags).items() if k not in _NO_OPTIONS}
     beam, command = beam_options(rest), ("recordmill", *flags.typed)
@@ -53,7 +61,7 @@ def run(flags: argparse.Namespace, rest: Sequence[str]) -> int:
 
 
 def _skipped(config: ConvertConfig, as_json: bool) -> int:
-    text = f"{config.directory}: is published already; left as it is (--if_exists skip)"
+    text = f"{config.directory}: is already published; left unchanged (--if_exists skip)"
     if as_json:
         say_json(json.dumps({"state": "skipped", "exit_code": 0, "message": text}))
     else:

@@ -1,4 +1,4 @@
-"""`recordmill diff`: compares two datasets by key, in a table for people, or JSON for machines."""
+"""`recordmill diff`: compares two datasets by key, and prints a table or JSON."""
 
 from __future__ import annotations
 
@@ -20,7 +20,15 @@ _SHOWN_TEXT = 60
 
 
 def run(flags: argparse.Namespace, rest: Sequence[str]) -> int:
-    """Compares two datasets."""
+    """Compares two datasets, and prints the difference.
+
+    Args:
+        flags: the parsed flags.
+        rest: unknown flags; always empty.
+
+    Returns:
+        The exit code: 0 if the datasets are equal.
+    """
     use_store_flags(vars(flags))
     difference = diff(flags.left, flags.right, max(0, flags.n))
     if flags.json:
@@ -31,7 +39,12 @@ def run(flags: argparse.Namespace, rest: Sequence[str]) -> int:
 
 
 def show_diff(terminal: Terminal, difference: Difference) -> None:
-    """Prints how many records are the same, and examples of those that are not."""
+    """Prints the counts of equal and different records, with examples.
+
+    Args:
+        terminal: where to print.
+        difference: the difference of two datasets.
+    """
     found = difference.comparison
     for name, side in (("left", difference.left), ("right", difference.right)):
         records = side.manifest.input.records
@@ -52,7 +65,7 @@ def show_diff(terminal: Terminal, difference: Difference) -> None:
 
 
 def as_json(difference: Difference) -> dict[str, Any]:
-    """Returns the same as a document."""
+    """Returns a difference as a JSON document."""
     found, left, right = difference.comparison, difference.left, difference.right
     splits, others = list(left.splits), list(right.splits)
     return {
@@ -72,8 +85,8 @@ def as_json(difference: Difference) -> dict[str, Any]:
         "examples": {
             "different": [_pair(difference, pair) for pair in found.different_examples],
             "moved": [_pair(difference, pair) for pair in found.moved_examples],
-            "only_left": [_place(left, location) for location in found.left_examples],
-            "only_right": [_place(right, location) for location in found.right_examples],
+            "only_left": [_record_entry(left, location) for location in found.left_examples],
+            "only_right": [_record_entry(right, location) for location in found.right_examples],
         },
     }
 
@@ -119,13 +132,13 @@ def _example_lines(difference: Difference, found: dict[str, Any]) -> list[str]:
 
 
 def _change(difference: Difference, name: str, values: dict[str, Any]) -> str:
-    """Returns what became of a value, class ids with the names of their classes."""
-    reported = []
+    """Returns the values of a feature on both sides, with class names after class ids."""
+    shown = []
     for side, value in ((difference.left, values["left"]), (difference.right, values["right"])):
         classes = side.manifest.classes.get(name, ())
         known = isinstance(value, int) and 0 <= value < len(classes)
-        reported.append(f"{value} ({classes[value]})" if known else str(value))
-    return " → ".join(reported)
+        shown.append(f"{value} ({classes[value]})" if known else str(value))
+    return " → ".join(shown)
 
 
 def _where(example: dict[str, Any]) -> str:
@@ -138,20 +151,20 @@ def _where(example: dict[str, Any]) -> str:
 def _pair(difference: Difference, pair: Pair) -> dict[str, Any]:
     values = value_differences(difference, pair).items()
     return {
-        "left": _place(difference.left, pair.left),
-        "right": _place(difference.right, pair.right),
-        "features": {name: {"left": _told(a), "right": _told(b)} for name, (a, b) in values},
+        "left": _record_entry(difference.left, pair.left),
+        "right": _record_entry(difference.right, pair.right),
+        "features": {name: {"left": _shown(a), "right": _shown(b)} for name, (a, b) in values},
     }
 
 
-def _place(dataset: Dataset, location: RecordLocation) -> dict[str, Any]:
+def _record_entry(dataset: Dataset, location: RecordLocation) -> dict[str, Any]:
     split, shard = shard_of(dataset, location)
     key = key_of(dataset, location)
     return {"key": key, "split": split, "file": shard.file, "index": location.row}
 
 
-def _told(value: list[Any] | None) -> Any:
-    """Returns a value as it can be shown: bytes as text, or as what distinguishes them."""
+def _shown(value: list[Any] | None) -> Any:
+    """Returns a feature value for JSON: bytes as text if possible, or else as size and digest."""
     if value is None:
         return None
     shown = [_text(item) if isinstance(item, bytes) else item for item in value]

@@ -1,4 +1,4 @@
-"""`recordmill inspect`: shows records."""
+"""`recordmill inspect`: shows records, draws contact sheets, and compares records with a schema."""
 
 from __future__ import annotations
 
@@ -26,18 +26,30 @@ _TYPES = {Kind.INT64: int, Kind.FLOAT: float, Kind.BYTES: bytes}
 
 
 def run(flags: argparse.Namespace, rest: Sequence[str]) -> int:
-    """Shows records."""
+    """Shows records.
+
+    Args:
+        flags: the parsed flags.
+        rest: unknown flags; always empty.
+
+    Returns:
+        The exit code.
+    """
     use_store_flags(vars(flags))
     inspect(Terminal(), flags)
     return 0
 
 
 def inspect(terminal: Terminal, flags: argparse.Namespace) -> None:
-    """Shows what the flags ask for.
+    """Shows the requested records, or draws them.
+
+    Args:
+        terminal: where to print.
+        flags: the parsed flags.
 
     Raises:
-        UsageError: if they ask for what is not there.
-        VerificationFailed: if a record is damaged; those before it are shown all the same.
+        UsageError: if a file or record does not exist.
+        VerificationFailed: if a record is damaged; the records before it are still shown.
     """
     for flag in ("n", "record"):
         if (value := getattr(flags, flag)) is not None and value < (flag == "n"):
@@ -50,14 +62,14 @@ def inspect(terminal: Terminal, flags: argparse.Namespace) -> None:
         write_contact_sheet(flags.sheet, records, names)
         terminal.line(f"drew {flags.sheet}: {len(records)} records")
     elif records or not damage:
-        _show(terminal, source, records, names, whole=_one(flags))
+        _show(terminal, source, records, names, whole=_is_single(flags))
     if schema:
         _show_differences(terminal, records, schema)
     if damage:
         raise damage
 
 
-def _one(flags: argparse.Namespace) -> bool:
+def _is_single(flags: argparse.Namespace) -> bool:
     return flags.record is not None or flags.key is not None
 
 
@@ -73,7 +85,7 @@ def _chosen(
     records: list[FoundRecord] = []
     try:
         for record in source.first(default if flags.n is None else flags.n):
-            records.append(record)  # one by one: those before the damage count
+            records.append(record)  # one by one, to keep the records before the damage
     except VerificationFailed as damage:
         return records, damage
     return records, None
@@ -116,9 +128,14 @@ def _show_differences(terminal: Terminal, records: Sequence[FoundRecord], schema
 
 
 def differences(record: FoundRecord, schema: Schema) -> Iterator[str]:
-    """Yields how a record does not fit a schema."""
+    """Yields the mismatches between a record and a schema.
+
+    Args:
+        record: the record.
+        schema: the schema that it is compared with.
+    """
     if record.features is None:
-        yield "no tf.train.Example"
+        yield "not a tf.train.Example"
         return
     for name, feature in schema.features.items():
         values, number = record.features.get(name), _values_of(feature)
@@ -134,7 +151,7 @@ def differences(record: FoundRecord, schema: Schema) -> Iterator[str]:
 
 
 def _values_of(feature: Feature) -> int | None:
-    """Returns how many values a record has to hold; None if any number will do, as of frames."""
+    """Returns the number of values that a record must have; None for any number."""
     if feature.per == "frame":
         return None
     sizes = feature.shape or ()

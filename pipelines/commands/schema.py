@@ -1,6 +1,7 @@
 """`recordmill schema`: prints a schema, or infers one from a table.
 
-A schema is printed with its features, the columns it needs, and how to parse its records.
+A schema is printed with its features, its required columns, and the parse spec of its records. It
+is inferred from the columns of a table, its first rows, and some of its images.
 """
 
 from __future__ import annotations
@@ -38,16 +39,24 @@ from recordmill.transforms.storage.formats import FORMATS
 from recordmill.transforms.storage.stores.options import use_store_flags
 from recordmill.transforms.workers.sandbox import examine_in_subprocess
 
-_LOOKED_AT_ROWS = 10_000
-_LOOKED_AT_BYTES = 64 * 2**20
-_OPENED_IMAGES = 20
+_SAMPLED_ROWS = 10_000
+_SAMPLED_BYTES = 64 * 2**20
+_SAMPLED_IMAGES = 20
 
 
 _DTYPES = {Kind.INT64: "tf.int64", Kind.FLOAT: "tf.float32", Kind.BYTES: "tf.string"}
 
 
 def run(flags: argparse.Namespace, rest: Sequence[str]) -> int:
-    """Prints a schema, or one that fits a table."""
+    """Prints a schema, or infers one from a table.
+
+    Args:
+        flags: the parsed flags.
+        rest: unknown flags; always empty.
+
+    Returns:
+        The exit code.
+    """
     use_store_flags(vars(flags))
     if flags.infer is not None:
         say(infer_schema(flags.infer, flags.image_root, flags.input_format), end="")
@@ -57,7 +66,12 @@ def run(flags: argparse.Namespace, rest: Sequence[str]) -> int:
 
 
 def show_schema(terminal: Terminal, schema: Schema) -> None:
-    """Prints a schema's sheet."""
+    """Prints a schema: features, columns, and the code that parses its records.
+
+    Args:
+        terminal: where to print.
+        schema: the schema.
+    """
     terminal.heading(schema.name, f" {schema.description}")
     terminal.line()
     if schema.every_column:
@@ -71,7 +85,7 @@ def show_schema(terminal: Terminal, schema: Schema) -> None:
 
 
 def describe(feature: Feature) -> tuple[str, str, str, str]:
-    """Returns kind, shape, sources and what becomes of missing values, in words."""
+    """Returns kind, shape, sources and treatment of missing values, as text."""
     shape = "one value" if feature.shape is None else str(list(feature.shape))
     shape = shape.replace("None", "any") + (" a box" if feature.of_boxes else "")
     shape += " a frame" if feature.per == "frame" else ""
@@ -83,7 +97,7 @@ def describe(feature: Feature) -> tuple[str, str, str, str]:
 
 
 def columns_of(schema: Schema) -> list[str]:
-    """Returns the columns that a table has to have, alternatives joined by "or"."""
+    """Returns the columns that a table must have, with alternatives joined by "or"."""
     columns = [schema.image.column] if schema.has_image else []
     if schema.sequence is not None:
         columns += [schema.sequence.group, schema.sequence.order]
@@ -105,14 +119,14 @@ def _named(source: Source, schema: Schema) -> str:
 
 
 def _box_columns(boxes: BoxSettings) -> list[str]:
-    """Returns the columns that boxes come from, and those of their units."""
+    """Returns the columns of boxes, and the column of their units."""
     ways = [", ".join(boxes.columns or ()), boxes.column]
     units = [] if boxes.units_column is None else [f"{boxes.units_column} (optional)"]
     return [" or ".join(way for way in ways if way), *units]
 
 
 def parse_code(schema: Schema) -> str:
-    """Returns the parse spec of a schema's records, as TensorFlow code."""
+    """Returns TensorFlow code that parses the records of a schema."""
     lines = [
         f"    {name!r}: {_spec(feature)}," for name, feature in schema.context_features.items()
     ]
@@ -144,28 +158,28 @@ def _spec_of_frames(feature: Feature) -> str:
 
 
 def infer_schema(table: str, image_root: str | None = None, input_format: str = "auto") -> str:
-    """Returns a schema file for a table, with comments that say why.
+    """Returns a schema file for a table, with comments that explain it.
 
     Args:
-        table: a table, or a pattern of them.
-        image_root: base of relative image paths, or None for the table's folder.
+        table: a table, or a file pattern.
+        image_root: base of relative image paths; None for the table's folder.
         input_format: as in `recordmill convert`.
 
     Raises:
-        UsageError: if it is no table, has no rows, or no column that a feature can hold.
+        UsageError: if it is not a table, has no rows, or has no column with a supported type.
     """
     config = _config(table, image_root, input_format)
     tables = probe_tables(config)
-    rows = list(islice(_within(_rows(tables), _LOOKED_AT_BYTES), _LOOKED_AT_ROWS))
+    rows = list(islice(_up_to_bytes(_rows(tables), _SAMPLED_BYTES), _SAMPLED_ROWS))
     if not rows:
-        raise UsageError(f"--infer {table}: has no rows to look at")
+        raise UsageError(f"--infer {table}: has no rows. Add some.")
     columns = [name for name in tables.columns if name not in tables.unsupported]
     guess = infer_from_rows(columns, rows)
     if not guess.columns:
-        reported = [f"{name} holds {what}" for name, what in guess.left_out.items()]
+        contents = [f"{name} holds {what}" for name, what in guess.left_out.items()]
         why = (
-            f"no column holds what a feature can: {', '.join(reported)}"
-            if reported
+            f"no column can become a feature: {', '.join(contents)}"
+            if contents
             else "has no columns"
         )
         raise UsageError(f"--infer {table}: {why}")
@@ -174,6 +188,7 @@ def infer_schema(table: str, image_root: str | None = None, input_format: str = 
 
 
 def _config(table: str, image_root: str | None, input_format: str) -> ConvertConfig:
+    """Returns a config to probe the table with; name, output and schema are placeholders."""
     return ConvertConfig.model_validate(
         {
             "inputs": (table,),
@@ -200,8 +215,8 @@ def _rows(tables: InputTables) -> Iterator[Row]:
                         raise UsageError(f"--infer: {lost}")
 
 
-def _within(rows: Iterator[Row], size: int) -> Iterator[Row]:
-    """Yields rows until their bytes, such as embedded images, amount to a size."""
+def _up_to_bytes(rows: Iterator[Row], size: int) -> Iterator[Row]:
+    """Yields rows until the bytes in them, such as embedded images, exceed a size."""
     for row in rows:
         yield row
         size -= sum(len(value) for value in row.values.values() if isinstance(value, bytes))
@@ -210,18 +225,18 @@ def _within(rows: Iterator[Row], size: int) -> Iterator[Row]:
 
 
 def _images(guess: InferredSchema, rows: Sequence[Row], image_root: str | None) -> SampledImages:
-    """Returns what the first images are."""
+    """Returns the formats and sizes of the first images."""
     formats, sizes = Counter[str](), list[tuple[int, int]]()
-    named = [row for row in rows if guess.image and row.values.get(guess.image)]
-    tried = named[:_OPENED_IMAGES]
-    for row in tried:
+    with_image = [row for row in rows if guess.image and row.values.get(guess.image)]
+    sample = with_image[:_SAMPLED_IMAGES]
+    for row in sample:
         try:
             source = examine_in_subprocess(_image(row, guess.image or "", image_root))
         except RecordError:
-            continue  # counted as one that cannot be opened
+            continue  # counted in the sample, but without a format
         formats[source.format] += 1
         sizes.append((source.width, source.height))
-    return SampledImages(len(tried), formats, sizes)
+    return SampledImages(len(sample), formats, sizes)
 
 
 def _image(row: Row, column: str, image_root: str | None) -> bytes:
@@ -238,7 +253,7 @@ def _heading(
 ) -> list[str]:
     lines = [f"Guessed from the first {guess.rows:,} rows of {table}: check it before you use it."]
     if fitting := [name for name in preset_names() if _fits(preset(name), guess, config)]:
-        lines += ["", "The table fits these presets as it is:"]
+        lines += ["", "The table fits these presets without a schema file:"]
         lines += [f"  {_command(name, table, guess)}" for name in fitting]
     lines += [f"Left out: {name}, of type {type_}." for name, type_ in tables.unsupported.items()]
     lines += [f"Left out: {name}: it holds {what}." for name, what in guess.left_out.items()]
@@ -246,7 +261,7 @@ def _heading(
 
 
 def _fits(schema: Schema, guess: InferredSchema, config: ConvertConfig) -> bool:
-    """Returns whether a table has all columns that a preset needs, under whatever names."""
+    """Returns whether a table has all columns that a preset needs, possibly renamed."""
     if schema.every_column:
         return guess.image is None
     mapped = config.model_copy(update={"columns": _mapping(schema, guess)})
@@ -258,7 +273,7 @@ def _fits(schema: Schema, guess: InferredSchema, config: ConvertConfig) -> bool:
 
 
 def _mapping(schema: Schema, guess: InferredSchema) -> dict[str, str]:
-    """Returns a preset's columns that have another name in the table."""
+    """Returns the table's column by a preset's column, where the names differ."""
     sources = [s for f in schema.features.values() for s in f.sources]
     known = {s.name for s in sources if s.origin in (Origin.COLUMN, Origin.CLASS_NAME)}
     known |= {schema.image.column} if schema.has_image else set()

@@ -1,4 +1,4 @@
-"""`recordmill verify`: verifies a dataset again."""
+"""`recordmill verify`: verifies published datasets, or TFRecord files by a schema."""
 
 from __future__ import annotations
 
@@ -6,16 +6,26 @@ import argparse
 from collections.abc import Sequence
 
 from recordmill.pipelines.console.printing import say
-from recordmill.pipelines.dataset.verify import verify_dataset, verify_files
+from recordmill.pipelines.dataset.verify import raise_problems, verify_dataset, verify_files
 from recordmill.pipelines.options import load_schema
 from recordmill.schemas.config import Verify
 from recordmill.schemas.dataset_info import Problem
-from recordmill.schemas.errors import VerificationFailed
 from recordmill.transforms.storage.stores.options import use_store_flags
 
 
 def run(flags: argparse.Namespace, rest: Sequence[str]) -> int:
-    """Verifies datasets again, or files by a schema."""
+    """Verifies published datasets, or TFRecord files by a schema.
+
+    Args:
+        flags: the parsed flags.
+        rest: unknown flags; always empty.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        VerificationFailed: if there are problems.
+    """
     use_store_flags(vars(flags))
     verify: Verify = "decode" if flags.decode else "parse"
     if flags.schema is not None:
@@ -23,11 +33,9 @@ def run(flags: argparse.Namespace, rest: Sequence[str]) -> int:
     else:
         records, problems = 0, list[Problem]()
         for directory in flags.paths:
-            manifest, found = verify_dataset(directory, verify)
-            records += manifest.input.records
+            dataset, found = verify_dataset(directory, verify)
+            records += dataset.manifest.input.records
             problems += found
-    if problems:
-        shown = "\n  ".join(str(problem) for problem in problems)
-        raise VerificationFailed(f"{' '.join(flags.paths)}: verification failed:\n  {shown}")
+    raise_problems(" ".join(flags.paths), problems)
     say(f"verified: {records:,} records in {' '.join(flags.paths)}")
     return 0

@@ -1,1 +1,1 @@
-"""The terminal: streams, printing and logs."""
+"""Console output: standard streams, the terminal, and logs."""

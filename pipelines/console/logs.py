@@ -1,4 +1,4 @@
-"""What is logged: warnings that a person can act on, and nothing else."""
+"""Sets up logging: warnings that users can act on, without the noise of libraries."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from recordmill.pipelines.console.printing import (
 )
 
 _NOISE = (
-    "apitools not found",  # Beam says so at import wherever its extra [gcp] is missing
-    "Really starting service",  # a job server, once for each run on an engine
+    "apitools not found",  # logged by Beam at import without its extra [gcp]
+    "Really starting service",  # logged by the job server, once for each run on an engine
     "Really destroying service",
     "Waiting for grpc channel",
 )
 _ABOUT_INPUT = ("urllib3.", "PIL.")
-"""What they say of an odd answer or image, a reject says; and urllib3 quotes whole addresses."""
+"""Loggers whose warnings are also rejects; those of urllib3 contain URLs with their secrets."""
 
 _STEPS = frozenset({"apache_beam.runners.common", "apache_beam.runners.worker.sdk_worker"})
 _OWN = re.compile(r'log_location: "[^"]*/(?:transforms|schemas|pipelines)/')
@@ -34,7 +34,7 @@ _HUNG_UP = frozenset({"StatusCode.CANCELLED", "StatusCode.UNAVAILABLE"})
 
 
 def set_up_logs() -> None:
-    """Logs warnings to standard error. Called before Beam is imported, which logs as it loads."""
+    """Logs warnings to standard error; called before Beam is imported, which logs on import."""
     logging.basicConfig(level=logging.WARNING)
     for handler in logging.getLogger().handlers:
         handler.addFilter(is_worth_reporting)
@@ -45,21 +45,21 @@ def set_up_logs() -> None:
 
 
 def leave_logs_to_the_runner() -> None:
-    """Prints nothing in a worker process: what it logs goes to the process that started it."""
+    """Disables output in a worker process, whose log records are sent to the runner's process."""
     logging.getLogger().addHandler(logging.NullHandler())
     sys.excepthook = _report_worker_failure
 
 
 def is_worth_reporting(record: logging.LogRecord) -> bool:
-    """Returns whether a person learns anything from a record."""
+    """Returns whether a log record is useful to users."""
     if record.funcName == "read_messages" and record.module == "portable_runner":
-        return False  # why a job failed: the command's own last message says it
+        return False  # the reason of a failed job, which is also the command's last message
     if record.name.startswith(_ABOUT_INPUT):
         return False
     if record.name in _STEPS and not _is_verbose():
-        return False  # what a step raised: the command's last message says it, too
+        return False  # the traceback of a step, whose error is the command's last message
     if record.module == "local_job_service" and not _OWN.search(record.getMessage()):
-        return False  # what Beam says in a worker process; of a failure the command itself says
+        return False  # logged by Beam itself in a worker process
     error = record.exc_info[1] if record.exc_info else None
     return not record.getMessage().startswith(_NOISE) and not _is_hang_up(error)
 
@@ -69,13 +69,13 @@ def _is_verbose() -> bool:
 
 
 def _is_hang_up(error: BaseException | None) -> bool:
-    """Returns whether an error is an engine's end of its connection to a worker.
+    """Returns whether an error means that an engine closed its connection to a worker.
 
-    That is how workers end, in good runs and bad; why a run is a bad one, the engine says itself.
+    Engines end workers in this way, after failed and successful runs alike.
     """
     code = getattr(error, "code", None)
     if code is None:
-        return type(error).__name__ == "RpcError"  # seen from the server, it has no code
+        return type(error).__name__ == "RpcError"  # on the server side, it has no code
     return callable(code) and str(code()) in _HUNG_UP
 
 
@@ -90,7 +90,7 @@ def _report_thread_failure(failure: threading.ExceptHookArgs) -> None:
 def _report_failure(
     kind: type[BaseException], error: BaseException, trace: TracebackType | None
 ) -> None:
-    """Prints what ends the process, as Python itself would, but printable."""
+    """Prints an uncaught exception as Python does, with control characters escaped."""
     print_error("".join(traceback.format_exception(kind, error, trace)))
 
 
@@ -102,11 +102,11 @@ def _report_worker_failure(
 
 
 def use_log_flags(verbose: bool, as_json: bool) -> None:
-    """Has events reported as flags ask for; each is one line, unless it is to be reported in full.
+    """Sets the level and format of log records: one line each, unless tracebacks are included.
 
     Args:
-        verbose: describes progress, and where in the code an error came from.
-        as_json: log each event as a JSON object.
+        verbose: whether to log progress, and tracebacks of errors.
+        as_json: whether to log each record as a JSON object.
     """
     root = logging.getLogger()
     root.setLevel(logging.INFO if verbose else logging.WARNING)
@@ -115,7 +115,7 @@ def use_log_flags(verbose: bool, as_json: bool) -> None:
 
 
 class _Line(logging.Formatter):
-    """Writes an event as one line of text; with its traceback below, if that is asked for."""
+    """Formats a log record as one line of text, followed by its traceback if verbose."""
 
     def __init__(self, verbose: bool) -> None:
         super().__init__("%(levelname)s %(name)s: %(message)s")
@@ -129,7 +129,7 @@ class _Line(logging.Formatter):
 
 
 class _Json(logging.Formatter):
-    """Writes an event as one line of JSON: time, level, logger, message, and error if any."""
+    """Formats a log record as one line of JSON: time, level, logger, message, and error if any."""
 
     def __init__(self, verbose: bool) -> None:
         super().__init__()

@@ -1,8 +1,8 @@
-"""Prints text on standard output and standard error: with `terminal.py`, the only place.
+"""Prints text on standard output and standard error; only this module and `terminal.py` print.
 
-Tables, records and stores are written by strangers. No character of theirs steers a terminal or is
-taken for markup, and no secret of an address is printed. The streams may be closed, full, or read
-by nobody any more, which fails nothing here.
+Text from tables, records and stores is untrusted: its control characters are escaped, it is never
+interpreted as markup, and secrets in URLs are masked. Closed, full or abandoned streams do not fail
+a run.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from recordmill.transforms.functional.rendering.visible_text import is_hidden, v
 
 
 def printable(text: str) -> str:
-    r"""Returns a text of any number of lines as it can be printed anywhere.
+    r"""Returns multi-line text with control characters escaped and secrets masked.
 
     >>> print(printable("a\x1b[2J\n[/b] https://host/x?sig=abc"))
     a\x1b[2J
@@ -27,7 +27,7 @@ def printable(text: str) -> str:
 
 
 def printable_line(text: str) -> str:
-    r"""Returns a text as one line that can be printed anywhere.
+    r"""Returns text as a single line, with control characters escaped and secrets masked.
 
     >>> print(printable_line("a\nb"))
     a\x0ab
@@ -36,7 +36,7 @@ def printable_line(text: str) -> str:
 
 
 def printable_json(document: str) -> str:
-    r"""Returns a document of JSON with its hidden characters written as JSON escapes them.
+    r"""Returns a JSON document with hidden characters escaped and secrets masked.
 
     >>> print(printable_json('{"key": "a\u202eb"}'))
     {"key": "a\u202eb"}
@@ -53,44 +53,50 @@ def _json_escape(character: str) -> str:
 
 
 def say(text: str, end: str = "\n") -> None:
-    """Prints a text of any number of lines on standard output."""
+    """Prints text on standard output.
+
+    Args:
+        text: any number of lines.
+        end: printed after the text.
+    """
     print(printable(text), end=end)
 
 
 def say_json(document: str) -> None:
-    """Prints a document of JSON on standard output."""
+    """Prints a JSON document on standard output."""
     print(printable_json(document))
 
 
 def warn(text: str) -> None:
-    """Prints a message on standard error, after the command's name."""
+    """Prints a message on standard error, with the program's name as prefix."""
     print_error(f"recordmill: {text}")
 
 
 def print_error(text: str) -> None:
-    """Prints a text of any number of lines on standard error."""
+    """Prints text of any number of lines on standard error."""
     print(printable(text), file=sys.stderr, flush=True)
 
 
 def open_closed_streams() -> None:
-    """Opens the standard streams that this process was started without.
+    """Opens the standard streams with which the process was not started.
 
-    Else the next file that is opened gets the number of one, and whatever is printed goes there.
+    Otherwise the next file that is opened would get the descriptor of a standard stream, and
+    printed text would be written to it.
     """
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
-            descriptor = os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free
+            descriptor = os.open(os.devnull, os.O_RDWR)  # gets the lowest free number
             os.set_inheritable(descriptor, True)
     sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115 - for the whole process
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
 
 
 def ignore_output_errors() -> None:
-    """Makes standard output and error discard what cannot be written, from the first error on.
+    """Makes standard output and standard error discard text after their first write error.
 
-    What their encoding lacks is escaped: they may be ASCII.
+    Characters that their encoding lacks are escaped.
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
@@ -103,7 +109,7 @@ class Output:
     """A stream that never raises.
 
     Attributes:
-        failure: the first error; None while there was none.
+        failure: the first error, or None.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -111,7 +117,7 @@ class Output:
         self.failure: OSError | None = None
 
     def write(self, text: str) -> int:
-        """Writes a text, or discards it."""
+        """Writes text, or discards it after an error."""
         try:
             self._stream.write(text)
         except OSError as error:
@@ -119,7 +125,7 @@ class Output:
         return len(text)
 
     def flush(self) -> None:
-        """Writes what is buffered, or discards it."""
+        """Flushes the buffer, or discards it after an error."""
         try:
             self._stream.flush()
         except OSError as error:
@@ -130,13 +136,17 @@ class Output:
 
     def _discard(self, error: OSError) -> None:
         self.failure = self.failure or error
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, self._stream.fileno())  # what is buffered is written again, at the end too
-        os.close(nowhere)
+        null = os.open(os.devnull, os.O_WRONLY)
+        # The stream keeps its buffer and writes it again later, also at exit: let that succeed.
+        os.dup2(null, self._stream.fileno())
+        os.close(null)
 
 
 def lost_output() -> str | None:
-    """Writes what is buffered; returns why some output is lost, unless its reader has left."""
+    """Flushes standard output, and returns the reason if output was lost.
+
+    A closed pipe is not reported, because its reader needs no more output.
+    """
     sys.stdout.flush()
     failure = getattr(sys.stdout, "failure", None)
     if failure is None or isinstance(failure, BrokenPipeError):

@@ -1,4 +1,4 @@
-"""Prints lines and tables for people, by rich: text is never markup, nor steers the terminal."""
+"""Prints lines and tables with rich; text is never interpreted as markup."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Terminal:
     """Prints lines and tables on standard output.
 
     Args:
-        file: where to print in its place.
-        width: in characters, or None for the terminal's own.
+        file: a file to print to in place of standard output.
+        width: in characters; None for the width of the terminal.
     """
 
     def __init__(self, file: IO[str] | None = None, width: int | None = None) -> None:
@@ -28,20 +28,30 @@ class Terminal:
 
     @property
     def width(self) -> int:
-        """How many characters a line has room for."""
+        """The width of a line in characters."""
         return self._console.width
 
     def line(self, text: str = "", style: str = "") -> None:
-        """Prints one line, however long, in a style of rich's."""
+        """Prints a line, without wrapping it.
+
+        Args:
+            text: a single line.
+            style: a style of rich, such as "bold".
+        """
         self._console.print(Text(printable_line(text), style), soft_wrap=True)
 
     def lines(self, texts: Iterable[str]) -> None:
-        """Prints some lines."""
+        """Prints lines."""
         for text in texts:
             self.line(text)
 
     def heading(self, text: str, after: str = "") -> None:
-        """Prints a line that begins in bold."""
+        """Prints a line with a bold heading.
+
+        Args:
+            text: the heading.
+            after: plain text after the heading.
+        """
         heading = Text(printable_line(text), "bold")
         self._console.print(heading, Text(printable_line(after)), soft_wrap=True)
 
@@ -57,12 +67,12 @@ class Terminal:
         """Prints a table.
 
         Args:
-            heads: the columns' names.
-            rows: their cells.
-            right: numbers of the columns that are aligned to the right.
-            show_header: whether the names are printed.
-            pad_edge: whether there is a space to the left of the first column.
-            whole: whether cells are printed in full, even if lines get longer than the terminal's.
+            heads: the names of the columns.
+            rows: the cells of each row.
+            right: the numbers of right-aligned columns.
+            show_header: whether to print the names of the columns.
+            pad_edge: whether to print a space before the first column.
+            whole: whether to print cells in full, even in lines longer than the terminal's width.
         """
         table = Table(box=None, show_header=show_header, pad_edge=pad_edge)
         for number, head in enumerate(heads):

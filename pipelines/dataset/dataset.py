@@ -6,17 +6,26 @@ Importing this module loads neither TensorFlow nor Beam; calling `load` or `veri
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from recordmill.pipelines.dataset.records import Records
 from recordmill.schemas.config import Verify
 from recordmill.schemas.dataset_info import Problem
-from recordmill.schemas.errors import VerificationFailed
 from recordmill.transforms.storage import dataset as storage
 
 if TYPE_CHECKING:
-    import tensorflow as tf
+    from typing import Concatenate, ParamSpec, TypeVar
+
+    from recordmill.pipelines.dataset.load import load as load_function
+
+    Parameters = ParamSpec("Parameters")
+    Loaded = TypeVar("Loaded")
+
+    def _as_method(
+        function: Callable[Concatenate[Any, Parameters], Loaded],
+    ) -> Callable[Concatenate[Dataset, Parameters], Loaded]: ...
 
 
 class Dataset(storage.Dataset):
@@ -35,19 +44,24 @@ class Dataset(storage.Dataset):
         """Returns the state without the index of the records, which is read again when needed."""
         return {name: value for name, value in vars(self).items() if name != "records"}
 
-    def load(self, split: str = "train", **options: Any) -> tf.data.Dataset:
-        """Loads records for training; see `recordmill.load`.
+    if TYPE_CHECKING:
+        # The parameters are declared once, in load(), whose module imports TensorFlow.
+        load = _as_method(load_function)
+    else:
 
-        Args:
-            split: a split or slice, such as `train`, `train[:80%]` or `train[100:200]+test`.
-            **options: keywords of `recordmill.load`, such as `batch_size` and `image_size`.
+        def load(self, split: str = "train", **options: Any) -> Any:
+            """Loads records for training; see `recordmill.load`.
 
-        Raises:
-            UsageError: if an option is not valid, or not supported by the dataset.
-        """
-        from recordmill.pipelines.dataset.load import load  # imports TensorFlow
+            Args:
+                split: a split or slice, such as `train[:80%]` or `train[100:200]+test`.
+                **options: keywords of `recordmill.load`, such as `batch_size` and `image_size`.
 
-        return load(self, split, **options)
+            Raises:
+                UsageError: if an option is not valid, or not supported by the dataset.
+            """
+            from recordmill.pipelines.dataset.load import load  # imports TensorFlow
+
+            return load(self, split, **options)
 
     def verify(self, level: Verify = "parse") -> list[Problem]:
         """Verifies all files against the manifest, and returns the problems.
@@ -88,10 +102,8 @@ def verify(path: str | os.PathLike[str], level: Verify = "parse") -> Dataset:
     Raises:
         VerificationFailed: if no dataset is published there, or anything differs from its manifest.
     """
-    from recordmill.pipelines.dataset.verify import verify_dataset  # imports Beam
+    from recordmill.pipelines.dataset.verify import raise_problems, verify_dataset  # imports Beam
 
-    problems = verify_dataset(os.fspath(path), level)[1]
-    if problems:
-        shown = "\n  ".join(str(problem) for problem in problems)
-        raise VerificationFailed(f"{os.fspath(path)}: verification failed:\n  {shown}")
-    return open_dataset(path)
+    found, problems = verify_dataset(os.fspath(path), level)
+    raise_problems(os.fspath(path), problems)
+    return Dataset(found.directory, found.manifest, found.manifest_sha256, found.is_committed)

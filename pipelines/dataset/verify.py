@@ -11,9 +11,9 @@ from itertools import chain
 from recordmill.schemas import layout
 from recordmill.schemas.config import Verify
 from recordmill.schemas.dataset_info import Problem
-from recordmill.schemas.errors import UsageError
+from recordmill.schemas.errors import UsageError, VerificationFailed
 from recordmill.schemas.features import Schema
-from recordmill.schemas.manifest import Manifest, ShardEntry
+from recordmill.schemas.manifest import ShardEntry
 from recordmill.schemas.plan import ResolvedSchema
 from recordmill.transforms.duplicates import shard_tally
 from recordmill.transforms.functional.duplicates import (
@@ -42,7 +42,22 @@ _INVALID_LINES = (ValueError, LookupError, TypeError, RecursionError)
 """Errors raised by lines that recordmill did not write."""
 
 
-def verify_dataset(directory: str, verify: Verify) -> tuple[Manifest, list[Problem]]:
+def raise_problems(where: str, problems: Sequence[Problem]) -> None:
+    """Raises the problems of a verification as one error, if there are any.
+
+    Args:
+        where: the verified dataset or files, for the message.
+        problems: the problems found.
+
+    Raises:
+        VerificationFailed: if there are problems.
+    """
+    if problems:
+        shown = "\n  ".join(str(problem) for problem in problems)
+        raise VerificationFailed(f"{where}: verification failed:\n  {shown}")
+
+
+def verify_dataset(directory: str, verify: Verify) -> tuple[Dataset, list[Problem]]:
     """Compares all files of a dataset with its manifest.
 
     Args:
@@ -50,7 +65,7 @@ def verify_dataset(directory: str, verify: Verify) -> tuple[Manifest, list[Probl
         verify: "parse" to parse every record, "decode" to decode every image as well.
 
     Returns:
-        The manifest, and the problems found.
+        The dataset, and the problems found.
 
     Raises:
         VerificationFailed: if no dataset is published there, or its manifest cannot be read.
@@ -67,7 +82,7 @@ def verify_dataset(directory: str, verify: Verify) -> tuple[Manifest, list[Probl
     with ThreadPoolExecutor(cores) as executor:
         checked = map_ahead(check, dataset.shards().items(), executor, _SHARDS_AHEAD * cores)
         shard_problems = list(chain.from_iterable(checked))
-    return manifest, [
+    return dataset, [
         *shard_problems,  # first, because they locate single records
         *_check_sidecars(dataset),
         *_check_lines(dataset),

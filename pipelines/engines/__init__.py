@@ -1,1 +1,1 @@
-"""The engines: which runner, how a job reaches it, how it fails, and what is patched in Beam."""
+"""Engines: runners and their options, failures of jobs, and patches of Beam."""

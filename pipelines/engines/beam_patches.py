@@ -1,4 +1,4 @@
-"""What recordmill changes in Beam; importing this module changes nothing.
+"""Patches of Beam, which are applied by functions; importing this module changes nothing.
 
 `apply()` is called by the command and by recordmill's worker processes, `applied()` by functions of
 the library. With Beam 2.77, building and running the graph of a dozen images takes 1.3 s of CPU
@@ -84,13 +84,13 @@ def _patches() -> tuple[tuple[Any, str, Any], ...]:
         (core, "get_signature", cached_signature),
         (PipelineOptions, "view_as", cached_view),
         (userstate, "get_dofn_specs", cached_specs),
-        (sdk_worker, "print", print_nothing),  # hides the built-in one
+        (sdk_worker, "print", print_nothing),  # hides the built-in function
         (worker_handlers.WorkerHandler, "_registered_environments", watched),
     )
 
 
 def cached_signature(function: Callable[..., Any]) -> inspect.Signature:
-    """Returns the signature of a function, or of a method without what it is bound to.
+    """Returns the signature of a function, or of a bound method without `self`, from a cache.
 
     Beam inspects every method of every DoFn a dozen times: 20,000 signatures of 1,000 functions.
     https://github.com/apache/beam/pull/9925 (memoize expensive introspection functions; closed as
@@ -107,15 +107,15 @@ def cached_signature(function: Callable[..., Any]) -> inspect.Signature:
 
 
 def cached_view(options: PipelineOptions, kind: type[View]) -> View:
-    """Returns options as a view of a kind; all views share the values.
+    """Returns a view of the pipeline options, from a cache; all views share their values.
 
-    Beam builds an argparse parser for each view, and asks for 900 of them: one for each type that
-    it compares, for example. https://github.com/apache/beam/issues/26034 (parse the pipeline
-    options only once) would make this unnecessary.
+    Beam builds an argparse parser for each view, and requests 900 views: one for each type that it
+    compares, for example. https://github.com/apache/beam/issues/26034 (parse the pipeline options
+    only once) would make this unnecessary.
 
     Args:
         options: the pipeline options.
-        kind: a class of them.
+        kind: the class of the view.
     """
     known = _views.setdefault(options, {})
     view: View | None = known.get(kind)
@@ -127,14 +127,14 @@ def cached_view(options: PipelineOptions, kind: type[View]) -> View:
 
 
 def cached_specs(dofn: beam.DoFn) -> Any:
-    """Returns the state and timer specifications of a DoFn: two sets.
+    """Returns the state and timer specifications of a DoFn, two sets, from a cache.
 
     Beam searches all methods of each DoFn for them eight times. Unnecessary once
-    `userstate.get_dofn_specs` remembers what it found for a DoFn; no issue is known.
+    `userstate.get_dofn_specs` caches its result for a DoFn; no issue is known.
     """
     try:
         known = _specs.get(dofn)
-    except TypeError:  # a user's dataclass, which has no hash
+    except TypeError:  # a user's DoFn may be an unhashable dataclass
         return _find_specs(dofn)
     if known is None:
         known = _specs[dofn] = _find_specs(dofn)
@@ -160,7 +160,7 @@ class WatchedWorkerHandler(worker_handlers.SubprocessSdkWorkerHandler):
     """
 
     def start_worker(self) -> None:
-        """Starts the process, and the thread that waits for its end."""
+        """Starts the process, and a thread that waits for its exit."""
         code = _WORKER.format(parent=os.getpid())
         command = f"exec {shlex.join([sys.executable, '-c', code])}".encode()
         self.worker = SubprocessSdkWorker(
@@ -170,9 +170,10 @@ class WatchedWorkerHandler(worker_handlers.SubprocessSdkWorkerHandler):
         self.worker_thread.start()
 
     def stop_worker(self) -> None:
-        """Waits for the end of the process, but not for one that never heard of this runner.
+        """Waits for the process to exit, for a limited time.
 
-        It connects too late if the run is interrupted as it starts. It ends with this process.
+        A process that is interrupted during start-up never connects to the runner, and exits only
+        with its parent.
         """
         self.worker_thread.join(_END_SECONDS)
 
@@ -188,7 +189,7 @@ def answer_for_dead_worker(connection: Any, error: str) -> None:
 
     Args:
         connection: Beam's `ControlConnection` to the worker.
-        error: what the run is to fail with.
+        error: the message with which the run fails.
     """
     ask = connection.push
 
@@ -204,7 +205,7 @@ def answer_for_dead_worker(connection: Any, error: str) -> None:
 
 
 class _NoBz2:
-    """Replaces the module for pickles that never leave this process."""
+    """Replaces the module `bz2` for pickles that never leave this process."""
 
     @staticmethod
     def compress(data: bytes, compresslevel: int = 9) -> bytes:
@@ -217,10 +218,10 @@ class _NoBz2:
 
 @contextmanager
 def uncompressed_steps() -> Iterator[None]:
-    """Makes Beam pickle the steps of a pipeline without compressing them while the body runs.
+    """Disables the compression of pickled pipeline steps while the body runs.
 
-    Beam compresses each of a hundred steps as if it were sent to another machine: 0.13 s of CPU.
-    Unnecessary once its in-process runner does not compress; no issue is known.
+    Beam compresses each of about a hundred steps, even if it does not leave the process: 0.13 s of
+    CPU. Unnecessary once its in-process runner does not compress; no issue is known.
     """
     before = cloudpickle_pickler.bz2
     cloudpickle_pickler.bz2 = _NoBz2

@@ -1,7 +1,7 @@
-"""Chooses the Beam runner by name, and resolves its options.
+"""Creates the Beam runner by name, resolves its options, and shortens its error messages.
 
-Beam's own DirectRunner downloads and uses Prism where it can, and says nothing: here the name means
-what it says, Beam's in-process runner.
+Beam's `DirectRunner` silently downloads and uses Prism where it can. Here, `DirectRunner` always
+means Beam's in-process runner.
 """
 
 from __future__ import annotations
@@ -47,17 +47,17 @@ _HERE = re.compile(
 
 _SHORT = 6
 _HUNG_UP = "Channel closed prematurely"
-"""Beam's in-process runner, when a worker's data breaks off before anyone sees that it died."""
+"""Raised by Beam's in-process runner if a worker's data stream ends before its exit is noticed."""
 
-_AGAIN = "then run the same command again: finished shards are kept"
+_AGAIN = "then run the same command again: finished shards are kept."
 _REMEDIES = {
-    "No space left on device": f"free some space where --output is, {_AGAIN}",
-    "Disk quota exceeded": f"free some space where --output is, or ask for more, {_AGAIN}",
-    "File too large": f"allow larger files where --output is (see ulimit -f), {_AGAIN}",
-    "Read-only file system": f"make --output writable, {_AGAIN}",
-    "Permission denied": f"let this user read and write there, {_AGAIN}",
+    "No space left on device": f"Free some space where --output is, {_AGAIN}",
+    "Disk quota exceeded": f"Free some space where --output is, or raise the quota, {_AGAIN}",
+    "File too large": f"Allow larger files where --output is (see ulimit -f), {_AGAIN}",
+    "Read-only file system": f"Make --output writable, {_AGAIN}",
+    "Permission denied": f"Let this user read and write there, {_AGAIN}",
 }
-"""What helps, by what the system said."""
+"""Remedies by the error text of the operating system."""
 
 _STEP = re.compile(r" \[while running '[^']*'\]$")
 _RAISED = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:Error|Exception|Failure)(?::|$)")
@@ -70,12 +70,12 @@ _REQUIRED = ("project", "region", "temp_location")
 
 
 def runner_name(options: PipelineOptions) -> str:
-    """Returns the runner that the options name."""
+    """Returns the name of the runner in the options."""
     return options.view_as(StandardOptions).runner or "DirectRunner"
 
 
 def is_in_process(options: PipelineOptions) -> bool:
-    """Returns whether workers are threads of this process: then it can be watched."""
+    """Returns whether workers are threads of this process, and share its progress counters."""
     return workers_are_threads(
         runner_name(options),
         options.view_as(DirectOptions).direct_running_mode,
@@ -84,12 +84,12 @@ def is_in_process(options: PipelineOptions) -> bool:
 
 
 def runs_directly(options: PipelineOptions) -> bool:
-    """Returns whether Beam's own runner does everything in this process."""
+    """Returns whether Beam's in-process runner runs all steps in this process."""
     return runner_name(options) in IN_PROCESS_RUNNERS and is_in_process(options)
 
 
 def in_process(options: PipelineOptions) -> PipelineOptions:
-    """Returns options for Beam's own runner in this process, the same otherwise."""
+    """Returns a copy of the options that selects Beam's in-process runner."""
     own = deepcopy(options)
     own.view_as(StandardOptions).runner = "DirectRunner"
     direct = own.view_as(DirectOptions)
@@ -98,7 +98,7 @@ def in_process(options: PipelineOptions) -> PipelineOptions:
 
 
 def make_runner(options: PipelineOptions) -> PipelineRunner:
-    """Returns the runner itself."""
+    """Returns a new runner."""
     if runner_name(options) not in IN_PROCESS_RUNNERS:
         return create_runner(runner_name(options))
     encoded = JobServiceHandle.encode_pipeline_options(options.get_all_options())
@@ -107,10 +107,10 @@ def make_runner(options: PipelineOptions) -> PipelineRunner:
 
 
 def make_pipeline(options: PipelineOptions) -> beam.Pipeline:
-    """Returns an empty pipeline for the runner that the options name.
+    """Returns an empty pipeline for the runner in the options.
 
     Raises:
-        UsageError: if the runner is none, or rejects the options.
+        UsageError: if the runner is unknown, or rejects the options.
     """
     setup = options.view_as(SetupOptions)
     if setup.save_main_session is None:
@@ -122,13 +122,13 @@ def make_pipeline(options: PipelineOptions) -> beam.Pipeline:
 
 
 def resolve_options(options: PipelineOptions) -> None:
-    """Fills in what a runner needs and was not given.
+    """Adds the options that a runner needs, in place.
 
-    Workers of an engine on this machine are threads of this process; Prism, which ends every job
-    after five minutes otherwise, may take as long as it takes.
+    Engines on this machine use threads of this process as workers. The default timeout of Prism,
+    which ends every job after five minutes, is removed.
 
     Raises:
-        UsageError: for what the runner would fail with, or wait for, without a clear word.
+        UsageError: if the runner is unknown, or would fail or hang without a clear message.
     """
     name, portable = runner_name(options), options.view_as(PortableOptions)
     _check_name(name)
@@ -140,7 +140,7 @@ def resolve_options(options: PipelineOptions) -> None:
 
 
 def _check_name(name: str) -> None:
-    if name in _KNOWN or "." in name:  # or a class of the user's own
+    if name in _KNOWN or "." in name:  # with a dot, it is the path of a user's class
         return
     try:
         create_runner(name)
@@ -153,8 +153,8 @@ def _check_java(options: PipelineOptions, name: str) -> None:
     java = options.view_as(JobServerOptions).job_server_java_launcher
     if not options.view_as(PortableOptions).job_endpoint and shutil.which(java) is None:
         raise UsageError(
-            f"--runner {name}: needs {java}, which is not on the PATH; install Java 17, or give "
-            "--job_server_java_launcher, or the address of a job server, --job_endpoint"
+            f"--runner {name}: {java} is not on the PATH. Install Java 17, or set "
+            "--job_server_java_launcher, or the address of a job server in --job_endpoint."
         )
 
 
@@ -165,7 +165,7 @@ def _resolve_environment(options: PipelineOptions, name: str) -> None:
         return
     if not _HERE.fullmatch(master := _master(options, name)):
         raise UsageError(
-            f"--runner {name}: {master} is not on this machine; say how its workers run Python "
+            f"--runner {name}: {master} is not on this machine. Set how its workers run Python "
             "with recordmill: --environment_type=PROCESS|EXTERNAL|DOCKER with "
             "--environment_config; see docs/how-to/engines.md"
         )
@@ -179,43 +179,43 @@ def _master(options: PipelineOptions, name: str) -> str:
 
 
 def check_submission(config: ConvertConfig, options: PipelineOptions) -> None:
-    """Rejects flags and paths with which a job would fail on the service, minutes later.
+    """Rejects options and paths with which a job would fail minutes later, on the service.
 
     Args:
-        config: the settings of the conversion.
-        options: Beam's options.
+        config: the options of the conversion.
+        options: pipeline options of Beam.
 
     Raises:
-        UsageError: if a flag is missing, or a path that workers need is on this machine.
+        UsageError: if an option is missing, or a path that workers need is on this machine.
     """
     runner = runner_name(options)
     if runner != _SERVICE:
         if options.view_as(StandardOptions).no_wait_until_finish:
             raise UsageError(
-                f"--no_wait_until_finish: {runner} ends with this process; leave the flag out"
+                f"--no_wait_until_finish: {runner} ends with this process. Remove the flag."
             )
         return
     if not _has_client():
-        raise UsageError(f"--runner={_SERVICE}: its client is missing; install recordmill[gcp]")
+        raise UsageError(f"--runner={_SERVICE}: its client is missing. Install recordmill[gcp].")
     given = options.view_as(GoogleCloudOptions)
     if missing := [f"--{name}" for name in _REQUIRED if not getattr(given, name)]:
         raise UsageError(
-            f"--runner={_SERVICE} needs {' and '.join(missing)}: "
+            f"--runner={_SERVICE}: expected {' and '.join(missing)}, as in "
             "--project=P --region=R --temp_location=gs://BUCKET/tmp"
         )
     for flag, path in _paths(config):
         if is_local(path):
             raise UsageError(
-                f"--{flag} {path}: is on this machine, where {_SERVICE}'s workers cannot see it; "
-                "put it into a bucket: gs://…"
+                f"--{flag} {path}: is on this machine, where workers of {_SERVICE} cannot read it. "
+                "Copy it to a bucket: gs://…"
             )
 
 
 def waits_for_result(options: PipelineOptions) -> bool:
-    """Returns whether the end of a job is waited for.
+    """Returns whether the process waits for the job to finish.
 
-    It is not with Beam's `--no_wait_until_finish`, nor with `--template_location`, which Flex
-    Templates set: Beam then writes the job down, and the template's launcher starts it.
+    It does not wait with Beam's `--no_wait_until_finish`, nor with `--template_location`, which
+    Flex Templates set: Beam then only writes the job to a file, and the launcher starts it.
     """
     return not (
         options.view_as(StandardOptions).no_wait_until_finish
@@ -224,7 +224,12 @@ def waits_for_result(options: PipelineOptions) -> bool:
 
 
 def job_page(result: PipelineResult, options: PipelineOptions) -> str | None:
-    """Returns the page on which a person can watch a job; None if it does not run on a service."""
+    """Returns the URL of a job's web page; None if the job does not run on a service.
+
+    Args:
+        result: the result of a pipeline.
+        options: pipeline options of Beam.
+    """
     if runner_name(options) != _SERVICE or not result.has_job:
         return None
     given = options.view_as(GoogleCloudOptions)
@@ -235,12 +240,12 @@ def job_page(result: PipelineResult, options: PipelineOptions) -> str | None:
 def _has_client() -> bool:
     try:
         return importlib.util.find_spec("google.cloud.dataflow_v1beta3") is not None
-    except ModuleNotFoundError:  # not even the package that it would be in
+    except ModuleNotFoundError:  # a parent package is missing, too
         return False
 
 
 def _paths(config: ConvertConfig) -> Iterator[tuple[str, str]]:
-    """Yields the paths that workers read or write, each with its flag."""
+    """Yields (flag, path) of each path that workers read or write."""
     yield "output", config.output
     for path in config.inputs:
         yield "input", path
@@ -251,24 +256,23 @@ def _paths(config: ConvertConfig) -> Iterator[tuple[str, str]]:
 
 
 def short_message(error: Exception) -> str:
-    """Returns the first line of what an engine raised, the last error within it, and what helps.
+    """Returns an engine's error in a few lines: its first line, its last cause, and a remedy.
 
-    Of a worker's bare traceback the last error alone.
-
-    Engines wrap the traceback of a Python worker into those of their own, some hundred lines.
+    Engines wrap the traceback of a Python worker in their own tracebacks, which are hundreds of
+    lines. A bare traceback of a worker is shortened to its last error.
 
     >>> short_message(RuntimeError("job 7 failed: disk full"))
     'RuntimeError: job 7 failed: disk full'
     """
     text = str(error)
     if _HUNG_UP in text:
-        return dead_worker_message("it hung up")
-    remedies = [f"\n  {remedy}" for said, remedy in _REMEDIES.items() if said in text]
+        return dead_worker_message("its connection was closed")
+    remedies = [f"\n  {remedy}" for cause, remedy in _REMEDIES.items() if cause in text]
     return _first_and_last(error) + "".join(remedies)
 
 
 def without_step(error: RecordmillError) -> RecordmillError:
-    """Returns an error of this program without the step of its pipeline, which Beam adds."""
+    """Returns an error without the name of the pipeline step, which Beam appends."""
     error.args = (_STEP.sub("", str(error)), *error.args[1:])
     return error
 
@@ -281,13 +285,17 @@ def _first_and_last(error: Exception) -> str:
     first = f"{type(error).__name__}: {lines[0] if lines else ''}"
     if len(lines) <= _SHORT:
         return "\n  ".join([first, *lines[1:]])
-    return "\n  ".join([first, *raised[-1:], "the engine's own log has the rest"])
+    return "\n  ".join([first, *raised[-1:], "See the engine's log for details."])
 
 
 def dead_worker_message(how: str) -> str:
-    """Returns what a person can do about a worker process that died, and how it did."""
+    """Returns the message for a worker process that died.
+
+    Args:
+        how: its exit code, or the symptom.
+    """
     return (
         f"a worker process died ({how}); 137 or -9 means that it was killed, usually "
-        "because memory ran out: use fewer workers "
-        "(--direct_num_workers), or --direct_running_mode=multi_threading"
+        "because memory ran out. Use fewer workers "
+        "(--direct_num_workers), or --direct_running_mode=multi_threading."
     )

@@ -1,1 +1,1 @@
-"""One run: its target folder, its lock, its record, how it is interrupted, and its summary."""
+"""One run: its target folder, lock, run record, progress, interruption and summary."""

@@ -1,12 +1,11 @@
-"""One run at a time on one dataset.
+"""Locks a dataset, so that only one run at a time writes it.
 
-The lock is the kernel's, on a file beside the dataset: it goes with the process that holds it,
-however that ends. So a dead run's lock is none, and nobody has to guess from process numbers,
-which other machines reuse and cannot see, or from clocks. It holds between machines where the file
-system carries `flock`, as NFS does.
+The lock is a `flock` of the kernel on a file beside the dataset. The kernel releases it when its
+process ends for any reason, so that a lock is never stale, and neither process ids nor clocks have
+to be compared. It works between machines if the file system supports `flock`, as NFS does.
 
-Within a process, a run either publishes or gives up, and not both: a signal interrupts the main
-thread while a thread of a worker may be publishing.
+Within a process, a run is either published or abandoned: a signal interrupts the main thread while
+a worker thread may be publishing.
 """
 
 from __future__ import annotations
@@ -34,42 +33,43 @@ _FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 _UNSUPPORTED_TEXT = "concurrent runs would not detect each other"
 
 _publishing = threading.Lock()
-_given_up: set[str] = set()
+_abandoned: set[str] = set()
 
 
 @dataclass
 class Lock:
-    """A lock that is held.
+    """A held lock.
 
     Attributes:
-        path: of the file.
-        descriptor: of the open file; None once it is released, or where there is nothing to lock.
+        path: path of the lock file.
+        descriptor: the open file; None after release, and in object stores, which have no locks.
     """
 
     path: str
     descriptor: int | None
 
     def release(self) -> None:
-        """Gives the lock back, and deletes its file."""
+        """Deletes the lock file, and releases the lock."""
         if self.descriptor is None:
             return
-        with contextlib.suppress(OSError):  # a folder that became read-only keeps an empty file
+        with contextlib.suppress(OSError):  # if the folder became read-only, the file stays
             os.unlink(self.path)
         os.close(self.descriptor)
         self.descriptor = None
 
 
 def lock(path: str, what: str) -> Lock:
-    """Returns the lock of a file.
+    """Creates and locks a file.
 
     Args:
-        path: the file; it is made.
-        what: what it stands for, in messages.
+        path: path of the lock file.
+        what: the locked thing, for messages.
 
     Raises:
-        DatasetExists: if another run holds it.
-        UsageError: if the file cannot be made.
+        DatasetExists: if another run holds the lock.
+        UsageError: if the file cannot be created, or is not a lock file.
     """
+    # Repeated if the previous holder deletes the file between open() and flock().
     while True:
         descriptor = _open(path)
         try:
@@ -78,8 +78,8 @@ def lock(path: str, what: str) -> Lock:
             holder = _holder(descriptor)
             os.close(descriptor)
             raise DatasetExists(
-                f"{what}: another run is writing it ({holder or 'it began just now'}); "
-                "wait until it ends, or choose another --output, --name or --version"
+                f"{what}: another run is writing it ({holder or 'it has just started'}). "
+                "Wait until it ends, or choose another --output, --name or --version."
             ) from None
         except OSError as error:
             os.close(descriptor)
@@ -89,12 +89,12 @@ def lock(path: str, what: str) -> Lock:
             return Lock(path, None)
         if (holder := _holder(descriptor)) and not holder.startswith("process "):
             os.close(descriptor)
-            raise UsageError(f"{path}: is not a lock of a run; move it away")
-        if _is_still(path, descriptor):
+            raise UsageError(f"{path}: is not a lock file of recordmill. Move it elsewhere.")
+        if _is_at(path, descriptor):
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
             return Lock(path, descriptor)
-        os.close(descriptor)  # its holder has just deleted it
+        os.close(descriptor)  # the previous holder deleted the file: lock the new one
 
 
 def _open(path: str) -> int:
@@ -106,18 +106,17 @@ def _open(path: str) -> int:
         return descriptor
     except OSError as error:
         raise UsageError(
-            f"--output: {path} cannot be created: {error.strerror}; "
-            "choose a folder that can be written to"
+            f"--output: {path} cannot be created: {error.strerror}. Choose a writable folder."
         ) from error
 
 
 def _holder(descriptor: int) -> str:
-    """Returns who holds a lock, or held it last, in words; "" if nobody has written it yet."""
+    """Returns the process and host in a lock file; "" if its holder has not written them yet."""
     return os.pread(descriptor, 200, 0).decode("utf-8", "replace").strip()
 
 
-def _is_still(path: str, descriptor: int) -> bool:
-    """Returns whether an open file is the one that its path names."""
+def _is_at(path: str, descriptor: int) -> bool:
+    """Returns whether an open file is still the file at a path."""
     with contextlib.suppress(FileNotFoundError):
         return os.path.samestat(os.stat(path), os.fstat(descriptor))
     return False
@@ -125,52 +124,59 @@ def _is_still(path: str, descriptor: int) -> bool:
 
 @contextmanager
 def committing(run_id: str) -> Iterator[None]:
-    """Publishes in its body; whoever gives up waits.
+    """Prevents a run from being abandoned while the body publishes it.
 
     Args:
-        run_id: which run.
+        run_id: the run that is published.
 
     Raises:
-        RunError: if that run has given up.
+        RecordmillError: if the run has been abandoned.
     """
     with _publishing:
-        if run_id in _given_up:
+        if run_id in _abandoned:
             raise RecordmillError("not published: the run was interrupted")
         yield
 
 
 @contextmanager
 def abandoning(run_id: str) -> Iterator[None]:
-    """Clears up in its body a run that has published or never will.
+    """Prevents a run from being published while the body cleans up, and afterwards.
 
     Args:
-        run_id: which run.
+        run_id: the run that failed.
     """
     with _publishing:
-        _given_up.add(run_id)
+        _abandoned.add(run_id)
         yield
 
 
-def choose_target(
+def lock_target(
     config: ConvertConfig, context: RunContext, dry_run: bool = False
 ) -> tuple[Target, Lock] | None:
-    """Returns where to write, locked; None if the dataset is there and is to be left (`skip`).
+    """Locks the folders of a run, and prepares them.
 
-    What a run that did not finish has left is deleted, except for its finished shards; in a dry run
-    nothing is touched.
+    The files of an unfinished run are deleted, except for its finished shards.
+
+    Args:
+        config: the options.
+        context: identity and start time of the run.
+        dry_run: whether to leave all folders unchanged, and unlocked.
+
+    Returns:
+        The folders and their lock; None if the dataset is already published and is kept (`skip`).
 
     Raises:
-        DatasetExists: if it is there and is not to be replaced, or another run is writing it.
-        UsageError: if the folder holds files that no run of this program has left.
+        DatasetExists: if the dataset is published and not replaced, or another run is writing it.
+        UsageError: if the folder contains files that were not written by a run.
     """
     _check_directory(config.directory, dry_run)
     try:
-        return _choose(config, _target(config), context, dry_run)
+        return _lock_and_prepare(config, _target(config), context, dry_run)
     except OSError as error:
         raise UsageError(f"--output: {config.directory} cannot be used: {error}") from error
 
 
-def _choose(
+def _lock_and_prepare(
     config: ConvertConfig, target: Target, context: RunContext, dry_run: bool
 ) -> tuple[Target, Lock] | None:
     if target.needs_rollback and not dry_run:
@@ -179,26 +185,27 @@ def _choose(
             target.recover()
         finally:
             held.release()
-    there = target.contents()
-    if there.is_published and not there.is_marked:
-        there.check()
-    if (there.is_published or target.needs_rollback) and config.if_exists != "replace":
+    contents = target.contents()
+    if contents.is_published and not contents.is_marked:
+        contents.check()
+    if (contents.is_published or target.needs_rollback) and config.if_exists != "replace":
         if not dry_run:
             _clean_up_after_kill(target)
         _reject_existing(config)
         return None
-    there.check()
+    contents.check()
     target.check_run()
     if dry_run:
         return target, Lock(_lock_path(target), None)
     held = _lock(target)
     try:
-        there = target.contents()  # again, now that no other run is at work
-        if there.is_published and config.if_exists != "replace":  # by a run that just ended
+        # Checked again under the lock: another run may have published since.
+        contents = target.contents()
+        if contents.is_published and config.if_exists != "replace":
             _reject_existing(config)
             held.release()
             return None
-        there.check()
+        contents.check()
         target.check_run()
         target.resume(context)
     except BaseException:
@@ -219,15 +226,16 @@ def _target(config: ConvertConfig) -> Target:
 def _reject_existing(config: ConvertConfig) -> None:
     if config.if_exists == "fail":
         raise DatasetExists(
-            f"{config.directory}: a published dataset is there; raise --version, or choose "
-            "--if_exists skip to keep it or --if_exists replace to write it again"
+            f"{config.directory}: is already published. Raise --version, or choose "
+            "--if_exists skip to keep it or --if_exists replace to write it again."
         )
 
 
 def _clean_up_after_kill(target: Target) -> None:
-    """Clears up after a killed run, if there was one and none is at work."""
+    """Deletes the files of a killed run, unless another run is active."""
     if is_local(target.final) and (exists(target.run) or exists(_lock_path(target))):
-        with contextlib.suppress(DatasetExists, UsageError):  # it is at work, or not to be touched
+        # A run that is active holds the lock; foreign files are left to the next `replace`.
+        with contextlib.suppress(DatasetExists, UsageError):
             held = _lock(target)
             try:
                 target.clean_up_if_published()
@@ -246,16 +254,16 @@ def _lock_path(target: Target) -> str:
 
 
 def _check_directory(directory: str, dry_run: bool) -> None:
-    """Rejects folders that cannot be made, or that Beam's sinks would take for patterns."""
+    """Rejects folders that cannot be created, or that Beam's sinks would interpret as patterns."""
     if "[" in directory:
         raise UsageError(
-            f"--output: {directory} holds '[', which Beam's sinks take for a pattern of names; "
-            "choose a folder without it"
+            f"--output: {directory} contains '[', which Beam's sinks interpret as a pattern. "
+            "Choose a folder without it."
         )
     if layout.is_web(directory):
         raise UsageError(
-            f"--output: {directory} is a web address, which is only read from; "
-            "choose a folder on this machine, or in s3://, gs://, azfs:// or hdfs://"
+            f"--output: {directory} is a web address, which cannot be written to. "
+            "Choose a folder on this machine, or in s3://, gs://, azfs:// or hdfs://."
         )
     if is_local(directory):
         try:
@@ -268,19 +276,19 @@ def _check_directory(directory: str, dry_run: bool) -> None:
         except OSError as error:
             raise UsageError(
                 f"--output: {directory} cannot be created: {error.strerror}"
-                f"{_file_above(directory)}; choose a folder that can be written to"
+                f"{_file_above(directory)}. Choose a writable folder."
             ) from error
 
 
 def _file_above(directory: str) -> str:
-    """Returns the file that is in the place of a folder, if there is one."""
+    """Returns a note if a parent of a folder is a file."""
     while directory and not os.path.lexists(directory):
         directory = os.path.dirname(directory)
     return f", {directory} is a file" if os.path.isfile(directory) else ""
 
 
 def _check_folder(directory: str) -> None:
-    """Does what making a folder does where it cannot be made: the nearest that is there decides."""
+    """Raises the error that creating a folder would raise, by its nearest existing parent."""
     while not os.path.lexists(directory):
         directory = os.path.dirname(os.path.abspath(directory))
     if not os.path.isdir(directory):

@@ -1,6 +1,6 @@
 """Reports the progress of a run: a live bar on a terminal, plain lines elsewhere.
 
-Workers count what they have done, in this process or in files that `poll_workers` reads.
+Workers keep progress counters, in this process or in files that `poll_workers` reads.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ _FOLDER_SECONDS = 1.0
 _STORE_SECONDS = 10.0
 
 Poll = Callable[[], ProgressCounters]
-"""Returns the progress of all workers together."""
+"""A function that returns the sum of all workers' progress counters."""
 
 
 class Stage(NamedTuple):
-    """What a run is at.
+    """The current stage of a run.
 
     Attributes:
-        name: in a word.
-        done: rows that are through it.
-        total: rows that have to be, or None while nobody knows.
+        name: a participle, such as "writing".
+        done: number of rows that have passed the stage.
+        total: number of rows that will pass it; None if unknown.
     """
 
     name: str
@@ -70,7 +70,7 @@ def stage_of(counters: ProgressCounters) -> Stage:
 
 
 def _of(name: str, done: int, total: int) -> Stage:
-    """Returns a stage whose end is known: what was tried again is not counted beyond it."""
+    """Returns a stage of known size. Retried work is counted twice, but not beyond the total."""
     return Stage(name, min(done, total), total)
 
 
@@ -79,7 +79,7 @@ def progress(poll: Poll) -> Iterator[None]:
     """Shows progress on standard error while the body runs.
 
     Args:
-        poll: returns how far the workers are.
+        poll: returns the progress counters.
     """
     console = Console(stderr=True)
     done = threading.Event()
@@ -116,7 +116,7 @@ def _show_bar(console: Console, poll: Poll, done: threading.Event) -> None:
 
 
 def _show_lines(console: Console, poll: Poll, done: threading.Event) -> None:
-    """Prints a line now and then, and at each new stage; nothing in a run of some seconds."""
+    """Prints a line every ten seconds and at each new stage, but none in the first ten seconds."""
     began, due, name = time.monotonic(), _LINE_SECONDS, ""
     while not done.wait(_LINE_POLL_SECONDS):
         seconds = time.monotonic() - began
@@ -133,7 +133,16 @@ def _show_lines(console: Console, poll: Poll, done: threading.Event) -> None:
 
 
 def describe(stage: Stage, seconds: float, rejected: int) -> str:
-    """Returns a stage's counts in words: how many of how many, how fast, how many rejected."""
+    """Returns the counts of a stage as text.
+
+    Args:
+        stage: the stage.
+        seconds: time since the stage began.
+        rejected: number of rows rejected in the whole run.
+
+    >>> describe(Stage("writing", 500, 2000), 2.5, 3)
+    '500/2,000 (200/s, 3 rejected)'
+    """
     of_all = f"/{stage.total:,}" if stage.total else ""
     rate = stage.done / seconds if seconds > 0 else 0
     lost = f", {rejected:,} rejected" if rejected else ""
@@ -142,29 +151,30 @@ def describe(stage: Stage, seconds: float, rejected: int) -> str:
 
 @contextmanager
 def poll_workers(folder: str, options: PipelineOptions) -> Iterator[Poll]:
-    """Gives a way to see how far workers are while the body runs.
+    """Provides a function that returns the workers' progress counters while the body runs.
 
     Args:
-        folder: where workers in other processes report it; made for the purpose, and deleted.
-        options: Beam's; they carry the folder's name to the workers.
+        folder: the folder where workers in other processes write their counters; it is created
+            before the body, and deleted afterwards.
+        options: pipeline options of Beam, which pass the folder to the workers.
     """
     COUNTERS.reset()
     if is_in_process(options):
         yield lambda: COUNTERS
         return
     folder = os.path.abspath(folder) if is_local(folder) else folder
-    delete(folder)  # of a run that was killed
+    delete(folder)  # a killed run may have left it
     make_folder(folder)
     options.view_as(ProgressOptions).progress_folder = folder
     try:
         yield _WorkerFiles(folder)
     finally:
-        with contextlib.suppress(OSError):  # the next run, or this one's end, takes it away
+        with contextlib.suppress(OSError):  # deleted again when the run or the next run cleans up
             delete(folder)
 
 
 class _WorkerFiles:
-    """Adds up what workers have reported, and polls no more often than they report."""
+    """Sums the counters in the workers' files, which it reads as often as they are written."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
@@ -174,7 +184,7 @@ class _WorkerFiles:
 
     def __call__(self) -> ProgressCounters:
         if time.monotonic() >= self._due:
-            with contextlib.suppress(OSError):  # what cannot be listed now may be next time
+            with contextlib.suppress(OSError):  # a store may fail once; the next poll tries again
                 self._known.update(read_counters(self._folder))
             self._due = time.monotonic() + self._pause
         return sum_of(self._known.values())

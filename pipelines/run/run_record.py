@@ -1,4 +1,4 @@
-"""run.json: what differs from run to run, and how a run ended."""
+"""run.json: the result of a run, and everything that differs between runs of the same options."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ RUNNING = "running"
 
 @dataclass(frozen=True)
 class RunContext:
-    """Who runs, and since when.
+    """Identity and start of a run.
 
     Attributes:
-        run_id: identifies this run.
+        run_id: a random id.
         started: seconds since 1970.
-        runner: the Beam runner.
-        command: what was typed, secrets left out; none if it was no command.
-        folder: where it was typed.
+        runner: the name of the Beam runner.
+        command: the command line with secrets masked; () for a call of the library.
+        folder: the working folder of the command; "" for a call of the library.
     """
 
     run_id: str
@@ -51,25 +51,32 @@ class RunContext:
     command: tuple[str, ...] = ()
     folder: str = ""
 
-    def is_of(self, directory: str) -> bool:
-        """Returns whether the run.json in a folder says how this run ended."""
-        record = read_record(directory)
-        return record is not None and record.run_id == self.run_id and record.state != RUNNING
+    def record_in(self, *directories: str) -> RunRecord | None:
+        """Returns the result of this run from the first of some folders that has it."""
+        for record in map(read_record, directories):
+            if record and record.run_id == self.run_id and record.state != RUNNING:
+                return record
+        return None
 
     @classmethod
     def begin(cls, runner: str, command: Sequence[str] = ()) -> RunContext:
-        """Returns the context of a run that begins now."""
+        """Returns the context of a run that begins now.
+
+        Args:
+            runner: the name of the Beam runner.
+            command: the command line; its secrets are masked.
+        """
         shown = tuple(masked_command(command))
         return cls(uuid.uuid4().hex, time.time(), runner, shown, working_folder() if shown else "")
 
 
 class Throughput(BaseModel):
-    """How many records were written when.
+    """The number of records written over time.
 
     Attributes:
-        begins: seconds from the run's begin to the first interval's.
-        interval: seconds.
-        records: written in each interval, one after the other.
+        begins: seconds from the start of the run to the first interval.
+        interval: length of an interval in seconds.
+        records: records written in each interval.
     """
 
     begins: float = 0.0
@@ -78,33 +85,33 @@ class Throughput(BaseModel):
 
 
 class RunRecord(BaseModel):
-    """The whole of run.json.
+    """The content of run.json.
 
     Attributes:
-        run_id: identifies this run.
-        state: "published", "failed", "interrupted", or for a job that nobody waited for,
-            "submitted"; in an object store "running" until the run ends, and if it is killed.
-        exit_code: as the command ends.
-        message: why it failed, or where a submitted job will record its end; "" if published.
-        runner: the Beam runner.
-        started: when, in UTC.
-        finished: when, in UTC.
-        seconds: between the two.
-        rows: read.
-        records: written.
-        rejected: rows.
-        shards: written, or taken from an earlier run.
-        shards_reused: those taken from an earlier run that did not publish.
-        shards_linked: those of the base, under another name.
-        manifest_sha256: of the manifest that was published with it; "" if none was.
-        fingerprints: shard file to what decided its bytes, for those who take it as a base.
-        group_leaks: which groups are in more than one split.
-        records_per_second: over the whole run, start-up and verification included.
-        versions: of Python and of the packages that decide bytes.
-        command: what was typed, secrets left out; none if it was no command.
-        folder: where it was typed.
-        throughput: how many records were written when.
-        warnings: what went wrong beside the data, such as a report that could not be rendered.
+        run_id: a random id.
+        state: "published", "failed" or "interrupted"; "submitted" for a job that the command did
+            not wait for; in an object store, "running" until the run ends, or if it was killed.
+        exit_code: exit code of the command.
+        message: reason of the failure, or for a submitted job, the path of its result; or "".
+        runner: the name of the Beam runner.
+        started: start time, in UTC.
+        finished: end time, in UTC.
+        seconds: duration.
+        rows: number of rows read.
+        records: number of records written.
+        rejected: number of rows rejected.
+        shards: number of shards.
+        shards_reused: number of shards that an earlier, unpublished run had finished.
+        shards_linked: number of shards taken from the base version without reading them.
+        manifest_sha256: checksum of the published manifest; "" if none was published.
+        fingerprints: fingerprint of each shard's input, by file, for runs with this base version.
+        group_leaks: groups that are in more than one split.
+        records_per_second: mean over the whole run, with start-up and verification.
+        versions: versions of Python and of the packages that determine bytes.
+        command: the command line with secrets masked; () for a call of the library.
+        folder: the working folder of the command; "" for a call of the library.
+        throughput: number of records written over time.
+        warnings: problems that do not affect the data, such as a report that was not rendered.
     """
 
     run_id: str
@@ -137,14 +144,14 @@ class RunRecord(BaseModel):
         return document.encode("utf-8", "backslashreplace") + b"\n"
 
     def error(self) -> RecordmillError:
-        """Returns the error that a run ended with."""
+        """Returns the error of a failed run as an exception of the class for its exit code."""
         kinds = (UsageError, VerificationFailed, RejectBudgetExceeded, DatasetExists)
         known: dict[int, type[RecordmillError]] = {kind.exit_code: kind for kind in kinds}
         return known.get(self.exit_code, RecordmillError)(self.message)
 
 
 def read_record(directory: str) -> RunRecord | None:
-    """Returns the run.json in a folder; None if there is none that can be read."""
+    """Returns the run.json in a folder; None if it is missing or damaged."""
     path = layout.join(directory, layout.RUN)
     try:
         with open_binary(path) as stream:
@@ -153,15 +160,15 @@ def read_record(directory: str) -> RunRecord | None:
         return None
 
 
-def finished(
+def finished_record(
     context: RunContext, info: DatasetInfo | None, error: RecordmillError | None
 ) -> RunRecord:
     """Returns the record of a run that ends now.
 
     Args:
-        context: who ran.
-        info: what was written, if it came that far.
-        error: why nothing was published; None if it was.
+        context: identity and start time of the run.
+        info: the written dataset; None if the run failed before.
+        error: the error; None if the dataset is published.
     """
     now = time.time()
     seconds = now - context.started
@@ -192,30 +199,35 @@ def finished(
     )
 
 
-def submitted(context: RunContext, path: str) -> RunRecord:
-    """Returns the record of a run whose job goes on without this process.
+def submitted_record(context: RunContext, path: str) -> RunRecord:
+    """Returns the record of a run whose job continues without this process.
 
     Args:
-        context: who ran.
-        path: the run.json that the job will write at its end.
+        context: identity and start time of the run.
+        path: the run.json that the job will write when it ends.
     """
     message = (
         f"submitted; the job writes its result to {path}, and _SUCCESS beside it once verified"
     )
-    return finished(context, None, None).model_copy(
+    return finished_record(context, None, None).model_copy(
         update={"state": "submitted", "message": message}
     )
 
 
-def running(context: RunContext) -> RunRecord:
-    """Returns the record of a run that has just begun: it marks the folder as its own."""
-    message = "the run has not ended: it is at work, or was killed"
+def running_record(context: RunContext) -> RunRecord:
+    """Returns the record of a run that has just begun, which marks its folder in a store."""
+    message = "the run has not ended: it is active, or was killed"
     update = {"state": RUNNING, "exit_code": 1, "message": message}
-    return finished(context, None, None).model_copy(update=update)
+    return finished_record(context, None, None).model_copy(update=update)
 
 
 def throughput_of(timeline: Timeline, started: float) -> Throughput:
-    """Returns a timeline as seconds since a run began; intervals without a record are 0."""
+    """Returns a timeline relative to the start of a run.
+
+    Args:
+        timeline: records by time since 1970.
+        started: start of the run, in seconds since 1970.
+    """
     if not timeline.counts:
         return Throughput()
     first, last = min(timeline.counts), max(timeline.counts)
@@ -227,7 +239,7 @@ def throughput_of(timeline: Timeline, started: float) -> Throughput:
 
 
 def working_folder() -> str:
-    """Returns the working folder in UTF-8, other bytes escaped; "" if it was deleted."""
+    """Returns the working folder, with bytes that are not UTF-8 escaped; "" if it was deleted."""
     try:
         return os.getcwdb().decode("utf-8", "backslashreplace")
     except FileNotFoundError:
@@ -239,6 +251,6 @@ def _versions() -> dict[str, str]:
     for package in _PACKAGES:
         try:
             versions[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:  # run from a checkout, or from tensorflow-cpu
+        except metadata.PackageNotFoundError:  # in a checkout, or provided by tensorflow-cpu
             versions[package] = "not installed as such"
     return versions

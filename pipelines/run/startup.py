@@ -1,6 +1,6 @@
-"""How a process starts and ends: signals, streams, logs and memory, before Beam is imported.
+"""Sets up and ends the process of a command: signals, streams, logs, memory and exit code.
 
-Nothing is imported here that takes longer than a few milliseconds.
+This module is imported before Beam, and imports only modules that load in a few milliseconds.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 INTERRUPTING = (signal.SIGTERM, signal.SIGINT)
 
 _ALLOCATOR_LIMITS = {
-    "ARROW_DEFAULT_MEMORY_POOL": "system",  # its own keeps 50 MB of 100,000 rows' index
-    "MALLOC_ARENA_MAX": "2",  # for children: one arena for each of TensorFlow's threads keeps 30
+    "ARROW_DEFAULT_MEMORY_POOL": "system",  # Arrow's own keeps 50 MB of the index of 100,000 rows
+    "MALLOC_ARENA_MAX": "2",  # in subprocesses: an arena per thread of TensorFlow keeps 30 MB
 }
 _PARENT_SECONDS = 0.2
 _AGAIN_SECONDS = 0.01
@@ -37,7 +37,7 @@ _exit_codes: list[int] = []
 
 
 def set_up_process() -> None:
-    """Prepares a process of the command line, each part before what needs it is imported."""
+    """Sets up signals, streams, logs and garbage collection, before heavy imports."""
     exit_on_signals()
     from recordmill.pipelines.console.printing import (
         ignore_output_errors,
@@ -49,29 +49,30 @@ def set_up_process() -> None:
     from recordmill.pipelines.console.logs import set_up_logs
 
     set_up_logs()
-    gc.disable()  # imported objects stay: to search them again and again takes 0.4 s
-    atexit.register(_exit_at_once)  # before any import adds its own: the first one runs last
+    gc.disable()  # imported objects are permanent: collecting during imports takes 0.4 s
+    # Registered before any import registers a handler: the first one registered runs last.
+    atexit.register(_exit_immediately)
 
 
 def collect_garbage() -> None:
-    """Starts the collection of garbage, except of what exists already."""
+    """Enables garbage collection for objects that are created from now on."""
     gc.freeze()
     gc.enable()
 
 
 def end_process(code: int) -> int:
-    """Returns the exit code with which the process will end; of a signal, ends it at once."""
+    """Stores and returns the exit code; after a signal, exits immediately."""
     _exit_codes.append(code)
-    if code > 128:  # what threads are still doing is not waited for
-        _exit_at_once()
+    if code > 128:  # a signal: do not wait for threads
+        _exit_immediately()
     return code
 
 
-def _exit_at_once() -> None:
-    """Ends the process where the destructors of native libraries would run.
+def _exit_immediately() -> None:
+    """Exits without running the destructors of native libraries.
 
-    They abort one run in fifteen on a busy machine, when all is done ("terminate called without an
-    active exception"), because a thread of TensorFlow is still there.
+    On a busy machine, they abort one in fifteen successful runs ("terminate called without an
+    active exception"), because a thread of TensorFlow is still running.
     """
     if _exit_codes:
         sys.stdout.flush()
@@ -80,35 +81,40 @@ def _exit_at_once() -> None:
 
 
 def exit_on_signals() -> None:
-    """Ends the process when the next signal arrives, without a traceback.
+    """Makes the next signal end the process, without a traceback.
 
-    An exception would be raised in whatever import is under way, where C extensions swallow it.
+    KeyboardInterrupt could be raised within an import, where C extensions swallow it.
     """
     for number in INTERRUPTING:
         signal.signal(number, exit_by_signal)
 
 
 def exit_by_signal(number: int, _: object) -> None:
-    """Ends the process now, with the exit code of a signal."""
+    """Ends the process immediately, with the exit code of a signal.
+
+    Args:
+        number: the number of the signal.
+        _: the interrupted stack frame.
+    """
     name = signal.Signals(number).name
-    os.write(2, f"recordmill: interrupted by {name}\n".encode())  # print may be interrupted itself
+    os.write(2, f"recordmill: interrupted by {name}\n".encode())  # print is not reentrant
     os._exit(128 + number)
 
 
 @dataclass
 class Interrupt:
-    """Whether the process was asked to end.
+    """The signal that interrupted the process, if any.
 
     Attributes:
-        number: of the signal that came; None if none did.
-        code: the exit code of a command that has done its work: no signal changes it any more.
+        number: the number of the signal, or None.
+        code: the exit code of a command whose work is done, which later signals do not change.
     """
 
     number: int | None = None
     code: int | None = None
 
     def error(self, advice: str = "") -> Interrupted | None:
-        """Returns what to end with, if a signal came."""
+        """Returns the error for the signal; None if no signal arrived."""
         if self.number is None:
             return None
         name = signal.Signals(self.number).name
@@ -117,32 +123,33 @@ class Interrupt:
 
 @contextmanager
 def handle_signals() -> Iterator[Interrupt]:
-    """Makes the first SIGTERM or SIGINT a KeyboardInterrupt; a second one ends the process."""
+    """Raises KeyboardInterrupt for the first SIGTERM or SIGINT; a second one ends the process."""
     interrupt = Interrupt()
 
-    def note(number: int, _: FrameType | None) -> None:
+    def raise_interrupt(number: int, _: FrameType | None) -> None:
         if interrupt.code is not None:
             os._exit(interrupt.code)
         interrupt.number = number
-        logging.disable(logging.ERROR)  # what fails from now on fails for this
+        logging.disable(logging.ERROR)  # errors after a signal are its consequences
         for each in INTERRUPTING:
             signal.signal(each, exit_by_signal)
         raise KeyboardInterrupt
 
-    def retry(unraisable: UnraisableHookArgs) -> None:
-        """Raises it again where it was raised in a finalizer, which swallows it."""
+    def raise_again(unraisable: UnraisableHookArgs) -> None:
+        """Sends the signal again if its exception was raised in a finalizer, which ignores it."""
         number = interrupt.number
         if number is None or not issubclass(unraisable.exc_type, KeyboardInterrupt):
             before_hook(unraisable)
             return
-        signal.signal(number, note)
+        signal.signal(number, raise_interrupt)
         threading.Timer(_AGAIN_SECONDS, os.kill, (os.getpid(), number)).start()
 
-    if threading.current_thread() is not threading.main_thread():  # where signals cannot be handled
+    # Python allows signal handlers only in the main thread.
+    if threading.current_thread() is not threading.main_thread():
         yield interrupt
         return
-    before = {number: signal.signal(number, note) for number in INTERRUPTING}
-    before_hook, sys.unraisablehook = sys.unraisablehook, retry
+    before = {number: signal.signal(number, raise_interrupt) for number in INTERRUPTING}
+    before_hook, sys.unraisablehook = sys.unraisablehook, raise_again
     try:
         yield interrupt
     finally:
@@ -154,19 +161,19 @@ def handle_signals() -> Iterator[Interrupt]:
 
 
 def limit_allocator_caches() -> None:
-    """Makes Arrow here, and all allocators in children, keep little of the memory they free.
+    """Makes Arrow, and the allocators of subprocesses, return freed memory to the system.
 
-    Called before Arrow is used; variables that the environment has already stay.
+    It must be called before Arrow is used. Variables that are already set keep their values.
     """
     for name, value in _ALLOCATOR_LIMITS.items():
         os.environ.setdefault(name, value)
 
 
 def end_with_parent(parent: int) -> None:
-    """Ends this process soon after its parent has ended, however that ended.
+    """Starts a thread that ends this process soon after its parent has ended for any reason.
 
     Args:
-        parent: its process number.
+        parent: the process id of the parent.
     """
     threading.Thread(target=_wait_for_end_of, args=(parent,), daemon=True).start()
 

@@ -1,4 +1,4 @@
-"""The closing words of a run: a table for people, or one line of JSON for machines."""
+"""The summary of a run: a table of row counts, notes and warnings."""
 
 from __future__ import annotations
 
@@ -13,11 +13,18 @@ from recordmill.schemas.statistics import Conflicts, DuplicateStats, Leakage
 _SHOWN_PAIRS = 2
 _NUMBER = re.compile(r"[+-]?\d+(?:\.\d*)?", re.ASCII)
 SHOWN_LEAKS = 10
-"""Of the pairs of splits that share images: of 300 splits there are 44,850."""
+"""Limit for pairs of splits that share images: 300 splits have 44,850 pairs."""
 
 
 def show_summary(terminal: Terminal, record: RunRecord, manifest: Manifest, directory: str) -> None:
-    """Prints where every row went, split by split."""
+    """Prints the row counts of each split, and notes on the dataset.
+
+    Args:
+        terminal: where to print.
+        record: the record of the run.
+        manifest: the manifest of the published dataset.
+        directory: the folder of the dataset.
+    """
     frames = ("frames",) if manifest.input.frames is not None else ()
     heads = ("split", "rows", *frames, "records", "rejected", "shards", "MiB")
     rows = []
@@ -41,7 +48,7 @@ def show_summary(terminal: Terminal, record: RunRecord, manifest: Manifest, dire
 
 
 def notes(manifest: Manifest) -> list[str]:
-    """Returns what a person should know of a published dataset beyond its counts."""
+    """Returns notes and warnings on a published dataset, in addition to its counts."""
     reasons = [f"{count:,} {reason}" for reason, count in manifest.input.reasons.items()]
     lines = [f"rejected: {', '.join(reasons)}"] if reasons else []
     if manifest.input.duplicates:
@@ -56,9 +63,9 @@ def notes(manifest: Manifest) -> list[str]:
 
 
 def split_and_class_notes(manifest: Manifest) -> list[str]:
-    """Returns what of the splits and classes may not be what was meant."""
-    asked = manifest.config.get("splits") or {}
-    empty = [name for name in asked if float(asked[name]) > 0 and name not in manifest.splits]
+    """Returns notes on splits without rows, and on class names that look like numbers."""
+    weights = manifest.config.get("splits") or {}
+    empty = [name for name in weights if float(weights[name]) > 0 and name not in manifest.splits]
     lines = [f"note: no row was assigned to split {name!r}; it was not written" for name in empty]
     for feature, names in manifest.classes.items():
         if not manifest.config.get("classes"):
@@ -67,7 +74,11 @@ def split_and_class_notes(manifest: Manifest) -> list[str]:
 
 
 def number_notes(feature: str, names: Sequence[str]) -> list[str]:
-    """Returns a note on class names from a table that look like numbers: their ids may be others.
+    """Returns a note on class names that look like numbers, whose class ids may differ from them.
+
+    Args:
+        feature: the feature with the classes.
+        names: the class names in the order of their ids, as found in the table.
 
     >>> number_notes("label", ("cat", "dog"))
     []
@@ -79,8 +90,8 @@ def number_notes(feature: str, names: Sequence[str]) -> list[str]:
     ids = f", and the id of {other[0][0]!r} is {other[0][1]}" if other else ""
     share = f"{len(numbers):,} of the {len(names):,}"
     return [
-        f"note: {share} class names of {feature!r} are numbers{ids}; if labels are ids, write all "
-        "of them as plain integers (7, not 07, nor text), or give --classes"
+        f"note: {share} class names of {feature!r} are numbers{ids}. If the labels are ids, write "
+        "all of them as plain integers (7, not 07 or text), or set --classes."
     ]
 
 
@@ -94,7 +105,7 @@ def _base_note(base: BaseEntry, record: RunRecord) -> str:
 
 
 def group_notes(manifest: Manifest) -> list[str]:
-    """Returns which groups are in more than one split, though `--group_column` was given."""
+    """Returns a warning about groups that are in more than one split."""
     leaks = manifest.group_leaks
     if leaks is None:
         return []
@@ -105,23 +116,23 @@ def group_notes(manifest: Manifest) -> list[str]:
     return [
         f"warning: {_count(leaks.groups, 'group')} of {column!r} {verb} in more than one split "
         f"({shown}{more})",
-        "      (a row's own split, and that of its key in --base, go before its group's: give all "
-        "rows of a group the same)",
+        "      (a row's own split, and that of its key in --base, override that of its group: set "
+        "the same split in all rows of a group)",
     ]
 
 
 def duplicate_notes(content: DuplicateStats) -> list[str]:
-    """Returns what a person should know of images that occur more than once."""
+    """Returns notes and warnings on images that occur more than once."""
     lines = [_leak_note(leak) for leak in content.leaks[:SHOWN_LEAKS]]
     if (hidden := len(content.leaks) - SHOWN_LEAKS) > 0:
         lines.append(f"warning: {_count(hidden, 'more pair')} of splits share images")
     if content.conflicts.images:
-        lines.append(f"warning: {_conflict_note(content.conflicts)}: check which label is right")
+        lines.append(f"warning: {_conflict_note(content.conflicts)}. Check which label is right.")
     if content.dropped_conflicts.images:
         what = _conflict_note(content.dropped_conflicts)
-        lines.append(f"warning: {what}; one record of each was kept: check that it is right")
+        lines.append(f"warning: {what}; one record of each was kept. Check its label.")
     lines += [
-        f"note: {count:,} records of {split} have the same image as another record of it"
+        f"note: {count:,} records of {split} have the same image as another record of {split}"
         for split, count in content.duplicates.items()
     ]
     if content.leaks or content.duplicates:

@@ -1,21 +1,21 @@
-"""Where a dataset is written and where it belongs, and what may already be there.
+"""The folders of a run: where a dataset is written, and where it is published.
 
-On this machine a dataset is written in a folder of the run's own, and gets its name when it is
-whole: all at once. Object stores rename nothing: there it is written in its place, and the commit
-mark, last, makes it a dataset.
+On a local file system, a run writes the dataset in a folder of its own and publishes it by renaming
+that folder, which is atomic. Object stores have no rename: there, the run writes the dataset in its
+final folder, and publishes it by writing the commit marker last.
 
-    DIR/NAME/VERSION            the dataset; without its commit mark, what a failed run has left,
-                                with a run.json by which the next one knows that it is ours
-    DIR/NAME/.VERSION.lock      held while a run is at work
-    DIR/NAME/.VERSION.run/      of the run at work, or of the last one if it did not publish
-        dataset/                what it writes
-        staging/                finished shards
-        published/              the same, once the dataset goes to its place
-        replaced/               the old dataset, where the file system has no atomic swap of two
-        progress/               how far the workers of other processes are
+    DIR/NAME/VERSION            the dataset; without a commit marker, the output of a failed run,
+                                whose run.json marks it as such for the next run
+    DIR/NAME/.VERSION.lock      locked while a run is active
+    DIR/NAME/.VERSION.run/      of the active run, or of the last run if it failed
+        dataset/                the dataset while it is written
+        staging/                finished shards and their checkpoints
+        published/              the same, renamed while the dataset is being published
+        replaced/               the previous dataset, if the file system has no atomic swap
+        progress/               progress counters of workers in other processes
 
-Only files that a run has written are deleted (`recordmill.schemas.layout`), in folders that a
-run has marked as its own: by a run.json, or by a manifest.json.
+Only files that a run has written are deleted (see `recordmill.schemas.layout`), and only in folders
+that are marked by a run.json or a manifest.json.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from recordmill.pipelines.run.run_record import RunContext, read_record, running
+from recordmill.pipelines.run.run_record import RunContext, read_record, running_record
 from recordmill.schemas import layout
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.layout import (
@@ -66,13 +66,13 @@ _RENAME_EXCHANGE = 2
 
 @dataclass(frozen=True)
 class Contents:
-    """What is in a dataset's folder: nothing, a dataset, what a run has left, or foreign files.
+    """The files in a dataset's folder: a dataset, the output of a failed run, or foreign files.
 
-    Each fact is read when it is first asked for, and only once.
+    Each property is computed on first access, and cached.
 
     Attributes:
         directory: the folder.
-        name: the dataset's name.
+        name: the name of the dataset.
     """
 
     directory: str
@@ -85,18 +85,18 @@ class Contents:
 
     @cached_property
     def names(self) -> list[str]:
-        """Every file, as named below the folder."""
+        """The paths of all files, relative to the folder."""
         return all_files_below(self.directory)
 
     @cached_property
     def is_marked(self) -> bool:
-        """Whether a run has marked the folder as its own."""
+        """Whether a run has written the folder, by its run.json or manifest.json."""
         manifest, is_committed = self._manifest
         return manifest is not None or is_committed or read_record(self.directory) is not None
 
     @cached_property
     def owned(self) -> Owned:
-        """Which of the files a run has written."""
+        """A function that returns whether a file was written by a run."""
         manifest, is_committed = self._manifest
         if manifest and is_committed:
             return owned_in_published(manifest.files)
@@ -107,25 +107,25 @@ class Contents:
         return find_manifest(self.directory)
 
     def check(self) -> None:
-        """Passes a folder where only files of a run would be replaced.
+        """Rejects a folder with files that were not written by a run.
 
         Raises:
-            UsageError: naming the first file that no run has written.
+            UsageError: if there is such a file, or the folder is a symbolic link.
         """
         if is_local(self.directory) and os.path.islink(self.directory):
             raise UsageError(
-                f"{self.directory}: is a link to {os.path.realpath(self.directory)}; a dataset "
-                "gets its place by renaming its folder: delete the link, or choose another "
-                "--output, --name or --version"
+                f"{self.directory}: is a link to {os.path.realpath(self.directory)}; a dataset is "
+                "published by renaming its folder. Delete the link, or choose another --output, "
+                "--name or --version."
             )
         if foreign := first_foreign(self.names, self.owned):
             _reject_foreign(self.directory, foreign)
         if self.names and not self.is_marked:
-            what = "was not written by recordmill: no run.json says so"
+            what = "was not written by recordmill: there is no run.json"
             _reject_foreign(self.directory, self.names[0], what)
 
     def discard(self, keep: Collection[str] = ()) -> None:
-        """Deletes the files that a run has written, except for those to keep."""
+        """Deletes the files that a run has written, except for those in `keep`."""
         discard(self.directory, self.owned, keep)
 
 
@@ -134,9 +134,9 @@ class Target:
     """The folders of a run.
 
     Attributes:
-        final: where the dataset is published.
-        work: where it is written.
-        run: what this run has to itself; deleted once the dataset is published.
+        final: the folder of the published dataset.
+        work: the folder where the dataset is written.
+        run: the run's own folder, which is deleted after publishing.
     """
 
     final: str
@@ -145,7 +145,7 @@ class Target:
 
     @property
     def staging(self) -> Staging:
-        """Where finished shards wait: on this machine by its absolute path, as Beam's sinks do."""
+        """The staging area of finished shards; its local path is absolute, as in Beam's sinks."""
         directory = os.path.abspath(self._staging) if is_local(self.run) else self._staging
         return Staging(directory, self.work)
 
@@ -155,74 +155,83 @@ class Target:
         return layout.join(self.run, _PROGRESS)
 
     def contents(self) -> Contents:
-        """Returns what is in the dataset's place now: one value for one decision."""
+        """Returns the files that are in the final folder now."""
         return self._contents(self.final)
 
     @property
     def is_published(self) -> bool:
-        """Whether a dataset is in its place."""
+        """Whether the final folder has a published dataset."""
         return self.contents().is_published
 
     @property
     def failed_folder(self) -> str:
-        """Where a run that fails leaves what it wrote: in its place, unless a dataset is there."""
+        """The folder with the output of a failed run: the final one, unless a dataset is there."""
         return self.work if self.is_published else self.final
 
     def delete_temporary(self) -> None:
-        """Deletes staged images, and the temporary files that retried work has left."""
+        """Deletes staged images, and temporary files of retried work."""
         discard(self.work, is_temporary)
 
     def publish(self, shards: Sequence[str]) -> None:
-        """Puts a finished dataset, which has these shards, in its place, and clears up."""
+        """Moves a finished dataset to its final folder, and cleans up.
+
+        Args:
+            shards: the file names of its shards.
+        """
         if is_local(self.final):
             os.makedirs(self._staging, exist_ok=True)
+            # Without staging/, a killed run is known to have been publishing; see recover().
             os.rename(self._staging, self._published)
-            self._put_in_place()
+            self._rename_to_final()
         elif self.work != self.final:
-            self._copy_over(shards)
+            self._copy_to_final(shards)
         self.clean_up()
 
     def clean_up(self) -> None:
-        """Deletes what only the run needed, and the dataset that it has replaced."""
+        """Deletes the run's own folder, with the dataset that was replaced."""
         discard(self.run, self._owned_in_run())
 
     def keep_failed_output(self) -> None:
-        """Leaves what a failed run has written where people look for it: never as a dataset."""
+        """Moves the output of a failed run to the final folder, without the files of a dataset."""
         for name in (layout.SUCCESS, layout.DATASET_INFO):
             if self.work != self.final or not self.is_published:
                 delete(layout.join(self.work, name))
         if is_local(self.final) and self.work != self.failed_folder and os.path.isdir(self.work):
-            with contextlib.suppress(OSError):  # there is something: then it stays where it is
+            with contextlib.suppress(OSError):  # if the final folder exists, the output stays
                 os.rename(self.work, self.final)
 
     def resume(self, context: RunContext) -> None:
-        """Takes up what an earlier run has left: its finished shards stay, all else is deleted."""
+        """Prepares the folders, keeps the finished shards of an earlier run, and deletes the rest.
+
+        Args:
+            context: identity and start time of the new run.
+        """
         if is_local(self.final):
             self.recover()
             os.makedirs(self.run, exist_ok=True)
-            if os.path.isdir(self.final) and not (there := self.contents()).is_published:
+            if os.path.isdir(self.final) and not (contents := self.contents()).is_published:
                 if os.path.isdir(self.work):
-                    there.discard()
+                    contents.discard()
                 else:
                     os.rename(self.final, self.work)
         elif self.work == self.final:
-            write_bytes(layout.join(self.final, layout.RUN), running(context).to_json())
+            write_bytes(layout.join(self.final, layout.RUN), running_record(context).to_json())
             self._contents(self._dataset).discard()
         self.staging.recover()
         marker = (layout.RUN,) if self.work == self.final else ()
         self._contents(self.work).discard(keep=marker)
 
     def clean_up_if_published(self) -> None:
-        """Deletes what a run has left that was killed when its dataset was in its place already.
+        """Deletes the run's own folder if the run was killed after it had published.
 
-        One that was killed before has a staging area, and no whole dataset: the next may go on.
+        A run that was killed earlier has a staging area but no complete dataset: it can be resumed.
         """
         if not exists(self._staging) or exists(layout.join(self.work, layout.SUCCESS)):
             self.clean_up()
 
     @property
     def needs_rollback(self) -> bool:
-        """Whether a run was killed between two renames, and the old dataset waits to go back."""
+        """Whether a run was killed between two renames, so that no dataset has the final name."""
         return (
             is_local(self.final)
             and os.path.isdir(self._replaced)
@@ -230,7 +239,7 @@ class Target:
         )
 
     def recover(self) -> None:
-        """Undoes what a run was at that was killed while it put a dataset in its place."""
+        """Restores the folders after a run was killed while publishing."""
         if self.needs_rollback:
             os.rename(self._replaced, self.final)
         if os.path.isdir(self._published) and not os.path.isdir(self._staging):
@@ -239,18 +248,18 @@ class Target:
         discard(self._published, owned_in_staging)
 
     def check_final(self) -> None:
-        """Passes a place for the dataset where only a run's own files would be replaced.
+        """Rejects a final folder with files that were not written by a run.
 
         Raises:
-            UsageError: naming the first file that no run has written.
+            UsageError: if there is such a file.
         """
         self.contents().check()
 
     def check_run(self) -> None:
-        """Passes a folder of an earlier run that holds only what a run writes.
+        """Rejects a run folder with files that were not written by a run.
 
         Raises:
-            UsageError: naming the first file that no run has written.
+            UsageError: if there is such a file.
         """
         if foreign := first_foreign(all_files_below(self.run), self._owned_in_run()):
             _reject_foreign(self.run, foreign)
@@ -285,26 +294,26 @@ class Target:
     def _replaced(self) -> str:
         return layout.replaced_folder(self.run)
 
-    def _put_in_place(self) -> None:
+    def _rename_to_final(self) -> None:
         if not os.path.isdir(self.final):
             os.rename(self.work, self.final)
         elif not swap(self.work, self.final):
             os.rename(self.final, self._replaced)
             os.rename(self.work, self.final)
 
-    def _copy_over(self, shards: Sequence[str]) -> None:
-        """Does the same in an object store, where a dataset without its mark is none.
+    def _copy_to_final(self, shards: Sequence[str]) -> None:
+        """Replaces a dataset in an object store, which has no rename.
 
-        The copy is whole before anything of the old one is deleted. So whoever does this again,
-        because a worker died over it, finds all shards in the first place, or all files in the
-        second. The run.json goes first, so that the folder is marked as ours all the time.
+        A retry after a worker died finds either all shards in the work folder, and copies again, or
+        all files in the final folder: the work folder is deleted last. The new run.json is written
+        before old files are deleted, so that the final folder is marked as ours at any time.
         """
         work, final = self.work, self.final
         files = all_files_below(work)
         if set(shards) <= set(files):
-            owned = self.contents().owned  # by the old manifest, while its marker is there
+            owned = self.contents().owned  # by the old manifest, while its commit marker exists
             delete(layout.join(final, layout.SUCCESS))
-            # Written, not copied: HDFS copies over no file, and the old one has to stay till then.
+            # Written instead of copied, because a copy in HDFS does not overwrite a file.
             write_bytes(layout.join(final, layout.RUN), read_bytes(layout.join(work, layout.RUN)))
             discard(final, owned, keep=(layout.RUN,))
             others = [name for name in files if name not in (layout.RUN, layout.SUCCESS)]
@@ -314,12 +323,12 @@ class Target:
 
 
 def discard(directory: str, owned: Owned, keep: Collection[str] = ()) -> None:
-    """Deletes the files of a folder that are owned; those that mark it as ours at last.
+    """Deletes the owned files of a folder, and the files that mark it as ours last.
 
     Args:
         directory: the folder.
-        owned: which of its files a run has written; no other is deleted.
-        keep: names that stay.
+        owned: returns whether a file was written by a run; other files are kept.
+        keep: names of files to keep.
     """
     names = [name for name in all_files_below(directory) if owned(name) and name not in keep]
     markers = [name for name in names if name.rpartition("/")[2] in _MARKERS]
@@ -328,10 +337,17 @@ def discard(directory: str, owned: Owned, keep: Collection[str] = ()) -> None:
 
 
 def swap(one: str, other: str) -> bool:
-    """Gives each of two folders the name of the other, atomically; returns whether it could.
+    """Swaps the names of two folders atomically, where the system supports it.
 
-    By Linux's renameat2, on file systems that know it: ext4, XFS, Btrfs, tmpfs, overlayfs, and
-    some network file systems. Source: renameat2(2).
+    Linux has renameat2, on ext4, XFS, Btrfs, tmpfs, overlayfs, and some network file systems.
+    Source: renameat2(2).
+
+    Args:
+        one: a folder.
+        other: another folder on the same file system.
+
+    Returns:
+        Whether the folders were swapped.
     """
     if not sys.platform.startswith("linux"):
         return False
@@ -344,8 +360,8 @@ def swap(one: str, other: str) -> bool:
 
 def _reject_foreign(directory: str, name: str, what: str = "is not part of a dataset") -> None:
     raise UsageError(
-        f"{directory}: holds {name!r}, which {what}; "
-        "choose another --output, --name or --version, or move it away"
+        f"{directory}: contains {name!r}, which {what}. "
+        "Choose another --output, --name or --version, or move it elsewhere."
     )
 
 

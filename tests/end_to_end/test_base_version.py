@@ -179,9 +179,9 @@ def test_a_row_of_the_base_takes_precedence_over_a_new_row_with_its_image(
     ("flags", "message"),
     [
         (("--base", "nowhere/birds/1.0.0"), "no published dataset"),
-        (("--classes", "classes.txt"), "does not begin with the 2 classes"),
+        (("--classes", "classes.txt"), "--classes: expected the 2 classes of"),
         (("--group_column", "label"), "group_column"),
-        (("--version", "1.0.0", "--if_exists", "replace"), "raise --version"),
+        (("--version", "1.0.0", "--if_exists", "replace"), "Raise --version"),
     ],
 )
 def test_options_that_contradict_the_base_are_rejected(

@@ -122,7 +122,7 @@ def test_convert_can_be_called_repeatedly_and_from_threads(table: Path, tmp_path
 
 def test_an_existing_dataset_is_an_error_or_is_returned(table: Path, tmp_path: Path) -> None:
     made = convert(table, output=tmp_path / "out", name="birds", **NAMED)
-    with pytest.raises(DatasetExists, match=r"birds/1\.0\.0: a published dataset is there"):
+    with pytest.raises(DatasetExists, match=r"birds/1\.0\.0: is already published"):
         convert(table, output=tmp_path / "out", name="birds", **NAMED)
     again = convert(table, output=tmp_path / "out", name="birds", if_exists="skip", **NAMED)
     assert again.manifest_sha256 == made.manifest_sha256

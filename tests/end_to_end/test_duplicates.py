@@ -88,9 +88,9 @@ def test_duplicates_and_leakage_are_reported(
     }
     assert warnings(ended) == [
         f"warning: test and train share 1 image (z leak.jpg = {fourth})",
-        "warning: 1 image has more than one label (0 first.jpg = z again.jpg): "
-        "check which label is right",
-        "note: 3 records of train have the same image as another record of it",
+        "warning: 1 image has more than one label (0 first.jpg = z again.jpg). "
+        "Check which label is right.",
+        "note: 3 records of train have the same image as another record of train",
     ]
     assert len(readers.keys(dataset, "train")) == 15
     assert first in readers.keys(dataset, "train")

@@ -84,7 +84,7 @@ def test_a_failed_write_is_reported_once(mode: str, tmp_path: Path) -> None:
     assert ended.code == 1, ended.err
     first, remedy = ended.err.splitlines()
     assert re.fullmatch(r"recordmill: the engine failed: .*: \[Errno 27\] File too large.*", first)
-    assert remedy.startswith("  allow larger files where --output is (see ulimit -f), then run")
+    assert remedy.startswith("  Allow larger files where --output is (see ulimit -f), then run")
     assert not (tmp_path / "out/birds/1.0.0/_SUCCESS").exists()
 
 

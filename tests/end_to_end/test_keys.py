@@ -126,7 +126,7 @@ def test_an_output_that_looks_like_a_pattern_to_beam_is_rejected(
     table = folder / "labels.csv"
     write_table(table, [{"image": NAMES[0], "label": "a"}])
     ended = convert(table, tmp_path / "out [1]")
-    assert (ended.code, "holds '['" in ended.err) == (2, True)
+    assert (ended.code, "contains '['" in ended.err) == (2, True)
     assert not (tmp_path / "out [1]").exists()
 
 

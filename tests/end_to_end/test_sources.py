@@ -175,7 +175,7 @@ def test_staged_images_of_a_killed_run_are_deleted_by_the_next_run(tmp_path: Pat
     [
         ("tfrecord", ("--schema", "tabular"), ("image/encoded", "contains images")),
         ("tfrecord", (), ("'image'", "--columns image=COLUMN")),
-        ("tar", ("--image_root", "x"), ("--image_root", "drop the flag")),
+        ("tar", ("--image_root", "x"), ("--image_root", "Remove --image_root")),
         ("folder", ("--input_format", "tar"), ("is a folder",)),
         ("tar", ("--input_format", "folder"), ("is a file",)),
         ("tar", ("--input_format", "coco"), ("not a JSON document",)),

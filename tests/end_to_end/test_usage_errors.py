@@ -24,7 +24,7 @@ USAGE_ERRORS = {
     "see recordmill convert --help",
     "verify out --decod": "unknown flag --decod (did you mean '--decode'?); "
     "see recordmill verify --help",
-    f"{CONVERT} other.csv": "other.csv: is not the value of a flag; quote "
+    f"{CONVERT} other.csv": "other.csv: is not the value of a flag. Quote "
     "values that contain blanks or patterns, and repeat --input for each table; "
     "see recordmill convert --help",
     f"{CONVERT} --columns label=class": "feature 'label': good.csv has no column 'class'; it has: "
@@ -32,16 +32,15 @@ USAGE_ERRORS = {
     f"{CONVERT} --key_column imag": "--key_column imag: good.csv has no column 'imag' "
     "(did you mean 'image'?); it has: image, label",
     "convert --input goood.csv --output out --name birds": "--input goood.csv: no such file "
-    "(did you mean 'good.csv'?); check the path and its permissions",
+    "(did you mean 'good.csv'?). Check the path and its permissions.",
     "convert --input s3:/b/t.csv --output out --name birds": "--input s3:/b/t.csv: no such file "
-    "(did you mean s3://b/t.csv?); check the path and its permissions",
+    "(did you mean s3://b/t.csv?). Check the path and its permissions.",
     "convert --input good.csv --output good.csv --name birds": "--output: good.csv/birds/1.0.0 "
-    "cannot be created: Not a directory, good.csv is a file; "
-    "choose a folder that can be written to",
+    "cannot be created: Not a directory, good.csv is a file. Choose a writable folder.",
     "convert --input empty.csv --output out --name birds": "--input empty.csv: the file is empty; "
-    "expected a table: write it again",
+    "expected a table",
     "convert --input header.csv --output out --name birds": "--input header.csv: has a header, but "
-    "no rows; add some",
+    "no rows. Add some.",
     "convert --input folder --output out --name birds": "--input folder: is a folder without an "
     "image; expected images in folders named after their classes, or a table",
     f"{CONVERT} --schema tf_slimm": "--schema tf_slimm: no preset has this name and no file is "
@@ -67,8 +66,9 @@ USAGE_ERRORS = {
     "DataflowRunner",
     f"{CONVERT} --base folder": "--base folder: no published dataset, it has no _SUCCESS; expected "
     "DIR/NAME/VERSION of one that recordmill convert has published",
-    "convert --input good.csv --output mine --name birds": "mine/birds/1.0.0: holds 'thesis.txt', "
-    "which is not part of a dataset; choose another --output, --name or --version, or move it away",
+    "convert --input good.csv --output mine --name birds": "mine/birds/1.0.0: contains "
+    "'thesis.txt', which is not part of a dataset. Choose another --output, --name or --version, "
+    "or move it elsewhere.",
     "inspect nowhere": "nowhere: no such file or folder; expected TFRecord files or a dataset",
 }
 """The command line, and the message. In tests/crash: a full disk, a folder that may not be written
@@ -106,13 +106,13 @@ def test_messages_for_rejected_rows_and_an_existing_dataset(here: Path) -> None:
     assert ended.code == 4
     assert ended.err.splitlines()[-1] == (
         "recordmill: not published: 1 of 2 rows were rejected (1 read_error), --max_rejects allows "
-        "0; each is in out/birds/1.0.0/rejects with its reason, report.html beside it shows them: "
-        "fix them, or raise --max_rejects"
+        "0; each is in out/birds/1.0.0/rejects with its reason, report.html beside it shows them. "
+        "Fix them, or raise --max_rejects."
     )
     assert recordmill("convert", "--input", "good.csv", *flags).code == 0
     ended = recordmill("convert", "--input", "good.csv", *flags)
     assert (ended.code, ended.err) == (
         5,
-        "recordmill: out/birds/1.0.0: a published dataset is there; raise --version, or choose "
-        "--if_exists skip to keep it or --if_exists replace to write it again\n",
+        "recordmill: out/birds/1.0.0: is already published. Raise --version, or choose "
+        "--if_exists skip to keep it or --if_exists replace to write it again.\n",
     )

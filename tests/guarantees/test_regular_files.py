@@ -138,7 +138,7 @@ def test_a_table_that_is_not_a_regular_file_is_a_usage_error(
         update={"inputs": (str(path),)} if flag == "input" else {"labels": str(path)}
     )
     probe = probe_tables if flag == "input" else probe_labels
-    remedy = "since tables are read more than once. Write it to a file first."
+    remedy = "because tables are read more than once. Write it to a file first."
     with pytest.raises(UsageError) as caught:
         probe(changed)
     assert str(caught.value) == f"--{flag} {path}: {said}, {remedy}"
@@ -156,7 +156,7 @@ def test_a_file_of_classes_that_is_none_is_a_usage_error(special: tuple[Path, st
 def test_classes_that_are_no_text_are_a_usage_error(tmp_path: Path) -> None:
     (tmp_path / "c.txt").write_bytes(b"cat\n\xff\n")
     with pytest.raises(
-        UsageError, match="byte 4 is not text in UTF-8; expected a file of class names"
+        UsageError, match="byte 4 is not valid UTF-8; expected a file of class names"
     ):
         config(classes=str(tmp_path / "c.txt"))
 

@@ -451,7 +451,7 @@ def test_clips_stay_where_a_base_has_them_and_whole_shards_are_taken(
     assert recordmill("verify", made, "--decode").code == 0
     other = convert(grown, tmp_path / "other", "--schema", "tabular", "--base", dataset)
     assert other.code == 2
-    assert "--base was made with a record of each 'clip', and this run makes" in other.err
+    assert "--base has one record per 'clip', but this run would write one record per" in other.err
 
 
 def test_labels_are_joined_on_the_clip_and_on_nothing_else(
@@ -467,7 +467,7 @@ def test_labels_are_joined_on_the_clip_and_on_nothing_else(
     other = write(folder / "by_image.csv", by_image)
     refused = convert(table, tmp_path, *FLAGS, "--labels", other, "--join_on", "image", name="b")
     assert refused.code == 2
-    assert "--join_on image: a frame without its labels would be missing" in refused.err
+    assert "--join_on image: a frame without labels would be missing" in refused.err
 
 
 def test_labels_may_be_what_tells_the_sequence(

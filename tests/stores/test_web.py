@@ -196,7 +196,7 @@ def test_nothing_is_written_to_the_web(site: Site, gallery: Path) -> None:
     command = ["convert", "--input", gallery / "labels.csv", "--name", "birds"]
     ended = recordmill(*command, "--output", f"{site.url}/out?token=abc")
     assert ended.code == 2
-    assert "is a web address, which is only read from" in ended.err
+    assert "is a web address, which cannot be written to" in ended.err
     assert "abc" not in ended.err
 
 

@@ -41,7 +41,7 @@ def test_a_complete_command_is_accepted() -> None:
 
 def test_missing_flags_are_named_with_an_example() -> None:
     assert rejection(config(), dataflow("--region=r-1")) == (
-        "--runner=DataflowRunner needs --project and --temp_location: "
+        "--runner=DataflowRunner: expected --project and --temp_location, as in "
         "--project=P --region=R --temp_location=gs://BUCKET/tmp"
     )
 
@@ -58,7 +58,7 @@ def test_missing_flags_are_named_with_an_example() -> None:
 )
 def test_paths_of_this_machine_are_rejected(changed: dict[str, object], flag: str) -> None:
     message = rejection(config(**changed), dataflow(*PROJECT))
-    assert message.startswith(f"{flag}: is on this machine, where DataflowRunner's workers cannot")
+    assert message.startswith(f"{flag}: is on this machine, where workers of DataflowRunner")
 
 
 def test_other_runners_accept_local_paths_and_are_always_awaited() -> None:
@@ -70,7 +70,7 @@ def test_other_runners_accept_local_paths_and_are_always_awaited() -> None:
 
 def test_a_missing_client_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runners, "_has_client", lambda: False)
-    assert "install recordmill[gcp]" in rejection(config(), dataflow(*PROJECT))
+    assert "Install recordmill[gcp]" in rejection(config(), dataflow(*PROJECT))
 
 
 @pytest.mark.parametrize(

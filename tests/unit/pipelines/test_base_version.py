@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from recordmill.pipelines.base_version import open_base
-from recordmill.pipelines.run.run_record import RunContext, finished
+from recordmill.pipelines.run.run_record import RunContext, finished_record
 from recordmill.schemas import layout
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.dataset_info import DatasetInfo, ShardVerification, manifest_of
@@ -126,22 +126,20 @@ def test_a_sealed_manifest_that_no_run_has_written_is_a_usage_error(
 
 
 @pytest.mark.parametrize("path", ["birds/../birds/1.0.0", "link", "birds//1.0.0"])
-def test_the_dataset_to_be_made_is_no_base_however_its_path_is_written(
-    path: str, tmp_path: Path
-) -> None:
+def test_the_dataset_to_be_written_is_rejected_as_its_own_base(path: str, tmp_path: Path) -> None:
     dataset = published(tmp_path)
     (tmp_path / "link").symlink_to(dataset)
-    with pytest.raises(UsageError, match="is the dataset to be made; raise --version"):
+    with pytest.raises(UsageError, match=r"is the dataset to be written\. Raise --version\."):
         open_base(config(tmp_path, base=f"{tmp_path}/{path}"))
 
 
 def test_fingerprints_are_those_of_the_run_that_published_the_manifest(tmp_path: Path) -> None:
-    """A run.json of another version, say from a backup, does not tell what the shards are."""
+    """A run.json of another version, such as from a backup, is ignored."""
     dataset = published(tmp_path)
     checksum = hashlib.sha256((dataset / layout.MANIFEST).read_bytes()).hexdigest()
     known = {"train-1": "fingerprint"}
     for own, expected in ((checksum, known), ("another", {}), ("", {})):
-        record = finished(RunContext("id", 0.0, "DirectRunner"), None, None)
+        record = finished_record(RunContext("id", 0.0, "DirectRunner"), None, None)
         update = {"fingerprints": known, "manifest_sha256": own}
         (dataset / layout.RUN).write_bytes(record.model_copy(update=update).to_json())
         base = open_base(config(tmp_path, version="1.1.0", base=str(dataset)))
@@ -155,10 +153,10 @@ GROUPED = {"group_column": "patient", "splits": {"train": "0.5", "test": "0.5"}}
 @pytest.mark.parametrize(
     ("of_base", "of_run", "remedy"),
     [
-        (GROUPED, {}, "give --group_column patient"),
-        (GROUPED, {**GROUPED, "group_column": "site"}, "give the same --group_column"),
-        (GROUPED, {**GROUPED, "seed": 1}, "give the same --seed"),
-        ({}, GROUPED, "give the same --group_column"),
+        (GROUPED, {}, "Add --group_column patient"),
+        (GROUPED, {**GROUPED, "group_column": "site"}, "Use the same --group_column"),
+        (GROUPED, {**GROUPED, "seed": 1}, "Use the same --seed"),
+        ({}, GROUPED, "Use the same --group_column"),
         (GROUPED, GROUPED, None),
         ({}, {}, None),
     ],

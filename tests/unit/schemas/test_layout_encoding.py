@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from recordmill.pipelines.input_tables import probe_labels
-from recordmill.pipelines.run.run_record import RunContext, finished, working_folder
+from recordmill.pipelines.run.run_record import RunContext, finished_record, working_folder
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import RecordmillError, UsageError
 from recordmill.schemas.yaml_files import preset
@@ -37,7 +37,7 @@ def test_run_json_is_written_whatever_folder_and_message_hold(
     (tmp_path / ODD).mkdir()
     monkeypatch.chdir(tmp_path / ODD)
     context = RunContext.begin("DirectRunner", ("recordmill", "convert"))
-    record = json.loads(finished(context, None, RecordmillError(f"{ODD}: gone")).to_json())
+    record = json.loads(finished_record(context, None, RecordmillError(f"{ODD}: gone")).to_json())
     assert record["folder"] == f"{tmp_path}/d\\xff"
     assert record["message"] == f"{ODD}: gone"
     (tmp_path / ODD).rmdir()

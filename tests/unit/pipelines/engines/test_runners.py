@@ -93,7 +93,7 @@ def test_an_engine_elsewhere_needs_to_be_told_how_workers_run(flags: tuple[str, 
 @pytest.mark.parametrize("runner", ["FlinkRunner", "SparkRunner"])
 def test_an_engine_without_java_is_said_so(runner: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(UsageError, match="needs java"):
+    with pytest.raises(UsageError, match="java is not on the PATH"):
         beam_options([f"--runner={runner}"])
     beam_options([f"--runner={runner}", "--job_endpoint=localhost:8099"])
 

@@ -1,4 +1,4 @@
-"""An engine's failure in a few lines."""
+"""The message of an engine's failure."""
 
 from __future__ import annotations
 
@@ -17,59 +17,61 @@ Traceback (most recent call last):
                ^^^^^^
   File "write_shards.py", line 90, in process
     place(ref)
-schemas.errors.RunError: labels.csv:3: split 'x' is new: the table changed while it was read
+schemas.errors.UsageError: labels.csv:3: split 'x' is new: the table changed while it was read
 
 \tat org.apache.beam.runners.Harness.run(Harness.java:12)
 \tat java.base/java.lang.Thread.run(Thread.java:840)
 """
 
 
-def test_a_short_one_is_reported_whole() -> None:
+def test_a_short_error_is_kept() -> None:
     assert short_message(ValueError("a\n\n b\nc")) == "ValueError: a\n  b\n  c"
     assert short_message(ValueError()) == "ValueError: "
 
 
-def test_of_a_long_one_the_error_within_is_reported() -> None:
+def test_a_long_error_is_shortened_to_its_first_line_and_its_last_cause() -> None:
     assert short_message(RuntimeError(TRACE)).splitlines() == [
         "RuntimeError: Pipeline job failed in state FAILED: "
         "java.lang.RuntimeException: Error from SDK harness:",
-        "  schemas.errors.RunError: labels.csv:3: split 'x' is new: "
+        "  schemas.errors.UsageError: labels.csv:3: split 'x' is new: "
         "the table changed while it was read",
-        "  the engine's own log has the rest",
+        "  See the engine's log for details.",
     ]
 
 
-def test_of_a_bare_traceback_the_error_alone_is_reported() -> None:
-    told = short_message(RuntimeError(TRACE.partition("\n")[2].partition("\n\n")[0]))
-    assert told == TRACE.splitlines()[-4]
+def test_a_bare_traceback_is_shortened_to_its_error() -> None:
+    message = short_message(RuntimeError(TRACE.partition("\n")[2].partition("\n\n")[0]))
+    assert message == TRACE.splitlines()[-4]
 
 
-def test_a_long_one_without_an_error_within_is_cut() -> None:
-    told = short_message(RuntimeError("\n".join(f"stage-{i} pending" for i in range(300))))
-    assert told == "RuntimeError: stage-0 pending\n  the engine's own log has the rest"
+def test_a_long_error_without_a_cause_is_shortened_to_its_first_line() -> None:
+    message = short_message(RuntimeError("\n".join(f"stage-{i} pending" for i in range(300))))
+    assert message == "RuntimeError: stage-0 pending\n  See the engine's log for details."
 
 
-def test_a_worker_that_hung_up_died() -> None:
-    told = short_message(RuntimeError("Channel closed prematurely."))
-    assert told.startswith("a worker process died (it hung up); 137 or -9 means that it was killed")
+def test_a_closed_connection_is_reported_as_a_dead_worker() -> None:
+    message = short_message(RuntimeError("Channel closed prematurely."))
+    assert message.startswith(
+        "a worker process died (its connection was closed); 137 or -9 means that it was killed"
+    )
 
 
 @pytest.mark.parametrize(
     ("code", "remedy"),
     [
-        (errno.ENOSPC, "free some space where --output is"),
-        (errno.EDQUOT, "free some space where --output is, or ask for more"),
-        (errno.EFBIG, "allow larger files where --output is (see ulimit -f)"),
-        (errno.EROFS, "make --output writable"),
-        (errno.EACCES, "let this user read and write there"),
+        (errno.ENOSPC, "Free some space where --output is"),
+        (errno.EDQUOT, "Free some space where --output is, or raise the quota"),
+        (errno.EFBIG, "Allow larger files where --output is (see ulimit -f)"),
+        (errno.EROFS, "Make --output writable"),
+        (errno.EACCES, "Let this user read and write there"),
     ],
 )
-def test_what_the_system_rejected_is_reported_with_what_helps(code: int, remedy: str) -> None:
-    told = short_message(OSError(code, os.strerror(code)))
-    again = "then run the same command again: finished shards are kept"
-    assert told.splitlines()[1:] == [f"  {remedy}, {again}"]
+def test_an_error_of_the_operating_system_is_reported_with_a_remedy(code: int, remedy: str) -> None:
+    message = short_message(OSError(code, os.strerror(code)))
+    again = "then run the same command again: finished shards are kept."
+    assert message.splitlines()[1:] == [f"  {remedy}, {again}"]
 
 
-def test_the_step_that_beam_adds_is_no_part_of_a_message() -> None:
+def test_the_step_name_that_beam_appends_is_removed_from_a_message() -> None:
     error = without_step(UsageError("t.csv: no column [x] [while running 'AnalyzeRows/Plan']"))
     assert (type(error), str(error)) == (UsageError, "t.csv: no column [x]")

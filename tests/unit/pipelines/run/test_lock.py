@@ -103,7 +103,7 @@ def test_the_lock_of_a_killed_run_is_taken(path):
 
 
 def test_a_folder_that_is_not_there_is_bad_usage(tmp_path):
-    with pytest.raises(UsageError, match="choose a folder"):
+    with pytest.raises(UsageError, match="Choose a writable folder"):
         lock(str(tmp_path / "nowhere" / "lock"), "it")
 
 

@@ -9,7 +9,7 @@ from recordmill.schemas.manifest import Manifest
 from recordmill.schemas.statistics import DuplicateStats, Leakage
 from recordmill.transforms.functional.rows.labels import sorted_class_names
 
-TAIL = "; if labels are ids, write all of them as plain integers (7, not 07, nor text), or give"
+TAIL = ". If the labels are ids, write all of them as plain integers (7, not 07 or text), or set"
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ TAIL = "; if labels are ids, write all of them as plain integers (7, not 07, nor
     ids=str,
 )
 def test_names_that_are_numbers_are_noted(labels: list[str | int], said: str) -> None:
-    assert number_notes("x", sorted_class_names(labels)) == [f"note: {said}{TAIL} --classes"]
+    assert number_notes("x", sorted_class_names(labels)) == [f"note: {said}{TAIL} --classes."]
 
 
 @pytest.mark.parametrize("labels", [[0, 7], ["cat", "n02123"], ["1 cat", "²"]], ids=str)

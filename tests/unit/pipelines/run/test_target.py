@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from recordmill.pipelines.run import lock as lock_module
 from recordmill.pipelines.run import target as target_module
-from recordmill.pipelines.run.lock import Lock, choose_target
-from recordmill.pipelines.run.run_record import RunContext, finished, running
+from recordmill.pipelines.run.lock import Lock, lock_target
+from recordmill.pipelines.run.run_record import RunContext, finished_record, running_record
 from recordmill.pipelines.run.target import discard, swap
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.dataset_info import DatasetInfo, ShardVerification, manifest_of
@@ -77,7 +77,7 @@ def put_dataset(output: Path, folder: Path) -> None:
         write(folder, name, b"ours")
     write(folder, "rejects/rejects-00000-of-00001.jsonl", b"")
     write(folder, "report.html", b"ours")
-    write(folder, "run.json", finished(CONTEXT, None, None).to_json())
+    write(folder, "run.json", finished_record(CONTEXT, None, None).to_json())
     write(folder, "manifest.json", data)
     write(folder, "_SUCCESS", commit_marker(data))
 
@@ -86,7 +86,7 @@ def put_leftover(folder: Path) -> None:
     for name in (SHARD, INDEX, "rejects/rejects-00000-of-00001.jsonl", "report.html"):
         write(folder, name, b"ours")
     write(folder, "rejects/beam-temp-rejects-" + "a" * 32 + "/b1f5", b"ours")
-    write(folder, "run.json", finished(CONTEXT, None, None).to_json())
+    write(folder, "run.json", finished_record(CONTEXT, None, None).to_json())
 
 
 def put_run(folder: Path) -> None:
@@ -149,7 +149,7 @@ NAMES = st.one_of(
     if_exists=st.sampled_from(["fail", "skip", "replace"]),
 )
 @settings(max_examples=60)
-def test_a_foreign_file_is_a_refusal_and_stays(
+def test_a_foreign_file_is_rejected_and_kept(
     state: str, names: set[str], in_run: bool, if_exists: str
 ) -> None:
     with output_with(state) as (output, final, run):
@@ -160,15 +160,15 @@ def test_a_foreign_file_is_a_refusal_and_stays(
                 return  # a folder is there, or a file where a folder has to be
         before = everything(output)
         foreign = [name for name, data in before.items() if data == b"precious"]
-        refusal: RecordmillError | None = None
+        rejection: RecordmillError | None = None
         chosen = None
         try:
-            chosen = choose_target(config(output, if_exists), CONTEXT)
+            chosen = lock_target(config(output, if_exists), CONTEXT)
         except RecordmillError as error:
-            refusal = error
-        if refusal is not None:
+            rejection = error
+        if rejection is not None:
             assert everything(output) == before or not foreign
-            assert refusal.exit_code == (2 if foreign and "holds" in str(refusal) else 5)
+            assert rejection.exit_code == (2 if foreign and "contains" in str(rejection) else 5)
             return
         if chosen is None:
             assert (if_exists, "published" in state) == ("skip", True)
@@ -185,9 +185,9 @@ def test_a_foreign_file_is_a_refusal_and_stays(
 )
 @settings(max_examples=30)
 def test_a_foreign_file_that_comes_meanwhile_is_not_lost(state: str, name: str, last: bool) -> None:
-    """Before the swap it is a refusal; after the last check it outlives the swap."""
+    """Before the swap it is a rejection; after the last check it outlives the swap."""
     with output_with(state) as (output, final, _):
-        chosen = choose_target(config(output, "replace"), CONTEXT)
+        chosen = lock_target(config(output, "replace"), CONTEXT)
         assert chosen is not None
         target, held = chosen
         put_dataset(output, Path(target.work))
@@ -217,8 +217,8 @@ def test_a_folder_that_no_run_has_marked_is_left_alone(
     for name in files:
         write(tmp_path / "birds/1.0.0", name)
     before = everything(tmp_path)
-    with pytest.raises(UsageError, match=r"1\.0\.0: holds '[^']+', which (is no|was not)"):
-        choose_target(config(tmp_path, if_exists), CONTEXT)
+    with pytest.raises(UsageError, match=r"1\.0\.0: contains '[^']+', which (is not|was not)"):
+        lock_target(config(tmp_path, if_exists), CONTEXT)
     assert everything(tmp_path) == before
 
 
@@ -234,7 +234,7 @@ def test_foreign_things_that_are_no_files_are_a_refusal(kind: str, tmp_path: Pat
     else:
         (final / "odd").symlink_to("nowhere" if kind == "a link" else tmp_path / "elsewhere")
     with pytest.raises(UsageError, match="odd"):
-        choose_target(config(tmp_path, "replace"), CONTEXT)
+        lock_target(config(tmp_path, "replace"), CONTEXT)
     assert (tmp_path / "elsewhere/x").read_bytes() == b"precious"
 
 
@@ -250,17 +250,17 @@ def test_a_link_in_the_place_of_a_dataset_is_not_replaced(
     final.symlink_to(elsewhere)
     before = everything(tmp_path)
     with pytest.raises(UsageError, match=r"1\.0\.0: is a link to /.*elsewhere; "):
-        choose_target(config(tmp_path, "replace"), CONTEXT, dry_run)
+        lock_target(config(tmp_path, "replace"), CONTEXT, dry_run)
     assert (everything(tmp_path), os.readlink(final)) == (before, str(elsewhere))
     if there == "a dataset":
-        assert choose_target(config(tmp_path, "skip"), CONTEXT) is None
+        assert lock_target(config(tmp_path, "skip"), CONTEXT) is None
 
 
 def test_what_a_killed_run_of_the_first_release_has_left_is_taken_up(tmp_path: Path) -> None:
     """It had no marker but the name of its folder."""
     put_run(tmp_path / "birds/.1.0.0.run")
     write(tmp_path / "birds/.1.0.0.run/dataset", f"{SHARD}.partial", b"ours")
-    chosen = choose_target(config(tmp_path), CONTEXT)
+    chosen = lock_target(config(tmp_path), CONTEXT)
     assert chosen is not None
     chosen[1].release()
     assert not (tmp_path / "birds/.1.0.0.run/dataset").exists()
@@ -273,7 +273,7 @@ def test_a_damaged_dataset_of_ours_can_be_replaced(tmp_path: Path) -> None:
     document["version"] = "6.6.6"
     (final / "manifest.json").write_text(json.dumps(document))
     (final / "run.json").unlink()
-    chosen = choose_target(config(tmp_path, "replace"), CONTEXT)
+    chosen = lock_target(config(tmp_path, "replace"), CONTEXT)
     assert chosen is not None
     chosen[1].release()
 
@@ -294,11 +294,11 @@ def interrupted_swap(output: Path) -> Path:
 def test_an_interrupted_swap_is_rolled_back_first(tmp_path: Path) -> None:
     final = interrupted_swap(tmp_path)
     with pytest.raises(DatasetExists):
-        choose_target(config(tmp_path), CONTEXT)
+        lock_target(config(tmp_path), CONTEXT)
     assert (final / "rejects/rejects-00000-of-00001.jsonl").read_bytes() == b"old\n"
     shutil.rmtree(tmp_path / "birds")
     final = interrupted_swap(tmp_path)
-    assert choose_target(config(tmp_path, "skip"), CONTEXT) is None
+    assert lock_target(config(tmp_path, "skip"), CONTEXT) is None
     assert (final / "_SUCCESS").exists()
 
 
@@ -309,7 +309,7 @@ def test_readers_find_the_dataset_of_an_interrupted_swap_and_a_dry_run_keeps_it(
     before = everything(tmp_path)
     assert current_folder(str(final)) == str(tmp_path / "birds/.1.0.0.run/replaced")
     with pytest.raises(DatasetExists):
-        choose_target(config(tmp_path), CONTEXT, dry_run=True)
+        lock_target(config(tmp_path), CONTEXT, dry_run=True)
     assert everything(tmp_path) == before
 
 
@@ -354,7 +354,7 @@ def struck_after(countdown: Iterator[int], call: Callable[..., object]) -> Calla
 
 
 def replace_dataset(output: Path) -> None:
-    chosen = choose_target(config(output, "replace"), CONTEXT)
+    chosen = lock_target(config(output, "replace"), CONTEXT)
     assert chosen is not None
     target, held = chosen
     put_dataset(output, Path(target.work))
@@ -373,13 +373,15 @@ def test_the_marker_of_a_folder_is_deleted_last(tmp_path: Path) -> None:
     assert not tmp_path.exists()
 
 
-def test_what_is_being_run_is_marked_and_is_no_end(tmp_path: Path) -> None:
-    write(tmp_path, "run.json", running(CONTEXT).to_json())
+def test_the_record_of_an_active_run_is_not_its_result(tmp_path: Path) -> None:
+    write(tmp_path, "run.json", running_record(CONTEXT).to_json())
     record = json.loads((tmp_path / "run.json").read_bytes())
     assert (record["state"], record["exit_code"]) == ("running", 1)
-    assert not CONTEXT.is_of(str(tmp_path))
-    write(tmp_path, "run.json", finished(CONTEXT, None, None).to_json())
-    assert CONTEXT.is_of(str(tmp_path))
+    assert CONTEXT.record_in(str(tmp_path / "missing"), str(tmp_path)) is None
+    write(tmp_path, "run.json", finished_record(CONTEXT, None, None).to_json())
+    found = CONTEXT.record_in(str(tmp_path / "missing"), str(tmp_path))
+    assert found is not None
+    assert found.state == "published"
 
 
 # In object stores nothing is renamed: files are written in place, and replaced by copies.
@@ -401,7 +403,7 @@ def store(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("store")
 def test_a_run_in_a_store_marks_its_folder_before_it_writes_or_deletes(tmp_path: Path) -> None:
     put_leftover(tmp_path / "birds/1.0.0")
-    chosen = choose_target(config(tmp_path), CONTEXT)
+    chosen = lock_target(config(tmp_path), CONTEXT)
     assert chosen is not None
     assert chosen[0].work == chosen[0].final == str(tmp_path / "birds/1.0.0")
     ((name, data),) = everything(tmp_path).items()
@@ -420,7 +422,7 @@ def test_a_foreign_folder_in_a_store_is_left_alone(
     with pytest.raises(
         UsageError, match=r"which (is not part of a dataset|was not written by recordmill)"
     ):
-        choose_target(config(tmp_path, if_exists), CONTEXT)
+        lock_target(config(tmp_path, if_exists), CONTEXT)
     assert everything(tmp_path) == before
 
 
