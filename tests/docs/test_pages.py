@@ -86,7 +86,7 @@ def test_no_two_pages_state_the_same_fact() -> None:
     pages = [page for folder in folders for page in (DOCS / folder).glob("*.md")]
     assert repeated({page.name: page.read_text("utf-8") for page in pages}) == set()
     fact = "labels that are all integers stay integers in datasets"
-    assert repeated({"a.md": fact, "b.md": f"# B\n\nAlso, {fact}."}, words=9) == {fact}
+    assert repeated({"a.md": fact, "b.md": f"# B\n\nAlso, {fact}"}, words=9) == {fact}
 
 
 def test_modes_of_run_local_on_pages_exist() -> None:
