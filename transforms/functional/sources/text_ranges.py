@@ -122,7 +122,7 @@ def scan(stream: BinaryIO, split: SourceSplit, block_bytes: int = _BLOCK_BYTES) 
     Args:
         stream: the file, seekable.
         split: a range that `cut` yields.
-        block_bytes: the number of bytes that are scanned at once.
+        block_bytes: the number of bytes per scan step.
 
     Returns:
         The scan; None if the file must be read as a whole.
