@@ -34,8 +34,12 @@ from recordmill.transforms.functional.records.index import label_ids
 from recordmill.transforms.functional.rows.sequences import arrange_shard, assemble_sequences
 from recordmill.transforms.shards.base_shards import link_shard
 from recordmill.transforms.shards.build_examples import Pools, build_all
-from recordmill.transforms.shards.checkpoints import Staging, versions
-from recordmill.transforms.shards.fingerprint import Fingerprint, settings_fingerprint
+from recordmill.transforms.shards.checkpoints import (
+    Fingerprint,
+    Staging,
+    settings_fingerprint,
+    versions,
+)
 from recordmill.transforms.shards.writer import COMPRESSION, ShardWriter, Sinks
 from recordmill.transforms.storage.files import (
     VersionTags,

@@ -24,8 +24,10 @@ from recordmill.schemas.dataset_info import WrittenShard
 from recordmill.schemas.errors import UsageError, VerificationFailed
 from recordmill.schemas.manifest import Base, ShardEntry
 from recordmill.transforms.functional.rows.placement import BaseShard, FindBaseShard
-from recordmill.transforms.shards.checkpoints import Staging
-from recordmill.transforms.shards.fingerprint import Fingerprint
+from recordmill.transforms.shards.checkpoints import (
+    Fingerprint,
+    Staging,
+)
 from recordmill.transforms.storage.dataset import Dataset
 from recordmill.transforms.storage.files import is_local, open_binary, write_bytes
 from recordmill.transforms.storage.shard_files import Digests, digests, local_copy

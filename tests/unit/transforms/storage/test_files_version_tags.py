@@ -1,6 +1,6 @@
 """Nothing stale: what a finished shard is known by changes whenever its images or masks do.
 
-Covers `recordmill.transforms.shards.fingerprint`.
+Covers `recordmill.transforms.shards.checkpoints`.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from recordmill.schemas.records import Embedded, ImageRef, Row
 from recordmill.schemas.rejects import Reason, RecordError, Reject
 from recordmill.schemas.yaml_files import preset
 from recordmill.transforms.functional.rows.binding import Binding, bind
+from recordmill.transforms.read_rows import staged, staging_file
 from recordmill.transforms.shards.build_examples import Fetched, fetch
-from recordmill.transforms.shards.fingerprint import Fingerprint
+from recordmill.transforms.shards.checkpoints import Fingerprint
 from recordmill.transforms.storage import files
-from recordmill.transforms.storage.embedded_images import staged, staging_file
 from recordmill.transforms.storage.files import VersionTags, file_version_tags, ref_version_tags
 from recordmill.transforms.storage.local_files import UNRESTRICTED, ImageRootGuard
 

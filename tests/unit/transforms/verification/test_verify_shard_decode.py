@@ -15,7 +15,7 @@ from recordmill.schemas.rejects import Reason, Reject
 from recordmill.schemas.settings import ImageSettings
 from recordmill.transforms.functional.images.transcode import transcode
 from recordmill.transforms.shards.build_examples import Pools, build_one, fetch
-from recordmill.transforms.shards.fingerprint import settings_fingerprint
+from recordmill.transforms.shards.checkpoints import settings_fingerprint
 from recordmill.transforms.storage.local_files import UNRESTRICTED
 from recordmill.transforms.verification.verifier_process import VerifierProcess, check_decodes
 from recordmill.transforms.verification.verify_shard import decode_error

@@ -1,4 +1,4 @@
-"""Embedded images get an address: whole, with a hash of their bytes, never one of another try."""
+"""ReadRows: embedded images become references to staging files, with a hash of their bytes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from recordmill.schemas.records import Embedded, Location, Row, SkippedInput
 from recordmill.schemas.rejects import Reject
-from recordmill.transforms.storage.embedded_images import staged, staging_file
+from recordmill.transforms.read_rows import staged, staging_file
 
 PLAIN = Row({"image": "x.jpg"}, "t.parquet", 3)
 REJECT = Reject.of_malformed_row("t.parquet", 4, "why")
@@ -24,7 +24,7 @@ def location(path: str, start: int, stop: int, data: bytes) -> Location:
     return Location(path, start, stop, hashlib.sha256(data).digest()[:16])
 
 
-def test_every_image_has_its_range_and_the_rest_passes(tmp_path: Path) -> None:
+def test_images_become_byte_ranges_and_other_elements_pass(tmp_path: Path) -> None:
     path = str(tmp_path / "s" / "1.images")
     found = list(staged(iter(rows(b"first", b"", b"third")), path))
     assert found == [
@@ -37,13 +37,13 @@ def test_every_image_has_its_range_and_the_rest_passes(tmp_path: Path) -> None:
     assert [p.name for p in Path(path).parent.iterdir()] == ["1.images"]
 
 
-def test_without_an_embedded_image_no_file_is_made(tmp_path: Path) -> None:
+def test_no_file_is_created_without_embedded_images(tmp_path: Path) -> None:
     assert list(staged(iter([PLAIN]), str(tmp_path / "s" / "1"))) == [PLAIN]
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_attempt_that_ends_late_harms_no_other(tmp_path: Path) -> None:
-    """The table was replaced between the two, and both have images of the same lengths."""
+def test_concurrent_attempts_do_not_mix_their_images(tmp_path: Path) -> None:
+    """The table is replaced between two attempts, by one with images of the same lengths."""
     slow = staged(iter(rows(b"old 1", b"old 2")), staging_file(str(tmp_path)))
     found = {0: next(slow)}
     fast = list(staged(iter(rows(b"new 1", b"new 2")), staging_file(str(tmp_path))))
@@ -54,7 +54,7 @@ def test_an_attempt_that_ends_late_harms_no_other(tmp_path: Path) -> None:
     assert all(found[i].image.staged != fast[i].image.staged for i in (0, 1))
 
 
-def test_an_attempt_that_fails_leaves_nothing(tmp_path: Path) -> None:
+def test_a_failed_attempt_leaves_no_file(tmp_path: Path) -> None:
     def failing():
         yield from rows(b"first")
         raise OSError("the worker's disk is gone")
