@@ -156,7 +156,7 @@ def _digest_of(split: SourceSplit) -> Found:
 
 
 def _times(file: TableFile, processes: int) -> tuple[Times, Times]:
-    """Returns what the scan and the reading take; one process reads the file without a scan."""
+    """Returns the times of the scan and of the reading; one process needs no scan."""
     # At least two ranges per process, however small the file is.
     share = -(-(file.size or 0) // (2 * processes))
     range_bytes = min(RANGE_BYTES, share) if processes > 1 else (file.size or 0)

@@ -10,6 +10,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import apache_beam as beam
@@ -22,13 +23,14 @@ from recordmill.pipelines.engines.runners import in_process, make_pipeline
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import RecordmillError, RejectBudgetExceeded, UsageError
 from recordmill.schemas.layout import is_url
-from recordmill.schemas.masking import masked_source
+from recordmill.schemas.masking import masked_source, masked_url
 from recordmill.schemas.plan import Forecast, Plan, RejectSum, SampleEstimate
 from recordmill.schemas.records import ImageRef
 from recordmill.schemas.rejects import Reason, Reject, lost_rows_message
 from recordmill.transforms.analyze_rows import AnalyzeRows
 from recordmill.transforms.assign_shards import AssignShards, RejectDuplicateKeys
 from recordmill.transforms.functional.records.framing import FRAME_BYTES
+from recordmill.transforms.functional.sources.text_ranges import is_large_gzip
 from recordmill.transforms.read_rows import BindRows
 from recordmill.transforms.reconcile_counts import SumRejects
 from recordmill.transforms.shards.build_examples import Pools, build_all
@@ -66,7 +68,9 @@ def dry_run(job: Conversion, options: PipelineOptions) -> Forecast:
         raise
     except Exception as error:  # engines raise exceptions of any type
         raise RecordmillError(f"the dry run failed: {type(error).__name__}: {error}") from error
-    return _found.pop(run)
+    files = (*job.tables.files, *(job.labels.files if job.labels else ()))
+    gzipped = tuple(file.path for file in files if is_large_gzip(file))
+    return replace(_found.pop(run), gzipped_tables=gzipped)
 
 
 def check(forecast: Forecast, config: ConvertConfig) -> None:
@@ -218,6 +222,7 @@ def as_json(forecast: Forecast, config: ConvertConfig) -> dict[str, Any]:
         "seconds": None if seconds is None else round(seconds, 1),
         "memory_bytes": _BASE_BYTES + _ROW_BYTES * forecast.rows,
         "requests": _requests(forecast, config),
+        "gzipped_tables": [masked_url(path) for path in forecast.gzipped_tables],
     }
 
 
@@ -257,6 +262,11 @@ def _lines(document: dict[str, Any], forecast: Forecast) -> Iterator[str]:
     yield f"about {time}{megabytes:,.0f} MB of memory with DirectRunner, as on a typical machine"
     if any(requests.values()):
         yield f"object stores: {requests['get']:,} GETs, {requests['put']:,} PUTs"
+    for path in document["gzipped_tables"]:
+        yield (
+            f"{path}: one core reads this table, because gzip cannot be read in byte ranges. "
+            "Decompress it, or split it into several files."
+        )
     yield f"dry run: nothing was written; a run would write {document['directory']}"
 
 

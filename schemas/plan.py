@@ -127,6 +127,7 @@ class Forecast:
         rejects: reason to the rejects that are certain, without opening any image.
         trial: what became of a sample.
         remote: images in object stores, each of which is one GET.
+        gzipped_tables: the large gzipped text tables, which one core reads each.
     """
 
     plan: Plan
@@ -134,6 +135,7 @@ class Forecast:
     rejects: Mapping[str, RejectSum]
     sample: SampleEstimate
     remote_images: int = 0
+    gzipped_tables: tuple[str, ...] = ()
 
     @property
     def rejected(self) -> int:

@@ -16,6 +16,7 @@ from recordmill.schemas.plan import Forecast, Plan, RejectSum, ResolvedSchema, S
 from recordmill.schemas.records import ImageRef
 from recordmill.schemas.row_counts import ShardCounts
 from recordmill.schemas.yaml_files import preset
+from recordmill.transforms.functional.sources.text_ranges import is_large_gzip
 from recordmill.transforms.write_shards import forecast
 from tests.end_to_end import readers
 from tests.end_to_end.command import convert, published
@@ -176,6 +177,21 @@ def test_requests_to_object_stores_are_counted() -> None:
     classes = {"label": Counter({0: 2, 1: 1})}
     assert counts == ShardCounts(split="train", index=1, records=3, classes=classes)
     assert (remote, first) == (2, refs[:1])
+
+
+def test_a_large_gzipped_table_is_listed_with_its_remedy(
+    images: list[Photo], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [{"image": p.path, "label": p.label} for p in images]
+    table = write_table(folder / "large.csv.gz", rows)
+    assert planned(table, tmp_path)["gzipped_tables"] == []
+    monkeypatch.setattr(is_large_gzip, "__defaults__", (table.stat().st_size - 1,))
+    assert planned(table, tmp_path)["gzipped_tables"] == [str(table)]
+    out = " ".join(convert(table, tmp_path, "--dry_run").out.split())
+    assert (
+        f"{table}: one core reads this table, because gzip cannot be read in byte ranges. "
+        "Decompress it, or split it into several files."
+    ) in out
 
 
 def test_known_rejects_and_rows_add_up() -> None:

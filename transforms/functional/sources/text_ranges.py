@@ -88,7 +88,21 @@ def is_large(file: TableFile, range_bytes: int = RANGE_BYTES) -> bool:
         file: the file.
         range_bytes: the size of a range.
     """
-    return file.format in TEXT_FORMATS and not file.gzipped and (file.size or 0) > range_bytes
+    return not file.gzipped and _exceeds(file, range_bytes)
+
+
+def is_large_gzip(file: TableFile, range_bytes: int = RANGE_BYTES) -> bool:
+    """Returns whether a file would be read in several ranges if it were not gzipped.
+
+    Args:
+        file: the file.
+        range_bytes: the size of a range.
+    """
+    return file.gzipped and _exceeds(file, range_bytes)
+
+
+def _exceeds(file: TableFile, range_bytes: int) -> bool:
+    return file.format in TEXT_FORMATS and (file.size or 0) > range_bytes
 
 
 def cut(stream: BinaryIO, file: TableFile, range_bytes: int = RANGE_BYTES) -> Iterator[SourceSplit]:

@@ -22,6 +22,7 @@ from recordmill.transforms.functional.sources.text_ranges import (
     align,
     cut,
     is_large,
+    is_large_gzip,
     join,
     scan,
     scan_lines,
@@ -227,3 +228,4 @@ def test_a_range_that_cannot_be_read_leaves_the_file_whole() -> None:
 )
 def test_only_plain_text_tables_over_one_range_are_cut(file: TableFile, expected: bool) -> None:
     assert is_large(file, 10) is expected
+    assert is_large_gzip(file, 10) is (file.gzipped and file.format == "csv")
