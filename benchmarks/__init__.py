@@ -1,7 +1,7 @@
-"""Benchmarks of conversions against the alternatives: TFDS, plain Beam and tutorial loops.
+"""Benchmarks of conversions against the alternatives, from tutorial loops to litData.
 
-Machines differ and are noisy, so one run prints all baselines side by side, with their ratio to
-a bare decoding loop that writes nothing. No figure is asserted.
+Machines differ and are noisy, so one run prints all baselines of a workload side by side, with
+their ratio to one of them. No figure is asserted.
 
     python -m benchmarks --photos DIR
 

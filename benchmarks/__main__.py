@@ -1,7 +1,7 @@
-"""Runs all baselines on the same photographs.
+"""Runs all baselines of each workload in turn, and prints a table for each.
 
-All baselines, on 10,000 rows: `python -m benchmarks --photos DIR`. Memory of recordmill by number
-of rows: add `--scale 10000,100000`. Without images: `python -m benchmarks --tabular 1000000`.
+All tables: `python -m benchmarks --photos DIR`. Some: `--workload tabular --only NAME,…`.
+Memory of recordmill by number of rows: `--workload photographs --scale 10000,100000`.
 """
 
 from __future__ import annotations
@@ -9,29 +9,28 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from rich.console import Console
 
 from benchmarks import report
-from benchmarks.measure import BASELINES, BaselineFailedError
-from benchmarks.rows import photographs, write_table, write_tabular
+from benchmarks.measure import BaselineFailedError
+from benchmarks.rows import photographs
 from benchmarks.scores import Entry, Score, race
+from benchmarks.workloads import PHOTOGRAPHS, WORKLOADS, Workload
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the requested benchmark; returns the exit code."""
     flags = _parser().parse_args(argv)
     try:
-        with _work_folder(flags.work) as work:
-            if flags.tabular:
-                _tabular(flags, work)
-            elif flags.scale:
-                _scale(flags, work)
-            else:
-                _compare(flags, work)
+        photos = _photos(flags)
+        for workload in flags.workload:
+            with _work_folder(flags.work) as work:
+                run = _scale if flags.scale else _compare
+                run(workload, photos, flags, work)
     except (BaselineFailedError, ValueError) as error:
         print(f"benchmarks: {error}", file=sys.stderr)
         return 1
@@ -46,11 +45,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("--photos", type=Path, metavar="DIR", help="JPEG and PNG files, at any depth")
-    add("--rows", type=_count, default=10_000, metavar="N", help="default: 10000")
-    add("--only", type=_names, default=BASELINES, metavar="NAME,…", help=", ".join(BASELINES))
+    add("--workload", type=_workloads, default=[*WORKLOADS.values()], metavar="NAME,…")
+    add("--rows", type=_count, metavar="N", help="default: depends on the workload")
+    add("--only", type=_names, metavar="NAME,…", help="baselines; default: all of the workload")
     add("--repeats", type=_count, default=1, metavar="N", help="number of turns; shows medians")
     add("--scale", type=_counts, metavar="N,…", help="recordmill alone, at these row counts")
-    add("--tabular", type=_count, metavar="N", help="recordmill alone, N rows without images")
     add("--work", type=Path, metavar="DIR", help="for outputs; default: a temporary folder")
     add("--markdown", action="store_true", help="print the results as Markdown")
     return parser
@@ -68,12 +67,22 @@ def _counts(text: str) -> list[int]:
 
 
 def _names(text: str) -> list[str]:
-    """Returns the named baselines in the order of BASELINES."""
     names = text.split(",")
-    if unknown := [name for name in names if name not in BASELINES]:
-        known = ", ".join(BASELINES)
-        raise argparse.ArgumentTypeError(f"{unknown[0]!r}: expected some of {known}")
-    return [name for name in BASELINES if name in names]
+    _check_known(names, {name for workload in WORKLOADS.values() for name in workload.baselines})
+    return names
+
+
+def _workloads(text: str) -> list[Workload]:
+    names = text.split(",")
+    _check_known(names, WORKLOADS)
+    return [WORKLOADS[name] for name in names]
+
+
+def _check_known(names: Sequence[str], known: Collection[str]) -> None:
+    if unknown := [name for name in names if name not in known]:
+        raise argparse.ArgumentTypeError(
+            f"{unknown[0]!r}: expected some of {', '.join(sorted(known))}"
+        )
 
 
 @contextmanager
@@ -85,51 +94,48 @@ def _work_folder(given: Path | None) -> Iterator[Path]:
         yield Path(folder).resolve()
 
 
-def _compare(flags: argparse.Namespace, work: Path) -> None:
-    """Runs all baselines on one table."""
-    photos = _photos(flags)
-    one_row = write_table(work / "one.csv", photos, 1)
-    table = write_table(work / "table.csv", photos, flags.rows)
-    entries = [Entry(name, name, table, flags.rows, one_row) for name in flags.only]
+def _compare(
+    workload: Workload, photos: Sequence[Path], flags: argparse.Namespace, work: Path
+) -> None:
+    """Runs all baselines of a workload on one table."""
+    rows = flags.rows or workload.rows
+    one_row = workload.write(work / "one.csv", photos, 1)
+    table = workload.write(work / "table.csv", photos, rows)
+    names = [name for name in workload.baselines if not flags.only or name in flags.only]
+    entries = [Entry(name, name, table, rows, one_row) for name in names]
     scores = race(entries, flags.repeats, work, _log)
-    ratios = report.throughput_ratios(scores, baseline="bare-decode")
-    _show(report.columns("images", "× bare decode"), scores, ratios, flags.markdown)
+    ratios = report.throughput_ratios(scores, workload.reference)
+    header = report.columns(workload.unit, f"× {workload.reference.replace('-', ' ')}")
+    _show(f"{workload.name}, {rows:,} {workload.unit}", header, scores, ratios, flags.markdown)
 
 
-def _scale(flags: argparse.Namespace, work: Path) -> None:
+def _scale(
+    workload: Workload, photos: Sequence[Path], flags: argparse.Namespace, work: Path
+) -> None:
     """Runs recordmill on tables of different sizes."""
-    photos = _photos(flags)
-    one_row = write_table(work / "one.csv", photos, 1)
+    baseline = next(name for name in workload.baselines if name.startswith("recordmill"))
+    one_row = workload.write(work / "one.csv", photos, 1)
     entries = [
         Entry(
-            title=f"{count:,} rows",
-            baseline="recordmill",
-            table=write_table(work / f"table-{count}.csv", photos, count),
+            title=f"{count:,} {workload.unit}",
+            baseline=baseline,
+            table=workload.write(work / f"table-{count}.csv", photos, count),
             rows=count,
             one_row=one_row,
         )
         for count in flags.scale
     ]
     scores = race(entries, flags.repeats, work, _log)
-    header = report.columns("images", "peak × first")
-    _show(header, scores, report.memory_ratios(scores), flags.markdown)
-
-
-def _tabular(flags: argparse.Namespace, work: Path) -> None:
-    """Runs recordmill on a table without images."""
-    one_row = write_tabular(work / "one.csv", 1)
-    table = write_tabular(work / "table.csv", flags.tabular)
-    title = f"{flags.tabular:,} rows"
-    entry = Entry(title, "recordmill-tabular", table, flags.tabular, one_row)
-    scores = race([entry], flags.repeats, work, _log)
-    header = report.columns("rows", "peak × first")
-    _show(header, scores, report.memory_ratios(scores), flags.markdown)
+    header = report.columns(workload.unit, "peak × first")
+    _show(baseline, header, scores, report.memory_ratios(scores), flags.markdown)
 
 
 def _photos(flags: argparse.Namespace) -> list[Path]:
-    if flags.photos is None:
-        raise ValueError("--photos DIR is needed: a folder of JPEG or PNG files")
-    return photographs(flags.photos)
+    if flags.photos is not None:
+        return photographs(flags.photos)
+    if PHOTOGRAPHS in flags.workload:
+        raise ValueError("--photos DIR is required: a folder of JPEG or PNG files")
+    return []
 
 
 def _log(message: str) -> None:
@@ -137,13 +143,14 @@ def _log(message: str) -> None:
 
 
 def _show(
+    title: str,
     header: Sequence[str],
     scores: Sequence[Score],
     ratios: Sequence[float | None],
     markdown: bool,
 ) -> None:
     lines = [report.line(score, ratio) for score, ratio in zip(scores, ratios, strict=True)]
-    report.show(header, lines, markdown)
+    report.show(title, header, lines, markdown)
 
 
 if __name__ == "__main__":

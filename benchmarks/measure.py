@@ -20,16 +20,7 @@ from types import TracebackType
 import psutil  # type: ignore[import-untyped, unused-ignore]
 
 from benchmarks.baseline import Outcome
-
-BASELINES = (
-    "bare-decode",
-    "recordmill",
-    "recordmill-header",
-    "seed-loop",
-    "plain-beam",
-    "tfds-plain",
-    "tfds-beam",
-)
+from benchmarks.environments import python_of
 
 _CHECKOUT = Path(__file__).resolve().parent.parent
 _POLL_SECONDS = 0.1
@@ -86,7 +77,7 @@ def run_baseline(name: str, table: Path, rows: int, work: Path) -> Run:
 
 def _command(name: str, table: Path, output: Path) -> list[str]:
     module = f"benchmarks.baselines.{name.replace('-', '_')}"
-    return [sys.executable, "-m", module, str(table), str(output)]
+    return [python_of(name), "-m", module, str(table), str(output)]
 
 
 def _run_process(command: list[str], work: Path, log: Path) -> tuple[float, float, int]:

@@ -77,19 +77,20 @@ def memory_ratios(scores: Sequence[Score]) -> list[float | None]:
     return [score.peak_bytes / scores[0].peak_bytes for score in scores]
 
 
-def show(header: Sequence[str], lines: Sequence[Sequence[str]], markdown: bool) -> None:
+def show(title: str, header: Sequence[str], lines: Sequence[Sequence[str]], markdown: bool) -> None:
     """Prints a table and, below it, the machine.
 
     Args:
+        title: of the table.
         header: titles of the columns.
         lines: cells of each line.
         markdown: whether to print Markdown instead of a terminal table.
     """
     if markdown:
-        print(_markdown(header, lines), f"\n{machine()}", sep="\n")
+        print(f"### {title}\n", _markdown(header, lines), f"\n{machine()}\n", sep="\n", flush=True)
         return
     console = Console()
-    console.print(_table(header, lines))
+    console.print(title, _table(header, lines), sep="\n", highlight=False)
     console.print(machine(), highlight=False)
 
 

@@ -16,14 +16,14 @@ from recordmill.pipelines.run.startup import limit_allocator_caches
 
 def convert(table: Path, output: Path) -> Outcome:
     """Converts a table of photographs and decodes every image."""
-    return run_command(table, output, "--decode", "full")
+    return run_command(table, output, "--key_column", "id")
 
 
-def run_command(table: Path, output: Path, *flags: str) -> Outcome:
+def run_command(source: Path, output: Path, *flags: str) -> Outcome:
     """Runs `recordmill convert`; exits with its code if it fails.
 
     Args:
-        table: path of the table.
+        source: path of the table or folder.
         output: folder of the dataset.
         flags: more arguments of the command.
     """
@@ -31,10 +31,9 @@ def run_command(table: Path, output: Path, *flags: str) -> Outcome:
     from benchmarks.shuffle import metered_shuffle  # imports Beam and Arrow, after the limit is set
 
     arguments = {
-        "--input": str(table),
+        "--input": str(source),
         "--output": str(output),
-        "--name": "photographs",
-        "--key_column": "id",
+        "--name": "benchmark",
         "--num_shards": "16",
         "--verify": "parse",
     }

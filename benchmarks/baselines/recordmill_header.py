@@ -10,7 +10,7 @@ from benchmarks.baselines.recordmill import run_command
 
 def convert(table: Path, output: Path) -> Outcome:
     """Converts a table of photographs without decoding them."""
-    return run_command(table, output, "--decode", "header")
+    return run_command(table, output, "--key_column", "id", "--decode", "header")
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from benchmarks.baselines.recordmill import run_command
 
 def convert(table: Path, output: Path) -> Outcome:
     """Converts a table with the preset `tabular`."""
-    return run_command(table, output, "--schema", "tabular")
+    return run_command(table, output, "--key_column", "id", "--schema", "tabular")
 
 
 if __name__ == "__main__":

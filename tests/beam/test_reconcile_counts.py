@@ -145,7 +145,7 @@ def test_what_does_not_add_up_is_a_problem() -> None:
     )
     expected = [
         Problem("records/test-0", "crc32c: wrote 22, re-read 1"),
-        Problem("input", f"{counted}; a table changed during the run. Run again"),
+        Problem("input", f"{counted}: a table changed during the run; run again"),
         Problem("row counts", f"do not match: {lost}"),
     ]
     with direct_pipeline() as p:

@@ -1,7 +1,7 @@
-"""Parses the addresses of files and images, and checks that they are public and below a root.
+"""Addresses of files and images: how URLs are parsed, which hosts are public, what a root contains.
 
-A URL is parsed once, so that the address that is checked is the address that is fetched. Checks of
-local paths must resolve links, see `recordmill.transforms.storage.local_files`.
+A URL is parsed once, so that the address that is checked is the address that is fetched. Local
+paths need the file system, for their links: see `recordmill.transforms.storage.local_files`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from recordmill.schemas.masking import masked_url
 from recordmill.schemas.rejects import Reason, RecordError
 
 MAX_CHARACTERS = 8192
-"""Limit of the length of an address, which is about that of common servers."""
+"""Limit for one address; common servers accept about as many."""
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _BEFORE_PATH = re.compile(r"[A-Za-z]+://[^/?#]*")
@@ -30,8 +30,7 @@ REMEDY = "put the file there, or pass --allow_outside_root"
 
 _SEPARATORS = re.compile(r"[/\\]")
 _DOTS = re.compile(r"[\x00-\x20]*(?:\.[\x00-\x20]*){1,2}(?:;.*)?", re.DOTALL)
-"""Matches segments that some servers treat as `.` or `..`, since they ignore parameters, blanks and
-control characters."""
+"""Segments that some servers take for `.` or `..`, as they drop parameters, blanks and controls."""
 
 _LAX_CODES = {
     re.compile(r"%(?:c0%ae|e0%80%ae|f0%80%80%ae|u002e|ef%bc%8e|uff0e)", re.IGNORECASE): ".",
@@ -40,7 +39,7 @@ _LAX_CODES = {
 }
 """Non-standard encodings of dots and separators that some servers decode."""
 
-_MAX_DECODINGS = 4
+_MOST_DECODINGS = 4
 _SHOWN_CHARACTERS = 200
 
 
@@ -49,11 +48,11 @@ class WebAddress(NamedTuple):
 
     Attributes:
         scheme: "http" or "https".
-        host: the host in lower case, with international names encoded.
-        port: the port, by default that of the scheme.
-        path: the path of the request, without `.` and `..`, and with invalid characters encoded.
-        query: the query of the request, or None.
-        login: the user and the password as written, or None.
+        host: in lower case, its international names encoded.
+        port: the scheme's own if none is given.
+        path: as it is sent, without `.` and `..`; other characters than a path's are encoded.
+        query: as it is sent, or None.
+        login: user and password as they are written, or None.
     """
 
     scheme: str
@@ -65,12 +64,12 @@ class WebAddress(NamedTuple):
 
     @property
     def origin(self) -> tuple[str, str, int]:
-        """The scheme, host and port."""
+        """Scheme, host and port."""
         return self.scheme, self.host, self.port
 
     @property
     def target(self) -> str:
-        """The target of the request: the path and the query."""
+        """Path and query, as the request line has them."""
         return self.path if self.query is None else f"{self.path}?{self.query}"
 
     def __str__(self) -> str:
@@ -79,7 +78,7 @@ class WebAddress(NamedTuple):
         return f"{self.scheme}://{self.host}{port}{self.target}"
 
 
-@lru_cache(256)  # the image root is parsed for each row
+@lru_cache(256)  # a root is parsed for each row
 def parse_web_address(text: str) -> WebAddress:
     """Parses a web address.
 
@@ -87,7 +86,7 @@ def parse_web_address(text: str) -> WebAddress:
     'https://host/b%20c.jpg?d'
 
     Raises:
-        ValueError: if the address is invalid, or programs would parse it differently.
+        ValueError: if it is invalid, or ambiguous: programs would parse it differently.
     """
     if len(text) > MAX_CHARACTERS:
         raise ValueError(f"it has more than {MAX_CHARACTERS:,} characters")
@@ -98,7 +97,7 @@ def parse_web_address(text: str) -> WebAddress:
         raise ValueError("it has a backslash before its path")
     try:
         url = parse_url(text)
-    except ValueError as error:  # the message of urllib3 contains the address with its login
+    except ValueError as error:  # urllib3's own message quotes the address with its login
         raise ValueError("its host or its port is not valid") from error
     if url.scheme not in _PORTS or not url.host:
         raise ValueError("it has no host")
@@ -107,7 +106,7 @@ def parse_web_address(text: str) -> WebAddress:
 
 
 def has_control_characters(text: str) -> bool:
-    r"""Returns whether a text has control characters, at which some programs end an address.
+    r"""Returns whether a text has control characters, which some programs drop or stop at.
 
     >>> has_control_characters("a b"), has_control_characters("a\tb")
     (False, True)
@@ -115,7 +114,7 @@ def has_control_characters(text: str) -> bool:
     return _CONTROL.search(text) is not None
 
 
-# The special-purpose address registries of IANA, because `ipaddress` differs between versions.
+# IANA's special-purpose registries, written out: Pythons differ on them.
 _SPECIAL_IPV4 = tuple(
     IPv4Network(network)
     for network in (
@@ -123,10 +122,10 @@ _SPECIAL_IPV4 = tuple(
         "10.0.0.0/8",
         "100.64.0.0/10",
         "127.0.0.0/8",
-        "168.63.129.16/32",  # a public address, but Azure's services for virtual machines
+        "168.63.129.16/32",  # Azure's own services for its virtual machines; looks public
         "169.254.0.0/16",
         "172.16.0.0/12",
-        "192.0.0.0/24",  # protocol assignments, and the metadata service of Oracle's cloud
+        "192.0.0.0/24",  # protocols' own, and Oracle's metadata
         "192.0.2.0/24",
         "192.88.99.0/24",
         "192.168.0.0/16",
@@ -138,14 +137,14 @@ _SPECIAL_IPV4 = tuple(
     )
 )
 _GLOBAL_UNICAST = IPv6Network("2000::/3")
-"""All public IPv6 addresses; site-local, discard-only and SRv6 addresses are outside."""
+"""All that is public today; site-local, discard-only and SRv6 addresses are outside of it."""
 
 _SPECIAL_IPV6 = tuple(
     IPv6Network(network)
     for network in (
-        "2001::/23",  # includes Teredo
+        "2001::/23",  # Teredo among them
         "2001:db8::/32",
-        "2002::/16",  # 6to4, deprecated by RFC 7526
+        "2002::/16",  # 6to4, given up for good by RFC 7526
         "3fff::/20",  # documentation, RFC 9637
     )
 )
@@ -155,8 +154,8 @@ _NAT64 = IPv6Network("64:ff9b::/96")
 def is_public(text: str) -> bool:
     """Returns whether an IP address belongs to the public internet.
 
-    Loopback, private, link-local and shared addresses do not, including the metadata services of
-    clouds and IPv6 addresses that embed such an address.
+    Loopback, private, link-local and shared addresses do not, which includes the metadata services
+    of clouds; nor do IPv6 addresses that embed such an address.
 
     >>> [is_public(a) for a in ("8.8.8.8", "10.0.0.1", "169.254.169.254", "::ffff:127.0.0.1")]
     [True, False, False, False]
@@ -171,24 +170,24 @@ def is_public(text: str) -> bool:
 
 
 def _embedded(address: IPv6Address) -> IPv4Address | None:
-    """Returns the IPv4 address in an IPv4-mapped or NAT64 address; None for other addresses."""
+    """Returns the IPv4 address that an IPv6 address embeds: mapped, or by NAT64."""
     if address in _NAT64:
         return IPv4Address(int(address) & 0xFFFFFFFF)
     return address.ipv4_mapped
 
 
 def check_address(uri: str, root: str) -> None:
-    """Checks that a remote address is below the image root, without sending a request.
+    """Rejects an address that is not below the image root, without any request.
 
-    An accepted address is below the root however a server may decode it. Local paths below a local
-    root are not checked here.
+    An accepted address is below the root as it is sent, and however a server may decode it. If both
+    are local paths, nothing is checked here.
 
     Args:
         uri: the address of an image.
         root: the image root.
 
     Raises:
-        RecordError: outside_root if the address is not below the root.
+        RecordError: outside_root.
     """
     if not (is_url(uri) or is_url(root)):
         return
@@ -202,10 +201,10 @@ def check_address(uri: str, root: str) -> None:
 
 
 def outside_root_error(target: str, root: str) -> RecordError:
-    """Returns the error for a reference outside the image root.
+    """Returns the error for a reference outside of the image root.
 
     Args:
-        target: the resolved path or address of the reference.
+        target: the path or address that the reference leads to.
         root: the image root.
     """
     return RecordError(
@@ -218,7 +217,7 @@ def is_below(target: str, root: str) -> bool:
 
     Args:
         target: the path or address.
-        root: the folder, with or without a trailing slash.
+        root: the folder that may contain it, with or without a slash at its end.
 
     >>> is_below("/data/photos/1.jpg", "/data/photos"), is_below("/data/photos2", "/data/photos")
     (True, False)
@@ -227,7 +226,7 @@ def is_below(target: str, root: str) -> bool:
 
 
 def normalized(address: str) -> str:
-    """Resolves `.`, `..` and repeated slashes of an address; `..` does not go above the host.
+    """Returns an address without `.`, `..` and doubled slashes; it never climbs above its host.
 
     >>> normalized("s3://bucket/photos/../../secret/./1.jpg")
     's3://bucket/secret/1.jpg'
@@ -256,7 +255,7 @@ def _shown(address: WebAddress) -> str:
 
 
 def _is_in_web(address: WebAddress, root: WebAddress) -> bool:
-    """Returns whether a URL is below another, by comparison of decoded path segments."""
+    """Returns whether a URL is below another, compared by decoded path segments."""
     parts = [unquote(part) for part in address.path.split("/")]
     above = [unquote(part) for part in root.path.rstrip("/").split("/")]
     below = parts[: len(above)] == above and any(parts[len(above) :])
@@ -264,9 +263,9 @@ def _is_in_web(address: WebAddress, root: WebAddress) -> bool:
 
 
 def _has_hidden_dots(path: str) -> bool:
-    """Returns whether a path has a `.` or `..` that is encoded or has parameters."""
-    # The parser has resolved plain ones. A proxy and a server may each decode a path again.
-    for _ in range(_MAX_DECODINGS):
+    """Returns whether a path has an encoded `.` or `..`, or one with parameters."""
+    # Plain ones were resolved by the parser. Proxies and servers may each decode a path once more.
+    for _ in range(_MOST_DECODINGS):
         for code, character in _LAX_CODES.items():
             path = code.sub(character, path)
         if any(_DOTS.fullmatch(part) for part in _SEPARATORS.split(path)):
@@ -275,13 +274,13 @@ def _has_hidden_dots(path: str) -> bool:
         if decoded == path:
             return False
         path = decoded
-    return True  # no legitimate path is encoded this often
+    return True  # encoded more often than any legitimate path
 
 
 def _is_in_store(uri: str, root: str) -> bool:
-    """Returns whether an object is below a root, both by its literal key and its resolved path."""
+    """Returns whether an object is below a root, both as a literal key and as a resolved path."""
     parts = uri.partition("://")[2].split("/")
-    depth = 0  # number of folders below the host, which for HDFS may itself be the first folder
+    depth = 0  # below the host; for HDFS the "host" may be the first folder
     for part in parts[1:]:
         depth += {"..": -1, ".": 0, "": 0}.get(part, 1)
         if depth < 0:

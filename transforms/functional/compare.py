@@ -1,7 +1,7 @@
 """Compares the records of two datasets by digests of their keys and feature values.
 
-A record is represented by its location, a 128-bit digest of its key, and a 64-bit digest of each
-value, so that millions of records fit in memory.
+A record takes about ten numbers: a digest of 128 bits for the key and 64 bits for each value, so
+that millions of records fit in memory.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class RecordLocation(NamedTuple):
     """The location of a record in a dataset.
 
     Attributes:
-        split: the number of the split.
-        shard: the number of the shard in the split.
-        row: the number of the record in the shard.
+        split: the number of its split.
+        shard: the number of its shard within the split.
+        row: its number within the shard.
     """
 
     split: int
@@ -36,11 +36,11 @@ class RecordLocation(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """The records with the same key in both datasets.
+    """A key that both datasets have.
 
     Attributes:
-        left: the location of the record in the left dataset.
-        right: the location of the record in the right dataset.
+        left: the record's location in the left dataset.
+        right: its location in the right dataset.
         features: the numbers of the features that differ.
     """
 
@@ -54,12 +54,12 @@ class Comparison:
     """The result of a comparison; results of parts can be merged.
 
     Attributes:
-        same: the number of keys with the same values in the same split.
-        different: the number of keys with different values, in any splits.
-        features: the number of keys with different values of a feature, by number of the feature.
-        moved: the number of keys with the same values, by (left split, right split).
-        only_left: the number of keys that are only in the left dataset, by split.
-        only_right: the number of keys that are only in the right dataset, by split.
+        same: number of keys in the same split with the same values.
+        different: number of keys with different values, in any splits.
+        features: number of a feature to the number of keys that differ in it.
+        moved: (left split, right split) to the number of keys with the same values.
+        only_left: split to the number of keys that only the left dataset has.
+        only_right: the same for the right dataset.
         different_examples: the first records that differ.
         moved_examples: the first records that moved to another split.
         left_examples: the first records only in the left dataset.
@@ -82,7 +82,7 @@ class Comparison:
 
         Args:
             other: the result.
-            shown: the number of examples to keep of each kind.
+            shown: number of examples to keep of each kind.
         """
         self.same += other.same
         self.different += other.different
@@ -95,7 +95,7 @@ class Comparison:
 
 
 def row_dtype(features: int) -> np.dtype:
-    """Returns the structured type of the digests and the location of a record."""
+    """Returns the structured type of a record's digests and location."""
     return np.dtype(
         [
             ("key", "<u8", (2,)),
@@ -115,12 +115,12 @@ def digest_rows(
     Args:
         first: the location of the first record.
         keys: the key of each record.
-        values: the concatenated value digests of all records; None if they are not needed, because
+        values: the value digests of all records, concatenated; None if they are not needed, because
             the other dataset has an identical shard.
         features: the number of features of a record.
 
     Returns:
-        An array of `row_dtype` with one row per record.
+        An array of `row_dtype`, one row for each record.
     """
     rows = np.zeros(len(keys), row_dtype(features))
     digests = b"".join(hashlib.sha256(key.encode()).digest()[:_KEY_BYTES] for key in keys)
@@ -133,13 +133,13 @@ def digest_rows(
 
 
 def value_digests(data: bytes, names: Iterable[str]) -> bytes:
-    """Returns the concatenated digests of the feature values of a serialized example.
+    """Returns the digests of the feature values of a serialized example, concatenated.
 
-    The values of a feature in all frames of a sequence have a single digest.
+    In sequences, the values of a feature in all frames count as one value.
 
     Args:
         data: the serialized message.
-        names: the features in order; the digest of a missing feature is zero.
+        names: the features, in order; missing ones have a digest of zeros.
     """
     features = message_features(data)
     return b"".join(
@@ -163,13 +163,13 @@ def compare(left: np.ndarray, right: np.ndarray, shown: int) -> Comparison:
     """Compares the records of two datasets.
 
     Args:
-        left: the rows of the left dataset, with unique keys.
-        right: the rows of the right dataset, with unique keys.
-        shown: the number of examples to keep of each kind.
+        left: rows of one dataset, with unique keys.
+        right: rows of the other, with unique keys.
+        shown: number of examples to keep of each kind.
     """
     one, other = _pairs(left["key"], right["key"])
-    a, b = left[one], right[other]  # rows with a common key, in the same order
-    differing = a["values"] != b["values"]  # bool (common keys, features)
+    a, b = left[one], right[other]
+    differing = a["values"] != b["values"]  # (common keys, features)
     different, moved = differing.any(axis=1), a["split"] != b["split"]
     moved &= ~different
     counts = differing.sum(axis=0)
@@ -189,9 +189,9 @@ def compare(left: np.ndarray, right: np.ndarray, shown: int) -> Comparison:
 
 
 def _pairs(left: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the row numbers of the common keys in each array; keys are unique in an array."""
-    # Sorted together, equal keys are adjacent. lexsort is stable, so the left row comes first; the
-    # number of the right row is offset by the number of left rows.
+    """Returns the row numbers of equal keys in both; keys are unique in each."""
+    # Sorted together, equal keys are adjacent: the left row and then, lexsort being stable, the
+    # right one, whose number is offset by the number of left rows.
     keys = np.concatenate([left, right])
     order = np.lexsort((keys[:, 1], keys[:, 0]))
     equal = (keys[order[:-1]] == keys[order[1:]]).all(axis=1)

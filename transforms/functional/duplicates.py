@@ -1,7 +1,7 @@
-"""Counts duplicate images by digest within and across splits, and groups that span splits.
+"""Counts duplicate images within and across splits by digest, and groups that span splits.
 
-Tallies are dicts of tuples, which are cheap to shuffle. They can be merged in any order, and their
-size per image does not depend on how often the image occurs.
+Tallies are dicts of tuples, cheap to shuffle. They can be merged in any order, and hold a bounded
+number of keys for each image, however often it occurs.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from recordmill.schemas.statistics import (
 )
 
 DIGEST_BYTES = 16
-"""Leading bytes of the SHA-256 of an image; with 128 bits, collisions are negligible."""
+"""Leading bytes of a sha256 that identify an image: 128 bits make collisions negligible."""
 
 _BUCKET_IMAGES = 2**16
 
 Seen: TypeAlias = tuple[str, str, int, str]
-"""(split, label, number of records with both, smallest of their keys)."""
+"""(split, label, number of records with both, smallest key among them)."""
 
 Tally: TypeAlias = dict[bytes, tuple[Seen, ...]]
-"""The occurrences of each image by its digest, with at most one `Seen` per split and label."""
+"""Digest of an image to its occurrences: at most one `Seen` for each split and label."""
 
 
 def num_buckets(rows: int) -> int:
-    """Returns the number of buckets of images, each of which fits in memory."""
+    """Returns the number of buckets to compare images in, so that each fits in memory."""
     return 1 + rows // _BUCKET_IMAGES
 
 
@@ -43,15 +43,15 @@ def bucket_of(digest: bytes, buckets: int) -> int:
     """Returns the bucket of an image.
 
     Args:
-        digest: the digest of the image.
+        digest: the image's digest.
         buckets: the number of buckets.
     """
-    # Scales the first 64 bits to [0, buckets), which is uniform because digests are.
+    # Scales the first 64 bits to [0, buckets), as digests are uniform.
     return int.from_bytes(digest[:8], "big") * buckets >> 64
 
 
 def label_text(label: str | list[str] | None) -> str:
-    """Returns the class or classes of a record in its index as one text; "" without a class.
+    """Returns the class of a record's index row as one text; "" for none.
 
     >>> label_text(["dog", "cat"]), label_text(None)
     ('cat|dog', '')
@@ -63,8 +63,8 @@ def tally_shard(split: str, rows: Iterable[tuple[str, str, str]]) -> Tally:
     """Returns the tally of one shard.
 
     Args:
-        split: the split of the shard.
-        rows: the key, the hex digest of the image and the label of each record.
+        split: the shard's split.
+        rows: key, hex digest of the image and label of each record.
     """
     tally: Tally = {}
     for key, sha256, label in rows:
@@ -76,7 +76,7 @@ def tally_shard(split: str, rows: Iterable[tuple[str, str, str]]) -> Tally:
 
 
 def split_by_bucket(tally: Tally, buckets: int) -> dict[int, Tally]:
-    """Partitions a tally by bucket number.
+    """Returns bucket number to the part of a tally in that bucket.
 
     Args:
         tally: the tally.
@@ -91,7 +91,7 @@ def split_by_bucket(tally: Tally, buckets: int) -> dict[int, Tally]:
 
 
 def merge(tally: Tally, other: Tally) -> Tally:
-    """Adds a tally to another in place.
+    """Adds a tally to another, in place.
 
     Args:
         tally: the tally to add to.
@@ -107,7 +107,7 @@ def merge(tally: Tally, other: Tally) -> Tally:
 
 
 def _merged(one: tuple[Seen, ...], other: tuple[Seen, ...]) -> tuple[Seen, ...]:
-    # {(split, label): (count, smallest key)}: sums and minima do not depend on the merge order.
+    # (split, label) to (count, smallest key): sums and minima do not depend on the merge order.
     merged = {(split, label): (count, key) for split, label, count, key in one}
     for split, label, count, key in other:
         present = merged.get((split, label))
@@ -120,12 +120,12 @@ def _merged(one: tuple[Seen, ...], other: tuple[Seen, ...]) -> tuple[Seen, ...]:
 
 
 def duplicate_stats(tally: Tally) -> DuplicateStats:
-    """Returns the duplicate statistics of a tally with all occurrences of its images."""
+    """Returns the duplicate statistics of a tally that is complete for its images."""
     duplicates: Counter[str] = Counter()
     leaks: dict[tuple[str, str], list[tuple[int, Pair]]] = {}
     conflicts: list[tuple[int, Pair]] = []
     for seen in tally.values():
-        if len(seen) == 1 and seen[0][2] == 1:  # most images are in a single record
+        if len(seen) == 1 and seen[0][2] == 1:  # a single record: by far the most images
             continue
         splits = _by_split(seen)
         duplicates.update({s: count - 1 for s, (count, _) in splits.items() if count > 1})
@@ -143,15 +143,15 @@ def duplicate_stats(tally: Tally) -> DuplicateStats:
 
 
 def _pairs_of(splits: Sequence[str]) -> Iterable[tuple[str, str]]:
-    """Returns the pairs of splits for which the leakage of one image is counted."""
-    # The number of pairs of k splits is quadratic: over a limit, only the first is paired.
+    """Returns the pairs of splits that leakage of one image is counted for."""
+    # The pairs of k-fold splits grow quadratically: beyond a limit, pair the first with the rest.
     if len(splits) > PAIRED_SPLITS:
         return ((splits[0], other) for other in splits[1:])
     return combinations(splits, 2)
 
 
 def _by_split(seen: Iterable[Seen]) -> dict[str, tuple[int, str]]:
-    """Returns (number of records of an image, smallest key) by split."""
+    """Returns split to (number of an image's records there, smallest key)."""
     splits: dict[str, tuple[int, str]] = {}
     for split, _, count, key in seen:
         others, smallest = splits.get(split, (0, key))
@@ -160,7 +160,7 @@ def _by_split(seen: Iterable[Seen]) -> dict[str, tuple[int, str]]:
 
 
 def _conflict(seen: Iterable[Seen]) -> Iterator[tuple[int, Pair]]:
-    """Yields (number of records of an image, smallest keys of two labels) if its labels differ."""
+    """Yields (records of an image, smallest keys of two labels), if its labels conflict."""
     firsts: dict[str, str] = {}
     records = 0
     for _, label, count, key in seen:
@@ -188,11 +188,11 @@ def _conflicts(found: list[tuple[int, Pair]]) -> Conflicts:
 
 
 def merge_duplicate_stats(contents: Iterable[DuplicateStats]) -> DuplicateStats:
-    """Adds the statistics of disjoint sets of images."""
+    """Returns the sum of the statistics of disjoint sets of images."""
     parts = list(contents)
     duplicates: Counter[str] = Counter()
     leaks: dict[tuple[str, str], list[Leakage]] = {}
-    # Each image is in exactly one part, so counts can be added; examples are the smallest of all.
+    # Every image is in exactly one part: counts add up, examples are the smallest of all.
     for part in parts:
         duplicates.update(part.duplicates)
         for leak in part.leaks:
@@ -207,7 +207,7 @@ def merge_duplicate_stats(contents: Iterable[DuplicateStats]) -> DuplicateStats:
 
 
 def with_dropped_row(conflicts: Conflicts, repeat: Duplicate) -> Conflicts:
-    """Adds a dropped row to the label conflicts of its image.
+    """Returns the label conflicts of one image's dropped rows, with one more row.
 
     Args:
         conflicts: the conflicts so far.
@@ -250,18 +250,18 @@ def distinct_splits(splits: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
 
 
 def group_leakage(group: str, splits: tuple[str, ...]) -> Iterator[GroupLeakage]:
-    """Yields the leakage of a group if its rows are in several splits.
+    """Yields the leakage of a group, if it is in several splits.
 
     Args:
-        group: the value of the group column.
-        splits: the splits of its rows.
+        group: the group's value.
+        splits: the splits that its rows are in.
     """
     if len(splits) > 1:
         yield GroupLeakage(groups=1, examples=((group, splits),))
 
 
 def merge_group_leaks(leaks: Iterable[GroupLeakage]) -> GroupLeakage:
-    """Adds the leakage of different groups."""
+    """Returns the sum of the leakage of different groups."""
     parts = list(leaks)
     examples = sorted(example for part in parts for example in part.examples)
     return GroupLeakage(

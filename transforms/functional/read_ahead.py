@@ -1,7 +1,7 @@
-"""Calls functions in threads ahead of the consumer, and yields their results in order.
+"""Maps functions over items with threads, ahead of the consumer, and yields results in order.
 
-Decoding and I/O release the GIL, so threads use all cores and hide the latency of object stores.
-Memory is limited by a maximum number of items, or by a byte budget for items of unknown size.
+Decoding and I/O release the GIL, so the threads of one process use all cores and hide the latency
+of object stores. A window of items bounds memory; for items of unknown size, a byte budget does.
 """
 
 from __future__ import annotations
@@ -37,25 +37,25 @@ def map_ahead(
 ) -> Iterator[R]:
     """Yields `function(item)` for each item, in order.
 
-    An exception of `function` is raised instead of its result. Pending calls are then canceled, and
-    the results of running calls are dropped.
+    An exception of `function` is raised in place of its result; pending calls are then canceled,
+    and the results of running ones dropped.
 
     Args:
         function: the function.
-        items: the arguments of the calls.
-        executor: the threads.
-        window: the maximum number of pending calls.
+        items: its arguments.
+        executor: the threads that call it.
+        window: the maximum number of calls pending at a time.
     """
-    pending: deque[Future[R]] = deque()
+    under_way: deque[Future[R]] = deque()
     try:
         for item in items:
-            pending.append(executor.submit(function, item))
-            if len(pending) >= window:
-                yield pending.popleft().result()
-        while pending:
-            yield pending.popleft().result()
+            under_way.append(executor.submit(function, item))
+            if len(under_way) >= window:
+                yield under_way.popleft().result()
+        while under_way:
+            yield under_way.popleft().result()
     finally:
-        for future in pending:
+        for future in under_way:
             future.cancel()
 
 
@@ -67,15 +67,15 @@ def fetch_ahead(
     budget: Budget,
     size_of: Callable[[R], int],
 ) -> Iterator[R]:
-    """Yields `function(item)` for each item, in order, reading ahead within a byte budget.
+    """Yields `function(item)` for each item, in order, as far ahead as a byte budget allows.
 
     Args:
-        function: the function, which mostly waits for I/O.
-        items: the arguments of the calls.
-        executor: the threads.
-        window: the maximum number of pending calls and results.
-        budget: the limit of their total size; a single item may exceed it.
-        size_of: returns the size of a result in bytes.
+        function: the function, which waits more than it computes.
+        items: its arguments.
+        executor: the threads that call it.
+        window: the maximum number of results pending or waiting.
+        budget: the limit of their bytes; a single item may exceed it.
+        size_of: returns the bytes of a result.
     """
 
     def fetch(item: T) -> R:
@@ -84,14 +84,14 @@ def fetch_ahead(
             result = function(item)
             size = size_of(result)
         finally:
-            budget.finish(size)  # a failed call has an empty result
+            budget.finish(size)  # failed calls count as empty results
         return result
 
     waiting, ahead = iter(items), deque[Future[R]]()
     try:
         while True:
-            # If nothing is pending, an item is started even over the budget: otherwise a budget
-            # smaller than a single item would block forever.
+            # With nothing pending, one item is started whatever its size: a budget smaller than a
+            # single item would block forever.
             while not ahead or (len(ahead) < window and budget.allows_more()):
                 try:
                     item = next(waiting)
@@ -102,8 +102,7 @@ def fetch_ahead(
             if not ahead:
                 return
             result = ahead.popleft().result()
-            # Released before the yield, so that calls can start while the consumer works.
-            budget.release(size_of(result))
+            budget.release(size_of(result))  # before the yield, so that other calls can start
             yield result
     finally:
         for future in ahead:
@@ -111,9 +110,9 @@ def fetch_ahead(
 
 
 class Budget:
-    """A limit for the size of items read ahead, whose sizes are unknown until they are read.
+    """A limit on bytes read ahead, for items whose sizes are known only once they are read.
 
-    Pending items are assumed to have the mean size of all finished items.
+    Pending items count with the mean size of all finished items.
 
     Attributes:
         limit: the limit in bytes.
@@ -137,17 +136,17 @@ class Budget:
             self._held += size
 
     def release(self, size: int) -> None:
-        """Counts a finished item of this size as passed to the consumer."""
+        """Counts a finished item as taken by the consumer."""
         with self._lock:
             self._held -= size
 
     def allows_more(self) -> bool:
-        """Returns whether the budget allows to start another item."""
+        """Returns whether another item may be started."""
         with self._lock:
             pending = self._started - self._finished
             if not self._finished:
                 return pending < _UNKNOWN_AHEAD
-            # Bytes in memory, plus the pending items and the next item at the mean size so far.
+            # Held bytes, plus the pending items and the next one at the mean size so far.
             return self._held + (pending + 1) * self._total / self._finished <= self.limit
 
 

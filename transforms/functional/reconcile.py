@@ -1,4 +1,4 @@
-"""Reconciles the counts of all stages: computes the row counts, and detects mismatches."""
+"""Reconciles the counts of all stages: computes row counts, and finds mismatches."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class StageCounts:
     """The row counts of the stages before shards are written.
 
     Attributes:
-        rows: the number of rows of all tables, including unreadable rows.
-        placed: the number of rows assigned to each split.
-        rejects: the number of rejects by (split, reason), with the split "" before assignment.
-        dropped: the number of rows of each split dropped as duplicate images.
-        skipped: the number of skipped inputs by description.
+        rows: rows of all tables, including those that could not be read.
+        placed: split to rows assigned to it.
+        rejects: (split, reason) to number; the split is "" for rows rejected before assignment.
+        dropped: split to rows dropped as duplicate images.
+        skipped: description of skipped inputs to their number.
     """
 
     rows: int
@@ -43,10 +43,10 @@ class StageCounts:
         """Returns the row counts, in total and by split.
 
         Args:
-            shards: the split and the counts of each shard.
+            shards: split and counts of each shard.
             planned: the splits of the dataset.
         """
-        # Invariant of each split, unless rows were lost: rows = records + rejected + duplicates.
+        # rows = records + rejected + duplicates holds for each split, if nothing was lost.
         records, frames = Counter[str](), Counter[str]()
         for split, shard in shards:
             records[split] += shard.records
@@ -85,14 +85,14 @@ def reconcile(
 
     Args:
         plan: the plan of the run.
-        rows: the number of readable rows of all tables.
-        unread: the number of unreadable rows of all tables.
-        placed: the number of rows assigned to each split.
-        rejects: the number of rejects by (split, reason), with the split "" before assignment.
-        written: the shards as counted by their writers.
-        verified: the shards as re-read by the verifier.
-        dropped: the number of rows of each split dropped as duplicate images.
-        skipped: the number of skipped inputs by description.
+        rows: rows of all tables that could be read.
+        unread: rows of all tables that could not be read.
+        placed: split to rows assigned to it.
+        rejects: (split, reason) to number; the split is "" for rows rejected before assignment.
+        written: the shards as written.
+        verified: the shards as re-read by TensorFlow.
+        dropped: split to rows dropped as duplicate images.
+        skipped: description of skipped inputs to their number.
     """
     by_writer = {(shard.split, shard.index): shard for shard in written}
     shards = [
@@ -102,10 +102,9 @@ def reconcile(
     stages = StageCounts(rows + unread, placed, rejects, dropped, skipped)
     counts, splits = stages.with_records(((s.split, s.entry) for s in shards), plan.shards)
     by_writers = stages.with_records(((s.split, s) for s in by_writer.values()), plan.shards)
-    # Three independent counts must agree: those of the stages, the writers and the verifier.
+    # Three independent counts must agree: the stages', the writers' and TensorFlow's.
     damage = [*_damage(plan, by_writer, shards)]
-    # In a damaged shard, fewer records can be verified than were written. So if there is damage, a
-    # mismatch is reported only if the counts of the writers do not agree either.
+    # A damaged shard has too few verified records: report counts only if the writers' differ, too.
     wrong = "" if damage and not _mismatch(*by_writers) else _mismatch(counts, splits)
     unmatched = [Problem("row counts", f"do not match: {wrong}")] if wrong else []
     return DatasetInfo(
@@ -128,7 +127,7 @@ def _mismatch(counts: RowCounts, splits: Mapping[str, SplitCounts]) -> str:
 
 
 def _with_images(shard: ShardVerification, written: WrittenShard | None) -> ShardVerification:
-    """Adds the image treatments, which only the writer counts, to a verified shard."""
+    """Returns a verified shard with its image treatments, which only the writer counts."""
     images = dict(sorted(written.images.items())) if written else {}
     return replace(shard, entry=shard.entry.model_copy(update={"images": images}))
 
@@ -136,7 +135,7 @@ def _with_images(shard: ShardVerification, written: WrittenShard | None) -> Shar
 def _fingerprints(
     written: Mapping[tuple[str, int], WrittenShard], shards: Iterable[ShardVerification]
 ) -> dict[str, str]:
-    """Returns the fingerprints of shards that have one, by file."""
+    """Returns file to fingerprint, for shards that have one."""
     found = {shard.entry.file: written.get((shard.split, shard.index)) for shard in shards}
     return {file: own.fingerprint for file, own in found.items() if own and own.fingerprint}
 
@@ -153,7 +152,7 @@ def _damage(
     written: Mapping[tuple[str, int], WrittenShard],
     shards: Sequence[ShardVerification],
 ) -> Iterator[Problem]:
-    """Yields the problems of shards, and their differences from the shards as written."""
+    """Yields damage of the shards on disk, and differences from what was written."""
     for shard in shards:
         yield from shard.problems
     planned = {(split, i) for split, count in plan.shards.items() for i in range(count)}
@@ -162,17 +161,16 @@ def _damage(
     for split, index in sorted(planned ^ verified.keys() | planned ^ written.keys()):
         yield Problem(split, f"shard {index} was not both written and verified exactly as planned")
     for shard_id in sorted(written.keys() & verified.keys()):
-        # In a shard with problems, the counts differ as a consequence.
-        if not verified[shard_id].problems:
+        if not verified[shard_id].problems:  # problems make the counts differ, too
             yield from compare_shard(written[shard_id], verified[shard_id])
 
 
 def compare_shard(written: WrittenShard, verified: ShardVerification) -> Iterator[Problem]:
-    """Yields the differences between a shard as written and as re-read.
+    """Yields every difference between a shard as written and as re-read.
 
     Args:
-        written: the shard as counted by its writer.
-        verified: the shard as re-read by the verifier.
+        written: the shard as written.
+        verified: the shard as re-read.
     """
     entry = verified.entry
     for what in ("records", "frames", "payload", "crc32c"):
@@ -183,10 +181,10 @@ def compare_shard(written: WrittenShard, verified: ShardVerification) -> Iterato
         wrote, read = written.index_crc32c, verified.index_crc32c
         yield Problem(entry.index_file, f"crc32c: wrote {wrote}, re-read {read}")
     if written.classes != entry.classes:
-        yield Problem(entry.file, "classes: the re-read counts differ from the written counts")
+        yield Problem(entry.file, "classes: the records' classes are not those written")
 
 
 def _changed_table(plan: Plan, rows: int) -> Iterator[Problem]:
     if plan.rows != rows:
         what = f"the first pass counted {plan.rows} rows, the second {rows}"
-        yield Problem("input", f"{what}; a table changed during the run. Run again")
+        yield Problem("input", f"{what}: a table changed during the run; run again")

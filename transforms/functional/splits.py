@@ -1,6 +1,6 @@
-"""Parses the split syntax of TFDS, such as `train[:80%]+test`.
+"""Parses TFDS's split syntax, such as `train[:80%]+test`.
 
-Source of the grammar and the rounding: tensorflow_datasets/core/splits.py.
+Source of the grammar and of its rounding: tensorflow_datasets/core/splits.py.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _BOUND = re.compile(r"(?P<number>-?[\d_]+(?:\.\d+)?)(?P<unit>%|shard)?")
 _EXPECTED = "expected as in train, train[10%:20%], train[:100], train[-5:], train[2shard] or a+b"
 
 Lengths = Mapping[str, Sequence[int]]
-"""The number of records in each shard, by split."""
+"""Split to the number of records in each of its shards."""
 
 
 class SplitSlice(NamedTuple):
@@ -26,8 +26,8 @@ class SplitSlice(NamedTuple):
 
     Attributes:
         split: the split.
-        start: the number of the first record, counted from 0 over all shards.
-        stop: the number after that of the last record.
+        start: number of the first record, from 0 over all shards.
+        stop: number after the last record.
     """
 
     split: str
@@ -39,10 +39,10 @@ class RecordRange(NamedTuple):
     """A range of the records of one shard.
 
     Attributes:
-        split: the split of the shard.
-        shard: the number of the shard.
-        skip: the number of records before the range.
-        take: the number of records in the range.
+        split: the shard's split.
+        shard: its number.
+        skip: number of records before the range.
+        take: number of records in the range.
     """
 
     split: str
@@ -52,11 +52,11 @@ class RecordRange(NamedTuple):
 
 
 def parse_split(spec: str, lengths: Lengths) -> list[SplitSlice]:
-    """Parses a split specification to the slices that it selects.
+    """Returns the slices that a split specification selects, in its order.
 
     Args:
-        spec: splits or slices of splits, joined by "+"; "all" selects all splits.
-        lengths: the splits and shards of the dataset.
+        spec: splits and slices of them, joined by "+"; "all" is every split.
+        lengths: the dataset's splits and shards.
 
     Raises:
         UsageError: if the specification is invalid, or exceeds the dataset.
@@ -71,10 +71,10 @@ def parse_split(spec: str, lengths: Lengths) -> list[SplitSlice]:
 
 
 def share_of(parts: Sequence[SplitSlice], index: int, count: int) -> list[SplitSlice]:
-    """Divides records into disjoint shares of equal size (up to one record), and returns one.
+    """Returns one of several disjoint shares of some records, equal up to one record.
 
     Args:
-        parts: the slices with the records.
+        parts: the records.
         index: the number of the share, from 0.
         count: the number of shares.
 
@@ -84,7 +84,7 @@ def share_of(parts: Sequence[SplitSlice], index: int, count: int) -> list[SplitS
     total = sum(part.stop - part.start for part in parts)
     first, last = total * index // count, total * (index + 1) // count
     ends = list(accumulate(part.stop - part.start for part in parts))
-    # A slice covers [end - length, end) of the concatenation, which is clipped to [first, last).
+    # Each slice covers [end - length, end) of the concatenation: cut it to [first, last).
     share = [
         SplitSlice(
             part.split,
@@ -97,11 +97,11 @@ def share_of(parts: Sequence[SplitSlice], index: int, count: int) -> list[SplitS
 
 
 def record_ranges(parts: Iterable[SplitSlice], lengths: Lengths) -> list[RecordRange]:
-    """Returns the range of records in each shard that slices select, in order.
+    """Returns the ranges of shards that hold some records, in order.
 
     Args:
-        parts: the slices.
-        lengths: the splits and shards of the dataset.
+        parts: the records.
+        lengths: the dataset's splits and shards.
 
     >>> record_ranges([SplitSlice("train", 0, 1)], {"train": [2, 3]})
     [RecordRange(split='train', shard=0, skip=0, take=1)]
@@ -133,7 +133,7 @@ def _parse_part(text: str, lengths: Lengths) -> list[SplitSlice]:
 
 
 def _bounds(text: str | None, shards: Sequence[int]) -> tuple[int, int]:
-    """Returns the number of the first record of a slice, and the number after that of the last."""
+    """Returns the number of a slice's first record, and the number after its last."""
     if text is None:
         return 0, sum(shards)
     bounds = [_BOUND.fullmatch(bound) if bound else None for bound in text.split(":")]
@@ -143,13 +143,13 @@ def _bounds(text: str | None, shards: Sequence[int]) -> tuple[int, int]:
         raise ValueError(f"[{text}] is not a valid slice; {_EXPECTED}")
     units = {unit for _, unit in numbers}
     if len(units) > 1:
-        raise ValueError(f"[{text}] has two units; write both bounds in the same unit")
+        raise ValueError(f"[{text}] has two units; write both bounds in the same one")
     if len(bounds) == 1 and units != {"shard"}:
         what = "only a shard can be selected by one number"
         raise ValueError(f"[{text}] is not a valid slice; {what}; {_EXPECTED}")
     values = [_number(bound["number"], bound["unit"]) if bound else None for bound in bounds]
     if len(bounds) == 1:
-        # The stop of the last shard, [-1shard], would be 0, which means the beginning: use None.
+        # [-1shard] is the last shard: its stop is 0, which as a bound would mean the beginning.
         values.append(Fraction(int(values[0] or 0) + 1) or None)
     return _in_records(values, units.pop(), shards, text)
 
@@ -171,7 +171,7 @@ def _in_records(
     size = len(shards) if unit == "shard" else total
     bounds = []
     for value, default in zip(values, (0, size), strict=True):
-        # `round` of a Fraction rounds half to even, like "closest" of TFDS, without float errors.
+        # Fractions round half to even, as TFDS's "closest" rounding does, without float errors.
         bound = round(value * total / 100) if unit == "%" and value is not None else value
         bound = default if bound is None else int(bound)
         if abs(bound) > size:

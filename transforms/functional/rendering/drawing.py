@@ -1,4 +1,4 @@
-"""Draws records: images with their boxes and masks, captions, and contact sheets."""
+"""Drawing of records: images with their boxes and masks, captions, and contact sheets."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ BOX_KEYS = tuple(f"image/object/bbox/{side}" for side in ("xmin", "ymin", "xmax"
 BOX_TEXT_KEY, BOX_LABEL_KEY = "image/object/class/text", "image/object/class/label"
 
 _MASK_OPACITY = 0.55
-_VOID = 255  # class id of Pascal VOC for pixels without a class
-_GOLDEN_RATIO = 0.618033988749895
+_VOID = 255
+_GOLDEN = 0.618033988749895
 
 SYSTEM_FONTS = (
     "DejaVuSans.ttf",
@@ -51,17 +51,17 @@ SYSTEM_FONTS = (
     "Arial Unicode.ttf",
     "segoeui.ttf",
 )
-"""Fonts that Pillow finds by name on Linux, macOS and Windows, for characters that its own font
-lacks."""
+"""Fonts that Pillow finds by name on Linux, macOS and Windows, for glyphs that its own lacks."""
 
 Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 
 _PILLOW_FONT = ""
 _MISSING = "\U0010ffff"
-"""A noncharacter, for which every font has the glyph of missing characters."""
+"""A noncharacter, for which every font draws its glyph for missing characters."""
+
 
 _MAX_CHARACTERS = 2_000
-"""Limit of the characters of a caption to measure; no line has room for more."""
+"""Characters of a text that are measured; no line has room for more."""
 
 TILE_SIDE = 240
 _GAP = 16
@@ -71,7 +71,7 @@ _INK, _PALE, _PAPER, _EMPTY = (32, 33, 36), (95, 99, 104), (255, 255, 255), (241
 
 
 class Box(NamedTuple):
-    """A box as fractions of the width and height of its image, and its class name."""
+    """A box as fractions of the image's width and height, and its class name."""
 
     left: float
     top: float
@@ -83,18 +83,17 @@ class Box(NamedTuple):
 def read_boxes(
     features: Features, size: tuple[int, int], class_names: Sequence[str] = ()
 ) -> list[Box]:
-    """Returns the boxes of a record with finite coordinates, as fractions of its image.
+    """Returns the boxes of a record with finite coordinates, as fractions of the image.
 
     Args:
         features: the features of the record.
-        size: the width and height of its image in pixels.
-        class_names: the names of the class ids, for boxes without class texts.
+        size: width and height of its image, for boxes in pixels.
+        class_names: names of the class ids, for boxes without class texts.
     """
     sides = [[v for v in features.get(key, []) if not isinstance(v, bytes)] for key in BOX_KEYS]
     if not any(sides):
         return []
-    # The keys of the Object Detection API are for fractions, but some datasets use them for pixels.
-    # Fractions may slightly exceed 1.
+    # The keys of the Object Detection API are for fractions, yet some datasets store pixels there.
     in_pixels = any(value > 2 for values in sides for value in values)
     width, height = size if in_pixels else (1, 1)
     names = _box_names(features, class_names)
@@ -113,10 +112,10 @@ def _box_names(features: Features, class_names: Sequence[str]) -> list[str]:
 
 
 def draw_boxes(image: Image.Image, boxes: Sequence[Box]) -> Image.Image:
-    """Draws boxes and their class names on a copy of an image, with one color per class.
+    """Returns an image with boxes and their names drawn on it, one color per class.
 
     Args:
-        image: the image in RGB.
+        image: in RGB.
         boxes: the boxes.
     """
     if not boxes:
@@ -129,26 +128,18 @@ def draw_boxes(image: Image.Image, boxes: Sequence[Box]) -> Image.Image:
         x = sorted(_inside(part * image.width, image.width) for part in (box.left, box.right))
         y = sorted(_inside(part * image.height, image.height) for part in (box.top, box.bottom))
         canvas.rectangle((x[0], y[0], x[1], y[1]), outline=colors[box.name], width=line)
-        _draw_name(canvas, box.name, (x[0], y[0]), colors[box.name], image.size)
+        _name_box(canvas, box.name, (x[0], y[0]), colors[box.name], image.size)
     return drawn
 
 
-def _draw_name(
+def _name_box(
     canvas: ImageDraw.ImageDraw,
     name: str,
     corner: tuple[float, float],
     ground: tuple[int, int, int],
     size: tuple[int, int],
 ) -> None:
-    """Draws the class name of a box, unless the image is too small for readable letters.
-
-    Args:
-        canvas: the canvas of the image.
-        name: the class name.
-        corner: the upper left corner of the box, in pixels.
-        ground: the RGB color of the box.
-        size: the width and height of the image.
-    """
+    """Draws the class name on a box, if there is room for readable letters."""
     height = round(max(size) / 24)
     if not name or height < 9:
         return
@@ -156,16 +147,16 @@ def _draw_name(
     left = max(0, min(corner[0], size[0] - text.width - 4))
     top = max(0, corner[1] - height - 4) if corner[1] > height + 4 else corner[1]
     canvas.rectangle((left, top, left + text.width + 4, top + height + 4), fill=ground)
-    # Black text on light colors, white text on dark colors.
+    # Black or white text, whichever has more contrast with the color of the box.
     ink = (0, 0, 0) if _luminance(ground) > 0.4 else (255, 255, 255)
     text.draw(canvas, (left + 2, top + 1), ink)
 
 
 def draw_mask(image: Image.Image, data: bytes) -> Image.Image:
-    """Blends an image with the colors of the classes in its mask; 0 is background, 255 is void.
+    """Returns an image blended with the classes of a mask; 0 is background, 255 is void.
 
     Args:
-        image: the image in RGB.
+        image: in RGB.
         data: the encoded mask.
 
     Raises:
@@ -178,20 +169,20 @@ def draw_mask(image: Image.Image, data: bytes) -> Image.Image:
         ids = np.asarray(bands.resize(image.size, Image.Resampling.NEAREST)).astype(np.int64)
     palette = np.array([(0, 0, 0), *(class_color(i) for i in range(_VOID - 1)), (128, 128, 128)])
     # Class ids beyond the palette wrap around, except to the background color.
-    layer = palette[np.where(ids > _VOID, 1 + ids % (_VOID - 1), ids)]  # (height, width, RGB)
-    opacity = (ids > 0)[:, :, None] * _MASK_OPACITY
-    blended = np.asarray(image) * (1 - opacity) + layer * opacity
-    return Image.fromarray(blended.round().astype(np.uint8))
+    layer = palette[np.where(ids > _VOID, 1 + ids % (_VOID - 1), ids)]
+    shown = (ids > 0)[:, :, None] * _MASK_OPACITY
+    mixed = np.asarray(image) * (1 - shown) + layer * shown
+    return Image.fromarray(mixed.round().astype(np.uint8))
 
 
 def class_color(index: int) -> tuple[int, int, int]:
-    """Returns the RGB color of a class; the hues of consecutive classes differ by the golden ratio.
+    """Returns the color of a class; neighbors differ in hue by the golden ratio.
 
     >>> class_color(0), class_color(1)
     ((235, 78, 78), (85, 135, 255))
     """
     level = (0.92, 1.0, 0.78)[index % 3]
-    red, green, blue = colorsys.hsv_to_rgb(index * _GOLDEN_RATIO % 1, 0.667, level)
+    red, green, blue = colorsys.hsv_to_rgb(index * _GOLDEN % 1, 0.667, level)
     return round(red * 255), round(green * 255), round(blue * 255)
 
 
@@ -200,7 +191,6 @@ def _inside(value: float, limit: int) -> float:
 
 
 def _luminance(rgb: tuple[int, int, int]) -> float:
-    """Returns the relative luminance of a color, from 0 to 1, by the coefficients of BT.709."""
     red, green, blue = (c / 255 for c in rgb)
     return float(0.2126 * red**2.2 + 0.7152 * green**2.2 + 0.0722 * blue**2.2)
 
@@ -210,12 +200,12 @@ _DAMAGED_QUALITY = 70
 
 
 def draw_record(features: Features, side: int, class_names: Sequence[str] = ()) -> Image.Image:
-    """Draws the image of a record in RGB, with its boxes and mask.
+    """Returns a record's image in RGB with its boxes and mask, no side longer than `side`.
 
     Args:
         features: the features of the record.
-        side: the maximum width and height in pixels; smaller images keep their size.
-        class_names: the names of the class ids, for boxes without class texts.
+        side: in pixels; smaller images keep their size.
+        class_names: names of the class ids, for boxes without class texts.
 
     Raises:
         RecordError: if an image cannot be decoded.
@@ -231,7 +221,7 @@ def draw_record(features: Features, side: int, class_names: Sequence[str] = ()) 
 
 
 def is_cheap_to_draw(features: Features) -> bool:
-    """Returns whether the image and the mask of a record are within the work limits.
+    """Returns whether the images of a record are within the work limits, by their headers.
 
     Raises:
         RecordError: if a header is damaged.
@@ -250,14 +240,14 @@ def _decoded(features: Features, key: str, side: int) -> Image.Image:
 
 
 def decode(data: bytes, side: int) -> Image.Image:
-    """Decodes an image to a thumbnail in RGB.
+    """Returns an encoded image in RGB, no side longer than `side`.
 
     Args:
-        data: the encoded image.
-        side: the maximum width and height in pixels.
+        data: the file.
+        side: in pixels.
 
     Raises:
-        RecordError: if the image cannot be decoded.
+        RecordError: if it cannot be decoded.
         ValueError: if it has too many pixels.
     """
     source = examine(data)
@@ -265,18 +255,18 @@ def decode(data: bytes, side: int) -> Image.Image:
         raise ValueError(f"{source.width} x {source.height} pixels are too many to draw")
     with opened(data, "jpeg" if source.format == "mpo" else source.format) as image:
         if source.format in ("jpeg", "mpo"):
-            # Decodes to a fraction of the size by DCT scaling, which is several times faster.
+            # Decodes at a fraction of the size, by DCT scaling.
             image.thumbnail((side, side), Image.Resampling.LANCZOS, reducing_gap=1.0)
         image.load()
         return thumbnail(pixels.canonical(image, source.bit_depth), side)
 
 
 def thumbnail(image: Image.Image, side: int) -> Image.Image:
-    """Returns a thumbnail of an image in RGB, on a white background.
+    """Returns an image in RGB on white, no side longer than `side`.
 
     Args:
-        image: an image in one of the modes of `pixels`.
-        side: the maximum width and height in pixels.
+        image: in one of the modes of `pixels`.
+        side: in pixels.
     """
     plain = pixels.without_alpha(pixels.to_8_bits(image), _GROUND).convert("RGB")
     plain.thumbnail((side, side), Image.Resampling.LANCZOS)
@@ -284,11 +274,11 @@ def thumbnail(image: Image.Image, side: int) -> Image.Image:
 
 
 def to_jpeg(image: Image.Image, quality: int) -> bytes:
-    """Encodes an image as JPEG.
+    """Returns an image as a JPEG.
 
     Args:
-        image: the image in RGB.
-        quality: the quality, from 1 to 95.
+        image: in RGB.
+        quality: 1 to 95.
     """
     stream = io.BytesIO()
     image.save(stream, "JPEG", quality=quality, optimize=True)
@@ -301,30 +291,30 @@ def error_detail(error: RecordError | ValueError) -> str:
 
 
 def thumbnail_of_damaged(data: bytes, side: int) -> tuple[bytes, tuple[int, int]]:
-    """Returns a JPEG thumbnail of a damaged image, with its width and height.
+    """Returns a JPEG thumbnail of a damaged image, and its width and height.
 
     Args:
-        data: the content of the file.
-        side: the maximum width and height in pixels.
+        data: the file.
+        side: of the thumbnail, in pixels.
 
     Raises:
-        RecordError: if no part of the image can be decoded.
+        RecordError: if nothing can be decoded.
     """
     image = decode_damaged(data, side)
     return to_jpeg(image, _DAMAGED_QUALITY), image.size
 
 
 def decode_damaged(data: bytes, side: int) -> Image.Image:
-    """Decodes a damaged image to a thumbnail in RGB, with gray for missing parts.
+    """Returns a damaged image in RGB, with gray for lost parts, no side longer than `side`.
 
-    Only for a separate process, since it changes the global `LOAD_TRUNCATED_IMAGES` of Pillow.
+    Only for a separate process: it sets the global `LOAD_TRUNCATED_IMAGES` of Pillow while it runs.
 
     Args:
-        data: the content of the file.
-        side: the maximum width and height in pixels.
+        data: the file.
+        side: in pixels.
 
     Raises:
-        RecordError: if no part of the image can be decoded.
+        RecordError: if nothing can be decoded.
     """
     format_ = sniffed_format(data)
     ImageFile.LOAD_TRUNCATED_IMAGES = True
@@ -346,10 +336,10 @@ class Tile(NamedTuple):
     """A tile of a contact sheet: an image and its caption.
 
     Attributes:
-        image: the image in RGB; None if it is missing or cannot be decoded.
-        title: the first line of the caption, which is the label.
-        note: the second line of the caption, which is the key.
-        problem: the text to draw instead of a missing image.
+        image: in RGB; None if it is missing or cannot be decoded.
+        title: first line of the caption, the label.
+        note: second line of the caption, the key.
+        problem: text in place of a missing image.
     """
 
     image: Image.Image | None
@@ -359,19 +349,18 @@ class Tile(NamedTuple):
 
 
 def contact_sheet(tiles: Sequence[Tile]) -> Image.Image:
-    """Draws all tiles in a grid that is about square."""
+    """Returns an image of all tiles, in a grid that is about square."""
     columns = max(1, math.ceil(math.sqrt(len(tiles) * 1.2)))
     rows = max(1, math.ceil(len(tiles) / columns))
     step = (TILE_SIDE + _GAP, TILE_SIDE + 2 * _LINE + _GAP)
     sheet = Image.new("RGB", (columns * step[0] + _GAP, rows * step[1] + _GAP), _PAPER)
     for i, tile in enumerate(tiles):
         row, column = divmod(i, columns)
-        _draw_tile(sheet, tile, (_GAP + column * step[0], _GAP + row * step[1]))
+        _place(sheet, tile, (_GAP + column * step[0], _GAP + row * step[1]))
     return sheet
 
 
-def _draw_tile(sheet: Image.Image, tile: Tile, corner: tuple[int, int]) -> None:
-    """Draws a tile on a contact sheet, with its upper left corner at `corner`."""
+def _place(sheet: Image.Image, tile: Tile, corner: tuple[int, int]) -> None:
     left, top = corner
     canvas = ImageDraw.Draw(sheet)
     if tile.image is None:
@@ -388,10 +377,10 @@ def _draw_tile(sheet: Image.Image, tile: Tile, corner: tuple[int, int]) -> None:
 
 
 class Caption(NamedTuple):
-    """A text and a font to draw it.
+    """A text with a font that can draw it.
 
     Attributes:
-        text: the text, in which characters that the font lacks are escaped.
+        text: the text; characters that the font lacks are escaped.
         font: the font.
     """
 
@@ -400,7 +389,7 @@ class Caption(NamedTuple):
 
     @property
     def width(self) -> float:
-        """The width in pixels."""
+        """Width in pixels."""
         return self.font.getlength(self.text)
 
     def draw(
@@ -413,21 +402,23 @@ class Caption(NamedTuple):
         """Draws the text on an image.
 
         Args:
-            canvas: the canvas of the image.
-            at: the coordinates of the anchor, in pixels.
-            fill: the RGB color.
-            anchor: Pillow's text anchor; "la" is the upper left corner.
+            canvas: of the image.
+            at: position of the anchor, in pixels.
+            fill: RGB color.
+            anchor: Pillow's text anchor; "la" is the upper left.
         """
         canvas.text(at, self.text, fill=fill, font=self.font, anchor=anchor)
 
 
 def make_caption(text: str, size: int) -> Caption:
-    """Returns a text with the first font that has the most of its characters.
+    """Returns a text with the first font that has most of its characters.
 
     Args:
         text: the text.
-        size: the size of the font in pixels.
+        size: of the font, in pixels.
     """
+    # Fonts are tried in order until one has all characters; otherwise the first of those that lack
+    # the fewest is used.
     best, missing = _PILLOW_FONT, len(text) + 1
     for name in (_PILLOW_FONT, *SYSTEM_FONTS):
         if (lacks := _lacks(name, text)) < missing:
@@ -439,24 +430,24 @@ def make_caption(text: str, size: int) -> Caption:
 
 
 def fit_caption(text: str, width: float, size: int) -> Caption:
-    """Returns a text, truncated with an ellipsis if it is wider than `width`.
+    """Returns a text, shortened with an ellipsis if it is wider than `width`.
 
     Args:
         text: the text.
-        width: the maximum width in pixels.
-        size: the size of the font in pixels.
+        width: in pixels.
+        size: of the font, in pixels.
     """
-    full = make_caption(text[:_MAX_CHARACTERS], size)
-    if full.width <= width:
-        return full
-    lengths = range(1, len(full.text) + 1)
-    # A binary search over the length of the prefix: measuring every prefix would be quadratic.
-    kept = bisect_right(lengths, width, key=lambda n: full.font.getlength(full.text[:n] + "…"))
-    return full._replace(text=full.text[:kept] + "…")
+    whole = make_caption(text[:_MAX_CHARACTERS], size)
+    if whole.width <= width:
+        return whole
+    lengths = range(1, len(whole.text) + 1)
+    # Binary search, as the width grows with the length: measuring every prefix is quadratic.
+    kept = bisect_right(lengths, width, key=lambda n: whole.font.getlength(whole.text[:n] + "…"))
+    return whole._replace(text=whole.text[:kept] + "…")
 
 
 def _lacks(name: str, text: str) -> int:
-    """Returns the number of characters that a font lacks; len(text) + 1 if it is not installed."""
+    """Returns the number of characters that a font lacks; more than all, if it is not installed."""
     if _font(name, 16) is None:
         return len(text) + 1
     return sum(not _has_glyph(name, character) for character in text)
@@ -464,7 +455,7 @@ def _lacks(name: str, text: str) -> int:
 
 @lru_cache
 def _font(name: str, size: int) -> Font | None:
-    """Returns the font of Pillow or a system font; None if it is not installed."""
+    """Returns Pillow's own font or a system font; None if it is not installed."""
     if name == _PILLOW_FONT:
         return ImageFont.load_default(size)
     try:
@@ -475,13 +466,12 @@ def _font(name: str, size: int) -> Font | None:
 
 @lru_cache(maxsize=8192)
 def _has_glyph(name: str, character: str) -> bool:
-    """Returns whether a font can draw a character."""
     face = _font(name, 16)
     if character == " ":
         return True
     if not character.isprintable() or not isinstance(face, ImageFont.FreeTypeFont):
         return character.isascii() and character.isprintable()
-    # Pillow does not expose the character map of a font, so the glyph is compared to that of a
-    # noncharacter, which the font uses for all missing characters.
+    # Pillow does not expose a font's character map: a missing character has the glyph of a
+    # noncharacter.
     drawn, missing = face.getmask(character), face.getmask(_MISSING)
     return drawn.size != missing.size or bytes(drawn) != bytes(missing)

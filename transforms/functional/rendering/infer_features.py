@@ -1,7 +1,7 @@
-"""Infers the features of records without a schema: the image, and descriptions of the others.
+"""Records of unknown origin: which feature is the image, and what the others contain.
 
-The image is detected by the name of its feature and by its bytes. Names of features are those of
-the TensorFlow Object Detection API and of DeepLab.
+The image is found by its Example key and by its bytes. Sources of the other keys: the TensorFlow
+Object Detection API, and DeepLab.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from recordmill.transforms.functional.images.source_image import (
 from recordmill.transforms.functional.rendering.visible_text import decode_text
 
 Features = Mapping[str, list[Any]]
-"""The values of each feature by name, as returned by `read_features`."""
+"""Example key to values, as `read_features` returns them."""
 
 MASK_KEY = "image/segmentation/class/encoded"
 IMAGE_KEYS = ("image/encoded", "image", "image_raw", "encoded", "image/image_raw")
@@ -35,13 +35,13 @@ RAW_MODES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
 
 @dataclass(frozen=True)
 class InferredFeature:
-    """A feature that was inferred from some records.
+    """A feature, inferred from some records.
 
     Attributes:
-        name: the name of the feature.
-        kind: "int64", "float", "bytes", or "empty" if no record has a value.
-        lengths: the smallest and the largest number of values in a record.
-        holds: a description of the values, such as "JPEG image" or "0 to 9".
+        name: the Example key.
+        kind: "int64", "float", "bytes", or "empty" if all records lack it.
+        lengths: smallest and largest number of values in a record; 0 without the feature.
+        holds: description of its values, such as "JPEG image" or "0 to 9".
     """
 
     name: str
@@ -59,9 +59,9 @@ class RawShape(NamedTuple):
 
 
 def image_key(features: Features) -> str | None:
-    """Returns the name of the feature with the image of a record, or None."""
-    # Known names first, then any feature with the bytes of a single image. Raw samples come last,
-    # since only their name and a matching size distinguish them from other bytes.
+    """Returns the Example key of a record's image, or None if it has none."""
+    # Known keys first, then any feature with the bytes of one image; raw samples last, since only
+    # known keys and a matching size distinguish them from other bytes.
     known = [key for key in IMAGE_KEYS if key in features]
     others = [key for key in features if key not in known and key != MASK_KEY]
     for key in [*known, *others]:
@@ -76,18 +76,18 @@ def is_image(value: object) -> bool:
 
 
 def raw_shape(features: Features, key: str) -> RawShape | None:
-    """Returns the shape of raw uint8 samples; None if the record states no matching size.
+    """Returns the shape of raw uint8 samples, if the record has one that matches their number.
 
     Args:
         features: the features of the record.
-        key: the name of the feature with the samples.
+        key: the Example key of the samples.
     """
     value = features[key][0] if len(features[key]) == 1 else None
     stated = [_first_int(features, keys) for keys in (_HEIGHT_KEYS, _WIDTH_KEYS, _CHANNEL_KEYS)]
     if not isinstance(value, bytes) or None in stated[:2]:
         return None
     height, width, channels = (n or 0 for n in stated)
-    # If the number of channels is not stated, it follows from the number of bytes.
+    # Records may leave out the number of channels: infer it from the number of bytes.
     if not channels and height * width > 0:
         channels = len(value) // (height * width)
     fits = 0 < height * width * channels == len(value) and channels in RAW_MODES
@@ -95,11 +95,11 @@ def raw_shape(features: Features, key: str) -> RawShape | None:
 
 
 def image_size(features: Features, key: str) -> tuple[int, int]:
-    """Returns the width and height of the image of a record.
+    """Returns the width and height of a record's image, from its header.
 
     Args:
         features: the features of the record.
-        key: the name of the feature with the image.
+        key: the Example key of the image.
 
     Raises:
         RecordError: if the header is damaged.
@@ -111,7 +111,7 @@ def image_size(features: Features, key: str) -> tuple[int, int]:
 
 
 def infer_features(records: Sequence[Features]) -> list[InferredFeature]:
-    """Infers the features of some records, sorted by name."""
+    """Returns the features of some records, sorted by name."""
     names = sorted({name for record in records for name in record})
     return [_infer(name, records) for name in names]
 
@@ -129,7 +129,6 @@ def _infer(name: str, records: Sequence[Features]) -> InferredFeature:
 
 
 def _describe_range(values: Sequence[Any]) -> str:
-    """Describes numbers by their range, such as "0 to 9" or "3, 2 not finite"."""
     finite = [value for value in values if math.isfinite(value)]
     odd = f", {len(values) - len(finite)} not finite" if len(finite) < len(values) else ""
     if not finite:
@@ -142,7 +141,7 @@ def _describe_range(values: Sequence[Any]) -> str:
 
 def _describe_bytes(name: str, values: Sequence[bytes], records: Sequence[Features]) -> str:
     kinds = Counter(map(bytes_kind, values))
-    # Raw samples can be valid UTF-8 by chance, so a matching size in all records has precedence.
+    # Raw samples may be valid UTF-8 by chance: pixels if all records state a matching size.
     raw = [raw_shape(record, name) for record in records if name in record]
     if set(kinds) <= {"bytes", "text"} and all(raw):
         return "pixels, uint8"

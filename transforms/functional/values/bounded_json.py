@@ -1,7 +1,7 @@
-"""Parses JSON strictly and with limited nesting, also in streams.
+"""Strict JSON parsing with bounded nesting.
 
-The nesting is limited because Python's parser accepts almost a thousand levels, whereas pickling,
-encoding or printing such values exceeds the recursion limit.
+Python's parser accepts almost a thousand levels; pickling, encoding or printing such values exceeds
+the recursion limit. Nesting is therefore bounded here, once.
 """
 
 from __future__ import annotations
@@ -17,27 +17,25 @@ import ijson
 import numpy as np
 
 MAX_DEPTH = 64
-"""Limit of the nesting of lists and objects."""
+"""The maximum nesting of lists and objects."""
 
 _TOO_DEEP = f"nested too deeply: more than {MAX_DEPTH} levels of lists and objects"
 _ESCAPE = re.compile(rb"\\.", re.DOTALL)
 _QUOTE, _ZERO, _SPACE = b'"0 '
-# "[" and "{", and "]" and "}", differ in one bit: setting it makes them equal.
 _OPEN, _CLOSE, _BRACKET_BIT = ord("{"), ord("}"), ord("{") ^ ord("[")
-_NESTED = (list, dict)  # a constant, since it is used for every number of every outline
-_OUTLINE_BYTES = 2**20  # chunk size
-_PARSED_BYTES = 2**16  # chunk size
+_NESTED = (list, dict)  # a tuple made once: it is tested against every number of every outline
+_OUTLINE_BYTES = 2**20
+_PARSED_BYTES = 2**16
 _MAX_OUTLINE = 16 * 2**20
 _LEVELS_ABOVE = 3
-"""Levels of the stream in addition to those of an entry: the document, its list, and a level that
-shows that the entry is nested too deeply."""
+"""An entry is in the document and in a list; one more level shows that a value is too deep."""
 
 
 class JsonObject(dict[str, Any]):
-    """An object that a streaming parser builds.
+    """An object that a streaming parser fills.
 
     Attributes:
-        repeated: the first duplicate name, or None.
+        repeated: the first name that occurs twice in it; None if all are different.
     """
 
     repeated: str | None = None
@@ -49,18 +47,19 @@ class JsonObject(dict[str, Any]):
 
 
 def parse_json(text: str) -> Any:
-    """Parses a JSON text.
+    """Returns the value of a JSON text.
 
     Raises:
-        ValueError: if the text is not valid JSON, is nested deeper than `MAX_DEPTH`, or has a
-            duplicate name in an object or a number beyond the range of floats.
+        ValueError: if it is not valid JSON, is nested deeper than `MAX_DEPTH`, repeats a name in an
+            object, or has a number beyond the range of floats.
     """
     try:
         value = json.loads(text, object_pairs_hook=_unique, parse_float=_finite)
     except RecursionError as error:
         raise ValueError(_TOO_DEEP) from error
-    # Most texts have fewer brackets than this, and so cannot be nested too deeply.
-    if text.count("[") + text.count("{") > MAX_DEPTH:
+    if (
+        text.count("[") + text.count("{") > MAX_DEPTH
+    ):  # most texts have fewer brackets, and need no check
         check_depth(value)
     return value
 
@@ -69,9 +68,8 @@ def check_depth(value: Any) -> None:
     """Checks that a value is not nested deeper than `MAX_DEPTH`.
 
     Raises:
-        ValueError: if it is nested deeper.
+        ValueError: if it is.
     """
-    # Breadth-first, one level at a time, without recursion.
     level = [value] if isinstance(value, list | dict) else []
     for _ in range(MAX_DEPTH):
         level = [item for outer in level for item in _nested_in(outer)]
@@ -81,7 +79,7 @@ def check_depth(value: Any) -> None:
 
 
 def repeated_name(value: Any) -> str | None:
-    """Returns a duplicate name in any `JsonObject` of a value; None if all names are unique."""
+    """Returns a name that occurs twice in a `JsonObject` of a value; None if there is none."""
     if isinstance(value, JsonObject) and value.repeated is not None:
         return value.repeated
     found = (repeated_name(item) for item in _nested_in(value))
@@ -92,10 +90,10 @@ class NestedChunk(NamedTuple):
     """A chunk of a JSON document with its nesting depths.
 
     Attributes:
-        data: the bytes of the chunk.
-        outer: the nesting depth before the chunk.
-        positions: int64[n], the offset in the chunk of each bracket outside of strings.
-        depths: int64[n], the nesting depth after each of these brackets.
+        data: the bytes.
+        outer: the nesting depth before them.
+        positions: int64[n], the offsets of brackets outside of strings.
+        depths: int64[n], the nesting depth after each bracket.
     """
 
     data: bytes
@@ -109,16 +107,16 @@ class NestedChunk(NamedTuple):
         return int(self.depths[-1]) if len(self.depths) else self.outer
 
     def around(self) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the nesting depth before and after each byte: int64[len(data)] each."""
+        """Returns the nesting depths before and after each byte: int64[len(data)] each."""
         runs = np.diff(self.positions, prepend=0, append=len(self.data))
         after = np.repeat(np.concatenate(([self.outer], self.depths)), runs)
         return np.concatenate(([self.outer], after[:-1])), after
 
     def bounded(self, levels: int) -> bytes:
-        """Returns the bytes with each value nested deeper replaced by 0, which remain valid JSON.
+        """Returns the bytes with a 0 in place of values nested deeper; still well-formed JSON.
 
-        A streaming parser stores the path of each level, so its memory would grow with the square
-        of the size of a document of only brackets.
+        A streaming parser stores the path of every level: for a document of only brackets,
+        memory grows with the square of its size.
         """
         if max(self.outer, self.depths.max(initial=0)) <= levels:
             return self.data
@@ -133,19 +131,19 @@ def nested_chunks(stream: BinaryIO, size: int) -> Iterator[NestedChunk]:
     """Yields a JSON document in chunks.
 
     Args:
-        stream: the document, which is read from its beginning.
+        stream: the document; read from its beginning.
         size: the size of a chunk in bytes.
     """
     stream.seek(0)
     depth, in_text, escaped = 0, False, False
     while data := stream.read(size):
         plain = b" " + data[1:] if escaped else data
-        # Escapes are replaced by blanks, so that each remaining quote opens or closes a string.
+        # Blank out escapes, so that every remaining quote opens or closes a string.
         if escaped := b"\\" in plain:
             plain = _ESCAPE.sub(b"  ", plain)
             escaped = plain.endswith(b"\\")
         codes = np.frombuffer(plain, np.uint8)
-        # Few bytes are quotes or brackets, so the code below only processes their offsets.
+        # Few bytes are quotes or brackets, so everything after this search works on their offsets.
         quotes = np.flatnonzero(codes == _QUOTE)
         folded = codes | _BRACKET_BIT
         positions = np.flatnonzero((folded == _OPEN) | (folded == _CLOSE))
@@ -159,15 +157,15 @@ def nested_chunks(stream: BinaryIO, size: int) -> Iterator[NestedChunk]:
 
 
 def outline_of(stream: BinaryIO) -> Any:
-    """Returns a JSON document in which the top-level lists and objects are empty.
+    """Returns a JSON document with all of its top-level lists and objects emptied.
 
     Raises:
-        ValueError: if the outline is not valid JSON or has a duplicate name.
+        ValueError: if the outline is not valid JSON, or repeats a name.
     """
     kept, size = list[bytes](), 0
     for chunk in nested_chunks(stream, _OUTLINE_BYTES):
         before, after = chunk.around()
-        # Keeps the document down to the brackets of its lists and objects, without their content.
+        # Keeps the brackets of the top-level values, but nothing between them.
         shallow = np.minimum(before, after) <= 1
         kept.append(np.frombuffer(chunk.data, np.uint8)[shallow].tobytes())
         size += len(kept[-1])
@@ -179,18 +177,18 @@ def outline_of(stream: BinaryIO) -> Any:
 
 
 def entries_of(stream: BinaryIO, outline: Any, names: Collection[str]) -> Iterator[tuple[str, Any]]:
-    """Yields (name of the list, entry) for the entries of top-level lists.
+    """Yields the entries of the document's top-level lists as (name of the list, entry).
 
-    The document is parsed once, with one entry in memory at a time. Objects are `JsonObject`s.
-    Values that are nested too deeply are replaced by 0.
+    The document is parsed once, with one entry at a time in memory. Objects are `JsonObject`s. In
+    place of values one level below `MAX_DEPTH` there is a 0.
 
     Args:
         stream: the document.
-        outline: the outline of the document, from `outline_of`.
-        names: the lists whose entries to yield; the others are only checked to be valid.
+        outline: the result of `outline_of` for it.
+        names: the lists to yield; the others are only checked to be well-formed.
 
     Raises:
-        ijson.JSONError: if the document is not valid JSON.
+        ijson.JSONError: if it is not valid JSON.
         ValueError: if the document does not match the outline.
     """
     if not isinstance(outline, dict):
@@ -200,10 +198,10 @@ def entries_of(stream: BinaryIO, outline: Any, names: Collection[str]) -> Iterat
     current, found = -1, ijson.sendable_list()
     for number, piece in _nested_values(stream):
         if number != current:
-            # Each top-level value has its own parser. No path matches "\0", so no entries are built
-            # for lists that are not in `names`.
+            # One parser for each top-level value. "\0" matches no path, so no entries are built
+            # of lists that are not asked for.
             if number >= len(nested):
-                raise ValueError("the document changed while it was read")
+                raise ValueError("it changed while it was read")
             name, type_ = nested[number]
             path = "item" if name in names and type_ is list else "\0"
             parser = ijson.items_coro(found, path, use_float=True, map_type=JsonObject)
@@ -214,7 +212,7 @@ def entries_of(stream: BinaryIO, outline: Any, names: Collection[str]) -> Iterat
 
 
 def _nested_values(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """Yields (number, part of its bytes) for the top-level lists and objects of a document."""
+    """Yields the top-level lists and objects of a document in pieces: (number, bytes)."""
     number = -1
     for chunk in nested_chunks(stream, _PARSED_BYTES):
         data, start = chunk.bounded(MAX_DEPTH + _LEVELS_ABOVE), 0

@@ -1,6 +1,6 @@
-"""Converts the values of tables to the types of their features, without guessing.
+"""Strict conversion of table values to the types of their features.
 
-For example, 1.5 is not a valid int64, True is, and 0, "" and False are values.
+Nothing is guessed: 1.5 is not a valid int64, booleans are, and 0, "" and False count as values.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.transforms.functional.values.bounded_json import parse_json
 
 FLOAT32_MAX = 3.4028235677973366e38
-"""The midpoint between the largest float32 and the next step; larger numbers round to infinity."""
+"""Half a step above the largest float32; larger numbers round to infinity."""
 
 _INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
 _NUMBER = re.compile(
@@ -29,20 +29,20 @@ _BOOLEANS = {"true": 1, "false": 0}
 
 
 def to_int64(value: Any, is_text: bool) -> int:
-    """Converts a value to a 64-bit integer.
+    """Returns the value as a 64-bit integer.
 
     Args:
         value: the value in a row.
-        is_text: whether the value is untyped text, as in CSV.
+        is_text: whether the table is untyped text, as CSV is.
 
     Raises:
-        RecordError: wrong_type if the value is not a valid int64.
+        RecordError: wrong_type, if it is not a valid int64.
     """
     if is_text and isinstance(value, str):
         text = value.strip()
         if text.lower() in _BOOLEANS:
             return _BOOLEANS[text.lower()]
-        # More than 20 characters exceed 64 bits, and int() is quadratic in the length.
+        # Text of over 20 digits cannot fit; int() is quadratic in the length.
         value = int(text) if _INTEGER.fullmatch(text) and len(text) <= 20 else value
     if not isinstance(value, int) or not -(2**63) <= value < 2**63:
         raise _wrong_type(value, "an int64")
@@ -50,14 +50,14 @@ def to_int64(value: Any, is_text: bool) -> int:
 
 
 def to_float(value: Any, is_text: bool) -> float:
-    """Converts a value to a float, rounded to float32 as it is stored.
+    """Returns the value rounded to float32, as the encoder stores it.
 
     Args:
         value: the value in a row.
-        is_text: whether the value is untyped text, as in CSV.
+        is_text: whether the table is untyped text, as CSV is.
 
     Raises:
-        RecordError: wrong_type if the value is not a number or exceeds the range of float32.
+        RecordError: wrong_type, if it is not a number or exceeds the range of float32.
     """
     try:
         return float(struct.unpack("<f", struct.pack("<f", to_number(value, is_text)))[0])
@@ -66,36 +66,36 @@ def to_float(value: Any, is_text: bool) -> float:
 
 
 def to_number(value: Any, is_text: bool) -> float:
-    """Converts a value to a float64.
+    """Returns the value as a float64.
 
     Args:
         value: the value in a row.
-        is_text: whether the value is untyped text, as in CSV.
+        is_text: whether the table is untyped text, as CSV is.
 
     Raises:
-        RecordError: wrong_type if the value is not a number or exceeds the range of float64.
+        RecordError: wrong_type, if it is not a number or exceeds the range of float64.
     """
     if is_text and isinstance(value, str):
         text = value.strip()
         value = _finite_or_named(text) if _NUMBER.fullmatch(text) else value
-    # bool is a subclass of int, but not a valid float.
+    # bool is a subclass of int, but not a float feature.
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise _wrong_type(value, "a float within float32's range")
     try:
         return float(value)
-    except OverflowError as error:  # an integer beyond the range of floats
+    except OverflowError as error:  # integers beyond the range of floats
         raise _wrong_type(value, "a float within float32's range") from error
 
 
 def to_bytes(value: Any, is_text: bool) -> bytes:
-    """Encodes text as UTF-8, and returns bytes unchanged.
+    """Returns text as UTF-8, and bytes unchanged.
 
     Args:
         value: the value in a row.
-        is_text: whether the value is untyped text, as in CSV.
+        is_text: whether the table is untyped text, as CSV is.
 
     Raises:
-        RecordError: wrong_type for other types, and for text with lone surrogates.
+        RecordError: wrong_type, for all other types.
     """
     if isinstance(value, bytes):
         return value
@@ -108,7 +108,7 @@ def to_bytes(value: Any, is_text: bool) -> bytes:
 
 
 Converter: TypeAlias = Callable[[Any, bool], Any]
-"""Converts (value, whether it is untyped text) to the value of a feature."""
+"""Converts (value, whether it is from untyped text) to the value of a feature."""
 
 
 def _finite_or_named(text: str) -> float | str:
@@ -125,15 +125,15 @@ CONVERTERS: dict[Kind, Converter] = {
 
 
 def items_of(value: Any, feature: Feature, is_text: bool) -> list[Any]:
-    """Returns the items of a list, which untyped text contains as a JSON array or with separators.
+    """Returns the items of a list. In text tables, a JSON array or a separated list.
 
     Args:
         value: the value in a row.
-        feature: the feature of the value.
-        is_text: whether the value is untyped text, as in CSV.
+        feature: the feature that it becomes.
+        is_text: whether the table is untyped text, as CSV is.
 
     Raises:
-        RecordError: wrong_type if the value is not a list.
+        RecordError: wrong_type, if the value is not a list.
     """
     if is_text and isinstance(value, str):
         return _items_of_text(value.strip(), feature)
@@ -141,34 +141,35 @@ def items_of(value: Any, feature: Feature, is_text: bool) -> list[Any]:
         return [value]
     if not isinstance(value, list | tuple):
         raise _wrong_type(value, "a list")
-    if isinstance(value, Items):  # each element is an item or a list of items
+    if isinstance(value, Items):  # each element is an item, or itself a list of items
         return [item for one in value for item in _items_of_one(one, feature, is_text)]
     return list(value)
 
 
 def one_of(value: Any) -> Any:
-    """Returns the single value of a feature, or the common value of several equal values.
+    """Returns the single value of a feature; several equal values count as one.
 
     Raises:
-        RecordError: wrong_type if the values differ.
+        RecordError: wrong_type, if the values differ.
     """
     if not isinstance(value, Items):
         return value
     if any(item != value[0] for item in value):
         several = ", ".join(dict.fromkeys(shown(item) for item in value))
         raise RecordError(Reason.WRONG_TYPE, f"expected one value, got several: {several}")
+    # All values are equal, so the first one stands for them.
     return value[0] if value else None
 
 
 def flattened(items: list[Any], shape: tuple[int | None, ...]) -> list[Any]:
-    """Flattens nested lists in row-major order.
+    """Returns the items of nested lists as one list, in row-major order.
 
     Args:
-        items: nested lists with a level for each dimension of the shape.
-        shape: the size of each dimension; None for any size.
+        items: nested lists, as deep as the shape is long.
+        shape: the size of each level; None for any size.
 
     Raises:
-        RecordError: wrong_type if the lists do not match the shape.
+        RecordError: wrong_type, if the nesting does not match the shape.
 
     >>> flattened([[1, 2], [3, 4], [5, 6]], (None, 2))
     [1, 2, 3, 4, 5, 6]
@@ -192,20 +193,20 @@ def check_count(count: int, shape: tuple[int | None, ...]) -> None:
         shape: the size of each dimension; None for any size.
 
     Raises:
-        RecordError: wrong_type if it does not.
+        RecordError: wrong_type, if it does not.
     """
     sizes = [size for size in shape if size is not None]
-    product = math.prod(sizes)
-    if count % product if None in shape else count != product:
-        expected = f"a multiple of {product}" if None in shape else str(product)
+    whole = math.prod(sizes)
+    if count % whole if None in shape else count != whole:
+        expected = f"a multiple of {whole}" if None in shape else str(whole)
         raise RecordError(Reason.WRONG_TYPE, f"expected {expected} items, got {count}")
 
 
 def row_lengths(items: list[Any]) -> list[int]:
-    """Returns the length of each list in a list of lists.
+    """Returns the length of each list in a list.
 
     Raises:
-        RecordError: wrong_type if an item is not a list.
+        RecordError: wrong_type, if an item is not a list.
     """
     flattened(items, (None, None))
     return [len(item) for item in items]
@@ -214,12 +215,12 @@ def row_lengths(items: list[Any]) -> list[int]:
 def is_missing(value: Any, feature: Feature, is_text: bool) -> bool:
     """Returns whether a row has no value for a feature.
 
-    Empty untyped text is a valid value of a bytes feature, but not a number or a class name.
+    In text tables, an empty field is a valid text, but not a number or a class name.
 
     Args:
         value: the value in a row.
-        feature: the feature of the value.
-        is_text: whether the value is untyped text, as in CSV.
+        feature: the feature that it becomes.
+        is_text: whether the table is untyped text, as CSV is.
     """
     if value is None:
         return True
@@ -236,11 +237,11 @@ def has_surrogates(text: str) -> bool:
 
 
 def looks_integer(value: Any, is_text: bool) -> bool:
-    """Returns whether a label is an integer, which untyped text must write in canonical form.
+    """Returns whether a label is an integer; in text tables, one in canonical form.
 
     Args:
         value: the value in a row.
-        is_text: whether the value is untyped text, as in CSV.
+        is_text: whether the table is untyped text, as CSV is.
 
     >>> looks_integer("007", True), looks_integer("7", True), looks_integer(7, False)
     (False, True, True)
@@ -251,7 +252,7 @@ def looks_integer(value: Any, is_text: bool) -> bool:
 
 
 def looks_number(text: str) -> bool:
-    """Returns whether a text is a float32 without leading zeros, which indicate an identifier."""
+    """Returns whether a text is a float32, and not an identifier with leading zeros."""
     number = bool(_NUMBER.fullmatch(text)) and not re.match(r"[+-]?0\d", text)
     return number and not abs(float(text)) > FLOAT32_MAX
 
@@ -286,6 +287,6 @@ def _wrong_type(value: Any, expected: str) -> RecordError:
 
 
 def shown(value: Any) -> str:
-    """Returns the `repr` of a value for messages, truncated to 80 characters."""
+    """Returns the `repr` of a value for messages, truncated if it is long."""
     text = repr(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

@@ -109,12 +109,12 @@ NOT_AS_PLANNED = "was not both written and verified exactly as planned"
             [
                 Problem(
                     "input",
-                    "the first pass counted 12 rows, the second 11; "
-                    "a table changed during the run. Run again",
+                    "the first pass counted 12 rows, the second 11: "
+                    "a table changed during the run; run again",
                 ),
                 "row counts",
             ],
-            id="rows missing since the analyze pass",
+            id="rows gone since the survey",
         ),
         pytest.param({"unread": 2}, ["row counts"], id="a row unread without a reject"),
         pytest.param(
@@ -242,9 +242,7 @@ def test_row_counts_that_do_not_match_are_stated_in_words(
         ({"index_crc32c": 8}, Problem("records/train-0.parquet", "crc32c: wrote 200, re-read 8")),
         (
             {"classes": {"l": {1: 1}}},
-            Problem(
-                "d-train.tfrecord-0", "classes: the re-read counts differ from the written counts"
-            ),
+            Problem("d-train.tfrecord-0", "classes: the records' classes are not those written"),
         ),
     ],
     ids=lambda value: str(value)[:30],
