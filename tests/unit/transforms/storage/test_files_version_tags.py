@@ -1,7 +1,4 @@
-"""Nothing stale: what a finished shard is known by changes whenever its images or masks do.
-
-Covers `recordmill.transforms.shards.checkpoints`.
-"""
+"""Nothing stale: a shard's fingerprint changes whenever its images or masks do."""
 
 from __future__ import annotations
 
