@@ -37,7 +37,7 @@ def plan(rows: int = 0, **shards: int) -> Plan:
     return Plan(RESOLVED, shards, rows)
 
 
-def ref(name: str, line: int, folder: Path | str = "/pictures", label: int = 0) -> ImageRef:
+def ref(name: str, line: int, folder: Path | str = "/images", label: int = 0) -> ImageRef:
     """Returns the reference of an image."""
     return ImageRef(
         key=name,
@@ -70,7 +70,7 @@ def records(shard: Path | str, compression: str = "") -> list[bytes]:
     return list(tf.data.TFRecordDataset(str(shard), compression).as_numpy_iterator())
 
 
-def told(rejects: beam.PCollection[Reject], label: str) -> beam.PCollection[tuple[str, ...]]:
+def as_tuples(rejects: beam.PCollection[Reject], label: str) -> beam.PCollection[tuple[str, ...]]:
     """Returns what is reported of each reject; the detail, in words, has to be there."""
     return rejects | label >> beam.Map(_told)
 

@@ -31,7 +31,7 @@ def row(line: int, is_text: bool = True, **values: Any) -> Row:
     return Row(values, TABLE, line, is_text)
 
 
-def told(plan: Plan) -> tuple[dict[str, tuple[str, ...]], dict[str, int], int]:
+def summary(plan: Plan) -> tuple[dict[str, tuple[str, ...]], dict[str, int], int]:
     return dict(plan.resolved.classes), dict(plan.shards), plan.rows
 
 
@@ -45,12 +45,12 @@ ROWS = [
 ]
 
 
-def test_the_plan_tells_classes_shards_and_rows() -> None:
+def test_the_plan_has_classes_shards_and_rows() -> None:
     settings = config(split_column="split", num_shards={"test": 5})
     with direct_pipeline() as p:
         plan = p | beam.Create(ROWS) | AnalyzeRows(analyzer(settings))
         expected = ({"label": ("cat", "dog", "emu")}, {"test": 5, "train": 1}, 6)
-        assert_that(plan | beam.Map(told), equal_to([expected]))
+        assert_that(plan | beam.Map(summary), equal_to([expected]))
 
 
 def test_given_classes_win_over_those_found() -> None:
@@ -58,14 +58,14 @@ def test_given_classes_win_over_those_found() -> None:
     with direct_pipeline() as p:
         plan = p | beam.Create(ROWS) | AnalyzeRows(analyzer(settings))
         expected = ({"label": ("yak", "dog")}, {"train": 1}, 6)
-        assert_that(plan | beam.Map(told), equal_to([expected]))
+        assert_that(plan | beam.Map(summary), equal_to([expected]))
 
 
 def test_integer_labels_have_no_names() -> None:
     rows = [row(2, image="1.jpg", label="7"), row(3, image="2.jpg", label="-3")]
     with direct_pipeline() as p:
         plan = p | beam.Create(rows) | AnalyzeRows(analyzer(config()))
-        assert_that(plan | beam.Map(told), equal_to([({"label": ()}, {"train": 1}, 2)]))
+        assert_that(plan | beam.Map(summary), equal_to([({"label": ()}, {"train": 1}, 2)]))
 
 
 def test_the_number_of_shards_follows_the_size_of_the_images(tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_the_number_of_shards_follows_the_size_of_the_images(tmp_path: Path) -> 
         plan = p | beam.Create(rows) | AnalyzeRows(analyzer(settings))
         # two records of 10,000 bytes and less than 1,000 of names, labels and framing
         expected = ({"label": ("a",)}, {"train": 6}, 2)
-        assert_that(plan | beam.Map(told), equal_to([expected]))
+        assert_that(plan | beam.Map(summary), equal_to([expected]))
 
 
 def test_every_column_gets_the_kind_that_all_its_values_fit() -> None:
@@ -104,11 +104,11 @@ def test_every_column_gets_the_kind_that_all_its_values_fit() -> None:
         assert_that(plan | beam.Map(kinds), equal_to([expected]))
 
 
-def test_a_survey_of_no_rows_plans_nothing() -> None:
+def test_an_analyze_pass_without_rows_plans_nothing() -> None:
     with direct_pipeline() as p:
         rows = p | beam.Create([])
         plan = rows | AnalyzeRows(analyzer(config()))
-        assert_that(plan | beam.Map(told), equal_to([({"label": ()}, {}, 0)]))
+        assert_that(plan | beam.Map(summary), equal_to([({"label": ()}, {}, 0)]))
 
 
 @pytest.mark.parametrize("records", [1, 3, 50, 100])

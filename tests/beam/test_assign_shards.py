@@ -13,7 +13,7 @@ from apache_beam.testing.util import assert_that, equal_to
 from recordmill.schemas.records import ImageRef
 from recordmill.transforms.assign_shards import Assignment, AssignShards, RejectDuplicateKeys
 from recordmill.transforms.functional.rows.placement import SplitRanges
-from tests.beam.direct import TABLE, config, direct_pipeline, plan, ref, told
+from tests.beam.direct import TABLE, as_tuples, config, direct_pipeline, plan, ref
 
 SHARDS = {"train": 5, "test": 2}
 RANGES = SplitRanges.from_weights({"train": Decimal(3), "test": Decimal(1)})
@@ -78,10 +78,10 @@ def test_only_the_first_row_with_a_key_is_kept(options: dict[str, str]) -> None:
         found = refs | RejectDuplicateKeys(config(**options), sequences=False)
         assert_that(found.good, equal_to([first, REFS[0]]), label="Kept")
         rejects = [
-            ("twice.jpg", "/pictures/twice.jpg", f"{TABLE}:{line}", "duplicate_key", "")
+            ("twice.jpg", "/images/twice.jpg", f"{TABLE}:{line}", "duplicate_key", "")
             for line in (7, 10)
         ]
-        assert_that(told(found.rejects, "ToTuples"), equal_to(rejects), label="Rejects")
+        assert_that(as_tuples(found.rejects, "ToTuples"), equal_to(rejects), label="Rejects")
 
 
 def test_rows_that_meet_in_a_shard_are_not_shuffled_for_their_keys() -> None:
@@ -104,10 +104,10 @@ def test_sequences_in_several_splits_are_rejected_as_a_whole() -> None:
         found = refs | RejectDuplicateKeys(config(split_column="split"), sequences=True)
         assert_that(found.good, equal_to(whole), label="Kept")
         rejects = [
-            (f"{line}.jpg", f"/pictures/{line}.jpg", f"{TABLE}:{line}", "context_differs", "")
+            (f"{line}.jpg", f"/images/{line}.jpg", f"{TABLE}:{line}", "context_differs", "")
             for line in (4, 5)
         ]
-        assert_that(told(found.rejects, "ToTuples"), equal_to(rejects), label="Rejects")
+        assert_that(as_tuples(found.rejects, "ToTuples"), equal_to(rejects), label="Rejects")
 
 
 def test_a_split_that_the_analyze_pass_did_not_see_fails_the_run() -> None:

@@ -16,7 +16,7 @@ from recordmill.transforms.functional.rows.columns import ColumnKinds
 from recordmill.transforms.functional.values.typed import items_of, one_of
 from recordmill.transforms.join_labels import UNMATCHED, JoinLabels, join_key, join_row
 from recordmill.transforms.read_rows import ReadOutcome
-from tests.beam.direct import direct_pipeline, told
+from tests.beam.direct import as_tuples, direct_pipeline
 
 
 def row(line: int, place: Location | None = None, **values: Any) -> Row:
@@ -77,7 +77,7 @@ def test_rows_and_labels_meet() -> None:
             ("", "", "labels.csv:9", "malformed_row", ""),
         ]
         assert_that(found.good, equal_to(good), label="Rows")
-        assert_that(told(found.rejects, "Tell"), equal_to(bad), label="Rejects")
+        assert_that(as_tuples(found.rejects, "ToTuples"), equal_to(bad), label="Rejects")
         skipped = [("of rows", 1), ("of labels", 1), (UNMATCHED, 2)]
         assert_that(found.skipped, equal_to(skipped), label="SkippedInputs")
 

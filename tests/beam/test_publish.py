@@ -150,7 +150,7 @@ def test_the_mark_is_written_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert set(order) == {*SIDECARS, "manifest.json", "run.json", "report.html", "_SUCCESS"}
 
 
-REFUSED = {
+UNPUBLISHED = {
     "a problem": (replace(INFO, problems=(Problem("shard", "broken", 7, 99),)), "shard", 3),
     "the budget": (INFO, "--max_rejects", 4),
     "no record left": (
@@ -162,18 +162,18 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("case", REFUSED)
+@pytest.mark.parametrize("case", UNPUBLISHED)
 def test_what_speaks_against_it_is_reported_in_run_json_and_the_report(
     case: str, tmp_path: Path
 ) -> None:
-    info, told, code = REFUSED[case]
+    info, message, code = UNPUBLISHED[case]
     settings = config(max_rejects=RejectBudget.parse("100%" if case == "no record left" else "0"))
     run_publish(info, settings, tmp_path, "failed")
     assert {path.name for path in tmp_path.iterdir()} == {"run.json", "report.html"}
-    assert told in html.unescape((tmp_path / "report.html").read_text())
+    assert message in html.unescape((tmp_path / "report.html").read_text())
     run = json.loads((tmp_path / "run.json").read_bytes())
     assert (run["run_id"], run["state"], run["exit_code"]) == ("run", "failed", code)
-    assert told in run["message"]
+    assert message in run["message"]
 
 
 def test_a_report_that_cannot_be_drawn_costs_nothing_but_a_warning(tmp_path: Path) -> None:
@@ -193,6 +193,6 @@ def test_without_a_report_nothing_is_drawn(tmp_path: Path) -> None:
 
 
 def test_a_problem_is_reported_with_record_and_byte(tmp_path: Path) -> None:
-    run_publish(REFUSED["a problem"][0], config(), tmp_path, "failed")
+    run_publish(UNPUBLISHED["a problem"][0], config(), tmp_path, "failed")
     run = json.loads((tmp_path / "run.json").read_bytes())
     assert "shard: record 7 at byte 99: broken" in run["message"]

@@ -19,7 +19,7 @@ from recordmill.schemas.tables import Projection, SourceSplit, TableFile
 from recordmill.transforms.functional.sources import parquet
 from recordmill.transforms.read_rows import ListSources, ReadRows
 from recordmill.transforms.storage.formats import FORMATS
-from tests.beam.direct import direct_pipeline, told
+from tests.beam.direct import as_tuples, direct_pipeline
 
 ALL = Projection()
 
@@ -81,7 +81,7 @@ def test_rows_that_cannot_be_read_are_rejects(tmp_path: Path) -> None:
             ("", "", f"{jsonl}:2", "malformed_row", ""),
         ]
         assert_that(read.good, equal_to(good), label="Rows")
-        assert_that(told(read.rejects, "Tell"), equal_to(bad), label="Rejects")
+        assert_that(as_tuples(read.rejects, "ToTuples"), equal_to(bad), label="Rejects")
 
 
 def test_a_damaged_row_group_becomes_one_reject_a_row(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_a_damaged_row_group_becomes_one_reject_a_row(tmp_path: Path) -> None:
         good = [Row({"x": f"value {i}" * 20}, path, i + 1) for i in range(3)]
         bad = [("", "", f"{path}:{line}", "malformed_row", "") for line in (4, 5, 6)]
         assert_that(read.good, equal_to(good), label="Rows")
-        assert_that(told(read.rejects, "Tell"), equal_to(bad), label="Rejects")
+        assert_that(as_tuples(read.rejects, "ToTuples"), equal_to(bad), label="Rejects")
 
 
 def test_two_readers_share_one_listing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from recordmill.pipelines.convert import make_binding
 from recordmill.schemas.records import ImageRef, Row
 from recordmill.transforms.elements import Outcome
 from recordmill.transforms.read_rows import BindRows
-from tests.beam.direct import TABLE, config, direct_pipeline, plan, told
+from tests.beam.direct import TABLE, as_tuples, config, direct_pipeline, plan
 
 SETTINGS = config(
     columns={"image": "file"},
@@ -28,9 +28,9 @@ def row(line: int, **values: Any) -> Row:
 
 
 def bound(p: beam.Pipeline, rows: list[Row]) -> Outcome:
-    settled = p | "Plan" >> beam.Create([plan(len(rows), train=1, test=1)])
+    resolved_plan = p | "Plan" >> beam.Create([plan(len(rows), train=1, test=1)])
     binding = make_binding(SETTINGS, SETTINGS.dataset_schema)
-    return p | "Rows" >> beam.Create(rows) | BindRows(binding, settled)
+    return p | "Rows" >> beam.Create(rows) | BindRows(binding, resolved_plan)
 
 
 def test_rows_become_references_of_typed_values() -> None:
@@ -90,4 +90,4 @@ def test_what_does_not_fit_the_schema_becomes_a_reject_with_its_reason() -> None
         ]
         keys = outcome.good | "Keys" >> beam.Map(lambda ref: ref.key)
         assert_that(keys, equal_to(["k9"]), label="Refs")
-        assert_that(told(outcome.rejects, "Tell"), equal_to(expected), label="Rejects")
+        assert_that(as_tuples(outcome.rejects, "ToTuples"), equal_to(expected), label="Rejects")

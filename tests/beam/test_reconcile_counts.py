@@ -93,12 +93,12 @@ VERIFIED = (
 
 
 def reconciled(
-    p: beam.Pipeline, given: dict[str, Any], settled: beam.PCollection | None = None
+    p: beam.Pipeline, given: dict[str, Any], resolved_plan: beam.PCollection | None = None
 ) -> beam.PCollection[DatasetInfo]:
     made = {name: p | name >> beam.Create(elements) for name, elements in given.items()}
     verifications = made.pop("verifications")
     return verifications | ReconcileCounts(
-        plan=settled or p | "plan" >> beam.Create([PLAN]), **made
+        plan=resolved_plan or p | "plan" >> beam.Create([PLAN]), **made
     )
 
 
@@ -118,16 +118,16 @@ def test_counts_that_match_are_no_problem() -> None:
 
 def test_a_dropped_row_is_counted_in_its_split() -> None:
     with direct_pipeline() as p:
-        settled = p | "settled" >> beam.Create([replace(PLAN, rows=7)])
+        resolved_plan = p | "resolved_plan" >> beam.Create([replace(PLAN, rows=7)])
         changed = case(
             rows=[Row({}, "labels.csv", line) for line in range(7)],
             assigned=[("train", 5), ("test", 1)],
             duplicates=[Duplicate("b", "b.jpg", "labels.csv:3", "train", "a")],
         )
-        found = reconciled(p, changed, settled)
-        told = found | beam.Map(lambda info: (info.problems, info.counts))
+        found = reconciled(p, changed, resolved_plan)
+        counted = found | beam.Map(lambda info: (info.problems, info.counts))
         splits = {**SPLITS, "train": counts(5, 3, rejected=1, duplicates=1)}
-        assert_that(told, equal_to([((), RowCounts.of(8, splits, 2, REASONS, SKIPPED))]))
+        assert_that(counted, equal_to([((), RowCounts.of(8, splits, 2, REASONS, SKIPPED))]))
 
 
 def test_what_does_not_add_up_is_a_problem() -> None:

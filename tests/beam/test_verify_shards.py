@@ -43,12 +43,12 @@ def dataset(tmp_path: Path) -> Path:
             (tmp_path / name).write_bytes(png(seed=place) if label else jpeg(seed=place))
             elements.append((("train", shard), (bytes([place]), ref(name, 2, tmp_path, label))))
     with direct_pipeline() as p:
-        settled = p | "Plan" >> beam.Create([plan(4, train=2)])
+        resolved_plan = p | "Plan" >> beam.Create([plan(4, train=2)])
         target = str(tmp_path / "out")
         _ = (
             p
             | beam.Create(elements)
-            | WriteShards(config(), Staging(f"{target}.staging", target), settled)
+            | WriteShards(config(), Staging(f"{target}.staging", target), resolved_plan)
         )
     return tmp_path / "out"
 
@@ -79,9 +79,9 @@ def verify_index(dataset: Path, index: int) -> ShardVerification:
 def verify_indexes(
     p: beam.Pipeline, dataset: Path, *indexes: int, **options: str
 ) -> beam.PCollection:
-    settled = p | "Plan" >> beam.Create([plan(4, train=2)])
+    resolved_plan = p | "Plan" >> beam.Create([plan(4, train=2)])
     shards = p | "Shards" >> beam.Create([info(index) for index in indexes])
-    return shards | VerifyShards(config(**options), str(dataset), settled)
+    return shards | VerifyShards(config(**options), str(dataset), resolved_plan)
 
 
 @pytest.mark.parametrize("verify", ["parse", "decode"])
@@ -108,9 +108,11 @@ def test_a_class_without_a_name_is_a_problem(dataset: Path) -> None:
     one_class = plan(4, train=2)
     one_class = replace(one_class, resolved=replace(one_class.resolved, classes={"label": ("a",)}))
     with direct_pipeline() as p:
-        settled = p | "Plan" >> beam.Create([one_class])
+        resolved_plan = p | "Plan" >> beam.Create([one_class])
         found = (
-            p | "Shards" >> beam.Create([info(1)]) | VerifyShards(config(), str(dataset), settled)
+            p
+            | "Shards" >> beam.Create([info(1)])
+            | VerifyShards(config(), str(dataset), resolved_plan)
         )
         problems = found | beam.FlatMap(lambda verification: verification.problems)
         what = "feature 'label' holds class id 1; there are 1 classes"

@@ -22,7 +22,7 @@ from recordmill.transforms.assign_shards import AssignedRow
 from recordmill.transforms.elements import Outcome
 from recordmill.transforms.shards.checkpoints import Staging
 from recordmill.transforms.write_shards import WriteShards
-from tests.beam.direct import TABLE, config, direct_pipeline, example, plan, records, ref, told
+from tests.beam.direct import TABLE, as_tuples, config, direct_pipeline, example, plan, records, ref
 from tests.images import jpeg
 
 LAYOUT = {("train", 0): "dab", ("train", 2): "c", ("test", 0): "e"}
@@ -44,9 +44,9 @@ def placed(tmp_path: Path) -> list[AssignedRow]:
 
 
 def written(p: beam.Pipeline, placed: list[AssignedRow], output: Path, **options: Any) -> Outcome:
-    settled = p | "Plan" >> beam.Create([plan(len(placed), **SHARDS)])
+    resolved_plan = p | "Plan" >> beam.Create([plan(len(placed), **SHARDS)])
     staging = Staging(f"{output}.staging", str(output))
-    writer = WriteShards(config(output, **options), staging, settled)
+    writer = WriteShards(config(output, **options), staging, resolved_plan)
     return p | "AssignedRow" >> beam.Create(placed) | writer
 
 
@@ -114,7 +114,7 @@ def tally_of(images: list[bytes]) -> ImageTally:
     )
 
 
-def test_the_infos_tell_what_the_files_hold(placed: list[AssignedRow], tmp_path: Path) -> None:
+def test_the_infos_describe_the_files(placed: list[AssignedRow], tmp_path: Path) -> None:
     output = tmp_path / "out"
     infos: list[WrittenShard] = []
     with direct_pipeline() as p:
@@ -188,7 +188,7 @@ def test_bad_images_and_repeated_keys_become_rejects_of_their_split(
             ("b.jpg", f"{tmp_path}/b.jpg", f"{TABLE}:500", "duplicate_key", "train"),
             ("c.jpg", f"{tmp_path}/c.jpg", f"{TABLE}:{ord('c')}", "read_error", "train"),
         ]
-        assert_that(told(outcome.rejects, "Tell"), equal_to(rejects))
+        assert_that(as_tuples(outcome.rejects, "ToTuples"), equal_to(rejects))
     assert records(output / shard_file("train", 0)) == expected_records(tmp_path, "db")
     assert records(output / shard_file("train", 2)) == []
     assert records(output / shard_file("test", 0)) == expected_records(tmp_path, "e")

@@ -1,6 +1,6 @@
 """One vocabulary in code, documentation and test names: `glossary.txt` and the phrases below.
 
-`python tests/repository/test_vocabulary.py [PATH…]` lists all findings, those of NOT_YET included.
+`python tests/repository/test_vocabulary.py [PATH…]` lists all findings.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PHRASES = {
     r"(returns|yields) what": "Returns the NOUN",
     r"stands? (in|twice)": "occurs in, is in, occurs twice",
 }
-"""What is written instead of each phrase; a space matches any line break or underscore."""
+"""Phrases to avoid, with replacements; a space matches any line break or underscore."""
 
 ALLOWED = (
     # Published names of JSON fields.
@@ -44,15 +44,12 @@ ALLOWED = (
     r"\bWantedBy=",
     r"f\.tell\(|\.tell\(\)|\bdef tell\b",
 )
-"""What keeps its name: it is cut out of a text before the text is checked."""
-
-NOT_YET = ("tests/beam/", "tests/sequences/", "tests/stores/", "tests/unit/")
-"""Beginnings of paths that are still to be rewritten; take out yours when it has no finding."""
+"""Exceptions, which are removed from a text before it is checked."""
 
 
 @cache
 def glossary() -> dict[str, str]:
-    """Returns the replacement of each word that is not written here."""
+    """Returns the words to avoid, with replacements."""
     lines = GLOSSARY.read_text("utf-8").split("\n")
     return {
         word: new.rstrip(",") for word, _, new in (line.partition("->") for line in lines) if word
@@ -60,7 +57,7 @@ def glossary() -> dict[str, str]:
 
 
 def findings(text: str) -> list[tuple[int, str, str]]:
-    """Returns the line, the word or phrase, and its replacement, of each that the text holds."""
+    """Returns the line, the word or phrase, and the replacement of each finding in a text."""
     for allowed in ALLOWED:
         text = re.sub(allowed, lambda match: " " * len(match[0]), text, flags=re.IGNORECASE)
     # fooBar_baz becomes "foo bar baz"; line breaks stay, to count lines by.
@@ -90,7 +87,7 @@ def checked_texts() -> Iterator[tuple[str, str]]:
 
 
 def test_names() -> Iterator[tuple[str, str]]:
-    """Yields the path of each test file, and on a line of its own the name of each test in it."""
+    """Yields the path of each test file, and a text with the names of its tests, line by line."""
     for path in sorted((ROOT / "tests").rglob("*.py")):
         lines = path.read_text("utf-8").split("\n")
         names = re.compile(r"\s*(?:async )?(?:def|class) (test_\w+|Test\w+)")
@@ -102,18 +99,18 @@ def test_names() -> Iterator[tuple[str, str]]:
 test_names.__test__ = False  # type: ignore[attr-defined]
 
 
-def messages(prefixes: tuple[str, ...] = ("",), without: tuple[str, ...] = ()) -> list[str]:
-    """Returns a line for each finding in files whose path begins with a prefix."""
+def messages(prefixes: tuple[str, ...] = ("",)) -> list[str]:
+    """Returns a message for each finding in files whose path begins with a prefix."""
     return [
         f"{path}:{line}: {word!r}: write {new}"
         for path, text in [*checked_texts(), *test_names()]
-        if path.startswith(prefixes) and not path.startswith(without)
+        if path.startswith(prefixes)
         for line, word, new in findings(text)
     ]
 
 
 def test_code_documentation_and_test_names_keep_to_the_glossary() -> None:
-    found = messages(without=NOT_YET or ("/",))
+    found = messages()
     assert not found, "\n".join(found)
 
 

@@ -144,7 +144,7 @@ def values(feature: tf.train.Feature) -> list[Any]:
     return list(getattr(feature, feature.WhichOneof("kind")).value)
 
 
-def told(sequence: tf.train.SequenceExample) -> tuple[dict[str, Any], dict[str, list[Any]]]:
+def as_dicts(sequence: tf.train.SequenceExample) -> tuple[dict[str, Any], dict[str, list[Any]]]:
     """Returns the context, and the lists, of one value each."""
     lists = sequence.feature_lists.feature_list
     return (
@@ -168,7 +168,7 @@ def all_told(dataset: Path) -> dict[str, tuple[dict[str, Any], dict[str, list[An
     found = {}
     for split in manifest(dataset)["splits"]:
         names = readers.keys(dataset, split)
-        found |= dict(zip(names, map(told, sequences(dataset, split)), strict=True))
+        found |= dict(zip(names, map(as_dicts, sequences(dataset, split)), strict=True))
     return found
 
 
@@ -211,7 +211,7 @@ def test_rows_and_records_are_counted_apart(dataset: Path) -> None:
     assert (run["rows"], run["records"]) == (FRAMES, len(WHOLE))
 
 
-def test_the_index_tells_where_records_are_and_their_digest(dataset: Path, folder: Path) -> None:
+def test_the_index_has_the_location_and_digest_of_records(dataset: Path, folder: Path) -> None:
     for split in manifest(dataset)["splits"]:
         files = [path.read_bytes() for path in readers.shards(dataset, split)]
         records = readers.records(dataset, split)
@@ -241,8 +241,8 @@ def test_there_is_no_metadata_of_tfds_and_a_schema_of_tfx(dataset: Path) -> None
 def test_it_is_verified_again_and_a_flipped_bit_or_a_torn_list_is_reported(
     dataset: Path, tmp_path: Path
 ) -> None:
-    proven = recordmill("verify", dataset, "--decode")
-    assert proven.code == 0, proven.err
+    verified = recordmill("verify", dataset, "--decode")
+    assert verified.code == 0, verified.err
     shutil.copytree(dataset, tmp_path / "copy")
     shard = max((tmp_path / "copy").glob("*.tfrecord-*"), key=lambda path: path.stat().st_size)
     data = bytearray(shard.read_bytes())
@@ -363,8 +363,8 @@ def test_nothing_of_a_broken_clip_is_written_and_each_row_has_its_reason(
     folder: Path, bad_rows: list[dict[str, str]], dataset: Path, tmp_path: Path
 ) -> None:
     table = write(folder / "bad.csv", bad_rows)
-    refused = convert(table, tmp_path, *FLAGS)
-    assert refused.code == 4
+    ended = convert(table, tmp_path, *FLAGS)
+    assert ended.code == 4
     ended = convert(table, tmp_path, *FLAGS, "--max_rejects", len(REJECTS))
     assert ended.code == 0, ended.err
     assert "resumed: " in ended.out + ended.err
@@ -384,7 +384,7 @@ def test_nothing_of_a_broken_clip_is_written_and_each_row_has_its_reason(
     assert recordmill("verify", made, "--decode").code == 0
 
 
-def test_a_dry_run_tells_records_and_certain_rejects(
+def test_a_dry_run_shows_records_and_certain_rejects(
     folder: Path, bad_rows: list[dict[str, str]], tmp_path: Path
 ) -> None:
     table = write(folder / "dry.csv", bad_rows)
@@ -465,18 +465,18 @@ def test_labels_are_joined_on_the_clip_and_on_nothing_else(
     assert readers.shard_bytes(joined) == readers.shard_bytes(dataset)
     by_image = [{"image": row["image"], "action": row["action"]} for row in rows]
     other = write(folder / "by_image.csv", by_image)
-    refused = convert(table, tmp_path, *FLAGS, "--labels", other, "--join_on", "image", name="b")
-    assert refused.code == 2
-    assert "--join_on image: a frame without labels would be missing" in refused.err
+    ended = convert(table, tmp_path, *FLAGS, "--labels", other, "--join_on", "image", name="b")
+    assert ended.code == 2
+    assert "--join_on image: a frame without labels would be missing" in ended.err
 
 
-def test_labels_may_be_what_tells_the_sequence(
+def test_the_sequence_may_come_from_the_labels(
     folder: Path, rows: list[dict[str, str]], dataset: Path, tmp_path: Path
 ) -> None:
     """An image without a label is then in no sequence that anybody knows, and rejected alone."""
     draw(folder, "nowhere", "1")
     images = [{"image": row["image"]} for row in rows] + [{"image": "nowhere 1.jpg"}]
-    table = write(folder / "pictures.csv", images)
+    table = write(folder / "images.csv", images)
     labels = write(folder / "all.csv", rows)
     join = ("--labels", labels, "--join_on", "image", "--max_rejects", 1)
     joined = published(table, tmp_path, *FLAGS, *join)
@@ -507,9 +507,9 @@ def test_folders_of_frames_are_sequences_and_may_be_gzipped_one_a_file(tmp_path:
 def test_repeated_frames_are_no_repeats_and_repeated_clips_are_reported(
     folder: Path, rows: list[dict[str, str]], table: Path, tmp_path: Path
 ) -> None:
-    refused = convert(table, tmp_path, *FLAGS, "--deduplicate", "content")
-    assert refused.code == 2
-    assert "--deduplicate content: would drop single frames of the sequences" in refused.err
+    ended = convert(table, tmp_path, *FLAGS, "--deduplicate", "content")
+    assert ended.code == 2
+    assert "--deduplicate content: would drop single frames" in ended.err
     again = [{**row, "clip": "copy"} for row in rows if row["clip"] == "swim"]
     still = {**row("walk", "8", "idle"), "image": name_of("walk", "7")}
     repeated = write(folder / "repeated.csv", [*rows, *again, still])
@@ -617,7 +617,7 @@ def test_images_of_several_sizes_in_a_clip_need_one_size_to_be_loaded(tmp_path: 
         ),
     ],
 )
-def test_a_table_that_tells_no_sequences_is_rejected(
+def test_a_table_without_a_sequence_column_is_rejected(
     flags: tuple[str, ...], message: str, table: Path, tmp_path: Path
 ) -> None:
     label = () if flags else ("--columns", "label=action")

@@ -79,7 +79,7 @@ def store(request: pytest.FixtureRequest, stores, monkeypatch: pytest.MonkeyPatc
 
 @pytest.fixture(params=[kind for kind in KINDS if kind != "hdfs"])
 def object_store(request: pytest.FixtureRequest, stores, monkeypatch: pytest.MonkeyPatch) -> Store:
-    """Each kind of object store: HDFS tells by exceptions of its own what others do by statuses."""
+    """Each kind of object store. HDFS raises its own exceptions instead of HTTP statuses."""
     return ready(stores(request.param), monkeypatch)
 
 

@@ -152,7 +152,7 @@ def moto(folder: Path) -> Iterator[Server]:
 
 @contextmanager
 def fake_gcs(folder: Path, port: int, public: str) -> Iterator[Server]:
-    """Gives a Google Cloud Storage server that tells clients to come back at `public`."""
+    """Gives a Google Cloud Storage server that redirects clients to `public`."""
     program = _go("github.com/fsouza/fake-gcs-server", FAKE_GCS)
     command = [program, "-scheme", "http", "-host", "127.0.0.1", "-port", port]
     command += ["-backend", "memory", "-public-host", public, "-external-url", f"http://{public}"]
@@ -204,8 +204,8 @@ def _make(name: str, command: list[str], env: dict[str, str]) -> None:
         env=env,
         stdin=subprocess.DEVNULL,
     )
-    told = (ended.stdout + ended.stderr)[-2000:]
-    assert ended.returncode == 0, f"{name} cannot be installed: {command}:\n{told}"
+    output = (ended.stdout + ended.stderr)[-2000:]
+    assert ended.returncode == 0, f"{name} cannot be installed: {command}:\n{output}"
 
 
 def _go(module: str, version: str) -> Path:
@@ -310,7 +310,7 @@ def _maven(group: str, artifacts: Sequence[str], version: str) -> Path:
     made, pom = folder / "jars", folder / "pom.xml"
     if not made.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        wanted = "".join(
+        dependencies = "".join(
             f"<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId>"
             f"<version>{version}</version></dependency>"
             for name in artifacts
@@ -318,7 +318,7 @@ def _maven(group: str, artifacts: Sequence[str], version: str) -> Path:
         pom.write_text(
             "<project><modelVersion>4.0.0</modelVersion><groupId>recordmill</groupId>"
             "<artifactId>stores</artifactId><version>1</version>"
-            f"<dependencies>{wanted}</dependencies></project>"
+            f"<dependencies>{dependencies}</dependencies></project>"
         )
     whole = folder / "whole"  # so that a copy that was broken off is not taken for one
     steps: list[list[object]] = [

@@ -19,7 +19,7 @@ def convert(store: Store, output: str, *flags: str) -> Ended:
 
 
 _OTHERWISE = ("run.json", "report.html", "_SUCCESS", "manifest.json")
-"""Files that tell when and whence; of the manifest all else is compared."""
+"""Files that differ between runs; the rest of the manifest is compared."""
 
 
 def contents(dataset: Path) -> dict[str, object]:
@@ -30,15 +30,15 @@ def contents(dataset: Path) -> dict[str, object]:
         if path.is_file() and path.name not in _OTHERWISE
     }
     manifest = json.loads((dataset / "manifest.json").read_bytes())
-    # They tell where the table was, and so do the rejects, of which this is the digest.
+    # They name the location of the table, as do the rejects, of which this is the digest.
     del manifest["fingerprint"], manifest["config"]["inputs"], manifest["lines"]["rejects"]
     rejects = sorted(files.pop(name) and name for name in list(files) if "rejects/" in name)
-    told = [
+    entries = [
         {k: v for k, v in json.loads(line).items() if k in ("key", "reason")}
         for name in rejects
         for line in (dataset / name).read_text().splitlines()
     ]
-    return {**files, "manifest": manifest, "rejects": sorted(told, key=str)}
+    return {**files, "manifest": manifest, "rejects": sorted(entries, key=str)}
 
 
 def test_everything_in_a_store_gives_the_bytes_that_are_given_here(
@@ -91,33 +91,33 @@ def test_a_run_over_its_budget_leaves_no_dataset_and_the_next_one_is_whole(
     s3_store: Store, local: Path, tmp_path: Path
 ) -> None:
     store = s3_store
-    ended = convert(store, "refused", "--max_rejects=2")
+    ended = convert(store, "rejected", "--max_rejects=2")
     assert ended.code == 4, ended.err
-    left = {name.rpartition("/")[2] for name in store.names("refused/")}
+    left = {name.rpartition("/")[2] for name in store.names("rejected/")}
     assert not left & {"_SUCCESS", "dataset_info.json", "manifest.json"}
 
     store.proxy.set()
-    resumed = convert(store, "refused", "--no_report")
+    resumed = convert(store, "rejected", "--no_report")
     assert resumed.code == 0, resumed.err
     requests = store.proxy.counts()
     read = sum(n for name, n in requests.items() if name.startswith("GET /birds/gallery/images/"))
     assert 0 < read < IMAGES // 2  # what the first run had finished is not read again
-    assert contents(store.download("refused/birds/1.0.0", tmp_path)) == contents(local)
+    assert contents(store.download("rejected/birds/1.0.0", tmp_path)) == contents(local)
 
     schema, classes = _put_settings(store)
     sheet = recordmill("schema", schema, *store.reading_flags)
     assert (sheet.code, "class id" in sheet.out) == (0, True), sheet.err
     flags = (f"--schema={schema}", f"--classes={classes}", "--if_exists=replace")
-    ended = convert(store, "refused", *flags)
+    ended = convert(store, "rejected", *flags)
     assert ended.code == 0, ended.err
-    labels = store.get("refused/birds/1.0.0/label.labels.txt").decode().splitlines()
+    labels = store.get("rejected/birds/1.0.0/label.labels.txt").decode().splitlines()
     assert labels == [f"class {number}" for number in reversed(range(7))]
 
-    shard = "refused/birds/1.0.0/birds-test.tfrecord-00000-of-00001"
+    shard = "rejected/birds/1.0.0/birds-test.tfrecord-00000-of-00001"
     data = bytearray(store.get(shard))
     data[len(data) // 2] ^= 1
     store.put(shard, bytes(data))
-    verified = recordmill("verify", f"{store.root}/refused/birds/1.0.0", *store.reading_flags)
+    verified = recordmill("verify", f"{store.root}/rejected/birds/1.0.0", *store.reading_flags)
     assert verified.code == 3
     assert "birds-test.tfrecord-00000-of-00001: record " in verified.err
 

@@ -54,9 +54,9 @@ def test_a_store_that_is_gone_costs_the_images_and_says_what_was_tried(
     ended = recordmill(*command, "--num_shards=1", *s3_store.flags)
     assert ended.code == 4, ended.err
     (rejects,) = (tmp_path / "out").rglob("rejects-*.jsonl")
-    told = rejects.read_text()
-    assert "read_error" in told
-    assert "the store answers 503; given up after 8 attempts in " in told
+    text = rejects.read_text()
+    assert "read_error" in text
+    assert "the store answers 503; given up after 8 attempts in " in text
     assert sum(s3_store.proxy.faults().values()) == 8
 
 
@@ -92,7 +92,7 @@ ROWS = 1200
 
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Images that weigh and cost what ImageNet's do: 110 kB, and 1 ms to decode."""
+    """Images with the size and decoding time of ImageNet: 110 kB and 1 ms."""
     folder = tmp_path_factory.mktemp("photos")
     for number in range(PHOTOS):
         (folder / f"{number}.jpg").write_bytes(jpeg(500, 375, number, quality=96))

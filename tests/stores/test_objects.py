@@ -70,7 +70,7 @@ def test_a_table_can_be_sought_in(store: Store) -> None:
         assert pq.read_table(stream).equals(table)
 
 
-def test_what_is_not_there_is_said_at_once(store: Store) -> None:
+def test_missing_objects_are_reported_without_retries(store: Store) -> None:
     use_options(PipelineOptions(store.flags))
     store.proxy.set()
     with pytest.raises(RecordError, match=r"names/none\.jpg: no such (object \(404|file: File)"):
@@ -78,7 +78,7 @@ def test_what_is_not_there_is_said_at_once(store: Store) -> None:
     assert sum(store.proxy.counts().values()) == 1
 
 
-def test_a_bucket_that_is_not_there_is_said_at_once(object_store: Store) -> None:
+def test_a_missing_bucket_is_reported_without_retries(object_store: Store) -> None:
     store = object_store
     use_options(PipelineOptions(store.flags))
     nowhere = store.root.removesuffix("birds") + "nowhere"
@@ -86,7 +86,7 @@ def test_a_bucket_that_is_not_there_is_said_at_once(object_store: Store) -> None
         files.read_bytes(f"{nowhere}/a.jpg")
 
 
-def test_what_is_forbidden_is_said_at_once(object_store: Store) -> None:
+def test_forbidden_objects_are_reported_without_retries(object_store: Store) -> None:
     store = object_store
     use_options(PipelineOptions(store.flags))
     store.put("names/plain.jpg", b"1")
@@ -96,7 +96,7 @@ def test_what_is_forbidden_is_said_at_once(object_store: Store) -> None:
     assert sum(store.proxy.counts().values()) == 1
 
 
-TOLD = {
+REPORTED = {
     "429": "the store answers 429",
     "500": "the store answers 500",
     "503": "the store answers 503",
@@ -105,8 +105,8 @@ TOLD = {
 }
 
 
-@pytest.mark.parametrize("fault", TOLD)
-def test_what_may_pass_is_tried_again_and_then_told(
+@pytest.mark.parametrize("fault", REPORTED)
+def test_temporary_errors_are_retried_and_then_reported(
     fault: str, object_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = object_store
@@ -118,7 +118,7 @@ def test_what_may_pass_is_tried_again_and_then_told(
         files.read_bytes(f"{store.root}/names/plain.jpg")
     assert caught.value.reason == "read_error"
     assert sum(store.proxy.counts().values()) == 3
-    assert TOLD[fault] in caught.value.detail
+    assert REPORTED[fault] in caught.value.detail
     store.proxy.set()
     assert files.read_bytes(f"{store.root}/names/plain.jpg") == b"some content"
 

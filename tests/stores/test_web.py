@@ -39,7 +39,7 @@ def three_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retries._attempts, "stop", stop_after_attempt(3))
 
 
-def refusal(uri: str) -> str:
+def error_of(uri: str) -> str:
     """Returns why a file cannot be read."""
     with pytest.raises(RecordError) as caught:
         files.read_bytes(uri)
@@ -97,16 +97,16 @@ SAID = {
 
 
 @pytest.mark.parametrize("path", SAID)
-def test_what_will_not_pass_is_said_at_once(path: str, site: Site) -> None:
+def test_permanent_errors_are_reported_without_retries(path: str, site: Site) -> None:
     name = path.partition("?")[0]
-    assert refusal(f"{site.url}{path}").endswith(f": {SAID[path]}")
+    assert error_of(f"{site.url}{path}").endswith(f": {SAID[path]}")
     assert site.seen[name] == 1
 
 
 def test_what_does_not_pass_is_reported_with_what_was_tried(
     site: Site, three_attempts: None
 ) -> None:
-    said = refusal(f"{site.url}/status/503?token=abc")
+    said = error_of(f"{site.url}/status/503?token=abc")
     assert said.startswith(f"{site.url}/status/503?token=***: the host answers 503 Service Unavai")
     assert "; given up after 3 attempts in " in said
     assert site.seen["/status/503"] == 3
@@ -114,7 +114,7 @@ def test_what_does_not_pass_is_reported_with_what_was_tried(
 
 def test_redirects_are_followed_but_not_for_ever(site: Site) -> None:
     assert files.read_bytes(f"{site.url}/to/to/to/whole") == BODY
-    assert "redirected more than 5 times" in refusal(f"{site.url}" + "/to" * 7 + "/whole")
+    assert "redirected more than 5 times" in error_of(f"{site.url}" + "/to" * 7 + "/whole")
 
 
 def test_a_login_goes_to_its_own_host_and_into_no_message(site: Site) -> None:
@@ -124,20 +124,20 @@ def test_a_login_goes_to_its_own_host_and_into_no_message(site: Site) -> None:
     elsewhere = site.url.replace("127.0.0.1", "localhost")
     files.read_bytes(f"{with_login}/away?{elsewhere}/whole")
     assert site.logins[1:] == ["Basic bWU6cEBzcw==", ""]
-    said = refusal(f"{with_login}/status/404?key=abc")
+    said = error_of(f"{with_login}/status/404?key=abc")
     assert "p%40ss" not in said
     assert "abc" not in said
 
 
 def test_more_than_is_allowed_is_not_read(site: Site) -> None:
     use_options(PipelineOptions([ALLOW, "--max_image_bytes=1000000"]))
-    said = refusal(f"{site.url}/unbounded")
+    said = error_of(f"{site.url}/unbounded")
     assert said.endswith("is larger than 1,000,000 bytes; --max_image_bytes allows no more")
     use_options(PipelineOptions([ALLOW, f"--http_max_bytes={len(BODY)}"]))
     assert files.read_bytes(f"{site.url}/whole") == BODY
 
 
-def test_a_host_is_asked_so_many_things_at_once_and_no_more(site: Site) -> None:
+def test_concurrent_requests_to_a_host_are_limited(site: Site) -> None:
     use_options(PipelineOptions([ALLOW, "--http_connections=3"]))
     with ThreadPoolExecutor(24) as executor:
         found = list(executor.map(files.read_bytes, [f"{site.url}/slow/{n}" for n in range(24)]))
@@ -152,7 +152,7 @@ INSIDE = ("127.0.0.1", "localhost", "2130706433", "0x7f.1", "[::ffff:127.0.0.1]"
 @pytest.mark.parametrize("host", INSIDE)
 def test_a_private_host_is_rejected_before_anything_is_sent(host: str, site: Site) -> None:
     use_options(PipelineOptions([]))
-    said = refusal(site.url.replace("127.0.0.1", host) + "/whole")
+    said = error_of(site.url.replace("127.0.0.1", host) + "/whole")
     assert "which is not a public address; allow it with --allow_private_hosts" in said
     assert (site.connections, sum(site.seen.values())) == (0, 0)
 
@@ -182,14 +182,14 @@ def test_neither_a_redirect_nor_a_name_that_changes_leads_inside(
     assert connected == [public]
     names["once.example"] = [public]
     inside = f"http://once.example:{port}/away?http://twice.example:{port}/whole"
-    assert "twice.example is at 127.0.0.1, which is not a public address" in refusal(inside)
+    assert "twice.example is at 127.0.0.1, which is not a public address" in error_of(inside)
     assert set(connected) == {public}
     assert site.seen == {"/whole": 1, "/away": 1}
 
 
 def test_what_is_no_address_is_a_reject(site: Site) -> None:
     for broken in ("http://[bad/x", "http://host:port/x", "http:///x"):
-        assert "is not a valid web address" in refusal(broken)
+        assert "is not a valid web address" in error_of(broken)
 
 
 def test_nothing_is_written_to_the_web(site: Site, gallery: Path) -> None:

@@ -26,11 +26,11 @@ print(loaded.isdisjoint({"apache_beam", "tensorflow", "pyarrow", "pydantic", "PI
 
 
 def test_importing_loads_no_library_and_takes_no_time() -> None:
-    told = subprocess.run(
+    printed = subprocess.run(
         [sys.executable, "-c", IMPORT], capture_output=True, text=True, check=True
     ).stdout.split()
-    assert told[0] == "True"
-    assert float(told[1]) < 0.3
+    assert printed[0] == "True"
+    assert float(printed[1]) < 0.3
 
 
 @pytest.mark.parametrize("name", recordmill.__all__)

@@ -111,7 +111,7 @@ def test_an_index_that_is_not_as_published_ends_the_run_before_it_begins(
         (("classes",), {"none": ["a"]}),
     ],
 )
-def test_a_sealed_manifest_that_no_run_has_written_is_a_usage_error(
+def test_an_invalid_manifest_with_a_valid_checksum_is_a_usage_error(
     place: tuple[str, ...], value: object, tmp_path: Path
 ) -> None:
     dataset = published(tmp_path)

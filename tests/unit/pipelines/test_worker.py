@@ -29,16 +29,16 @@ def test_a_worker_is_reported_the_options_of_the_job() -> None:
         pipeline_options=json_format.ParseDict(options, struct_pb2.Struct()),
         runner_capabilities=["one", "two"],
     )
-    told = worker_environment(FLAGS, info)
-    assert json.loads(told["PIPELINE_OPTIONS"]) == options
-    assert (told["WORKER_ID"], told["RUNNER_CAPABILITIES"]) == ("7-1", "one two")
-    assert endpoint(told["LOGGING_API_SERVICE_DESCRIPTOR"]) == "here:1"
-    assert endpoint(told["CONTROL_API_SERVICE_DESCRIPTOR"]) == "here:2"
+    variables = worker_environment(FLAGS, info)
+    assert json.loads(variables["PIPELINE_OPTIONS"]) == options
+    assert (variables["WORKER_ID"], variables["RUNNER_CAPABILITIES"]) == ("7-1", "one two")
+    assert endpoint(variables["LOGGING_API_SERVICE_DESCRIPTOR"]) == "here:1"
+    assert endpoint(variables["CONTROL_API_SERVICE_DESCRIPTOR"]) == "here:2"
 
 
 def test_an_engine_may_name_other_endpoints() -> None:
     info = beam_provision_api_pb2.ProvisionInfo()
     info.control_endpoint.url = "there:9"
-    told = worker_environment(FLAGS, info)
-    assert endpoint(told["CONTROL_API_SERVICE_DESCRIPTOR"]) == "there:9"
-    assert endpoint(told["LOGGING_API_SERVICE_DESCRIPTOR"]) == "here:1"
+    variables = worker_environment(FLAGS, info)
+    assert endpoint(variables["CONTROL_API_SERVICE_DESCRIPTOR"]) == "there:9"
+    assert endpoint(variables["LOGGING_API_SERVICE_DESCRIPTOR"]) == "here:1"

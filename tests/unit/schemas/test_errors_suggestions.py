@@ -14,7 +14,7 @@ from recordmill.schemas.errors import did_you_mean
     [
         ("lable", " (did you mean 'label'?)"),
         ("imgae", " (did you mean 'image'?)"),
-        ("colour", ""),
+        ("colour", ""),  # codespell:ignore colour
         ("", ""),
     ],
 )

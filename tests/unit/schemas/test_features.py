@@ -36,7 +36,7 @@ def test_sources(text, origin, name):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "label", "column", "column:", "key:x", "image", "image:", "image:colour", "file:x"]
+    "text", ["", "label", "column", "column:", "key:x", "image", "image:", "image:hue", "file:x"]
 )
 def test_what_is_no_source(text):
     with pytest.raises(ValueError, match=r"no source|not an image attribute"):
@@ -93,9 +93,7 @@ def test_the_name_in_a_schema_file_is_from():
         ),
         pytest.param({"kind": "int64", "missing": "maybe"}, "missing", id="missing"),
         pytest.param({"kind": "int64", "separator": ""}, "at least 1", id="no separator"),
-        pytest.param(
-            {"kind": "int64", "colour": "red"}, "colour", id="an option that there is not"
-        ),
+        pytest.param({"kind": "int64", "hue": "red"}, "hue", id="an option that there is not"),
         # Known before any worker starts: no row can ever be right.
         pytest.param({"kind": "int64", "default": "x"}, "default", id="a default of another kind"),
         pytest.param(

@@ -47,12 +47,12 @@ def test_the_preset_has_a_context_and_frames():
     schema = preset("image_sequence")
     assert schema.sequence is not None
     assert (schema.sequence.group, schema.sequence.order) == ("sequence", "frame")
-    told = {n: (f.kind.value, str(f.source), f.shape) for n, f in schema.features.items()}
-    assert {name: told[name] for name in schema.context_features} == {
+    described = {n: (f.kind.value, str(f.source), f.shape) for n, f in schema.features.items()}
+    assert {name: described[name] for name in schema.context_features} == {
         "sequence/id": ("bytes", "key", None),
         "label": ("int64", "column:label", None),
     }
-    assert {name: told[name] for name in schema.frame_features} == {
+    assert {name: described[name] for name in schema.frame_features} == {
         "image/encoded": ("bytes", "image:bytes", None),
         "image/format": ("bytes", "image:format", None),
         "image/height": ("int64", "image:height", None),
@@ -67,7 +67,7 @@ def test_other_schemas_have_a_context_alone():
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         (
             "features:\n" + FRAMES,
@@ -113,13 +113,13 @@ def test_other_schemas_have_a_context_alone():
         ),
     ],
 )
-def test_what_is_wrong_is_reported_with_its_place(text, told):
-    with pytest.raises(UsageError) as refused:
+def test_errors_are_reported_with_their_location(text, message):
+    with pytest.raises(UsageError) as raised:
         parsed(text)
-    assert str(refused.value) == told
+    assert str(raised.value) == message
 
 
-def test_tensorflow_metadata_tells_the_frames_apart():
+def test_tensorflow_metadata_distinguishes_frames():
     schema = parsed(
         "sequence: {group: v, order: f}\nfeatures:\n"
         "  id: {kind: bytes, from: key}\n"
@@ -191,12 +191,12 @@ def test_a_row_is_bound_to_its_place(at, is_text, order):
 )
 def test_a_bad_row_breaks_the_sequence_that_it_is_in(values, reason):
     bad = row(**values)
-    with pytest.raises(RecordError) as refused:
+    with pytest.raises(RecordError) as raised:
         bind(bad, binding())
-    assert refused.value.reason is reason
-    frame = broken_frame(bad, binding(), refused.value)
+    assert raised.value.reason is reason
+    frame = broken_frame(bad, binding(), raised.value)
     assert frame is not None
-    assert frame.frame == ("a", "", reason.value, refused.value.detail)
+    assert frame.frame == ("a", "", reason.value, raised.value.detail)
     assert (frame.record_key, frame.values) == ("a", ())
 
 
@@ -248,7 +248,7 @@ def analyzer(**options) -> Analyzer:
     return Analyzer(config, SCHEMA, binding(), SplitRanges.from_weights(config.weights))
 
 
-def test_the_survey_places_sequences_bad_rows_of_them_too():
+def test_the_analyze_pass_assigns_sequences_with_their_bad_rows():
     asked, analysis = analyzer(num_shards=2), Analysis()
     for each in (row(2, video="a"), row(3, video="b"), row(4, video="c", image="", label="cow")):
         analysis.add(each, asked)
@@ -279,7 +279,7 @@ def sequence(key: str, labels: list[int], data: bytes) -> SerializedExample:
 @pytest.mark.parametrize(
     ("per", "classes"), [("record", ["dog", "cat"]), ("frame", [["cat", "dog"], ["cat"]])]
 )
-def test_the_index_counts_frames_and_tells_their_classes(per, classes):
+def test_the_index_has_the_number_and_classes_of_frames(per, classes):
     features = dict(SCHEMA.features)
     features["label"] = features["label"].model_copy(update={"per": per})
     resolved = ResolvedSchema(SCHEMA.model_copy(update={"features": features}), RESOLVED.classes)
@@ -293,11 +293,11 @@ def test_the_index_counts_frames_and_tells_their_classes(per, classes):
     assert table["frames"].to_pylist() == [3, 1]
     assert table["class"].to_pylist() == classes
     assert index_mismatch(table, "train", 0, [5, 3], [3, 1]) is None
-    told = index_mismatch(table, "train", 0, [5, 3], [3, 2])
-    assert told == "row 1: frames is 1, in the shard 2"
+    message = index_mismatch(table, "train", 0, [5, 3], [3, 2])
+    assert message == "row 1: frames is 1, in the shard 2"
 
 
-def test_frames_stand_in_the_manifest_of_sequences_alone():
+def test_only_manifests_of_sequences_have_frames():
     shard = {
         **dict.fromkeys(("file", "sha256", "index_file", "index_sha256"), "name"),
         **dict.fromkeys(("records", "bytes", "payload", "crc32c"), 2),

@@ -208,8 +208,8 @@ def test_where_it_goes_does_not_show():
 
 def test_a_file_of_another_form_is_rejected():
     document = json.loads(manifest_of(INFO, CONFIG, SIDECARS).model_dump_json())
-    with pytest.raises(ValidationError, match="colour"):
-        Manifest.model_validate({**document, "colour": "red"})
+    with pytest.raises(ValidationError, match="hue"):
+        Manifest.model_validate({**document, "hue": "red"})
     del document["splits"]
     with pytest.raises(ValidationError, match="splits"):
         Manifest.model_validate(document)

@@ -28,7 +28,7 @@ URLS = {
 
 
 @pytest.mark.parametrize("url", URLS)
-def test_an_address_keeps_what_tells_where_it_leads_and_nothing_else(url: str) -> None:
+def test_a_masked_address_keeps_only_its_location(url: str) -> None:
     assert masked_url(url) == URLS[url]
 
 
@@ -50,7 +50,7 @@ def test_an_address_of_any_length_is_masked_in_linear_time(start: str, part: str
     assert time.thread_time() - began < 1
 
 
-def test_a_text_is_masked_wherever_an_address_stands_in_it() -> None:
+def test_addresses_in_a_text_are_masked() -> None:
     text = "a http://u:p@h/x and (https://h/y?k=v) and s3://b/k?x=1"
     assert masked(text) == "a http://***@h/x and (https://h/y?k=*** and s3://b/k?x=1"
     text = "'http://h/Ann's.jpg?x=y', 'https://h/y?k=v'. 'http://u'p:a@h/x'"

@@ -1,4 +1,4 @@
-"""A settled schema: ids of names, and names of ids."""
+"""A resolved schema: ids of names, and names of ids."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What travels: rows and references tell their source, and cross processes."""
+"""Rows and references have their source location, and can be sent to other processes."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def test_sizes_as_a_schema_writes_them(text, expected):
         ({"max_pixels": 0}, "greater than 0"),
         ({"min_side": 0}, "min_side"),
         ({"timeout": 0}, "greater than 0"),
-        ({"colour": "rgb"}, "colour"),
+        ({"hue": "rgb"}, "hue"),
     ],
     ids=str,
 )

@@ -130,7 +130,7 @@ def label(names):
 
 
 def image_bytes():
-    """Returns the features that tell of an image in the presets of vision tasks."""
+    """Returns the features that describe an image in the presets of vision tasks."""
     return {
         "image/encoded": stored_image(),
         "image/format": text(),
@@ -214,7 +214,7 @@ def expected_features(name, names):
     }[name]()
 
 
-COLUMNS = {  # what the survey of a table adds to the preset that takes every column
+COLUMNS = {  # columns that the analyze pass adds to the preset that takes every column
     "count": Feature(kind="int64", sources="column:count"),
     "name": Feature(kind="bytes", sources="column:name"),
     "score": Feature(kind="float", sources="column:score"),
@@ -320,20 +320,20 @@ def test_boxes_in_the_order_of_tfds_are_its_own_and_lists_of_lists_are_ragged(tm
         "words/ragged_flat_values": {"kind": "bytes", "from": "flat:words", "shape": []},
         "words/ragged_row_lengths_0": {"kind": "int64", "from": "row_lengths:words", "shape": []},
     }
-    settled = ResolvedSchema(Schema.model_validate({"features": features}))
+    resolved_schema = ResolvedSchema(Schema.model_validate({"features": features}))
     declared = {
         "image": stored_image(),
         "objects/bbox": listed(tfds.features.BBoxFeature()),
         "words": listed(listed(text())),
     }
-    assert features_document(settled) == written_by_tfds(declared, tmp_path)
+    assert features_document(resolved_schema) == written_by_tfds(declared, tmp_path)
     record = {
         "image": IMAGE,
         "objects/bbox": [0.0, 0.25, 0.5, 1.0, 0.25, 0.0, 1.0, 0.5],
         "words/ragged_flat_values": [b"a", b"b", b"c"],
         "words/ragged_row_lengths_0": [2, 0, 1],
     }
-    builder = publish(tmp_path, settled, [record], {"train": 1})
+    builder = publish(tmp_path, resolved_schema, [record], {"train": 1})
     (found,) = builder.as_dataset(split="train")
     assert found["objects/bbox"].numpy().tolist() == [[0.0, 0.25, 0.5, 1.0], [0.25, 0.0, 1.0, 0.5]]
     assert found["words"].to_list() == [[b"a", b"b"], [], [b"c"]]
@@ -391,9 +391,9 @@ VALUES = {
 }
 
 
-def publish(folder, settled, records, splits):
+def publish(folder, resolved_schema, records, splits):
     """Writes a dataset's folder as the pipeline lays it out, its shards by TensorFlow."""
-    data = [encode_example(settled.schema.features, record) for record in records]
+    data = [encode_example(resolved_schema.schema.features, record) for record in records]
     for split, count in splits.items():
         for shard in range(count):
             name = layout.shard_name("birds", split, shard, count)
@@ -405,17 +405,17 @@ def publish(folder, settled, records, splits):
         for split, count in splits.items()
     }
     info = dataset_info_document("birds", "1.2.3", "Some birds.", lengths)
-    (folder / layout.FEATURES).write_text(json.dumps(features_document(settled)))
+    (folder / layout.FEATURES).write_text(json.dumps(features_document(resolved_schema)))
     (folder / layout.DATASET_INFO).write_text(json.dumps(info))
-    for feature, names in settled.classes.items():
+    for feature, names in resolved_schema.classes.items():
         (folder / layout.labels_name(feature)).write_text("".join(f"{n}\n" for n in names))
     return tfds.builder_from_directory(str(folder))
 
 
 @pytest.mark.parametrize("name", VALUES)
 def test_tfds_loads_every_preset(name, tmp_path):
-    settled = resolved(name, PETS)
-    builder = publish(tmp_path, settled, [VALUES[name]], {"train": 1})
+    resolved_schema = resolved(name, PETS)
+    builder = publish(tmp_path, resolved_schema, [VALUES[name]], {"train": 1})
     (found,) = builder.as_dataset(split="train").as_numpy_iterator()
     expected = {
         IMAGE: pixels(12, 8, 3),
@@ -428,18 +428,18 @@ def test_tfds_loads_every_preset(name, tmp_path):
     assert set(found) == set(expected)
     for key, value in expected.items():
         np.testing.assert_array_equal(found[key], value)
-    for feature in settled.schema.named_features:
+    for feature in resolved_schema.schema.named_features:
         declared = builder.info.features[feature]
         declared = declared.feature if isinstance(declared, tfds.features.Sequence) else declared
         assert declared.names == list(PETS)
 
 
 def test_tfds_knows_splits_shards_and_sizes(tmp_path):
-    settled = resolved("tabular", ())
+    resolved_schema = resolved("tabular", ())
     records = [{"count": i, "name": b"x" * i, "score": 0.0} for i in range(5)]
-    builder = publish(tmp_path, settled, records, {"train": 2, "test": 1})
+    builder = publish(tmp_path, resolved_schema, records, {"train": 2, "test": 1})
     info = builder.info
-    size = sum(len(encode_example(settled.schema.features, record)) for record in records)
+    size = sum(len(encode_example(resolved_schema.schema.features, record)) for record in records)
     assert (info.name, str(info.version), info.description) == ("birds", "1.2.3", "Some birds.")
     assert {split: s.shard_lengths for split, s in info.splits.items()} == {
         "train": [3, 2],

@@ -49,7 +49,7 @@ YAML = st.lists(PIECES, max_size=25).map("".join) | st.text(max_size=40)
 @example("features: {a: {kind: int64, from: key, shape: [0x" + "f" * 5000 + "]}}")
 @example("? [a, b]\n: c")
 @example("\0")
-def test_any_text_is_read_or_told_in_one_message(read, text):
+def test_any_text_is_read_or_rejected_with_one_message(read, text):
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
@@ -79,7 +79,7 @@ def test_any_text_is_read_or_told_in_one_message(read, text):
     ],
     ids=["bool", "int", "timestamp", "month", "base 60", "deep", "merges", "twice", "long"],
 )
-def test_what_is_wrong_is_reported_with_its_place(text, problem):
+def test_errors_are_reported_with_their_location(text, problem):
     with pytest.raises(UsageError, match=rf"^f\.yaml{problem}"):
         load_yaml(text, "f.yaml")
 

@@ -1,4 +1,4 @@
-"""Logged events are one line each, as text or JSON; `--verbose` tells all of an error."""
+"""Logged events are one line each, as text or JSON; `--verbose` shows the traceback of an error."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ def event(message: str) -> logging.LogRecord:
 
 def test_an_event_is_one_line_of_text(root: logging.Handler) -> None:
     use_log_flags(verbose=False, as_json=False)
-    told = root.format(event("again\nin 3 s"))
+    logged = root.format(event("again\nin 3 s"))
     shown = "ValueError: no such\\nthing as https://host/a.jpg?"
-    assert told.startswith(f"WARNING store: again\\nin 3 s: {shown}")
-    assert "secret" not in told
-    assert "\n" not in told
+    assert logged.startswith(f"WARNING store: again\\nin 3 s: {shown}")
+    assert "secret" not in logged
+    assert "\n" not in logged
     assert logging.getLogger().level == logging.WARNING
 
 
@@ -50,18 +50,22 @@ def test_an_event_is_one_line_of_json(root: logging.Handler) -> None:
     use_log_flags(verbose=False, as_json=True)
     line = root.format(event("again\nin 3 s"))
     assert "\n" not in line
-    told = json.loads(line)
-    assert set(told) == {"time", "level", "logger", "message", "error"}
-    assert (told["level"], told["logger"], told["message"]) == ("WARNING", "store", "again\nin 3 s")
+    logged = json.loads(line)
+    assert set(logged) == {"time", "level", "logger", "message", "error"}
+    assert (logged["level"], logged["logger"], logged["message"]) == (
+        "WARNING",
+        "store",
+        "again\nin 3 s",
+    )
     assert "secret" not in line
 
 
 @pytest.mark.parametrize("as_json", [False, True])
-def test_verbose_tells_where_an_error_came_from(root: logging.Handler, as_json: bool) -> None:
+def test_verbose_shows_the_traceback_of_an_error(root: logging.Handler, as_json: bool) -> None:
     use_log_flags(verbose=True, as_json=as_json)
-    told = root.format(event("again"))
-    assert "Traceback (most recent call last)" in told
-    assert "raise ValueError" in told
+    logged = root.format(event("again"))
+    assert "Traceback (most recent call last)" in logged
+    assert "raise ValueError" in logged
     assert logging.getLogger().level == logging.INFO
 
 
@@ -84,12 +88,12 @@ def record(
     message: str, module: str = "files", error: Exception | None = None, logger: str = "x"
 ) -> logging.LogRecord:
     """Returns an event of a module."""
-    told = (type(error), error, None) if error else None
-    return logging.LogRecord(logger, logging.WARNING, f"/x/{module}.py", 1, message, (), told)
+    logged = (type(error), error, None) if error else None
+    return logging.LogRecord(logger, logging.WARNING, f"/x/{module}.py", 1, message, (), logged)
 
 
 @pytest.mark.parametrize(
-    ("told", "expected"),
+    ("logged", "expected"),
     [
         (record("cannot be locked"), True),
         (record("it failed", error=OSError("full")), True),
@@ -100,22 +104,22 @@ def record(
         (record('Worker: log_location: "/x/transforms/files.py:7"', "local_job_service"), True),
     ],
 )
-def test_what_a_person_can_act_on_is_reported(told: logging.LogRecord, expected: bool) -> None:
-    assert is_worth_reporting(told) is expected
+def test_actionable_events_are_reported(logged: logging.LogRecord, expected: bool) -> None:
+    assert is_worth_reporting(logged) is expected
 
 
 @pytest.mark.parametrize("name", ["urllib3.connection", "PIL.TiffImagePlugin"])
-def test_what_libraries_log_of_the_input_is_not_told(name: str) -> None:
+def test_events_of_libraries_about_the_input_are_not_reported(name: str) -> None:
     """A reject says it, and urllib3 quotes whole addresses."""
     assert not is_worth_reporting(logging.LogRecord(name, logging.WARNING, "f", 1, URL, (), None))
 
 
-def test_what_pillow_warns_of_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_warnings_of_pillow_are_not_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "excepthook", sys.excepthook)
     monkeypatch.setattr(threading, "excepthook", threading.excepthook)
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as logged:
         warnings.simplefilter("always")
         set_up_logs()
         warnings.warn_explicit("odd", UserWarning, "p.py", 1, module="PIL.TiffImagePlugin")
         warnings.warn_explicit("old", UserWarning, "q.py", 1, module="recordmill.pipelines.x")
-    assert [str(each.message) for each in told] == ["old"]
+    assert [str(each.message) for each in logged] == ["old"]

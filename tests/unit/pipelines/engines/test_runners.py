@@ -82,7 +82,7 @@ def test_an_engine_on_this_machine_has_its_workers_in_this_process(flags: tuple[
         ("--runner=SparkRunner", "--spark_master_url=yarn"),
     ],
 )
-def test_an_engine_elsewhere_needs_to_be_told_how_workers_run(flags: tuple[str, ...]) -> None:
+def test_a_remote_engine_needs_an_environment_type(flags: tuple[str, ...]) -> None:
     with pytest.raises(UsageError, match="--environment_type=PROCESS"):
         beam_options(flags)
     process = ("--environment_type=PROCESS", '--environment_config={"command": "boot"}')

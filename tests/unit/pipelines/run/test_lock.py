@@ -22,7 +22,7 @@ def path(tmp_path: Path) -> str:
     return str(tmp_path / ".1.0.0.lock")
 
 
-def test_a_second_holder_is_rejected_and_told_who_the_first_is(path):
+def test_a_second_holder_is_rejected_and_the_first_one_named(path):
     held = lock(path, "out/birds/1.0.0")
     with pytest.raises(DatasetExists, match=rf"another run .*process {os.getpid()} on") as raised:
         lock(path, "out/birds/1.0.0")
@@ -53,7 +53,7 @@ def test_a_killed_holder_holds_nothing(path):
     assert not os.path.exists(path)
 
 
-def test_of_many_at_once_one_wins_each_time(path):
+def test_one_of_many_concurrent_holders_wins(path):
     code = (
         "import sys, time\n"
         "from recordmill.pipelines.run.lock import lock\n"

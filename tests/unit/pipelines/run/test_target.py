@@ -39,7 +39,7 @@ ENTRY = ShardEntry(
     **{"index_file": INDEX, "index_sha256": "bb", "classes": {}, "images": {}},
 )
 VERIFIED = ShardVerification("train", 0, ENTRY, 2)
-RECEIPT = "staging/receipts/train-00000.json"
+OLD_CHECKPOINT = "staging/receipts/train-00000.json"
 TFDS = (
     *("dataset_info.json", "features.json", "label.labels.txt"),
     *("birds-train.tfrecord-00000-of-00001", "birds-test.tfrecord-00000-of-00001"),
@@ -90,7 +90,7 @@ def put_leftover(folder: Path) -> None:
 
 
 def put_run(folder: Path) -> None:
-    write(folder, RECEIPT, b"{}")
+    write(folder, OLD_CHECKPOINT, b"{}")
     write(folder, "staging/shards-train/00000-" + "1" * 8 + "-1111-1111-1111-" + "1" * 12, b"ours")
     write(folder, "dataset/.staging/" + "b" * 32 + ".images", b"ours")
     write(folder, f"dataset/{INDEX}", b"ours")
@@ -223,7 +223,7 @@ def test_a_folder_that_no_run_has_marked_is_left_alone(
 
 
 @pytest.mark.parametrize("kind", ["a link", "a link to a folder", "a FIFO", "a hidden folder"])
-def test_foreign_things_that_are_no_files_are_a_refusal(kind: str, tmp_path: Path) -> None:
+def test_foreign_links_fifos_and_folders_are_rejected(kind: str, tmp_path: Path) -> None:
     final = tmp_path / "birds/1.0.0"
     put_dataset(tmp_path, final)
     write(tmp_path / "elsewhere", "x")

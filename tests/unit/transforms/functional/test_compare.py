@@ -113,7 +113,7 @@ def floats(*values):
     return tf.train.Feature(float_list=tf.train.FloatList(value=values))
 
 
-def test_value_digests_tell_values_apart_and_nothing_else():
+def test_value_digests_distinguish_only_values():
     values = [ints(), ints(0), ints(1), ints(1, 2), ints(2, 1), floats(), floats(1.0), floats(-0.0)]
     digests = [value_digests(example(a=value), ["a"]) for value in values]
     assert len({*digests, value_digests(example(), ["a"])}) == len(values) + 1

@@ -29,7 +29,7 @@ class RunsAtOnce:
 
 
 class RunsOnlyTheFirst:
-    """An executor whose work stays pending after the first item, so that it can be cancelled."""
+    """An executor whose work stays pending after the first item, so that it can be canceled."""
 
     def __init__(self):
         self.futures = []
@@ -163,10 +163,10 @@ class RunsLater:
     def submit(self, function, item):
         self.begun.append(item)
         future = Future()
-        future.result = self.refuse
+        future.result = self.interrupt
         return future
 
-    def refuse(self):
+    def interrupt(self):
         raise NotDoneError
 
 

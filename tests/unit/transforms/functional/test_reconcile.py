@@ -59,7 +59,7 @@ def split(rows, records, rejected=0, duplicates=0):
     return SplitCounts(rows=rows, records=records, rejected=rejected, duplicates=duplicates)
 
 
-def facts(**changes):
+def counts_of_stages(**changes):
     """Returns what a run without any fault reports, with some of it changed."""
     return {
         "plan": PLAN,
@@ -85,7 +85,7 @@ def test_row_counts_that_match():
         changed(s, images={f"gif to png in {s.split}": 1, "png kept": s.entry.records})
         for s in SHARDS
     )
-    found = reconcile(**facts())
+    found = reconcile(**counts_of_stages())
     assert found == DatasetInfo(PLAN, COUNTS, SPLITS, shards, images=images, problems=())
     assert list(found.images) == sorted(images)
     assert list(mismatches(COUNTS, SPLITS)) == []
@@ -114,7 +114,7 @@ NOT_AS_PLANNED = "was not both written and verified exactly as planned"
                 ),
                 "row counts",
             ],
-            id="rows gone since the survey",
+            id="rows gone since the analyze pass",
         ),
         pytest.param({"unread": 2}, ["row counts"], id="a row unread without a reject"),
         pytest.param(
@@ -152,26 +152,26 @@ NOT_AS_PLANNED = "was not both written and verified exactly as planned"
         pytest.param(
             {
                 "plan": replace(PLAN, shards={"train": 2, "test": 2}),
-                "written": [*facts()["written"], info("test", 1, 0)],
+                "written": [*counts_of_stages()["written"], info("test", 1, 0)],
             },
             [Problem("test", f"shard 1 {NOT_AS_PLANNED}")],
             id="an empty shard that nobody verified",
         ),
         pytest.param(
             {
-                "written": [*facts()["written"], info("train", 2, 0)],
-                "verified": [*facts()["verified"], verified("train", 2, 0)],
+                "written": [*counts_of_stages()["written"], info("train", 2, 0)],
+                "verified": [*counts_of_stages()["verified"], verified("train", 2, 0)],
             },
             [Problem("train", f"shard 2 {NOT_AS_PLANNED}")],
             id="a shard that nobody planned",
         ),
         pytest.param(
-            {"verified": [*facts()["verified"], verified("test", 0, 3)]},
+            {"verified": [*counts_of_stages()["verified"], verified("test", 0, 3)]},
             ["row counts"],
             id="a shard verified twice",
         ),
         pytest.param(
-            {"verified": [verified("train", 1, 1), *facts()["verified"][1:]]},
+            {"verified": [verified("train", 1, 1), *counts_of_stages()["verified"][1:]]},
             [
                 Problem("d-train.tfrecord-1", "records: wrote 2, re-read 1"),
                 Problem("d-train.tfrecord-1", "payload: wrote 20, re-read 10"),
@@ -181,7 +181,7 @@ NOT_AS_PLANNED = "was not both written and verified exactly as planned"
     ],
 )
 def test_every_imbalance_is_found(changes, expected):
-    problems = reconcile(**facts(**changes)).problems
+    problems = reconcile(**counts_of_stages(**changes)).problems
     assert [p.file if p.file == "row counts" else p for p in problems] == expected
 
 
@@ -195,13 +195,15 @@ def damaged():
 
 
 def test_what_follows_from_a_damaged_record_is_left_out():
-    assert reconcile(**facts(verified=damaged())).problems == (BROKEN,)
+    assert reconcile(**counts_of_stages(verified=damaged())).problems == (BROKEN,)
 
 
 def test_a_damaged_record_hides_no_other_fault():
     """It comes first; a row that was lost elsewhere and another shard's damage are still found."""
     other = [changed(s, crc32c=7) if s is SHARDS[0] else s for s in damaged()]
-    problems = reconcile(**facts(verified=other, placed={"train": 8, "test": 4})).problems
+    problems = reconcile(
+        **counts_of_stages(verified=other, placed={"train": 8, "test": 4})
+    ).problems
     assert [str(problem) for problem in problems] == [
         "d-train.tfrecord-0: record 3 at byte 77: Invalid PNG data (key 'a.png')",
         "d-test.tfrecord-0: crc32c: wrote 100, re-read 7",
@@ -224,7 +226,7 @@ def test_row_counts_that_do_not_match_are_stated_in_words(
 ):
     shards = [changed(SHARDS[1], records=read, problems=(BROKEN,) if broken else ())]
     rejects = {("train", reason): count for reason, count in reasons.items()}
-    found = reconcile(PLAN, rows, unread, placed, rejects, facts()["written"], shards)
+    found = reconcile(PLAN, rows, unread, placed, rejects, counts_of_stages()["written"], shards)
     message = [str(problem) for problem in found.problems]
     assert not any(
         name in text for text in message for name in ("Counts", "(rows", "={", "frames=")
@@ -257,7 +259,7 @@ def test_a_shard_read_as_it_was_written_has_no_difference():
 
 
 def test_records_are_counted_as_read_again():
-    stages = StageCounts(13, facts()["placed"], facts()["rejects"])
+    stages = StageCounts(13, counts_of_stages()["placed"], counts_of_stages()["rejects"])
     shards = [(shard.split, shard.entry) for shard in SHARDS]
     assert stages.with_records(shards, PLAN.shards) == (COUNTS, SPLITS)
     assert [*mismatches(*stages.with_records(shards[:2], PLAN.shards))] == [

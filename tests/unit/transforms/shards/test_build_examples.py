@@ -19,7 +19,7 @@ def refs(tmp_path: Path) -> list[ImageRef]:
     """Twenty images, the last of them a text."""
     for i in range(19):
         (tmp_path / f"{i}.jpg").write_bytes(jpeg(seed=i) if i % 2 else png(seed=i))
-    (tmp_path / "19.jpg").write_bytes(b"no picture")
+    (tmp_path / "19.jpg").write_bytes(b"no image")
     return [ref(f"{i}.jpg", i + 2, tmp_path, i % 2) for i in range(20)]
 
 

@@ -232,10 +232,10 @@ def test_a_damaged_record_is_named(folder: Path, byte: int, what: str) -> None:
     dataset = Dataset.open(folder)
     shard = dataset.shards()["train", 0]
     assert dataset.record(shard, 0) == b""
-    told = f"{folder}: {path.name}: record 1 at byte 16: {what}"
-    assert failing(dataset.record, shard, 1) == f"{told} (key 'c.png')"
+    message = f"{folder}: {path.name}: record 1 at byte 16: {what}"
+    assert failing(dataset.record, shard, 1) == f"{message} (key 'c.png')"
     (folder / shard.index_file).unlink()
-    assert failing(dataset.record, shard, 1, (28, 300)) == told
+    assert failing(dataset.record, shard, 1, (28, 300)) == message
 
 
 @pytest.mark.parametrize("span", [(28, 299), (-1, 5), (28, 2**62), (12, 300), (10**9, 1), (28, -1)])
@@ -323,8 +323,8 @@ def test_another_index_is_rejected_by_name(
     dataset = Dataset.open(folder)
     shard = dataset.shards()["train", 0]
     damage(folder / shard.index_file)
-    told = failing(dataset.index, shard, ["key"])
-    assert told.startswith(f"{folder / shard.index_file}: {what}")
+    message = failing(dataset.index, shard, ["key"])
+    assert message.startswith(f"{folder / shard.index_file}: {what}")
 
 
 COLUMNS = {"key": ["a", "b"], "offset": [12, 40], "length": [12, 9]}
@@ -347,8 +347,8 @@ def test_what_is_not_an_index_is_rejected(columns: dict[str, Any] | None, tmp_pa
         path.write_bytes(b"PAR1 no Parquet PAR1")
     else:
         pq.write_table(pa.table(columns), path)
-    told = failing(read_index, str(path), ["key", "offset", "length"])
-    assert told.startswith(f"{path}: is not a valid index: ")
+    message = failing(read_index, str(path), ["key", "offset", "length"])
+    assert message.startswith(f"{path}: is not a valid index: ")
 
 
 def test_a_damaged_index_is_one_error_whichever_byte_is_damaged(tmp_path: Path) -> None:

@@ -35,10 +35,10 @@ def test_a_write_that_fails_leaves_what_was_there(
     if before:
         path.write_bytes(before)
 
-    def refuse(source: str, target: str) -> None:
+    def fail(source: str, target: str) -> None:
         raise OSError(errno.EACCES, os.strerror(errno.EACCES), target)
 
-    monkeypatch.setattr(files.os, "replace", refuse)
+    monkeypatch.setattr(files.os, "replace", fail)
     with pytest.raises(PermissionError):
         write_bytes(str(path), b"after")
     assert [p.read_bytes() for p in tmp_path.iterdir()] == ([before] if before else [])

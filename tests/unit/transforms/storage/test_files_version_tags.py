@@ -259,9 +259,9 @@ def test_a_link_that_leads_elsewhere_for_a_moment_leaves_no_checkpoint(tmp_path:
 
 
 @settings(max_examples=150)
-@given(data=st.data(), fenced=st.booleans())
+@given(data=st.data(), confined=st.booleans())
 def test_after_any_change_a_finished_shard_is_taken_only_if_a_new_one_is_the_same(
-    data: st.DataObject, fenced: bool, tmp_path_factory: pytest.TempPathFactory
+    data: st.DataObject, confined: bool, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """Changes come while the first run is between any two of its steps, and after it."""
     world = World(tmp_path_factory.mktemp("world"))
@@ -272,7 +272,7 @@ def test_after_any_change_a_finished_shard_is_taken_only_if_a_new_one_is_the_sam
     )
 
     def guard() -> ImageRootGuard:
-        return ImageRootGuard(str(world.root)) if fenced else UNRESTRICTED
+        return ImageRootGuard(str(world.root)) if confined else UNRESTRICTED
 
     def meanwhile() -> None:
         for apply, path, new in data.draw(st.lists(change, max_size=2)):

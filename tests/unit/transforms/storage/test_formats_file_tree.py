@@ -156,7 +156,7 @@ def test_a_folder_that_cannot_be_listed_is_reported(tmp_path: Path) -> None:
 def test_a_class_folder_gives_a_row_for_each_image(tmp_path: Path) -> None:
     put(tmp_path, "cat/tabby/1.b.jpg", "7/2.JPEG", "3.png")
     put(tmp_path, "cat/no_suffix", data=image_bytes("GIF"))
-    put(tmp_path, "cat/damaged.jpg", data=b"not a picture, but called one")
+    put(tmp_path, "cat/damaged.jpg", data=b"not an image, but named so")
     put(tmp_path, "cat/BM notes.txt", data=b"BM begins this text, as it begins a bitmap")
     put(tmp_path, "x.csv", data=b"a,b\n")
     put(tmp_path, "P1 notes", data=b"P1 is the first of the plans")
@@ -217,7 +217,7 @@ def test_voc_with_an_image_root_leaves_the_path_to_it(tmp_path: Path) -> None:
     assert (row.values["image"], row.image) == ("1.jpg", None)
 
 
-def test_voc_tells_damaged_files(tmp_path: Path) -> None:
+def test_damaged_voc_files_are_reported(tmp_path: Path) -> None:
     put(tmp_path, "1.xml", data=b"<annotation>")
     put(tmp_path, "2.xml", data=VOC % b"")
     found = read(tmp_path, "voc")
@@ -256,7 +256,7 @@ def test_yolo_finds_labels_beside_and_in_their_folder(tmp_path: Path) -> None:
     }
 
 
-def test_yolo_tells_the_line_of_a_bad_label(tmp_path: Path) -> None:
+def test_invalid_yolo_labels_are_reported_with_their_line(tmp_path: Path) -> None:
     put(tmp_path, "images/1.jpg")
     put(tmp_path, "labels/1.txt", data=b"0 1 1 1 1\n7 1 1 1 1\n")
     put(tmp_path, "classes.txt", data=b"cat\ndog\n")
@@ -272,7 +272,7 @@ def test_yolo_without_class_names_is_rejected(tmp_path: Path) -> None:
         FORMATS["yolo"].probe(TableFile(str(tmp_path), "yolo"))
 
 
-def test_heads_tell_the_columns(tmp_path: Path) -> None:
+def test_probes_return_the_columns(tmp_path: Path) -> None:
     put(tmp_path, "images/1.jpg")
     put(tmp_path, "1.xml", data=VOC)
     put(tmp_path, "classes.txt", data=b"cat\n")

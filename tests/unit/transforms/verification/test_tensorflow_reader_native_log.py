@@ -18,7 +18,7 @@ WARNING = b"W0000 00:00:1795380594.342717   15430 port.cc:153] the disk is full\
 
 
 def test_only_notes_are_dropped(capfd: pytest.CaptureFixture[str]) -> None:
-    printed = [b"\r 7 rows", *NOTES, b"\xff told\n", WARNING, *NOTES, b"\r 8 rows"]
+    printed = [b"\r 7 rows", *NOTES, b"\xff text\n", WARNING, *NOTES, b"\r 8 rows"]
 
     def print_all() -> None:
         for text in printed:
@@ -30,7 +30,7 @@ def test_only_notes_are_dropped(capfd: pytest.CaptureFixture[str]) -> None:
         thread.join()
     os.write(2, b" after\n")
     assert capfd.readouterr().err.encode("utf-8", "replace").decode() == (
-        "\r 7 rows" + "\ufffd told\n" + WARNING.decode() + "\r 8 rows after\n"
+        "\r 7 rows" + "\ufffd text\n" + WARNING.decode() + "\r 8 rows after\n"
     )
 
 

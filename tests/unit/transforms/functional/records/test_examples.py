@@ -140,7 +140,7 @@ def reference(values):
     )
 
 
-def test_build_example_takes_facts_from_the_image_and_all_else_from_the_reference():
+def test_build_example_combines_attributes_of_the_image_with_values_of_the_reference():
     schema = preset("tf_slim")
     ref = reference((None, None, 7, b"cat", None, None, b"a.jpg", None, b"a.jpg"))
     kinds = {name: feature.kind for name, feature in schema.features.items()}
@@ -181,7 +181,7 @@ def test_build_example_states_height_width_and_channels():
 
 
 def test_build_example_states_what_the_file_was():
-    facts = {
+    attributes = {
         "source_format": b"mpo",
         "mode": b"RGB",
         "bit_depth": 8,
@@ -189,10 +189,12 @@ def test_build_example_states_what_the_file_was():
         "orientation": 6,
         "transcoded": 1,
     }
-    kinds = {name: Kind.BYTES if isinstance(v, bytes) else Kind.INT64 for name, v in facts.items()}
-    features = {name: Feature(kind=kinds[name], sources=f"image:{name}") for name in facts}
-    built = build_example(Schema(features=features), reference((None,) * len(facts)), IMAGE)
-    assert built.data == tensorflow_example(kinds, facts)
+    kinds = {
+        name: Kind.BYTES if isinstance(v, bytes) else Kind.INT64 for name, v in attributes.items()
+    }
+    features = {name: Feature(kind=kinds[name], sources=f"image:{name}") for name in attributes}
+    built = build_example(Schema(features=features), reference((None,) * len(attributes)), IMAGE)
+    assert built.data == tensorflow_example(kinds, attributes)
 
 
 def test_build_example_without_an_image():

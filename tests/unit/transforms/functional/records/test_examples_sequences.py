@@ -178,7 +178,7 @@ def frame(number: int, pose: list[float], marks: list[int]) -> BuiltFrame:
         values=(b"clip", [b"x", b"y"], None, None, pose, marks),
         frame=FrameLocation("clip", str(number)),
     )
-    return build_frame(SCHEMA, ref, stored(b"picture %d" % number, number), None)
+    return build_frame(SCHEMA, ref, stored(b"image %d" % number, number), None)
 
 
 def test_a_sequence_is_built_of_its_frames_and_read_as_declared():
@@ -187,13 +187,13 @@ def test_a_sequence_is_built_of_its_frames_and_read_as_declared():
     assert (built.ref.key, built.rows, built.size) == ("clip", 2, len(built.data))
     assert [f.ref.key for f in built.frames] == ["1.jpg", "2.jpg"]
     assert [f.values for f in built.frames] == [(), ()]
-    assert built.frames[1].shape == ImageShape("jpeg", 7, 2, 3, 9)
-    digests = [hashlib.sha256(b"picture %d" % n).digest() for n in (1, 2)]
+    assert built.frames[1].shape == ImageShape("jpeg", 7, 2, 3, 7)
+    digests = [hashlib.sha256(b"image %d" % n).digest() for n in (1, 2)]
     assert built.image_sha256 == hashlib.sha256(b"".join(digests)).hexdigest()
     found = decode_sequence(built.data, SCHEMA)
     assert list(found) == list(SCHEMA.features)
     assert (found["id"], found["tags"]) == (b"clip", [b"x", b"y"])
-    assert found["image"] == [b"picture 1", b"picture 2"]
+    assert found["image"] == [b"image 1", b"image 2"]
     assert (found["height"].tolist(), found["height"].dtype) == ([1, 2], np.int64)
     assert found["pose"].tolist() == [[0.5, 1.0], [1.5, 2.0]]
     assert [marks.tolist() for marks in found["marks"]] == [[7], []]

@@ -103,7 +103,7 @@ def test_every_flipped_bit_is_found_and_located(small):
 def test_a_file_cut_at_any_byte_but_between_records_is_found_and_located(small):
     ends = {frame.offset: frame.record for frame in frames_of(RECORDS)}
     for length in range(len(small)):
-        if length in ends:  # the records before are whole: only a count can tell
+        if length in ends:  # the records before are whole: only a count reveals it
             expected = (frames_of(RECORDS)[: ends[length]], None)
         else:
             broken = record_at(length)
@@ -117,7 +117,7 @@ def test_bytes_after_the_last_record_are_found(small):
 
 
 def test_a_length_beyond_what_tensorflow_parses_is_not_read_even_if_its_checksum_fits():
-    class Refuses(io.BytesIO):
+    class Unreadable(io.BytesIO):
         def read(self, size=-1):
             assert size <= 12
             return super().read(size)
@@ -125,5 +125,5 @@ def test_a_length_beyond_what_tensorflow_parses_is_not_read_even_if_its_checksum
     length = (2**40).to_bytes(8, "little")
     header = length + masked_crc32c(length).to_bytes(4, "little")
     with pytest.raises(FrameError) as raised:
-        list(read_frames(Refuses(header + b"data")))
+        list(read_frames(Unreadable(header + b"data")))
     assert (raised.value.record, raised.value.offset) == (0, 0)

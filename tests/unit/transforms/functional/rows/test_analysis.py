@@ -1,4 +1,4 @@
-"""The survey: what it finds does not depend on who saw which rows, or in what order."""
+"""The analyze pass does not depend on the distribution or the order of rows."""
 
 from __future__ import annotations
 

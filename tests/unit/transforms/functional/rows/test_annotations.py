@@ -114,9 +114,9 @@ def test_units_are_those_of_the_row_or_else_of_the_schema():
     assert detection({**values, "box_units": "normalized"}).boxes == ("normalized", CORNERS)
     assert detection({**values, "box_units": None}, units="normalized").boxes[0] == "normalized"
     assert detection(values, units="normalized").boxes[0] == "normalized"
-    assert rejection({**values, "box_units": "metre"}) == (
+    assert rejection({**values, "box_units": "yards"}) == (
         Reason.WRONG_TYPE,
-        "column 'box_units': expected one of pixel, normalized, got 'metre'",
+        "column 'box_units': expected one of pixel, normalized, got 'yards'",
     )
 
 

@@ -64,7 +64,7 @@ def test_a_row_becomes_a_reference():
     )
 
 
-def test_every_option_at_once():
+def test_all_options_together():
     bound = binding(
         preset("image_classification"),
         {"label": ("cat", "dog")},

@@ -27,9 +27,9 @@ def outcome(function, *arguments):
     try:
         return function(*arguments)
     except RecordError as error:
-        refused = error
-    assert refused.detail, "a message for a person"
-    return refused.reason
+        raised = error
+    assert raised.detail, "a message for a person"
+    return raised.reason
 
 
 @pytest.mark.parametrize(

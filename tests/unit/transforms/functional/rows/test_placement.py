@@ -147,7 +147,7 @@ def test_rows_of_one_group_land_in_one_split_and_groups_in_all():
     ranges = SplitRanges.from_weights({"a": Decimal(1), "b": Decimal(1)})
     rows = [(f"{i}.jpg", f"patient {i % 20}") for i in range(400)]
     splits_of_group = {}
-    for key, group in rows:  # as the survey and the placing do
+    for key, group in rows:  # as the analyze pass and the assignment do
         splits_of_group.setdefault(group, set()).add(split_of(group or key, ranges, 0))
     assert all(len(splits) == 1 for splits in splits_of_group.values())
     assert set.union(*splits_of_group.values()) == {"a", "b"}

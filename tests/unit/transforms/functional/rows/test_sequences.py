@@ -41,7 +41,7 @@ def frame(
         key=f"{clip}/{line}",
         file="t.csv",
         line=line,
-        uri=f"/pictures/{line}",
+        uri=f"/images/{line}",
         start=None,
         stop=None,
         values=() if fault else (label, fps, b"row %d" % line),

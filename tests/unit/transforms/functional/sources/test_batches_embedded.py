@@ -89,13 +89,13 @@ def test_parquet_gives_every_image_with_its_row(column):
 
 
 @pytest.mark.parametrize("column", COLUMNS)
-def test_a_survey_of_parquet_gives_the_same_rows_without_their_images(column):
+def test_the_first_pass_over_parquet_gives_the_same_rows_without_images(column):
     found = in_parquet(column, ANALYZE)
     assert [row.values for row in found] == [row_of(f).values for f in in_parquet(column, WHOLE)]
     assert all(isinstance(f, Row) and f.image.uri == "t.parquet" for f in found)
 
 
-def test_a_survey_of_parquet_touches_no_image():
+def test_the_first_pass_over_parquet_reads_no_image():
     images = pa.array([{"bytes": bytes([i]) * 50_000, "path": f"{i}.jpg"} for i in range(40)])
     data = io.BytesIO()
     made = pa.table({"image": images.cast(STRUCT), "label": list(range(40))})
@@ -168,7 +168,7 @@ def test_the_first_version_of_feather_is_rejected():
         arrow.probe(io.BufferedReader(io.BytesIO(b"FEA1".ljust(64))), TableFile("t", "arrow"))
 
 
-def test_heads_tell_which_columns_can_be_images(tmp_path):
+def test_probes_detect_columns_that_can_be_images(tmp_path):
     data = io.BytesIO()
     made = table("struct").append_column("b", COLUMNS["binary"])
     pq.write_table(made, data)

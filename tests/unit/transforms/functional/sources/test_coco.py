@@ -153,7 +153,7 @@ def test_what_makes_no_row_is_a_reject(images, annotations, reason, message):
     assert message in reject.detail
 
 
-def test_entries_that_are_none_and_ids_that_stand_twice_are_reported():
+def test_invalid_entries_and_duplicate_ids_are_reported():
     found = read(document([image_bytes(5), image_bytes(5), 3], [{"bbox": []}, annotation(1, 5)]))
     rejects = [(f.source, f.detail) for f in found if isinstance(f, Reject)]
     assert [f.line for f in found if isinstance(f, Row)] == [1]
@@ -263,7 +263,7 @@ def test_damaged_json_gives_no_row_at_all():
         assert (reject.source, reject.reason) == ("d/c.json", Reason.LOST_ROWS)
 
 
-def test_the_head_tells_the_columns():
+def test_the_probe_returns_the_columns():
     instances = probe(document([image_bytes(5)], [annotation(1, 5)]))
     captions = probe(document([image_bytes(5)], [{"image_id": 5, "caption": "x"}]))
     nothing = probe(document([image_bytes(5)], []))

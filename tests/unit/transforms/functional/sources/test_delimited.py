@@ -168,7 +168,7 @@ def test_a_field_at_the_limit_is_read():
     assert read(f"a\n{long}\n".encode()) == [(2, {"a": long})]
 
 
-def test_a_message_tells_what_to_do():
+def test_a_message_states_the_remedy():
     outcomes = list(read_rows(buffered(b'a\n1,2\n"x"y\n'), ",", "t.csv", None))
     assert [o.detail for o in outcomes] == [
         "2 fields, expected 1 as in the header; quote fields that contain the delimiter",

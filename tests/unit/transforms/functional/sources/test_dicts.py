@@ -1,4 +1,4 @@
-"""Rows that are dicts: their key, their image, and what tells one from another."""
+"""Rows that are dicts: their key, their image, and their identity."""
 
 from __future__ import annotations
 

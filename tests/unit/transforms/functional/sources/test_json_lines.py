@@ -52,7 +52,7 @@ def plain(outcome):
         ),
         pytest.param(b'{"a": "\\ud83d\\ude00"}\n', [(1, {"a": "😀"})], id="an escaped pair"),
         pytest.param(
-            b'{"a": "\\ud83d"}\n', [(1, {"a": "\ud83d"})], id="a lone surrogate: binding refuses it"
+            b'{"a": "\\ud83d"}\n', [(1, {"a": "\ud83d"})], id="a lone surrogate: binding rejects it"
         ),
         pytest.param('{"ä": "x\u2028y"}\n'.encode(), [(1, {"ä": "x\u2028y"})], id="U+2028"),
         pytest.param(b'{"a": 1}\n{"a": \n{"a": 3}\n', [(1, {"a": 1}), 2, (3, {"a": 3})], id="cut"),
@@ -106,7 +106,7 @@ def test_a_name_that_no_utf_8_can_write_is_one_reject():
         parse_object(b'{"a": 1, "\\ud800": 2}')
 
 
-def test_what_stands_in_place_of_an_object_is_named():
+def test_a_value_that_is_not_an_object_is_named():
     with pytest.raises(ValueError, match=r"^expected an object \{…\}, got list$"):
         parse_object(b"[]")
 

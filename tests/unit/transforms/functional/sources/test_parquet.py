@@ -195,7 +195,8 @@ def test_unsupported_columns_are_named_with_their_type():
 
 
 # Damage. Parquet has no checksum of its own by default: a flipped bit may well give another value,
-# which nobody can tell. But it must neither end the run nor make a row vanish from the row counts.
+# which nobody can detect. But it must neither end the run nor make a row vanish from the row
+# counts.
 
 GROUP = 10
 DAMAGED_TABLE = pa.table(

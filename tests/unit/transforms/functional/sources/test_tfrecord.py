@@ -184,7 +184,7 @@ def probe(data, path=PATH):
     return tfrecord.probe(io.BufferedReader(io.BytesIO(data)), TableFile(path, "tfrecord"))
 
 
-def test_the_head_tells_columns_and_which_of_them_are_images():
+def test_the_probe_returns_columns_and_image_columns():
     found = probe(framed(RECORD, example(more=[1])))
     assert set(found.columns) == {
         *("image", "label", "score", "name", "raw", "none", "more", "split")

@@ -140,7 +140,7 @@ def test_what_is_no_label_is_a_reject(text, reason, message):
         (b"names: [cat]\nkpt_shape: [17, 3]", Classes({0: "cat"}, has_points=True)),
     ],
 )
-def test_a_yaml_file_tells_the_classes(data, expected):
+def test_classes_are_read_from_a_yaml_file(data, expected):
     assert yolo.parse_yaml(data, "data.yaml") == expected
 
 

@@ -191,7 +191,7 @@ def test_a_cut_gzip_stream_is_reported():
     assert reject.reason is Reason.LOST_ROWS
 
 
-def test_the_head_tells_the_columns_of_the_first_samples():
+def test_the_probe_returns_the_columns_of_the_first_samples():
     data = written([*SAMPLE, ("b.jpg", b"2"), ("b.json", b'{"more": 1}')])
     found = webdataset.probe(stream_of(data), TableFile("x.tar", "tar"))
     expected = ("image", "id", "__key__", "score", "tags", "label", "caption", "text", "more")

@@ -127,7 +127,7 @@ def test_int64_text_is_ascii_digits_with_a_sign_or_a_boolean(text):
 
 
 def bits(number):
-    """Returns a double's bits: tells -0.0 from 0.0, and one nan from a number."""
+    """Returns the bits of a double, which distinguish -0.0 from 0.0 and nan from a number."""
     return "nan" if math.isnan(number) else struct.pack("<d", number)
 
 

@@ -89,7 +89,7 @@ def test_what_comes_in_the_end_is_what_is_returned(monkeypatch: pytest.MonkeyPat
     assert len(attempts) == 3
 
 
-def test_what_will_not_pass_is_raised_at_once() -> None:
+def test_permanent_errors_are_raised_without_retries() -> None:
     attempts: list[int] = []
 
     def fails() -> None:
@@ -109,9 +109,9 @@ def test_statuses_that_may_pass() -> None:
 class CodedError(Exception):
     """As the clients of stores raise them."""
 
-    def __init__(self, text: str, **told: object) -> None:
+    def __init__(self, text: str, **attributes: object) -> None:
         super().__init__(text)
-        vars(self).update(told)
+        vars(self).update(attributes)
 
 
 FAILURES = {
@@ -123,7 +123,7 @@ FAILURES = {
     "azure": (CodedError("busy", status_code=503), TransientError),
     "google": (CodedError("slow down", code=429), TransientError),
     "google's text": (CodedError("404 GET http://h/o: not found"), TransientError),
-    "a text that tells": (CodedError("failed with HTTP 403"), PermissionError),
+    "a text with the status": (CodedError("failed with HTTP 403"), PermissionError),
     "a request that is wrong": (CodedError("bad", code=400), OSError),
     "a broken connection": (ConnectionResetError("reset"), TransientError),
     "a mistake": (ValueError("hdfs_host is not set"), OSError),
