@@ -17,6 +17,7 @@ from recordmill.transforms.storage.stores import retries
 from recordmill.transforms.storage.stores.options import use_options
 from recordmill.transforms.storage.stores.retries import stop_after_attempt
 from tests.stores.kinds import Store
+from tests.stores.text_table import TABLE, in_ranges, read_at_once
 
 NAMES = ("plain.jpg", "a b.jpg", "a#b?c.jpg", "a%20b.jpg", "a[1].jpg", "ü/x+y.jpg", "q'&;=.jpg")
 
@@ -68,6 +69,12 @@ def test_a_table_can_be_sought_in(store: Store) -> None:
     store.put("table.parquet", sink.getvalue().to_pybytes())
     with files.open_binary(f"{store.root}/table.parquet") as stream:
         assert pq.read_table(stream).equals(table)
+
+
+def test_a_text_table_is_read_in_byte_ranges(store: Store) -> None:
+    use_options(PipelineOptions(store.flags))
+    store.put("table.csv", TABLE)
+    assert in_ranges(f"{store.root}/table.csv", 1000) == read_at_once(TABLE)
 
 
 def test_missing_objects_are_reported_without_retries(store: Store) -> None:

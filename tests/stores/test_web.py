@@ -14,12 +14,13 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from recordmill.schemas.rejects import RecordError
 from recordmill.transforms.storage import files
-from recordmill.transforms.storage.stores import retries
+from recordmill.transforms.storage.stores import retries, web
 from recordmill.transforms.storage.stores.options import use_options
 from recordmill.transforms.storage.stores.retries import stop_after_attempt
 from tests.end_to_end.command import recordmill
 from tests.stores.conftest import FLAGS, IMAGES
 from tests.stores.test_conversion import contents
+from tests.stores.text_table import TABLE, in_ranges, read_at_once
 from tests.stores.web_server import BODY, Site, serving
 
 ALLOW = "--allow_private_hosts"
@@ -60,6 +61,22 @@ def test_images_and_their_table_from_the_web_give_the_same_dataset(
     assert len(images) == IMAGES + 3
     assert site.most_at_once <= 16
     assert site.connections <= 40  # kept open, and used again
+
+
+@pytest.mark.usefixtures("site")  # for its options
+def test_a_text_table_is_read_in_byte_ranges_where_the_host_sends_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "large.csv").write_bytes(TABLE)
+    with serving(tmp_path) as site:
+        ranged, whole = f"{site.url}/parts/large.csv", f"{site.url}/files/large.csv"
+        assert in_ranges(ranged, 1000) == read_at_once(TABLE)
+        assert files.ranged_size(whole) is None
+        assert files.ranged_size(f"{site.url}/files/none.csv") is None
+        monkeypatch.setattr(files, "_SPOOLED_BYTES", 1000)
+        monkeypatch.setattr(web, "download", None)
+        with files.open_binary(ranged) as stream:
+            assert stream.read() == TABLE
 
 
 def test_a_dry_run_reads_from_private_hosts_where_the_run_may(site: Site, tmp_path: Path) -> None:

@@ -99,8 +99,10 @@ class _Handler(BaseHTTPRequestHandler):
         if first == "files":
             file = self.site.folder / rest
             return self._file(file.read_bytes()) if file.is_file() else self._status(404)
+        if first == "parts":
+            return self._ranges((self.site.folder / rest).read_bytes())
         if first == "ranges":
-            return self._ranges()
+            return self._ranges(BODY)
         if first == "status":
             return self._status(int(rest))
         if first == "flaky":  # /flaky/HOW: the first two attempts fail
@@ -136,11 +138,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(data)
 
-    def _ranges(self) -> None:
+    def _ranges(self, data: bytes) -> None:
         start, _, stop = self.headers["Range"].removeprefix("bytes=").partition("-")
-        part = BODY[int(start) : int(stop) + 1]
+        part = data[int(start) : int(stop) + 1]
         self.send_response(206)
-        self.send_header("Content-Range", f"bytes {start}-{stop}/{len(BODY)}")
+        self.send_header("Content-Range", f"bytes {start}-{stop}/{len(data)}")
         self.send_header("Content-Length", str(len(part)))
         self.end_headers()
         self.wfile.write(part)

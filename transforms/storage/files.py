@@ -72,7 +72,8 @@ def open_binary(path: str) -> BinaryIO:
     if is_local(path):
         return open_regular(path)
     if is_web(path):
-        return _downloaded(path)
+        size = ranged_size(path) or 0
+        return open_range(path, 0, size) if size > _SPOOLED_BYTES else _downloaded(path)
     if hdfs.is_hdfs(path):
         return hdfs.open_file(path)
     if where := objects.parse(path):

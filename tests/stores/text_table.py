@@ -1,0 +1,34 @@
+"""A text table, read from a store in byte ranges as workers read it, and at once."""
+
+from __future__ import annotations
+
+import io
+from typing import BinaryIO, cast
+
+from recordmill.schemas.tables import Projection, SourceSplit, TableFile
+from recordmill.transforms.functional.sources import delimited
+from recordmill.transforms.functional.sources.text_ranges import align
+from recordmill.transforms.storage.files import ranged_size
+from recordmill.transforms.storage.formats import FORMATS, cut_text, scan_text
+
+TABLE = b"id,text\n" + b"".join(
+    b'%d,"two\nlines"x\n' % n if n % 50 == 7 else b'%d,"two\nlines, ""%d"""\n' % (n, n)
+    for n in range(300)
+)
+"""Rows of two lines, some of them damaged."""
+
+
+def in_ranges(path: str, range_bytes: int) -> list[str]:
+    """Returns the rows and rejects of a table that is read in ranges, without its path."""
+    file = TableFile(path, "csv", size=ranged_size(path))
+    splits = align((split, scan_text(split)) for split in cut_text(file, range_bytes))
+    assert len(splits) == -(-len(TABLE) // range_bytes)
+    rows = [row for split in splits for row in FORMATS["csv"].read(split, Projection())]
+    return [repr(row).replace(path, "") for row in rows]
+
+
+def read_at_once(data: bytes) -> list[str]:
+    """Returns the rows and rejects of a table, read by one reader."""
+    stream = cast("BinaryIO", io.BufferedReader(io.BytesIO(data)))  # type: ignore[arg-type]
+    found = delimited.read(stream, SourceSplit(TableFile("", "csv")), Projection())
+    return [repr(row) for row in found]
