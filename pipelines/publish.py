@@ -104,7 +104,7 @@ def check_publishable(info: DatasetInfo, config: ConvertConfig, target: Target) 
         remedy = "Fix them, or raise --max_rejects."
         rejects = layout.join(target.failed_folder, layout.REJECTS)
         if not counts.records:
-            why, remedy = "no record is left, whatever --max_rejects allows", "Fix them."
+            why, remedy = "and no record is left", "Fix them."
         raise RejectBudgetExceeded(
             f"not published: {counts.rejected} of {counts.rows} rows were rejected ({reasons}), "
             f"{why}; each is in {rejects} with its reason{shown}. {remedy}"

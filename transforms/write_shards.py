@@ -2,8 +2,8 @@
 
 Framing, compression and renames are those of Beam's sink. Two things differ. Beam distributes
 records over shards at random; here, references are grouped by their assigned shard, so the shuffle
-carries no image bytes and the position of each record is fixed before it is built. And instead of a
-temporary directory, finished shards are kept in a staging area, from which a later run resumes.
+carries no image bytes and the position of each record is fixed before it is built. Finished shards
+are kept in a staging area instead of a temporary directory, so that a later run can resume.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ def set_up_process() -> None:
 
 
 def collect_garbage() -> None:
-    """Enables garbage collection for objects that are created from now on."""
+    """Enables garbage collection, except for the objects that exist already."""
     gc.freeze()
     gc.enable()
 

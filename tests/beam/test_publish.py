@@ -155,7 +155,7 @@ UNPUBLISHED = {
     "the budget": (INFO, "--max_rejects", 4),
     "no record left": (
         replace(INFO, counts=RowCounts.of(2, {}, 2, {"wrong_type": 2}), splits=NO_SPLITS),
-        "2 of 2 rows were rejected (2 wrong_type), no record is left, whatever --max_rejects",
+        "2 of 2 rows were rejected (2 wrong_type), and no record is left",
         4,
     ),
     "no rows": (replace(INFO, counts=RowCounts.of(0, {}), splits=NO_SPLITS), "no rows", 2),

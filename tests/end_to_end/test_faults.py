@@ -295,7 +295,7 @@ def test_nothing_is_published_if_every_row_is_rejected(tmp_path: Path) -> None:
     table.write_text("image,label\nnowhere/1.jpg,cat\nnowhere/2.jpg,dog\n")
     ended = convert(table, tmp_path / "out", "--max_rejects", "100%", "--no_report")
     assert ended.code == 4
-    assert "2 of 2 rows were rejected (2 read_error), no record is left" in ended.err
+    assert "2 of 2 rows were rejected (2 read_error), and no record is left" in ended.err
     dataset = tmp_path / "out" / "birds" / "1.0.0"
     assert not (dataset / "_SUCCESS").exists()
     assert readers.reject_reasons(dataset) == [

@@ -264,7 +264,7 @@ def _is_in_web(address: WebAddress, root: WebAddress) -> bool:
 
 def _has_hidden_dots(path: str) -> bool:
     """Returns whether a path has an encoded `.` or `..`, or one with parameters."""
-    # Plain ones were resolved by the parser. Proxies and servers may each decode a path once more.
+    # The parser has resolved plain `.` and `..`. Proxies and servers may each decode a path again.
     for _ in range(_MOST_DECODINGS):
         for code, character in _LAX_CODES.items():
             path = code.sub(character, path)

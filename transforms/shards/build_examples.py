@@ -155,11 +155,11 @@ def build_one(
     except RecordError as error:
         return Reject.of(ref, error.reason, error.detail)
     except MemoryError:
-        return Reject.of(ref, Reason.TOO_MANY_PIXELS, "there is not the memory for it")
+        return Reject.of(ref, Reason.TOO_MANY_PIXELS, "not enough memory to decode it")
 
 
 def read_image(data: bytes, settings: ImageSettings, decode: Decode) -> StoredImage:
-    """Returns an image in the form in which its record stores it.
+    """Returns an image in the form that is stored in its record.
 
     Images that are stored unchanged are decoded in this process. All others are transcoded in a
     subprocess, where a hang, a crash or excessive memory use costs only that image. The subprocess
@@ -185,7 +185,7 @@ def read_mask(fetched: Fetched, image: StoredImage, schema: Schema) -> bytes:
 
     Args:
         fetched: the reference, and its mask file if it has one.
-        image: the image as its record stores it.
+        image: the image as stored in the record.
         schema: the image settings and the mask settings.
 
     Raises:

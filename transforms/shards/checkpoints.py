@@ -250,8 +250,8 @@ class Fingerprint:
     def without(self, faults: Sequence[ImageFault]) -> str:
         """Returns the digest without the rejected rows, which the manifest stores.
 
-        A later version that has this one as its base finds shards by it: rejected rows are in no
-        shard of the base, whether or not the later version's table still has them.
+        A later version with this one as its base finds shards by this digest: its rows exclude the
+        rejected ones, whether or not its table still has them.
         """
         if not faults:
             return self.digest

@@ -111,7 +111,7 @@ class RecordLocation(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Dataset:
-    """A dataset in its folder, published or about to be.
+    """The folder of a dataset, published or about to be published.
 
     Attributes:
         directory: the dataset's folder, DIR/NAME/VERSION, on this machine or in an object store.

@@ -108,7 +108,7 @@ def check_decodes(image: StoredImage, mask: bytes | None, schema: Schema) -> Non
     """Checks that TensorFlow decodes an image and its mask, before they are written.
 
     Args:
-        image: the image as its record stores it.
+        image: the image as stored in the record.
         mask: its encoded mask; None without one.
         schema: states whether images are encoded, and the bit depth of masks.
 

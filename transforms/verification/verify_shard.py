@@ -61,7 +61,7 @@ _DAMAGED_INDEX = (VerificationFailed, ValueError, LookupError)
 """Exceptions of reading an index that is invalid, lacks a row, or has the wrong types."""
 
 _GRAPH_NODE = re.compile(r"^\{\{[^}]*\}\} ?| ?\[Op:\w+\](?: name:.*)?$")
-"""Parts of TensorFlow's messages that name nodes of its graph, which mean nothing to our users."""
+"""Names of graph nodes in TensorFlow's messages, which are of no use to users."""
 
 
 def first_mismatched_record(shard: ShardFiles, resolved: ResolvedSchema) -> Problem:
@@ -87,7 +87,7 @@ def first_mismatched_record(shard: ShardFiles, resolved: ResolvedSchema) -> Prob
 
 
 def with_key(problem: Problem, shard: ShardFiles) -> Problem:
-    """Returns a problem with the key of its record added, if the index has the key.
+    """Adds the key of the record to a problem, if the index has the key.
 
     Args:
         problem: the problem.

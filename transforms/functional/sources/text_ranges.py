@@ -34,7 +34,7 @@ from recordmill.transforms.functional.sources.delimited import (
 )
 
 RANGE_BYTES = 64 * 2**20
-"""A size of its own, not a share of the file: the number of workers changes no split."""
+"""Fixed, so that the ranges do not depend on the number of workers."""
 
 MAX_RECORD_BYTES = MAX_FIELD_CHARACTERS
 """Up to this size, no record exceeds the csv module's field limit, which the scan ignores."""
@@ -296,7 +296,7 @@ class _Quotes:
 
 
 def _record_end(data: bytes, delimiter: str) -> int:
-    """Returns where the next record starts if the lines begin within quotes; or else their end."""
+    """Returns the offset of the next record if the lines begin within quotes, or the end."""
     end = -1  # of the quote that is added
 
     def lines() -> Iterator[str]:
