@@ -1,4 +1,4 @@
-"""Rows of one group make one SequenceExample: every frame, in order, or rejects with reasons."""
+"""Tests of sequences: the rows of a group become one SequenceExample, or rejects."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def row(clip: str, at: str, action: str = "sport") -> dict[str, str]:
 
 
 def whole_rows(folder: Path) -> list[dict[str, str]]:
-    """Draws the frames of all whole clips; rows of different clips stand among each other."""
+    """Draws the frames of all intact clips, with the rows of different clips mixed."""
     rows = [row(clip, at, action) for clip, (action, frames) in WHOLE.items() for at in frames]
     for each in rows:
         draw(folder, each["clip"], each["at"])
@@ -109,14 +109,14 @@ def table(folder: Path, rows: list[dict[str, str]]) -> Path:
 
 @pytest.fixture(scope="module")
 def dataset(table: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The whole clips, every frame decoded by TensorFlow, with an index for DALI."""
+    """The intact clips, with an index for DALI and every frame decoded by TensorFlow."""
     output = tmp_path_factory.mktemp("out")
     return published(table, output, *FLAGS, "--verify", "decode", "--index", "--report")
 
 
 @pytest.fixture(scope="module")
 def bad_rows(folder: Path, rows: list[dict[str, str]]) -> list[dict[str, str]]:
-    """The same, and clips that are broken in each way that there is."""
+    """The same, and clips that are broken in every possible way."""
     more = [
         *(row("cut", str(i)) for i in (3, 1, 2)),
         *(row("twice", at) for at in ("1", "2", "01")),
@@ -145,7 +145,7 @@ def values(feature: tf.train.Feature) -> list[Any]:
 
 
 def as_dicts(sequence: tf.train.SequenceExample) -> tuple[dict[str, Any], dict[str, list[Any]]]:
-    """Returns the context, and the lists, of one value each."""
+    """Returns the context and the lists, with one value each."""
     lists = sequence.feature_lists.feature_list
     return (
         {name: values(feature)[0] for name, feature in sequence.context.feature.items()},
@@ -409,7 +409,7 @@ def test_a_dry_run_shows_records_and_certain_rejects(
 def test_a_clip_stays_in_one_split_or_is_rejected(
     column: str, folder: Path, rows: list[dict[str, str]], tmp_path: Path
 ) -> None:
-    """By a split of their own, or by a patient: what all frames of a clip have to agree on."""
+    """All frames of a clip must have the same split and the same group."""
     given = {"swim": "train", "jump/ü 1": "test", "rest": "test"}
     marked = [{**row, "part": given.get(row["clip"], "train")} for row in rows]
     torn = [row("torn", str(i)) | {"part": ("train", "test")[i % 2]} for i in (1, 2)]
@@ -473,7 +473,7 @@ def test_labels_are_joined_on_the_clip_and_on_nothing_else(
 def test_the_sequence_may_come_from_the_labels(
     folder: Path, rows: list[dict[str, str]], dataset: Path, tmp_path: Path
 ) -> None:
-    """An image without a label is then in no sequence that anybody knows, and rejected alone."""
+    """An image without a label is in no known sequence, so only its row is rejected."""
     draw(folder, "nowhere", "1")
     images = [{"image": row["image"]} for row in rows] + [{"image": "nowhere 1.jpg"}]
     table = write(folder / "images.csv", images)

@@ -1,4 +1,4 @@
-"""Every source with every preset that makes sense for it: see docs/reference/sources.md."""
+"""Tests of every source with every applicable preset: see docs/reference/sources.md."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PRESETS = {
     "tf_tutorial": "image_raw",
     "landmark": "image_raw",
 }
-"""The presets of one label an image, and where each has the image."""
+"""The presets with one label per image, and the feature of the image in each."""
 
 FORMS = {**SINGLE_LABEL, **ANNOTATED, **CAPTIONED}
 WITH_LISTS = [form for form in SINGLE_LABEL if form not in ("folder", "tar", "tar.gz")]
@@ -58,7 +58,7 @@ def test_a_pair_converts_is_verified_and_loads(
 
 
 def test_all_forms_give_the_same_images_byte_for_byte(given: list[Shot], tmp_path: Path) -> None:
-    """The same keys in the same order: shards of one form are those of the next."""
+    """The keys and their order are the same, so the shards are."""
     digests = {}
     for name in ("parquet structs", "arrow", "feather", "tar", "tar.gz"):
         form = SINGLE_LABEL[name]

@@ -1,4 +1,4 @@
-"""Which addresses are public: none that leads inside, in any spelling."""
+"""Tests of public addresses, in every notation."""
 
 from __future__ import annotations
 
@@ -32,18 +32,20 @@ def test_addresses_inside_are_not_public(address: str) -> None:
 
 
 @pytest.mark.parametrize("address", OUTSIDE.split())
-def test_addresses_outside_are(address: str) -> None:
+def test_addresses_outside_are_public(address: str) -> None:
     assert is_public(address)
 
 
 @given(st.ip_addresses(v=4))
-def test_an_address_is_as_public_as_what_it_is_mapped_to(address: ipaddress.IPv4Address) -> None:
+def test_mapped_addresses_are_public_if_their_ipv4_address_is(
+    address: ipaddress.IPv4Address,
+) -> None:
     assert is_public(f"::ffff:{address}") == is_public(str(address))
     assert is_public(f"64:ff9b::{address}") == is_public(str(address))
 
 
 @given(st.ip_addresses())
-def test_what_the_registry_calls_private_is_not_public(
+def test_private_networks_of_the_registry_are_not_public(
     address: ipaddress.IPv4Address | ipaddress.IPv6Address,
 ) -> None:
     if address.is_private or address.is_loopback or address.is_link_local or address.is_multicast:

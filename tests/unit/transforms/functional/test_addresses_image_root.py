@@ -32,7 +32,7 @@ WEB = "https://host/photos/"
 
 
 def leads(uri: str, root: str) -> str:
-    """Returns where a reference leads to outside of a root; "" if it stays within."""
+    """Returns the resolved address of a reference outside a root; "" for one below it."""
     try:
         check_address(uri, root)
     except RecordError as rejection:
@@ -101,7 +101,7 @@ def test_addresses_outside_the_root_are_rejected(uri: str, root: str, place: str
     assert leads(uri, root) == place
 
 
-def test_two_paths_on_this_machine_are_left_to_it() -> None:
+def test_local_paths_are_not_checked_by_their_text() -> None:
     assert leads("/etc/passwd", "photos") == ""
 
 
@@ -121,7 +121,7 @@ def test_two_paths_on_this_machine_are_left_to_it() -> None:
         ("https://host/photos/" + 8192 * "a", "it has more than 8,192 characters"),
     ],
 )
-def test_what_programs_may_read_in_two_ways_is_outside(uri: str, why: str) -> None:
+def test_ambiguous_addresses_are_outside(uri: str, why: str) -> None:
     with pytest.raises(ValueError, match=f"^{why}$"):
         parse_web_address(uri)
     assert leads(uri, WEB) == f"{masked_url(uri)[:200]!r}, which is not a valid web address: {why}"
@@ -154,7 +154,7 @@ STARTS = ("http://host/photos/", "http://host", "http://", "HTTP://host/photos",
 
 @pytest.fixture(scope="module")
 def asked() -> Iterator[Callable[[str], list[tuple[str, int, str]]]]:
-    """Has a web address fetched; returns the host, port and target of each request made."""
+    """Fetches a web address, and returns the host, port and target of each request."""
     made: list[tuple[str, int, str]] = []
 
     def request(self: HTTPConnection, method: str, target: str, **_: object) -> None:
@@ -176,7 +176,7 @@ def asked() -> Iterator[Callable[[str], list[tuple[str, int, str]]]]:
 @given(st.sampled_from(STARTS), st.lists(st.sampled_from(PIECES) | st.text(max_size=2), max_size=8))
 @example("http://host", ["\\", "photos", "\\", "x", "@", "evil", "/photos/"])
 @example("http://host/photos/", [".", "\t", ".", "/", "secret"])
-def test_what_passes_is_asked_of_the_roots_host_and_below_it(
+def test_accepted_addresses_are_requested_below_the_root(
     asked: Callable[[str], list[tuple[str, int, str]]], start: str, pieces: list[str]
 ) -> None:
     uri = start + "".join(pieces)
@@ -203,7 +203,7 @@ def leads_out(uri: str, root: str) -> bool:
 
 @given(st.lists(st.sampled_from(["a", "..", ".", "", "photos", "\n"]), max_size=8))
 @pytest.mark.parametrize("root", [ROOT, "hdfs://photos", "azfs://me/box", "gs://bucket/a/b"])
-def test_a_key_that_passes_is_below_as_text_and_as_path(root: str, parts: list[str]) -> None:
+def test_accepted_keys_are_below_the_root_as_text_and_as_path(root: str, parts: list[str]) -> None:
     uri = "/".join([root, *parts, "x.jpg"])
     if leads(uri, root) != "":
         return
@@ -212,7 +212,7 @@ def test_a_key_that_passes_is_below_as_text_and_as_path(root: str, parts: list[s
     assert posixpath.normpath(whole).startswith(root.partition(":/")[2] + "/")
 
 
-def test_a_path_is_shown_as_where_it_leads() -> None:
+def test_messages_show_the_resolved_path() -> None:
     assert normalized("s3://bucket/a/../..//./b/") == "s3://bucket/b"
 
 
@@ -221,7 +221,7 @@ def ref(uri: object, mask: object = "") -> ImageRef:
 
 
 def rejected(root: object, uri: object, mask: object = "") -> str:
-    """Returns where a reference leads to outside of a folder; "" if it stays within."""
+    """Returns the resolved path of a reference outside a folder; "" for one below it."""
     try:
         ImageRootGuard(str(root)).check_ref(ref(uri, mask))
     except RecordError as error:
@@ -231,7 +231,7 @@ def rejected(root: object, uri: object, mask: object = "") -> str:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """A folder of images, and another beside it, which links lead to."""
+    """A folder of images, and another folder that links point to."""
     root, beside = tmp_path / "photos", tmp_path / "secret"
     for folder in (root / "a", beside):
         folder.mkdir(parents=True)
@@ -283,14 +283,14 @@ def test_an_absolute_path_elsewhere_is_rejected_and_a_relative_root_is_one(
     assert rejected("photos", "photos/a\0/../../x") != ""
 
 
-def test_without_a_root_all_pass_and_staged_images_always_do(place: Path) -> None:
+def test_all_paths_pass_without_a_root_and_staged_images_always(place: Path) -> None:
     ImageRootGuard().check_ref(ref("/etc/passwd"))
     staged = ref("/out/birds/1.0.0/.staging/x.images")._replace(staged=b"hash")
     ImageRootGuard(str(place)).check_ref(staged)
 
 
-def test_links_that_changed_since_are_followed_by_the_next_run(place: Path) -> None:
-    """A worker, or a program that uses this as a library, may outlive the run."""
+def test_changed_links_are_followed_by_the_next_run(place: Path) -> None:
+    """A worker or a host program can live longer than the run."""
     link, elsewhere = place / "folder", place.parent / "secret"
     paths = [place / "folder/1.jpg", place / "up/photos/a/1.jpg"]
     before = [rejected(place, path) for path in paths]
@@ -304,7 +304,7 @@ def test_links_that_changed_since_are_followed_by_the_next_run(place: Path) -> N
     assert after == ["", os.path.realpath(elsewhere / "a/1.jpg")]
 
 
-def test_a_worker_gets_no_answers_of_another(place: Path) -> None:
+def test_workers_do_not_share_cached_results(place: Path) -> None:
     guard = ImageRootGuard(str(place))
     guard.check(str(place / "a/1.jpg"))
     assert vars(pickle.loads(pickle.dumps(guard))) == {"root": str(place)}  # noqa: S301

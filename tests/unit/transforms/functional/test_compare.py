@@ -1,4 +1,4 @@
-"""Comparing records by digests finds what comparing the records themselves does."""
+"""Compares the comparison by digests with a direct comparison of records."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ datasets = st.dictionaries(
 
 
 def spots_of(dataset):
-    """Returns where each record is: one shard a split, in the order of the dictionary."""
+    """Returns the location of each record, with one shard per split."""
     rows = Counter()
     locations = {}
     for key, (split, _) in dataset.items():
@@ -40,7 +40,7 @@ def spots_of(dataset):
 
 
 def digested(dataset):
-    """Returns the rows of a dataset, in an order that means nothing."""
+    """Returns the rows of a dataset in any order."""
     locations = spots_of(dataset)
     parts = [
         digest_rows(locations[key], [key], b"".join(v.to_bytes(8, "little") for v in values), 2)
@@ -50,7 +50,7 @@ def digested(dataset):
 
 
 @given(datasets, datasets)
-def test_every_record_is_reported_where_it_belongs(left, right):
+def test_comparison_agrees_with_a_direct_one(left, right):
     at_left, at_right = spots_of(left), spots_of(right)
     common = left.keys() & right.keys()
     different = [k for k in common if left[k][1] != right[k][1]]
@@ -81,7 +81,7 @@ def test_every_record_is_reported_where_it_belongs(left, right):
 
 
 @given(datasets, datasets)
-def test_parts_add_up_to_the_whole(left, right):
+def test_merged_parts_equal_the_total(left, right):
     one, other = digested(left), digested(right)
     whole, parts = Comparison(), Comparison()
     whole.merge(compare(one, other, SHOWN), SHOWN)

@@ -1,4 +1,4 @@
-"""Duplicate statistics are the same however the tallies are merged."""
+"""Tests that duplicate statistics do not depend on the order in which tallies are merged."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def sha256(image: int) -> str:
 
 
 def expected(records: list[tuple[str, str, int]]) -> DuplicateStats:
-    """Looks at all records at once; the key of a record is its place, zero-padded."""
+    """Computes the statistics from all records; the key of a record is its zero-padded number."""
     rows = [(f"{i:04d}", *record) for i, record in enumerate(records)]
     images = sorted({image for *_, image in rows})
     of = {image: [row for row in rows if row[3] == image] for image in images}
@@ -79,7 +79,7 @@ def expected(records: list[tuple[str, str, int]]) -> DuplicateStats:
 
 
 @given(RECORDS, st.integers(1, 5), st.integers(1, 7), st.randoms(use_true_random=False))
-def test_any_sum_of_any_shards_says_what_all_records_say(records, shards, buckets, chance):
+def test_merged_statistics_equal_those_of_all_records(records, shards, buckets, chance):
     keyed = [(f"{i:04d}", *record) for i, record in enumerate(records)]
     parts = []
     for split in ("test", "train", "validation"):
@@ -97,7 +97,7 @@ def test_any_sum_of_any_shards_says_what_all_records_say(records, shards, bucket
     assert merge_duplicate_stats(map(duplicate_stats, totals.values())) == expected(records)
 
 
-def test_one_image_in_a_million_records_takes_no_more_than_in_ten():
+def test_the_size_of_a_tally_does_not_depend_on_the_number_of_records():
     def tally(count):
         return tally_shard("train", ((f"{i:07d}", sha256(1), "") for i in range(count)))
 
@@ -105,7 +105,7 @@ def test_one_image_in_a_million_records_takes_no_more_than_in_ten():
     assert len(tally(10)) == 1
 
 
-def test_every_part_of_the_images_is_small():
+def test_buckets_of_images_are_small():
     rows = 1_000_000
     digests = [hashlib.sha256(str(i).encode()).digest()[:16] for i in range(50_000)]
     parts = split_by_bucket(dict.fromkeys(digests, ()), num_buckets(rows))
@@ -131,7 +131,7 @@ def leaks_of_one_image(splits: int) -> tuple[Leakage, ...]:
     return duplicate_stats(tally).leaks
 
 
-def test_pairs_of_splits_grow_no_faster_than_records() -> None:
+def test_pairs_of_splits_are_limited() -> None:
     assert len(leaks_of_one_image(PAIRED_SPLITS)) == PAIRED_SPLITS * (PAIRED_SPLITS - 1) // 2
     leaks = leaks_of_one_image(300)
     assert [leak.splits for leak in leaks] == [("s000", f"s{n:03d}") for n in range(1, 300)]

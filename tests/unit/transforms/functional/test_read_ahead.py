@@ -1,4 +1,4 @@
-"""Working ahead: results in order, a bounded window, and exceptions at their place."""
+"""Tests of reading ahead: the order of results, limits, and exceptions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from recordmill.transforms.functional.read_ahead import Budget, fetch_ahead, map
 
 
 class RunsAtOnce:
-    """An executor without threads, so that a test sees exactly what was begun, and when."""
+    """An executor without threads, with which a test observes when each call starts."""
 
     def __init__(self):
         self.begun = []
@@ -50,7 +50,7 @@ def test_results_come_in_the_order_of_the_items(window, count):
         ]
 
 
-def test_the_order_holds_when_later_items_are_done_first():
+def test_order_is_kept_when_later_items_finish_first():
     later_done = threading.Event()
 
     def work(item):
@@ -65,7 +65,7 @@ def test_the_order_holds_when_later_items_are_done_first():
 
 
 @pytest.mark.parametrize("window", [1, 2, 5])
-def test_no_more_than_the_window_is_begun_before_a_result_is_taken(window):
+def test_no_more_calls_than_the_window_are_pending(window):
     executor = RunsAtOnce()
     results = map_ahead(lambda item: item, range(20), executor, window)
     begun = []
@@ -74,7 +74,7 @@ def test_no_more_than_the_window_is_begun_before_a_result_is_taken(window):
     assert begun == [min(taken + window, 20) for taken in range(20)]
 
 
-def test_items_are_taken_only_as_they_are_begun():
+def test_items_are_consumed_only_when_their_calls_start():
     taken = []
 
     def items():
@@ -88,7 +88,7 @@ def test_items_are_taken_only_as_they_are_begun():
     assert taken == [0, 1, 2]
 
 
-def test_an_exception_comes_where_the_result_would_have_come():
+def test_an_exception_is_raised_instead_of_its_result():
     def work(item):
         if item == 2:
             raise ValueError("item 2")
@@ -102,7 +102,7 @@ def test_an_exception_comes_where_the_result_would_have_come():
         next(results)
 
 
-def test_an_exception_of_the_items_themselves_is_not_lost():
+def test_an_exception_of_the_items_is_raised():
     def items():
         yield 0
         raise ValueError("no more")
@@ -111,7 +111,7 @@ def test_an_exception_of_the_items_themselves_is_not_lost():
         list(map_ahead(lambda item: item, items(), RunsAtOnce(), 4))
 
 
-def test_pending_calls_are_cancelled_when_the_consumer_stops():
+def test_pending_calls_are_canceled_when_the_consumer_stops():
     executor = RunsOnlyTheFirst()
     results = map_ahead(lambda item: item, range(10), executor, 3)
     assert next(results) == 0
@@ -120,29 +120,29 @@ def test_pending_calls_are_cancelled_when_the_consumer_stops():
 
 
 def fetched(sizes, budget, window=100, executor=None):
-    """Yields (result, how many were begun) of fetch_ahead over items of these sizes."""
+    """Yields (result, number of calls started) of fetch_ahead for items of some sizes."""
     executor = executor or RunsAtOnce()
     results = fetch_ahead(lambda size: size, sizes, executor, window, Budget(budget), int)
     for result in results:
         yield result, len(executor.begun)
 
 
-def test_what_is_fetched_ahead_is_bounded_by_bytes():
+def test_fetching_ahead_is_limited_by_bytes():
     sizes = [10] * 50
     assert list(fetched(sizes, budget=45)) == [(10, min(taken + 4, 50)) for taken in range(50)]
 
 
-def test_what_is_fetched_ahead_is_bounded_by_number():
+def test_fetching_ahead_is_limited_by_number():
     sizes = [1] * 50
     found = list(fetched(sizes, budget=10**6, window=7))
     assert found == [(1, min(taken + 7, 50)) for taken in range(50)]
 
 
-def test_an_item_above_the_budget_is_fetched_by_itself():
+def test_an_item_over_the_budget_is_fetched_alone():
     assert list(fetched([1000] * 5, budget=10)) == [(1000, taken + 1) for taken in range(5)]
 
 
-def test_so_many_are_begun_before_any_size_is_known():
+def test_calls_are_limited_before_any_size_is_known():
     executor = RunsLater()
     results = fetch_ahead(lambda size: size, range(100), executor, 96, Budget(10**9), int)
     with pytest.raises(NotDoneError):
@@ -151,7 +151,7 @@ def test_so_many_are_begun_before_any_size_is_known():
 
 
 class NotDoneError(Exception):
-    """Asked for the result of work that nobody does."""
+    """The error for waiting on a call that never runs."""
 
 
 class RunsLater:
@@ -171,13 +171,13 @@ class RunsLater:
 
 
 @given(st.lists(st.integers(0, 50)), st.integers(1, 8), st.integers(1, 200))
-def test_whatever_the_bounds_all_come_in_order(sizes, window, budget):
+def test_all_results_come_in_order_for_any_limits(sizes, window, budget):
     with ThreadPoolExecutor(3) as executor:
         results = fetch_ahead(lambda s: s, sizes, executor, window, Budget(budget), int)
         assert list(results) == sizes
 
 
-def test_an_exception_of_a_fetch_comes_where_its_result_would_have_come():
+def test_an_exception_of_a_fetch_is_raised_instead_of_its_result():
     def work(item):
         if item == 2:
             raise ValueError("item 2")

@@ -1,4 +1,4 @@
-"""Row counts, and shards as written and as read: each difference is found, with its location."""
+"""Tests that differences between counts, and between written and re-read shards, are detected."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def verified(split, index, records, **images):
 
 
 def changed(shard, **changes):
-    """Returns the verification of a shard with other counts in its entry."""
+    """Returns the verification of a shard with changed counts."""
     own = {name: changes.pop(name) for name in ("index_crc32c", "problems") if name in changes}
     return replace(shard, entry=shard.entry.model_copy(update=changes), **own)
 
@@ -60,7 +60,7 @@ def split(rows, records, rejected=0, duplicates=0):
 
 
 def counts_of_stages(**changes):
-    """Returns what a run without any fault reports, with some of it changed."""
+    """Returns the arguments of a run without problems, with some changes."""
     return {
         "plan": PLAN,
         "rows": 12,
@@ -180,7 +180,7 @@ NOT_AS_PLANNED = "was not both written and verified exactly as planned"
         ),
     ],
 )
-def test_every_imbalance_is_found(changes, expected):
+def test_every_mismatch_is_detected(changes, expected):
     problems = reconcile(**counts_of_stages(**changes)).problems
     assert [p.file if p.file == "row counts" else p for p in problems] == expected
 
@@ -194,12 +194,12 @@ def damaged():
     return [changed(s, **ended) if s is SHARDS[1] else s for s in SHARDS]
 
 
-def test_what_follows_from_a_damaged_record_is_left_out():
+def test_consequences_of_a_damaged_record_are_omitted():
     assert reconcile(**counts_of_stages(verified=damaged())).problems == (BROKEN,)
 
 
 def test_a_damaged_record_hides_no_other_fault():
-    """It comes first; a row that was lost elsewhere and another shard's damage are still found."""
+    """A lost row and the damage of another shard are also reported."""
     other = [changed(s, crc32c=7) if s is SHARDS[0] else s for s in damaged()]
     problems = reconcile(
         **counts_of_stages(verified=other, placed={"train": 8, "test": 4})
@@ -249,7 +249,7 @@ def test_row_counts_that_do_not_match_are_stated_in_words(
     ],
     ids=lambda value: str(value)[:30],
 )
-def test_every_difference_between_written_and_read_is_found(change, problem):
+def test_every_difference_between_written_and_re_read_is_detected(change, problem):
     read = changed(verified("train", 0, 4), **change)
     assert list(compare_shard(info("train", 0, 4), read)) == [problem]
 

@@ -1,4 +1,4 @@
-"""TFDS's split syntax: every text stands for the records that TFDS takes it for."""
+"""Compares the parsing of split specifications with TFDS."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ lengths = st.dictionaries(
 
 
 def by_tfds(spec, counts):
-    """Returns what TFDS makes of a text: (split, start, stop) of each part."""
+    """Returns (split, start, stop) of each part of a specification, as parsed by TFDS."""
     infos = {
         name: tfds_splits.SplitInfo(name=name, shard_lengths=list(shards), num_bytes=0)
         for name, shards in counts.items()
@@ -60,7 +60,7 @@ def specs(draw):
 
 @given(specs())
 @example(("train[:50%]+train[50%:]", {"train": [5]}))  # half a record, rounded to an even number
-def test_a_slice_is_the_one_that_tfds_takes(given_):
+def test_slices_agree_with_tfds(given_):
     spec, counts = given_
     try:
         expected = by_tfds(spec, counts)
@@ -148,7 +148,7 @@ def parted(draw):
 
 
 @given(parted())
-def test_record_ranges_hold_exactly_the_records(given_):
+def test_record_ranges_contain_exactly_the_records(given_):
     parts, counts = given_
     found = record_ranges(parts, counts)
     assert records_in(found, counts) == records_of(parts)
@@ -156,7 +156,7 @@ def test_record_ranges_hold_exactly_the_records(given_):
 
 
 @given(parted(), st.integers(1, 7))
-def test_shares_part_all_records_evenly(given_, count):
+def test_shares_divide_all_records_evenly(given_, count):
     parts, _ = given_
     shares = [records_of(share_of(parts, index, count)) for index in range(count)]
     assert [record for share in shares for record in share] == records_of(parts)

@@ -1,4 +1,4 @@
-"""Decoding of stored images, compared with TensorFlow."""
+"""Compares the decoding of stored images with TensorFlow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The geometry of images: against EXIF's table, and against what Pillow does to the pixels."""
+"""Compares the geometry of images with the EXIF specification and with Pillow."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SETTINGS = st.one_of(
 
 
 @given(SIDES, SIDES, ORIENTATIONS, st.floats(0, 1), st.floats(0, 1))
-def test_points_turn_as_exif_says(width, height, orientation, x, y):
+def test_points_are_oriented_by_the_exif_table(width, height, orientation, x, y):
     x, y = x * width, y * height
     case = Case(width, height, orientation, {}, "stored")
     assert oriented_size((width, height), orientation) == case.shown
@@ -43,7 +43,7 @@ def test_points_turn_as_exif_says(width, height, orientation, x, y):
 
 
 @given(SIDES, SIDES, ORIENTATIONS, st.floats(0, 1), st.floats(0, 1))
-def test_a_turn_can_be_undone(width, height, orientation, x, y):
+def test_orientations_can_be_reverted(width, height, orientation, x, y):
     there = oriented_point((x, y), (width, height), orientation)
     shown = oriented_size((width, height), orientation)
     assert oriented_point(there, shown, inverse_orientation(orientation)) == pytest.approx(
@@ -52,7 +52,7 @@ def test_a_turn_can_be_undone(width, height, orientation, x, y):
 
 
 @given(SIDES, SIDES, ORIENTATIONS, SETTINGS, st.sampled_from(["apply", "record"]))
-def test_scale_and_place_are_those_of_the_formulas(width, height, orientation, options, turning):
+def test_scale_and_offset_match_the_formulas(width, height, orientation, options, turning):
     settings = {**options, "orientation": turning}
     case = Case(width, height, orientation, settings, "stored")
     size, scale, (left, top) = placement(case)
@@ -66,7 +66,7 @@ def test_scale_and_place_are_those_of_the_formulas(width, height, orientation, o
 
 @pytest.mark.parametrize("size", [(40, 30), (30, 40), (7, 50), (33, 33), (1, 9)], ids=str)
 @pytest.mark.parametrize("target", [(20, 20), (50, 10), (3, 9), (64, 48)], ids=str)
-def test_pixels_are_those_of_pillows_own_pad_and_fit(size, target):
+def test_pixels_agree_with_pad_and_fit_of_pillow(size, target):
     drawn = image(*size)
     for mode, reference in (("pad", ImageOps.pad), ("crop", ImageOps.fit)):
         settings = ImageSettings(resize=f"{target[0]}x{target[1]} {mode}")
@@ -81,7 +81,7 @@ def test_a_sliver_keeps_one_pixel():
     assert resized(image(1000, 1), geometry_of((1000, 1), 1, settings)).size == (10, 10)
 
 
-def test_boxes_turn_only_where_the_image_did():
+def test_boxes_are_oriented_only_if_the_image_is():
     box, size = (1.0, 2.0, 5.0, 9.0), (20, 10)
     turned = geometry_of(size, 6, ImageSettings())
     as_it_is = geometry_of(size, 6, ImageSettings(orientation="record"))

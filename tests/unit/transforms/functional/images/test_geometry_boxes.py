@@ -1,4 +1,4 @@
-"""Boxes: invalid, out of bounds, and cropped off."""
+"""Tests of boxes that are invalid, out of bounds or cropped off."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_invalid_boxes_reject_their_row(box, problem):
 
 
 @pytest.mark.parametrize(("box", "problem"), INVALID)
-def test_invalid_boxes_are_dropped_if_asked(box, problem):
+def test_invalid_boxes_are_dropped_on_demand(box, problem):
     found = placed(GOOD, box, GOOD, invalid="drop")
     assert (len(found.boxes), found.kept, found.remarks[-1:]) == (2, [0, 2], ("boxes dropped",))
 

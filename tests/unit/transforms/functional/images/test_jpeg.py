@@ -1,4 +1,4 @@
-"""JPEG headers: found as libjpeg finds them, even in damaged files."""
+"""Tests of JPEG headers, located as by libjpeg, also in damaged files."""
 
 from __future__ import annotations
 

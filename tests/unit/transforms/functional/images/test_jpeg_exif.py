@@ -1,4 +1,4 @@
-"""EXIF orientation: as Pillow reads it, in time linear in the length of the block."""
+"""Tests of the EXIF orientation: the same as in Pillow, in linear time."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_every_kind_of_integer_is_read(order, prefix, kind, code):
         pytest.param(block([(ORIENTATION, 3, 9, b"\xff" * 4)]), id="values beyond the end"),
     ],
 )
-def test_nonsense_is_upright(data):
+def test_invalid_blocks_are_upright(data):
     assert orientation_of(data) == by_pillow(data) == 1
     assert orientation_of(None) == 1
 
@@ -94,13 +94,13 @@ def test_the_last_of_several_orientation_tags_counts():
     st.binary(max_size=40),
     st.integers(0, 40),
 )
-def test_as_pillow_finds_it(tags, order, after, cut):
+def test_orientation_agrees_with_pillow(tags, order, after, cut):
     data = block(tags, order, after=after)
     data = data[: max(14, len(data) - cut)]
     assert orientation_of(data) == by_pillow(data)
 
 
-def test_tags_that_all_refer_to_everything_are_only_counted():
+def test_tags_with_the_same_large_value_are_only_counted():
     size = 12 * 60_000
     data = block([(0x10F, 1, size, struct.pack("<L", 0))] * 60_000)
     assert number_of_tags(data) == 60_000

@@ -1,4 +1,4 @@
-"""Masks from files and outlines; run lengths and polygons are compared with COCO's own code."""
+"""Tests of masks from files and outlines, compared with pycocotools."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def stored_image(size, orientation=1):
     return StoredImage(b"", "jpeg", 0, 0, 3, "", orientation=orientation, source_size=size)
 
 
-def test_a_mask_of_outlines_is_that_of_the_same_pixels():
+def test_a_mask_from_outlines_equals_the_mask_from_a_file():
     schema = preset("segmentation")
     left = {"size": [3, 5], "counts": [0, 6, 9]}
     drawn = mask_from_outlines([(4, left)], stored_image((3, 5), 6), schema)
@@ -143,7 +143,7 @@ def test_a_mask_of_outlines_is_that_of_the_same_pixels():
     np.testing.assert_array_equal(decoded(drawn), ids)
 
 
-def test_padding_has_its_own_id():
+def test_padding_has_the_configured_id():
     schema = preset("segmentation").model_dump(by_alias=True, exclude={"image", "masks"})
     schema = Schema.model_validate(
         {**schema, "image": {"resize": "5x5 pad"}, "masks": {"padding": 255}}
@@ -168,7 +168,7 @@ def drawn(segments, size):
 
 
 def uncompressed(mask):
-    """Returns a mask's run lengths, counted one pixel after the other."""
+    """Counts the run lengths of a mask pixel by pixel."""
     runs, inside = [0], 0
     for pixel in mask.ravel(order="F"):
         if pixel != inside:

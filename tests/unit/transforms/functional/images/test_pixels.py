@@ -1,4 +1,4 @@
-"""Pixels from one form to another: each against the arithmetic in NumPy."""
+"""Compares pixel conversions with their arithmetic in NumPy."""
 
 from __future__ import annotations
 

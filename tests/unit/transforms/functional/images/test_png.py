@@ -1,4 +1,4 @@
-"""PNG checks, compared with TensorFlow, whose libpng is the strictest reader."""
+"""Compares the checks of PNG files with TensorFlow, whose libpng is the strictest reader."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ IEND = png_chunk(b"IEND", b"")
 
 
 def reason(data):
-    """Returns why a PNG is rejected; None if it is not."""
+    """Returns the rejection reason of a PNG, or None."""
     reject = None
     try:
         check_rows(data, examine(data))
@@ -34,7 +34,7 @@ def reason(data):
 
 
 def by_hand(width, height, rows, bit_depth=8, color_type=0, before=b""):
-    """Returns a PNG of these rows, each with its filter byte, in two IDAT chunks."""
+    """Returns a PNG of rows with their filter bytes, in two IDAT chunks."""
     data = zlib.compress(rows)
     header = png_header(width, height, bit_depth, color_type)
     half = len(data) // 2
@@ -44,7 +44,7 @@ def by_hand(width, height, rows, bit_depth=8, color_type=0, before=b""):
 
 
 def interlaced(drawn):
-    """Returns a gray PNG in Adam7's seven passes, of which Pillow can write none."""
+    """Returns a gray PNG in the seven passes of Adam7, which Pillow cannot write."""
     height, width = drawn.shape
     passes = [(0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2)]
     rows = b"".join(

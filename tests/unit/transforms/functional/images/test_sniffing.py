@@ -1,4 +1,4 @@
-"""What a file is by its first bytes: images as Pillow writes them, and look-alikes."""
+"""Tests of format detection, with images written by Pillow and with similar files."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.images import image_bytes, jpeg, jpeg_header, png, png_16_bit
         pytest.param(image_bytes("MPO"), "jpeg", id="MPO begins as a JPEG"),
     ],
 )
-def test_what_pillow_writes(data, expected):
+def test_formats_written_by_pillow(data, expected):
     assert sniff(data[:HEAD_BYTES]) == expected
     assert sniff(data) == expected
 
@@ -38,7 +38,7 @@ def test_what_pillow_writes(data, expected):
     ("feature", "format_", "expected"),
     [("webp", "WEBP", "webp"), ("jpg_2000", "JPEG2000", "jpeg2000"), ("avif", "AVIF", "avif")],
 )
-def test_what_pillow_writes_where_it_can(feature, format_, expected):
+def test_optional_formats_written_by_pillow(feature, format_, expected):
     if not features.check(feature):
         pytest.skip(f"this Pillow has no {feature}")
     assert sniff(image_bytes(format_, 64, 64)[:HEAD_BYTES]) == expected

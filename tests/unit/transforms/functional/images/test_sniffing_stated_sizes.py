@@ -1,4 +1,4 @@
-"""Sizes that files state: bombs are rejected by their headers, before any library opens them."""
+"""Tests that decompression bombs are rejected by their headers, before a library opens them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def avif(width: int, height: int) -> bytes:
 
 
 def icon(*entries: bytes) -> bytes:
-    """Returns an ICO of these images; the sizes in its own directory are lies."""
+    """Returns an ICO of some images, with wrong sizes in its directory."""
     start = 6 + 16 * len(entries)
     directory = b""
     for entry in entries:
@@ -48,7 +48,7 @@ def icon(*entries: bytes) -> bytes:
 
 
 def icon_of_bitmap(width: int, height: int) -> bytes:
-    """Returns an ICO of one bitmap, whose header counts the rows of its mask, too."""
+    """Returns an ICO of one bitmap, whose stated height includes the mask."""
     return icon(struct.pack("<IiiHHIIiiII", 40, width, 2 * height, 1, 32, 0, 0, 0, 0, 0, 0))
 
 
@@ -67,7 +67,7 @@ FORMS = [
 
 
 @pytest.mark.parametrize(("format_", "form"), FORMS)
-def test_as_many_pixels_as_may_be_pass_and_a_row_more_is_rejected(format_, form) -> None:
+def test_the_pixel_limit_is_inclusive_to_the_row(format_, form) -> None:
     check_stated_size(form(SIDE, MOST), format_)
 
     with pytest.raises(RecordError) as rejected:
@@ -78,16 +78,16 @@ def test_as_many_pixels_as_may_be_pass_and_a_row_more_is_rejected(format_, form)
 
 
 @pytest.mark.parametrize(("format_", "form"), FORMS)
-def test_a_file_cut_anywhere_is_no_error_of_its_own(format_, form) -> None:
+def test_truncated_files_raise_no_other_error(format_, form) -> None:
     data = form(8, 8)
     for end in range(len(data)):
         check_stated_size(data[:end], format_)
 
 
 @pytest.mark.parametrize("format_", ["webp", "avif", "ico"])
-def test_files_that_pillow_writes_pass(format_: str) -> None:
+def test_files_written_by_pillow_pass(format_: str) -> None:
     check_stated_size(image_bytes(format_.upper()), format_)
 
 
-def test_other_formats_are_measured_elsewhere() -> None:
+def test_other_formats_are_not_checked() -> None:
     check_stated_size(extended(SIDE, SIDE), "jpeg")

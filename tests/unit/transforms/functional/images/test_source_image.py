@@ -1,4 +1,4 @@
-"""Headers of image files."""
+"""Tests of the headers of image files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Work limits of the run's own process: bytes and parts of an image count, not only its pixels."""
+"""Tests of the limits on bytes, parts and pixels of images decoded in the worker process."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def before_pixels(data, segments):
 
 
 def tags(number):
-    """Returns a TIFF structure of so many tags that all refer to the whole of it."""
+    """Returns a TIFF structure with many tags that all refer to all of its bytes."""
     entries = struct.pack("<HHLL", 1, 1, 12 * number, 0) * number
     return b"II*\0" + struct.pack("<LH", 8, number) + entries + bytes(4)
 

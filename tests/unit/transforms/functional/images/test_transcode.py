@@ -1,4 +1,4 @@
-"""Images pass through byte for byte, are transcoded, or are rejected with a reason.
+"""Tests that images are stored unchanged, transcoded, or rejected with a reason.
 
 The results are compared with Pillow's full decode and with TensorFlow.
 """
@@ -37,7 +37,7 @@ SETTINGS = ImageSettings()
 
 
 def reason(data, settings=SETTINGS, decode="full"):
-    """Returns why an image is rejected; None if it is not."""
+    """Returns the rejection reason of an image, or None."""
     rejected = None
     try:
         transcode(data, settings, decode)
@@ -87,7 +87,7 @@ def test_images_pass_through_byte_for_byte(data, format_, channels, decode):
 
 
 @pytest.mark.parametrize(("data", "format_", "channels"), PASSED)
-def test_tensorflow_decodes_what_passes_to_the_recorded_shape(data, format_, channels):
+def test_tensorflow_decodes_stored_images_to_the_recorded_shape(data, format_, channels):
     assert tf.io.decode_image(data).shape == (30, 40, channels)
 
 
@@ -407,7 +407,7 @@ SIZES = ((64, 48), (17, 9), (3, 5), (120, 72))
 
 
 def damaged_jpegs(form, a_kind):
-    """Yields damaged JPEGs, most of them in their coded data; the same ones in every run."""
+    """Yields damaged JPEGs, mostly with damage in their coded data; the same in every run."""
     chance = random.Random(f"damage {form}")
     for width, height in SIZES:
         data = jpeg(width, height, seed=width, **FORMS[form])
@@ -439,7 +439,7 @@ def fully_decodes(data):
 
 
 def reaches_its_end(data):
-    """Returns whether the markers lead to the end-of-image marker, as T.81 annex B has it."""
+    """Returns whether the markers lead to the end-of-image marker (T.81, annex B)."""
     position = 2
     while marker := re.compile(rb"\xff[^\x00\xd0-\xd7\xff]").search(data, position):
         if marker[0] == b"\xff\xd9":
@@ -480,7 +480,7 @@ def test_tensorflow_decodes_every_damaged_jpeg_that_passes(form):
 
 
 def bases():
-    """Returns images with all sorts of metadata, whose parsers have traps of their own."""
+    """Returns images with many kinds of metadata."""
     text = PngImagePlugin.PngInfo()
     text.add_text("a", "b" * 50, zip=True)
     text.add_itxt("c", "d")
@@ -518,7 +518,7 @@ def test_invalid_exif_does_not_end_the_run():
         reason(data[:2] + jpeg_segment(0xE1, exif) + data[2:])
 
 
-def test_the_pixels_that_readers_get_are_those_that_were_drawn():
+def test_stored_images_have_the_original_pixels():
     drawn = np.asarray(image(40, 30, 5))
     stored = transcode(png(40, 30, 5), SETTINGS)
     np.testing.assert_array_equal(tf.io.decode_png(stored.data).numpy(), drawn)
@@ -549,7 +549,7 @@ def test_the_chunks_of_a_png_are_checked_once(examined):
 
 
 def test_a_png_without_its_metadata_is_checked_again(examined):
-    """Stripping makes another file, without chunks after the pixels."""
+    """Stripping creates another file, without chunks after the pixels."""
     text = PngImagePlugin.PngInfo()
     text.add(b"tEXt", b"a\0b", after_idat=True)
     data = png(pnginfo=text)

@@ -1,4 +1,4 @@
-"""Examples are verified against TensorFlow: the same bytes as it writes, and it reads them back."""
+"""Compares examples with TensorFlow: it writes the same bytes, and reads them back."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def tensorflow_feature(kind, items):
 
 
 def tensorflow_example(kinds, values):
-    """Returns what TensorFlow serializes for the same values."""
+    """Returns the message that TensorFlow serializes for the same values."""
     features = {}
     for name, value in values.items():
         items = value if isinstance(value, list) else [] if value is None else [value]
@@ -105,12 +105,12 @@ def test_edges_equal_tensorflow(kind, value):
     assert encode(kinds, {"ключ/键 🗝": value}) == tensorflow_example(kinds, {"ключ/键 🗝": value})
 
 
-def test_an_empty_list_still_names_its_kind():
+def test_an_empty_list_keeps_its_kind():
     feature = tf.train.Example.FromString(encode({"a": Kind.FLOAT}, {"a": []})).features.feature
     assert feature["a"].WhichOneof("kind") == "float_list"
 
 
-def test_order_of_the_values_does_not_show_in_the_bytes():
+def test_bytes_do_not_depend_on_the_order_of_values():
     kinds = {"b": Kind.INT64, "a": Kind.BYTES, "c": Kind.FLOAT}
     values = {"b": 1, "a": b"x", "c": 0.5}
     turned = dict(reversed(values.items()))
@@ -161,7 +161,7 @@ def test_build_example_combines_attributes_of_the_image_with_values_of_the_refer
     assert build_example(schema, ref, IMAGE) == expected
 
 
-def test_read_features_gives_what_tensorflow_wrote():
+def test_read_features_returns_the_values_written_by_tensorflow():
     kinds = {"i": Kind.INT64, "f": Kind.FLOAT, "b": Kind.BYTES, "none": Kind.FLOAT}
     values = {"i": [1, -(2**63)], "f": [0.5], "b": [b"", b"\xff"], "none": []}
     assert read_features(tensorflow_example(kinds, values)) == values
@@ -180,7 +180,7 @@ def test_build_example_states_height_width_and_channels():
     assert build_example(schema, ref, IMAGE).data == tensorflow_example(kinds, values)
 
 
-def test_build_example_states_what_the_file_was():
+def test_build_example_states_the_source_format():
     attributes = {
         "source_format": b"mpo",
         "mode": b"RGB",

@@ -1,4 +1,4 @@
-"""Sequences compared with TensorFlow: the same bytes as it writes, and it reads them back."""
+"""Compares sequences with TensorFlow: it writes the same bytes, and reads them back."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def tensorflow_feature(kind, value):
 
 
 def tensorflow_sequence(kinds, context, lists):
-    """Returns what TensorFlow serializes for the same values."""
+    """Returns the message that TensorFlow serializes for the same values."""
     listed = {
         name: tf.train.FeatureList(feature=[tensorflow_feature(kinds[name], v) for v in values])
         for name, values in lists.items()
@@ -65,7 +65,7 @@ def tensorflow_sequence(kinds, context, lists):
 
 @st.composite
 def sequences(draw):
-    """Draws kinds, a context, and lists of as many values as there are frames."""
+    """Draws kinds, a context, and lists with one value per frame."""
     kinds = draw(st.dictionaries(NAMES, st.sampled_from(Kind), min_size=1, max_size=6))
     frames = draw(st.integers(1, 4))
     framed = draw(st.sets(st.sampled_from(sorted(kinds)), min_size=1))
@@ -135,7 +135,7 @@ def test_an_example_reads_as_its_own_first_frame():
     assert read_features(data) == read_first_frame(data) == {"n": [3, 4]}
 
 
-def test_digests_see_frames_and_their_order():
+def test_digests_depend_on_frames_and_their_order():
     kinds = {"id": Kind.BYTES, "n": Kind.INT64}
     names = ("id", "n", "other")
     one, other, longer = (
@@ -181,7 +181,7 @@ def frame(number: int, pose: list[float], marks: list[int]) -> BuiltFrame:
     return build_frame(SCHEMA, ref, stored(b"image %d" % number, number), None)
 
 
-def test_a_sequence_is_built_of_its_frames_and_read_as_declared():
+def test_a_sequence_is_built_from_its_frames_and_decoded_by_the_schema():
     frames = [frame(1, [0.5, 1.0], [7]), frame(2, [1.5, 2.0], [])]
     built = build_sequence(SCHEMA, frames)
     assert (built.ref.key, built.rows, built.size) == ("clip", 2, len(built.data))
@@ -200,7 +200,7 @@ def test_a_sequence_is_built_of_its_frames_and_read_as_declared():
     assert list(decode_sequence(built.data, SCHEMA, ["pose"])) == ["pose"]
 
 
-def test_a_digest_of_no_images_is_none():
+def test_the_digest_of_no_images_is_empty():
     assert sequence_digest(["", ""]) == ""
 
 

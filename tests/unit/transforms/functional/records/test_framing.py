@@ -1,4 +1,4 @@
-"""TFRecord's framing, against files that TensorFlow wrote."""
+"""Tests of TFRecord framing, against files written by TensorFlow."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RECORDS = [b"first", b"", b"a third one\0\xff", b"x"]
 
 
 def crc32c(data):
-    """Returns CRC-32C bit by bit, from its polynomial alone (RFC 3720)."""
+    """Computes CRC-32C bit by bit from its polynomial (RFC 3720)."""
     crc = 0xFFFFFFFF
     for byte in data:
         crc ^= byte
@@ -52,7 +52,7 @@ def frames_of(records):
 
 
 def read(data):
-    """Returns the frames before the first that is broken, and where that is."""
+    """Returns the frames before the first damage, and the location of the damage."""
     frames, broken = [], None
     try:
         for frame in read_frames(io.BytesIO(data)):
@@ -70,27 +70,27 @@ def test_the_checksum_is_the_masked_one_of_tensorflow(small):
     assert masked_crc32c(b"first").to_bytes(4, "little") == small[17:21]
 
 
-def test_what_tensorflow_wrote_is_read(small):
+def test_files_written_by_tensorflow_are_read(small):
     assert read(small) == (frames_of(RECORDS), None)
 
 
 @given(st.lists(st.binary(max_size=400), max_size=5))
 @settings(max_examples=40)
-def test_any_records_that_tensorflow_wrote_are_read(tmp_path_factory, records):
+def test_any_records_written_by_tensorflow_are_read(tmp_path_factory, records):
     data = tensorflow_file(records, tmp_path_factory.mktemp("framing"))
     assert read(data) == (frames_of(records), None)
 
 
-def test_a_file_without_records_is_whole():
+def test_a_file_without_records_is_valid():
     assert read(b"") == ([], None)
 
 
 def record_at(position):
-    """Returns the frame that a byte of the small file belongs to."""
+    """Returns the number of the frame that contains a byte of the small file."""
     return next(f for f in reversed(frames_of(RECORDS)) if f.offset <= position)
 
 
-def test_every_flipped_bit_is_found_and_located(small):
+def test_every_flipped_bit_is_detected_and_located(small):
     for position in range(len(small)):
         for bit in range(8):
             damaged = bytearray(small)
@@ -100,7 +100,7 @@ def test_every_flipped_bit_is_found_and_located(small):
             assert read(bytes(damaged)) == (whole, (broken.record, broken.offset)), (position, bit)
 
 
-def test_a_file_cut_at_any_byte_but_between_records_is_found_and_located(small):
+def test_truncation_within_a_record_is_detected_and_located(small):
     ends = {frame.offset: frame.record for frame in frames_of(RECORDS)}
     for length in range(len(small)):
         if length in ends:  # the records before are whole: only a count reveals it
@@ -111,12 +111,12 @@ def test_a_file_cut_at_any_byte_but_between_records_is_found_and_located(small):
         assert read(small[:length]) == expected, length
 
 
-def test_bytes_after_the_last_record_are_found(small):
+def test_bytes_after_the_last_record_are_detected(small):
     assert read(small + b"\0") == (frames_of(RECORDS), (len(RECORDS), len(small)))
     assert read(small + b"\0" * 16) == (frames_of(RECORDS), (len(RECORDS), len(small)))
 
 
-def test_a_length_beyond_what_tensorflow_parses_is_not_read_even_if_its_checksum_fits():
+def test_lengths_over_the_limit_of_tensorflow_are_damage_despite_a_valid_checksum():
     class Unreadable(io.BytesIO):
         def read(self, size=-1):
             assert size <= 12

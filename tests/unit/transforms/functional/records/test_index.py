@@ -1,4 +1,4 @@
-"""The index of a shard's records: what it says of a file that TensorFlow wrote is true."""
+"""Tests of the record index, against files written by TensorFlow."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_rows_of_an_index():
     ]
 
 
-def test_offsets_and_lengths_cut_the_records_out_of_a_file_by_tensorflow(tmp_path):
+def test_byte_ranges_match_a_file_written_by_tensorflow(tmp_path):
     records = [b"one", b"", b"three" * 100, bytes(range(256))]
     path = str(tmp_path / "shard.tfrecord")
     with tf.io.TFRecordWriter(path) as writer:
@@ -127,7 +127,7 @@ def test_an_index_of_several_batches():
     assert table["offset"].to_pylist() == [12 + 19 * i for i in range(count)]
 
 
-def test_the_same_records_make_the_same_file():
+def test_equal_records_give_equal_indexes():
     def written():
         handle = io.BytesIO()
         index = RecordIndex(handle, "train", 0, NAMED)
@@ -213,7 +213,7 @@ def test_mismatches(table, lengths, expected):
     assert index_mismatch(table, "train", 3, lengths) == expected
 
 
-def test_an_empty_index_fits_an_empty_shard():
+def test_an_empty_index_matches_an_empty_shard():
     assert index_mismatch(index_of([], PLAIN), "train", 3, []) is None
 
 

@@ -1,4 +1,4 @@
-"""Drawing of records, captions and contact sheets."""
+"""Tests of the drawing of records, captions and contact sheets."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def flat(width=80, height=60):
 
 
 def font_with(characters):
-    """Returns a TrueType font that has just these characters, each as a box of its own width."""
+    """Returns a TrueType font with some characters, each drawn as a box of another width."""
     glyphs = {f"g{ord(c)}": c for c in dict.fromkeys(characters)}
     builder = FontBuilder(unitsPerEm=1000)
     builder.setupGlyphOrder([".notdef", *glyphs])
@@ -88,16 +88,16 @@ def test_the_image_is_found_by_its_key_or_its_bytes(features, key):
 
 
 @pytest.mark.parametrize("data", [png(40, 30, 1), image_bytes("WEBP", 40, 30, 1, lossless=True)])
-def test_a_small_image_is_drawn_as_it_is(data):
+def test_a_small_image_keeps_its_size(data):
     assert draw_record({"image": [data]}, 100).tobytes() == image(40, 30, 1).tobytes()
 
 
-def test_a_large_one_is_shrunk_in_proportion():
+def test_a_large_image_is_scaled_proportionally():
     assert draw_record({"image": [jpeg(400, 100)]}, 100).size == (100, 25)
 
 
 @pytest.mark.parametrize(("profile", "drawn"), [(SRGB, (200, 60, 30)), (SWAPPED, (60, 200, 30))])
-def test_a_large_one_has_the_colours_of_its_profile(profile, drawn):
+def test_a_large_image_is_converted_by_its_color_profile(profile, drawn):
     stream = io.BytesIO()
     Image.new("RGB", (640, 480), (200, 60, 30)).save(
         stream, "JPEG", quality=95, icc_profile=profile
@@ -115,19 +115,19 @@ def test_deep_and_transparent_images_are_drawn():
     assert draw_record({"image": [clear.getvalue()]}, 100).getpixel((4, 4)) == (255, 255, 255)
 
 
-def test_bare_samples_are_drawn_by_their_stated_size():
+def test_raw_samples_are_drawn_by_their_stated_size():
     drawn = image(24, 18, 5)
     features = {"image_raw": [drawn.tobytes()], "height": [18], "width": [24], "depth": [3]}
     assert draw_record(features, 100).tobytes() == drawn.tobytes()
 
 
 @pytest.mark.parametrize("features", [{"image": [jpeg()[:200]]}, {"image": [png()[:60]]}, {}])
-def test_what_cannot_be_drawn_is_reported(features):
+def test_images_that_cannot_be_drawn_are_reported(features):
     with pytest.raises((RecordError, ValueError)):
         draw_record(features, 100)
 
 
-def test_a_box_is_drawn_where_it_is():
+def test_a_box_is_drawn_at_its_coordinates():
     features = {"image": [flat()], **boxes((0.25, 0.5, 0.75, 0.9))}
     drawn = np.asarray(draw_record(features, 100))
     ys, xs = np.nonzero((drawn != GRAY).any(axis=2))
@@ -140,7 +140,7 @@ def test_a_box_is_drawn_where_it_is():
     ("corners", "left"),
     [([(8, 6, 40, 30)], [0.1]), ([(float("nan"), 0, 1, 1), (0, 0, 1, 1)], [0.0]), ([], [])],
 )
-def test_boxes_in_pixels_become_parts_and_those_nowhere_are_left_out(corners, left):
+def test_boxes_in_pixels_become_fractions_and_non_finite_boxes_are_omitted(corners, left):
     assert [box.left for box in read_boxes(boxes(*corners), (80, 60))] == left
 
 
@@ -151,13 +151,13 @@ def test_boxes_have_the_names_of_their_classes():
     assert [box.name for box in read_boxes(features, (1, 1))] == ["a", "\\xff"]
 
 
-def test_boxes_beyond_the_image_and_upside_down_are_drawn_within_it():
+def test_boxes_outside_the_image_or_inverted_are_clipped():
     features = {"image": [flat()], **boxes((1.5, 0.9, -0.5, 0.1))}
     drawn = np.asarray(draw_record(features, 100))
     assert (drawn[6, :] == class_color(0)).all()
 
 
-def test_a_mask_is_laid_over_its_image():
+def test_a_mask_is_blended_with_its_image():
     ids = np.zeros((60, 80), np.uint8)
     ids[:30], ids[30:, :40] = 1, 255
     mask = io.BytesIO()
@@ -182,12 +182,12 @@ def test_a_mask_is_laid_over_its_image():
         ("😀", "\\U0001f600"),
     ],
 )
-def test_what_no_font_has_is_spelled_out(text, shown, monkeypatch):
+def test_characters_that_no_font_has_are_escaped(text, shown, monkeypatch):
     monkeypatch.setattr(module, "SYSTEM_FONTS", ("there is no such font.ttf",))
     assert make_caption(text, 14).text == shown
 
 
-def test_a_font_of_the_system_draws_what_pillows_own_lacks(tmp_path, monkeypatch):
+def test_a_system_font_draws_characters_that_the_font_of_pillow_lacks(tmp_path, monkeypatch):
     font = tmp_path / "has-umlauts.ttf"
     font.write_bytes(font_with("Übermut"))
     monkeypatch.setattr(module, "SYSTEM_FONTS", (str(font),))
@@ -196,7 +196,7 @@ def test_a_font_of_the_system_draws_what_pillows_own_lacks(tmp_path, monkeypatch
     assert make_caption("plain", 14).font is not make_caption("Übermut", 14).font
 
 
-def test_text_is_cut_to_its_width():
+def test_text_is_truncated_to_the_width():
     cut = fit_caption("a label that is far too long", 60, 14)
     assert cut.text.endswith("…")
     assert cut.width <= 60
@@ -211,7 +211,7 @@ def test_a_contact_sheet_shows_every_tile():
         assert (sheet == class_color(i)).all(axis=2).sum() == TILE_SIDE * 100
 
 
-def test_what_is_left_of_a_damaged_image_is_shown():
+def test_the_intact_part_of_a_damaged_image_is_drawn():
     whole = jpeg(200, 150, 4, quality=90)
     left = np.asarray(decode_damaged(whole[: len(whole) // 2], 200)).astype(int)
     true = np.asarray(Image.open(io.BytesIO(whole))).astype(int)
@@ -223,7 +223,7 @@ def test_what_is_left_of_a_damaged_image_is_shown():
         decode_damaged(b"\xff\xd8\xff", 100)
 
 
-def test_an_image_that_takes_its_decoder_along_costs_its_tile(monkeypatch):
+def test_an_image_that_crashes_its_decoder_loses_only_its_tile(monkeypatch):
     def expired(function, *_, timeout):
         assert (function, timeout) == (draw_record, 10.0)
         raise RecordError(Reason.DECODER_CRASH, "the decoder crashed")
@@ -235,7 +235,7 @@ def test_an_image_that_takes_its_decoder_along_costs_its_tile(monkeypatch):
     assert make_tile(record, {}) == Tile(None, "", "k", "the decoder crashed")
 
 
-def test_a_text_of_any_length_is_fitted_immediately() -> None:
+def test_fitting_a_long_text_is_fast() -> None:
     began = time.thread_time()
     shown = fit_caption("x" * 10_000_000, 100, 12)
     assert shown.text.endswith("x…")

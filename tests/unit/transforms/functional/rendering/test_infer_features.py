@@ -1,4 +1,4 @@
-"""What examples of unknown origin hold."""
+"""Tests of the features inferred from records without a schema."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from tests.images import image_bytes, jpeg, png
         ([[jpeg()[:100]]], ("bytes", (1, 1), "damaged image")),
     ],
 )
-def test_a_feature_is_reported_by_its_values(values, expected):
+def test_a_feature_is_described_by_its_values(values, expected):
     (found,) = infer_features([{"x": v} for v in values])
     assert found == InferredFeature("x", *expected)
 
 
-def test_bare_pixels_are_reported_by_the_size_beside_them():
+def test_raw_pixels_are_described_by_the_size_of_their_record():
     record = {"image_raw": [b"x" * 24], "height": [2], "width": [4], "depth": [3]}
     assert {f.name: f.holds for f in infer_features([record])}["image_raw"] == "pixels, uint8"
 
@@ -46,5 +46,5 @@ def test_a_feature_that_some_records_lack_has_no_value_there():
 @pytest.mark.parametrize(
     ("text", "shown"), [("naïve 猫", "naïve 猫"), ("\x1b[2J", "\\x1b[2J"), ("\u200b", "\\u200b")]
 )
-def test_what_steers_a_terminal_is_spelled_out(text, shown):
+def test_control_characters_are_escaped(text, shown):
     assert visible(text) == shown

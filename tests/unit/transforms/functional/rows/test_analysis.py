@@ -95,7 +95,7 @@ def test_a_plan():
         pytest.param([1, "1"], False, ("1",), id="a number and its numeral"),
     ],
 )
-def test_labels_found(labels, is_text, expected):
+def test_collected_labels(labels, is_text, expected):
     asked = analyzer(CLASSIFICATION)
     rows = [Row({"image": f"{i}", "label": v}, "t", i, is_text) for i, v in enumerate(labels)]
     assert build_plan(analyze(rows, asked), asked, {}).resolved.classes == {"label": expected}
@@ -113,13 +113,13 @@ def test_labels_in_lists_under_another_column_name():
     assert plan.resolved.classes == {"labels": ("a|b", "cat", "dog")}
 
 
-def test_given_classes_win_over_those_found():
+def test_configured_classes_take_precedence():
     asked = analyzer(CLASSIFICATION, classes=("dog", "cat"))
     rows = text_rows({"image": "a", "label": "owl"})
     assert build_plan(analyze(rows, asked), asked, {}).resolved.classes == {"label": ("dog", "cat")}
 
 
-def test_rows_without_a_column_are_a_message():
+def test_rows_without_columns_are_reported():
     asked = analyzer(preset("tabular"))
     with pytest.raises(
         UsageError, match=r"^--input t\.csv: the table has no columns; add a column$"
@@ -139,7 +139,7 @@ def test_every_column_becomes_a_feature():
     assert (plan.rows, plan.shards) == (2, {"train": 1})
 
 
-def test_rows_are_counted_by_group_where_there_is_one():
+def test_groups_are_assigned_to_one_split():
     weights = {"train": "0.5", "test": "0.5"}
     asked = analyzer(CLASSIFICATION, splits=weights, group_column="who", seed=3)
     rows = text_rows(*({"image": f"{i}.jpg", "label": "1", "who": f"p{i % 9}"} for i in range(200)))
@@ -168,7 +168,7 @@ def test_number_of_shards(size, requested, split, expected):
     assert num_shards(size, config, split) == expected
 
 
-def test_shards_follow_from_the_mean_size_of_the_images_that_can_be_read():
+def test_the_number_of_shards_depends_on_the_mean_size_of_readable_images():
     asked = analyzer(CLASSIFICATION, shard_size="1MiB")
     rows = text_rows(*({"image": f"{i}.jpg", "label": "1"} for i in range(100)))
     # 100 images of 100 KiB on average fill 9.77 shards of 1 MiB; the rest of a record is small.
@@ -195,7 +195,7 @@ def test_the_sample_is_the_rows_first_in_order():
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_the_sample_does_not_depend_on_who_saw_which_row(seed):
+def test_the_sample_does_not_depend_on_the_partition_of_rows(seed):
     asked = analyzer(CLASSIFICATION)
     rows = text_rows(*({"image": f"{i}.jpg", "label": "1"} for i in range(4000)))
     expected = sampled_rows(analyze(rows, asked))
@@ -291,9 +291,7 @@ def merged(*parts):
 
 @pytest.mark.parametrize("by_merging", [False, True])
 @pytest.mark.parametrize("limit", ["MAX_CLASSES", "MAX_CLASS_TEXT"])
-def test_too_many_classes_end_the_analysis_before_a_worker_holds_more(
-    limit, by_merging, monkeypatch
-):
+def test_too_many_classes_end_the_analysis(limit, by_merging, monkeypatch):
     monkeypatch.setattr(labels, limit, 3)
     asked = analyzer(CLASSIFICATION)
     rows = text_rows(*({"image": f"{i}.jpg", "label": "abcabcd"[i]} for i in range(7)))

@@ -1,4 +1,4 @@
-"""What a row describes its image: boxes and masks, from every form that tables write them in."""
+"""Tests of boxes and masks in every format of tables."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def resolved_schema(schema, present, **options):
 
 
 def bound(schema, values, is_text=False, classes=PETS, columns=None, **options):
-    """Returns the reference of a row that has just these columns; labels have these classes."""
+    """Returns the reference of a row with some columns, and with the classes of its labels."""
     schema = resolved_schema(schema, list(values), columns=columns or {})
     resolved = ResolvedSchema(schema, dict.fromkeys(schema.named_features, classes))
     binding = Binding(resolved, columns or {}, **options)
@@ -103,13 +103,13 @@ def test_boxes_as_tables_write_them(values, is_text, boxes):
     assert detection({**values, **labels}, is_text, **boxes).boxes == ("pixel", CORNERS)
 
 
-def test_columns_are_found_by_the_names_that_the_table_gives_them():
+def test_mapped_columns_are_read():
     names = {"bbox": "rects", "labels": "names"}
     values = {"rects": [[1, 2, 3, 4]], "names": ["cat"]}
     assert detection(values, names=names).boxes == ("pixel", [1.0, 2.0, 3.0, 4.0])
 
 
-def test_units_are_those_of_the_row_or_else_of_the_schema():
+def test_units_of_the_row_take_precedence():
     values = {**FOUR, **LABELS}
     assert detection({**values, "box_units": "normalized"}).boxes == ("normalized", CORNERS)
     assert detection({**values, "box_units": None}, units="normalized").boxes[0] == "normalized"
@@ -129,7 +129,7 @@ def test_units_are_those_of_the_row_or_else_of_the_schema():
         ({"bbox": "[]", "labels": ""}, True),
     ],
 )
-def test_a_image_without_any_box(values, is_text):
+def test_an_image_without_boxes(values, is_text):
     ref = detection(values, is_text)
     assert ref.boxes == ("pixel", [])
     assert ref.values[-5:] == ([], [], [], [], [])
@@ -148,13 +148,13 @@ def test_a_image_without_any_box(values, is_text):
         ({"bbox": None}, Reason.MISSING_VALUE, "column 'bbox': empty"),
     ],
 )
-def test_boxes_that_are_none(values, reason, part):
+def test_invalid_boxes_are_rejected(values, reason, part):
     found, detail = rejection({**values, **LABELS})
     assert found is reason
     assert part in detail
 
 
-def test_lists_have_one_item_a_box():
+def test_lists_must_have_one_item_per_box():
     labels = {"labels": ["cat"]}
     assert rejection({**FOUR, **labels}) == (
         Reason.WRONG_TYPE,
@@ -187,7 +187,7 @@ def test_labels_offset_for_the_background():
         labels([0, 2**63 - 1], ())
 
 
-def test_the_path_of_a_mask_is_resolved_as_that_of_its_image():
+def test_the_path_of_a_mask_is_resolved_like_the_image_path():
     schema = preset("segmentation")
     assert bound(schema, {"image": "a.jpg", "mask": "m/a.png"}).mask_uri == "/data/m/a.png"
     rooted = bound(schema, {"image": "a.jpg", "mask": "m/a.png"}, image_root="s3://b/c")
@@ -202,7 +202,7 @@ def test_the_path_of_a_mask_is_resolved_as_that_of_its_image():
         assert raised.value.reason is reason
 
 
-def test_outlines_come_with_their_classes():
+def test_outlines_are_returned_with_their_classes():
     schema = preset("segmentation")
     runs = {"size": [2, 2], "counts": "04"}
     values = {
@@ -232,7 +232,7 @@ def test_outlines_come_with_their_classes():
         bound(schema, {**values, "segmentation": None}, classes=names)
 
 
-def test_the_columns_that_are_read():
+def test_needed_columns_of_annotations():
     def needed(schema, present):
         config = ConvertConfig(inputs=("t.csv",), output="out", name="d", schema=schema)
         found = resolve_sources(schema, present, config)
@@ -267,13 +267,13 @@ def test_the_columns_that_are_read():
         ),
     ],
 )
-def test_columns_that_are_not_there(name, present, message):
+def test_missing_columns_are_reported(name, present, message):
     with pytest.raises(UsageError) as raised:
         resolved_schema(preset(name), present)
     assert str(raised.value) == message
 
 
-def test_schemas_that_cannot_be():
+def test_invalid_schemas_are_rejected():
     image = {"image": {"kind": "bytes", "from": "image:bytes"}}
     box = {"box": {"kind": "float", "from": "box:xmin", "shape": []}}
     crowd = {"crowd": {"kind": "int64", "from": "column:crowd", "shape": [], "per_box": True}}
@@ -374,7 +374,7 @@ def test_nested_lists(options, row, expected):
     assert found == expected
 
 
-def test_one_text_in_place_of_a_list():
+def test_a_single_text_is_not_a_list():
     schema = preset("captioning")
     assert bound(schema, {"image": "a", "caption": "a|b"}).values[-1] == [b"a|b"]
     assert bound(schema, {"image": "a", "caption": ["a", "b"]}).values[-1] == [b"a", b"b"]

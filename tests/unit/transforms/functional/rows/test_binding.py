@@ -1,4 +1,4 @@
-"""A row bound to a schema: the reference that it makes, or why it makes none."""
+"""Tests of the references and rejects of rows bound to a schema."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def binding(schema, classes=None, columns=None, **options):
 
 
 def one_feature(**options):
-    """Returns the binding of a schema with one feature, of the column x."""
+    """Returns the binding of a schema with one feature, from the column x."""
     return binding(Schema(features={"f": Feature(**{"sources": "column:x", **options})}))
 
 
@@ -198,7 +198,7 @@ def test_class_names_of_a_list():
     assert bind(typed_row(labels=[]), bound).values == ([], [])
 
 
-def test_a_reject_names_the_tables_column():
+def test_rejects_name_the_table_column():
     bound = binding(preset("image_classification"), {"label": ("cat",)}, {"label": "pet"})
     with pytest.raises(RecordError) as raised:
         bind(text_row(image="a.jpg", pet="fox"), bound)
@@ -324,7 +324,7 @@ def test_without_an_image_the_key_is_file_and_line():
         pytest.param(typed_row(image="\ud800"), {}, "", "", id="a path that is no text"),
     ],
 )
-def test_a_reject_has_the_key_and_image_that_are_known(row, options, key, uri):
+def test_rejects_have_the_valid_key_and_image(row, options, key, uri):
     bound = binding(preset("image_classification"), **options)
     error = RecordError(Reason.UNKNOWN_LABEL, "so and so")
     expected = Reject(key, uri, row.source, Reason.UNKNOWN_LABEL, "so and so")
@@ -352,7 +352,7 @@ def test_paths(path, table, root, expected):
     assert resolve_path(path, table, root) == expected
 
 
-def test_a_split_whose_name_no_file_can_have_is_a_reject():
+def test_split_names_that_are_invalid_in_file_names_are_rejected():
     bound = binding(preset("image_classification"), {"label": ("cat",)}, split_column="part")
     row = {"image": "a.jpg", "label": "cat"}
     assert bind(text_row(**row, part="s" * 50), bound).split == "s" * 50

@@ -1,4 +1,4 @@
-"""Which columns of a table a schema takes, and how a missing one is reported."""
+"""Tests of the columns that a schema needs, and of the messages for missing columns."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def config(schema, **options):
 
 
 def resolved_schema(schema, present, **options):
-    """Returns the resolved_schema sources of all features, as a schema writes them."""
+    """Returns the resolved source of each feature, in the syntax of a schema."""
     result = resolve_sources(schema, present, config(schema, **options))
     return {name: [str(s) for s in f.sources] for name, f in result.features.items()}
 
@@ -45,12 +45,12 @@ CLASSIFICATION = preset("image_classification")
     ],
     ids=",".join,
 )
-def test_the_first_source_that_the_table_has_is_taken(present, label, id_):
+def test_the_first_existing_source_is_used(present, label, id_):
     expected = {"image_raw": ["image:bytes"], "landmark_id": [label], "id": [id_]}
     assert resolved_schema(LANDMARK, present) == expected
 
 
-def test_columns_are_found_by_the_names_that_the_table_gives_them():
+def test_mapped_columns_are_read():
     columns = {"image": "file", "label": "class_name"}
     assert resolved_schema(CLASSIFICATION, ["file", "class_name"], columns=columns) == {
         "image": ["image:bytes"],
@@ -59,7 +59,7 @@ def test_columns_are_found_by_the_names_that_the_table_gives_them():
     }
 
 
-def test_all_but_the_sources_stays():
+def test_only_the_sources_change():
     result = resolve_sources(LANDMARK, ["image", "label"], config(LANDMARK))
     assert (result.name, result.description, result.image) == (
         LANDMARK.name,
@@ -71,7 +71,7 @@ def test_all_but_the_sources_stays():
 
 
 @pytest.mark.parametrize("without", [{"missing": "empty"}, {"default": 7}], ids=str)
-def test_a_feature_that_can_do_without_its_column_keeps_its_first_source(without):
+def test_an_optional_feature_keeps_its_first_source(without):
     feature = Feature(kind="int64", sources=("column:x", "column:y"), **without)
     assert resolved_schema(Schema(features={"f": feature}), ["z"]) == {"f": ["column:x"]}
 
@@ -142,11 +142,11 @@ def test_a_feature_that_can_do_without_its_column_keeps_its_first_source(without
         ),
     ],
 )
-def test_a_missing_column_is_reported_with_what_to_do(schema, present, options, expected):
+def test_a_missing_column_is_reported_with_its_remedy(schema, present, options, expected):
     assert rejection(schema, present, **options) == expected
 
 
-def test_a_mapping_may_name_a_column_of_a_source_that_was_not_taken():
+def test_columns_of_unused_sources_can_be_mapped():
     columns = {"label": "klass", "landmark_id": "place"}
     assert resolved_schema(LANDMARK, ["image", "place"], columns=columns)["landmark_id"] == [
         "column:landmark_id"
@@ -188,12 +188,12 @@ def test_needed_columns(schema, options, expected):
 UNSUPPORTED = {"when": "timestamp[us]"}
 
 
-def test_a_needed_column_of_a_type_that_makes_no_feature_is_rejected():
+def test_needed_columns_of_unsupported_types_are_rejected():
     for columns in (None, ("label", "when")):
         with pytest.raises(UsageError, match=r"^column 'when': expected .*, got timestamp\[us\]\."):
             check_types(UNSUPPORTED, columns)
 
 
-def test_any_other_column_may_be_of_any_type():
+def test_other_columns_can_have_any_type():
     check_types(UNSUPPORTED, ("label",))
     check_types({}, None)

@@ -1,4 +1,4 @@
-"""Which kind of feature each column makes, from all its values."""
+"""Tests of the kinds inferred for columns."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ FIELD = st.sampled_from(["", " ", "0", "7", "007", "1.5", "true", "x", "1e300", 
     st.lists(FIELD | st.from_regex(r"[+-]?[0-9.e]{1,22}", fullmatch=True), min_size=1, max_size=4)
 )
 @settings(max_examples=300)
-def test_every_field_of_a_text_column_fits_the_kind_that_was_found(fields):
+def test_every_field_of_a_text_column_fits_the_inferred_kind(fields):
     (found,) = kinds_of(fields, TEXT).features(len(fields)).values()
     for field in fields:
         if is_missing(field, found, TEXT):
@@ -124,7 +124,7 @@ ROW = st.dictionaries(
     st.lists(st.tuples(ROW, st.booleans())), st.randoms(use_true_random=False), st.integers(1, 4)
 )
 @settings(max_examples=150)
-def test_parts_merged_in_any_order_find_the_same(rows, random, parts):
+def test_parts_can_be_merged_in_any_order(rows, random, parts):
     whole = ColumnKinds()
     for values, is_text in rows:
         whole.add(values, is_text)

@@ -1,4 +1,4 @@
-"""A guessed schema is a schema, whatever the table; and it holds what a person would say."""
+"""Tests of the schemas inferred from tables."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def tables(draw):
 
 
 @given(tables(), names, st.text(max_size=20))
-def test_whatever_the_table_the_guess_is_a_schema(table, name, heading):
+def test_the_inferred_schema_of_any_table_is_valid(table, name, heading):
     columns, rows = table
     guess = infer_from_rows(columns, rows)
     assert {*guess.columns, *guess.left_out} == set(columns)
@@ -118,7 +118,7 @@ def test_a_table_of_images():
         (["image", "weight"], [["1.jpg", "0.5"]], None),
     ],
 )
-def test_the_column_of_the_classes(columns, cells, label):
+def test_the_label_column_is_inferred(columns, cells, label):
     assert guessed(columns, cells)[0].label == label
 
 
@@ -130,7 +130,7 @@ def test_lists_of_labels_are_those_of_multi_label():
     ]
 
 
-def test_names_that_mean_something_in_yaml_are_quoted():
+def test_names_with_a_meaning_in_yaml_are_quoted():
     columns = ["no", "1", "a: b", "# c", "\u0085", "😀", "null", 'it\'s "x"']
     _, lines = guessed(columns, [["x"] * len(columns)])
     schema = parse_schema("\n".join(lines), "t.yaml")
@@ -156,7 +156,7 @@ BOXES = [[[1.5, 2, 3, 4]], [[5, 6, 7, 8], [1, 2, 3, 4]], []]
         ([[["a"]], None], False, "shape: [null, 1], missing: empty}"),
     ],
 )
-def test_lists_of_lists_have_the_shape_that_all_of_them_have(cells, is_text, line):
+def test_lists_of_lists_have_their_common_shape(cells, is_text, line):
     guess, lines = guessed(["x"], [(cell,) for cell in cells], is_text)
     assert guess.left_out == {}
     assert line in next(found for found in lines if found.startswith("  x:"))
@@ -172,7 +172,7 @@ def test_lists_of_lists_have_the_shape_that_all_of_them_have(cells, is_text, lin
         ([[[]]], "lists of lists of different lengths"),
     ],
 )
-def test_columns_that_no_feature_can_hold_are_left_out_with_a_comment(cells, what):
+def test_unsupported_columns_are_omitted_with_a_comment(cells, what):
     guess = infer_from_rows(["n", "x"], rows_of(["n", "x"], [(1, cell) for cell in cells], False))
     assert guess.columns == ("n",)
     assert guess.left_out["x"].startswith(what)

@@ -1,4 +1,4 @@
-"""Class labels: which id each becomes, and which are rejected."""
+"""Tests of the ids of class labels."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_sorted_class_names(labels, expected):
 
 
 @given(st.lists(st.text(st.characters(codec="utf-8"))))
-def test_every_class_name_comes_back_from_a_labels_file_as_tfds_reads_it(labels):
+def test_tfds_reads_every_class_name_from_the_labels_file(labels):
     names = sorted_class_names([*labels, "one"])
     file = "".join(f"{name}\n" for name in names).encode()
     assert [line.strip() for line in file.decode().split("\n") if line.strip()] == list(names)
@@ -124,7 +124,7 @@ def test_every_class_name_comes_back_from_a_labels_file_as_tfds_reads_it(labels)
 
 
 @given(st.lists(st.one_of(st.text(max_size=3), st.integers(-30, 30)), min_size=1))
-def test_every_found_label_that_can_be_one_belongs_to_its_own_class(labels):
+def test_every_valid_label_has_the_id_of_its_class(labels):
     names = sorted_class_names(labels)
     ids = ClassIds((name, i) for i, name in enumerate(names)) or None
     for label in labels:
@@ -154,7 +154,7 @@ def test_is_class_name(text, expected):
     assert is_class_name(text) is expected
 
 
-def test_class_names_are_looked_through_once_not_for_every_label():
+def test_class_names_are_searched_in_constant_time():
     class Counted(ClassIds):
         looks = 0
 
@@ -167,7 +167,7 @@ def test_class_names_are_looked_through_once_not_for_every_label():
     assert Counted.looks == 1
 
 
-def test_a_hundred_thousand_names_are_added_to_as_many():
+def test_merging_100_000_class_names_is_fast():
     names = [f"class {i:06}" for i in range(200_000)]
     assert merged_class_names(names[50_000:], names[:100_000]) == tuple(
         names

@@ -1,4 +1,4 @@
-"""Where records go, the order within a shard, and rows with the same key."""
+"""Tests of splits, shards and the order of records, and of rows with the same key."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_order_is_the_salted_hash(seed, key):
 
 @pytest.mark.parametrize("seed", [0, 1, -1])
 @pytest.mark.parametrize("key", KEYS, ids=lambda key: repr(key[:8]))
-def test_split_is_the_range_that_the_salted_hash_falls_in(seed, key):
+def test_split_is_the_range_of_the_salted_hash(seed, key):
     weights = {"train": Decimal("0.8"), "validation": Decimal("0.15"), "test": Decimal("0.05")}
     part = Fraction(int.from_bytes(digest(seed, b"split", key)[:8], "big"), 2**64)
     expected = "train" if part < Fraction(8, 10) else "test"
@@ -91,7 +91,7 @@ def test_the_boundaries_belong_to_the_upper_split():
     assert split_of("a.jpg", SplitRanges(("low", "high"), (point + 1, 2**64)), 0) == "low"
 
 
-def test_a_split_holds_its_part_of_the_keys():
+def test_splits_have_their_share_of_the_keys():
     ranges = SplitRanges.from_weights({"train": Decimal("0.9"), "test": Decimal("0.1")})
     found = Counter(split_of(f"{i}.jpg", ranges, 0) for i in range(20_000))
     assert abs(found["test"] - 2000) < 5 * (20_000 * 0.9 * 0.1) ** 0.5  # five sigmas
@@ -128,7 +128,7 @@ def test_shards_at_their_boundaries(order, num_shards, expected):
     st.integers(1, 50),
     st.integers(-(2**40), 2**40),
 )
-def test_shards_of_any_count_read_one_after_the_other_give_the_same_sequence(keys, count, seed):
+def test_the_sequence_of_records_does_not_depend_on_the_number_of_shards(keys, count, seed):
     shards = [[] for _ in range(count)]
     for key in keys:
         shards[shard_of(order_of(key, seed), count)].append(key)
@@ -137,13 +137,13 @@ def test_shards_of_any_count_read_one_after_the_other_give_the_same_sequence(key
 
 
 @given(st.binary(min_size=16, max_size=16), st.integers(1, 99_999))
-def test_a_shard_is_the_part_of_the_whole_that_the_order_lies_in(order, count):
+def test_a_shard_is_a_range_of_the_order(order, count):
     part = Fraction(int.from_bytes(order, "big"), 2**128)
     shard = shard_of(order, count)
     assert Fraction(shard, count) <= part < Fraction(shard + 1, count)
 
 
-def test_rows_of_one_group_land_in_one_split_and_groups_in_all():
+def test_rows_of_a_group_are_in_one_split_and_groups_in_all():
     ranges = SplitRanges.from_weights({"a": Decimal(1), "b": Decimal(1)})
     rows = [(f"{i}.jpg", f"patient {i % 20}") for i in range(400)]
     splits_of_group = {}
@@ -214,7 +214,7 @@ def test_sort_references(rows, kept, duplicates):
     assert sort_references(rows) == (kept, duplicates)
 
 
-def test_rows_that_differ_only_in_what_does_not_compare_are_sorted_all_the_same():
+def test_rows_with_values_that_do_not_compare_are_sorted():
     rows = [
         assigned(b"\x01", "a", line=2, uri="/a", values=(None, [1])),
         assigned(b"\x01", "a", line=1, uri="/a", values=(b"x", 1)),
@@ -240,7 +240,7 @@ def test_duplicate_of():
 
 
 @pytest.mark.parametrize("order", list(permutations(range(3))), ids=str)
-def test_of_rows_with_one_key_the_first_by_file_and_line_is_kept(order):
+def test_the_first_row_of_a_key_by_file_and_line_is_kept(order):
     rows = [ref("a", "t.csv", 9), ref("a", "t.csv", 10), ref("a", "u.csv", 1)]
     later = [repeat("a", source, "t.csv:9") for source in ("t.csv:10", "u.csv:1")]
     expected = [rows[0], *later]
@@ -248,7 +248,7 @@ def test_of_rows_with_one_key_the_first_by_file_and_line_is_kept(order):
     assert list(found) == [expected[i] for i in order]
 
 
-def test_of_rows_that_are_the_same_in_all_one_is_kept():
+def test_one_of_equal_rows_is_kept():
     assert list(first_of_key([ref("a"), ref("a")])) == [
         ref("a"),
         repeat("a", "t.csv:1", "t.csv:1"),

@@ -1,4 +1,4 @@
-"""Frames come in their order, and a sequence is whole or rejected: row by row, with its reason."""
+"""Tests of the order of frames, and of rejected sequences."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ RESOLVED = ResolvedSchema(SCHEMA, {"label": ("cat", "dog")})
 def frame(
     line: int, order: str, clip: str = "a", label: int = 0, fps: float = 25.0, fault: str = ""
 ) -> ImageRef:
-    """Returns the frame of a row; its key is that of no other."""
+    """Returns the frame of a row, with a unique key."""
     return ImageRef(
         key=f"{clip}/{line}",
         file="t.csv",
@@ -58,7 +58,7 @@ def reasons(rejects: list[Reject]) -> list[tuple[str, Reason]]:
 
 
 def place(*frames: ImageRef) -> list[tuple[bytes, ImageRef]]:
-    """Returns frames as they come out of the shuffle, in the order of their sequence's names."""
+    """Returns (order hash, frame) of rows, with hashes in the order of the sequence names."""
     return [(ref.record_key.encode(), ref) for ref in frames]
 
 
@@ -88,7 +88,7 @@ def test_frames_are_in_the_order_of_numbers_or_else_of_texts(given_, expected):
 
 
 @given(st.lists(st.one_of(st.text(max_size=6), st.integers().map(str)), min_size=1, max_size=6))
-def test_any_values_have_one_order_however_the_rows_come(values):
+def test_the_order_of_frames_does_not_depend_on_the_order_of_rows(values):
     frames = [frame(line, order) for line, order in enumerate(values)]
     assert sort_frames(frames) == sort_frames(reversed(frames))
     assert len(sort_keys(values)) == len(values)
@@ -158,7 +158,7 @@ def test_a_differing_context_rejects_every_row(other, message):
     }
 
 
-def test_a_context_that_is_nan_in_all_rows_is_one():
+def test_a_context_that_is_nan_in_all_rows_does_not_differ():
     rows = [frame(line, str(line), fps=float("nan")) for line in (2, 3)]
     kept, rejected = arrange_shard(place(*rows), RESOLVED)
     assert (len(kept), rejected) == (2, [])

@@ -1,4 +1,4 @@
-"""Images within Parquet and Arrow: their bytes once, their sizes before, no more in memory.
+"""Tests of images embedded in Parquet and Arrow: sizes in the analyze pass, bytes in the second.
 
 Covers `recordmill.transforms.functional.sources.arrow`.
 """
@@ -65,7 +65,7 @@ def write_arrow(path, column, form):
 
 
 def image_of(found):
-    """Returns a row's image: the bytes, those at its place, or None."""
+    """Returns the bytes of the image of a row, or None."""
     if isinstance(found, Embedded):
         return found.data
     if found.image is None:

@@ -1,4 +1,4 @@
-"""COCO's JSON: one row an image, whatever the order of the file, all damage reported."""
+"""Tests of COCO files: one row per image in any order of the file, and damage."""
 
 from __future__ import annotations
 
@@ -191,9 +191,7 @@ def test_invalid_entries_and_duplicate_ids_are_reported():
         ),
     ],
 )
-def test_annotations_that_fit_no_image_leave_no_image_without_its_boxes(
-    images, annotations, message
-):
+def test_images_are_rejected_if_no_annotation_matches(images, annotations, message):
     found = [f for f in read(document(images, annotations)) if not isinstance(f, SkippedInput)]
     found.sort(key=lambda reject: reject.source)
     assert [(f.source, f.reason) for f in found] == [
@@ -202,7 +200,7 @@ def test_annotations_that_fit_no_image_leave_no_image_without_its_boxes(
     assert message in found[0].detail
 
 
-def test_an_image_whose_annotation_has_its_id_in_another_type_is_a_reject():
+def test_image_ids_of_different_types_are_rejected():
     notes = [annotation(1, 1), annotation(2, "2"), annotation(3, 3), annotation(4, "3")]
     row, *rejects = read(document([image_bytes(i) for i in (1, 2, 3)], notes))
     assert row.values["image"] == "1.jpg"
@@ -289,7 +287,7 @@ def test_the_probe_returns_the_columns():
         (document([image_bytes(5)], [{"image_id": 5, "segments_info": []}]), "panoptic"),
     ],
 )
-def test_what_is_no_coco_is_rejected(document_, message):
+def test_files_that_are_not_coco_are_rejected(document_, message):
     with pytest.raises(UsageError, match=message):
         probe(document_)
 

@@ -1,4 +1,4 @@
-"""CSV and TSV as people really write them: every row with its line, or its reject."""
+"""Tests of CSV and TSV tables: each row has its line, or is rejected."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def test_bytes_that_are_no_utf_8_in_a_column_that_is_not_read_spoil_nothing():
     ],
     ids=str,
 )
-def test_only_the_columns_asked_for_are_kept(columns, expected):
+def test_only_projected_columns_are_kept(columns, expected):
     assert read(b"a,b,c\n1,2,3\n", columns=columns) == [(2, expected)]
 
 
@@ -222,12 +222,12 @@ def read_gzipped(data):
     return [plain(o) for o in read_rows(unzipped, ",", "t.csv", None)]
 
 
-def test_gzip_whole():
+def test_complete_gzip_streams():
     assert read_gzipped(GZIPPED) == GZIPPED_ROWS
 
 
 @pytest.mark.parametrize("cut", [4, 9, len(GZIPPED) // 2, len(GZIPPED) // 4])
-def test_a_gzip_stream_that_ends_early_gives_lost_rows_after_whole_ones(cut):
+def test_a_truncated_gzip_stream_gives_its_rows_and_then_lost_rows(cut):
     *rows, last = read_gzipped(GZIPPED[:-cut])
     assert rows == GZIPPED_ROWS[: len(rows)]
     assert last == f"{len(rows) + 2}-"  # the line after the last that was read

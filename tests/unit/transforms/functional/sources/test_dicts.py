@@ -16,7 +16,7 @@ PROJECTION = Projection(("id", "image", "label"), image="image")
 
 
 class Named(NamedTuple):
-    """A row as typed pipelines have it."""
+    """A row of a typed pipeline."""
 
     image: str
     label: int
@@ -28,20 +28,20 @@ def row_of(element: Any, key_column: str | None = None, projection: Projection =
     return found
 
 
-def test_a_row_is_known_by_its_image_or_by_its_key() -> None:
+def test_the_key_is_the_image_path_or_the_key_column() -> None:
     by_image = row_of({"image": "a.jpg", "label": 3, "unused": object()})
     assert (by_image.values, by_image.source) == ({"image": "a.jpg", "label": 3}, "row a.jpg")
     assert row_of({"image": "a.jpg", "id": 7}, "id").source == "row 7"
     assert row_of(Named("a.jpg", 3)) == by_image
 
 
-def test_values_of_numpy_become_pythons() -> None:
+def test_numpy_values_become_python_values() -> None:
     row = row_of({"image": "a.jpg", "label": np.int64(3), "id": np.array([1.5, 2.5])})
     assert row.values == {"image": "a.jpg", "label": 3, "id": [1.5, 2.5]}
     assert type(row.values["label"]) is int
 
 
-def test_rows_with_one_key_are_reported_apart_by_their_values_in_any_order() -> None:
+def test_rows_with_the_same_key_are_distinguished_by_their_values() -> None:
     first = row_of({"image": "a.jpg", "label": 3})
     assert first.line < 0
     assert first == row_of({"label": 3, "image": "a.jpg"})
@@ -89,5 +89,7 @@ def test_an_image_is_a_path_bytes_or_both() -> None:
         ),
     ],
 )
-def test_what_is_no_row_is_a_reject(element: Any, source: str, reason: Reason, detail: str) -> None:
+def test_values_that_are_not_rows_are_rejected(
+    element: Any, source: str, reason: Reason, detail: str
+) -> None:
     assert row_of_dict(element, PROJECTION, None) == Reject("", "", source, reason, detail)

@@ -1,4 +1,4 @@
-"""JSONL: one object a line, each with its own verdict."""
+"""Tests of JSONL tables: each line is a row or a reject."""
 
 from __future__ import annotations
 
@@ -92,16 +92,16 @@ def test_rows(data, expected):
     ],
     ids=str,
 )
-def test_only_the_columns_asked_for_are_kept(columns, expected):
+def test_only_projected_columns_are_kept(columns, expected):
     assert read(b'{"a": 1, "b": null}\n', columns) == [(1, expected)]
 
 
-def test_the_twice_named_column_is_named():
+def test_the_duplicate_name_is_reported():
     with pytest.raises(ValueError, match=r"^the name 'a' occurs twice$"):
         parse_object(b'{"a": 1, "b": 2, "a": 3}')
 
 
-def test_a_name_that_no_utf_8_can_write_is_one_reject():
+def test_a_name_with_a_lone_surrogate_is_rejected():
     with pytest.raises(ValueError, match=r"^the name '\\ud800' contains a lone surrogate$"):
         parse_object(b'{"a": 1, "\\ud800": 2}')
 
@@ -111,7 +111,7 @@ def test_a_value_that_is_not_an_object_is_named():
         parse_object(b"[]")
 
 
-def test_a_number_beyond_a_double_is_not_taken_for_infinity():
+def test_numbers_beyond_the_range_of_floats_are_rejected():
     (outcome,) = read(b'{"a": 1e400}\n')
     assert isinstance(outcome, int) or not math.isinf(outcome[1]["a"])
 
@@ -132,14 +132,14 @@ VALUE = st.recursive(
     st.booleans(),
 )
 @settings(max_examples=60)
-def test_what_json_writes_comes_back_exactly(rows, ascii_only):
+def test_values_written_by_json_are_read_exactly(rows, ascii_only):
     lines = [json.dumps(row, ensure_ascii=ascii_only) for row in rows]
     data = "".join(f"{line}\n" for line in lines).encode()
     assert read(data) == list(enumerate(rows, start=1))
 
 
 @given(st.binary(max_size=200))
-def test_every_line_that_is_not_blank_has_one_outcome(data):
+def test_every_line_that_is_not_blank_is_a_row_or_a_reject(data):
     expected = [i for i, line in enumerate(data.split(b"\n"), start=1) if line.strip()]
     assert [
         int(o[:-1]) if isinstance(o, str) else o if isinstance(o, int) else o[0] for o in read(data)
@@ -155,12 +155,12 @@ def read_gzipped(data):
     return [plain(o) for o in read_rows(unzipped, "t.jsonl", None)]
 
 
-def test_gzip_whole():
+def test_complete_gzip_streams():
     assert read_gzipped(GZIPPED) == ROWS
 
 
 @pytest.mark.parametrize("cut", [4, 9, len(GZIPPED) // 2, len(GZIPPED) // 4])
-def test_a_gzip_stream_that_ends_early_gives_lost_rows_after_whole_ones(cut):
+def test_a_truncated_gzip_stream_gives_its_rows_and_then_lost_rows(cut):
     *rows, last = read_gzipped(GZIPPED[:-cut])
     assert rows == ROWS[: len(rows)]
     assert last == f"{len(rows) + 1}-"  # the line after the last that was read

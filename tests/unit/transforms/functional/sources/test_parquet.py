@@ -1,4 +1,4 @@
-"""Parquet, from real files in memory: every row with its number, whatever is damaged.
+"""Tests of Parquet files in memory: every row has its number, also after damage.
 
 Covers `recordmill.transforms.functional.sources.batches`.
 """
@@ -149,7 +149,7 @@ def test_no_rows():
     ],
     ids=str,
 )
-def test_only_the_columns_asked_for_are_kept(columns, expected):
+def test_only_projected_columns_are_kept(columns, expected):
     rows = read(written(TABLE), columns)
     assert [line for line, _ in rows] == [1, 2, 3]
     assert rows[0] == (1, expected)
@@ -213,7 +213,7 @@ DAMAGED_TABLE = pa.table(
 
 
 def bytes_of_group(data, group):
-    """Returns where the column chunks of a row group lie."""
+    """Returns the byte range of the column chunks of a row group."""
     row_group = pq.read_metadata(io.BytesIO(data)).row_group(group)
     starts, ends = [], []
     for i in range(row_group.num_columns):

@@ -1,4 +1,4 @@
-"""Tar files against Python's own tarfile: every member's place, and an end of every damage."""
+"""Compares the members of tar files with tarfile, and detects all damage."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def read(data):
 
 
 def content(data):
-    """Returns (name, data) of every member, by its place."""
+    """Returns (name, data) of each member, read by its byte range."""
     return [(m.name, data[m.start : m.start + m.size]) for m in read(data)]
 
 
@@ -128,7 +128,7 @@ def test_every_cut_is_an_error_or_between_two_members():
 
 
 def until_damage(data):
-    """Returns the members before a damage; the last may be cut short."""
+    """Returns the members before damage; the last may be truncated."""
     found = []
     stream = members(io.BytesIO(data))
     with contextlib.suppress(TarError):

@@ -1,4 +1,4 @@
-"""TFRecords as a source: features with their kinds, the image's place, all damage reported."""
+"""Tests of TFRecord files as a source: features, byte ranges of images, and damage."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def example(**features):
 
 
 def framed(*records):
-    """Returns a TFRecord file, its checksums by our own CRC; TensorFlow's writer needs a path."""
+    """Returns a TFRecord file in memory, with our CRC: the writer of TensorFlow needs a path."""
     out = b""
     for data in records:
         length = struct.pack("<Q", len(data))

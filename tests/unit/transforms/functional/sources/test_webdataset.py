@@ -1,4 +1,4 @@
-"""WebDataset: members of one name are one row, the image where it lies in the tar."""
+"""Tests of WebDataset: samples become rows with the byte range of their image."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def read(data, projection=WHOLE, gzipped=False):
 
 
 def rejects_of(data):
-    """Returns each row as its values, rejects as number and detail, skipped inputs as such."""
+    """Returns the values of rows, the number and message of rejects, and skipped inputs."""
     return [plain(found) for found in read(data)]
 
 
@@ -52,7 +52,7 @@ SAMPLE = [
 ]
 
 
-def test_a_sample_is_a_row_and_its_image_a_range():
+def test_a_sample_is_a_row_with_the_byte_range_of_its_image():
     data = written([*SAMPLE, ("b.PNG", b"\x89PNG second")])
     first, second = read(data)
     assert first == Row(
@@ -76,12 +76,12 @@ def test_a_sample_is_a_row_and_its_image_a_range():
     assert data[second.image.start : second.image.stop] == b"\x89PNG second"
 
 
-def test_columns_that_nobody_asked_for_are_left_out():
+def test_columns_outside_the_projection_are_omitted():
     (row,) = read(written(SAMPLE), Projection(("label", "image"), "image"))
     assert row.values == {"label": "cat", "image": "a/새 1.jpg"}
 
 
-def test_a_compressed_tar_gives_the_bytes_once_and_the_sizes_before():
+def test_a_compressed_tar_gives_sizes_first_and_bytes_later():
     data = written([*SAMPLE, ("b.jpg", b"second"), ("b.cls", b"7")])
     (plain_rows, whole, analysis) = (
         read(data),
@@ -124,7 +124,7 @@ def test_a_compressed_tar_gives_the_bytes_once_and_the_sizes_before():
         ),
     ],
 )  # fmt: skip
-def test_what_makes_no_row_is_reported(files, expected):
+def test_invalid_samples_are_rejected(files, expected):
     found = rejects_of(written(files))
     assert sorted(map(repr, found)) == sorted(map(repr, expected))
 
@@ -140,7 +140,7 @@ def test_members_out_of_order_are_reported_with_the_remedy():
 
 
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.GNUTYPE_SPARSE])
-def test_a_image_that_is_a_link_or_sparse_is_reported(kind):
+def test_images_that_are_links_or_sparse_files_are_rejected(kind):
     ((number, detail),) = rejects_of(of_kind(kind))
     assert number == 1
     assert "expected a file" in detail
@@ -155,7 +155,7 @@ def test_names_that_are_not_utf8_are_reported_readably():
 
 
 @pytest.mark.parametrize("gzipped", [False, True])
-def test_a_cut_tar_gives_the_samples_before_and_one_reject(gzipped):
+def test_a_truncated_tar_gives_the_samples_before_and_one_reject(gzipped):
     data = written([("a.jpg", b"1" * 600), ("a.cls", b"3"), ("b.jpg", b"2" * 3000)])
     for projection in (WHOLE, ANALYZE):
         first, second = read(data[: 512 * 7], projection, gzipped)

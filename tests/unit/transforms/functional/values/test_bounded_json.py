@@ -1,4 +1,4 @@
-"""JSON that is parsed strictly, and documents whose nesting is cut off."""
+"""Tests of strict JSON parsing, and of documents with limited nesting."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ VALUES = st.recursive(
 
 
 def cut(value, levels):
-    """Returns a value with a 0 in place of what is deeper."""
+    """Returns a value in which deeper values are replaced by 0."""
     if not isinstance(value, list | dict):
         return value
     if not levels:
@@ -41,14 +41,14 @@ def cut(value, levels):
 
 
 @given(VALUES, st.booleans(), st.integers(0, 4), st.integers(1, 20))
-def test_nesting_is_cut_off_wherever_chunks_end(value, ascii_, levels, chunk):
+def test_nesting_is_limited_for_any_chunk_size(value, ascii_, levels, chunk):
     data = json.dumps(value, ensure_ascii=ascii_).encode("utf-8", "replace")
     found = b"".join(c.bounded(levels) for c in nested_chunks(io.BytesIO(data), chunk))
     assert json.loads(found) == cut(json.loads(data), levels)
 
 
 @given(VALUES)
-def test_the_outline_of_a_document_lacks_what_is_within_its_values(value):
+def test_the_outline_of_a_document_has_empty_lists_and_objects(value):
     document = {"images": value, "n": 1}
     expected = {"images": type(value)() if isinstance(value, list | dict) else value, "n": 1}
     assert outline_of(io.BytesIO(json.dumps(document).encode())) == expected
@@ -65,7 +65,7 @@ def entries(data, *names):
     st.booleans(),
     st.integers(1, 20),
 )
-def test_entries_of_lists_wherever_they_are_and_chunks_end(others, listed, first, chunk):
+def test_entries_of_lists_for_any_chunk_size(others, listed, first, chunk):
     others = {name: value for name, value in others.items() if name != "images"}
     lists = {"images": listed, "categories": [1, "2"]}
     document = {**lists, **others} if first else {**others, **lists}
@@ -76,7 +76,7 @@ def test_entries_of_lists_wherever_they_are_and_chunks_end(others, listed, first
     assert both == [(name, entry) for name, found in lists.items() for entry in found]
 
 
-def test_entries_are_those_of_lists_in_the_document_itself():
+def test_only_top_level_lists_have_entries():
     assert entries(b'{"a": {"item": 1, "a": [2]}, "b": [[3]], "c": "a[", "d": 5}', "a", "c") == []
     assert entries(b'{"a": [], "b": [1], "a]": [[2], {"a": [3]}]}', "a", "a]") == [
         ("a]", [2]),
@@ -89,12 +89,12 @@ def test_entries_are_those_of_lists_in_the_document_itself():
     "text", [b"NaN", b"1 2", b"1,", b'{"x": 1,}', b'"\xff"', b'{"x" 1}', b'{"x": [1}]', b"01"]
 )
 @pytest.mark.parametrize("place", [b'{"a": [%b]}', b'{"a": [1], "b": [%b]}', b'{"b": {"c": [%b]}}'])
-def test_entries_of_a_damaged_document_are_an_error(text, place):
+def test_entries_of_a_damaged_document_raise_an_error(text, place):
     with pytest.raises((ijson.JSONError, ValueError)):
         entries(place % text, "a")
 
 
-def test_entries_that_are_nested_too_deeply_are_cut_off():
+def test_values_nested_too_deeply_are_replaced():
     depth = 100_000
     ((_, entry),) = entries(b'{"a": [' + b"[" * depth + b"]" * depth + b"]}", "a")
     with pytest.raises(ValueError, match="nested too deeply"):
@@ -108,13 +108,13 @@ def test_a_document_that_changes_while_it_is_read():
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b'{"a": 1, "a": 2}', b'{"a": [}', b"\xff", b"{}{}"])
-def test_what_is_no_document_has_no_outline(data):
+def test_invalid_documents_have_no_outline(data):
     with pytest.raises(ValueError, match=r".+"):
         outline_of(io.BytesIO(data))
 
 
 @pytest.mark.parametrize("brackets", ["[]", "{}"])
-def test_as_many_levels_as_there_may_be(brackets):
+def test_the_depth_limit_is_inclusive(brackets):
     def nested(depth):
         opening = "[" if brackets == "[]" else '{"a":'
         return opening * depth + "0" + brackets[1] * depth
@@ -125,11 +125,11 @@ def test_as_many_levels_as_there_may_be(brackets):
             parse_json(nested(depth))
 
 
-def test_any_number_of_lists_beside_each_other_is_no_depth():
+def test_adjacent_lists_do_not_count_as_depth():
     check_depth([[[]] * 1000] * 1000)
 
 
 @pytest.mark.parametrize("text", ["1e400", "[-1e999]", '{"a": 1, "a": 1}', "9" * 5000, "[1", ""])
-def test_what_is_rejected(text):
+def test_invalid_json_is_rejected(text):
     with pytest.raises(ValueError, match=r".+"):
         parse_json(text)

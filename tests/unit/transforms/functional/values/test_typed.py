@@ -1,4 +1,4 @@
-"""Strict typing: what each value becomes, or that it is rejected."""
+"""Tests of the strict conversion of values."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ REJECTED = _Rejected()
 
 
 def outcome(convert, value, is_text):
-    """Returns the converted value, or REJECTED for a reject that says wrong_type."""
+    """Returns the converted value, or REJECTED for the reason wrong_type."""
     try:
         return convert(value, is_text)
     except RecordError as error:
@@ -108,7 +108,7 @@ def test_int64(value, is_text, expected):
 
 
 @given(st.integers(-(2**64), 2**64))
-def test_int64_is_exactly_what_fits_64_bits(number):
+def test_int64_accepts_exactly_64_bits(number):
     expected = number if -(2**63) <= number <= 2**63 - 1 else REJECTED
     assert outcome(to_int64, str(number), TEXT) == expected
     assert outcome(to_int64, number, TYPED) == expected
@@ -231,7 +231,7 @@ def test_bytes(value, is_text, expected):
     assert outcome(to_bytes, value, is_text) == expected
 
 
-def test_a_message_shows_a_long_value_only_in_part():
+def test_long_values_are_truncated_in_messages():
     with pytest.raises(RecordError) as raised:
         to_int64("x" * 10_000, TEXT)
     assert raised.value.detail == f"expected an int64, got '{'x' * 79}…"
@@ -275,7 +275,7 @@ def test_items(value, is_text, expected):
     assert found == expected
 
 
-def test_items_are_parted_by_the_features_own_separator():
+def test_items_are_split_at_the_separator_of_the_feature():
     assert items_of("a|b; c", list_feature(separator="; "), TEXT) == ["a|b", "c"]
 
 
@@ -372,7 +372,7 @@ def test_looks_boolean(text, expected):
 
 
 @pytest.mark.parametrize("text", ["[1e400]", "[-1e400, 1]", "[[0.5, 1e309]]"])
-def test_a_number_in_a_list_is_held_to_the_range_of_floats_as_a_single_one_is(text):
+def test_numbers_in_lists_are_limited_to_the_range_of_floats(text):
     feature = Feature.model_validate({"kind": "float", "from": "column:x", "shape": []})
     with pytest.raises(RecordError) as rejected:
         items_of(text, feature, TEXT)
