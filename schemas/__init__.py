@@ -1,4 +1,4 @@
-"""Declares what a dataset is: features, presets, records, config, dataset info.
+"""Declarations: schemas and presets, options, records, rejects, counts, and the manifest.
 
-The ground floor: no Beam, no TensorFlow, no input or output.
+The lowest layer: it imports neither Beam nor TensorFlow, and reads no user files.
 """

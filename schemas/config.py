@@ -1,4 +1,4 @@
-"""What a conversion is asked to do, checked when it is made."""
+"""The config of a conversion: all its options, validated on creation."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ from recordmill.schemas.settings import ImageSettings, parse_integer
 from recordmill.schemas.yaml_files import preset
 
 FORMAT_VERSION = 1
-"""Changes whenever the same input and options would give other bytes."""
+"""Version of the shard format; raised when the same input and options produce other bytes."""
 
 SPLIT_NAME = re.compile(r"[A-Za-z]\w{0,49}")
-"""It is part of file names, which have 255 bytes; a letter can take four."""
+"""Part of shard names: file systems allow 255 bytes, and a letter has up to four."""
 
 SPLIT_NAME_RULE = "up to 50 letters, digits and _, beginning with a letter"
 
 MAX_SHARDS = 99_999
-"""What five digits in a file name can count."""
+"""The largest number of shards that fits into the five digits in shard names."""
 
 InputFormat = Literal[
     "auto",
@@ -68,7 +68,7 @@ GROUPS = ("input", "output", "splits and shards", "checks")
 
 
 def _weights(value: Any) -> Any:
-    """Returns the weights that a text like "train=0.9,test=0.1" stands for."""
+    """Parses weights such as "train=0.9,test=0.1"; returns other values unchanged."""
     if not isinstance(value, str):
         return value
     try:
@@ -81,7 +81,7 @@ def _weights(value: Any) -> Any:
 
 
 def _num_shards(value: Any) -> Any:
-    """Returns the number, or the number of each split, that a text stands for."""
+    """Parses a number of shards, or one per split; returns other values unchanged."""
     if not isinstance(value, str) or value == "auto":
         return value
     if "=" not in value:
@@ -104,7 +104,7 @@ _TIMEOUT = f"{ImageSettings().timeout:g}"
 
 
 class ConvertConfig(BaseModel):
-    """Everything that decides the bytes of a dataset, and where it is published.
+    """The options of a conversion, except for those that override the schema.
 
     The order of the fields is part of the fingerprint.
     """
@@ -275,33 +275,33 @@ class ConvertConfig(BaseModel):
 
     @property
     def weights(self) -> dict[str, Decimal]:
-        """The weight of each split for rows that bring no split of their own."""
+        """The weights of the splits, for rows without a split of their own."""
         return self.splits or {"train": Decimal(1)}
 
     @property
     def guard(self) -> str | None:
-        """The folder that no image may be outside of, or None."""
+        """The folder that must contain all images, or None."""
         return None if self.allow_outside_root else self.image_root
 
     @property
     def directory(self) -> str:
-        """Where the dataset is published."""
+        """The folder of the published dataset, OUTPUT/NAME/VERSION."""
         return layout.join(self.output, self.name, self.version)
 
     def column(self, schema_column: str) -> str:
-        """Returns the table's name of a schema's column."""
+        """Returns the table column of a schema column."""
         return self.columns.get(schema_column, schema_column)
 
     @property
     def fingerprint(self) -> str:
-        """Hex digest of every option that decides the dataset's content."""
+        """Hex digest of all options that affect the content of the dataset."""
         outside = {"output", "if_exists", "max_rejects", "verify", "index", "report"}
         document = self.model_dump_json(exclude=outside, by_alias=True)
         return hashlib.sha256(f"{FORMAT_VERSION}\n{document}".encode()).hexdigest()
 
 
 class SchemaOverrides(BaseModel):
-    """Options that change single settings of the schema."""
+    """Options that override single settings of the schema."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

@@ -1,4 +1,4 @@
-"""What a run knows of the dataset it has written: shards, their verification, row counts."""
+"""A written dataset: its shards, checkpoints, verification, row counts and statistics."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from recordmill.schemas.records import ImageRef
 from recordmill.schemas.rejects import Reason, Reject
 from recordmill.schemas.row_counts import RowCounts, ShardCounts, SplitCounts
 from recordmill.schemas.statistics import (
-    NO_CONTENT,
     DuplicateStats,
     GroupLeakage,
     ImageTally,
@@ -25,32 +24,32 @@ from recordmill.schemas.statistics import (
 
 _RUN_ONLY = {"output", "if_exists", "report"}
 
-_PASSING = frozenset(
+_TRANSIENT = frozenset(
     {
         Reason.READ_ERROR,
         Reason.TIMEOUT,
         Reason.DECODER_CRASH,
         Reason.TOO_MANY_PIXELS,
-        Reason.OUTSIDE_ROOT,  # where links lead is in no fingerprint
+        Reason.OUTSIDE_ROOT,  # fingerprints do not cover the targets of symbolic links
     }
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class WrittenShard(ShardCounts):
-    """One shard, as its writer knows it.
+    """A shard, as reported by its writer.
 
     Attributes:
         payload: bytes of all serialized examples, without framing.
-        crc32c: of the uncompressed stream of framed records.
-        index_crc32c: of the file that indexes its records.
-        staged: its file and its index in the staging area, until they have their final names.
-        images: how many images got which treatment.
+        crc32c: checksum of the uncompressed stream of framed records.
+        index_crc32c: checksum of its index file.
+        staged: its file and its index in the staging area, before they get their final names.
+        images: number of images by treatment.
         shapes: image statistics.
-        timeline: how many records were written when.
+        timeline: number of records written over time.
         reused: whether an earlier run has finished it.
-        linked: whether it is a shard of the base version under another name.
-        fingerprint: of what its bytes were made from; "" if that is not known.
+        linked: whether it was taken from the base version without reading it.
+        fingerprint: fingerprint of its input; "" if unknown.
     """
 
     payload: int
@@ -66,12 +65,12 @@ class WrittenShard(ShardCounts):
 
 
 class ImageFault(BaseModel):
-    """A reference that could not become a record.
+    """A rejected reference, in a checkpoint.
 
     Attributes:
         position: its number among the shard's references, from 0.
-        reason: one of the closed list.
-        detail: in words.
+        reason: the rejection reason.
+        detail: what is wrong, and what was expected.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -81,21 +80,21 @@ class ImageFault(BaseModel):
     detail: str
 
     @property
-    def passing(self) -> bool:
-        """Whether the machine or the network may be to blame, so that the next try may succeed."""
-        return self.reason in _PASSING
+    def is_transient(self) -> bool:
+        """Whether the machine or network may be the cause, so that a retry may succeed."""
+        return self.reason in _TRANSIENT
 
 
 class Checkpoint(BaseModel):
-    """A finished shard.
+    """The checkpoint of a finished shard.
 
     Attributes:
-        settings: fingerprint of what decided the bytes of all shards of the run.
-        fingerprint: of what decided those of this one.
-        shard: what it holds, and its two files in the staging area: records, and their index.
-        final: the names of both files below the dataset's folder.
-        sizes: of both files, in bytes.
-        faults: which of its references were rejected.
+        settings: fingerprint of the options that affect all shards.
+        fingerprint: fingerprint of the shard's input.
+        shard: the shard, with its two files in the staging area: records and index.
+        final: the final paths of both files, relative to the dataset's folder.
+        sizes: the sizes of both files, in bytes.
+        faults: the rejected references.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -108,7 +107,7 @@ class Checkpoint(BaseModel):
     faults: tuple[ImageFault, ...]
 
     def rejects(self, refs: Sequence[ImageRef]) -> Iterator[Reject]:
-        """Yields the rejects of the shard, with the source locations of today's table."""
+        """Yields the rejects of the shard, with the source locations in the current table."""
         for fault in self.faults:
             ref = refs[fault.position]
             yield Reject.of(ref, fault.reason, fault.detail, self.shard.split)
@@ -116,13 +115,13 @@ class Checkpoint(BaseModel):
 
 @dataclass(frozen=True)
 class Problem:
-    """Something in a published dataset that is not as it should be.
+    """A problem that verification found in a dataset.
 
     Attributes:
-        file: where, below the dataset's folder.
-        what: got and expected, in words.
-        record: the number of the record within its shard from 0, if one is to blame.
-        offset: the byte at which it begins in the uncompressed shard.
+        file: path of the file, relative to the dataset's folder.
+        what: what is wrong, and what was expected.
+        record: the number of the damaged record within its shard from 0, or None.
+        offset: the first byte of the record in the uncompressed shard.
     """
 
     file: str
@@ -132,20 +131,20 @@ class Problem:
 
     def __str__(self) -> str:
         place = "" if self.record is None else f" record {self.record} at byte {self.offset}:"
-        file = self.file.replace("\n", "\\n")  # a file's name does not end the line of a message
+        file = self.file.replace("\n", "\\n")  # a file name may contain a line break
         return f"{file}:{place} {self.what}"
 
 
 @dataclass(frozen=True)
 class ShardVerification:
-    """One shard, as TensorFlow re-read it.
+    """The verification of a shard, which TensorFlow has re-read.
 
     Attributes:
-        split: which split it belongs to.
+        split: the shard's split.
         index: its number within the split.
-        entry: what was counted in its files, and their digests.
-        index_crc32c: checksum of the file that indexes its records.
-        problems: what is wrong with it.
+        entry: its manifest entry, with counts and digests of the files as read.
+        index_crc32c: checksum of its index file.
+        problems: the problems found.
     """
 
     split: str
@@ -157,22 +156,22 @@ class ShardVerification:
 
 @dataclass(frozen=True)
 class DatasetInfo:
-    """A written dataset with its verification, to be published unless there are problems.
+    """A written dataset with its verification, which is published unless there are problems.
 
     Attributes:
-        plan: what it was written by.
-        counts: where all rows went.
-        splits: where the rows of each split went.
-        shards: their verification, in order.
-        images: how many images got which treatment.
-        problems: why it must not be published, if there is a reason.
-        content: which images are duplicates.
-        group_leaks: which groups are in more than one split.
+        plan: the plan of the conversion.
+        counts: row counts of the dataset.
+        splits: row counts by split.
+        shards: the verification of each shard, in order.
+        images: number of images by treatment.
+        problems: the problems that prevent publishing.
+        content: statistics of duplicate images.
+        group_leaks: groups that are in more than one split.
         shapes: image statistics.
-        timeline: how many records were written when.
-        reused: how many of the shards were finished by an earlier run.
-        linked: how many of them are those of the base version, under another name.
-        fingerprints: shard file to the fingerprint of what it was made from, where that is known.
+        timeline: number of records written over time.
+        reused: number of shards that an earlier run has finished.
+        linked: number of shards taken from the base version without reading them.
+        fingerprints: fingerprint of each shard's input, by file; a shard may lack one.
     """
 
     plan: Plan
@@ -181,7 +180,7 @@ class DatasetInfo:
     shards: tuple[ShardVerification, ...]
     images: Mapping[str, int]
     problems: tuple[Problem, ...]
-    content: DuplicateStats = NO_CONTENT
+    content: DuplicateStats = field(default_factory=DuplicateStats)
     group_leaks: GroupLeakage = field(default_factory=GroupLeakage)
     shapes: ImageTally = field(default_factory=ImageTally)
     timeline: Timeline = field(default_factory=Timeline, compare=False)
@@ -200,11 +199,11 @@ def manifest_of(
     """Returns the manifest of a verified dataset.
 
     Args:
-        info: the dataset.
-        config: the settings it was written by.
-        sidecars: the files beside the shards, and the sha256 of each.
-        base: how many records it shares with its base version, if it has one.
-        lines: folder of rejects or of dropped rows to the digest of its lines.
+        info: the written dataset.
+        config: the options.
+        sidecars: sha256 of each file beside the shards, by name.
+        base: the comparison with the base version, if there is one.
+        lines: digests of the lines in rejects/ and dropped/, by folder.
     """
     return Manifest(
         format_version=FORMAT_VERSION,

@@ -1,6 +1,6 @@
-"""The ways a whole run can end badly, each with its exit code.
+"""Errors that end a run, each with its exit code.
 
-What is wrong with a single row is a `rejects.RecordError` and never ends a run by itself.
+An error in a single row is a `rejects.RecordError`, which does not end a run by itself.
 """
 
 from __future__ import annotations
@@ -11,13 +11,11 @@ from itertools import islice
 
 
 class RecordmillError(Exception):
-    """Ends a run with a message for a person: what, where, what was expected, what to do.
-
-    The base class of all errors that recordmill raises for its users.
+    """The base class of all errors that recordmill raises for its users.
 
     Attributes:
-        exit_code: of the command line.
-        state: of run.json.
+        exit_code: exit code of the command.
+        state: state in run.json.
     """
 
     exit_code = 1
@@ -31,7 +29,7 @@ class UsageError(RecordmillError):
 
 
 class VerificationFailed(RecordmillError):
-    """A dataset is not what was written or published, or its row counts do not match."""
+    """A dataset differs from what was written or published, or its row counts do not match."""
 
     exit_code = 3
 
@@ -43,25 +41,25 @@ class RejectBudgetExceeded(RecordmillError):
 
 
 class SchemaError(ValueError):
-    """Raised for a part of a schema that is invalid in combination with another part.
+    """A part of a schema is invalid in combination with another part.
 
     Attributes:
-        place: where, as keys from the top of the document.
+        location: the keys that lead to the part, from the top of the document.
     """
 
-    def __init__(self, message: str, *place: str) -> None:
+    def __init__(self, message: str, *location: str) -> None:
         super().__init__(message)
-        self.place = place
+        self.location = location
 
 
 class DatasetExists(RecordmillError):
-    """A published dataset is already there (`if_exists="fail"`), or a run is making it."""
+    """The dataset is already published (`if_exists="fail"`), or another run is writing it."""
 
     exit_code = 5
 
 
 class Interrupted(RecordmillError):
-    """Ended from outside, by a signal: 128 and its number, as shells have it."""
+    """A signal interrupted the run; its exit code is 128 plus the signal's number, as in shells."""
 
     state = "interrupted"
 
@@ -71,11 +69,15 @@ class Interrupted(RecordmillError):
 
 
 _MAX_LENGTH, _MAX_NAMES = 100, 10_000
-"""What is compared: a guess is worth some seconds, and each takes the square of its length."""
+"""Limits of a comparison, whose time is quadratic in the length of a name."""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Returns a guess for a message, or "" if no known name is close.
+    """Returns a suggestion for a message, or "" if no known name is similar.
+
+    Args:
+        name: an unknown name.
+        known: the known names.
 
     >>> did_you_mean("lable", ["image", "label"])
     " (did you mean 'label'?)"

@@ -1,4 +1,4 @@
-"""What an example consists of: features, where their values come from, and schemas of them."""
+"""Schemas: the features of a record, and the sources of their values."""
 
 from __future__ import annotations
 
@@ -36,22 +36,22 @@ class Kind(str, Enum):
 
 
 class Origin(str, Enum):
-    """What a feature's value is taken from."""
+    """The kind of source of a feature's value."""
 
     COLUMN = "column"
-    CLASS_NAME = "class_name"  # of the label in a column: its text, whatever the label's own form
-    IMAGE = "image"  # a fact of the image
+    CLASS_NAME = "class_name"  # the name of the class whose name or id is in a column
+    IMAGE = "image"  # an attribute of the image
     KEY = "key"
-    BOX = "box"  # of each box: a side, or all four in some order, as fractions of the image
-    AREA = "area"  # of each object, in a column: in pixels of the image as it is stored
-    MASK = "mask"  # the class of each pixel: from an image of them, whose path is in a column
-    SEGMENTATION = "segmentation"  # the same, drawn from the objects' outlines in a column
-    FLAT = "flat"  # the values of a list of lists, one after the other
-    ROW_LENGTHS = "row_lengths"  # and how many of them each list has
+    BOX = "box"  # a side of each box, or all four, as fractions of the image
+    AREA = "area"  # the area of each object in a column, in pixels of the stored image
+    MASK = "mask"  # a mask, an image of class ids, whose path is in a column
+    SEGMENTATION = "segmentation"  # a mask that is drawn from the outlines in a column
+    FLAT = "flat"  # the concatenated values of a list of lists
+    ROW_LENGTHS = "row_lengths"  # the length of each list in a list of lists
 
 
 class ImageAttribute(str, Enum):
-    """What can be said of an image: as it is stored, and, from `source_format` on, as it was."""
+    """Attributes of an image: as stored, and from `source_format` on, of its source file."""
 
     BYTES = "bytes"
     FORMAT = "format"
@@ -77,7 +77,8 @@ _TEXT_ATTRIBUTES = frozenset(
     }
 )
 KIND_OF_ATTRIBUTE = {
-    fact: Kind.BYTES if fact in _TEXT_ATTRIBUTES else Kind.INT64 for fact in ImageAttribute
+    attribute: Kind.BYTES if attribute in _TEXT_ATTRIBUTES else Kind.INT64
+    for attribute in ImageAttribute
 }
 
 
@@ -92,30 +93,30 @@ _KIND_OF_ORIGIN = {
     Origin.ROW_LENGTHS: Kind.INT64,
 }
 NO_COLUMN = (Origin.IMAGE, Origin.KEY, Origin.BOX)
-"""Sources that name no column: boxes have theirs in the schema's `boxes:` block."""
+"""Sources without a column; the columns of boxes are in the schema's `boxes:` block."""
 
-_OF_A_IMAGE = (Origin.IMAGE, Origin.BOX, Origin.AREA, Origin.MASK, Origin.SEGMENTATION)
-"""Sources that only a frame of a sequence has."""
+_IMAGE_ORIGINS = (Origin.IMAGE, Origin.BOX, Origin.AREA, Origin.MASK, Origin.SEGMENTATION)
+"""Sources that belong to an image; in sequences, only frames have them."""
 
-_SORTS = (
-    "column:NAME, class_name:COLUMN, image:FACT, key, box:SIDE, area:COLUMN, mask:COLUMN, "
+_SOURCE_SYNTAX = (
+    "column:NAME, class_name:COLUMN, image:ATTRIBUTE, key, box:SIDE, area:COLUMN, mask:COLUMN, "
     "segmentation:COLUMN, flat:COLUMN or row_lengths:COLUMN"
 )
 
 
 class Missing(str, Enum):
-    """What becomes of a row without a value for a feature that has no default."""
+    """The treatment of a row without a value, for a feature without a default."""
 
     REQUIRED = "required"  # the row is rejected
     EMPTY = "empty"  # the feature is an empty list
 
 
 class Source(BaseModel):
-    """One place that a value can come from, written `column:label`, `image:height` or `key`.
+    """A source of a feature's value, written as in `column:label`, `image:height` or `key`.
 
     Attributes:
-        origin: the sort of place.
-        name: the column or image fact; "" for the key.
+        origin: the kind of source.
+        name: the column or attribute; "" for the key.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -125,10 +126,10 @@ class Source(BaseModel):
 
     @classmethod
     def parse(cls, text: str) -> Source:
-        """Returns the source that `text` names.
+        """Parses a source.
 
         Raises:
-            ValueError: if it names none.
+            ValueError: if the text is not a source.
 
         >>> Source.parse("column:label").name
         'label'
@@ -136,7 +137,7 @@ class Source(BaseModel):
         origin, _, name = text.partition(":")
         if origin not in {o.value for o in Origin} or bool(name) == (origin == Origin.KEY.value):
             guess = did_you_mean(origin, [o.value for o in Origin])
-            raise ValueError(f"{text!r} is no source{guess}; write {_SORTS}")
+            raise ValueError(f"{text!r} is not a source{guess}; expected {_SOURCE_SYNTAX}")
         if origin == Origin.IMAGE.value and name not in {f.value for f in ImageAttribute}:
             expected = ", ".join(f.value for f in ImageAttribute)
             guess = did_you_mean(name, [f.value for f in ImageAttribute])
@@ -146,7 +147,7 @@ class Source(BaseModel):
         if origin == Origin.BOX.value and name not in BOX_SIDES + BOX_ORDERS:
             expected = ", ".join(BOX_SIDES + BOX_ORDERS)
             guess = did_you_mean(name, BOX_SIDES + BOX_ORDERS)
-            raise ValueError(f"{name!r} is nothing of a box{guess}; expected one of: {expected}")
+            raise ValueError(f"{name!r} is not a side of a box{guess}; expected one of: {expected}")
         return cls(origin=Origin(origin), name=name)
 
     def __str__(self) -> str:
@@ -161,22 +162,22 @@ def _sources(value: Any) -> Any:
 
 
 class Feature(BaseModel):
-    """One feature of an example.
+    """A feature of an example.
 
     Attributes:
-        kind: which list of `tf.train.Feature` holds it.
-        sources: where the value comes from; of several, the first that the table has.
-        shape: None for one value, (n,) for exactly n, () for any number; (n, m) for n lists of m,
-            one after the other; (None, m) for any number of lists of m.
-        classes: whether values are class labels: names become ids, integers stay. Of a mask: that
-            its ids have names.
-        label_offset: what is added to every label, so that 0 is left for the background.
-        per: "record"; or "frame", of those that make a sequence.
-        per_box: whether there is one item for each box, which goes when its box is dropped.
-        single: whether one value in place of a list is a list of one.
-        missing: what becomes of a row without a value.
-        default: the value of a row without one.
-        separator: what parts a list's items within one CSV or TSV field.
+        kind: the list type in `tf.train.Feature`.
+        sources: the source of the value; if there are several, the first that the table has.
+        shape: None for a single value, (n,) for n values, () for any number of values; (n, m) for
+            n concatenated lists of m values, (None, m) for any number of them.
+        classes: whether values are class labels, whose names are converted to ids; for a mask,
+            whether its ids have names.
+        label_offset: a number added to each class id, to reserve 0 for the background.
+        per: "record", or "frame" for a feature of each frame of a sequence.
+        per_box: whether there is one value per box, which is dropped with its box.
+        single: whether a single value is accepted as a list of one.
+        missing: the treatment of a row without a value.
+        default: the value for a row without a value.
+        separator: the text between the items of a list in a CSV or TSV field.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
@@ -200,28 +201,30 @@ class Feature(BaseModel):
         self._check_kind()
         self._check_shape()
         if self.is_mask and self.missing is not Missing.REQUIRED:
-            raise ValueError("an image without a mask is rejected: a mask cannot be empty")
+            raise ValueError("a mask cannot be empty; remove missing: empty")
         if self.label_offset and not self.classes:
-            raise ValueError("label_offset is that of class labels: it goes with classes: true")
+            raise ValueError("label_offset applies only to class labels; add classes: true")
         if self.single and self.shape != ():
-            raise ValueError("single: true is for lists of any length: for shape: []")
+            raise ValueError("single: true applies only to lists of any length; add shape: []")
         if self.default is not None and (self.shape is not None or self.classes):
-            raise ValueError("only a single value that is no class can have a default")
+            raise ValueError("only a single value that is not a class label can have a default")
         if self.default is not None and not self._holds(self.default):
-            raise ValueError(f"the default {self.default!r} is no {self.kind.value}")
+            raise ValueError(f"the default {self.default!r} is not a valid {self.kind.value}")
         return self
 
     def _check_kind(self) -> None:
-        fact = self.image_attribute
-        fixed = KIND_OF_ATTRIBUTE[fact] if fact else _KIND_OF_ORIGIN.get(self.source.origin)
+        attribute = self.image_attribute
+        fixed = (
+            KIND_OF_ATTRIBUTE[attribute] if attribute else _KIND_OF_ORIGIN.get(self.source.origin)
+        )
         if fixed and self.kind is not fixed:
-            raise ValueError(f"{self.source} is of kind {fixed.value}")
+            raise ValueError(f"the kind of {self.source} must be {fixed.value}")
         if self.classes and self.kind is not Kind.INT64 and not self.is_mask:
-            raise ValueError("a feature with classes holds their ids: its kind is int64")
+            raise ValueError("the kind of a feature with classes must be int64")
 
     def _check_shape(self) -> None:
         if self.shape and (None in self.shape[1:] or self.shape == (None,)):
-            raise ValueError("only the first of several sizes can be open, as in [null, 4]")
+            raise ValueError("only the first of several sizes can be null, as in [null, 4]")
         fixed: tuple[int | None, ...] | None = ()
         if self.is_mask:
             fixed = None
@@ -230,11 +233,11 @@ class Feature(BaseModel):
         elif not self.of_boxes and self.source.origin not in (Origin.FLAT, Origin.ROW_LENGTHS):
             return
         if self.shape != fixed:
-            expected = "[null, 4]" if fixed else "not said" if fixed is None else "[]"
-            raise ValueError(f"the shape of {self.source} has to be {expected}")
+            expected = "[null, 4]" if fixed else "omitted" if fixed is None else "[]"
+            raise ValueError(f"the shape of {self.source} must be {expected}")
 
     def _holds(self, value: bool | int | float | str) -> bool:
-        """Whether the feature's kind can hold a value as it is."""
+        """Returns whether a value is valid for the kind without conversion."""
         if self.kind is Kind.BYTES:
             return isinstance(value, str)
         if self.kind is Kind.INT64:
@@ -249,61 +252,62 @@ class Feature(BaseModel):
 
     @property
     def source(self) -> Source:
-        """The one source, once the columns of a table have resolved it."""
+        """The source of a resolved feature, which has only one."""
         return self.sources[0]
 
     @property
     def image_attribute(self) -> ImageAttribute | None:
-        """The fact of the image that this feature holds, if it holds one."""
+        """The attribute of the image that is the source, or None."""
         if self.source.origin is not Origin.IMAGE:
             return None
         return ImageAttribute(self.source.name)
 
     @property
     def optional(self) -> bool:
-        """Whether an example may hold any number of values for this feature."""
+        """Whether examples can have any number of values for the feature, including none."""
         if self.has_open_rows:
             return False
         return self.shape == () or (self.missing is Missing.EMPTY and self.default is None)
 
     @property
     def has_open_rows(self) -> bool:
-        """Whether it is any number of lists, all of one length."""
+        """Whether the values are any number of lists of the same length."""
         return bool(self.shape) and self.shape[0] is None  # type: ignore[index]
 
     @property
     def is_mask(self) -> bool:
-        """Whether it is a mask: an image of class ids."""
+        """Whether the feature is a mask: an image of class ids."""
         return self.source.origin in (Origin.MASK, Origin.SEGMENTATION)
 
     @property
     def of_boxes(self) -> bool:
-        """Whether it has one item for each box."""
+        """Whether the feature has one value per box."""
         return self.per_box or self.source.origin in (Origin.BOX, Origin.AREA)
 
     @property
     def of_image(self) -> bool:
-        """Whether it cannot be had without an image."""
-        return self.per_box or any(source.origin in _OF_A_IMAGE for source in self.sources)
+        """Whether the feature belongs to an image."""
+        return self.per_box or any(source.origin in _IMAGE_ORIGINS for source in self.sources)
 
     @property
     def column(self) -> str | None:
-        """The schema's name of the column that the value comes from, if from a column."""
+        """The schema column of the value; None if its source is not a column."""
         return None if self.source.origin in NO_COLUMN else self.source.name
 
 
 class Schema(BaseModel):
-    """Which features an example has. A preset, or a YAML file of the same form.
+    """A schema of records, from a preset or a YAML file.
 
     Attributes:
-        name: for messages and sidecars.
-        description: one line for people.
-        features: Example key to feature.
-        every_column: take every column of the table as a feature, by its type.
-        image: how images are found and checked.
-        boxes: how the table writes boxes, and what becomes of bad ones.
-        masks: what masks are drawn on, and how they are stored.
-        sequence: which rows make one record, a `tf.train.SequenceExample`; None for one a row.
+        name: the name in messages and sidecars.
+        description: a one-line description.
+        features: features by their key in an Example.
+        every_column: whether each column of the table is a feature of the column's type.
+        image: how images are read, checked and stored.
+        boxes: the format of boxes in the table, and the treatment of invalid boxes.
+        masks: the format of masks.
+        sequence: the columns that combine rows into a `tf.train.SequenceExample`; None for one
+            record per row.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -322,59 +326,62 @@ class Schema(BaseModel):
         if not self.features and not self.every_column:
             raise ValueError("a schema needs features, or every_column: true")
         if any(f.per_box or f.source.origin is Origin.AREA for f in self.features.values()):
-            self._need(
-                self.has_boxes, "a feature for each box needs boxes: add one from box:xmin, …"
+            self._require(
+                self.has_boxes, "a feature per box needs boxes; add a feature from box:xmin, …"
             )
         if self.has_boxes or self.mask_feature:
-            self._need(self.has_image, "boxes and masks need their image: add one from image:…")
-        self._need(
-            sum(f.is_mask for f in self.features.values()) <= 1, "a schema has one mask at most"
+            self._require(
+                self.has_image, "boxes and masks need an image; add a feature from image:…"
+            )
+        self._require(
+            sum(f.is_mask for f in self.features.values()) <= 1, "a schema can have only one mask"
         )
         self._check_sequence()
         self._check_names()
         return self
 
     def _check_names(self) -> None:
-        """Rejects names that no file of class names can have."""
+        """Rejects feature names for which no file of class names can be written."""
         files: dict[str, str] = {}
         for name in self.named_features:
             size = len(labels_name(name).encode())
             if size > _MAX_FILE_NAME:
-                what = f"the name is too long for the file of its class names: {size} bytes"
-                raise SchemaError(f"{what}, expected {_MAX_FILE_NAME}", "features", name)
+                what = "the file name of its class names is too long"
+                expected = f"expected at most {_MAX_FILE_NAME} bytes, got {size}"
+                raise SchemaError(f"{what}; {expected}", "features", name)
             other = files.setdefault(labels_name(name), name)
             if other != name:
-                what = f"the class names of {other!r} and {name!r} would be one file; rename one"
+                what = f"the class names of {other!r} and {name!r} have the same file; rename one"
                 raise SchemaError(what, "features", name)
 
     def _check_sequence(self) -> None:
         frames = [name for name, feature in self.features.items() if feature.per == "frame"]
         if self.sequence is None:
             if frames:
-                what = "per: frame is for sequences: add a block sequence: {group: C, order: C}"
+                what = "per: frame needs a sequence; add sequence: {group: C, order: C}"
                 raise SchemaError(what, "features", frames[0], "per")
             return
         if self.every_column:
-            what = "a sequence needs to know which features are per: frame: name them"
+            what = "cannot be combined with sequence; declare the features"
             raise SchemaError(what, "every_column")
         if not frames:
-            what = "a sequence needs a feature of its frames: mark it per: frame"
+            what = "a sequence needs a feature with per: frame; add it"
             raise SchemaError(what, "sequence")
         for name, feature in self.features.items():
             if feature.has_open_rows:
-                what = "a sequence holds no shape [null, n]; write [] for any number"
+                what = "a sequence cannot have shape [null, n]; write [] for any number"
                 raise SchemaError(what, "features", name, "shape")
             if feature.per == "record" and feature.of_image:
-                what = "a sequence has an image for each frame: mark the feature per: frame"
+                what = "a sequence has an image per frame; add per: frame"
                 raise SchemaError(what, "features", name)
 
-    def _need(self, given: bool, what: str) -> None:
-        if not given:
-            raise ValueError(what)
+    def _require(self, condition: bool, message: str) -> None:
+        if not condition:
+            raise ValueError(message)
 
     @cached_property
     def has_image(self) -> bool:
-        """Whether any feature is a fact of an image, so that images have to be read."""
+        """Whether any feature is an attribute of an image, so that images are read."""
         return any(f.image_attribute for f in self.features.values())
 
     @cached_property
@@ -384,33 +391,33 @@ class Schema(BaseModel):
 
     @cached_property
     def context_features(self) -> dict[str, Feature]:
-        """The features that a record has once: all, where it is no sequence."""
+        """The features that a record has once; all features if records are not sequences."""
         return {name: f for name, f in self.features.items() if f.per == "record"}
 
     @cached_property
     def has_boxes(self) -> bool:
-        """Whether any feature is taken from boxes."""
+        """Whether the source of any feature is a box."""
         return any(f.source.origin is Origin.BOX for f in self.features.values())
 
     @cached_property
     def mask_feature(self) -> str | None:
-        """The Example key of the mask, if there is one."""
+        """The Example key of the mask, or None."""
         return next((key for key, feature in self.features.items() if feature.is_mask), None)
 
     @cached_property
     def class_features(self) -> tuple[str, ...]:
-        """The Example keys of the features that hold class labels, in order."""
+        """The Example keys of the features with class labels, in order."""
         return tuple(k for k, f in self.features.items() if f.classes and not f.is_mask)
 
     @cached_property
     def named_features(self) -> tuple[str, ...]:
-        """The Example keys of the features whose ids have names: labels, and those of a mask."""
+        """The Example keys of the features whose ids have names: class labels and masks."""
         return tuple(key for key, feature in self.features.items() if feature.classes)
 
     def labels_of(self, name: str) -> Feature | None:
-        """Returns the feature that takes a named feature's labels from the table.
+        """Returns the feature with the labels of a named feature in the table.
 
-        Of a mask that is drawn, those of its objects; None for a mask that is a file.
+        For a mask that is drawn, these are the labels of the objects. A mask in a file has none.
         """
         feature = self.features[name]
         if not feature.is_mask:
@@ -422,11 +429,13 @@ class Schema(BaseModel):
 
     @cached_property
     def image_feature(self) -> str | None:
-        """The Example key of the image's bytes, if the schema stores them."""
+        """The Example key of the image, or None if the schema does not store it."""
         attributes = ((key, f.image_attribute) for key, f in self.features.items())
-        return next((key for key, fact in attributes if fact is ImageAttribute.BYTES), None)
+        return next(
+            (key for key, attribute in attributes if attribute is ImageAttribute.BYTES), None
+        )
 
     @property
     def encoded_image(self) -> str | None:
-        """The Example key of the image's bytes, if they are JPEG or PNG."""
+        """The Example key of the image, if it is stored as JPEG or PNG; or None."""
         return None if self.image.format == "raw" else self.image_feature

@@ -1,8 +1,8 @@
-"""Where everything is within a dataset's folder, DIR/NAME/VERSION, and which files a run owns.
+"""The layout of a dataset's folder, DIR/NAME/VERSION, and the names of files that a run owns.
 
-A run never deletes a file that no run has written. Names alone do not say that: TFDS names its
-shards as we do. So a folder is one of ours only if it holds a marker, which `pipelines.run.target`
-looks for; in such a folder the names below are ours.
+A run deletes only files that a run has written. File names alone are not enough, because TFDS
+uses the same shard names. Therefore a folder is ours only if it contains a marker, which
+`pipelines.run.target` checks; in such a folder, files with the names below are ours.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ RECORDS = "records"
 REJECTS = "rejects"
 DROPPED = "dropped"
 LINES = (REJECTS, DROPPED)
-"""The folders of lines whose order is not fixed."""
+"""The folders of JSON lines, whose order may differ between runs."""
 
 INDEXES = "idx"
 REPORT = "report.html"
 STAGING = ".staging"
-"""Holds the images that tables had embedded, while a run lasts."""
+"""The folder of staged images, which exists only during a run."""
 
 SIDECARS = (FEATURES, DATASET_INFO, SCHEMA, MANIFEST, RUN, REPORT, SUCCESS)
-"""The files beside the shards whose names are fixed."""
+"""The files beside the shards that have fixed names."""
 
 
 REPLACED = "replaced"
-"""In a run's folder: the old dataset, where two folders cannot be swapped atomically."""
+"""The subfolder of a run's folder for the previous dataset, if folders cannot be swapped."""
 
 _NO_NAMES = frozenset({"", ".", ".."})
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 def is_url(path: str) -> bool:
-    """Returns whether a path is in an object store, and not on this machine."""
+    """Returns whether a path is a URL, such as of an object store."""
     return bool(_URL.match(path))
 
 
@@ -51,7 +51,7 @@ def is_web(path: str) -> bool:
 
 
 def is_below(name: str) -> bool:
-    """Returns whether a name, joined to a folder, is that of something below it.
+    """Returns whether a relative path stays within the folder that it is joined to.
 
     >>> [is_below(name) for name in ("records/a", "../a", "/a", "s3://b/a", "a//b", "")]
     [True, False, False, False, False, False]
@@ -61,19 +61,23 @@ def is_below(name: str) -> bool:
 
 
 def check_utf8(text: str) -> None:
-    """Rejects a path or flag that neither Beam, Arrow nor JSON can hold.
+    """Rejects a path or flag that Beam, Arrow and JSON cannot represent.
 
     Raises:
-        UsageError: if its bytes are not UTF-8.
+        UsageError: if its bytes are not valid UTF-8.
     """
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise UsageError(f"{text}: is not text in UTF-8; rename the file or folder") from error
+        raise UsageError(f"{text}: is not valid UTF-8. Rename the file or folder.") from error
 
 
 def join(folder: str, *names: str) -> str:
-    """Returns the path of something below a folder, local or in an object store.
+    """Returns a path below a folder, which is local or in an object store.
+
+    Args:
+        folder: a path or URL.
+        *names: the names of subfolders or a file.
 
     >>> join("s3://bucket/out/", "birds", "1.0.0")
     's3://bucket/out/birds/1.0.0'
@@ -82,7 +86,11 @@ def join(folder: str, *names: str) -> str:
 
 
 def run_folder(parent: str, version: str) -> str:
-    """Returns the folder that a run has to itself, beside that of the dataset.
+    """Returns the run's own folder, beside that of the dataset.
+
+    Args:
+        parent: the folder of all versions.
+        version: the version of the dataset.
 
     >>> run_folder("out/birds", "1.0.0")
     'out/birds/.1.0.0.run'
@@ -91,12 +99,17 @@ def run_folder(parent: str, version: str) -> str:
 
 
 def replaced_folder(run: str) -> str:
-    """Returns where in a run's folder the dataset is that it replaces, for a moment."""
+    """Returns the subfolder of a run's folder for the dataset that is being replaced."""
     return join(run, REPLACED)
 
 
 def shard_stem(name: str, split: str) -> str:
-    """Returns the prefix of all file names of a split's shards: TFDS's convention."""
+    """Returns the prefix of a split's shard names, as TFDS expects it.
+
+    Args:
+        name: the name of the dataset.
+        split: the name of the split.
+    """
     return f"{name}-{split}.tfrecord"
 
 
@@ -106,7 +119,14 @@ def shard_suffix(compression: str) -> str:
 
 
 def shard_name(name: str, split: str, index: int, count: int, compression: str = "none") -> str:
-    """Returns a shard's file name.
+    """Returns the file name of a shard.
+
+    Args:
+        name: the name of the dataset.
+        split: the name of the split.
+        index: the number of the shard within the split, from 0.
+        count: the number of shards in the split.
+        compression: "none" or "gzip".
 
     >>> shard_name("birds", "train", 3, 16)
     'birds-train.tfrecord-00003-of-00016'
@@ -115,12 +135,18 @@ def shard_name(name: str, split: str, index: int, count: int, compression: str =
 
 
 def records_name(split: str, index: int, count: int) -> str:
-    """Returns the path of the index of one shard's records, below the dataset's folder."""
+    """Returns the path of a shard's index, relative to the dataset's folder.
+
+    Args:
+        split: the name of the split.
+        index: the number of the shard within the split, from 0.
+        count: the number of shards in the split.
+    """
     return f"{RECORDS}/records-{split}-{index:05d}-of-{count:05d}.parquet"
 
 
 def lines_name(folder: str) -> str:
-    """Returns the path of the file of rejects or dropped rows, below the dataset's folder.
+    """Returns the path of the file of rejects or dropped rows, relative to the dataset's folder.
 
     >>> lines_name("rejects")
     'rejects/rejects-00000-of-00001.jsonl'
@@ -129,9 +155,9 @@ def lines_name(folder: str) -> str:
 
 
 def index_name(shard: str) -> str:
-    """Returns the path of the index that DALI and PyTorch readers take, of one shard.
+    """Returns the path of a shard's index for readers of DALI and PyTorch.
 
-    In a folder of its own: beside the shards, their readers' patterns would take it for one.
+    It is in a separate folder, because file patterns for shards would match it beside the shards.
 
     >>> index_name("birds-train.tfrecord-00003-of-00016")
     'idx/birds-train.tfrecord-00003-of-00016.idx'
@@ -140,7 +166,7 @@ def index_name(shard: str) -> str:
 
 
 def labels_name(feature: str) -> str:
-    """Returns the file of a feature's class names, as TFDS looks for it.
+    """Returns the file name of a feature's class names, as TFDS expects it.
 
     >>> labels_name("image/class/label")
     'image.class.label.labels.txt'
@@ -149,11 +175,11 @@ def labels_name(feature: str) -> str:
 
 
 Owned = Callable[[str], bool]
-"""Returns whether a file, named as below a folder, was written by a run."""
+"""Returns whether a run has written a file, which is given by its path relative to a folder."""
 
 _UNFINISHED = re.compile(r"(?:\.[0-9a-f]{32})?\.partial$")
 _TEMPORARY = re.compile(r"(?:[a-z]+/)?beam-temp-[^/]+-[0-9a-f]{32}/[^/]+")
-"""Beam's, for the lines of rejects and of dropped rows."""
+"""Temporary files of Beam, for rejects and dropped rows."""
 
 _IMAGES = re.compile(rf"{re.escape(STAGING)}/[0-9a-f]{{32}}\.images")
 
@@ -167,21 +193,26 @@ _PROGRESS = re.compile(r"[0-9a-f-]{36}\.json")
 
 
 def first_foreign(names: Iterable[str], owned: Owned) -> str | None:
-    """Returns the first file in the order of names that no run has written; None if all are."""
+    """Returns the first file, by name, that was not written by a run; None if there is none.
+
+    Args:
+        names: the paths of the files, relative to their folder.
+        owned: returns whether a file was written by a run.
+    """
     return min((name for name in names if not owned(name)), default=None)
 
 
 def owned_in_published(files: Collection[str]) -> Owned:
-    """Returns the owned files of a published dataset: those that its manifest names."""
+    """Returns the check for files of a published dataset: those that its manifest lists."""
     return lambda name: _UNFINISHED.sub("", name) in files or bool(_TEMPORARY.fullmatch(name))
 
 
 def owned_in_leftover(dataset: str, named: Collection[str] = ()) -> Owned:
-    """Returns the owned files of a run that did not publish.
+    """Returns the check for files of a run that did not publish.
 
     Args:
-        dataset: the dataset's name.
-        named: the files of the manifest, if the run came as far as writing one.
+        dataset: the name of the dataset.
+        named: the files in the manifest, if the run wrote one.
     """
     numbered = r"[^/]+-\d{5,}-of-\d{5,}"
     shard = rf"{re.escape(dataset)}-[^/]+\.tfrecord-\d{{5,}}-of-\d{{5,}}(?:\.gz)?"
@@ -199,15 +230,15 @@ def owned_in_leftover(dataset: str, named: Collection[str] = ()) -> Owned:
 
 
 def is_temporary(name: str) -> bool:
-    """Returns whether a file of a dataset's folder is only there while a run is at work."""
+    """Returns whether a file in a dataset's folder exists only during a run."""
     return bool(_TEMPORARY.fullmatch(name) or _IMAGES.fullmatch(_UNFINISHED.sub("", name)))
 
 
 def owned_in_run(parts: dict[str, Owned]) -> Owned:
-    """Returns the owned files of the folder that a run has to itself.
+    """Returns the check for files in the run's own folder.
 
     Args:
-        parts: subfolder to what is owned in it.
+        parts: the check for each subfolder, by name.
     """
 
     def owned(name: str) -> bool:
@@ -218,10 +249,10 @@ def owned_in_run(parts: dict[str, Owned]) -> Owned:
 
 
 def owned_in_staging(name: str) -> bool:
-    """Returns whether a file of the staging area is of a shard, or a checkpoint."""
+    """Returns whether a file in the staging area is a shard, an index or a checkpoint."""
     return bool(_STAGED.fullmatch(_UNFINISHED.sub("", name)))
 
 
 def owned_in_progress(name: str) -> bool:
-    """Returns whether a file holds a worker's progress."""
+    """Returns whether a file holds the progress counters of a worker."""
     return bool(_PROGRESS.fullmatch(_UNFINISHED.sub("", name)))

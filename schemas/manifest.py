@@ -1,4 +1,4 @@
-"""manifest.json: what a dataset consists of, to be verified again at any time."""
+"""manifest.json: the content of a published dataset, with counts and checksums to verify it by."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from recordmill.schemas.row_counts import Count, Counted, RowCounts, SplitCounts
 from recordmill.schemas.statistics import DuplicateStats, GroupLeakage
 
 
-def _below(name: str) -> str:
+def _checked_name(name: str) -> str:
     if not layout.is_below(name):
-        raise ValueError(f"{name!r} is not a name below the dataset's folder")
+        raise ValueError(f"{name!r} is not a path within the dataset's folder")
     return name
 
 
-File = Annotated[str, AfterValidator(_below)]
-"""Named as below the dataset's folder; never outside of it, whoever wrote the manifest."""
+File = Annotated[str, AfterValidator(_checked_name)]
+"""A path relative to the dataset's folder. A malicious manifest cannot name a file outside it."""
 
 
 class ShardEntry(Counted):
-    """One shard as published: file names are relative to the dataset's folder."""
+    """A published shard; file names are relative to the dataset's folder."""
 
     file: File
     records: Count
@@ -50,21 +50,21 @@ class ShardEntry(Counted):
 
 
 class SplitEntry(SplitCounts):
-    """One split as published."""
+    """A published split."""
 
     shards: tuple[ShardEntry, ...]
 
 
 class BaseEntry(BaseModel):
-    """What became of the dataset that this one was made from.
+    """A comparison of a dataset with its base version.
 
     Attributes:
-        version: of the base.
-        manifest_sha256: of its manifest.
-        kept: split to its records of the base.
-        new: split to its other records.
-        gone: split of the base to its records that are not in it any more.
-        shards_unchanged: how many shards are those of the base, to the byte.
+        version: the base version.
+        manifest_sha256: checksum of its manifest.
+        kept: number of records from the base version, by split.
+        new: number of other records, by split.
+        gone: number of records of the base version that were removed, by its split.
+        shards_unchanged: number of shards that are byte-identical to those of the base version.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -78,25 +78,25 @@ class BaseEntry(BaseModel):
 
 
 class Manifest(BaseModel):
-    """The whole of manifest.json.
+    """The content of manifest.json.
 
     Attributes:
-        format_version: of the way that records are placed and encoded; a later one is not read.
-        name: the dataset's name.
-        version: its version.
-        fingerprint: digest of every option that decides the content.
+        format_version: version of the order and encoding of records; later versions are rejected.
+        name: the name of the dataset.
+        version: the version of the dataset.
+        fingerprint: digest of all options that affect the content.
         config: the options.
-        dataset_schema: the resolved schema; "schema" in the file.
-        classes: feature to its class names.
-        input: where all rows went.
-        images: how many images got which treatment.
-        content: which images are repeated, within splits and across them.
-        group_leaks: which groups are in more than one split; not written if none is.
-        splits: where each split's rows went, and its shards.
-        sidecars: the other files' digests.
-        lines: rejects and dropped rows to the digest of their lines, in any order; none where an
-            earlier release has published.
-        base: what became of the dataset that this one was made from, if any.
+        dataset_schema: the resolved schema.
+        classes: class names in the order of their ids, by feature.
+        input: row counts of the dataset.
+        images: number of images by treatment.
+        content: statistics of duplicate images.
+        group_leaks: groups that are in more than one split; not written if there are none.
+        splits: row counts and shards by split.
+        sidecars: sha256 of each other file.
+        lines: digests of the lines in rejects/ and dropped/, independent of their order; empty in
+            datasets of earlier releases.
+        base: comparison with the base version, if there is one.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -118,7 +118,7 @@ class Manifest(BaseModel):
     base: BaseEntry | None = None
 
     @model_serializer(mode="wrap")
-    def _without_no_leaks(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _omit_missing_leaks(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         document: dict[str, Any] = handler(self)
         if self.group_leaks is None:
             document.pop("group_leaks", None)
@@ -126,7 +126,7 @@ class Manifest(BaseModel):
 
     @property
     def files(self) -> frozenset[str]:
-        """Every file of the dataset, below its folder: nothing else belongs there."""
+        """The paths of all files of the dataset, relative to its folder."""
         shards = [shard for split in self.splits.values() for shard in split.shards]
         return frozenset(
             {
@@ -140,11 +140,11 @@ class Manifest(BaseModel):
 
     @property
     def resolved(self) -> ResolvedSchema:
-        """The resolved schema, as records were encoded by it."""
+        """The resolved schema of the records."""
         return ResolvedSchema(self.dataset_schema, self.classes)
 
     def count_mismatches(self) -> Iterator[str]:
-        """Yields the counts that do not match, in words: rows, then records, frames and images."""
+        """Yields a message for each mismatch of rows, records, frames or images."""
         yield from mismatches(self.input, self.splits)
         images = Counter[str]()
         for name, split in self.splits.items():
@@ -161,13 +161,13 @@ class Manifest(BaseModel):
 
 @dataclass(frozen=True)
 class Base:
-    """The published dataset that a new version is made from: `--base DIR/NAME/1.0.0`.
+    """The base version of a new dataset: `--base DIR/NAME/1.0.0`.
 
     Attributes:
-        directory: where it is.
+        directory: its folder.
         manifest_sha256: sha256 of its manifest.
-        manifest: what it consists of.
-        fingerprints: shard file to the fingerprint of what it was made from, where that is known.
+        manifest: its manifest.
+        fingerprints: fingerprint of each shard's input, by file; a shard may lack one.
     """
 
     directory: str
@@ -177,21 +177,21 @@ class Base:
 
     @property
     def seed(self) -> int:
-        """The seed that its records are ordered by."""
+        """The seed that determines the order of its records."""
         return int(self.manifest.config["seed"])
 
     def shards(self, split: str) -> tuple[ShardEntry, ...]:
-        """Returns the shards of a split; none if it has no such split."""
+        """Returns the shards of a split; () if there is no such split."""
         entry = self.manifest.splits.get(split)
         return entry.shards if entry else ()
 
-    def same_shard(self, split: str, index: int, fingerprint: str) -> ShardEntry | None:
+    def reusable_shard(self, split: str, index: int, fingerprint: str) -> ShardEntry | None:
         """Returns the shard of the base version that can be reused; None if its bytes would differ.
 
         Args:
-            split: the shard's split.
+            split: the split of the new shard.
             index: its number within the split.
-            fingerprint: of what the shard would be made from now.
+            fingerprint: the fingerprint of its input.
         """
         shards = self.shards(split)
         if index >= len(shards):

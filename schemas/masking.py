@@ -1,7 +1,7 @@
-"""Keeps secrets out of whatever leaves the program: messages, logs, sidecars and reports.
+"""Masks secrets in all output: messages, logs, sidecars and reports.
 
-What is printed or written goes through `masked`, or `masked_json` if it is a document. Both leave
-what is masked already as it is.
+Printed and written text passes through `masked`, and documents through `masked_json`. Both are
+idempotent.
 """
 
 from __future__ import annotations
@@ -15,35 +15,35 @@ from recordmill.schemas.layout import is_url, is_web
 
 _HIDDEN = "***"
 _URL = re.compile(r"https?://(?:[^\s'\"<>]|'(?=[./%?&=-]*\w))*[^\s'\"<>:;,.]", re.IGNORECASE)
-"""In a text; an apostrophe that the address goes on behind does not end it."""
+"""A web address within text; an apostrophe followed by more of the address does not end it."""
 
 _USERINFO = re.compile(r"(?i)^(https?://)[^/?#]*@")
 _PASSWORD = re.compile(r"(?i)\b([a-z][a-z0-9+.-]{0,20}://)[^\s/?#@:]*:[^\s/?#@]*@")
-"""Of any scheme; a name without a password is none of a secret's, as in `abfss://container@account`."""
+"""User and password in a URL; a user alone is not a secret, as in `abfss://container@account`."""
 
 _NAME = (
     r"x-(?:amz|goog|ms)-[\w-]{1,40}|sig|[\w.-]{0,40}(?:secret|passw|token|credential|signature"
     r"|(?:api|access|account|private)[_-]?key)[\w.-]{0,40}"
 )
 _CREDENTIAL = re.compile(rf"(?i)([?&;](?:{_NAME})=)(?!\*\*\*)[^&;#\s]+")
-"""A query's, wherever it is in a text: an address of the web may well have a space before it."""
+"""A credential in a query, even in text after a space, which may be part of a web address."""
 
 _SECRET_FLAG = re.compile(rf"(?i)--?(?:{_NAME}|[\w-]{{0,40}}connection_string)$")
 _ASSIGNED = re.compile(rf"(?i)\b((?:{_NAME})=)(?!\*\*\*)[^\s,;&'\"]+")
 _MASKED = re.compile(r"\*\*\*(?::\d+)?")
-"""What stands for a secret, maybe before the line of a source."""
+"""A masked secret, with the line of a source location, if any."""
 
 _PROSE = ("detail", "message")
-"""Fields of documents whose text may begin with an address, and goes on behind it."""
+"""Fields of documents with prose, which may begin with an address without being one."""
 
 _QUERY_SEPARATOR = re.compile(r"([&;])")
 _FRAGMENT = re.compile(r"#.*$", re.DOTALL)
 
 
 def masked_url(url: str) -> str:
-    """Returns a web address without its password, and without the values of its query.
+    """Returns a web address with its password and the values of its query masked.
 
-    Signed addresses carry their credentials there; their names do not reveal which value is one.
+    All values are masked, because the name of a field does not reveal whether it is a credential.
 
     >>> masked_url("https://me:secret@host/a.jpg?id=7&X-Amz-Signature=abc")
     'https://***@host/a.jpg?id=***&X-Amz-Signature=***'
@@ -57,7 +57,7 @@ def masked_url(url: str) -> str:
 
 
 def _masked_field(field: str) -> str:
-    """Returns a query's `name=value` with its value masked, or a separator as it is."""
+    """Returns a field `name=value` of a query with its value masked; separators are unchanged."""
     name, equals, value = field.partition("=")
     if not (value if equals else name.strip("&;")) or _MASKED.fullmatch(value or name):
         return field
@@ -65,7 +65,7 @@ def _masked_field(field: str) -> str:
 
 
 def bare_url(url: str) -> str:
-    """Returns a web address without what may be secret in it, and without a trace of it.
+    """Returns a web address without user, query and fragment.
 
     >>> bare_url("https://me:secret@host/labels.csv?token=abc")
     'https://host/labels.csv'
@@ -76,12 +76,12 @@ def bare_url(url: str) -> str:
 
 
 def is_masked(address: str) -> bool:
-    """Returns whether an address leads elsewhere than before, as a part of it was masked."""
+    """Returns whether a part of a URL was masked, so that it cannot be opened."""
     return is_url(address) and _HIDDEN in address
 
 
 def masked_source(source: str) -> str:
-    """Returns where a row stands, its table masked.
+    """Returns a source location with its table masked.
 
     >>> masked_source("https://host/labels.csv?token=abc:17")
     'https://host/labels.csv?token=***:17'
@@ -93,7 +93,7 @@ def masked_source(source: str) -> str:
 
 
 def masked(text: str) -> str:
-    """Returns a text with every address in it masked; one that is an address itself as a whole.
+    """Returns text with all URLs and credentials in it masked.
 
     >>> masked("GET http://host/a?token=abc: 503"), masked("s3://me:secret@bucket/a")
     ('GET http://host/a?token=***: 503', 's3://***@bucket/a')
@@ -105,7 +105,7 @@ def masked(text: str) -> str:
 
 
 def masked_command(command: Sequence[str]) -> Iterator[str]:
-    """Yields the parts of a command, "***" in place of passwords, keys and tokens.
+    """Yields the arguments of a command, with passwords, keys and tokens masked.
 
     >>> list(masked_command(["--s3_secret_access_key=abc", "--token", "t", "--key_column=id"]))
     ['--s3_secret_access_key=***', '--token', '***', '--key_column=id']
@@ -126,12 +126,12 @@ def masked_command(command: Sequence[str]) -> Iterator[str]:
 
 
 def _masked_word(word: str) -> str:
-    """Returns a value of a flag, masked: an address, or settings such as `ACCESS_KEY=value`."""
+    """Returns the value of a flag, masked: a URL, or a setting such as `ACCESS_KEY=value`."""
     return masked_url(word) if is_web(word) else _ASSIGNED.sub(r"\1***", masked(word))
 
 
 def masked_values(document: Any) -> Any:
-    """Returns a document of plain values with all its texts masked."""
+    """Returns a JSON document with all its strings masked."""
     if isinstance(document, str):
         return masked_url(document) if is_web(document) else masked(document)
     if isinstance(document, dict):
@@ -147,6 +147,6 @@ def masked_values(document: Any) -> Any:
 
 
 def masked_json(document: dict[str, Any]) -> str:
-    """Returns a document as one line of JSON, masked; names that are not UTF-8 are escaped."""
+    """Returns a masked document as one line of JSON; characters that are not UTF-8 are escaped."""
     line = json.dumps(masked_values(document), ensure_ascii=False)
     return line.encode("utf-8", "backslashreplace").decode("utf-8")

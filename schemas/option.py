@@ -1,7 +1,7 @@
-"""Options, declared once: flags, keywords of the library, and the reference come from the fields.
+"""Declares options as fields of models: flags, keywords and the reference are derived from them.
 
-A field of a model whose annotation has an `Option` is an option. Choices and defaults are those of
-the field itself.
+A field of a model is an option if its annotation has an `Option`. The field itself has the type,
+the choices and the default.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from recordmill.schemas.settings import parse_integer
 
 @dataclass(frozen=True)
 class Option:
-    """What the type and the default of a field do not say.
+    """The documentation of an option.
 
     Attributes:
-        group: the heading that it is listed under.
-        metavar: a name for its value, such as "DIR".
-        help: what it does.
-        default: what is used if it is not given, where the field's default does not show it.
-        expected: what a valid value looks like, for error messages.
+        group: the heading that the option is listed under.
+        metavar: a placeholder for its value, such as "DIR".
+        help: a description.
+        default: a description of the default, if the field's default does not show it.
+        expected: a description of valid values, for error messages.
     """
 
     group: str
@@ -40,12 +40,12 @@ class Option:
 
 @dataclass(frozen=True)
 class DeclaredOption:
-    """An option with all that is known about it.
+    """An option with its name and its field.
 
     Attributes:
-        name: of the flag, without dashes, and of the keyword.
-        field: its type and default.
-        option: the rest.
+        name: the keyword, and the flag without dashes.
+        field: the field with type and default.
+        option: the documentation.
     """
 
     name: str
@@ -54,36 +54,36 @@ class DeclaredOption:
 
     @property
     def choices(self) -> tuple[str, ...] | None:
-        """All values that it can have, if these are few."""
+        """The choices of a `Literal` option; None for any other."""
         annotation = self.field.annotation
         return get_args(annotation) if get_origin(annotation) is Literal else None
 
     @property
     def is_switch(self) -> bool:
-        """Whether it is on or off."""
+        """Whether the option is a bool."""
         return self.field.annotation is bool
 
     @property
     def is_repeated(self) -> bool:
-        """Whether its flag may be given more than once."""
+        """Whether the flag can be given more than once."""
         return self.field.is_required() and get_origin(self.field.annotation) is tuple
 
     @property
     def default(self) -> str:
-        """What is used if it is not given, as text; "" if nothing is."""
+        """The default as text; "" without one."""
         value = self.field.default
         is_value = value is not PydanticUndefined and value is not None and value is not False
         return self.option.default or (str(value) if is_value else "")
 
     @property
     def help(self) -> str:
-        """What it does, and its default."""
+        """The description, with the default."""
         default = f"default: {self.default}" if self.default and not self.is_switch else ""
         return "; ".join(filter(None, (self.option.help, default)))
 
 
 def options_of(*models: type[BaseModel]) -> Iterator[DeclaredOption]:
-    """Yields the options that models declare, in the order of their fields."""
+    """Yields the options of models, in the order of their fields."""
     for model in models:
         for name, field in model.model_fields.items():
             for option in field.metadata:
@@ -92,7 +92,7 @@ def options_of(*models: type[BaseModel]) -> Iterator[DeclaredOption]:
 
 
 def read_path(value: Any) -> Any:
-    """Returns a path as text; any other value as it is."""
+    """Converts a path to text; returns any other value unchanged."""
     path = os.fspath(value) if isinstance(value, os.PathLike) else value
     if isinstance(path, str):
         check_utf8(path)
@@ -100,7 +100,7 @@ def read_path(value: Any) -> Any:
 
 
 def parse_pairs(value: Any) -> Any:
-    """Returns the mapping that a text like "a=b,c=d" stands for; any other value as it is."""
+    """Parses a mapping such as "a=b,c=d"; returns any value that is not text unchanged."""
     if not isinstance(value, str):
         return value
     pairs = [part.partition("=") for part in value.split(",")]
@@ -112,7 +112,7 @@ def parse_pairs(value: Any) -> Any:
 
 
 def read_integer(value: Any) -> Any:
-    """Returns the whole number that a text is; any other value as it is."""
+    """Parses an integer; returns any value that is not text unchanged."""
     return parse_integer(value) if isinstance(value, str) else value
 
 

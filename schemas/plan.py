@@ -1,4 +1,4 @@
-"""The plan of a conversion, made by the analyze pass; and the forecast that a dry run makes."""
+"""The plan of a conversion, computed by the analyze pass, and the forecast of a dry run."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ _NUMERAL = re.compile(r"0|-?[1-9]\d*", re.ASCII)
 
 
 class ClassIds(dict[str, int]):
-    """Class name to id."""
+    """Class ids by name."""
 
     @cached_property
     def has_numerals(self) -> bool:
-        """Whether a class name looks like an integer: where one does, an integer is a name."""
+        """Whether a class name looks like an integer, so that integers in labels are names."""
+        # Labels are int64, which has up to 20 characters.
         return any(_NUMERAL.fullmatch(name) and len(name) <= 20 for name in self)
 
 
@@ -30,8 +31,8 @@ class ResolvedSchema:
     """A schema whose sources, kinds and class names are resolved.
 
     Attributes:
-        schema: each feature has one source; nothing is left to find.
-        classes: feature to its class names in the order of their ids; none if labels are integers.
+        schema: a schema in which each feature has one source.
+        classes: class names in the order of their ids, by feature; () if labels are integers.
     """
 
     schema: Schema
@@ -39,7 +40,7 @@ class ResolvedSchema:
 
     @cached_property
     def class_ids(self) -> dict[str, ClassIds]:
-        """Feature to class name to id."""
+        """Class ids by name, by feature."""
         return {
             feature: ClassIds((name, i) for i, name in enumerate(names))
             for feature, names in self.classes.items()
@@ -47,24 +48,29 @@ class ResolvedSchema:
         }
 
     def class_feature_of(self, column: str) -> str | None:
-        """Returns the feature that holds the class ids of a schema column's labels, if any."""
+        """Returns the feature with the class ids for the labels in a schema column, or None."""
         features = self.schema.features
         return next((f for f in self.schema.class_features if features[f].column == column), None)
 
     def class_name(self, feature: str, label: int) -> str:
-        """Returns the text of a label: its class's name, or the number where there are none."""
+        """Returns the class name of a label, or its number if classes have no names.
+
+        Args:
+            feature: the feature with the label.
+            label: a class id.
+        """
         names = self.classes.get(feature)
         return names[label] if names else str(label)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How the rows become a dataset.
+    """The plan of a conversion.
 
     Attributes:
         resolved: the resolved schema.
-        shards: split to its number of shards.
-        rows: how many rows the analyze pass read.
+        shards: number of shards by split.
+        rows: number of rows read by the analyze pass.
         starts: split to where in the order each of its shards but the first begins, if they are to
             hold a number of records; otherwise they are equal ranges.
     """
@@ -77,32 +83,37 @@ class Plan:
 
 @dataclass
 class RejectSum:
-    """Rejects of one reason.
+    """The rejects with one reason.
 
     Attributes:
-        count: all of them.
-        examples: the first in the order of the tables.
+        count: number of rejects.
+        examples: the first rejects in the order of the tables.
     """
 
     count: int = 0
     examples: list[Reject] = field(default_factory=list)
 
     def add(self, other: RejectSum, shown: int) -> RejectSum:
-        """Returns the sum of both, with the first examples of all."""
-        examples = sorted(self.examples + other.examples, key=_place)[:shown]
+        """Returns the sum of both.
+
+        Args:
+            other: rejects with the same reason.
+            shown: maximum number of examples.
+        """
+        examples = sorted(self.examples + other.examples, key=_source_order)[:shown]
         return RejectSum(self.count + other.count, examples)
 
 
 @dataclass(frozen=True)
 class SampleEstimate:
-    """What became of some rows that were made into examples, and then thrown away.
+    """Measurements of a sample of rows, from which a dry run built records.
 
     Attributes:
-        rows: how many were tried; 0 where images have no address before they are staged.
-        size: bytes that they take in records; of none, the mean that is to be expected.
-        seconds: how long it took.
-        rejects: those that failed.
-        images: how many images got which treatment.
+        rows: number of rows in the sample; 0 if images are staged, so that none can be read.
+        size: bytes of all records in the sample; without a sample, the estimated mean.
+        seconds: time to build the records.
+        rejects: the rows that were rejected.
+        images: number of images by treatment.
     """
 
     rows: int
@@ -113,21 +124,21 @@ class SampleEstimate:
 
     @property
     def bytes_per_row(self) -> float:
-        """The mean of those that did not fail."""
+        """The mean size of the records."""
         return self.size / max(1, self.rows - len(self.rejects))
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """What a conversion would do.
+    """The forecast of a conversion.
 
     Attributes:
         plan: classes and number of shards.
-        shards: in the order of their names; those that would be empty are not there.
-        rejects: reason to the rejects that are certain, without opening any image.
-        trial: what became of a sample.
-        remote: images in object stores, each of which is one GET.
-        gzipped_tables: the large gzipped text tables, which one core reads each.
+        shards: counts of the shards that are not empty, in the order of their names.
+        rejects: rejects that are certain without reading images, by reason.
+        sample: measurements of a sample of rows.
+        remote_images: number of images in object stores, each of which takes one GET request.
+        gzipped_tables: large gzipped text tables, each of which a single core reads.
     """
 
     plan: Plan
@@ -139,27 +150,28 @@ class Forecast:
 
     @property
     def rejected(self) -> int:
-        """Rows that are known to be rejected: all bad rows, and the images that were tried."""
+        """Number of rows that will be rejected: invalid rows, and rejects of the sample."""
         return sum(found.count for found in self.rejects.values()) + len(self.sample.rejects)
 
     @property
     def reasons(self) -> Mapping[str, int]:
-        """The same by reason."""
+        """Number of rows that will be rejected, by reason."""
         total = Counter({reason: found.count for reason, found in self.rejects.items()})
         total.update(reject.reason.value for reject in self.sample.rejects)
         return total
 
     @property
     def rows(self) -> int:
-        """All rows, also those that cannot be read."""
+        """Number of all rows, with those that cannot be read."""
         converted = sum(shard.converted for shard in self.shards)
         return converted + sum(found.count for found in self.rejects.values())
 
     def records(self, split: str) -> int:
-        """Returns how many records a split would have, if all images are good."""
+        """Returns the number of records in a split if no image is rejected."""
         return sum(shard.records for shard in self.shards if shard.split == split)
 
 
-def _place(reject: Reject) -> tuple[str, int, str]:
+def _source_order(reject: Reject) -> tuple[str, int, str]:
+    """Returns a sort key: file, line as a number, and detail."""
     file, _, line = reject.source.rpartition(":")
     return file, int(line) if is_integer(line) else 0, reject.detail

@@ -1,4 +1,4 @@
-"""What travels through the pipeline: a row, a reference to an image, an example."""
+"""Elements of the pipeline: rows, image references, images, frames and serialized examples."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 FeatureValue: TypeAlias = int | float | bytes | list[int] | list[float] | list[bytes] | None
-"""The value of one feature: None where an image has yet to give it, or for an empty list."""
+"""The value of a feature; None for an empty list, and for a value that comes from the image."""
 
 
 _NUMBER_BYTES, _FIELD_BYTES = 10, 24
-"""What a number takes in a message, and what a value takes beside its content: at most."""
+"""Maximum bytes in a protobuf message: of a varint, and of tags and lengths around a value."""
 
 
 class Location(NamedTuple):
-    """Where the bytes of an image are.
+    """The location of an image: a file, or a byte range of a file.
 
     Attributes:
-        uri: the file.
-        start: first byte of the image within the file, or None for the whole file.
+        uri: the path or URL of the file.
+        start: first byte of the image, or None for the whole file.
         stop: the byte after its last.
-        staged: hash of the image's bytes, if the run itself has put them into the file; b"" if not.
+        staged: digest of the image, if the run has copied it to a staging file; b"" otherwise.
     """
 
     uri: str
@@ -31,23 +31,23 @@ class Location(NamedTuple):
 
 
 class Items(list[Any]):
-    """A value that stood in any number of places: one of them is a value, and a list of one.
+    """The items of a repeated value, in which a single value and a list of one are the same.
 
-    So it is with the features of an Example, and with the rows of a joined table.
+    Features of an Example, and the values of joined rows, do not distinguish them.
     """
 
 
 @dataclass(frozen=True)
 class Row:
-    """One row of a table, as it was read.
+    """One row of a table, before it is bound to a schema.
 
     Attributes:
-        values: table column to value; a column that the row lacks is absent or None.
-        file: the table's file; of sources without tables, the image's or its annotation's.
-        line: where the row begins, counted from 1: a line, or in Parquet a row; 0 for all the file;
-            below 0 for a row without a file, which is not shown and only distinguishes rows.
-        is_text: whether values are untyped text, as in CSV; or the columns of which they are.
-        image: where the row's own image is, if the source knows; None if a column states it.
+        values: values by table column; a missing value is absent or None.
+        file: the table; for sources without tables, the file of the image or its annotation.
+        line: the first line of the row from 1, or in Parquet its number; 0 if the file is the row;
+            a negative number that only distinguishes rows if there is no file.
+        is_text: whether values are untyped text, as in CSV; or the columns with such values.
+        image: the location of the image, if the source determines it; None if a column does.
     """
 
     values: Mapping[str, Any]
@@ -62,21 +62,21 @@ class Row:
 
     @property
     def source(self) -> str:
-        """File and line, as messages write them."""
+        """The source location of the row, for messages."""
         return source_of(self.file, self.line)
 
     @property
     def own_uri(self) -> str:
-        """Where people find the row's own image; "" if it has none, or the run has staged it."""
+        """The file of the row's image, if the source determines it and it is not staged; or ""."""
         return self.image.uri if self.image and not self.image.staged else ""
 
 
 class Embedded(NamedTuple):
-    """A row whose image has no address yet; readers give it, and it never leaves its worker.
+    """A row with embedded image bytes, which are staged on the worker that reads them.
 
     Attributes:
-        row: the row, without an image.
-        data: the image's bytes.
+        row: the row, without the location of an image.
+        data: the encoded image.
     """
 
     row: Row
@@ -84,11 +84,11 @@ class Embedded(NamedTuple):
 
 
 class SkippedInput(NamedTuple):
-    """Something that a source holds and that makes no row, counted for the row counts.
+    """Inputs in a source that are not rows, such as files of other types.
 
     Attributes:
-        what: in words, as the row counts call it.
-        number: how many; below 0 to take back what was counted before.
+        what: their kind, as in the row counts.
+        number: their number; negative to correct an earlier count.
     """
 
     what: str
@@ -96,7 +96,11 @@ class SkippedInput(NamedTuple):
 
 
 def source_of(file: str, line: int) -> str:
-    """Returns a row's place as messages write it.
+    """Returns the source location of a row, for messages.
+
+    Args:
+        file: the table.
+        line: the line of the row; 0 or less if it has none.
 
     >>> source_of("labels.csv", 17), source_of("cats/1.jpg", 0)
     ('labels.csv:17', 'cats/1.jpg')
@@ -105,11 +109,11 @@ def source_of(file: str, line: int) -> str:
 
 
 class RowBoxes(NamedTuple):
-    """The boxes of a row, as they were annotated.
+    """The annotated boxes of a row.
 
     Attributes:
-        units: "pixel", or "normalized": fractions of width and height.
-        corners: xmin, ymin, xmax and ymax of each box in turn.
+        units: "pixel", or "normalized" for fractions of width and height.
+        corners: xmin, ymin, xmax and ymax of the first box, then of the second, and so on.
     """
 
     units: str
@@ -117,19 +121,19 @@ class RowBoxes(NamedTuple):
 
     @property
     def boxes(self) -> Iterator[tuple[float, float, float, float]]:
-        """Each box as two corners."""
+        """The boxes as (xmin, ymin, xmax, ymax)."""
         sides = iter(self.corners)
         return zip(sides, sides, sides, sides, strict=True)
 
 
 class FrameLocation(NamedTuple):
-    """Of which sequence a row is a frame, and where in it.
+    """The sequence of a frame, and the frame's order in it.
 
     Attributes:
-        sequence: the sequence's key.
-        order: the frame's place, as its column has it.
-        reason: why the row cannot be bound, so that its sequence is broken; "" if it is whole.
-        detail: the same in words.
+        sequence: the key of the sequence.
+        order: the value of the order column.
+        reason: the rejection reason if the row cannot be bound, which breaks its sequence; or "".
+        detail: the detail of that rejection.
     """
 
     sequence: str
@@ -139,25 +143,25 @@ class FrameLocation(NamedTuple):
 
 
 class ImageRef(NamedTuple):
-    """A row that is ready to become an example, except for its image: this is what is shuffled.
+    """A row that is bound to the schema, with a reference to its image; the shuffle moves these.
 
-    A tuple, because a shard's references are all in memory together. They sort by key and source.
+    It is a tuple, because all references of a shard are in memory. They sort by key and source.
 
     Attributes:
-        key: the row's stable identity.
+        key: the row's identity.
         file: the table of the row.
-        line: and its line there.
-        uri: where the image is; "" if the schema needs none.
+        line: the line of the row.
+        uri: the file of the image; "" if the schema needs no image.
         start: first byte of the image within the file, or None for the whole file.
         stop: the byte after its last.
-        values: one value for each feature of the schema, in order; None for what takes the image.
+        values: the value of each feature of the schema; None for a value from the image.
         split: the row's own split, or "".
-        group: the value that keeps rows together in one split, or "" for the key.
+        group: rows with the same group are in the same split; "" if the key is the group.
         boxes: the fields of `RowBoxes`, or None for schemas without boxes.
-        mask_uri: where the image of its pixels' classes is, or "".
-        segments: what such an image is to be drawn from: (class id, outline) of each object in
-            the order of drawing; or None.
-        frame: the fields of `FrameLocation`, or None where a row makes a record by itself.
+        mask_uri: the file of the mask, or "".
+        segments: (class id, outline) of each object, from which a mask is drawn in this order; or
+            None.
+        frame: the fields of `FrameLocation`, or None if records are not sequences.
         staged: as in `Location`.
     """
 
@@ -178,38 +182,38 @@ class ImageRef(NamedTuple):
 
     @property
     def record_key(self) -> str:
-        """The key of the record that the row goes to: its sequence's, or its own."""
+        """The key of the record: that of the sequence, or of the row."""
         return self.key if self.frame is None else self.frame[0]
 
     @property
     def source(self) -> str:
-        """File and line, as messages write them."""
+        """The source location of the row, for messages."""
         return source_of(self.file, self.line)
 
     @property
     def shown_uri(self) -> str:
-        """Where people find the image: in the table, if its bytes are only staged at `uri`."""
+        """The file of the image for messages: the table, if the image is only staged at `uri`."""
         return self.file if self.staged else self.uri
 
 
 class StoredImage(NamedTuple):
-    """An image as a record holds it.
+    """An image as stored in a record.
 
     Attributes:
-        data: the encoded bytes.
-        format: "jpeg" or "png".
+        data: the encoded image.
+        format: "jpeg", "png" or "raw".
         height: in pixels.
         width: in pixels.
         channels: 1, 2, 3 or 4.
         sha256: hex digest of `data`.
-        source_format: what the file was.
-        mode: Pillow's name for the kind of its pixels.
-        bit_depth: of its samples.
-        frames: of an animation, or pages; the first is stored.
-        orientation: EXIF's, 1 to 8, of the file.
-        transcoded: 1 if the image was transcoded, 0 if it passed through.
-        treatment: what was done, in words, to be counted by.
-        source_size: width and height as the file stored the image, before it was turned.
+        source_format: the format of the source file.
+        mode: the mode of the source image in Pillow.
+        bit_depth: bits per sample in the source file.
+        frames: number of frames or pages in the source file; the first is stored.
+        orientation: EXIF orientation of the source file, 1 to 8.
+        transcoded: 1 if the image was transcoded, 0 if its bytes are those of the source file.
+        treatment: a description of the changes, by which images are counted.
+        source_size: width and height in the source file, before EXIF orientation is applied.
     """
 
     data: bytes
@@ -229,14 +233,14 @@ class StoredImage(NamedTuple):
 
 
 class ImageShape(NamedTuple):
-    """What is counted of an image that a record holds.
+    """The properties of a stored image that statistics are computed from.
 
     Attributes:
         format: as stored.
         width: in pixels.
         height: in pixels.
         channels: 1 to 4.
-        bytes: of the encoded image.
+        bytes: size of the encoded image.
     """
 
     format: str
@@ -247,15 +251,15 @@ class ImageShape(NamedTuple):
 
 
 class BuiltFrame(NamedTuple):
-    """A frame that waits for the others of its sequence.
+    """A frame whose sequence is not complete yet.
 
     Attributes:
-        ref: the reference that it was made from.
-        values: one value for each feature of the schema, in order, those of the image included.
-        image_sha256: hex digest of the image as stored, or "" without one.
-        treatment: what was done to the image, or "" without one.
-        remarks: what was done to its boxes, if anything was.
-        shape: what is counted of the image; None without one.
+        ref: the reference of the row.
+        values: the value of each feature of the schema, with those from the image.
+        image_sha256: hex digest of the stored image, or "" without one.
+        treatment: the changes to the image, or "" without one.
+        remarks: the changes to the boxes.
+        shape: properties of the stored image; None without one.
     """
 
     ref: ImageRef
@@ -267,7 +271,7 @@ class BuiltFrame(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes that it takes in a record, at most."""
+        """Maximum size of the frame in a record, in bytes."""
         return sum(_FIELD_BYTES + _size_of(value) for value in self.values)
 
 
@@ -279,17 +283,17 @@ def _size_of(value: FeatureValue) -> int:
 
 
 class SerializedExample(NamedTuple):
-    """A `tf.train.Example` or `SequenceExample` on the wire, with what the row counts keep of it.
+    """A serialized `tf.train.Example` or `SequenceExample`, with metadata for counts.
 
     Attributes:
-        ref: the reference that it was made from; of a sequence, of its first frame.
+        ref: the reference of the row; for a sequence, of its first frame.
         data: the serialized message.
-        image_sha256: hex digest of the image as stored, or "" without one; of a sequence, of the
-            digests of all its images.
-        treatment: what was done to the image, or "" without one.
-        remarks: what was done to its boxes, if anything was.
-        shape: what is counted of the image; None without one.
-        frames: of a sequence, without their values; () otherwise.
+        image_sha256: hex digest of the stored image, or "" without one; for a sequence, the digest
+            of the digests of its images.
+        treatment: the changes to the image, or "" without one.
+        remarks: the changes to the boxes.
+        shape: properties of the stored image; None without one.
+        frames: the frames of a sequence, without their values; () otherwise.
     """
 
     ref: ImageRef
@@ -302,10 +306,10 @@ class SerializedExample(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """How many rows it was made from."""
+        """Number of rows from which the record was built."""
         return len(self.frames) or 1
 
     @property
     def size(self) -> int:
-        """Bytes of the message."""
+        """Size of the message in bytes."""
         return len(self.data)

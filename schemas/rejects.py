@@ -1,4 +1,4 @@
-"""A row that could not become an example, the closed list of reasons, and the limits of a run."""
+"""Rejects: rows that did not become records, the rejection reasons, and the reject budget."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from recordmill.schemas.records import ImageRef, source_of
 
 
 class Reason(str, Enum):
-    """Why a row was rejected. The list is closed: reports and budgets count by it."""
+    """The rejection reasons: a closed list, by which reports and budgets count."""
 
     READ_ERROR = "read_error"
     EMPTY_FILE = "empty_file"
@@ -34,7 +34,7 @@ class Reason(str, Enum):
     DECODER_CRASH = "decoder_crash"
 
     LOST_ROWS = "lost_rows"
-    """Nobody knows how many: stands for all rows behind a damage, and is beyond any budget."""
+    """An unknown number of rows after damage in a file; it exceeds any budget."""
 
     MALFORMED_ROW = "malformed_row"
     MISSING_VALUE = "missing_value"
@@ -52,7 +52,7 @@ class Reason(str, Enum):
 
 
 MAX_DETAIL = 1000
-"""Characters; details show values, which may have millions."""
+"""Maximum characters of a detail, which may quote values with millions of characters."""
 
 
 def _bounded(detail: str) -> str:
@@ -60,16 +60,18 @@ def _bounded(detail: str) -> str:
 
 
 class RecordError(Exception):
-    """One record cannot become an example. Raised by pure functions, made a `Reject` at the edge.
+    """A row cannot become a record; raised by pure functions, and converted to a `Reject`.
 
     Attributes:
-        reason: one of the closed list.
-        detail: what was got and what was expected, in words.
+        reason: the rejection reason.
+        detail: a message: what is wrong, and what was expected.
     """
 
     def __init__(self, reason: Reason, detail: str) -> None:
         self.reason = reason
-        self.detail = _bounded(masked(detail))  # wherever it goes: rejects, checkpoints, messages
+        self.detail = _bounded(
+            masked(detail)
+        )  # here, because it reaches rejects, logs and messages
         super().__init__(f"{reason.value}: {self.detail}")
 
     def __reduce__(self) -> tuple[type[RecordError], tuple[Reason, str]]:
@@ -78,15 +80,15 @@ class RecordError(Exception):
 
 @dataclass(frozen=True)
 class Reject:
-    """The dead letter of one row: never carries image bytes.
+    """A rejected row, without its image.
 
     Attributes:
-        key: the row's key, or "" where the row was too broken to have one.
-        uri: where its image is, or "".
-        source: file and line of the row, as in "labels.csv:17".
-        reason: one of the closed list.
-        detail: what was got and what was expected, in words.
-        split: the split the row had been placed in, or "" if it never was. Not written out.
+        key: the row's key, or "" if the row is too damaged to have a key.
+        uri: the file of its image, or "".
+        source: the source location of the row, as in "labels.csv:17".
+        reason: the rejection reason.
+        detail: a message: what is wrong, and what was expected.
+        split: the split that the row was assigned to, or "". It is not written to rejects/.
         start: first byte of the image within the file, or None for the whole file.
         stop: the byte after its last.
     """
@@ -101,27 +103,46 @@ class Reject:
     stop: int | None = None
 
     def __post_init__(self) -> None:
-        """Masks and bounds the detail."""
+        """Masks secrets in the detail, and limits its length."""
         object.__setattr__(self, "detail", _bounded(masked(self.detail)))
 
     @classmethod
     def of(cls, ref: ImageRef, reason: Reason, detail: str, split: str = "") -> Reject:
-        """Returns the reject of a row that is known by its reference."""
+        """Returns the reject of a bound row.
+
+        Args:
+            ref: the reference of the row.
+            reason: the rejection reason.
+            detail: what is wrong, and what was expected.
+            split: the split that the row was assigned to, or "".
+        """
         start, stop = (None, None) if ref.staged else (ref.start, ref.stop)
         return cls(ref.key, ref.shown_uri, ref.source, reason, detail, split, start, stop)
 
     @classmethod
     def of_malformed_row(cls, file: str, line: int, detail: str) -> Reject:
-        """Returns the reject of a row that is too broken to have a key."""
+        """Returns the reject of a row that is too damaged to have a key.
+
+        Args:
+            file: the table.
+            line: the line of the row.
+            detail: what is wrong, and what was expected.
+        """
         return cls("", "", source_of(file, line), Reason.MALFORMED_ROW, detail)
 
     @classmethod
     def of_lost_rows(cls, file: str, line: int, detail: str) -> Reject:
-        """Returns the reject that stands for a number of rows which cannot be known."""
+        """Returns the reject that represents an unknown number of rows.
+
+        Args:
+            file: the table.
+            line: the line at which the damage begins.
+            detail: what is wrong.
+        """
         return cls("", "", source_of(file, line), Reason.LOST_ROWS, detail)
 
     def to_json(self) -> str:
-        """Returns one line of rejects/rejects-*.jsonl, without what a web address keeps secret."""
+        """Returns a line of rejects/rejects-*.jsonl, with secrets masked."""
         line: dict[str, Any] = {
             "key": self.key,
             "uri": self.uri,
@@ -134,7 +155,7 @@ class Reject:
         return masked_json(line)
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the content of that line."""
+        """Returns the content of that line as a dict."""
         fields: dict[str, Any] = json.loads(self.to_json())
         return fields
 
@@ -143,7 +164,7 @@ _SHOWN_LOST = 3
 
 
 class RejectLimit(BaseModel):
-    """A count of rows, or a part of all rows."""
+    """A limit for rejects: a number of rows, or a percentage of all rows."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -152,10 +173,10 @@ class RejectLimit(BaseModel):
 
     @classmethod
     def parse(cls, text: str) -> RejectLimit:
-        """Returns the limit that "3" or "0.5%" stands for.
+        """Parses a limit such as "3" or "0.5%".
 
         Raises:
-            ValueError: if the text stands for none.
+            ValueError: if the text is not a limit.
         """
         match = re.fullmatch(r"([0-9]+)|([0-9]+(?:\.[0-9]+)?)%", text.strip())
         if not match or (match[2] and Decimal(match[2]) > 100):
@@ -163,7 +184,12 @@ class RejectLimit(BaseModel):
         return cls(amount=Decimal(match[1] or match[2]), percent=bool(match[2]))
 
     def allows(self, rejected: int, rows: int) -> bool:
-        """Returns whether so many rejects of so many rows are within the limit."""
+        """Returns whether a number of rejects is within the limit.
+
+        Args:
+            rejected: number of rejects.
+            rows: number of all rows.
+        """
         return rejected <= (self.amount * rows / 100 if self.percent else self.amount)
 
     def __str__(self) -> str:
@@ -171,14 +197,14 @@ class RejectLimit(BaseModel):
 
 
 class RejectBudget(BaseModel):
-    """A limit for all rejects, and others for those of single reasons.
+    """Limits for all rejects, and for rejects with single reasons.
 
-    Where only reasons have limits, no row may be rejected for any other. No limit allows rows to be
-    lost whose number is not known, and these do not count in any other limit.
+    If only reasons have limits, rejects with other reasons are not allowed. Lost rows, whose number
+    is unknown, exceed any budget, and do not count towards other limits.
 
     Attributes:
-        total: of all rejects; None if only reasons have limits.
-        reasons: reason to its own limit, which holds beside the total.
+        total: the limit for all rejects; None if only reasons have limits.
+        reasons: additional limits by reason.
 
     >>> RejectBudget.parse("5%").exceeded({"truncated": 5}, rows=100)
     ()
@@ -195,10 +221,10 @@ class RejectBudget(BaseModel):
 
     @classmethod
     def parse(cls, text: str) -> RejectBudget:
-        """Returns the budget that "10", "0.5%" or "10,truncated=5,read_error=1%" stands for.
+        """Parses a budget such as "10", "0.5%" or "10,truncated=5,read_error=1%".
 
         Raises:
-            ValueError: if the text stands for none.
+            ValueError: if the text is not a budget.
         """
         total: RejectLimit | None = None
         reasons: dict[Reason, RejectLimit] = {}
@@ -215,16 +241,16 @@ class RejectBudget(BaseModel):
         return cls(total=total, reasons=reasons)
 
     def exceeded(self, rejects: Mapping[str, int], rows: int) -> tuple[str, ...]:
-        """Returns the reasons over their limits, in the order of the names; "all rejects" first.
+        """Returns the reasons over their limits, sorted, after "all rejects" for the total.
 
         Args:
-            rejects: reason to how many rows were rejected for it.
-            rows: how many rows there are.
+            rejects: number of rejects by reason.
+            rows: number of all rows.
         """
         limits = {reason.value: limit for reason, limit in self.reasons.items()}
         counted = {name: count for name, count in rejects.items() if name != Reason.LOST_ROWS.value}
         lost = sum(rejects.values()) - sum(counted.values())
-        rows -= lost  # what stands for an unknown number of rows is none itself
+        rows -= lost  # a reject for lost rows is not a row itself
         over = {Reason.LOST_ROWS.value} if lost else set[str]()
         for name, count in counted.items():
             limit = limits.get(name, RejectLimit() if self.total is None else None)
@@ -235,7 +261,7 @@ class RejectBudget(BaseModel):
         return (*(["all rejects"] if all_over else []), *sorted(over))
 
     def describe(self, over: tuple[str, ...]) -> str:
-        """Returns the budget as text, with the reasons over their limits if there are any."""
+        """Returns the budget as text, with the exceeded limits if reasons have limits."""
         return str(self) if not self.reasons else f"{self}, exceeded by {', '.join(over)}"
 
     def __str__(self) -> str:
@@ -244,10 +270,10 @@ class RejectBudget(BaseModel):
 
 
 def lost_rows_message(lost: Iterable[tuple[str, str]]) -> str:
-    """Returns the message about input of which an unknown number of rows is lost.
+    """Returns the message for lost rows.
 
     Args:
-        lost: the source and the detail of each such reject.
+        lost: source location and detail of each reject for lost rows.
     """
     ordered = sorted(lost)
     shown = "\n  ".join(f"{source}: {detail}" for source, detail in ordered[:_SHOWN_LOST])
@@ -255,16 +281,16 @@ def lost_rows_message(lost: Iterable[tuple[str, str]]) -> str:
     tail = f"\n  and {more:,} more" if more > 0 else ""
     return (
         f"rows of the input are lost:\n  {shown}{tail}\n"
-        "how many cannot be known, so no --max_rejects allows it: "
-        "replace the file by a whole copy, or fix it there"
+        "Their number is unknown, so no --max_rejects allows it. "
+        "Replace the file by an intact copy, or fix it there."
     )
 
 
 def _reason(name: str) -> Reason:
     if name == Reason.LOST_ROWS.value:
-        raise ValueError(f"{name} has no limit: how many rows are lost is not known")
+        raise ValueError(f"{name} cannot have a limit: the number of lost rows is unknown")
     known = [reason.value for reason in Reason if reason is not Reason.LOST_ROWS]
     if name not in known:
         guess = did_you_mean(name, known)
-        raise ValueError(f"{name!r} is no reason{guess}; there are: {', '.join(known)}")
+        raise ValueError(f"{name!r} is not a reason{guess}; available: {', '.join(known)}")
     return Reason(name)

@@ -1,4 +1,4 @@
-"""Row counts: every row read is converted, rejected or dropped, in all and in each split."""
+"""Row counts: every row read is converted, rejected or dropped, in total and in each split."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ class Converted:
 
     @property
     def converted(self: _Records) -> int:
-        """Rows that the records were made from."""
+        """Number of rows from which the records were built."""
         return self.records if self.frames is None else self.frames
 
 
 class Counted(BaseModel, Converted):
-    """Records in manifest.json.
+    """Counts of records in manifest.json.
 
     Attributes:
-        frames: of all of them, if they are sequences; otherwise it is not written.
+        frames: number of frames, if records are sequences; otherwise it is not written.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -45,7 +45,7 @@ class Counted(BaseModel, Converted):
     frames: Count | None = None
 
     @model_serializer(mode="wrap")
-    def _without_no_frames(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _omit_missing_frames(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         document: dict[str, Any] = handler(self)
         if self.frames is None:
             document.pop("frames", None)
@@ -53,13 +53,13 @@ class Counted(BaseModel, Converted):
 
 
 class SplitCounts(Counted):
-    """Where the rows of one split went.
+    """Row counts of a split.
 
     Attributes:
-        rows: placed in the split.
-        records: written, as counted by re-reading them.
-        rejected: rows that did not become records.
-        duplicates: rows that were dropped, since another row has the same image.
+        rows: number of rows assigned to the split.
+        records: number of records, counted by verification.
+        rejected: number of rows rejected after they were assigned.
+        duplicates: number of rows dropped, because another row has the same image.
     """
 
     rows: Count
@@ -74,13 +74,13 @@ class SplitCounts(Counted):
 
 
 class RowCounts(SplitCounts):
-    """Where all rows went.
+    """Row counts of a dataset.
 
     Attributes:
-        rows: read from all tables.
-        unplaced: rows that were rejected before they had a split; they are in `rejected`, too.
-        reasons: rejection reason to number of rejects.
-        asides: what the sources hold that is not a row, to how many.
+        rows: number of rows read.
+        unplaced: number of rows rejected before they were assigned; `rejected` includes them.
+        reasons: number of rejects by reason.
+        asides: number of skipped inputs by kind.
     """
 
     unplaced: Count
@@ -96,14 +96,14 @@ class RowCounts(SplitCounts):
         reasons: Mapping[str, int] | None = None,
         skipped: Mapping[str, int] | None = None,
     ) -> RowCounts:
-        """Returns the counts of all rows.
+        """Returns the counts of a dataset.
 
         Args:
-            rows: how many were read.
-            splits: the counts of those that were placed, by split.
-            unplaced: how many were rejected before.
-            reasons: rejection reason to number of rejects.
-            skipped: what the sources hold that is not a row, to how many.
+            rows: number of rows read.
+            splits: the counts by split.
+            unplaced: number of rows rejected before they were assigned.
+            reasons: number of rejects by reason.
+            skipped: number of skipped inputs by kind.
         """
         return cls(
             rows=rows,
@@ -115,7 +115,7 @@ class RowCounts(SplitCounts):
 
 
 def mismatches(total: RowCounts, splits: Mapping[str, SplitCounts]) -> Iterator[str]:
-    """Yields the row counts that do not match, in words.
+    """Yields a message for each mismatch of the row counts.
 
     Args:
         total: the counts of all rows.
@@ -139,7 +139,7 @@ def mismatches(total: RowCounts, splits: Mapping[str, SplitCounts]) -> Iterator[
 
 
 def _sums(splits: Mapping[str, SplitCounts], unplaced: int) -> dict[str, int | None]:
-    """Returns the counts that are sums over the splits, by name."""
+    """Returns the sums over the splits, by name of the count."""
     counts = splits.values()
     frames = [split.frames for split in counts if split.frames is not None]
     return {
@@ -152,14 +152,14 @@ def _sums(splits: Mapping[str, SplitCounts], unplaced: int) -> dict[str, int | N
 
 @dataclass(frozen=True, kw_only=True)
 class ShardCounts(Converted):
-    """What one shard holds, or would hold if all images are good.
+    """Counts of a shard; in a forecast, under the assumption that no image is rejected.
 
     Attributes:
-        split: which split it belongs to.
+        split: the shard's split.
         index: its number within the split, from 0.
-        records: how many it holds.
-        classes: feature to class id to the number of times that it occurs.
-        frames: of all its sequences; None if each record is made from one row.
+        records: number of records.
+        classes: number of occurrences by class id, by feature.
+        frames: number of frames in all sequences; None if records are not sequences.
     """
 
     split: str

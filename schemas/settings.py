@@ -1,4 +1,4 @@
-"""The blocks of a schema that state how images, boxes, masks and sequences are read and stored."""
+"""The blocks of a schema with the settings of images, boxes, masks and sequences."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ _RESIZE = re.compile(
 )
 _ALPHA = re.compile(r"keep|drop|composite #([0-9a-fA-F]{6})")
 MAX_SIDE = 65_500
-"""The longest side that a JPEG can have."""
+"""The longest side that libjpeg supports (JPEG_MAX_DIMENSION)."""
 
 MAX_PIXELS = 178_956_970
-"""Where Pillow takes an image for a bomb."""
+"""Pixels above which Pillow raises DecompressionBombError: twice `Image.MAX_IMAGE_PIXELS`."""
 
 Side = Annotated[int, Field(ge=1, le=MAX_SIDE)]
 
 
 class Resize(BaseModel):
-    """A size that every image gets, written "640x480 pad lanczos".
+    """The size to which all images are resized, written as in "640x480 pad lanczos".
 
     Attributes:
         width: in pixels.
         height: in pixels.
-        mode: "fit" within, keeping the aspect ratio; "pad" to the size with black; "crop" what
-            stands over, centered; "exact", whatever becomes of the aspect ratio.
-        filter: how pixels are resampled.
+        mode: "fit" scales the image to fit within the size; "pad" also pads it with black; "crop"
+            scales it to cover the size, and crops the center; "exact" ignores the aspect ratio.
+        filter: the resampling filter.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -42,8 +42,8 @@ class Resize(BaseModel):
     def _check(self) -> Resize:
         if (pixels := self.width * self.height) > MAX_PIXELS:
             raise ValueError(
-                f"{self.width}x{self.height} are {pixels:,} pixels; "
-                f"expected up to {MAX_PIXELS:,}, which every reader takes"
+                f"{self.width}x{self.height} has {pixels:,} pixels; "
+                f"expected at most {MAX_PIXELS:,}, the limit of readers"
             )
         return self
 
@@ -59,29 +59,29 @@ def _parse_resize(value: Any) -> Any:
 
 
 class ImageSettings(BaseModel):
-    """How images are found, checked and stored.
+    """How images are read, checked and stored.
 
-    An image that already is as these settings want it passes through byte for byte; any other is
-    decoded, changed, and transcoded.
+    An image that already meets all settings is stored without changing a byte. Any other image is
+    decoded, changed and transcoded.
 
     Attributes:
-        column: the schema column that holds the image's path.
-        orientation: "apply" EXIF's orientation to the pixels, "record" it only, or "ignore" it.
-        color: "keep", or make all images "rgb" or "gray".
-        alpha: "keep", "drop", or "composite #rrggbb": on a background of that color; a JPEG keeps
-            none, and is composited on white.
-        bit_depth: "keep", or 8: deeper ones are scaled.
-        format: "keep" JPEG and PNG, and make all others PNG; or "jpeg", "png" or "raw" for all: raw
-            is the uint8 tensor, (height, width, channels).
-        quality: of JPEGs that are transcoded; 95 if not said.
-        max_side: longer images are scaled down to it, in pixels.
-        resize: a size that every image gets.
-        animated: of several frames take the "first", or "reject" the file.
-        max_pixels: height times width above which a file is rejected, from its header.
-        min_side: in pixels; smaller images are rejected.
-        strip_metadata: take EXIF, GPS, XMP and comments out of files that pass through.
-        unsupported: "transcode" what readers cannot be trusted with, or "reject" it.
-        timeout: seconds that one image may take.
+        column: the schema column with the path of the image.
+        orientation: "apply" the EXIF orientation to the pixels, only "record" it, or "ignore" it.
+        color: "keep" the colors, or convert all images to "rgb" or "gray".
+        alpha: "keep" or "drop" the alpha channel, or "composite #rrggbb" on a background color;
+            JPEGs have no alpha channel, and are composited on white.
+        bit_depth: "keep" the bit depth, or scale samples with more bits to 8.
+        format: "keep" JPEG and PNG, and convert others to PNG; or convert all images to "jpeg",
+            "png" or "raw", a uint8 tensor of shape (height, width, channels).
+        quality: quality of transcoded JPEGs; 95 by default.
+        max_side: length in pixels to which longer sides are scaled down.
+        resize: the size to which all images are resized.
+        animated: store the "first" of several frames, or "reject" the file.
+        max_pixels: limit for height times width, which is checked in the header.
+        min_side: minimum length of each side, in pixels.
+        strip_metadata: whether to remove EXIF, GPS, XMP and comments from files not transcoded.
+        unsupported: "transcode" or "reject" images that some readers cannot decode.
+        timeout: time limit for one image, in seconds.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -105,24 +105,24 @@ class ImageSettings(BaseModel):
     @model_validator(mode="after")
     def _check(self) -> ImageSettings:
         if self.max_side is not None and self.resize is not None:
-            raise ValueError("max_side and resize both set the size: choose one")
+            raise ValueError("max_side cannot be combined with resize; remove one of them")
         if self.quality is not None and self.format != "jpeg":
-            raise ValueError("quality is that of JPEGs: it goes with format: jpeg")
+            raise ValueError("quality applies only to JPEGs; add format: jpeg")
         if self.unsupported == "reject" and self.changes_all:
             raise ValueError(
-                "unsupported: reject passes files through as they are; "
-                "it does not go with settings that change them"
+                "unsupported: reject stores files unchanged, and cannot be combined with "
+                "format, resize or max_side"
             )
         return self
 
     @property
     def changes_all(self) -> bool:
-        """Whether settings ask for changes that a file can hardly have already."""
+        """Whether a setting changes nearly all images."""
         return self.format != "keep" or self.resize is not None or self.max_side is not None
 
     @property
     def background(self) -> tuple[int, int, int] | None:
-        """The color that transparent images are put on; None if they are not."""
+        """The color on which transparent images are composited, or None."""
         match = _ALPHA.fullmatch(self.alpha)
         if match and match[1]:
             red, green, blue = bytes.fromhex(match[1])
@@ -131,28 +131,26 @@ class ImageSettings(BaseModel):
 
 
 Frame = Literal["displayed", "stored"]
-"""The image that was annotated: turned by EXIF, as viewers show it, or as the file has it."""
+"""The coordinate frame of annotations: the image with EXIF orientation applied, or as stored."""
 
 Order = Literal["xyxy", "xywh", "yxyx", "cxcywh"]
 
 
 class BoxSettings(BaseModel):
-    """How a table writes boxes, and what becomes of bad ones.
+    """The format of boxes in a table, and the treatment of invalid boxes.
 
     Attributes:
-        columns: the four columns that hold a list of numbers each, in the order of `order`.
-        column: the one column that holds a list of boxes, each a list of four; taken where the
-            table does not have the four.
-        order: "xyxy" two corners; "xywh" left, top, width and height; "yxyx" two corners, y first;
-            "cxcywh" the middle, width and height.
-        units: "pixel", or "normalized": fractions of width and height.
-        units_column: the column in which rows say their own units; a table need not have it.
-        frame: the image that they were drawn on: as "displayed", that is, turned by EXIF, or as
-            "stored".
-        out_of_bounds: "clip" what stands over the image's edge, "reject" the row, or "drop" the
-            box. Less than a millionth of the image's side is rounding, and always clipped.
-        invalid: boxes without extent, inverted ones, and those that hold no numbers: "reject" the
-            row, or "drop" the box.
+        columns: four columns with a list of numbers each, in the order of `order`.
+        column: a single column with a list of boxes, each a list of four numbers; used if the
+            table lacks the four columns.
+        order: "xyxy" for two corners; "yxyx" for two corners, y first; "xywh" for left, top, width
+            and height; "cxcywh" for center, width and height.
+        units: "pixel", or "normalized" for fractions of width and height.
+        units_column: an optional column with the units of each row.
+        frame: the annotated image: "displayed", with EXIF orientation applied, or "stored".
+        out_of_bounds: "clip" a box at the edge of the image, "reject" the row, or "drop" the box.
+            Up to a millionth of the side is a rounding error, and is always clipped.
+        invalid: "reject" a row with an empty, inverted or non-numeric box, or "drop" the box.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -168,8 +166,8 @@ class BoxSettings(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _only_what_is_said(cls, values: Any) -> Any:
-        """Takes one way to write boxes for the only one, if it is said alone."""
+    def _disable_other_columns(cls, values: Any) -> Any:
+        """Disables the default of `columns` if only `column` is set, and the other way around."""
         if isinstance(values, dict) and ("columns" in values) != ("column" in values):
             return {"columns": None, "column": None, **values}
         return values
@@ -177,24 +175,24 @@ class BoxSettings(BaseModel):
     @model_validator(mode="after")
     def _check(self) -> BoxSettings:
         if self.columns is None and self.column is None:
-            raise ValueError("boxes come from four columns or from one: name them")
+            raise ValueError("boxes need columns: set columns, or column")
         return self
 
     @property
     def all_columns(self) -> tuple[str, ...]:
-        """Every schema column that boxes may come from, that of their units included."""
+        """All schema columns of boxes, with the column of their units."""
         single = (self.column, self.units_column)
         return (*(self.columns or ()), *(name for name in single if name is not None))
 
 
 class MaskSettings(BaseModel):
-    """What masks are drawn on, and how they are stored.
+    """The format of masks.
 
     Attributes:
-        labels: the column that holds the class of each object of a `segmentation:` column.
-        frame: the image that they were drawn on, as for boxes.
-        bit_depth: of all masks: 8 holds ids up to 255, 16 up to 65535.
-        padding: the id of what `resize: … pad` adds.
+        labels: the column with the class of each object in a `segmentation:` column.
+        frame: the annotated image, as for boxes.
+        bit_depth: bits per pixel: 8 for ids up to 255, 16 for ids up to 65535.
+        padding: the id of pixels that `resize: … pad` adds.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -207,22 +205,22 @@ class MaskSettings(BaseModel):
     @model_validator(mode="after")
     def _check(self) -> MaskSettings:
         if self.padding > self.max_id:
-            raise ValueError(f"padding: {self.padding} does not fit {self.bit_depth} bits")
+            raise ValueError(f"padding: expected at most {self.max_id}, got {self.padding}")
         return self
 
     @property
     def max_id(self) -> int:
-        """The largest class id that a mask can hold."""
+        """The largest class id that fits into the bit depth."""
         return 255 if self.bit_depth == 8 else 65_535
 
 
 class SequenceSettings(BaseModel):
-    """Which rows are the frames of one sequence.
+    """The columns that combine rows into sequences.
 
     Attributes:
-        group: the column whose value all frames of a sequence have in common: its key.
-        order: the column that orders the frames: by number if every value in the sequence
-            is one, otherwise as text, with the numbers in it by their value.
+        group: the column with the key of the sequence.
+        order: the column by which frames are sorted: as numbers if all values in the sequence are
+            numbers; otherwise as text, in which numbers are compared by value.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -235,9 +233,9 @@ _INTEGER = re.compile(r"-?[0-9]{1,4000}")
 
 
 def is_integer(text: str) -> bool:
-    """Returns whether a text is a whole number: digits of ASCII, and perhaps a minus.
+    """Returns whether a text is an integer: ASCII digits with an optional minus.
 
-    Python takes more: other scripts' digits, `1_000`, spaces; and `isdigit` even what it rejects.
+    int() also accepts digits of other scripts, `1_000` and spaces, and isdigit() accepts "²".
 
     >>> is_integer("-12"), is_integer("²"), is_integer("1_000"), is_integer(" 1"), is_integer("٣")
     (True, False, False, False, False)
@@ -246,11 +244,11 @@ def is_integer(text: str) -> bool:
 
 
 def parse_integer(text: str) -> int:
-    """Returns the whole number that a text is.
+    """Parses an integer.
 
     Raises:
-        ValueError: if it is none.
+        ValueError: if the text is not an integer.
     """
     if not is_integer(text):
-        raise ValueError(f"expected a whole number, got {text!r}")
+        raise ValueError(f"expected an integer, got {text!r}")
     return int(text)

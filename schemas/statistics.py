@@ -13,24 +13,24 @@ from recordmill.schemas.masking import masked_json, masked_source
 from recordmill.schemas.records import ImageShape
 
 EXAMPLES = 5
-"""How many keys or pairs of keys are shown of what may be millions."""
+"""Number of keys or pairs of keys that are kept as examples; there may be millions."""
 
 PAIRED_SPLITS = 32
-"""An image in more splits than these is counted in pairs with the first of its splits only."""
+"""An image in more splits than this is counted only in pairs with the first of its splits."""
 
 Pair = tuple[str, str]
-"""The keys of two records, or rows, with one image."""
+"""The keys of two records or rows with the same image."""
 
 
 class Leakage(BaseModel):
-    """Two splits that share images: a model is tested on what it was trained on.
+    """Two splits that share images, so that a model may be tested on its training images.
 
     Attributes:
-        splits: the two, sorted.
-        images: how many images are in both; one that is in more than `PAIRED_SPLITS` splits is
-            counted with the first of them only.
-        records: how many records of the two hold them.
-        examples: for each of some images the smallest key in the one split and in the other.
+        splits: the names of the two splits, sorted.
+        images: number of images in both splits; an image in more than `PAIRED_SPLITS` splits is
+            counted only in pairs with the first of them.
+        records: number of records in both splits with these images.
+        examples: pairs of the smallest keys of an image in the first and in the second split.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -45,8 +45,8 @@ class GroupLeakage(BaseModel):
     """Groups (`--group_column`) whose rows are in more than one split.
 
     Attributes:
-        groups: how many.
-        examples: some of them, each with its splits.
+        groups: number of such groups.
+        examples: some of the groups, each with its splits.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -59,9 +59,9 @@ class Conflicts(BaseModel):
     """Images that have more than one label.
 
     Attributes:
-        images: how many.
-        records: how many records, or rows, have them.
-        examples: for each of some images the smallest keys of two labels.
+        images: number of such images.
+        records: number of records or rows with these images.
+        examples: for some of the images, the smallest keys of two labels.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -72,15 +72,15 @@ class Conflicts(BaseModel):
 
 
 class DuplicateStats(BaseModel):
-    """Duplicate images of a dataset, detected by the digests of the images as stored.
+    """Statistics of duplicate images, which are detected by the digests of the stored images.
 
     Attributes:
-        images: how many different ones there are.
-        duplicates: split to the number of its records that repeat another of its images.
-        leaks: the pairs of splits that share images.
+        images: number of distinct images.
+        duplicates: number of records with the image of another record of the split, by split.
+        leaks: pairs of splits that share images.
         conflicts: images whose records have different labels.
-        dropped_conflicts: images of which rows were dropped (`--deduplicate`), though their label
-            was not that of the row that was kept.
+        dropped_conflicts: images with dropped rows (`--deduplicate`) whose label differs from that
+            of the kept row.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -92,22 +92,18 @@ class DuplicateStats(BaseModel):
     dropped_conflicts: Conflicts = Conflicts()
 
 
-NO_CONTENT = DuplicateStats()
-"""What is known of no images."""
-
-
 @dataclass(frozen=True)
 class Duplicate:
-    """A row that was dropped, because its image is that of another row.
+    """A row that was dropped, because it has the same image as another row.
 
     Attributes:
         key: the row's key.
-        uri: where its image is.
+        uri: the path or URL of its image.
         source: file and line of the row.
-        split: the split that it had been placed in.
+        split: the split that the row was assigned to.
         kept: the key of the row that was kept.
-        label: the row's label, if it is not that of the row that was kept; "" otherwise.
-        kept_label: the label of the row that was kept.
+        label: the row's label, if it differs from that of the kept row; "" otherwise.
+        kept_label: the label of the kept row, if it differs; "" otherwise.
     """
 
     key: str
@@ -128,25 +124,25 @@ class Duplicate:
 
 
 SIDE_STEPS = 4
-"""Bins of sides and bytes to a doubling: bin i begins at 2^(i/4)."""
+"""Bins per doubling, for sides and bytes: bin i begins at 2^(i/4)."""
 
 RATIO_STEPS = 8
-"""Bins of width over height to a doubling: bin 0 is from 1.00 to 1.09."""
+"""Bins per doubling, for width over height: bin 0 is from 1.00 to 1.09."""
 
 
 @dataclass
 class ImageTally:
-    """The images of a shard or a dataset, as their records hold them.
+    """Histograms of the stored images of a shard or a dataset.
 
     Attributes:
-        formats: format to number of images.
-        channels: number of channels to number of images.
-        widths: bin to number of images; so are heights, ratios and sizes, in bytes.
-        heights: of the same.
-        ratios: of width over height.
-        sizes: of the encoded bytes.
-        extremes: "width", "height" or "bytes" to the least and the most.
-        total_bytes: of all encoded images.
+        formats: number of images by format.
+        channels: number of images by number of channels.
+        widths: number of images by bin of the width.
+        heights: number of images by bin of the height.
+        ratios: number of images by bin of width over height.
+        sizes: number of images by bin of the encoded size in bytes.
+        extremes: minimum and maximum of "width", "height" and "bytes".
+        total_bytes: size of all encoded images.
     """
 
     formats: Counter[str] = field(default_factory=Counter)
@@ -160,11 +156,11 @@ class ImageTally:
 
     @property
     def images(self) -> int:
-        """How many there are."""
+        """Number of images."""
         return self.formats.total()
 
     def add(self, image: ImageShape) -> None:
-        """Counts one image."""
+        """Adds an image."""
         self.formats[image.format] += 1
         self.channels[image.channels] += 1
         self.widths[bin_of(image.width, SIDE_STEPS)] += 1
@@ -186,7 +182,7 @@ class ImageTally:
 
     @classmethod
     def sum_of(cls, tallies: Iterable[ImageTally]) -> ImageTally:
-        """Returns the tally of all."""
+        """Returns the sum of tallies."""
         total = cls()
         for tally in tallies:
             total.update(tally)
@@ -198,16 +194,25 @@ class ImageTally:
 
 
 def bin_of(value: float, steps: int) -> int:
-    """Returns the bin of a positive number, `steps` of them to a doubling.
+    """Returns the bin of a number.
+
+    Args:
+        value: a positive number.
+        steps: number of bins per doubling.
 
     >>> bin_of(640, 1), bin_of(4 / 3, RATIO_STEPS), bin_of(1, 4)
     (9, 3, 0)
     """
+    # The tolerance keeps powers of two in their own bin, whose logarithm may be rounded down.
     return math.floor(math.log2(value) * steps + 1e-9)
 
 
 def edge_of(index: int, steps: float) -> float:
-    """Returns where a bin begins.
+    """Returns the lower bound of a bin.
+
+    Args:
+        index: the number of the bin.
+        steps: number of bins per doubling.
 
     >>> edge_of(9, 1), round(edge_of(3, RATIO_STEPS), 3)
     (512.0, 1.297)
@@ -220,18 +225,22 @@ MAX_INTERVALS = 120
 
 @dataclass
 class Timeline:
-    """Records counted by equal intervals of time; for the report only.
+    """Number of records written per interval of time; only for the report.
 
     Attributes:
-        seconds: the length of an interval: 1, or where there are too many, a power of two.
-        counts: number of an interval since 1970 to the records that were written in it.
+        seconds: length of an interval: a power of two, as small as `MAX_INTERVALS` allows.
+        counts: number of records by interval, counted from 1970.
     """
 
     seconds: int = 1
     counts: Counter[int] = field(default_factory=Counter)
 
     def add(self, now: float, records: int = 1) -> None:
-        """Counts records that were written at `now`, in seconds since 1970.
+        """Adds records.
+
+        Args:
+            now: when they were written, in seconds since 1970.
+            records: number of records.
 
         >>> line = Timeline()
         >>> line.add(100.2), line.add(100.9), line.counts
@@ -250,13 +259,14 @@ class Timeline:
 
     @classmethod
     def sum_of(cls, timelines: Iterable[Timeline]) -> Timeline:
-        """Returns the timeline of all."""
+        """Returns the sum of timelines."""
         total = cls()
         for timeline in timelines:
             total.update(timeline)
         return total
 
     def _coarsen(self) -> None:
+        """Doubles the length of the intervals."""
         halved: Counter[int] = Counter()
         for index, records in self.counts.items():
             halved[index // 2] += records

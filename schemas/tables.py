@@ -12,13 +12,13 @@ IMAGES = "images"
 
 @dataclass(frozen=True)
 class TableFile:
-    """One file of a table, or the folder of a source that is one.
+    """An input file, or an input folder for formats that are folders.
 
     Attributes:
-        path: as opened; rows report it as their source, and relative image paths start from it.
+        path: its path, which is the source of its rows, and the base of relative image paths.
         format: one of `recordmill.transforms.storage.formats.FORMATS`.
-        gzipped: whether its bytes are compressed.
-        size: its bytes as stored, if byte ranges of them can be read; None otherwise.
+        gzipped: whether the file is compressed.
+        size: size in bytes, if byte ranges can be read; None otherwise.
     """
 
     path: str
@@ -33,12 +33,12 @@ class SourceSplit:
 
     Attributes:
         file: the file or folder.
-        row_group: which row group, or None for the whole file.
-        first: the number of its first row within the file, from 1; of text tables, its first line.
-        names: the files of a folder, as below it.
+        row_group: the number of a row group, or None for the whole file.
+        first: the number of its first row in the file, from 1; in text tables, its first line.
+        names: the paths of files in a folder, relative to the folder.
         start: the first byte of a range of a text table.
         stop: the byte after the range, or None for the whole file.
-        header: the columns of a CSV or TSV table, for ranges below the header.
+        header: the columns of a CSV or TSV table, for ranges after the header.
     """
 
     file: TableFile

@@ -1,7 +1,7 @@
-"""The schema as TensorFlow's tools read it: schema.pbtxt, features.json and dataset_info.json.
+"""Writes schema.pbtxt, features.json and dataset_info.json for TensorFlow's tools.
 
-TensorFlow Metadata's schema.pbtxt is for TFX, TFDV and Transform. The other two are for TensorFlow
-Datasets, which itself writes them only from within a builder class and with TensorFlow loaded.
+TFX, TFDV and TensorFlow Transform read schema.pbtxt of TensorFlow Metadata. TensorFlow Datasets
+reads the other two, which it can write itself only in a builder class and with TensorFlow loaded.
 Source: tensorflow_datasets/core/proto/{feature,dataset_info}.proto, in proto3's JSON form.
 """
 
@@ -24,7 +24,7 @@ _TYPES = {
 }
 
 _SEQUENCE = "##SEQUENCE##"
-"""The feature whose parts are the feature lists of a SequenceExample, as TFX names it."""
+"""The name that TFX gives to the feature with the feature lists of a SequenceExample."""
 
 
 def schema_text(resolved: ResolvedSchema) -> str:
@@ -52,7 +52,7 @@ def _proto_of(name: str, feature: Feature, num_classes: int) -> schema_pb2.Featu
     stated = schema_pb2.Feature(name=name, type=_TYPES[feature.kind])
     if feature.optional or feature.has_open_rows:
         stated.value_count.min = 0
-    elif feature.per == "frame":  # a shape would be that of all frames
+    elif feature.per == "frame":  # a shape would apply to all frames together
         stated.value_count.min = stated.value_count.max = math.prod(
             size for size in feature.shape or () if size is not None
         )
@@ -76,7 +76,7 @@ FILE_TEMPLATE = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
 
 
 def features_document(resolved: ResolvedSchema) -> dict[str, Any]:
-    """Returns features.json: each feature as TFDS's own type."""
+    """Returns features.json, with a feature type of TFDS for each feature."""
     schema = resolved.schema
     features: dict[str, Any] = {}
     for name, feature in schema.features.items():
@@ -91,7 +91,10 @@ def features_document(resolved: ResolvedSchema) -> dict[str, Any]:
 
 
 def _joined(features: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns features with each pair that TFDS writes a list of lists as put together."""
+    """Joins each pair of features with the flat values and row lengths of a list of lists.
+
+    TFDS declares such a list as one feature, and stores it as these two.
+    """
     joined = dict(features)
     for name in features:
         whole = name.removesuffix(_FLAT_VALUES)
@@ -110,10 +113,10 @@ def dataset_info_document(
     """Returns dataset_info.json.
 
     Args:
-        name: the dataset's name.
-        version: its version.
-        description: one line for people.
-        splits: split to (records, bytes of data) of each shard, in order.
+        name: the name of the dataset.
+        version: the version of the dataset.
+        description: a one-line description.
+        splits: (number of records, bytes of data) of each shard in order, by split.
     """
     return {
         "name": name,
@@ -164,7 +167,7 @@ def _image() -> dict[str, Any]:
 
 
 def _mask(bit_depth: int, num_classes: int) -> dict[str, Any]:
-    """An image of class ids; where the ids have names, TFDS knows them."""
+    """Returns the feature of a mask; a `LabeledImage` if its ids have names."""
     shape = {"dimensions": ["-1", "-1", "1"]}
     image = {"dtype": f"uint{bit_depth}", "shape": shape, "encodingFormat": "png"}
     if not num_classes:

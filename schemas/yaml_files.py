@@ -22,11 +22,11 @@ from recordmill.schemas.features import Schema
 _PRESETS = resources.files("recordmill.schemas").joinpath("presets")
 
 MAX_LENGTH = 2**20
-"""Characters or bytes of a file; a schema of a thousand features has a tenth."""
+"""Maximum characters or bytes of a file; a schema of a thousand features has 100,000."""
 
 MAX_DEPTH = 64
 _MAX_SCALAR = 100
-"""Characters of a number or date: those in base 60 take time by the square of their length."""
+"""Maximum characters of a number or date, because numbers in base 60 take quadratic time."""
 
 
 def preset_names() -> list[str]:
@@ -36,15 +36,15 @@ def preset_names() -> list[str]:
 
 
 def preset(name: str) -> Schema:
-    """Returns the preset of that name.
+    """Returns a preset by its name.
 
     Raises:
-        UsageError: if there is none.
+        UsageError: if there is no such preset.
     """
     if name not in preset_names():
         names = preset_names()
         raise UsageError(
-            f"--schema {name}: no preset has this name and no file is there"
+            f"--schema {name}: no such preset or file"
             f"{did_you_mean(name, names)}; expected a YAML file or one of: {', '.join(names)}"
         )
     text = _PRESETS.joinpath(f"{name}.yaml").read_text(encoding="utf-8")
@@ -52,14 +52,14 @@ def preset(name: str) -> Schema:
 
 
 def parse_schema(text: str | bytes, where: str) -> Schema:
-    """Returns the schema that a YAML text declares.
+    """Parses a schema in YAML.
 
     Args:
         text: the YAML document.
-        where: what to call it in messages, such as the file's name.
+        where: the name of the document in messages, such as its path.
 
     Raises:
-        UsageError: if the text is no YAML, or no schema.
+        UsageError: if the text is not YAML, or not a schema.
     """
     node, document = load_yaml(text, where)
     if node is None or not isinstance(document, dict):
@@ -74,7 +74,7 @@ def parse_schema(text: str | bytes, where: str) -> Schema:
 
 
 class _Loader(yaml.SafeLoader):
-    """PyYAML's safe loader, whose errors all say where they are."""
+    """PyYAML's safe loader, whose errors all have a position."""
 
     _depth = 0
 
@@ -97,21 +97,21 @@ class _Loader(yaml.SafeLoader):
             if isinstance(found, str):
                 found.encode()  # no sidecar and no record can hold a lone surrogate
         except (ValueError, LookupError, AttributeError, TypeError, ArithmeticError) as error:
-            # What the constructors raise for tags like !!bool cat, and for a 13th month.
+            # Constructors raise these for tags such as !!bool cat, and for a 13th month.
             problem = f"{str(node.value)[:_MAX_SCALAR]!r} is not a valid {kind}: {error}"
             raise ConstructorError(None, None, problem, node.start_mark) from error
         return found
 
 
 def load_yaml(text: str | bytes, where: str) -> tuple[yaml.Node | None, Any]:
-    """Returns the content of a YAML text: as nodes, which know their lines, and as values.
+    """Loads a YAML document as nodes, which have positions, and as values.
 
     Args:
-        text: one document.
-        where: what to call it in messages, such as the file's name.
+        text: the document.
+        where: the name of the document in messages, such as its path.
 
     Raises:
-        UsageError: if it is not YAML, too large, or names a key twice.
+        UsageError: if it is not YAML, is too large, or has a duplicate key.
     """
     if len(text) > MAX_LENGTH:
         raise UsageError(f"{where}: has {len(text):,} characters; expected at most {MAX_LENGTH:,}")
@@ -119,7 +119,7 @@ def load_yaml(text: str | bytes, where: str) -> tuple[yaml.Node | None, Any]:
         loader = _Loader(text)
         node = loader.get_single_node()
         check_size(node)
-        repeated = repeated_key(node)  # before keys are merged
+        repeated = _duplicate_key(node)  # the constructor would keep only the last value
         document = None if node is None else loader.construct_document(node)
     except yaml.YAMLError as error:
         place, problem = problem_of(error)
@@ -128,42 +128,42 @@ def load_yaml(text: str | bytes, where: str) -> tuple[yaml.Node | None, Any]:
         raise UsageError(f"{where}: not a YAML file that can be read: {error}") from error
     if repeated is not None:
         place, key = repeated
-        raise UsageError(f"{where}{place}: the key {key!r} occurs twice; keep one of them")
+        raise UsageError(f"{where}{place}: the key {key!r} occurs twice. Remove one.")
     return node, document
 
 
 _SHOWN = 200
-_KEY = "[key]"  # pydantic's word for a key that is wrong itself
+_KEY = "[key]"  # pydantic's location of an invalid key
 
 Location = Sequence[int | str]
 
 MAX_NODES = 100_000
-"""Of a schema with every alias written out."""
+"""Maximum nodes of a document with all aliases expanded."""
 
 
 def problem_of(error: yaml.YAMLError) -> tuple[str, str]:
-    """Returns the line and column of what is no YAML, as ":3:7", and what is wrong there."""
+    """Returns the position of a syntax error, as ":3:7", and its message."""
     mark = getattr(error, "problem_mark", None)
     problem = getattr(error, "problem", None) or str(error)
     return ("", problem) if mark is None else (_written(mark), problem)
 
 
 def check_size(node: yaml.Node | None) -> None:
-    """Rejects a document whose aliases make it larger than any schema is, or endless.
+    """Rejects a document whose aliases expand to too many nodes, without expanding them.
 
     Raises:
-        ValueError: if so. Nothing is expanded for that.
+        ValueError: if there are more than `MAX_NODES`, or an alias refers to its own parent.
     """
     if node is not None and _nodes(node, {}) > MAX_NODES:
-        raise ValueError(f"its aliases make more than {MAX_NODES:,} values of it")
+        raise ValueError(f"its aliases expand to more than {MAX_NODES:,} values")
 
 
 def _nodes(node: yaml.Node, known: dict[int, int]) -> int:
-    """Returns how many nodes there are with every alias written out; each is visited one time."""
+    """Returns the number of nodes with all aliases expanded; each node is visited once."""
     if known.get(id(node)) == 0:
-        raise ValueError("an alias stands within what it names")
+        raise ValueError("an alias is part of the value that it refers to")
     if id(node) not in known:
-        known[id(node)] = 0  # being counted
+        known[id(node)] = 0  # until its children are counted
         pairs = node.value if isinstance(node, yaml.MappingNode) else ()
         items = node.value if isinstance(node, yaml.SequenceNode) else ()
         below = [*(part for pair in pairs for part in pair), *items]
@@ -171,8 +171,8 @@ def _nodes(node: yaml.Node, known: dict[int, int]) -> int:
     return known[id(node)]
 
 
-def repeated_key(node: yaml.Node | None) -> tuple[str, str] | None:
-    """Returns where a key stands for the second time in one mapping, and the key."""
+def _duplicate_key(node: yaml.Node | None) -> tuple[str, str] | None:
+    """Returns the position of the first duplicate key in a mapping, and the key; None without."""
     children: list[yaml.Node] = []
     if isinstance(node, yaml.MappingNode):
         seen: set[str] = set()
@@ -184,29 +184,29 @@ def repeated_key(node: yaml.Node | None) -> tuple[str, str] | None:
             children.append(value)
     elif isinstance(node, yaml.SequenceNode):
         children = node.value
-    return next((found for child in children if (found := repeated_key(child))), None)
+    return next((found for child in children if (found := _duplicate_key(child))), None)
 
 
 def first_problem(
     error: ValidationError, model: type[BaseModel], node: yaml.Node
 ) -> tuple[str, str]:
-    """Returns the first thing that is wrong with a document: where, as ":3:7", and what.
+    """Returns the first problem of a document: its position, as ":3:7", and a message.
 
     Args:
-        error: all that is wrong.
-        model: what the document should be.
-        node: the document, as written in the text.
+        error: all problems.
+        model: the model that the document was validated with.
+        node: the document.
     """
-    places = [(_mark(node, details), details) for details in error.errors()]
-    mark, details = min(places, key=lambda place: (place[0].line, place[0].column))
-    path = " > ".join(str(part) for part in _place(details) if part != _KEY) or "the schema"
+    marked = [(_mark(node, details), details) for details in error.errors()]
+    mark, details = min(marked, key=lambda item: (item[0].line, item[0].column))
+    path = " > ".join(str(part) for part in _location(details) if part != _KEY) or "the schema"
     return _written(mark), f"at {path}: {_message(details, model)}"
 
 
 def _mark(node: yaml.Node, details: ErrorDetails) -> yaml.Mark:
-    """Returns where a problem is: at the key where that is wrong, else at its value."""
+    """Returns the position of a problem: an invalid key, or else the value."""
     key = node
-    for part in _place(details):
+    for part in _location(details):
         entries = _entries(node)
         if str(part) not in entries:
             break
@@ -215,14 +215,14 @@ def _mark(node: yaml.Node, details: ErrorDetails) -> yaml.Mark:
     return (key if is_key else node).start_mark
 
 
-def _place(details: ErrorDetails) -> Location:
-    """Returns where a problem is, in the document's keys."""
+def _location(details: ErrorDetails) -> Location:
+    """Returns the keys that lead to a problem."""
     error = details.get("ctx", {}).get("error")
-    return (*details["loc"], *(error.place if isinstance(error, SchemaError) else ()))
+    return (*details["loc"], *(error.location if isinstance(error, SchemaError) else ()))
 
 
 def _entries(node: yaml.Node) -> dict[str, tuple[yaml.Node, yaml.Node]]:
-    """Returns the content of a node: key or number to the nodes of key and value."""
+    """Returns the nodes of key and value of each entry, by key or number."""
     if isinstance(node, yaml.MappingNode):
         return {str(key.value): (key, value) for key, value in node.value}
     if isinstance(node, yaml.SequenceNode):
@@ -235,11 +235,11 @@ def _message(details: ErrorDetails, model: type[BaseModel]) -> str:
     name = str(details["loc"][-1]) if details["loc"] else ""
     if details["type"] == "extra_forbidden":
         known = _keys_at(model, details["loc"][:-1])
-        return f"there is no key {name!r}{did_you_mean(name, known)}; there are: {', '.join(known)}"
+        return f"unknown key {name!r}{did_you_mean(name, known)}; available: {', '.join(known)}"
     if details["type"] == "missing":
         misspelt = [key for key in map(str, value) if did_you_mean(key, [name])]
         if misspelt:
-            return f"there is no key {misspelt[0]!r}{did_you_mean(misspelt[0], [name])}"
+            return f"unknown key {misspelt[0]!r}{did_you_mean(misspelt[0], [name])}"
         return f"the key {name!r} is missing"
     if isinstance(details.get("ctx", {}).get("error"), SchemaError):
         return message
@@ -248,13 +248,13 @@ def _message(details: ErrorDetails, model: type[BaseModel]) -> str:
 
 
 def shortened(value: Any) -> str:
-    """Returns a value as messages show it: some of it, where it is long."""
+    """Returns the representation of a value, truncated for messages."""
     text = repr(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
 def _keys_at(model: type[BaseModel], location: Location) -> list[str]:
-    """Returns the keys that a place in the document can have."""
+    """Returns the valid keys at a location in the document."""
     for part in location:
         fields = {field.alias or name: field for name, field in model.model_fields.items()}
         if part in fields:

@@ -192,7 +192,7 @@ class _WriteShard(beam.DoFn):
         if self._base is None:
             return None
         split, index = fingerprint.split, fingerprint.index
-        entry = self._base.same_shard(split, index, fingerprint.digest)
+        entry = self._base.reusable_shard(split, index, fingerprint.digest)
         return link_shard(self._base, entry, self._staging, fingerprint) if entry else None
 
     def _reused(
@@ -224,7 +224,7 @@ class _WriteShard(beam.DoFn):
             return written
         shard = replace(written, fingerprint=fingerprint.without(faults))
         # After a transient fault (a timeout, say) the next run must try the image again.
-        if not any(fault.passing for fault in faults):
+        if not any(fault.is_transient for fault in faults):
             split, index, count = shard.split, shard.index, plan.shards[shard.split]
             name, compression = self._config.name, self._config.compression
             checkpoint = Checkpoint(

@@ -132,7 +132,7 @@ def test_lost_rows_are_beyond_any_budget_and_named(tmp_path: Path) -> None:
     assert record["exit_code"] == 4
     assert record["message"].startswith(
         "not published: rows of the input are lost:\n"
-        "  d/t.csv.gz:7: the file ends\nhow many cannot be known"
+        "  d/t.csv.gz:7: the file ends\nTheir number is unknown"
     )
 
 

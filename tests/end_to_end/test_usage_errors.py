@@ -43,9 +43,9 @@ USAGE_ERRORS = {
     "no rows. Add some.",
     "convert --input folder --output out --name birds": "--input folder: is a folder without an "
     "image; expected images in folders named after their classes, or a table",
-    f"{CONVERT} --schema tf_slimm": "--schema tf_slimm: no preset has this name and no file is "
-    f"there (did you mean 'tf_slim'?); expected a YAML file or one of: {PRESETS}",
-    f"{CONVERT} --schema typo.yaml": "typo.yaml:3:10: at features > image > from: there is no key "
+    f"{CONVERT} --schema tf_slimm": "--schema tf_slimm: no such preset or file "
+    f"(did you mean 'tf_slim'?); expected a YAML file or one of: {PRESETS}",
+    f"{CONVERT} --schema typo.yaml": "typo.yaml:3:10: at features > image > from: unknown key "
     "'fron' (did you mean 'from'?)",
     f"{CONVERT} --splits train=0.8,test=-0.2": "--splits train=0.8,test=-0.2: split weights must "
     "not be negative, and one must be above 0",

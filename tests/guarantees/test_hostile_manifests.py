@@ -89,7 +89,7 @@ def test_no_manifest_names_a_file_outside_of_its_dataset(field: str, name: str) 
         document = changed(DOCUMENT, ("sidecars",), {name: "aa"})
     else:
         document = changed(DOCUMENT, ("splits", "train", "shards", 0, field), name)
-    with pytest.raises(ValidationError, match="is not a name below the dataset's folder"):
+    with pytest.raises(ValidationError, match="is not a path within the dataset's folder"):
         Manifest.model_validate_json(json.dumps(document))
 
 

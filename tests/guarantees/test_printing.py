@@ -239,7 +239,7 @@ def test_a_path_that_is_not_utf8_is_bad_usage(
     message = capsys.readouterr().err
     assert (
         message
-        == f"recordmill: {tmp_path}/d\\udcff: is not text in UTF-8; rename the file or folder\n"
+        == f"recordmill: {tmp_path}/d\\udcff: is not valid UTF-8. Rename the file or folder.\n"
     )
 
 

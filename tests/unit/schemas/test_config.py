@@ -299,18 +299,18 @@ def test_what_a_message_shows_of_lost_rows():
     places = [(f"t.csv:{i}", "cut") for i in (5, 3, 1, 2)]
     assert lost_rows_message(places) == (
         "rows of the input are lost:\n  t.csv:1: cut\n  t.csv:2: cut\n  t.csv:3: cut\n"
-        "  and 1 more\nhow many cannot be known, so no --max_rejects allows it: "
-        "replace the file by a whole copy, or fix it there"
+        "  and 1 more\nTheir number is unknown, so no --max_rejects allows it. "
+        "Replace the file by an intact copy, or fix it there."
     )
 
 
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("lost_rows=1", "lost_rows has no limit: how many rows are lost is not known"),
+        ("lost_rows=1", "lost_rows cannot have a limit: the number of lost rows is unknown"),
         ("1,2", "two limits for all rejects, 1 and 2"),
         ("truncated=1,truncated=2", "names truncated twice"),
-        ("truncatd=1", r"'truncatd' is no reason \(did you mean 'truncated'"),
+        ("truncatd=1", r"'truncatd' is not a reason \(did you mean 'truncated'"),
         ("truncated=", "expected a number of rows or a percentage like 0.5%, got ''"),
         ("truncated", "expected a number of rows or a percentage"),
         ("1,", "two limits for all rejects"),

@@ -22,7 +22,7 @@ def test_a_file_outside_of_the_folder_is_not_taken(name: str) -> None:
     """A run deletes the files of a checkpoint that it does not reuse."""
     assert Checkpoint.model_validate(CHECKPOINT).shard.staged == SHARD["staged"]
     for names in ((name, "b"), ("a", name)):
-        with pytest.raises(ValidationError, match="is not a name below"):
+        with pytest.raises(ValidationError, match="is not a path within"):
             Checkpoint.model_validate({**CHECKPOINT, "final": names})
-        with pytest.raises(ValidationError, match="is not a name below"):
+        with pytest.raises(ValidationError, match="is not a path within"):
             Checkpoint.model_validate({**CHECKPOINT, "shard": {**SHARD, "staged": names}})

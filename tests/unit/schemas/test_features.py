@@ -39,7 +39,7 @@ def test_sources(text, origin, name):
     "text", ["", "label", "column", "column:", "key:x", "image", "image:", "image:hue", "file:x"]
 )
 def test_what_is_no_source(text):
-    with pytest.raises(ValueError, match=r"no source|not an image attribute"):
+    with pytest.raises(ValueError, match=r"not a source|not an image attribute"):
         Source.parse(text)
 
 
@@ -55,21 +55,21 @@ def test_the_name_in_a_schema_file_is_from():
     [
         pytest.param({"kind": "int32"}, "kind", id="a kind that there is not"),
         pytest.param({"kind": "int64", "from": []}, "at least 1", id="no source"),
-        pytest.param({"kind": "int64", "from": "x"}, "no source", id="a source that is none"),
+        pytest.param({"kind": "int64", "from": "x"}, "not a source", id="an unknown source"),
         pytest.param({"kind": "int64", "from": 7}, "from", id="a source that is a number"),
         pytest.param({"kind": "int64", "shape": [0]}, "greater than 0", id="length 0"),
         pytest.param({"kind": "int64", "shape": [2, None]}, "only the first", id="the last open"),
         pytest.param({"kind": "int64", "shape": [None]}, "only the first", id="the only one open"),
-        pytest.param({"kind": "int64", "from": "box:xmin", "shape": []}, "kind float", id="box"),
-        pytest.param({"kind": "float", "from": "box:left"}, "nothing of a box", id="no side"),
-        pytest.param({"kind": "float", "from": "box:xmin"}, r"has to be \[\]", id="a box's shape"),
+        pytest.param({"kind": "int64", "from": "box:xmin", "shape": []}, "must be float", id="box"),
+        pytest.param({"kind": "float", "from": "box:left"}, "not a side of a box", id="no side"),
+        pytest.param({"kind": "float", "from": "box:xmin"}, r"must be \[\]", id="a box's shape"),
         pytest.param(
             {"kind": "float", "from": "box:yxyx", "shape": []}, "null, 4", id="four sides' shape"
         ),
-        pytest.param({"kind": "float", "per_box": True}, r"has to be \[\]", id="one for all boxes"),
-        pytest.param({"kind": "int64", "from": "mask:m"}, "of kind bytes", id="a mask's kind"),
+        pytest.param({"kind": "float", "per_box": True}, r"must be \[\]", id="one for all boxes"),
+        pytest.param({"kind": "int64", "from": "mask:m"}, "must be bytes", id="a mask's kind"),
         pytest.param(
-            {"kind": "bytes", "from": "mask:m", "shape": []}, "has to be not said", id="masks"
+            {"kind": "bytes", "from": "mask:m", "shape": []}, "must be omitted", id="masks"
         ),
         pytest.param(
             {"kind": "bytes", "from": "mask:m", "missing": "empty"}, "cannot be empty", id="no mask"
@@ -78,13 +78,15 @@ def test_the_name_in_a_schema_file_is_from():
         pytest.param(
             {"kind": "int64", "classes": True, "label_offset": 2}, "label_offset", id="offset of 2"
         ),
-        pytest.param({"kind": "bytes", "single": True}, "for shape", id="single without a list"),
-        pytest.param({"kind": "int64", "shape": [-1]}, "greater than 0", id="length -1"),
         pytest.param(
-            {"kind": "bytes", "classes": True}, "its kind is int64", id="classes of bytes"
+            {"kind": "bytes", "single": True}, r"add shape: \[\]", id="single without a list"
         ),
-        pytest.param({"kind": "float", "from": "image:height"}, "of kind int64", id="fact's kind"),
-        pytest.param({"kind": "int64", "from": "image:bytes"}, "of kind bytes", id="image's kind"),
+        pytest.param({"kind": "int64", "shape": [-1]}, "greater than 0", id="length -1"),
+        pytest.param({"kind": "bytes", "classes": True}, "must be int64", id="classes of bytes"),
+        pytest.param(
+            {"kind": "float", "from": "image:height"}, "must be int64", id="attribute's kind"
+        ),
+        pytest.param({"kind": "int64", "from": "image:bytes"}, "must be bytes", id="image's kind"),
         pytest.param(
             {"kind": "int64", "shape": [], "default": 1}, "single value", id="list default"
         ),

@@ -71,31 +71,28 @@ def test_other_schemas_have_a_context_alone():
     [
         (
             "features:\n" + FRAMES,
-            "s.yaml:2:36: at features > a > per: per: frame is for sequences: add a block "
-            "sequence: {group: C, order: C}",
+            "s.yaml:2:36: at features > a > per: per: frame needs a sequence; "
+            "add sequence: {group: C, order: C}",
         ),
         (
             "sequence: {group: v, order: f}\nfeatures:\n  a: {kind: bytes, from: key}\n",
-            "s.yaml:1:11: at sequence: a sequence needs a feature of its frames: mark it per: "
-            "frame",
+            "s.yaml:1:11: at sequence: a sequence needs a feature with per: frame; add it",
         ),
         (
             "sequence: {group: v, order: f}\nfeatures:\n" + FRAMES + "  b:\n"
             "    {kind: bytes, from: 'image:bytes'}\n",
-            "s.yaml:5:5: at features > b: a sequence has an image for each frame: mark the "
-            "feature per: frame",
+            "s.yaml:5:5: at features > b: a sequence has an image per frame; add per: frame",
         ),
         (
             "sequence: {group: v, order: f}\nfeatures:\n"
             + FRAMES
             + "  b: {kind: float, from: 'column:b', shape: [null, 2], per: frame}\n",
-            "s.yaml:4:45: at features > b > shape: a sequence holds no shape [null, n]; write [] "
-            "for any number",
+            "s.yaml:4:45: at features > b > shape: a sequence cannot have shape [null, n]; "
+            "write [] for any number",
         ),
         (
             "sequence: {group: v, order: f}\nevery_column: true\nfeatures:\n" + FRAMES,
-            "s.yaml:2:15: at every_column: a sequence needs to know which features are per: "
-            "frame: name them",
+            "s.yaml:2:15: at every_column: cannot be combined with sequence; declare the features",
         ),
         (
             "sequence: {group: v}\nfeatures:\n" + FRAMES,
@@ -103,8 +100,8 @@ def test_other_schemas_have_a_context_alone():
         ),
         (
             "sequence: {group: v, order: f, ordr: g}\nfeatures:\n" + FRAMES,
-            "s.yaml:1:32: at sequence > ordr: there is no key 'ordr' (did you mean 'order'?); "
-            "there are: group, order",
+            "s.yaml:1:32: at sequence > ordr: unknown key 'ordr' (did you mean 'order'?); "
+            "available: group, order",
         ),
         (
             "sequence: {group: v, order: f}\nfeatures:\n  a: {kind: bytes, from: key, per: fram}\n",

@@ -27,7 +27,7 @@ def test_a_table_that_a_pattern_finds_has_a_name_in_utf8(tmp_path: Path) -> None
         name="x",
         schema=preset("tabular"),
     )
-    with pytest.raises(UsageError, match="is not text in UTF-8; rename the file or folder"):
+    with pytest.raises(UsageError, match=r"is not valid UTF-8\. Rename the file"):
         probe_labels(config)
 
 

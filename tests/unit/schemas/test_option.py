@@ -64,7 +64,7 @@ def test_texts_and_values_are_accepted_alike():
 @pytest.mark.parametrize(
     ("value", "problem"),
     [
-        ({"seed": "1_000"}, "expected a whole number, got '1_000'"),
+        ({"seed": "1_000"}, "expected an integer, got '1_000'"),
         ({"seed": 1.5}, "valid integer"),
         ({"columns": "x"}, "expected NAME=VALUE,…, got 'x'"),
         ({"columns": "x=1,x=2"}, "a name occurs twice"),
@@ -76,5 +76,5 @@ def test_what_is_not_a_valid_value(value, problem):
 
 
 def test_a_path_that_no_file_system_of_beam_can_name():
-    with pytest.raises(UsageError, match="is not text in UTF-8"):
+    with pytest.raises(UsageError, match="is not valid UTF-8"):
         Model.model_validate({"path": ["\udcff.csv"]})

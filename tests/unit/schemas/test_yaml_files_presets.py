@@ -102,7 +102,7 @@ def test_a_preset_that_there_is_not():
         preset("clasification")
     listed = ", ".join(preset_names())
     assert str(raised.value) == (
-        "--schema clasification: no preset has this name and no file is there "
+        "--schema clasification: no such preset or file "
         f"(did you mean 'image_classification'?); expected a YAML file or one of: {listed}"
     )
 
@@ -164,15 +164,15 @@ def test_a_schema_file():
         ),
         pytest.param(
             "features: {a: {kind: int64, from: label}}",
-            "s.yaml:1:35: at features > a > from: 'label' is no source; write column:NAME, "
-            "class_name:COLUMN, image:FACT, key, box:SIDE, area:COLUMN, mask:COLUMN, "
+            "s.yaml:1:35: at features > a > from: 'label' is not a source; expected column:NAME, "
+            "class_name:COLUMN, image:ATTRIBUTE, key, box:SIDE, area:COLUMN, mask:COLUMN, "
             "segmentation:COLUMN, flat:COLUMN or row_lengths:COLUMN, got 'label'",
             id="source",
         ),
         pytest.param(
             "features: {a: {kind: int64, from: column:a, shap: []}}",
-            "s.yaml:1:45: at features > a > shap: there is no key 'shap' (did you mean 'shape'?); "
-            "there are: kind, from, shape, ",
+            "s.yaml:1:45: at features > a > shap: unknown key 'shap' (did you mean 'shape'?); "
+            "available: kind, from, shape, ",
             id="a typo",
         ),
         pytest.param(
@@ -187,7 +187,8 @@ def test_a_schema_file():
         ),
         pytest.param(
             "features:\n  a:\n    kind: bytes\n    from: [column:a, colunm:b]\n",
-            "s.yaml:4:11: at features > a > from: 'colunm:b' is no source (did you mean 'column'?)",
+            "s.yaml:4:11: at features > a > from: 'colunm:b' is not a source "
+            "(did you mean 'column'?)",
             id="a misspelt source on a later line",
         ),
         pytest.param(
@@ -198,13 +199,12 @@ def test_a_schema_file():
         ),
         pytest.param(
             "features: {a: {kind: bytes, from: key}}\nimage:\n  max_sides: 10",
-            "s.yaml:3:3: at image > max_sides: there is no key 'max_sides' "
-            "(did you mean 'max_side'?)",
+            "s.yaml:3:3: at image > max_sides: unknown key 'max_sides' (did you mean 'max_side'?)",
             id="a misspelt setting of the image",
         ),
         pytest.param(
             "imagee: {}\nfeatures: {a: {kind: bites, from: key}}",
-            "s.yaml:1:1: at imagee: there is no key 'imagee' (did you mean 'image'?)",
+            "s.yaml:1:1: at imagee: unknown key 'imagee' (did you mean 'image'?)",
             id="of two problems the first",
         ),
         pytest.param(

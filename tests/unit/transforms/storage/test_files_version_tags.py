@@ -92,7 +92,7 @@ def test_a_file_that_is_replaced_within_one_tick_of_the_clock_is_seen(
 
 @pytest.mark.parametrize("reason", [Reason.OUTSIDE_ROOT, Reason.READ_ERROR, Reason.TIMEOUT])
 def test_a_reject_that_no_fingerprint_decides_is_not_final(reason: Reason) -> None:
-    assert ImageFault(position=0, reason=reason, detail="").passing
+    assert ImageFault(position=0, reason=reason, detail="").is_transient
 
 
 @pytest.mark.parametrize("changed", ["nothing", "mask", "image", "both"])
@@ -231,7 +231,7 @@ def holding(fetched: Fetched | Reject) -> tuple[Any, ...]:
 def is_passing(written: list[Any]) -> bool:
     """Returns whether a shard has no checkpoint, as one of its rejects may be passing."""
     reasons = [found[0] for _, found in written if isinstance(found[0], Reason)]
-    return any(ImageFault(position=0, reason=reason, detail="").passing for reason in reasons)
+    return any(ImageFault(position=0, reason=reason, detail="").is_transient for reason in reasons)
 
 
 def test_a_link_that_leads_elsewhere_for_a_moment_leaves_no_checkpoint(tmp_path: Path) -> None:

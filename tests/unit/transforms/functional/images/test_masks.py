@@ -151,7 +151,7 @@ def test_padding_has_the_configured_id():
     made = decoded(mask_from_file(file_of(ids_of(9), "L"), stored_image(SIZE), schema))
     assert made[1:4].tolist() == ids_of(9).tolist()
     assert made[0].tolist() == made[4].tolist() == [255] * 5
-    with pytest.raises(ValueError, match="256 does not fit 8 bits"):
+    with pytest.raises(ValueError, match="expected at most 255, got 256"):
         MaskSettings(padding=256)
 
 

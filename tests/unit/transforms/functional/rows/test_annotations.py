@@ -280,10 +280,10 @@ def test_invalid_schemas_are_rejected():
     mask = {"kind": "bytes", "from": "mask:mask"}
     Schema.model_validate({"features": {**image, **box, **crowd, "mask": mask}})
     for features, why in (
-        (box, "boxes and masks need their image"),
-        ({**image, **crowd}, "a feature for each box needs boxes"),
-        ({"mask": mask}, "boxes and masks need their image"),
-        ({**image, "mask": mask, "other": mask}, "one mask at most"),
+        (box, "boxes and masks need an image"),
+        ({**image, **crowd}, "a feature per box needs boxes"),
+        ({"mask": mask}, "boxes and masks need an image"),
+        ({**image, "mask": mask, "other": mask}, "can have only one mask"),
     ):
         with pytest.raises(ValueError, match=why):
             Schema.model_validate({"features": features})
