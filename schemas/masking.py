@@ -1,4 +1,4 @@
-"""Masks secrets in all output: messages, logs, sidecars and reports.
+"""Masks secrets and escapes invisible characters in messages, logs, sidecars and reports.
 
 Printed and written text passes through `masked`, and documents through `masked_json`. Both are
 idempotent.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import unicodedata
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -150,3 +151,34 @@ def masked_json(document: dict[str, Any]) -> str:
     """Returns a masked document as one line of JSON; characters that are not UTF-8 are escaped."""
     line = json.dumps(masked_values(document), ensure_ascii=False)
     return line.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+_INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+"""Unicode categories of characters that control terminals, reverse text, or are invisible."""
+
+
+def visible(text: str) -> str:
+    r"""Returns a text with its invisible characters escaped as in Python.
+
+    >>> print(visible("a\x1b[2Jb"), visible("evil\u202egpj.exe"))
+    a\x1b[2Jb evil\u202egpj.exe
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(escaped(c) if is_hidden(c) else c for c in text)
+
+
+def is_hidden(character: str) -> bool:
+    """Returns whether a character is invisible or a control character."""
+    return unicodedata.category(character) in _INVISIBLE
+
+
+def escaped(character: str) -> str:
+    r"""Returns a character escaped as in Python, also if it is ASCII.
+
+    >>> print(escaped("\n"), escaped("猫"))
+    \x0a \u732b
+    """
+    if ord(character) < 128:
+        return f"\\x{ord(character):02x}"
+    return character.encode("ascii", "backslashreplace").decode("ascii")

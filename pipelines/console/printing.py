@@ -12,8 +12,7 @@ import sys
 from io import TextIOWrapper
 from typing import Any, TextIO, cast
 
-from recordmill.schemas.masking import masked
-from recordmill.transforms.functional.rendering.visible_text import is_hidden, visible
+from recordmill.schemas.masking import is_hidden, masked, visible
 
 
 def printable(text: str) -> str:

@@ -25,12 +25,12 @@ from recordmill.transforms.functional.rendering.drawing import (
 )
 from recordmill.transforms.functional.rendering.infer_features import (
     bytes_kind,
+    decode_text,
     image_key,
     infer_features,
     is_image,
     raw_shape,
 )
-from recordmill.transforms.functional.rendering.visible_text import decode_text
 from recordmill.transforms.storage.files import write_bytes
 from recordmill.transforms.workers.sandbox import examine_in_subprocess, run_in_subprocess
 

@@ -38,9 +38,8 @@ from recordmill.pipelines.run.run_record import RunRecord
 from recordmill.schemas import layout
 from recordmill.schemas.dataset_info import Problem
 from recordmill.schemas.manifest import Manifest
-from recordmill.schemas.masking import masked
+from recordmill.schemas.masking import masked, visible
 from recordmill.schemas.statistics import RATIO_STEPS, SIDE_STEPS, ImageTally
-from recordmill.transforms.functional.rendering.visible_text import visible
 from recordmill.transforms.storage.dataset import Dataset, RecordLocation
 from recordmill.transforms.storage.files import write_bytes
 from recordmill.transforms.storage.local_files import ImageRootGuard

@@ -1,7 +1,6 @@
 """Any text is printed literally: without control characters, markup or secrets.
 
-Covers `recordmill.pipelines.console.printing`, `recordmill.pipelines.console.terminal`,
-`recordmill.transforms.functional.rendering.visible_text`.
+Covers `recordmill.pipelines.console.printing`, `recordmill.pipelines.console.terminal`.
 """
 
 from __future__ import annotations
@@ -39,12 +38,12 @@ from recordmill.pipelines.inspect.record_files import FoundRecord
 from recordmill.pipelines.run import summary
 from recordmill.schemas.features import Schema
 from recordmill.schemas.manifest import BaseEntry
+from recordmill.schemas.masking import is_hidden, visible
 from recordmill.schemas.plan import Forecast, RejectSum, SampleEstimate
 from recordmill.schemas.rejects import Reason, Reject
 from recordmill.schemas.row_counts import ShardCounts
 from recordmill.schemas.statistics import Conflicts, DuplicateStats, GroupLeakage, Leakage
 from recordmill.schemas.yaml_files import preset
-from recordmill.transforms.functional.rendering.visible_text import is_hidden, visible
 
 ROOT = Path(__file__).parents[2]
 HOSTILE = (

@@ -24,17 +24,17 @@ from recordmill.schemas import layout
 from recordmill.schemas.dataset_info import Problem
 from recordmill.schemas.errors import UsageError, VerificationFailed
 from recordmill.schemas.manifest import Manifest, ShardEntry, SplitEntry
-from recordmill.transforms.functional.one_thread_parquet import (
-    open_parquet,
-    read_batches,
-    read_table,
-)
 from recordmill.transforms.functional.records.framing import (
     FRAME_BYTES,
     HEADER_BYTES,
     MAX_RECORD_BYTES,
     FrameError,
     read_frames,
+)
+from recordmill.transforms.functional.sources.parquet import (
+    open_parquet,
+    read_batches,
+    read_table,
 )
 from recordmill.transforms.functional.splits import (
     RecordRange,

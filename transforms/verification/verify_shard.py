@@ -25,7 +25,6 @@ from recordmill.schemas.errors import VerificationFailed
 from recordmill.schemas.features import ImageAttribute
 from recordmill.schemas.manifest import ShardEntry
 from recordmill.schemas.plan import ResolvedSchema
-from recordmill.transforms.functional.one_thread_parquet import read_table
 from recordmill.transforms.functional.records.examples import read_features, sequence_digest
 from recordmill.transforms.functional.records.framing import (
     Frame,
@@ -33,6 +32,7 @@ from recordmill.transforms.functional.records.framing import (
     read_frames,
 )
 from recordmill.transforms.functional.records.index import index_mismatch
+from recordmill.transforms.functional.sources.parquet import read_table
 from recordmill.transforms.storage.dataset import read_index
 from recordmill.transforms.storage.shard_files import (
     DAMAGED_GZIP,

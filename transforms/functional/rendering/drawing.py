@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image, ImageDraw, ImageFile, ImageFont
 
+from recordmill.schemas.masking import escaped
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.settings import MAX_PIXELS
 from recordmill.transforms.functional.images import pixels
@@ -33,7 +34,6 @@ from recordmill.transforms.functional.rendering.infer_features import (
     is_image,
     raw_shape,
 )
-from recordmill.transforms.functional.rendering.visible_text import escaped
 
 BOX_KEYS = tuple(f"image/object/bbox/{side}" for side in ("xmin", "ymin", "xmax", "ymax"))
 BOX_TEXT_KEY, BOX_LABEL_KEY = "image/object/class/text", "image/object/class/label"

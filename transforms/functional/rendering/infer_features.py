@@ -7,6 +7,7 @@ Object Detection API, and DeepLab.
 from __future__ import annotations
 
 import math
+import unicodedata
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +21,6 @@ from recordmill.transforms.functional.images.source_image import (
     examine_in_process,
     sniffed_format,
 )
-from recordmill.transforms.functional.rendering.visible_text import decode_text
 
 Features = Mapping[str, list[Any]]
 """Example key to values, as `read_features` returns them."""
@@ -161,6 +161,20 @@ def bytes_kind(value: bytes) -> str:
             return "damaged image"
         return f"{(source.format if source else sniffed_format(value)).upper()} image"
     return "bytes" if decode_text(value) is None else "text"
+
+
+def decode_text(value: bytes) -> str | None:
+    """Returns bytes as text, if they are UTF-8 without control characters except newlines and tabs.
+
+    >>> decode_text("naïve".encode()), decode_text(bytes([0, 1]))
+    ('naïve', None)
+    """
+    try:
+        text = value.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+    odd = any(unicodedata.category(c) == "Cc" and c not in "\t\n\r" for c in text)
+    return None if odd else text
 
 
 def _first_int(features: Features, keys: Sequence[str]) -> int | None:

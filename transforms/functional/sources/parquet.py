@@ -1,6 +1,11 @@
 """Reads Parquet tables by row group, and only the projected columns.
 
 Embedded images are read in batches of a few MiB, whatever the size of the row group.
+
+All other modules open Parquet files through this one, which reads in the calling thread: a thread
+of Arrow can hold a reference to its input after the call that started it has returned. If the input
+is a Python object and the interpreter is exiting, releasing the reference aborts the process
+("terminate called without an active exception").
 """
 
 from __future__ import annotations
@@ -17,7 +22,6 @@ from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import Embedded, Location, Row
 from recordmill.schemas.rejects import Reject
 from recordmill.schemas.tables import Probe, Projection, SourceSplit, TableFile
-from recordmill.transforms.functional.one_thread_parquet import open_parquet, read_batches
 from recordmill.transforms.functional.sources import batches
 from recordmill.transforms.functional.sources.batches import (
     BATCH_BYTES,
@@ -26,6 +30,7 @@ from recordmill.transforms.functional.sources.batches import (
     rows_of,
 )
 
+_BUFFER_BYTES = 2**20
 MAX_DAMAGED_ROWS = 10_000_000
 """Limit of rejects for the rows after damage; a damaged footer can state any number of rows."""
 
@@ -33,6 +38,64 @@ _RowType = TypeVar("_RowType", bound="Row | Embedded")
 _FEW_ROWS = 16
 """Batch size for columns of variable size: Arrow copies a dictionary value for every row that
 references it. Small batches cost a few µs more per row than batches of thousands of rows."""
+
+
+def open_parquet(source: BinaryIO | bytes) -> pq.ParquetFile:
+    """Opens a Parquet file; reading it verifies the page checksums.
+
+    Args:
+        source: the file, or its content.
+
+    Raises:
+        pa.ArrowException: if the file is not valid Parquet.
+    """
+    return pq.ParquetFile(
+        pa.BufferReader(source) if isinstance(source, bytes) else source,
+        page_checksum_verification=True,
+        # Streams column chunks, which may be larger than memory.
+        buffer_size=_BUFFER_BYTES,
+        # Pre-buffering uses Arrow's I/O threads.
+        pre_buffer=False,
+    )
+
+
+def read_table(data: bytes, columns: Sequence[str] | None = None) -> pa.Table:
+    """Reads a whole table.
+
+    Args:
+        data: the content of the file.
+        columns: the columns to read, or None for all.
+
+    Raises:
+        pa.ArrowException: if the file is not valid Parquet.
+        KeyError: if a column does not exist.
+    """
+    parquet = open_parquet(data)
+    table = parquet.read(columns and list(columns), use_threads=False)
+    return table if columns is None else table.select(list(columns))
+
+
+def read_batches(
+    parquet: pq.ParquetFile,
+    rows: int,
+    columns: Sequence[str] | None = None,
+    row_groups: Sequence[int] | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Yields the rows of a table in batches.
+
+    Args:
+        parquet: the open file.
+        rows: the maximum number of rows in a batch.
+        columns: the columns to read, or None for all.
+        row_groups: the row groups to read, or None for all.
+    """
+    # `iter_batches` reads all columns for None, and no column for an empty list.
+    return parquet.iter_batches(  # type: ignore[no-any-return]
+        rows,
+        row_groups=row_groups and list(row_groups),
+        columns=None if columns is None else list(columns),
+        use_threads=False,
+    )
 
 
 def probe(stream: BinaryIO, file: TableFile) -> Probe:

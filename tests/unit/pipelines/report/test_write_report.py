@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from recordmill.pipelines.report.write_report import command_text, quoted, render
-from recordmill.transforms.functional.rendering.visible_text import visible
+from recordmill.schemas.masking import visible
 
 HOSTILE_WORDS = ("a b", "it's \u202e\\x", "a\nb", "\x1b]0;t\x07", "é", "")
 

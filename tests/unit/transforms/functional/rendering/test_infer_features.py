@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from recordmill.schemas.masking import visible
 from recordmill.transforms.functional.rendering.infer_features import (
     InferredFeature,
     infer_features,
 )
-from recordmill.transforms.functional.rendering.visible_text import visible
 from tests.images import image_bytes, jpeg, png
 
 

@@ -8,15 +8,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from recordmill.transforms.functional.one_thread_parquet import (
+from recordmill.transforms.functional.sources.parquet import (
     open_parquet,
     read_batches,
     read_table,
 )
 
-ROOT = Path(__file__).parents[4]
+ROOT = Path(__file__).parents[5]
 ALLOWED = {
-    "transforms/functional/one_thread_parquet.py": {"pq.ParquetFile"},
+    "transforms/functional/sources/parquet.py": {"pq.ParquetFile"},
     "transforms/functional/records/index.py": {"pq.ParquetWriter", "pa.PythonFile"},
     "transforms/functional/sources/arrow.py": {
         "pa.PythonFile",
