@@ -1,4 +1,4 @@
-"""Keeps TensorFlow quiet and off the GPU: it reads these as it is imported."""
+"""Environment variables that TensorFlow reads at its import: no log messages, no GPU."""
 
 import os
 

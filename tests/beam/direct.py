@@ -1,4 +1,4 @@
-"""What the Beam tests share: the runner, and a small dataset's schema, plan and rows."""
+"""Helpers of the Beam tests: the runner, and the schema, plan and rows of a small dataset."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def direct_pipeline(bundle_repeat: int = 0) -> TestPipeline:
 
 
 def config(output: Path | str = "/out", **options: Any) -> ConvertConfig:
-    """Returns the settings of an image classification."""
+    """Returns the settings of an image classification dataset."""
     options = {"dataset_schema": SCHEMA, **options}
     return ConvertConfig(inputs=(TABLE,), output=str(output), name="birds", **options)
 
 
 def plan(rows: int = 0, **shards: int) -> Plan:
-    """Returns a plan of so many shards by split."""
+    """Returns a plan with the given number of shards per split."""
     return Plan(RESOLVED, shards, rows)
 
 
@@ -71,10 +71,10 @@ def records(shard: Path | str, compression: str = "") -> list[bytes]:
 
 
 def as_tuples(rejects: beam.PCollection[Reject], label: str) -> beam.PCollection[tuple[str, ...]]:
-    """Returns what is reported of each reject; the detail, in words, has to be there."""
-    return rejects | label >> beam.Map(_told)
+    """Returns the fields of each reject as a tuple; asserts that it has a detail."""
+    return rejects | label >> beam.Map(_as_tuple)
 
 
-def _told(reject: Reject) -> tuple[str, ...]:
+def _as_tuple(reject: Reject) -> tuple[str, ...]:
     assert reject.detail
     return reject.key, reject.uri, reject.source, reject.reason.value, reject.split

@@ -53,7 +53,7 @@ def test_the_plan_has_classes_shards_and_rows() -> None:
         assert_that(plan | beam.Map(summary), equal_to([expected]))
 
 
-def test_given_classes_win_over_those_found() -> None:
+def test_given_classes_take_precedence_over_found_classes() -> None:
     settings = config(classes=("yak", "dog"))
     with direct_pipeline() as p:
         plan = p | beam.Create(ROWS) | AnalyzeRows(analyzer(settings))
@@ -79,7 +79,7 @@ def test_the_number_of_shards_follows_the_size_of_the_images(tmp_path: Path) -> 
         assert_that(plan | beam.Map(summary), equal_to([expected]))
 
 
-def test_every_column_gets_the_kind_that_all_its_values_fit() -> None:
+def test_the_kind_of_a_column_fits_all_its_values() -> None:
     settings = config(dataset_schema=preset("tabular"))
     rows = [
         row(2, n="1", f="1", flag="true", text="1", code="007", gap="1"),
@@ -112,7 +112,7 @@ def test_an_analyze_pass_without_rows_plans_nothing() -> None:
 
 
 @pytest.mark.parametrize("records", [1, 3, 50, 100])
-def test_shards_of_a_number_of_records_start_where_one_sorted_list_would_put_them(
+def test_shard_starts_equal_those_of_one_sorted_list(
     records: int,
 ) -> None:
     settings = config(split_column="split", records_per_shard=records)

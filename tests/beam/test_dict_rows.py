@@ -1,4 +1,4 @@
-"""Transforms for pipelines of one's own: dicts in, examples or a dataset out.
+"""Transforms for users' own pipelines: dicts in, examples or a dataset out.
 
 Covers `recordmill.pipelines.dict_rows`.
 """
@@ -38,11 +38,11 @@ def rows(tmp_path: Path) -> list[dict[str, Any]]:
 
 
 _results: list[WrittenDataset] = []
-"""What pipelines gave: the runner is in this process."""
+"""Results of pipelines; a global, because the runner is in this process."""
 
 
 def write(rows: list[Any], output: Path, **options: Any) -> WrittenDataset:
-    """Runs a pipeline of somebody's own that writes a dataset, and returns what comes out."""
+    """Runs a user's pipeline that writes a dataset, and returns the result."""
     _results.clear()
     with direct_pipeline() as p:
         transform = WriteDataset(str(output), "birds", **{"report": False, **options})
@@ -56,7 +56,7 @@ def _keep(result: WrittenDataset) -> None:
 
 
 def converted(table: Path, output: Path, **options: Any) -> Path:
-    """Converts a table, and returns the dataset's folder."""
+    """Converts a table and returns the dataset's folder."""
     config = config_of(
         {"input": [str(table)], "output": str(output), "name": "birds", "report": False, **options}
     )
@@ -106,9 +106,7 @@ def test_each_row_becomes_an_example_or_a_reject(rows: list[dict[str, Any]]) -> 
         assert_that(built.rejects, equal_to(rejects), label="Rejects")
 
 
-def test_an_example_is_the_record_that_convert_makes(
-    rows: list[dict[str, Any]], tmp_path: Path
-) -> None:
+def test_examples_equal_the_records_of_convert(rows: list[dict[str, Any]], tmp_path: Path) -> None:
     folder = str(tmp_path)
     relative = [{"file": Path(r["image"]).name, "class": r["label"]} for r in rows]
     with_bytes = [
@@ -131,7 +129,7 @@ def test_an_example_is_the_record_that_convert_makes(
 
 
 @pytest.mark.parametrize("image", ["path", "bytes"])
-def test_a_dataset_has_the_shards_that_convert_writes_of_a_table(
+def test_a_dataset_has_the_same_shards_as_convert_writes(
     image: str, rows: list[dict[str, Any]], tmp_path: Path
 ) -> None:
     options: dict[str, Any] = {
@@ -151,9 +149,7 @@ def test_a_dataset_has_the_shards_that_convert_writes_of_a_table(
     assert [entry.name for entry in path.parent.iterdir()] == ["1.0.0"]  # nothing else is left
 
 
-def test_of_rows_with_one_key_one_is_kept_whatever_their_order(
-    rows: list[dict[str, Any]], tmp_path: Path
-) -> None:
+def test_one_row_per_key_is_kept_in_any_order(rows: list[dict[str, Any]], tmp_path: Path) -> None:
     other = {**rows[0], "label": "fish"}
     same = [rows[1], rows[1]]
     found = []
@@ -171,7 +167,7 @@ def test_of_rows_with_one_key_one_is_kept_whatever_their_order(
     assert found[0] == found[1]
 
 
-def test_rows_that_are_the_same_in_all_are_dropped_but_one(
+def test_all_identical_rows_except_one_are_dropped(
     rows: list[dict[str, Any]], tmp_path: Path
 ) -> None:
     result = write([*rows, rows[1], rows[1]], tmp_path, deduplicate="content")
@@ -180,7 +176,7 @@ def test_rows_that_are_the_same_in_all_are_dropped_but_one(
     assert manifest["input"]["duplicates"] == 2
 
 
-def test_too_many_rejects_fail_the_pipeline_and_the_next_run_goes_on(
+def test_too_many_rejects_fail_the_pipeline_and_the_next_run_resumes(
     rows: list[dict[str, Any]], tmp_path: Path
 ) -> None:
     rows.append({"image": "gone.jpg", "label": "cat"})
@@ -192,7 +188,7 @@ def test_too_many_rejects_fail_the_pipeline_and_the_next_run_goes_on(
     assert write(rows, tmp_path, max_rejects="1").rejected == 1
 
 
-def test_a_published_dataset_is_not_written_again_unless_asked(
+def test_a_published_dataset_is_not_replaced_by_default(
     rows: list[dict[str, Any]], tmp_path: Path
 ) -> None:
     first = write(rows, tmp_path)
@@ -214,7 +210,7 @@ def test_a_published_dataset_is_not_written_again_unless_asked(
         ),
     ],
 )
-def test_bad_options_are_usage_errors_where_they_are_given(
+def test_invalid_options_are_usage_errors_at_construction(
     options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(UsageError, match=message):
@@ -224,6 +220,6 @@ def test_bad_options_are_usage_errors_where_they_are_given(
 
 
 @pytest.mark.parametrize("schema", ["image_sequence", "tabular"])
-def test_schemas_that_need_all_rows_build_no_examples(schema: str) -> None:
+def test_schemas_that_need_all_rows_are_rejected(schema: str) -> None:
     with pytest.raises(UsageError, match=r"needs all rows, but .* Use WriteDataset\."):
         BuildExamples(schema, key_column="id")

@@ -1,4 +1,4 @@
-"""CompareGroups: each group with rows in more than one split, and no other."""
+"""FindGroupLeaks: exactly the groups with rows in more than one split."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def assigned(rows: list[tuple[str, str]]) -> list[AssignedRow]:
     ]
 
 
-def test_groups_in_more_than_one_split_are_found() -> None:
+def test_groups_in_several_splits_are_detected() -> None:
     with direct_pipeline() as p:
         rows = p | beam.Create(assigned(ROWS))
         assert_that(rows | "Parted" >> FindGroupLeaks(True), equal_to([LEAKS]), label="Found")
@@ -48,9 +48,7 @@ def test_groups_in_more_than_one_split_are_found() -> None:
     rows=st.lists(st.tuples(st.sampled_from("abcdefgh"), st.sampled_from("xyz")), max_size=40),
     parts=st.integers(1, 4),
 )
-def test_however_the_rows_are_spread_the_leaks_are_those_of_a_plain_search(
-    rows: list[tuple[str, str]], parts: int
-) -> None:
+def test_leaks_equal_those_of_a_brute_force_search(rows: list[tuple[str, str]], parts: int) -> None:
     spread: dict[str, list[tuple[str, ...]]] = defaultdict(list)
     for i in range(parts):
         for group in {group for group, _ in rows[i::parts]}:
@@ -64,7 +62,7 @@ def test_however_the_rows_are_spread_the_leaks_are_those_of_a_plain_search(
     assert merged == GroupLeakage(groups=len(torn), examples=tuple(torn[:5]))
 
 
-def test_groups_are_compared_where_something_else_decides_splits() -> None:
+def test_groups_are_compared_if_a_column_or_base_decides_splits() -> None:
     asked = [
         {"group_column": "patient", "split_column": "split"},
         {"group_column": "patient", "base": "out/birds/1.0.0"},

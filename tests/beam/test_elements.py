@@ -1,4 +1,4 @@
-"""References cross a shuffle whole, and compactly: boxes and outlines among them."""
+"""The coder of references: compact, and lossless for boxes and outlines as well."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ PLAIN = ImageRef("k", "t.csv", 2, "a.jpg", None, None, (None, b"x", 7, [1.5], []
         ),
     ],
 )
-def test_references_come_back_as_they_were(ref: ImageRef) -> None:
+def test_references_survive_a_round_trip(ref: ImageRef) -> None:
     coder = ImageRefCoder()
     assert coder.decode(coder.encode(ref)) == ref
 
 
-def test_boxes_cost_some_bytes_a_number_and_nothing_where_there_are_none() -> None:
+def test_the_encoded_size_is_a_few_bytes_per_box_coordinate() -> None:
     coder = ImageRefCoder()
     plain = len(coder.encode(PLAIN))
     assert plain < 80

@@ -1,4 +1,4 @@
-"""JoinLabels: every row with its labels, every row without any a reject, the rest counted."""
+"""JoinLabels: rows with labels are joined, rows without are rejects, other labels are counted."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def outcome(p: beam.Pipeline, name: str, rows: list[Row], unread: list[Reject]) 
     )
 
 
-def test_rows_and_labels_meet() -> None:
+def test_rows_are_joined_with_labels() -> None:
     place = Location("x.tar", 5, 9)
     rows = [
         row(1, place, id="a", image="a.jpg"),
@@ -82,7 +82,7 @@ def test_rows_and_labels_meet() -> None:
         assert_that(found.skipped, equal_to(skipped), label="SkippedInputs")
 
 
-def test_keys_are_texts_and_integers() -> None:
+def test_join_keys_are_texts_or_integers() -> None:
     assert [join_key(row(1, id=v), "id") for v in ("007", 7, Items(["x", "x"]))] == [
         "007",
         "7",
@@ -96,7 +96,7 @@ def test_keys_are_texts_and_integers() -> None:
 LIST = Feature.model_validate({"kind": "bytes", "from": "column:x", "shape": []})
 
 
-def test_several_labels_are_a_list_and_for_a_single_value_have_to_agree() -> None:
+def test_several_labels_are_a_list_and_must_agree_for_a_single_value() -> None:
     made = join_row(row(1, id="a"), [label(2, x="1|2", y="u"), label(1, x="3", y="u")])
     assert items_of(made.values["x"], LIST, is_text=True) == ["3", "1", "2"]
     assert one_of(made.values["y"]) == "u"
@@ -106,7 +106,7 @@ def test_several_labels_are_a_list_and_for_a_single_value_have_to_agree() -> Non
     assert raised.value.detail == "expected one value, got several: '3', '1|2'"
 
 
-def test_a_single_typed_label_is_a_list_of_one_too() -> None:
+def test_a_single_typed_label_is_also_a_list() -> None:
     made = join_row(row(1, id="a"), [Row({"x": 5, "y": ["a", "b"]}, "l.jsonl", 1)])
     assert items_of(made.values["x"], LIST, is_text=False) == [5]
     assert items_of(made.values["y"], LIST, is_text=False) == ["a", "b"]

@@ -1,4 +1,4 @@
-"""Publish: the gate, the sidecars, and the commit mark, last; the same when it is run twice.
+"""Publish: the checks, the sidecars and finally the commit marker; idempotent.
 
 Covers `recordmill.pipelines.publish`.
 """
@@ -57,7 +57,7 @@ SIDECARS = {"features.json", "dataset_info.json", "schema.pbtxt", "label.labels.
 def run_publish(
     info: DatasetInfo, settings: ConvertConfig, folder: Path, state: str, repeat: int = 0
 ) -> None:
-    """Publishes within a pipeline, and asserts the state that comes out."""
+    """Publishes in a pipeline and asserts the resulting state."""
     target = Target(str(folder), str(folder), f"{folder}.run")
     with direct_pipeline(repeat) as p:
         rejects = p | "Rejects" >> beam.Create(["rejects-00000-of-00001.jsonl"])
@@ -70,7 +70,9 @@ def run_publish(
 
 
 @pytest.mark.parametrize("repeat", [0, 2])
-def test_a_verified_dataset_gets_its_sidecars_and_its_mark(repeat: int, tmp_path: Path) -> None:
+def test_a_verified_dataset_gets_sidecars_and_the_commit_marker(
+    repeat: int, tmp_path: Path
+) -> None:
     settings = config(max_rejects=RejectBudget.parse("1"))
     run_publish(INFO, settings, tmp_path, "published", repeat)
     assert {path.name for path in tmp_path.iterdir()} == {
@@ -117,7 +119,7 @@ def test_a_verified_dataset_gets_its_sidecars_and_its_mark(repeat: int, tmp_path
     assert (split["name"], split["shardLengths"], split["numBytes"]) == ("train", ["3"], "300")
 
 
-def test_lost_rows_are_beyond_any_budget_and_named(tmp_path: Path) -> None:
+def test_lost_rows_exceed_every_reject_budget(tmp_path: Path) -> None:
     rejects = [
         Reject("", "", "d/t.csv:2", Reason.WRONG_TYPE, "x"),
         Reject.of_lost_rows("d/t.csv.gz", 7, "the file ends"),
@@ -136,7 +138,7 @@ def test_lost_rows_are_beyond_any_budget_and_named(tmp_path: Path) -> None:
     )
 
 
-def test_the_mark_is_written_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_commit_marker_is_written_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     order: list[str] = []
     replace_file = os.replace
 
@@ -163,9 +165,7 @@ UNPUBLISHED = {
 
 
 @pytest.mark.parametrize("case", UNPUBLISHED)
-def test_what_speaks_against_it_is_reported_in_run_json_and_the_report(
-    case: str, tmp_path: Path
-) -> None:
+def test_problems_are_in_run_json_and_the_report(case: str, tmp_path: Path) -> None:
     info, message, code = UNPUBLISHED[case]
     settings = config(max_rejects=RejectBudget.parse("100%" if case == "no record left" else "0"))
     run_publish(info, settings, tmp_path, "failed")
@@ -176,7 +176,7 @@ def test_what_speaks_against_it_is_reported_in_run_json_and_the_report(
     assert message in run["message"]
 
 
-def test_a_report_that_cannot_be_drawn_costs_nothing_but_a_warning(tmp_path: Path) -> None:
+def test_a_failing_report_is_only_a_warning(tmp_path: Path) -> None:
     run_publish(INFO, config(max_rejects=RejectBudget.parse("1")), tmp_path, "published")
     run = json.loads((tmp_path / "run.json").read_bytes())
     assert run["warnings"]
@@ -185,14 +185,14 @@ def test_a_report_that_cannot_be_drawn_costs_nothing_but_a_warning(tmp_path: Pat
     assert (tmp_path / "_SUCCESS").exists()
 
 
-def test_without_a_report_nothing_is_drawn(tmp_path: Path) -> None:
+def test_no_report_is_written_if_it_is_switched_off(tmp_path: Path) -> None:
     settings = config(max_rejects=RejectBudget.parse("1"), report=False)
     run_publish(INFO, settings, tmp_path, "published")
     assert not (tmp_path / "report.html").exists()
     assert json.loads((tmp_path / "run.json").read_bytes())["warnings"] == []
 
 
-def test_a_problem_is_reported_with_record_and_byte(tmp_path: Path) -> None:
+def test_problems_state_record_and_byte(tmp_path: Path) -> None:
     run_publish(UNPUBLISHED["a problem"][0], config(), tmp_path, "failed")
     run = json.loads((tmp_path / "run.json").read_bytes())
     assert "shard: record 7 at byte 99: broken" in run["message"]

@@ -53,7 +53,7 @@ def test_rows_of_all_formats_are_read_with_their_lines(tmp_path: Path) -> None:
         assert_that(read.rejects, equal_to([]), label="Rejects")
 
 
-def test_without_a_choice_all_columns_are_read(tmp_path: Path) -> None:
+def test_all_columns_are_read_by_default(tmp_path: Path) -> None:
     path = str(tmp_path / "a.csv")
     Path(path).write_bytes(b"x,y\n1,2\n")
     with direct_pipeline() as p:
@@ -84,7 +84,7 @@ def test_rows_that_cannot_be_read_are_rejects(tmp_path: Path) -> None:
         assert_that(as_tuples(read.rejects, "ToTuples"), equal_to(bad), label="Rejects")
 
 
-def test_a_damaged_row_group_becomes_one_reject_a_row(tmp_path: Path) -> None:
+def test_a_damaged_row_group_gives_one_reject_per_row(tmp_path: Path) -> None:
     path = str(tmp_path / "a.parquet")
     table = pa.table({"x": [f"value {i}" * 20 for i in range(6)]})
     pq.write_table(table, path, row_group_size=3, use_dictionary=False)
@@ -153,7 +153,7 @@ def written(path: Path, text: str) -> TableFile:
     return TableFile(str(path), path.suffix[1:], size=path.stat().st_size)
 
 
-def test_a_table_that_cannot_be_cut_is_read_by_one_worker(
+def test_a_table_that_cannot_be_split_is_read_by_one_worker(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "a.csv"

@@ -1,4 +1,4 @@
-"""BindRows: a row becomes a typed reference, or a reject that says why."""
+"""BindRows: a row becomes a typed reference, or a reject with its reason."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_rows_become_references_of_typed_values() -> None:
         assert_that(outcome.rejects, equal_to([]), label="Rejects")
 
 
-def test_what_does_not_fit_the_schema_becomes_a_reject_with_its_reason() -> None:
+def test_rows_that_do_not_match_the_schema_are_rejected() -> None:
     rows = [
         row(2, label="cow"),
         row(3, label="2"),

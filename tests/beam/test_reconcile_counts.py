@@ -1,4 +1,4 @@
-"""ReconcileCounts: where every row went, and which counts do not match."""
+"""ReconcileCounts: the counts of every step, and their mismatches."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def reconciled(
     )
 
 
-def test_counts_that_match_are_no_problem() -> None:
+def test_matching_counts_give_no_problem() -> None:
     with direct_pipeline() as p:
         expected = DatasetInfo(
             plan=PLAN,
@@ -130,8 +130,8 @@ def test_a_dropped_row_is_counted_in_its_split() -> None:
         assert_that(counted, equal_to([((), RowCounts.of(8, splits, 2, REASONS, SKIPPED))]))
 
 
-def test_what_does_not_add_up_is_a_problem() -> None:
-    """Every kind of problem is in the tests of `reconcile`; here, one of each PCollection."""
+def test_mismatches_are_problems() -> None:
+    """One mismatch per PCollection; the tests of `reconcile` have every kind of problem."""
     counted = "the first pass counted 6 rows, the second 5"
     splits = {**SPLITS, "train": counts(4, 3)}
     lost = "; ".join(mismatches(RowCounts.of(6, splits, 2, REASONS | {"corrupt": 0}), splits))

@@ -1,4 +1,4 @@
-"""WriteLines: one JSON line a reject, and a file even without any."""
+"""WriteLines: one JSON line per reject, and an empty file without rejects."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ REJECTS = [
 
 
 @pytest.mark.parametrize("repeat", [0, 2])
-def test_each_reject_is_a_line_of_json(repeat: int, tmp_path: Path) -> None:
+def test_each_reject_is_one_json_line(repeat: int, tmp_path: Path) -> None:
     path = tmp_path / "rejects" / "rejects-00000-of-00001.jsonl"
     with direct_pipeline(bundle_repeat=repeat) as p:
         files = p | beam.Create(REJECTS) | WriteLines(str(tmp_path), "rejects")
@@ -43,7 +43,7 @@ def test_each_reject_is_a_line_of_json(repeat: int, tmp_path: Path) -> None:
     assert [file for file in path.parent.rglob("*") if file.is_file()] == [path]
 
 
-def test_without_a_reject_there_is_an_empty_file(tmp_path: Path) -> None:
+def test_the_file_is_empty_without_rejects(tmp_path: Path) -> None:
     with direct_pipeline() as p:
         _ = p | beam.Create([]) | WriteLines(str(tmp_path), "rejects")
     (path,) = (tmp_path / "rejects").iterdir()

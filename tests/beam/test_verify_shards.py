@@ -1,4 +1,4 @@
-"""VerifyShards: each shard as TensorFlow re-read it, and what is wrong with it.
+"""VerifyShards: the counts of each shard as TensorFlow reads it, and its problems.
 
 Covers `recordmill.transforms.verification.tensorflow_reader`.
 """
@@ -28,14 +28,14 @@ LABELS = [[0, 1, 0], [1]]
 
 
 def info(index: int) -> WrittenShard:
-    """Returns what the verifier needs of a shard: its split and number."""
+    """Returns a written shard with the split and number that the verifier needs."""
     counts = dict.fromkeys(("records", "payload", "crc32c", "index_crc32c"), 0)
     return WrittenShard(split="train", index=index, classes={}, staged=("a", "b"), **counts)
 
 
 @pytest.fixture
 def dataset(tmp_path: Path) -> Path:
-    """Two shards, written."""
+    """A folder with two shards."""
     elements = []
     for shard, labels in enumerate(LABELS):
         for place, label in enumerate(labels):
@@ -54,7 +54,7 @@ def dataset(tmp_path: Path) -> Path:
 
 
 def verify_index(dataset: Path, index: int) -> ShardVerification:
-    """Returns what is true of a shard, worked out from its file and its images."""
+    """Returns the expected verification of a shard, computed from its file and images."""
     shard, records = (dataset / FILES[index]).read_bytes(), (dataset / INDEXES[index]).read_bytes()
     examples = [
         example(name, (dataset.parent / name).read_bytes(), label)
@@ -91,7 +91,7 @@ def test_a_good_shard_has_no_problems(verify: str, dataset: Path) -> None:
         assert_that(verify_indexes(p, dataset, 0, 1, verify=verify), equal_to(expected))
 
 
-def test_damage_is_reported_with_record_and_byte(dataset: Path) -> None:
+def test_damage_is_located_by_record_and_byte(dataset: Path) -> None:
     shard = dataset / FILES[0]
     data = bytearray(shard.read_bytes())
     second = 16 + int.from_bytes(data[:8], "little")
@@ -119,7 +119,7 @@ def test_a_class_without_a_name_is_a_problem(dataset: Path) -> None:
         assert_that(problems, equal_to([Problem(FILES[1], what)]))
 
 
-def test_a_shard_that_is_gone_ends_the_run(dataset: Path) -> None:
+def test_a_missing_shard_fails_the_run(dataset: Path) -> None:
     (dataset / FILES[1]).unlink()
     p = direct_pipeline()
     verify_indexes(p, dataset, 0, 1)

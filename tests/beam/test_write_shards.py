@@ -1,4 +1,4 @@
-"""WriteShards: every planned shard, with exactly its records in their order."""
+"""WriteShards: every planned shard has exactly its records, in order."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SHARDS = {"train": 3, "test": 1}
 
 @pytest.fixture
 def placed(tmp_path: Path) -> list[AssignedRow]:
-    """References in an order that is not that of their shards."""
+    """References in another order than in their shards."""
     elements = []
     for (split, shard), names in LAYOUT.items():
         for place, name in enumerate(names):
@@ -69,7 +69,7 @@ EVERY_SHARD = [(split, shard) for split, count in SHARDS.items() for shard in ra
 
 
 def assert_written(output: Path, images: Path, suffix: str = "") -> None:
-    """Asserts that there is every shard with its index, exact in content, and no other file."""
+    """Asserts that exactly the expected shards and indexes exist, with the expected content."""
     files = {str(path.relative_to(output)) for path in output.rglob("*") if path.is_file()}
     assert files == {
         name
@@ -87,7 +87,7 @@ def assert_written(output: Path, images: Path, suffix: str = "") -> None:
         ]
 
 
-def test_every_shard_holds_exactly_its_records_in_order(
+def test_every_shard_has_exactly_its_records_in_order(
     placed: list[AssignedRow], tmp_path: Path
 ) -> None:
     output = tmp_path / "out"
@@ -98,7 +98,7 @@ def test_every_shard_holds_exactly_its_records_in_order(
 
 
 def tally_of(images: list[bytes]) -> ImageTally:
-    """Returns the tally of JPEGs of 16 x 12 pixels, their sizes counted by hand."""
+    """Returns the expected tally of JPEGs of 16 x 12 pixels."""
     number, sizes = len(images), list(map(len, images))
     return ImageTally(
         formats=Counter(jpeg=number) if images else Counter(),
@@ -142,7 +142,7 @@ def test_the_infos_describe_the_files(placed: list[AssignedRow], tmp_path: Path)
         assert_that(outcome.good, equal_to(infos))
 
 
-def test_compressed_shards_hold_the_same_stream(placed: list[AssignedRow], tmp_path: Path) -> None:
+def test_compressed_shards_have_the_same_stream(placed: list[AssignedRow], tmp_path: Path) -> None:
     plain, zipped = tmp_path / "plain", tmp_path / "zipped"
     with direct_pipeline() as p:
         written(p, placed, plain)
@@ -154,17 +154,17 @@ def test_compressed_shards_hold_the_same_stream(placed: list[AssignedRow], tmp_p
         assert stream == (plain / shard_file(split, shard)).read_bytes()
 
 
-def test_a_bundle_that_is_run_again_leaves_no_duplicate(
+def test_a_retried_bundle_leaves_no_duplicate_files(
     placed: list[AssignedRow], tmp_path: Path
 ) -> None:
-    """Each bundle is run three times, as an engine may that retries or works speculatively."""
+    """Runs each bundle three times, like an engine with retries or speculative execution."""
     output = tmp_path / "out"
     with direct_pipeline(bundle_repeat=2) as p:
         written(p, placed, output)
     assert_written(output, tmp_path)
 
 
-def test_without_any_row_there_are_still_all_shards(tmp_path: Path) -> None:
+def test_all_shards_are_written_without_rows(tmp_path: Path) -> None:
     output = tmp_path / "out"
     with direct_pipeline() as p:
         outcome = written(p, [], output)
@@ -174,7 +174,7 @@ def test_without_any_row_there_are_still_all_shards(tmp_path: Path) -> None:
         assert pq.read_table(output / index_file(split, shard)).num_rows == 0
 
 
-def test_bad_images_and_repeated_keys_become_rejects_of_their_split(
+def test_bad_images_and_duplicate_keys_are_rejects_of_their_split(
     placed: list[AssignedRow], tmp_path: Path
 ) -> None:
     (tmp_path / "a.jpg").write_bytes(jpeg(64, 48)[:-500])
@@ -194,10 +194,8 @@ def test_bad_images_and_repeated_keys_become_rejects_of_their_split(
     assert records(output / shard_file("test", 0)) == expected_records(tmp_path, "e")
 
 
-def test_no_byte_of_an_image_crosses_a_shuffle(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Watches what the runner really keeps between stages: groupings, and all else."""
+def test_no_image_bytes_cross_a_shuffle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records all bytes that the runner keeps between stages, in groupings and elsewhere."""
     number, images = 200, [jpeg(256, 192, seed=i, quality=95) for i in range(5)]
     assert min(map(len, images)) > 10_000
     for i, image in enumerate(images):
@@ -218,7 +216,7 @@ def test_no_byte_of_an_image_crosses_a_shuffle(
 
 
 def watch(monkeypatch: pytest.MonkeyPatch, buffer: type, note: Callable[[bytes], None]) -> None:
-    """Takes note of all bytes that a runner's buffer is given."""
+    """Records all bytes that are added to a buffer of the runner."""
     append = buffer.append
 
     def noting(self: object, data: bytes) -> None:

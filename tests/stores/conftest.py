@@ -1,4 +1,4 @@
-"""What the tests of stores share: stores, images, and what becomes of them on this machine."""
+"""Fixtures of the store tests: stores, images, and the dataset made of local files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FLAGS = (
 
 @pytest.fixture(scope="session")
 def gallery(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with labels.csv and 420 images, and three rows that must be rejected."""
+    """A folder with labels.csv, 420 images, and three rows to be rejected."""
     folder = tmp_path_factory.mktemp("gallery")
     rows = [(_draw(folder, number), f"class {number % 7}") for number in range(IMAGES)]
     whole = jpeg(32, 24)
@@ -51,13 +51,13 @@ def _draw(folder: Path, number: int) -> str:
 
 @pytest.fixture(scope="session")
 def local(gallery: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The dataset that is made of the images on this machine."""
+    """The dataset converted from local files."""
     return published(gallery / "labels.csv", tmp_path_factory.mktemp("local"), *FLAGS)
 
 
 @pytest.fixture(scope="session")
 def stores(tmp_path_factory: pytest.TempPathFactory, gallery: Path) -> Iterator[object]:
-    """Gives each kind of store as it is asked for, with the images in it."""
+    """Yields a function that starts a store with the images in it, on first use."""
     with ExitStack() as stack:
         running: dict[str, Store] = {}
 
@@ -73,7 +73,7 @@ def stores(tmp_path_factory: pytest.TempPathFactory, gallery: Path) -> Iterator[
 
 @pytest.fixture(params=[kind for kind in KINDS if kind != "moto"])
 def store(request: pytest.FixtureRequest, stores, monkeypatch: pytest.MonkeyPatch) -> Store:
-    """Each kind of store in turn, undisturbed; of S3 the server that keeps files."""
+    """Each kind of store, without faults; for S3, the server that stores files."""
     return ready(stores(request.param), monkeypatch)
 
 
@@ -85,12 +85,12 @@ def object_store(request: pytest.FixtureRequest, stores, monkeypatch: pytest.Mon
 
 @pytest.fixture
 def s3_store(stores, monkeypatch: pytest.MonkeyPatch) -> Store:
-    """The S3 store that is a server in its own right."""
+    """The S3 store of the server that stores files."""
     return ready(stores("versitygw"), monkeypatch)
 
 
 def ready(store: Store, monkeypatch: pytest.MonkeyPatch) -> Store:
-    """Returns a store whose proxy disturbs nothing, with its environment set."""
+    """Returns a store without faults, and sets its environment variables."""
     store.proxy.set()
     for name in [name for name in os.environ if name.startswith(("AWS_", "AZURE_"))]:
         monkeypatch.delenv(name)

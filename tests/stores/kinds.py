@@ -1,4 +1,4 @@
-"""The kinds of stores that are tested, each as a user reaches it: its paths, flags, environment."""
+"""The kinds of stores under test, with the paths, flags and environment that a user needs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ AZURE_KEY = (  # of every emulator, and no secret
 
 @dataclass
 class Store:
-    """A store that runs.
+    """A running store.
 
     Attributes:
         root: what its paths begin with: a bucket that is there.
@@ -43,7 +43,7 @@ class Store:
 
     @property
     def reading_flags(self) -> list[str]:
-        """The flags that commands take which run no pipeline."""
+        """The flags of commands without a pipeline."""
         return [flag for flag in self.flags if not flag.startswith("--project=")]
 
     def upload(self, folder: Path, prefix: str) -> None:
@@ -64,7 +64,7 @@ class Store:
 
 @contextmanager
 def s3(folder: Path, start: Callable[[Path], object]) -> Iterator[Store]:
-    """Gives a bucket of an S3 server."""
+    """Yields a bucket of an S3 server."""
     import boto3
 
     with start(folder) as server, servers.proxied(server.url, folder) as proxy:  # type: ignore[attr-defined]
@@ -100,7 +100,7 @@ def s3(folder: Path, start: Callable[[Path], object]) -> Iterator[Store]:
 
 @contextmanager
 def gcs(folder: Path) -> Iterator[Store]:
-    """Gives a bucket of Google Cloud Storage."""
+    """Yields a bucket of a Google Cloud Storage server."""
     from google.auth.credentials import AnonymousCredentials
     from google.cloud import storage
 
@@ -129,7 +129,7 @@ def gcs(folder: Path) -> Iterator[Store]:
 
 @contextmanager
 def azure(folder: Path) -> Iterator[Store]:
-    """Gives a container of Azure Blob Storage."""
+    """Yields a container of an Azure Blob Storage server."""
     from azure.storage.blob import BlobServiceClient
 
     with (
@@ -156,7 +156,7 @@ def azure(folder: Path) -> Iterator[Store]:
 
 @contextmanager
 def hdfs(folder: Path) -> Iterator[Store]:
-    """Gives a folder of HDFS."""
+    """Yields a folder of an HDFS cluster."""
     from hdfs import InsecureClient
 
     with servers.hdfs(folder) as server, servers.proxied(server.url, folder) as proxy:

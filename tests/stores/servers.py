@@ -1,13 +1,13 @@
-"""Real stores on this machine: installed once into a cache, started on a free port of 127.0.0.1.
+"""Store servers: installed once into a cache, started on a free port of 127.0.0.1.
 
     versitygw         S3, on files             from the Go proxy
     moto              S3, in memory            from PyPI
     fake-gcs-server   Google Cloud Storage     from the Go proxy
     azurite           Azure Blob Storage       from npm
     hdfs              name node, data node     from Maven Central
-    fault_proxy       goes between             from its source beside this file
+    fault_proxy       faults between them      from its source next to this file
 
-A server that cannot be had fails the tests that need it: none is ever skipped.
+A server that cannot be installed fails the tests that need it; no test is skipped.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def cache() -> Path:
 
 @dataclass
 class Server:
-    """A server that runs.
+    """A running server.
 
     Attributes:
         url: where it listens.
@@ -55,16 +55,16 @@ class Server:
 
     @property
     def port(self) -> int:
-        """The number of its port."""
+        """The port number."""
         return int(self.url.rpartition(":")[2])
 
 
 @dataclass
 class Proxy(Server):
-    """A proxy before a server, which counts requests and has some fail."""
+    """A proxy of a server that counts requests and injects faults."""
 
     def set(self, **settings: object) -> None:
-        """Changes the settings, and counts again; see fault_proxy/main.go."""
+        """Changes the settings and resets the counts; see fault_proxy/main.go."""
         data = json.dumps(settings).encode()
         request = urllib.request.Request(f"{self.url}/__proxy", data, method="PUT")
         urllib.request.urlopen(request).read()
@@ -83,7 +83,7 @@ class Proxy(Server):
 
 
 def free_port() -> int:
-    """Returns a port that nobody listens on."""
+    """Returns a free port."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return int(listener.getsockname()[1])
 
@@ -92,7 +92,7 @@ def free_port() -> int:
 def running(
     command: Sequence[object], url: str, log: Path, env: dict[str, str] | None = None
 ) -> Iterator[Server]:
-    """Gives a server that has been started and answers, and stops it afterwards."""
+    """Starts a server, waits until it answers, and stops it at the end."""
     with log.open("wb") as output:
         process = subprocess.Popen(
             [str(part) for part in command],
@@ -128,7 +128,7 @@ def _await(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
 
 @contextmanager
 def versitygw(folder: Path) -> Iterator[Server]:
-    """Gives an S3 server that keeps its objects as files; a second opinion on moto's."""
+    """Yields an S3 server that stores objects as files; a second implementation besides moto."""
     program = _go("github.com/versity/versitygw/cmd/versitygw", VERSITYGW)
     (folder / "data").mkdir()
     url = f"http://127.0.0.1:{free_port()}"
@@ -143,7 +143,7 @@ S3_KEYS = ("testkey1", "testsecret1")
 
 @contextmanager
 def moto(folder: Path) -> Iterator[Server]:
-    """Gives an S3 server in memory."""
+    """Yields an S3 server that stores objects in memory."""
     port = free_port()
     command = [_python_package(f"moto[server,s3]=={MOTO}") / "moto_server", "-p", port]
     with running(command, f"http://127.0.0.1:{port}", folder / "moto.log") as server:
@@ -162,7 +162,7 @@ def fake_gcs(folder: Path, port: int, public: str) -> Iterator[Server]:
 
 @contextmanager
 def azurite(folder: Path) -> Iterator[Server]:
-    """Gives an Azure Blob Storage server."""
+    """Yields an Azure Blob Storage server."""
     program = _npm("azurite", AZURITE) / "azurite-blob"
     port = free_port()
     command = [program, "--skipApiVersionCheck", "--disableTelemetry", "--silent"]
@@ -173,7 +173,7 @@ def azurite(folder: Path) -> Iterator[Server]:
 
 @contextmanager
 def proxied(upstream: str, folder: Path, port: int | None = None) -> Iterator[Proxy]:
-    """Gives a proxy before a server."""
+    """Yields a proxy of a server."""
     url = f"http://127.0.0.1:{port or free_port()}"
     command = [_built_proxy(), "-listen", url.removeprefix("http://"), "-upstream", upstream]
     with running(command, url, folder / f"proxy-{upstream.rpartition(':')[2]}.log"):
@@ -183,7 +183,7 @@ def proxied(upstream: str, folder: Path, port: int | None = None) -> Iterator[Pr
 def _once(
     name: str, make: list[list[object]], made: Path, env: dict[str, str] | None = None
 ) -> Path:
-    """Returns what commands have made in the cache, and has them make it if it is not there."""
+    """Returns a path in the cache; runs the commands that create it if it does not exist."""
     cache().mkdir(parents=True, exist_ok=True)
     with (cache() / "lock").open("w") as lock:  # tests run in several processes
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -236,7 +236,7 @@ def _python_package(requirement: str) -> Path:
 
 @contextmanager
 def hdfs(folder: Path) -> Iterator[Server]:
-    """Gives the WebHDFS address of a name node with one data node."""
+    """Yields the WebHDFS server of a name node with one data node."""
     jars = _maven(
         "org.apache.hadoop", ["hadoop-hdfs", "hadoop-hdfs-client", "hadoop-common"], HADOOP
     )

@@ -1,4 +1,4 @@
-"""Table, images and output in a store: the same bytes as on this machine."""
+"""Conversions with table, images and output in a store give the same bytes as local ones."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _OTHERWISE = ("run.json", "report.html", "_SUCCESS", "manifest.json")
 
 
 def contents(dataset: Path) -> dict[str, object]:
-    """Returns every file of a dataset that is the same on every run, by digest or as it is."""
+    """Returns the content or digest of every file that is equal in every run."""
     files = {
         str(path.relative_to(dataset)): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(dataset.rglob("*"))
@@ -41,7 +41,7 @@ def contents(dataset: Path) -> dict[str, object]:
     return {**files, "manifest": manifest, "rejects": sorted(entries, key=str)}
 
 
-def test_everything_in_a_store_gives_the_bytes_that_are_given_here(
+def test_input_and_output_in_a_store_give_the_same_bytes_as_local_files(
     store: Store, local: Path, tmp_path: Path
 ) -> None:
     ended = convert(store, "out", "--no_report")  # which shows rejected images, and reads them
@@ -77,7 +77,7 @@ def test_everything_in_a_store_gives_the_bytes_that_are_given_here(
     assert contents(store.download("out/birds/1.0.0", tmp_path / "second")) == contents(local)
 
 
-def test_a_store_that_may_not_be_written_to_is_bad_usage(s3_store: Store) -> None:
+def test_a_read_only_store_is_a_usage_error(s3_store: Store) -> None:
     s3_store.proxy.set(match=" /birds.*/forbidden/", percent=100, faults=["403"])
     ended = convert(s3_store, "forbidden")
     assert (ended.code, "Traceback" in ended.err) == (2, False), ended.err
@@ -87,7 +87,7 @@ def test_a_store_that_may_not_be_written_to_is_bad_usage(s3_store: Store) -> Non
     )
 
 
-def test_a_run_over_its_budget_leaves_no_dataset_and_the_next_one_is_whole(
+def test_a_run_over_its_reject_budget_leaves_no_dataset(
     s3_store: Store, local: Path, tmp_path: Path
 ) -> None:
     store = s3_store
@@ -123,7 +123,7 @@ def test_a_run_over_its_budget_leaves_no_dataset_and_the_next_one_is_whole(
 
 
 def _put_settings(store: Store) -> tuple[str, str]:
-    """Puts a schema and its class names into a store; returns where."""
+    """Uploads a schema and its class names to a store and returns their paths."""
     store.put(
         "settings/schema.yaml",
         b"name: small\nfeatures:\n  image: {kind: bytes, from: 'image:bytes'}\n"

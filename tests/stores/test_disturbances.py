@@ -1,4 +1,4 @@
-"""Stores that are slow, that fail, that break off: nothing is lost, and the bytes are the same."""
+"""Stores that are slow, fail or abort: nothing is lost, and the bytes are the same."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from tests.stores.test_conversion import contents, convert
 
 FAULTS = ["503", "500", "429", "reset", "cut"]
 OF_AZURE = [fault for fault in FAULTS if fault != "429"]
-"""Blob Storage throttles by 503, and its own client, which Beam's sinks use, knows no 429."""
+"""Blob Storage throttles with 503, and its client, used by Beam's sinks, does not retry 429."""
 
 
 @pytest.mark.parametrize("kind", ["versitygw", "gcs", "azure"])
-def test_five_per_cent_of_all_requests_fail_and_nothing_is_lost(
+def test_nothing_is_lost_if_five_percent_of_requests_fail(
     kind: str, stores, local: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = ready(stores(kind), monkeypatch)
@@ -44,7 +44,7 @@ def test_five_per_cent_of_all_requests_fail_and_nothing_is_lost(
     assert contents(store.download("disturbed/birds/1.0.0", tmp_path)) == contents(local)
 
 
-def test_a_store_that_is_gone_costs_the_images_and_says_what_was_tried(
+def test_an_unreachable_store_gives_rejects_that_state_the_attempts(
     s3_store: Store, tmp_path: Path
 ) -> None:
     table = tmp_path / "labels.csv"
@@ -60,9 +60,7 @@ def test_a_store_that_is_gone_costs_the_images_and_says_what_was_tried(
     assert sum(s3_store.proxy.faults().values()) == 8
 
 
-def test_processes_that_workers_run_in_reach_the_store_by_the_same_flags(
-    s3_store: Store, local: Path, tmp_path: Path
-) -> None:
+def test_worker_processes_get_the_store_flags(s3_store: Store, local: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "recordmill", "convert", "--name=birds"]
     command += [f"--input={s3_store.root}/gallery/labels.csv", f"--output={s3_store.root}/apart"]
     command += [*FLAGS, *s3_store.flags]
@@ -73,7 +71,7 @@ def test_processes_that_workers_run_in_reach_the_store_by_the_same_flags(
     assert contents(s3_store.download("apart/birds/1.0.0", tmp_path)) == contents(local)
 
 
-def test_the_environment_alone_reaches_a_store(
+def test_environment_variables_suffice_to_reach_a_store(
     s3_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = ("ENDPOINT_URL", "ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "DEFAULT_REGION")
@@ -100,7 +98,7 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Pace(NamedTuple):
-    """How fast images become examples.
+    """The speed at which images become examples.
 
     Attributes:
         rate: images a second.
@@ -112,7 +110,7 @@ class Pace(NamedTuple):
 
 
 def pace(base: str) -> Pace:
-    """Returns how fast images become examples."""
+    """Returns the speed at which images become examples."""
     plan = Plan(ResolvedSchema(preset("tf_tutorial")), shards={}, rows=ROWS)
     refs = [
         ImageRef(str(n), "list", n, f"{base}/{n % PHOTOS}.jpg", None, None, (None,) * 3 + (7, None))
@@ -127,10 +125,10 @@ def pace(base: str) -> Pace:
     return found
 
 
-def test_fifty_milliseconds_a_request_are_hidden_and_reading_leaves_most_of_the_cpu(
+def test_a_latency_of_fifty_milliseconds_is_hidden_at_little_cpu_cost(
     s3_store: Store, photos: Path
 ) -> None:
-    """Of what the store itself takes of these cores, nothing is held against recordmill.
+    """The CPU time of the store itself is not attributed to recordmill.
 
     So it is asked twice: whether the latency is hidden, beside the same store without it; and
     whether reading from it takes so little CPU that it leaves most of a local throughput. That
@@ -141,7 +139,7 @@ def test_fifty_milliseconds_a_request_are_hidden_and_reading_leaves_most_of_the_
     use_options(PipelineOptions(s3_store.flags))
     base = f"{s3_store.root}/photos"
     hidden, left = [], []
-    for _ in range(4):  # the best: what else the machine does is not what is asked
+    for _ in range(4):  # the best of four: other processes run on the machine
         here = pace(str(photos))
         s3_store.proxy.set()
         quick = pace(base)

@@ -1,4 +1,4 @@
-"""Objects as they are read: ranges, names, listings, and what is said when they cannot be had.
+"""Reading of objects: ranges, names, listings and error messages.
 
 Covers `recordmill.transforms.storage.stores.clients`.
 """
@@ -22,7 +22,7 @@ from tests.stores.text_table import TABLE, in_ranges, read_at_once
 NAMES = ("plain.jpg", "a b.jpg", "a#b?c.jpg", "a%20b.jpg", "a[1].jpg", "ü/x+y.jpg", "q'&;=.jpg")
 
 
-def test_an_object_is_read_whole_or_in_part_by_one_request(store: Store) -> None:
+def test_objects_and_ranges_are_read_with_one_request(store: Store) -> None:
     use_options(PipelineOptions(store.flags))
     for name in NAMES:
         store.put(f"names/{name}", f"content of {name}".encode())
@@ -45,7 +45,7 @@ def test_an_object_is_read_whole_or_in_part_by_one_request(store: Store) -> None
     ]
 
 
-def test_a_folder_is_there_as_long_as_anything_is_below_it(store: Store) -> None:
+def test_a_folder_exists_if_any_object_is_below_it(store: Store) -> None:
     use_options(PipelineOptions(store.flags))
     store.put("folder/x/1", b"1")
     store.put("folder.txt", b"2")
@@ -61,7 +61,7 @@ def test_a_folder_is_there_as_long_as_anything_is_below_it(store: Store) -> None
     assert store.get("folder.txt") == b"newer"
 
 
-def test_a_table_can_be_sought_in(store: Store) -> None:
+def test_tables_are_seekable(store: Store) -> None:
     use_options(PipelineOptions(store.flags))
     table = pa.table({"number": list(range(10_000))})
     sink = pa.BufferOutputStream()
@@ -130,7 +130,7 @@ def test_temporary_errors_are_retried_and_then_reported(
     assert files.read_bytes(f"{store.root}/names/plain.jpg") == b"some content"
 
 
-def test_beam_makes_one_client_for_all_files_of_the_same_options(s3_store: Store) -> None:
+def test_beam_creates_one_client_per_options(s3_store: Store) -> None:
     options, others = PipelineOptions(s3_store.flags), PipelineOptions(s3_store.flags)
     first, second = S3IO(options=options).client, S3IO(options=options).client
     assert first is not second  # each keeps the stream that it reads

@@ -1,4 +1,4 @@
-"""Images and tables on the web: politely read, and never from where a table must not lead."""
+"""Images and tables on the web: limits, retries, and no access to private hosts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ALLOW = "--allow_private_hosts"
 
 @pytest.fixture
 def site(gallery: Path) -> Iterator[Site]:
-    """A web server that serves the images; it may be read from."""
+    """A web server that serves the images; reading from this private host is allowed."""
     use_options(PipelineOptions([ALLOW, "--http_timeout=1"]))
     with serving(gallery) as site:
         yield site
@@ -36,19 +36,19 @@ def site(gallery: Path) -> Iterator[Site]:
 
 @pytest.fixture
 def three_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Gives up sooner."""
+    """Limits retries to three attempts."""
     monkeypatch.setattr(retries._attempts, "stop", stop_after_attempt(3))
 
 
 def error_of(uri: str) -> str:
-    """Returns why a file cannot be read."""
+    """Returns the error of reading a file."""
     with pytest.raises(RecordError) as caught:
         files.read_bytes(uri)
     assert caught.value.reason == "read_error"
     return caught.value.detail
 
 
-def test_images_and_their_table_from_the_web_give_the_same_dataset(
+def test_a_table_and_images_on_the_web_give_the_same_dataset(
     site: Site, local: Path, tmp_path: Path
 ) -> None:
     table = f"{site.url}/files/labels.csv"
@@ -79,7 +79,7 @@ def test_a_text_table_is_read_in_byte_ranges_where_the_host_sends_them(
             assert stream.read() == TABLE
 
 
-def test_a_dry_run_reads_from_private_hosts_where_the_run_may(site: Site, tmp_path: Path) -> None:
+def test_a_dry_run_has_the_same_access_to_private_hosts(site: Site, tmp_path: Path) -> None:
     table = tmp_path / "one.csv"
     table.write_text(f"image,label\n{site.url}/files/images/0/{quote('a #000 ü.png')},x\n")
     command = ["convert", "--input", table, "--output", tmp_path, "--name", "x", "--dry_run"]
@@ -88,7 +88,7 @@ def test_a_dry_run_reads_from_private_hosts_where_the_run_may(site: Site, tmp_pa
     assert recordmill(*command).code == 4
 
 
-def test_a_range_is_asked_for_and_cut_out_where_the_host_knows_none(site: Site) -> None:
+def test_ranges_are_requested_and_extracted_if_the_host_ignores_them(site: Site) -> None:
     assert files.read_bytes(f"{site.url}/ranges/x", 10, 20) == BODY[10:20]
     assert files.read_bytes(f"{site.url}/whole", 10, 20) == BODY[10:20]
     assert files.read_bytes(f"{site.url}/whole") == BODY
@@ -98,7 +98,7 @@ def test_a_range_is_asked_for_and_cut_out_where_the_host_knows_none(site: Site) 
 
 
 @pytest.mark.parametrize("how", ["503", "429", "500", "408", "reset", "short", "stall"])
-def test_what_fails_twice_comes_the_third_time(how: str, site: Site, three_attempts: None) -> None:
+def test_transient_failures_are_retried(how: str, site: Site, three_attempts: None) -> None:
     assert files.read_bytes(f"{site.url}/flaky/{how}") == BODY
     assert site.seen[f"/flaky/{how}"] == 3
 
@@ -120,7 +120,7 @@ def test_permanent_errors_are_reported_without_retries(path: str, site: Site) ->
     assert site.seen[name] == 1
 
 
-def test_what_does_not_pass_is_reported_with_what_was_tried(
+def test_persistent_failures_are_reported_with_the_attempts(
     site: Site, three_attempts: None
 ) -> None:
     said = error_of(f"{site.url}/status/503?token=abc")
@@ -129,12 +129,12 @@ def test_what_does_not_pass_is_reported_with_what_was_tried(
     assert site.seen["/status/503"] == 3
 
 
-def test_redirects_are_followed_but_not_for_ever(site: Site) -> None:
+def test_redirects_are_followed_up_to_a_limit(site: Site) -> None:
     assert files.read_bytes(f"{site.url}/to/to/to/whole") == BODY
     assert "redirected more than 5 times" in error_of(f"{site.url}" + "/to" * 7 + "/whole")
 
 
-def test_a_login_goes_to_its_own_host_and_into_no_message(site: Site) -> None:
+def test_logins_are_sent_only_to_their_host_and_never_shown(site: Site) -> None:
     with_login = site.url.replace("//", "//me:p%40ss@")
     assert files.read_bytes(f"{with_login}/whole") == BODY
     assert site.logins == ["Basic bWU6cEBzcw=="]
@@ -146,7 +146,7 @@ def test_a_login_goes_to_its_own_host_and_into_no_message(site: Site) -> None:
     assert "abc" not in said
 
 
-def test_more_than_is_allowed_is_not_read(site: Site) -> None:
+def test_files_above_the_limit_are_not_read(site: Site) -> None:
     use_options(PipelineOptions([ALLOW, "--max_image_bytes=1000000"]))
     said = error_of(f"{site.url}/unbounded")
     assert said.endswith("is larger than 1,000,000 bytes; --max_image_bytes allows no more")
@@ -167,17 +167,17 @@ INSIDE = ("127.0.0.1", "localhost", "2130706433", "0x7f.1", "[::ffff:127.0.0.1]"
 
 
 @pytest.mark.parametrize("host", INSIDE)
-def test_a_private_host_is_rejected_before_anything_is_sent(host: str, site: Site) -> None:
+def test_private_hosts_are_rejected_before_a_request(host: str, site: Site) -> None:
     use_options(PipelineOptions([]))
     said = error_of(site.url.replace("127.0.0.1", host) + "/whole")
     assert "which is not a public address; allow it with --allow_private_hosts" in said
     assert (site.connections, sum(site.seen.values())) == (0, 0)
 
 
-def test_neither_a_redirect_nor_a_name_that_changes_leads_inside(
+def test_neither_redirects_nor_dns_rebinding_reach_private_hosts(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A public name whose address turns private between the look and the connection."""
+    """A public name whose address becomes private between the check and the connection."""
     public, port = "93.184.215.14", int(site.url.rpartition(":")[2])
     names = {"once.example": [public, "127.0.0.1"], "twice.example": ["127.0.0.1"]}
     resolve, connect = socket.getaddrinfo, socket.socket.connect
@@ -204,12 +204,12 @@ def test_neither_a_redirect_nor_a_name_that_changes_leads_inside(
     assert site.seen == {"/whole": 1, "/away": 1}
 
 
-def test_what_is_no_address_is_a_reject(site: Site) -> None:
+def test_invalid_addresses_are_rejects(site: Site) -> None:
     for broken in ("http://[bad/x", "http://host:port/x", "http:///x"):
         assert "is not a valid web address" in error_of(broken)
 
 
-def test_nothing_is_written_to_the_web(site: Site, gallery: Path) -> None:
+def test_the_web_is_read_only(site: Site, gallery: Path) -> None:
     command = ["convert", "--input", gallery / "labels.csv", "--name", "birds"]
     ended = recordmill(*command, "--output", f"{site.url}/out?token=abc")
     assert ended.code == 2
@@ -217,7 +217,7 @@ def test_nothing_is_written_to_the_web(site: Site, gallery: Path) -> None:
     assert "abc" not in ended.err
 
 
-def test_secrets_of_the_table_itself_stay_out_of_the_dataset(site: Site, tmp_path: Path) -> None:
+def test_secrets_in_a_table_are_not_in_the_dataset(site: Site, tmp_path: Path) -> None:
     table = f"{site.url.replace('//', '//me:pw@')}/files/labels.csv?signature=abc"
     command = ["convert", "--input", table, "--output", tmp_path, "--name", "birds", *FLAGS, ALLOW]
     ended = recordmill(*command, "--input_format=csv")

@@ -1,4 +1,4 @@
-"""A web server that behaves, and misbehaves, as those on the web do."""
+"""A web server with the faults of real ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SLOW_SECONDS = 0.2
 
 @dataclass
 class Site:
-    """A web server that runs, and what it has seen.
+    """A running web server, and the requests it has received.
 
     Attributes:
         folder: what it serves below /files/.
@@ -43,7 +43,7 @@ class Site:
 
 @contextmanager
 def serving(folder: Path) -> Iterator[Site]:
-    """Gives a web server on this machine."""
+    """Yields a local web server."""
     site = Site(folder)
 
     class Handler(_Handler):
@@ -64,7 +64,7 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, *_: object) -> None:
-        """Is quiet: clients that have seen enough leave."""
+        """Ignores errors: clients may close a connection early."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -77,7 +77,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.site.connections += 1
 
     def log_message(self, *_: object) -> None:
-        """Is quiet."""
+        """Logs nothing."""
 
     def do_GET(self) -> None:
         site = self.site

@@ -23,7 +23,7 @@ SPLITS = st.fixed_dictionaries(
 
 @settings(max_examples=40)
 @given(SPLITS)
-def test_duplicate_groups_equal_those_of_a_plain_search(tmp_path_factory, splits):
+def test_duplicate_groups_equal_those_of_a_brute_force_search(tmp_path_factory, splits):
     found = find_duplicates(dataset(tmp_path_factory.mktemp("x"), splits))
     expected = defaultdict(list)
     for split, shards in splits.items():
@@ -47,7 +47,7 @@ def test_duplicate_groups_equal_those_of_a_plain_search(tmp_path_factory, splits
     assert ranks == sorted(ranks)
 
 
-def test_of_too_many_records_a_share_is_compared_with_complete_groups(tmp_path, monkeypatch):
+def test_a_share_of_too_many_records_is_compared_in_complete_groups(tmp_path, monkeypatch):
     monkeypatch.setattr(findings, "MAX_RECORDS", 20)
     monkeypatch.setattr(findings, "SHOWN_GROUPS", 100)
     splits = {"train": [[(0, i) for i in range(40)]], "test": [[(0, i) for i in range(40)]]}

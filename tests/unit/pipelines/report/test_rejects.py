@@ -99,7 +99,7 @@ class _Endless(io.RawIOBase):
         return len(buffer)
 
 
-def test_of_an_endless_line_only_the_beginning_is_read(monkeypatch):
+def test_only_the_beginning_of_an_endless_line_is_read(monkeypatch):
     monkeypatch.setattr(rejects, "MAX_TABLE_BYTES", 10**6)
     stream = io.BufferedReader(_Endless())
     tracemalloc.start()

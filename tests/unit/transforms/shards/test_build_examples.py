@@ -1,4 +1,4 @@
-"""References become serialized examples, or rejects, in their order."""
+"""References become serialized examples or rejects, in order."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.images import jpeg, png
 
 @pytest.fixture
 def refs(tmp_path: Path) -> list[ImageRef]:
-    """Twenty images, the last of them a text."""
+    """References of twenty files: 19 images and a text file."""
     for i in range(19):
         (tmp_path / f"{i}.jpg").write_bytes(jpeg(seed=i) if i % 2 else png(seed=i))
     (tmp_path / "19.jpg").write_bytes(b"no image")
@@ -25,7 +25,7 @@ def refs(tmp_path: Path) -> list[ImageRef]:
 
 @pytest.fixture
 def expected(refs: list[ImageRef], tmp_path: Path) -> list[bytes]:
-    """The examples, made by TensorFlow."""
+    """The expected examples, serialized by TensorFlow."""
     return [
         example(f"{i}.jpg", (tmp_path / f"{i}.jpg").read_bytes(), i % 2)
         for i in range(len(refs) - 1)
@@ -42,7 +42,7 @@ def test_each_reference_becomes_an_example_or_a_reject(
     assert (reject.key, reject.source, reject.reason) == ("19.jpg", f"{TABLE}:21", "not_an_image")
 
 
-def test_a_reference_may_be_a_range_of_a_file_or_come_with_its_image(tmp_path: Path) -> None:
+def test_references_can_be_byte_ranges_or_include_their_image(tmp_path: Path) -> None:
     image = png(seed=5)
     (tmp_path / "images.bin").write_bytes(b"before" + image + b"behind")
     whole = ref("images.bin", 2, tmp_path)
@@ -54,7 +54,7 @@ def test_a_reference_may_be_a_range_of_a_file_or_come_with_its_image(tmp_path: P
         assert built.data == example("images.bin", image)
 
 
-def test_files_are_fetched_and_what_cannot_be_is_a_reject(tmp_path: Path) -> None:
+def test_unreadable_files_are_rejects(tmp_path: Path) -> None:
     (tmp_path / "a.png").write_bytes(b"image")
     (tmp_path / "a-mask.png").write_bytes(b"mask")
     mask, gone = str(tmp_path / "a-mask.png"), str(tmp_path / "gone.png")

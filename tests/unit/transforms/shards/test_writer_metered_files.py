@@ -1,4 +1,4 @@
-"""A file that counts: the size and checksum of all that was written to it."""
+"""A metered file: the size and checksum of all bytes written to it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import google_crc32c
 from recordmill.transforms.shards.writer import MeteredFile
 
 
-def test_size_and_checksum_are_those_of_all_bytes() -> None:
+def test_size_and_checksum_include_all_bytes() -> None:
     stream = io.BytesIO()
     metered = MeteredFile(stream)
 

@@ -1,4 +1,4 @@
-"""A published dataset is read as it was published, or rejected with a message."""
+"""Reading of published datasets, and the messages for damaged ones."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def write(path: Path, data: bytes) -> str:
 
 
 def put(folder: Path, compression: str = "none") -> Path:
-    """Writes a dataset of three shards; returns its folder."""
+    """Writes a dataset of three shards and returns its folder."""
     shards = []
     for (split, number), records in SHARDS.items():
         name = layout.shard_name("birds", split, number, 2, compression)
@@ -114,7 +114,7 @@ def failing(action: Callable[..., Any], *arguments: Any) -> str:
     return str(caught.value)
 
 
-def test_what_a_dataset_consists_of(folder: Path) -> None:
+def test_an_open_dataset_describes_its_files(folder: Path) -> None:
     dataset = Dataset.open(folder)
     assert repr(dataset) == f"Dataset({str(folder)!r}): test 1, train 3 records"
     assert {name: split.records for name, split in dataset.splits.items()} == {
@@ -130,7 +130,7 @@ def test_what_a_dataset_consists_of(folder: Path) -> None:
     assert Dataset.open(f"{folder}/") == dataset
 
 
-def test_only_what_is_committed_is_opened(folder: Path) -> None:
+def test_only_committed_datasets_are_opened(folder: Path) -> None:
     (folder / "_SUCCESS").write_bytes(b"")
     assert failing(Dataset.open, folder) == (
         f"{folder}/manifest.json: does not match the checksum in _SUCCESS; "
@@ -150,9 +150,7 @@ def test_only_what_is_committed_is_opened(folder: Path) -> None:
 
 @pytest.mark.parametrize("collects", [True, False])
 @pytest.mark.parametrize("is_valid", [True, False])
-def test_garbage_collection_is_as_it_was_before(
-    folder: Path, collects: bool, is_valid: bool
-) -> None:
+def test_garbage_collection_is_restored(folder: Path, collects: bool, is_valid: bool) -> None:
     if not is_valid:
         (folder / layout.MANIFEST).write_text("{}")
     try:
@@ -165,7 +163,7 @@ def test_garbage_collection_is_as_it_was_before(
         gc.enable()
 
 
-def test_a_manifest_of_a_later_version_is_named(folder: Path) -> None:
+def test_a_manifest_of_a_later_version_is_rejected(folder: Path) -> None:
     later = (folder / "manifest.json").read_bytes().replace(b'_version":', b'_version":9', 1)
     write(folder / "manifest.json", later)
     write(folder / "_SUCCESS", commit_marker(later))
@@ -175,7 +173,7 @@ def test_a_manifest_of_a_later_version_is_named(folder: Path) -> None:
     assert find_manifest(str(folder)) == (None, True)
 
 
-def test_a_dataset_that_an_interrupted_run_has_moved_is_found(tmp_path: Path) -> None:
+def test_a_dataset_moved_by_an_interrupted_run_is_found(tmp_path: Path) -> None:
     moved = put(tmp_path / "birds/.1.0.0.run/replaced")
     assert current_folder(str(tmp_path / "birds/1.0.0")) == str(moved)
     assert current_folder(str(moved)) == str(moved)
@@ -183,7 +181,7 @@ def test_a_dataset_that_an_interrupted_run_has_moved_is_found(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip"])
-def test_records_by_number_and_by_key(tmp_path: Path, compression: str) -> None:
+def test_records_are_read_by_number_and_by_key(tmp_path: Path, compression: str) -> None:
     dataset = Dataset.open(put(tmp_path, compression))
     shards = dataset.shards()
     for place, records in SHARDS.items():
@@ -197,7 +195,7 @@ def test_records_by_number_and_by_key(tmp_path: Path, compression: str) -> None:
     assert dataset.is_gzipped == (compression == "gzip")
 
 
-def test_a_split_is_that_of_shards(folder: Path) -> None:
+def test_selections_are_ranges_of_shards(folder: Path) -> None:
     dataset = Dataset.open(folder)
     assert dataset.select("train[1:]+test") == [
         ("train", 0, 1, 1),
@@ -209,7 +207,7 @@ def test_a_split_is_that_of_shards(folder: Path) -> None:
         dataset.select("all", (2, 2))
 
 
-def test_locations_of_some_classes(folder: Path) -> None:
+def test_locations_are_filtered_by_class(folder: Path) -> None:
     dataset = Dataset.open(folder)
     shard = dataset.shards()["train", 0]
     assert [location.key for location in dataset.locations(shard)] == ["b.png", "c.png"]
@@ -224,7 +222,7 @@ def test_locations_of_some_classes(folder: Path) -> None:
         (16 + 12 + 300, "the checksum of the record's data does not match"),
     ],
 )
-def test_a_damaged_record_is_named(folder: Path, byte: int, what: str) -> None:
+def test_a_damaged_record_is_located(folder: Path, byte: int, what: str) -> None:
     path = folder / "birds-train.tfrecord-00000-of-00002"
     data = bytearray(path.read_bytes())
     data[byte] ^= 1
@@ -239,7 +237,7 @@ def test_a_damaged_record_is_named(folder: Path, byte: int, what: str) -> None:
 
 
 @pytest.mark.parametrize("span", [(28, 299), (-1, 5), (28, 2**62), (12, 300), (10**9, 1), (28, -1)])
-def test_a_record_that_the_index_does_not_state_is_damage(
+def test_a_record_that_differs_from_the_index_is_damaged(
     folder: Path, span: tuple[int, int]
 ) -> None:
     dataset = Dataset.open(folder)
@@ -247,7 +245,7 @@ def test_a_record_that_the_index_does_not_state_is_damage(
     assert found.startswith(f"{folder}: birds-train.tfrecord-00000-of-00002: record 1 at byte ")
 
 
-def test_a_shard_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+def test_an_unreadable_shard_is_reported(tmp_path: Path) -> None:
     dataset = Dataset.open(put(tmp_path))
     shard = dataset.shards()["test", 0]
     path = tmp_path / shard.file
@@ -257,7 +255,7 @@ def test_a_shard_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     assert failing(dataset.record, shard, 0).startswith(f"{path}: cannot be read: Is a directory")
 
 
-def test_a_damaged_gzip_stream_is_named(tmp_path: Path) -> None:
+def test_a_damaged_gzip_stream_is_reported(tmp_path: Path) -> None:
     dataset = Dataset.open(put(tmp_path, "gzip"))
     shard = dataset.shards()["train", 1]
     path = tmp_path / shard.file
@@ -267,7 +265,7 @@ def test_a_damaged_gzip_stream_is_named(tmp_path: Path) -> None:
     )
 
 
-def test_rejects_and_dropped_rows(folder: Path) -> None:
+def test_rejects_and_dropped_rows_are_read(folder: Path) -> None:
     dataset = Dataset.open(folder)
     assert (list(dataset.rejects()), list(dataset.dropped())) == ([], [])
     write(folder / layout.lines_name("rejects"), b'{"key": "e"}\n{"key": "f"}\n')
@@ -317,7 +315,7 @@ def fifo(path: Path) -> None:
         (fifo, "cannot be read: is a FIFO"),
     ],
 )
-def test_another_index_is_rejected_by_name(
+def test_an_index_that_differs_is_rejected(
     damage: Callable[[Path], None], what: str, folder: Path
 ) -> None:
     dataset = Dataset.open(folder)
@@ -341,7 +339,7 @@ COLUMNS = {"key": ["a", "b"], "offset": [12, 40], "length": [12, 9]}
         None,
     ],
 )
-def test_what_is_not_an_index_is_rejected(columns: dict[str, Any] | None, tmp_path: Path) -> None:
+def test_an_invalid_index_is_rejected(columns: dict[str, Any] | None, tmp_path: Path) -> None:
     path = tmp_path / "x.parquet"
     if columns is None:
         path.write_bytes(b"PAR1 no Parquet PAR1")
@@ -351,7 +349,7 @@ def test_what_is_not_an_index_is_rejected(columns: dict[str, Any] | None, tmp_pa
     assert message.startswith(f"{path}: is not a valid index: ")
 
 
-def test_a_damaged_index_is_one_error_whichever_byte_is_damaged(tmp_path: Path) -> None:
+def test_damage_at_any_byte_of_an_index_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "index.parquet"
     pq.write_table(index_of("train", 0, SHARDS[("train", 0)]), path)
     intact = path.read_bytes()

@@ -1,4 +1,4 @@
-"""Files on this machine are written whole or not at all, whoever else writes them."""
+"""Local files are written atomically, also by concurrent writers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from recordmill.transforms.storage import files
 from recordmill.transforms.storage.files import write_bytes
 
 
-def test_two_attempts_that_write_one_file_together_both_succeed(
+def test_concurrent_writes_of_one_file_both_succeed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, replace = tmp_path / "train-00000.json", os.replace
@@ -28,7 +28,7 @@ def test_two_attempts_that_write_one_file_together_both_succeed(
 
 
 @pytest.mark.parametrize("before", [None, b"before"])
-def test_a_write_that_fails_leaves_what_was_there(
+def test_a_failed_write_keeps_the_existing_file(
     before: bytes | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "run.json"
@@ -44,7 +44,7 @@ def test_a_write_that_fails_leaves_what_was_there(
     assert [p.read_bytes() for p in tmp_path.iterdir()] == ([before] if before else [])
 
 
-def test_what_is_no_file_is_not_replaced_by_one(tmp_path: Path) -> None:
+def test_only_regular_files_are_replaced(tmp_path: Path) -> None:
     path = tmp_path / "pipe"
     os.mkfifo(path)
     with pytest.raises(OSError, match="is not a regular file"):
@@ -52,7 +52,7 @@ def test_what_is_no_file_is_not_replaced_by_one(tmp_path: Path) -> None:
     assert [p.is_fifo() for p in tmp_path.iterdir()] == [True]
 
 
-def test_a_range_of_a_file_is_read_as_a_file(tmp_path: Path) -> None:
+def test_byte_ranges_are_read(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_bytes(b"0123456789")
     assert files.ranged_size(str(path)) == 10
@@ -64,7 +64,7 @@ def test_a_range_of_a_file_is_read_as_a_file(tmp_path: Path) -> None:
         assert stream.read() == b""
 
 
-def test_a_file_that_became_shorter_is_an_error_and_no_short_range(tmp_path: Path) -> None:
+def test_a_truncated_file_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_bytes(b"0123")
     with (

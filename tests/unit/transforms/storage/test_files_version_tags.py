@@ -1,4 +1,4 @@
-"""Nothing stale: a shard's fingerprint changes whenever its images or masks do."""
+"""Version tags and fingerprints: they change whenever an image or mask changes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def ref(uri: str, **fields: Any) -> ImageRef:
 
 
 def fingerprint(refs: list[ImageRef], guard: ImageRootGuard = UNRESTRICTED) -> str | None:
-    """Returns what a shard of these references is known by."""
+    """Returns the fingerprint of a shard of these references."""
     found = ref_version_tags(refs, file_version_tags(refs, guard, remote=True))
     if found is None:
         return None
@@ -43,7 +43,7 @@ def fingerprint(refs: list[ImageRef], guard: ImageRootGuard = UNRESTRICTED) -> s
 
 
 @pytest.mark.parametrize("folder", [".staging", "photos", "a/.staging/b"])
-def test_a_changed_image_is_seen_whatever_its_folder_is_called(folder: str, tmp_path: Path) -> None:
+def test_a_changed_image_is_detected_in_any_folder(folder: str, tmp_path: Path) -> None:
     path = tmp_path / folder / "1.bmp"
     path.parent.mkdir(parents=True)
     path.write_bytes(b"old")
@@ -52,7 +52,7 @@ def test_a_changed_image_is_seen_whatever_its_folder_is_called(folder: str, tmp_
     assert fingerprint([ref(str(path))]) != before
 
 
-def test_files_of_one_name_in_two_folders_are_two(tmp_path: Path) -> None:
+def test_equal_names_in_two_folders_are_different_files(tmp_path: Path) -> None:
     absent = [fingerprint([ref(f"{tmp_path}/{name}/.staging/1.bmp")]) for name in "ab"]
     assert absent[0] != absent[1]
 
@@ -61,7 +61,7 @@ def test_files_of_one_name_in_two_folders_are_two(tmp_path: Path) -> None:
     "path",
     [".staging/link.jpg", "root/.staging/../../outside/1.jpg", "http://h/1.jpg?/.staging/"],
 )
-def test_no_text_in_a_path_leads_out_of_the_image_root(path: str, tmp_path: Path) -> None:
+def test_no_path_escapes_the_image_root(path: str, tmp_path: Path) -> None:
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside" / "1.jpg").write_bytes(b"secret")
     root = tmp_path / "root"
@@ -73,10 +73,10 @@ def test_no_text_in_a_path_leads_out_of_the_image_root(path: str, tmp_path: Path
         ImageRootGuard(str(root)).check(bind(row, binding).uri)
 
 
-def test_a_file_that_is_replaced_within_one_tick_of_the_clock_is_seen(
+def test_a_file_replaced_within_one_clock_tick_is_detected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As on kernels whose clock ticks each 4 to 10 ms: size and both times are the same."""
+    """Size and both times are equal, as on kernels with a clock tick of 4 to 10 ms."""
 
     def coarse(path: str) -> SimpleNamespace:
         return SimpleNamespace(st_size=3, st_mtime_ns=1, st_ctime_ns=1, st_ino=os.stat(path).st_ino)
@@ -91,15 +91,15 @@ def test_a_file_that_is_replaced_within_one_tick_of_the_clock_is_seen(
 
 
 @pytest.mark.parametrize("reason", [Reason.OUTSIDE_ROOT, Reason.READ_ERROR, Reason.TIMEOUT])
-def test_a_reject_that_no_fingerprint_decides_is_not_final(reason: Reason) -> None:
+def test_transient_rejects_leave_no_checkpoint(reason: Reason) -> None:
     assert ImageFault(position=0, reason=reason, detail="").is_transient
 
 
 @pytest.mark.parametrize("changed", ["nothing", "mask", "image", "both"])
-def test_of_an_image_in_a_store_with_a_mask_here_each_has_the_tag_of_what_was_read(
+def test_a_remote_image_and_a_local_mask_have_the_tags_of_the_bytes_read(
     changed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The mask may change while the run waits for the store, the object between two requests."""
+    """The mask changes while the run waits for the store, the object between two requests."""
     tags, mask = {"now": "v1"}, tmp_path / "mask.png"
     mask.write_bytes(b"mask")
 
@@ -130,7 +130,7 @@ def test_of_an_image_in_a_store_with_a_mask_here_each_has_the_tag_of_what_was_re
 
 
 class World:
-    """The input of two runs, and what may happen to it at any moment of the first or after it."""
+    """The input of two runs, and changes of it during or after the first run."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.ticks = folder, count(10**18)
@@ -150,7 +150,7 @@ class World:
         self.label = 0
 
     def refs(self) -> list[ImageRef]:
-        """Reads the table, as each run does first."""
+        """Reads the table, the first step of each run."""
         found = (
             Embedded(Row({}, "t.parquet", line), data) for line, data in enumerate(self.embedded)
         )
@@ -170,7 +170,7 @@ class World:
             os.utime(path, ns=(next(self.ticks),) * 2)  # the clock went on
 
     def replace(self, path: Path, data: bytes) -> None:
-        """Puts a file in the place of another, dated as that was."""
+        """Replaces a file with another one of the same times."""
         if path.exists():
             state = path.stat()
             new = path.with_name("new")
@@ -187,7 +187,7 @@ class World:
             self.images[3].symlink_to(path)
 
     def lead_out(self, _: Path, data: bytes) -> None:
-        """Moves a folder out of the root, and links to it; or puts it back."""
+        """Moves a folder out of the root and links to it, or moves it back."""
         sub, away = self.root / "sub", self.folder / "away"
         if sub.is_symlink():
             sub.unlink()
@@ -217,25 +217,25 @@ CHANGES: list[Callable[[World, Path, bytes], None]] = [
 def outcome(
     refs: list[ImageRef], guard: ImageRootGuard, seen: VersionTags | None = None
 ) -> list[Any]:
-    """Returns what a shard of these references holds: their values, and their files or rejects."""
+    """Returns the content of a shard of these references: values, and files or rejects."""
     return [(one.values, holding(fetch(one, seen, guard))) for one in refs]
 
 
 def holding(fetched: Fetched | Reject) -> tuple[Any, ...]:
-    """Returns the reason and detail of a reject, or the bytes of an image and of its mask."""
+    """Returns the reason and detail of a reject, or the bytes of an image and its mask."""
     if isinstance(fetched, Reject):
         return fetched.reason, fetched.detail
     return fetched.image, fetched.mask
 
 
 def is_passing(written: list[Any]) -> bool:
-    """Returns whether a shard has no checkpoint, as one of its rejects may be passing."""
+    """Returns whether a shard has no checkpoint because a reject may be transient."""
     reasons = [found[0] for _, found in written if isinstance(found[0], Reason)]
     return any(ImageFault(position=0, reason=reason, detail="").is_transient for reason in reasons)
 
 
-def test_a_link_that_leads_elsewhere_for_a_moment_leaves_no_checkpoint(tmp_path: Path) -> None:
-    """Whether it is the file's or its folder's: the tag is that of what was read."""
+def test_a_link_that_changes_briefly_leaves_no_checkpoint(tmp_path: Path) -> None:
+    """For links of files and of folders: the tag is that of the bytes read."""
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "1.bmp").write_bytes(name.encode())
@@ -260,10 +260,10 @@ def test_a_link_that_leads_elsewhere_for_a_moment_leaves_no_checkpoint(tmp_path:
 
 @settings(max_examples=150)
 @given(data=st.data(), confined=st.booleans())
-def test_after_any_change_a_finished_shard_is_taken_only_if_a_new_one_is_the_same(
+def test_a_finished_shard_is_reused_only_if_a_new_one_would_be_equal(
     data: st.DataObject, confined: bool, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Changes come while the first run is between any two of its steps, and after it."""
+    """Changes occur between any two steps of the first run, and after it."""
     world = World(tmp_path_factory.mktemp("world"))
     change = st.tuples(
         st.sampled_from(CHANGES),
@@ -292,7 +292,7 @@ def test_after_any_change_a_finished_shard_is_taken_only_if_a_new_one_is_the_sam
         assert repr(outcome(again, guard())) == repr(written)
 
 
-def test_an_unchanged_shard_is_taken(tmp_path: Path) -> None:
+def test_an_unchanged_shard_is_reused(tmp_path: Path) -> None:
     world = World(tmp_path)
     known = fingerprint(world.refs(), ImageRootGuard(str(world.root)))
     assert known is not None

@@ -64,12 +64,12 @@ NAMES = (
 )
 
 
-def test_every_file_at_any_depth_is_found(tmp_path: Path) -> None:
+def test_files_at_any_depth_are_found(tmp_path: Path) -> None:
     put(tmp_path, *NAMES)
     assert walked(tmp_path) == sorted(NAMES)
 
 
-def test_a_tree_deeper_than_half_of_pythons_recursion_is_walked(tmp_path: Path) -> None:
+def test_trees_deeper_than_half_the_recursion_limit_are_walked(tmp_path: Path) -> None:
     folder, here = os.open(tmp_path, os.O_RDONLY), tmp_path
     depth = 600  # one frame a level is enough for pytest to delete it, and too much for two
     try:
@@ -85,7 +85,7 @@ def test_a_tree_deeper_than_half_of_pythons_recursion_is_walked(tmp_path: Path) 
     assert walked(here) == ["d/" * depth + "x.jpg"]
 
 
-def test_links_are_followed_but_not_in_circles(tmp_path: Path) -> None:
+def test_links_are_followed_except_in_cycles(tmp_path: Path) -> None:
     put(tmp_path / "elsewhere", "1.jpg")
     put(tmp_path / "root", "a/2.jpg")
     (tmp_path / "root/link").symlink_to(tmp_path / "elsewhere")
@@ -100,7 +100,7 @@ def test_links_are_followed_but_not_in_circles(tmp_path: Path) -> None:
     ]
 
 
-def test_links_that_double_at_every_level_make_no_more_paths_than_there_may_be(
+def test_the_number_of_paths_through_links_is_limited(
     tmp_path: Path,
 ) -> None:
     put(tmp_path / "0", "x.jpg")
@@ -119,7 +119,7 @@ def test_links_that_double_at_every_level_make_no_more_paths_than_there_may_be(
     assert list(FileTree(str(tmp_path / "16")).walk()) == found
 
 
-def test_a_folder_that_several_links_lead_to_is_read_for_each(tmp_path: Path) -> None:
+def test_a_folder_is_read_once_per_link(tmp_path: Path) -> None:
     put(tmp_path / "all", "1.jpg")
     for fold in range(64):
         (tmp_path / f"root/{fold}").mkdir(parents=True)
@@ -127,13 +127,13 @@ def test_a_folder_that_several_links_lead_to_is_read_for_each(tmp_path: Path) ->
     assert walked(tmp_path / "root") == sorted(f"{fold}/cat/1.jpg" for fold in range(64))
 
 
-def test_hidden_ones_are_counted_and_not_entered(tmp_path: Path) -> None:
+def test_hidden_files_and_folders_are_skipped_and_counted(tmp_path: Path) -> None:
     put(tmp_path, ".git/1.jpg", ".2.jpg", "a/.DS_Store", "__MACOSX/3.jpg", "a/4.jpg")
     found = list(FileTree(str(tmp_path)).walk())
     assert sorted(map(str, found)) == sorted(map(str, [SkippedInput(HIDDEN)] * 4 + ["a/4.jpg"]))
 
 
-def test_a_name_that_is_no_text_is_reported_readably(tmp_path: Path) -> None:
+def test_a_name_of_invalid_utf8_is_reported_readably(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     with open(os.fsencode(tmp_path / "a") + b"/b\xff.jpg", "wb"):
         pass
@@ -145,7 +145,7 @@ def test_a_name_that_is_no_text_is_reported_readably(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may list everything")
-def test_a_folder_that_cannot_be_listed_is_reported(tmp_path: Path) -> None:
+def test_an_unreadable_folder_is_reported(tmp_path: Path) -> None:
     put(tmp_path, "a/1.jpg")
     (tmp_path / "a").chmod(0)
     (reject,) = read(tmp_path, "folder")
@@ -153,7 +153,7 @@ def test_a_folder_that_cannot_be_listed_is_reported(tmp_path: Path) -> None:
     assert (reject.source, reject.reason) == (f"{tmp_path}/a", Reason.READ_ERROR)
 
 
-def test_a_class_folder_gives_a_row_for_each_image(tmp_path: Path) -> None:
+def test_a_class_folder_gives_one_row_per_image(tmp_path: Path) -> None:
     put(tmp_path, "cat/tabby/1.b.jpg", "7/2.JPEG", "3.png")
     put(tmp_path, "cat/no_suffix", data=image_bytes("GIF"))
     put(tmp_path, "cat/damaged.jpg", data=b"not an image, but named so")
@@ -211,7 +211,7 @@ def test_voc_finds_its_images(images: str, root: str, tmp_path: Path) -> None:
     assert row == Row(values, source, 0, image=image)
 
 
-def test_voc_with_an_image_root_leaves_the_path_to_it(tmp_path: Path) -> None:
+def test_voc_paths_are_relative_to_the_image_root(tmp_path: Path) -> None:
     put(tmp_path, "1.xml", data=VOC % b"1.jpg")
     (row,) = read(tmp_path, "voc", Projection(image_root="/elsewhere"))
     assert (row.values["image"], row.image) == ("1.jpg", None)
@@ -231,7 +231,7 @@ def test_voc_without_xml_is_rejected(tmp_path: Path) -> None:
         FORMATS["voc"].probe(TableFile(str(tmp_path), "voc"))
 
 
-def test_yolo_finds_labels_beside_and_in_their_folder(tmp_path: Path) -> None:
+def test_yolo_finds_labels_next_to_images_and_in_their_own_folder(tmp_path: Path) -> None:
     put(tmp_path, "images/train/1.jpg", "images/val/2.png", "beside/3.jpg", "images/val/4.jpg")
     put(tmp_path, "labels/train/1.txt", data=b"1 0.5 0.5 1 1\n")
     put(tmp_path, "labels/val/2.txt", data=b"\n")

@@ -1,4 +1,4 @@
-"""A shard file is measured in the one pass that reads it."""
+"""The checksums of a shard file are computed while it is read."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ CONTENT = bytes(range(256)) * 5000  # several chunks, the last of them shorter
 
 
 def expected(stored: bytes, content: bytes) -> Digests:
-    """Returns the checksums, worked out from all bytes at once."""
+    """Returns the checksums, computed from all bytes."""
     sha256, crc = hashlib.sha256(stored).hexdigest(), google_crc32c.value(content)
     return Digests(len(stored), sha256, len(content), crc)
 
 
 @pytest.mark.parametrize("read", [0, 1, 300_000, len(CONTENT) - 1, len(CONTENT), -1])
 @pytest.mark.parametrize("name", ["plain", "zipped.gz"])
-def test_digests_are_of_the_whole_file_however_much_of_it_was_read(
+def test_digests_cover_the_whole_file_after_a_partial_read(
     tmp_path: Path, name: str, read: int
 ) -> None:
     stored = gzip.compress(CONTENT) if name.endswith(".gz") else CONTENT
@@ -38,7 +38,7 @@ def test_an_empty_file_has_digests(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["truncated", "flipped", "followed by other bytes"])
-def test_of_damaged_gzip_only_the_stored_bytes_have_a_digest(tmp_path: Path, damage: str) -> None:
+def test_damaged_gzip_has_a_digest_of_the_stored_bytes_only(tmp_path: Path, damage: str) -> None:
     whole = gzip.compress(CONTENT)
     middle = len(whole) // 2
     flipped = whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :]
@@ -50,7 +50,7 @@ def test_of_damaged_gzip_only_the_stored_bytes_have_a_digest(tmp_path: Path, dam
     )
 
 
-def test_a_file_that_cannot_be_read_is_an_error_not_damage(tmp_path: Path) -> None:
+def test_an_unreadable_file_is_an_error_instead_of_damage(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         digests(str(tmp_path / "missing.gz"))
     (tmp_path / "folder.gz").mkdir()

@@ -1,4 +1,4 @@
-"""Notes of native code are dropped, and what anything else prints meanwhile is not."""
+"""Informational lines of native code are dropped; all other output is printed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NOTES = (
 WARNING = b"W0000 00:00:1795380594.342717   15430 port.cc:153] the disk is full\n"
 
 
-def test_only_notes_are_dropped(capfd: pytest.CaptureFixture[str]) -> None:
+def test_only_informational_lines_are_dropped(capfd: pytest.CaptureFixture[str]) -> None:
     printed = [b"\r 7 rows", *NOTES, b"\xff text\n", WARNING, *NOTES, b"\r 8 rows"]
 
     def print_all() -> None:
@@ -34,7 +34,7 @@ def test_only_notes_are_dropped(capfd: pytest.CaptureFixture[str]) -> None:
     )
 
 
-def test_standard_error_is_as_before_after_a_failure(capfd: pytest.CaptureFixture[str]) -> None:
+def test_standard_error_is_restored_after_a_failure(capfd: pytest.CaptureFixture[str]) -> None:
     threads, descriptors = threading.active_count(), len(os.listdir("/proc/self/fd"))
     with pytest.raises(ImportError), filtered_native_log():
         raise ImportError

@@ -114,7 +114,7 @@ def test_it_ends_with_the_process_that_started_it(end: signal.Signals) -> None:
     started.wait(ENDS_SECONDS)
 
 
-def test_none_is_started_where_tensorflow_is_imported() -> None:
+def test_no_process_is_started_after_an_import_of_tensorflow() -> None:
     before = psutil.Process().children()
     with verifier_process_started():
         assert psutil.Process().children() == before

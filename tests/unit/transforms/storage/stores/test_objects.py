@@ -1,4 +1,4 @@
-"""Stores without any server: where an object is, what is worth trying again, how long to wait.
+"""Stores without a server: parsing of URLs, retries and waits.
 
 Covers `recordmill.transforms.storage.stores.beam`, `recordmill.transforms.storage.stores.hdfs`,
 `recordmill.transforms.storage.stores.options`, `recordmill.transforms.storage.stores.retries`.
@@ -55,11 +55,13 @@ PATHS = {
 
 
 @pytest.mark.parametrize("uri", PATHS)
-def test_a_path_says_where_an_object_is_unless_its_name_is_too_odd(uri: str) -> None:
+def test_urls_are_parsed_unless_obstore_rejects_the_key(uri: str) -> None:
     assert parse(uri) == PATHS[uri]
 
 
-def test_what_may_pass_is_tried_again_with_growing_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_transient_errors_are_retried_with_increasing_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     waits: list[float] = []
     monkeypatch.setattr(retries._attempts, "sleep", waits.append)
     asked = iter([0.0, 0.0, 90.0, 500.0, 0.0, 0.0, 0.0, 0.0])
@@ -75,7 +77,7 @@ def test_what_may_pass_is_tried_again_with_growing_waits(monkeypatch: pytest.Mon
     assert all(0 <= wait <= most for wait, most in zip(waits, longest, strict=True))
 
 
-def test_what_comes_in_the_end_is_what_is_returned(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_result_of_the_last_attempt_is_returned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retries._attempts, "sleep", lambda _: None)
     attempts: list[int] = []
 
@@ -101,13 +103,13 @@ def test_permanent_errors_are_raised_without_retries() -> None:
     assert attempts == [1]
 
 
-def test_statuses_that_may_pass() -> None:
+def test_transient_statuses() -> None:
     found = [status for status in range(400, 600) if is_transient_status(status)]
     assert found == [408, 425, 429, 500, *range(502, 600)]
 
 
 class CodedError(Exception):
-    """As the clients of stores raise them."""
+    """An exception like those of store clients."""
 
     def __init__(self, text: str, **attributes: object) -> None:
         super().__init__(text)
@@ -131,14 +133,14 @@ FAILURES = {
 
 
 @pytest.mark.parametrize("case", FAILURES)
-def test_what_a_client_raises_is_reported_by_what_is_to_be_done(case: str) -> None:
+def test_client_errors_are_translated_to_actionable_messages(case: str) -> None:
     error, expected = FAILURES[case]
     assert type(beam.translate_error(error)) is expected
     wrapped = CodedError("operation failed", exception_details={"s3://b/k": error})
     assert type(beam.translate_error(wrapped)) is expected
 
 
-def test_an_azure_connection_string_is_taken_apart() -> None:
+def test_azure_connection_strings_are_parsed() -> None:
     text = "DefaultEndpointsProtocol=http;AccountName=a;AccountKey=k==;BlobEndpoint=http://h/a;"
     assert connection(text) == {"account_key": "k==", "endpoint": "http://h/a"}
     text = "BlobEndpoint=https://a.blob.core.windows.net;SharedAccessSignature=sv=1&sig=x%3D"
@@ -150,13 +152,13 @@ def test_an_azure_connection_string_is_taken_apart() -> None:
     assert connection(text)["endpoint"] == "https://a.blob.core.chinacloudapi.cn"
 
 
-def test_hosts_say_how_long_to_wait() -> None:
+def test_hosts_can_ask_for_a_wait() -> None:
     assert [_seconds(text) for text in (None, "", "7", "soon")] == [0.0, 0.0, 7.0, 0.0]
     assert _seconds("Wed, 21 Oct 2015 07:28:00 GMT") == 0.0
     assert _seconds("Wed, 21 Oct 2115 07:28:00 GMT") > 10**9
 
 
-def test_flags_of_commands_without_a_pipeline_reach_this_process(
+def test_store_flags_apply_to_commands_without_a_pipeline(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(FileSystems, "_pipeline_options", None)  # put back afterwards
@@ -166,20 +168,20 @@ def test_flags_of_commands_without_a_pipeline_reach_this_process(
 
 
 @pytest.mark.parametrize("flag", ["--max_image_bytes", "--http_max_bytes"])
-def test_the_limit_of_an_image_has_two_names(flag: str) -> None:
+def test_the_flag_of_the_image_limit_has_two_names(flag: str) -> None:
     use_options(PipelineOptions([f"{flag}=7"]))
     assert max_image_bytes() == 7
     use_options(PipelineOptions([]))
     assert max_image_bytes() == 256 * 2**20
 
 
-def test_options_travel_to_workers_as_beams_do() -> None:
+def test_options_are_sent_to_workers() -> None:
     sent = PipelineOptions(["--allow_private_hosts", "--http_connections=5"]).get_all_options()
     there = PipelineOptions.from_dictionary(sent).view_as(WebOptions)
     assert (there.allow_private_hosts, there.http_connections) == (True, 5)
 
 
-def test_a_bucket_whose_client_takes_long_holds_up_no_other(
+def test_a_slow_client_does_not_block_other_buckets(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made: list[str] = []
@@ -205,7 +207,7 @@ def test_a_bucket_whose_client_takes_long_holds_up_no_other(
     assert made == ["slow", "quick"]
 
 
-def test_an_object_above_the_limit_is_rejected_before_it_is_read(
+def test_an_object_above_the_limit_is_not_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     store = obstore.store.MemoryStore()
@@ -219,7 +221,7 @@ def test_an_object_above_the_limit_is_rejected_before_it_is_read(
             objects.get_with_version_tag(path, *span, limit=999)
 
 
-def test_a_file_of_hdfs_has_a_limit_and_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hdfs_reads_have_a_limit_and_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     assert hdfs._read(io.BytesIO(bytes(1000)), 1000) == bytes(1000)
     assert hdfs._read(io.BytesIO(bytes(1000)), None) == bytes(1000)
     with pytest.raises(TooLargeError):
@@ -230,14 +232,14 @@ def test_a_file_of_hdfs_has_a_limit_and_a_deadline(monkeypatch: pytest.MonkeyPat
 
 
 class Endless:
-    """A file that comes byte by byte."""
+    """A file that arrives byte by byte."""
 
     def read(self, _: int) -> bytes:
         return b"x"
 
 
 @pytest.mark.parametrize("error", [TooLargeError(1), TooSlowError(1)])
-def test_what_is_too_large_or_too_late_is_not_read_again(error: OSError) -> None:
+def test_too_large_or_too_slow_files_are_not_retried(error: OSError) -> None:
     attempts = iter(repeat(error, 1))
 
     def fails() -> None:
@@ -247,7 +249,7 @@ def test_what_is_too_large_or_too_late_is_not_read_again(error: OSError) -> None
         beam.request(fails)
 
 
-def test_no_attempt_begins_after_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_attempt_starts_after_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retries._attempts, "sleep", lambda _: None)
     now = iter([0.0, 100.0, 200.0, 301.0])
     clock = SimpleNamespace(monotonic=lambda: next(now))

@@ -1,4 +1,4 @@
-"""A file in a store, read by ranges: the bytes of any seek, in requests of some megabytes."""
+"""Seekable files over range requests of a few megabytes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ REQUEST = 8 * 2**20
 
 @pytest.fixture
 def asked() -> list[tuple[int, int]]:
-    """The ranges that were read."""
+    """The requested ranges."""
     return []
 
 
@@ -27,7 +27,7 @@ def stream(asked: list[tuple[int, int]]) -> io.BufferedReader:
     return open_ranges(len(DATA), read)  # type: ignore[return-value]
 
 
-def test_all_of_it_is_the_data(stream: io.BufferedReader) -> None:
+def test_reading_everything_returns_the_data(stream: io.BufferedReader) -> None:
     assert stream.read() == DATA
     assert stream.read(1) == b""
 
@@ -47,7 +47,7 @@ def test_small_reads_share_a_request(
         (-1_000, io.SEEK_END, len(DATA) - 1_000),
     ],
 )
-def test_a_seek_reads_from_there_and_not_past_the_end(
+def test_reads_after_a_seek_end_at_the_end(
     stream: io.BufferedReader,
     asked: list[tuple[int, int]],
     offset: int,
@@ -59,7 +59,9 @@ def test_a_seek_reads_from_there_and_not_past_the_end(
     assert asked == [(place, min(place + REQUEST, len(DATA)))]
 
 
-def test_nothing_lies_past_the_end(stream: io.BufferedReader, asked: list[tuple[int, int]]) -> None:
+def test_reads_past_the_end_are_empty(
+    stream: io.BufferedReader, asked: list[tuple[int, int]]
+) -> None:
     stream.seek(5, io.SEEK_END)
     assert stream.read(10) == b""
     assert all(stop <= len(DATA) for _, stop in asked)

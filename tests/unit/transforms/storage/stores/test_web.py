@@ -1,4 +1,4 @@
-"""Whatever a web host sends, and however slowly: a read of it ends in time, and with an error."""
+"""Reads from the web end in time, with a clear error, whatever a host sends."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from recordmill.transforms.storage.stores.options import use_options
 from recordmill.transforms.storage.stores.retries import TooLargeError, TooSlowError
 
 SECONDS = 0.3
-"""Of the deadline that is injected."""
+"""The deadline of the tests in seconds."""
 
 LIMIT = 1_000_000
 OK = b"HTTP/1.1 200 OK\r\n"
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.timeout(30)  # a hang fails soon
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Reads from this machine, with a short deadline."""
+    """Allows reads from this machine, with a short deadline."""
     monkeypatch.setattr(web, "_MAX_SECONDS", SECONDS)
     monkeypatch.setattr(web, "_MAX_SIZE_SECONDS", SECONDS)
     monkeypatch.setattr(web, "_MAX_TABLE_SECONDS", SECONDS)
@@ -40,7 +40,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 class Host:
-    """A host that answers each connection with the same bytes, and counts what it could send."""
+    """A host that sends the same bytes on each connection, and counts the bytes sent."""
 
     def __init__(self, script: Callable[[], Iterator[bytes]], pause: float) -> None:
         self.script, self.pause, self.sent = script, pause, 0
@@ -68,7 +68,7 @@ class Host:
 
 @contextmanager
 def host(script: Callable[[], Iterator[bytes]], pause: float = 0.0) -> Iterator[Host]:
-    """Gives a host of this machine that sends parts, with a pause after each."""
+    """Yields a local host that sends parts, with a pause after each."""
     playing = Host(script, pause)
     try:
         yield playing
@@ -78,7 +78,7 @@ def host(script: Callable[[], Iterator[bytes]], pause: float = 0.0) -> Iterator[
 
 
 def drip(*parts: bytes) -> Callable[[], Iterator[bytes]]:
-    """Sends what is given whole, and then one byte after another without end."""
+    """Sends the parts, then single bytes without end."""
     return lambda: chain(parts, repeat(b"x"))
 
 
@@ -96,7 +96,7 @@ SLOW = {
 
 
 @pytest.mark.parametrize("what", SLOW)
-def test_what_comes_byte_by_byte_ends_with_the_deadline(what: str) -> None:
+def test_slow_responses_end_at_the_deadline(what: str) -> None:
     with host(SLOW[what], pause=0.02) as slow:
         for read in (web.get, web.size, lambda url: web.download(url, io.BytesIO())):
             began = time.monotonic()
@@ -106,14 +106,14 @@ def test_what_comes_byte_by_byte_ends_with_the_deadline(what: str) -> None:
             assert time.monotonic() - began < 10 * SECONDS
 
 
-def test_a_late_read_says_so_and_is_not_made_again() -> None:
+def test_a_read_past_the_deadline_is_reported_and_not_retried() -> None:
     with host(SLOW["a body"], pause=0.02) as slow, pytest.raises(TooSlowError) as caught:
         web.get(slow.url)
     assert str(caught.value) == "timed out; not read within 0.3 s"
 
 
 @pytest.mark.parametrize("status", [404, 503, 302])
-def test_a_body_that_nobody_needs_is_not_waited_for(status: int) -> None:
+def test_unused_bodies_are_not_read(status: int) -> None:
     head = b"HTTP/1.1 %d No\r\nLocation: /2.jpg\r\nRetry-After: 9\r\n" % status
     for headers in (b"\r\n", b"Content-Length: 90\r\n\r\n"):
         with host(drip(head + headers), pause=0.02) as slow:
@@ -136,7 +136,7 @@ LARGE = {
 
 
 @pytest.mark.parametrize("what", LARGE)
-def test_an_answer_without_end_is_read_no_further_than_the_limit(
+def test_endless_responses_are_read_up_to_the_limit(
     what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(web, "_MAX_SECONDS", 2.0)
@@ -150,19 +150,19 @@ def test_an_answer_without_end_is_read_no_further_than_the_limit(
         assert endless.sent < 40 * LIMIT  # what the system's own buffers took included
 
 
-def test_a_table_has_a_limit_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_have_their_own_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(web, "_MAX_TABLE_SECONDS", 20.0)
     script = lambda: chain([OK + b"\r\n"], repeat(b"x" * 65536))  # noqa: E731
     with host(script) as endless, pytest.raises(OSError, match="sends more bytes"):
         web.download(endless.url, io.BytesIO())
 
 
-def test_a_handshake_that_is_not_answered_ends_with_the_deadline() -> None:
+def test_an_unanswered_handshake_ends_at_the_deadline() -> None:
     with host(lambda: iter(())) as silent, pytest.raises(TooSlowError):
         web.get(silent.url.replace("http:", "https:"))
 
 
-def test_each_of_many_addresses_is_tried_within_the_deadline(
+def test_all_addresses_share_one_deadline(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     waits: list[float] = []
@@ -181,14 +181,14 @@ def test_each_of_many_addresses_is_tried_within_the_deadline(
     assert max(waits) <= SECONDS
 
 
-def test_a_host_that_asks_to_wait_beyond_the_deadline_is_not_waited_for() -> None:
+def test_waits_beyond_the_deadline_are_not_made() -> None:
     answer = b"HTTP/1.1 429 Later\r\nRetry-After: 60\r\nContent-Length: 0\r\n\r\n"
     with host(lambda: iter([answer])) as busy, pytest.raises(TooSlowError) as caught:
         web.get(busy.url)
     assert str(caught.value) == "the host answers 429 Later; not read within 0.3 s"
 
 
-def test_an_image_within_the_limits_is_read_and_its_connection_used_again() -> None:
+def test_connections_are_reused_for_images_within_the_limits() -> None:
     body = bytes(LIMIT)
     answer = OK + b"Content-Length: %d\r\n\r\n" % LIMIT + body
     with host(lambda: iter([answer])) as quick:
@@ -199,7 +199,7 @@ def test_an_image_within_the_limits_is_read_and_its_connection_used_again() -> N
 
 
 def part_of(stated: str, body: bytes) -> Callable[[], Iterator[bytes]]:
-    """Sends a part of a file, and says of it what is given."""
+    """Sends a part of a file with the given Content-Range."""
     said = f"Content-Range: {stated}\r\n" if stated else ""
     head = f"HTTP/1.1 206 Partial Content\r\n{said}Content-Length: {len(body)}\r\n\r\n"
     return lambda: iter([head.encode() + body])
@@ -209,7 +209,7 @@ def part_of(stated: str, body: bytes) -> Callable[[], Iterator[bytes]]:
     ("stated", "body"),
     [("bytes 5-9/20", b"fghij"), ("bytes 5-9/*", b"fghij"), ("bytes 5-7/8", b"fgh")],
 )
-def test_the_part_asked_for_is_taken(stated: str, body: bytes) -> None:
+def test_the_requested_range_is_accepted(stated: str, body: bytes) -> None:
     with host(part_of(stated, body)) as quick:
         assert web.get(quick.url, 5, 10) == body
 
@@ -229,9 +229,7 @@ def test_the_part_asked_for_is_taken(stated: str, body: bytes) -> None:
     ],
 )
 @pytest.mark.parametrize("span", [(5, 10), (None, None)])
-def test_another_part_than_asked_for_is_an_error(
-    stated: str, span: tuple[int | None, int | None]
-) -> None:
+def test_another_range_is_an_error(stated: str, span: tuple[int | None, int | None]) -> None:
     with host(part_of(stated, b"abcde")) as lying, pytest.raises(OSError, match=r"^asked for"):
         web.get(lying.url, *span)
 
@@ -248,7 +246,7 @@ ANSWERS = {
 
 
 @pytest.mark.parametrize("what", ANSWERS)
-def test_an_odd_answer_is_an_error_in_a_few_words(what: str) -> None:
+def test_malformed_responses_are_short_errors(what: str) -> None:
     answer = b"HTTP/1.1 " + ANSWERS[what] + b"\r\n\r\n"
     few_words = pytest.raises(OSError, match=r"^[ -~]{1,200}$")
     with host(lambda: iter([answer])) as odd, few_words as caught:
@@ -256,7 +254,7 @@ def test_an_odd_answer_is_an_error_in_a_few_words(what: str) -> None:
     assert ("not a valid web address" in str(caught.value)) == (what == "a redirect to no address")
 
 
-def test_a_length_of_many_digits_is_none() -> None:
+def test_an_oversized_content_length_is_ignored() -> None:
     with host(lambda: iter([OK + b"Content-Length: " + b"9" * 5000 + b"\r\n\r\n"])) as odd:
         assert web.size(odd.url) is None
 
@@ -277,7 +275,7 @@ def test_the_size_for_range_requests_is_known_if_the_host_sends_ranges(
         assert web.ranged_size(quick.url) == size
 
 
-def test_a_range_of_a_table_may_be_larger_than_an_image() -> None:
+def test_ranges_of_tables_can_exceed_the_image_limit() -> None:
     body = b"x" * (LIMIT + 10)
     part = part_of(f"bytes 0-{len(body) - 1}/{len(body)}", body)
     with host(part) as quick:
