@@ -118,6 +118,7 @@ def _from_cxcywh(x: float, y: float, width: float, height: float) -> Box:
     return x - width / 2, y - height / 2, x + width / 2, y + height / 2
 
 
+# From the four numbers of each order to (xmin, ymin, xmax, ymax).
 _CORNERS: dict[Order, Callable[[float, float, float, float], Box]] = {
     "xyxy": lambda xmin, ymin, xmax, ymax: (xmin, ymin, xmax, ymax),
     "yxyx": lambda ymin, xmin, ymax, xmax: (xmin, ymin, xmax, ymax),

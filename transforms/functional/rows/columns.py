@@ -54,6 +54,7 @@ def resolve_sources(
     if schema.has_image and image_column not in present:
         hint = f"; name it with --columns {schema.image.column}=COLUMN"
         raise UsageError(f"the image path: {_missing_column(image_column, present, where)}{hint}")
+    # The order of these checks is that of the messages: a missing column before a useless mapping.
     _check_sequence(schema, present, config, where)
     _check_mapping(schema, config)
     boxes = _resolved_boxes(schema, present, config, where)
@@ -167,6 +168,7 @@ def _resolved_boxes(
     boxes = schema.boxes
     if not schema.has_boxes:
         return boxes
+    # The units column is optional: without it, the units are those of the settings.
     update: dict[str, str | None] = {}
     if boxes.units_column is not None and config.column(boxes.units_column) not in present:
         update["units_column"] = None

@@ -155,6 +155,7 @@ def values_of(name: str) -> dict[str, str]:
     {'image': 'cats/tabby/1.b.jpg', 'label': 'cats', 'id': '1.b'}
     """
     values = {"image": name, "id": stem_of(name)}
+    # Images directly in the folder have no label.
     if "/" in name:
         values["label"] = name.partition("/")[0]
     return {column: values[column] for column in COLUMNS if column in values}
@@ -172,6 +173,7 @@ def _row(tree: Tree, name: str, projection: Projection) -> Row:
 
 def _is_row(tree: Tree, name: str) -> bool:
     """Returns whether a file is an image, by its suffix or its signature."""
+    # Opening every file would be slow in an object store: only unknown suffixes need it.
     if has_image_suffix(name):
         return True
     with tree.open(name) as stream:
