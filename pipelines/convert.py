@@ -155,6 +155,7 @@ def write_dataset(read: ReadOutcome, rows: PCollection[Row], job: Conversion) ->
         written=written.good,
         contents=[content, unique.stats] | "AllContents" >> beam.Flatten(),
     )
+    # publish() gets all written files as side inputs, so that it runs after them.
     indexed = verifications if config.index else rows.pipeline | "NoIndex" >> beam.Create([])
     indexes = indexed | "IndexShards" >> IndexShards(work)
     return info | "Publish" >> beam.Map(

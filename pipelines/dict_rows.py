@@ -247,6 +247,7 @@ class WriteDataset(beam.PTransform):
             context,
             *locked,
         )
+        # The lock cannot be pickled into the graph: its last step finds it by the run id.
         _locks[context.run_id] = job.lock
         weakref.finalize(pipeline, _unlock, context.run_id)
         projection = projection_of(self._schema, config)

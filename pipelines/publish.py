@@ -201,6 +201,7 @@ def _commit(
     # that it lists.
     _write(target.work, {layout.MANIFEST: manifest, **files, layout.RUN: record.to_json(), **last})
     target.delete_temporary()
+    # The commit marker is written last: without it, readers ignore the folder.
     with committing(context.run_id):
         _write(target.work, {layout.SUCCESS: commit_marker(manifest)})
         target.publish([shard.entry.file for shard in info.shards])

@@ -260,7 +260,9 @@ class ConvertConfig(BaseModel):
         if (self.labels is None) != (self.join_on is None):
             raise ValueError("--labels PATTERN and --join_on COLUMN go together; give both")
         if self.records_per_shard is not None and self.num_shards != "auto":
-            raise ValueError("--records_per_shard and --num_shards both say how many; drop one")
+            raise ValueError(
+                "--records_per_shard: cannot be combined with --num_shards. Remove one of them."
+            )
         is_open = self.splits is None and self.split_column is not None
         named = self.num_shards.keys() if isinstance(self.num_shards, dict) else set()
         if not is_open and (unknown := sorted(named - self.weights.keys())):

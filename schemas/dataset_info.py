@@ -239,6 +239,7 @@ def base_entry(base: Base, info: DatasetInfo) -> BaseEntry:
     kept, new, unchanged = dict[str, int](), dict[str, int](), 0
     for shard in info.shards:
         of_base = base.shards(shard.split)
+        # A new version keeps the rows of a base shard in the shard of the same number.
         is_old = shard.index < len(of_base)
         counts = kept if is_old else new
         counts[shard.split] = counts.get(shard.split, 0) + shard.entry.records

@@ -37,6 +37,7 @@ _MASKED = re.compile(r"\*\*\*(?::\d+)?")
 _PROSE = ("detail", "message")
 """Fields of documents with prose, which may begin with an address without being one."""
 
+# The group keeps the separators in the result of split(), so that join() restores the query.
 _QUERY_SEPARATOR = re.compile(r"([&;])")
 _FRAGMENT = re.compile(r"#.*$", re.DOTALL)
 

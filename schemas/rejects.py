@@ -253,6 +253,7 @@ class RejectBudget(BaseModel):
         rows -= lost  # a reject for lost rows is not a row itself
         over = {Reason.LOST_ROWS.value} if lost else set[str]()
         for name, count in counted.items():
+            # Without a total, a reason without a limit of its own allows no rejects.
             limit = limits.get(name, RejectLimit() if self.total is None else None)
             if limit is not None and not limit.allows(count, rows):
                 over.add(name)

@@ -252,6 +252,7 @@ class Timeline:
 
     def update(self, other: Timeline) -> None:
         """Adds the records of another timeline."""
+        # Intervals are powers of two, so the shorter ones can be merged into the longer ones.
         while self.seconds < other.seconds:
             self._coarsen()
         for index, records in other.counts.items():

@@ -59,9 +59,11 @@ _REMEDIES = {
 }
 """Remedies by the error text of the operating system."""
 
+# Beam appends this to the message of an exception that a DoFn raises.
 _STEP = re.compile(r" \[while running '[^']*'\]$")
 _RAISED = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:Error|Exception|Failure)(?::|$)")
 
+# Seconds: the default of Beam's --job_server_timeout, and ten years.
 _BEAMS_TIMEOUT = 300
 _NO_TIMEOUT = 10 * 365 * 24 * 3600
 

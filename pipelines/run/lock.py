@@ -218,6 +218,7 @@ def _target(config: ConvertConfig) -> Target:
     final = config.directory
     run = layout.run_folder(layout.join(config.output, config.name), config.version)
     work = layout.join(run, DATASET)
+    # Stores have no rename: without a dataset to replace, the run writes in the final folder.
     if not is_local(final) and not exists(layout.join(final, layout.SUCCESS)):
         work = final
     return Target(final, work, run)

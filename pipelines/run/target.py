@@ -298,6 +298,7 @@ class Target:
         if not os.path.isdir(self.final):
             os.rename(self.work, self.final)
         elif not swap(self.work, self.final):
+            # Between the two renames no dataset has the final name; see needs_rollback.
             os.rename(self.final, self._replaced)
             os.rename(self.work, self.final)
 
@@ -331,6 +332,7 @@ def discard(directory: str, owned: Owned, keep: Collection[str] = ()) -> None:
         keep: names of files to keep.
     """
     names = [name for name in all_files_below(directory) if owned(name) and name not in keep]
+    # If the process is killed before the markers are deleted, the next run can still clean up.
     markers = [name for name in names if name.rpartition("/")[2] in _MARKERS]
     delete_files(directory, [name for name in names if name not in markers])
     delete_files(directory, markers)

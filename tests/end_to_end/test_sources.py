@@ -189,8 +189,8 @@ def test_staged_images_of_a_killed_run_are_deleted_by_the_next_run(tmp_path: Pat
         ),
         ("folder", ("--labels", "l.csv", "--join_on", "label"), ("l.csv has no such column",)),
         ("folder", ("--records_per_shard", "0"), ("--records_per_shard",)),
-        ("folder", ("--records_per_shard", "2", "--num_shards", "2"), ("drop one",)),
-        ("folder", ("--records_per_shard", "2", "--shard_size", "1MiB"), ("drop one",)),
+        ("folder", ("--records_per_shard", "2", "--num_shards", "2"), ("Remove one of them",)),
+        ("folder", ("--records_per_shard", "2", "--shard_size", "1MiB"), ("Remove one of them",)),
     ],
 )
 def test_invalid_usage_is_reported(

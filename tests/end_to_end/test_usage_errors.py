@@ -41,8 +41,8 @@ USAGE_ERRORS = {
     "expected a table",
     "convert --input header.csv --output out --name birds": "--input header.csv: has a header, but "
     "no rows. Add some.",
-    "convert --input folder --output out --name birds": "--input folder: is a folder without an "
-    "image; expected images in folders named after their classes, or a table",
+    "convert --input folder --output out --name birds": "--input folder: the folder contains "
+    "no image; expected a table, or images in folders named after their classes",
     f"{CONVERT} --schema tf_slimm": "--schema tf_slimm: no such preset or file "
     f"(did you mean 'tf_slim'?); expected a YAML file or one of: {PRESETS}",
     f"{CONVERT} --schema typo.yaml": "typo.yaml:3:10: at features > image > from: unknown key "

@@ -166,7 +166,7 @@ def test_the_options_of_a_join_go_together(option):
 
 
 def test_records_per_shard_and_a_number_of_shards_exclude_each_other():
-    with pytest.raises(ValidationError, match="drop one"):
+    with pytest.raises(ValidationError, match="Remove one of them"):
         config(records_per_shard=3, num_shards=2)
 
 
