@@ -50,8 +50,6 @@ class Assumed:
         get_seconds: from the request to the last byte of an image.
         concurrent_gets: of one worker; recordmill's limit per process.
         network_bytes: bytes per second of one worker, in and out together.
-        rename_seconds: to copy and delete one object within a bucket.
-        concurrent_renames: threads of the step that renames all files.
         efficiency: share of a core's time that is not spent in the engine itself.
     """
 
@@ -59,8 +57,6 @@ class Assumed:
     get_seconds: float = 0.05
     concurrent_gets: float = 96
     network_bytes: float = 500e6
-    rename_seconds: float = 0.2
-    concurrent_renames: float = 64
     efficiency: float = 0.85
 
 
@@ -124,13 +120,12 @@ class Seconds:
     start: float
     tables: float
     write: float
-    rename: float
     verify: float
 
     @property
     def total(self) -> float:
         """Total duration in seconds."""
-        return self.start + self.tables + self.write + self.rename + self.verify
+        return self.start + self.tables + self.write + self.verify
 
 
 @dataclass(frozen=True)
@@ -160,13 +155,11 @@ class Model:
         """
         measured, assumed = self.measured, self.assumed
         rounds = math.ceil(job.parts / (cluster.workers * cluster.cores))
-        files = 2 * job.shards  # each shard has an index file
         request = assumed.get_seconds / assumed.concurrent_gets
         return Seconds(
             start=assumed.start_seconds + measured.start_cpu,
             tables=2 * rounds * job.images / job.parts * measured.row_cpu / assumed.efficiency,
             write=self._by_shard(job, cluster, measured.write_cpu, copies=2, request=request),
-            rename=files * assumed.rename_seconds / min(files, assumed.concurrent_renames),
             verify=self._by_shard(job, cluster, measured.verify_cpu, copies=1, request=0),
         )
 
@@ -183,12 +176,12 @@ class Model:
             + cluster.memory_gib * prices.gib_hour
             + cluster.disk_gib * prices.disk_gib_hour
         )
-        files = 2 * job.shards
+        files = 3 * job.shards  # each shard has an index and a checkpoint
         return {
             "workers": cluster.workers * hours * worker,
             "shuffle": job.images * self.measured.shuffled_bytes / GIB * prices.shuffled_gib,
             "reads": (job.images + 2 * job.parts + files) * prices.read,
-            "writes": 2 * files * prices.written,  # a temporary and a final name
+            "writes": files * prices.written,
         }
 
     def _by_shard(
@@ -233,14 +226,14 @@ def estimates(model: Model) -> Iterator[list[str]]:
     """Yields the rows of the table of jobs: sizes, workers, phases, price."""
     yield [
         *("images", "TB in", "shards", "workers", "hours", "images/s"),
-        *("tables", "write", "rename", "verify", "US$", "US$ per million"),
+        *("tables", "write", "verify", "US$", "US$ per million"),
     ]
     for images, clusters in JOBS.items():
         for workers in clusters:
             job, cluster = model.job(images), Cluster(workers)
             phases = model.seconds(job, cluster)
             price = sum(model.dollars(job, cluster).values())
-            shares = (phases.tables, phases.write, phases.rename, phases.verify)
+            shares = (phases.tables, phases.write, phases.verify)
             yield [
                 f"{images:,}",
                 f"{images * model.measured.image_bytes / 1e12:.1f}",

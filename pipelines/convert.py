@@ -133,9 +133,9 @@ def write_dataset(read: ReadOutcome, rows: PCollection[Row], job: Conversion) ->
     unique = assigned.rows | "DropDuplicates" >> DropDuplicates(
         config, work, plan, base, staged=job.stages_images
     )
-    unique_rows, staging = unique.rows, job.target.staging
+    unique_rows, checkpoints = unique.rows, job.target.checkpoints
     group_leaks = unique_rows | "CompareGroups" >> FindGroupLeaks(groups_may_span_splits(config))
-    written = unique_rows | "WriteShards" >> WriteShards(config, staging, plan, base)
+    written = unique_rows | "WriteShards" >> WriteShards(config, checkpoints, plan, base)
     verifications = written.good | "VerifyShards" >> VerifyShards(config, work, plan)
     content = written.good | "FindDuplicateImages" >> FindDuplicateImages(work, plan)
 
@@ -376,7 +376,7 @@ def _interrupted(job: Conversion, interrupt: Interrupt) -> Interrupted | None:
     if interrupt.number is None:
         return None
     stop_children()
-    kept = job.target.staging.count()
+    kept = len(job.target.checkpoints.shards())
     return interrupt.error(f"; {kept} finished shards are kept. Run the command again to resume.")
 
 

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from pydantic import BaseModel, ConfigDict
 
 from recordmill.schemas.config import FORMAT_VERSION, ConvertConfig
-from recordmill.schemas.manifest import Base, BaseEntry, File, Manifest, ShardEntry, SplitEntry
+from recordmill.schemas.manifest import Base, BaseEntry, Manifest, ShardEntry, SplitEntry
 from recordmill.schemas.masking import masked_values
 from recordmill.schemas.plan import Plan
 from recordmill.schemas.records import ImageRef
@@ -43,7 +43,6 @@ class WrittenShard(ShardCounts):
         payload: bytes of all serialized examples, without framing.
         crc32c: checksum of the uncompressed stream of framed records.
         index_crc32c: checksum of its index file.
-        staged: its file and its index in the staging area, before they get their final names.
         images: number of images by treatment.
         shapes: image statistics.
         timeline: number of records written over time.
@@ -55,7 +54,6 @@ class WrittenShard(ShardCounts):
     payload: int
     crc32c: int
     index_crc32c: int
-    staged: tuple[File, File] = field(compare=False)
     images: Mapping[str, int] = field(default_factory=dict)
     shapes: ImageTally = field(default_factory=ImageTally)
     timeline: Timeline = field(default_factory=Timeline, compare=False)
@@ -89,21 +87,19 @@ class Checkpoint(BaseModel):
     """The checkpoint of a finished shard.
 
     Attributes:
-        settings: fingerprint of the options that affect all shards.
         fingerprint: fingerprint of the shard's input.
-        shard: the shard, with its two files in the staging area: records and index.
-        final: the final paths of both files, relative to the dataset's folder.
-        sizes: the sizes of both files, in bytes.
+        shard: the shard.
+        sizes: the sizes of its two files in bytes: records and index.
+        versions: the versions of both files in an object store.
         faults: the rejected references.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    settings: str
     fingerprint: str
     shard: WrittenShard
-    final: tuple[File, File]
     sizes: tuple[int, int]
+    versions: tuple[dict[str, str], dict[str, str]]
     faults: tuple[ImageFault, ...]
 
     def rejects(self, refs: Sequence[ImageRef]) -> Iterator[Reject]:

@@ -27,7 +27,10 @@ LINES = (REJECTS, DROPPED)
 INDEXES = "idx"
 REPORT = "report.html"
 STAGING = ".staging"
-"""The folder of staged images, which exists only during a run."""
+"""The folder of drafts of shards and of staged images, which exists only during a run."""
+
+CHECKPOINTS = "checkpoints"
+"""The folder of checkpoints of finished shards, in a run's folder."""
 
 SIDECARS = (FEATURES, DATASET_INFO, SCHEMA, MANIFEST, RUN, REPORT, SUCCESS)
 """The files beside the shards that have fixed names."""
@@ -145,6 +148,20 @@ def records_name(split: str, index: int, count: int) -> str:
     return f"{RECORDS}/records-{split}-{index:05d}-of-{count:05d}.parquet"
 
 
+def files_of_shard(name: str, shard: str) -> tuple[str, str]:
+    """Returns the paths of a shard and its index, relative to the dataset's folder.
+
+    Args:
+        name: the dataset's name.
+        shard: the shard's file name.
+
+    >>> files_of_shard("birds", "birds-train.tfrecord-00003-of-00016.gz")[1]
+    'records/records-train-00003-of-00016.parquet'
+    """
+    split, _, number = shard.removeprefix(f"{name}-").rpartition(".tfrecord-")
+    return shard, f"{RECORDS}/records-{split}-{number.removesuffix('.gz')}.parquet"
+
+
 def lines_name(folder: str) -> str:
     """Returns the path of the file of rejects or dropped rows, relative to the dataset's folder.
 
@@ -181,7 +198,7 @@ _UNFINISHED = re.compile(r"(?:\.[0-9a-f]{32})?\.partial$")
 _TEMPORARY = re.compile(r"(?:[a-z]+/)?beam-temp-[^/]+-[0-9a-f]{32}/[^/]+")
 """Temporary files of Beam, for rejects and dropped rows."""
 
-_IMAGES = re.compile(rf"{re.escape(STAGING)}/[0-9a-f]{{32}}\.images")
+_DRAFT = re.compile(rf"{re.escape(STAGING)}/[0-9a-f]{{32}}(?:\.images)?")
 
 _STAGED = re.compile(
     r"""(?:checkpoints|receipts)/[^/]+-\d{5,}\.json
@@ -215,7 +232,7 @@ def owned_in_leftover(dataset: str, named: Collection[str] = ()) -> Owned:
         named: the files in the manifest, if the run wrote one.
     """
     numbered = r"[^/]+-\d{5,}-of-\d{5,}"
-    shard = rf"{re.escape(dataset)}-[^/]+\.tfrecord-\d{{5,}}-of-\d{{5,}}(?:\.gz)?"
+    shard = _shard_pattern(dataset)
     fixed = "|".join(map(re.escape, (*SIDECARS, *map(lines_name, LINES))))
     ours = re.compile(
         rf"{shard}|{fixed}|{RECORDS}/records-{numbered}\.parquet"
@@ -231,7 +248,7 @@ def owned_in_leftover(dataset: str, named: Collection[str] = ()) -> Owned:
 
 def is_temporary(name: str) -> bool:
     """Returns whether a file in a dataset's folder exists only during a run."""
-    return bool(_TEMPORARY.fullmatch(name) or _IMAGES.fullmatch(_UNFINISHED.sub("", name)))
+    return bool(_TEMPORARY.fullmatch(name) or _DRAFT.fullmatch(_UNFINISHED.sub("", name)))
 
 
 def owned_in_run(parts: dict[str, Owned]) -> Owned:
@@ -248,8 +265,22 @@ def owned_in_run(parts: dict[str, Owned]) -> Owned:
     return owned
 
 
+def owned_in_checkpoints(dataset: str) -> Owned:
+    """Returns the check for checkpoints of finished shards.
+
+    Args:
+        dataset: the name of the dataset.
+    """
+    ours = re.compile(rf"{_shard_pattern(dataset)}\.json")
+    return lambda name: bool(ours.fullmatch(_UNFINISHED.sub("", name)))
+
+
+def _shard_pattern(dataset: str) -> str:
+    return rf"{re.escape(dataset)}-[^/]+\.tfrecord-\d{{5,}}-of-\d{{5,}}(?:\.gz)?"
+
+
 def owned_in_staging(name: str) -> bool:
-    """Returns whether a file in the staging area is a shard, an index or a checkpoint."""
+    """Returns whether a file in the staging area of release 0.1.0 is of a shard or a checkpoint."""
     return bool(_STAGED.fullmatch(_UNFINISHED.sub("", name)))
 
 

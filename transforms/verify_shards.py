@@ -70,17 +70,9 @@ class _VerifyBundle(beam.DoFn):
         self._verifications: list[Future[ShardVerification]] = []
 
     def process(self, info: WrittenShard, plan: Plan) -> None:
-        config, split, index = self._config, info.split, info.index
-        count = plan.shards[split]
-        files = ShardFiles(
-            directory=self._directory,
-            split=split,
-            index=index,
-            file=layout.shard_name(config.name, split, index, count, config.compression),
-            records=layout.records_name(split, index, count),
-        )
+        files = ShardFiles.planned(self._directory, self._config, plan, info.split, info.index)
         self._verifications.append(
-            self._executor.submit(_verify_shard, files, plan.resolved, config.verify)
+            self._executor.submit(_verify_shard, files, plan.resolved, self._config.verify)
         )
 
     def finish_bundle(self) -> Iterator[WindowedValue]:

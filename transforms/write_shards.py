@@ -1,26 +1,28 @@
 """Writes shards: a `beam.io.WriteToTFRecord` whose records are assigned to shards beforehand.
 
-Framing, compression and renames are those of Beam's sink. Two things differ. Beam distributes
-records over shards at random; here, references are grouped by their assigned shard, so the shuffle
-carries no image bytes and the position of each record is fixed before it is built. Finished shards
-are kept in a staging area instead of a temporary directory, so that a later run can resume.
+Framing and compression are those of Beam's sink. Two things differ. Beam distributes records over
+shards at random; here, references are grouped by their assigned shard, so the shuffle carries no
+image bytes and the position of each record is fixed before it is built. And Beam renames all files
+in one step on one worker; here, split, index and count of a shard are known before its first byte,
+and the worker that writes it gives it its final name.
 """
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import apache_beam as beam
 from apache_beam.io.filebasedsink import FileBasedSink
-from apache_beam.pvalue import AsIter, AsSingleton, PCollection, TaggedOutput
+from apache_beam.io.filesystem import CompressionTypes
+from apache_beam.pvalue import AsSingleton, PCollection, TaggedOutput
 from apache_beam.utils.shared import Shared
 
 from recordmill.schemas import layout
 from recordmill.schemas.config import ConvertConfig
-from recordmill.schemas.dataset_info import Checkpoint, ImageFault, WrittenShard
+from recordmill.schemas.dataset_info import Checkpoint, WrittenShard
 from recordmill.schemas.layout import is_url
 from recordmill.schemas.manifest import Base
 from recordmill.schemas.plan import Plan
@@ -35,20 +37,22 @@ from recordmill.transforms.functional.rows.sequences import arrange_shard, assem
 from recordmill.transforms.shards.base_shards import link_shard
 from recordmill.transforms.shards.build_examples import Pools, build_all
 from recordmill.transforms.shards.checkpoints import (
+    Checkpoints,
     Fingerprint,
-    Staging,
+    is_reusable,
     settings_fingerprint,
     versions,
 )
-from recordmill.transforms.shards.writer import COMPRESSION, ShardWriter, Sinks
+from recordmill.transforms.shards.writer import ShardWriter
 from recordmill.transforms.storage.files import (
     VersionTags,
     file_version_tags,
-    is_local,
+    make_folder,
     ref_version_tags,
 )
 from recordmill.transforms.storage.local_files import ImageRootGuard
-from recordmill.transforms.storage.stores.beam import request
+from recordmill.transforms.storage.shard_files import ShardFiles
+from recordmill.transforms.storage.stores.objects import Version
 from recordmill.transforms.verification.verifier_process import check_decodes
 from recordmill.transforms.workers.progress import advance
 
@@ -59,7 +63,7 @@ class WriteShards(beam.io.WriteToTFRecord):
     def __init__(
         self,
         config: ConvertConfig,
-        staging: Staging,
+        checkpoints: Checkpoints,
         plan: PCollection[Plan],
         base: Base | None = None,
     ) -> None:
@@ -67,40 +71,52 @@ class WriteShards(beam.io.WriteToTFRecord):
 
         Args:
             config: the name, compression, decoding and verification.
-            staging: the staging area of finished shards, and the dataset's folder.
+            checkpoints: the checkpoints of finished shards, and the dataset's folder.
             plan: the number of shards, and the resolved schema.
             base: the base version, whose unchanged shards are linked; None without one.
         """
         super().__init__(
-            file_path_prefix=layout.join(staging.dataset, config.name),
+            file_path_prefix=layout.join(checkpoints.dataset, config.name),
             file_name_suffix=layout.shard_suffix(config.compression),
-            compression_type=COMPRESSION[config.compression],
+            compression_type=_COMPRESSION[config.compression],
         )
-        self._sinks = Sinks(staging.dataset, config.name, config.compression)
         self._config = config
-        self._staging = staging
+        self._checkpoints = checkpoints
         self._plan = plan
         self._base = base
 
     def expand(self, rows: PCollection[AssignedRow]) -> Outcome:
-        """Adds a shuffle of references, the writing, and a final step that renames all files."""
-        once = rows.pipeline | "DoOnce" >> beam.Create([None])
-        plan = AsSingleton(self._plan)
-        settings = AsSingleton(
-            once | "InitializeWrite" >> beam.Map(initialize, self._staging, self._config, plan)
+        """Adds a shuffle of references, and the writing of all shards, including empty ones."""
+        settings = self._plan | "InitializeWrite" >> beam.Map(
+            initialize, self._checkpoints, self._config
         )
+        # A shard without rows would not be an element of the grouping, but readers expect its file.
+        planned = self._plan | "PlannedShards" >> beam.FlatMap(planned_shards).with_output_types(
+            AssignedRow
+        )
+        write = _WriteShard(self._sink, self._checkpoints, self._config, self._base)
         written = (
-            rows
+            (rows, planned)
+            | "WithEmptyShards" >> beam.Flatten()
             | "GroupByShard" >> beam.GroupByKey()  # ((split, shard), [(order, ImageRef)])
             | "WriteShard"
-            >> beam.ParDo(
-                _WriteShard(self._sinks, self._staging, self._config, self._base), settings, plan
-            ).with_outputs(REJECTS, main="shards")
+            >> beam.ParDo(write, AsSingleton(settings), AsSingleton(self._plan)).with_outputs(
+                REJECTS, main="shards"
+            )
         )
-        shards = once | "FinalizeWrite" >> beam.FlatMap(
-            finalize, self._sinks, self._staging, plan, AsIter(written.shards)
-        )
-        return Outcome(shards, written[REJECTS])
+        return Outcome(written.shards, written[REJECTS])
+
+
+_COMPRESSION = {"none": CompressionTypes.UNCOMPRESSED, "gzip": CompressionTypes.GZIP}
+_NO_ROW = b"", ImageRef("", "", 0, "", None, None, ())
+"""Stands for no row, in a shard that may have none; no row has an empty order."""
+
+
+def planned_shards(plan: Plan) -> Iterator[AssignedRow]:
+    """Yields every shard of the plan, each with an element that stands for no row."""
+    for split, count in plan.shards.items():
+        for index in range(count):
+            yield (split, index), _NO_ROW
 
 
 def build_records(
@@ -127,28 +143,39 @@ def build_records(
     return built if schema.sequence is None else assemble_sequences(built, refs, schema)
 
 
-def initialize(_: None, staging: Staging, config: ConvertConfig, plan: Plan) -> str:
-    """Prepares the staging area and returns the settings fingerprint of all shards.
+def initialize(plan: Plan, checkpoints: Checkpoints, config: ConvertConfig) -> str:
+    """Deletes finished shards that are not planned; returns the settings fingerprint of all shards.
 
     Args:
-        staging: the staging area.
-        config: the settings.
         plan: the splits and the resolved schema.
+        checkpoints: the checkpoints of finished shards.
+        config: the settings.
     """
-    settings = settings_fingerprint(config, plan.resolved, versions())
-    staging.make(plan.shards)
-    staging.drop_others(settings)
-    return settings
+    checkpoints.keep(
+        {
+            layout.shard_name(config.name, split, index, count, config.compression)
+            for split, count in plan.shards.items()
+            for index in range(count)
+        }
+    )
+    # After that, because deleting files deletes empty folders, too.
+    for folder in (layout.STAGING, layout.RECORDS):
+        make_folder(layout.join(checkpoints.dataset, folder))
+    return settings_fingerprint(config, plan.resolved, versions())
 
 
 class _WriteShard(beam.DoFn):
     """Writes one shard per element; holds its references and a window of images in memory."""
 
     def __init__(
-        self, sinks: Sinks, staging: Staging, config: ConvertConfig, base: Base | None
+        self,
+        sink: FileBasedSink,
+        checkpoints: Checkpoints,
+        config: ConvertConfig,
+        base: Base | None,
     ) -> None:
-        self._sinks = sinks
-        self._staging = staging
+        self._sink = sink
+        self._checkpoints = checkpoints
         self._config = config
         self._base = base
         self._guard = ImageRootGuard(config.guard)
@@ -164,36 +191,42 @@ class _WriteShard(beam.DoFn):
         plan: Plan,
     ) -> Iterator[WrittenShard | TaggedOutput]:
         shard, rows = element  # ((split, shard), [(order, ImageRef)])
-        refs, duplicates = arrange_shard(rows, plan.resolved)
+        files = ShardFiles.planned(self._checkpoints.dataset, self._config, plan, *shard)
+        refs, duplicates = arrange_shard((row for row in rows if row[0]), plan.resolved)
         for reject in duplicates:
             yield rejected(replace(reject, split=shard[0]))
+        checkpoint = self._checkpoints.read(files.file)
         # Version tags of remote files cost one request each, so they are requested only if a
         # checkpoint or base shard may match. Otherwise reading the images yields them for free.
-        may_match = self._base is not None or self._staging.has(*shard)
-        tags = file_version_tags(refs, self._guard, remote=may_match)
+        tags = file_version_tags(refs, self._guard, remote=bool(self._base or checkpoint))
         fingerprint = _fingerprint(settings, shard, refs, plan, tags)
-        checkpoint = fingerprint and self._staging.find(*shard, fingerprint.digest)
-        if checkpoint:
+        if checkpoint and fingerprint and is_reusable(checkpoint, fingerprint.digest, files):
             yield from self._reused(checkpoint, refs)
-        elif fingerprint and (linked := self._linked(fingerprint)):
+            return
+        if checkpoint:  # before its files are replaced, so that it never describes others
+            self._checkpoints.delete(files.file)
+        replaced = checkpoint.versions if checkpoint else (None, None)
+        if fingerprint and (linked := self._linked(fingerprint, files, replaced)):
             advance("written", linked.converted)
             yield linked
-        else:
-            writer, seen = ShardWriter(self._sinks, self._staging, plan, *shard), dict(tags)
-            built = build_records(refs, plan, self._config, self._pools, seen, self._guard)
-            for reject in writer.write(built):
-                yield rejected(reject)
-            if seen != tags:  # reading has added version tags
-                fingerprint = _fingerprint(settings, shard, refs, plan, seen)
-            yield self._finished(writer.close(), fingerprint, writer.faults, plan)
+            return
+        writer, seen = ShardWriter(self._sink, files, plan), dict(tags)
+        built = build_records(refs, plan, self._config, self._pools, seen, self._guard)
+        for reject in writer.write(built):
+            yield rejected(reject)
+        if seen != tags:  # reading has added version tags
+            fingerprint = _fingerprint(settings, shard, refs, plan, seen)
+        yield self._finished(writer, writer.close(replaced), files, fingerprint)
 
-    def _linked(self, fingerprint: Fingerprint) -> WrittenShard | None:
+    def _linked(
+        self, fingerprint: Fingerprint, files: ShardFiles, replaced: Sequence[Version | None]
+    ) -> WrittenShard | None:
         """Returns the identical shard of the base version, linked; None if the base has none."""
         if self._base is None:
             return None
         split, index = fingerprint.split, fingerprint.index
         entry = self._base.reusable_shard(split, index, fingerprint.digest)
-        return link_shard(self._base, entry, self._staging, fingerprint) if entry else None
+        return link_shard(self._base, entry, files, fingerprint, replaced) if entry else None
 
     def _reused(
         self, checkpoint: Checkpoint, refs: list[ImageRef]
@@ -207,38 +240,33 @@ class _WriteShard(beam.DoFn):
 
     def _finished(
         self,
+        writer: ShardWriter,
         written: WrittenShard,
+        files: ShardFiles,
         fingerprint: Fingerprint | None,
-        faults: Sequence[ImageFault],
-        plan: Plan,
     ) -> WrittenShard:
         """Returns a newly written shard with its fingerprint, after writing its checkpoint.
 
         Args:
+            writer: the closed writer of the shard.
             written: the shard.
+            files: its files.
             fingerprint: the fingerprint of its inputs; None if a version tag is unknown.
-            faults: the references that were rejected.
-            plan: the number of shards.
         """
         if fingerprint is None:
             return written
+        faults = writer.faults
         shard = replace(written, fingerprint=fingerprint.without(faults))
         # After a transient fault (a timeout, say) the next run must try the image again.
         if not any(fault.is_transient for fault in faults):
-            split, index, count = shard.split, shard.index, plan.shards[shard.split]
-            name, compression = self._config.name, self._config.compression
             checkpoint = Checkpoint(
-                settings=fingerprint.settings,
                 fingerprint=fingerprint.digest,
                 shard=shard,
-                final=(
-                    layout.shard_name(name, split, index, count, compression),
-                    layout.records_name(split, index, count),
-                ),
-                sizes=self._staging.sizes(shard),
+                sizes=writer.sizes,
+                versions=writer.versions,
                 faults=tuple(faults),
             )
-            self._staging.keep(checkpoint)
+            self._checkpoints.write(checkpoint, files.file)
         return shard
 
 
@@ -250,54 +278,6 @@ def _fingerprint(
     if tags is None:
         return None
     return Fingerprint(settings, *shard, list(zip(refs, tags, strict=True)), plan.resolved)
-
-
-def finalize(
-    _: None,
-    sinks: Sinks,
-    staging: Staging,
-    plan: Plan,
-    written: Iterable[WrittenShard],
-) -> Iterator[WrittenShard]:
-    """Renames all files to their final names and yields all shards, including empty ones.
-
-    Args:
-        sinks: Beam's sinks, which rename files.
-        staging: the staging area that holds the files.
-        plan: the number of shards of each split.
-        written: the shards that have rows.
-    """
-    by_split: dict[str, list[WrittenShard]] = {split: [] for split in plan.shards}
-    for shard in written:
-        by_split[shard.split].append(shard)
-    for split, shards in by_split.items():
-        # A shard without rows is not an element of any grouping, but readers expect its file.
-        shards += _empty_shards(sinks, staging, plan, split, shards)
-        files = [staging.paths(shard) for shard in shards]  # [(shard file, index file)]
-        for i, kind, sink in ((0, "shards", sinks.shards), (1, "records", sinks.records)):
-            _rename(sink(split), staging.folder(kind, split), [pair[i] for pair in files])
-        yield from shards
-
-
-def _empty_shards(
-    sinks: Sinks, staging: Staging, plan: Plan, split: str, written: list[WrittenShard]
-) -> list[WrittenShard]:
-    present = {shard.index for shard in written}
-    missing = [index for index in range(plan.shards[split]) if index not in present]
-    return [ShardWriter(sinks, staging, plan, split, index).close() for index in missing]
-
-
-def _rename(sink: FileBasedSink, folder: str, files: list[str]) -> None:
-    """Renames staged files with Beam's sink, which numbers them in the order of their names."""
-
-    def rename() -> None:
-        # Consumes a generator. On a retry, Beam skips files that already have their final names.
-        deque(sink.finalize_write(folder, files, None), maxlen=0)
-
-    if is_local(folder):
-        rename()
-    else:
-        request(rename)
 
 
 ShardForecast: TypeAlias = tuple[ShardCounts, int, Sequence[ImageRef]]

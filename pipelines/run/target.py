@@ -9,8 +9,7 @@ final folder, and publishes it by writing the commit marker last.
     DIR/NAME/.VERSION.lock      locked while a run is active
     DIR/NAME/.VERSION.run/      of the active run, or of the last run if it failed
         dataset/                the dataset while it is written
-        staging/                finished shards and their checkpoints
-        published/              the same, renamed while the dataset is being published
+        checkpoints/            the checkpoints of its finished shards
         replaced/               the previous dataset, if the file system has no atomic swap
         progress/               progress counters of workers in other processes
 
@@ -26,7 +25,8 @@ import os
 import sys
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import chain
 
 from recordmill.pipelines.run.run_record import RunContext, read_record, running_record
 from recordmill.schemas import layout
@@ -35,6 +35,7 @@ from recordmill.schemas.layout import (
     Owned,
     first_foreign,
     is_temporary,
+    owned_in_checkpoints,
     owned_in_leftover,
     owned_in_progress,
     owned_in_published,
@@ -42,7 +43,7 @@ from recordmill.schemas.layout import (
     owned_in_staging,
 )
 from recordmill.schemas.manifest import Manifest
-from recordmill.transforms.shards.checkpoints import Staging
+from recordmill.transforms.shards.checkpoints import Checkpoints
 from recordmill.transforms.storage.dataset import find_manifest
 from recordmill.transforms.storage.files import (
     all_files_below,
@@ -56,9 +57,10 @@ from recordmill.transforms.storage.files import (
 )
 
 DATASET = "dataset"
-_STAGING = "staging"
-_PUBLISHED = "published"
 _PROGRESS = "progress"
+_STAGING_OF_0_1 = ("staging", "published")
+"""Where release 0.1.0 had finished shards, which no later one takes."""
+
 _MARKERS = (layout.RUN, layout.MANIFEST)
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
@@ -144,10 +146,10 @@ class Target:
     run: str
 
     @property
-    def staging(self) -> Staging:
-        """The staging area of finished shards; its local path is absolute, as in Beam's sinks."""
-        directory = os.path.abspath(self._staging) if is_local(self.run) else self._staging
-        return Staging(directory, self.work)
+    def checkpoints(self) -> Checkpoints:
+        """The checkpoints of finished shards."""
+        directory = layout.join(self.run, layout.CHECKPOINTS)
+        return Checkpoints(directory, self.work, self._name)
 
     @property
     def progress(self) -> str:
@@ -169,8 +171,12 @@ class Target:
         return self.work if self.is_published else self.final
 
     def delete_temporary(self) -> None:
-        """Deletes staged images, and temporary files of retried work."""
-        discard(self.work, is_temporary)
+        """Deletes staged images, and temporary files of retried work.
+
+        Lists only the folders that hold such files; the others grow with the dataset.
+        """
+        for folder in (layout.STAGING, *layout.LINES):
+            discard(layout.join(self.work, folder), partial(_is_temporary_below, folder))
 
     def publish(self, shards: Sequence[str]) -> None:
         """Moves a finished dataset to its final folder, and cleans up.
@@ -179,9 +185,6 @@ class Target:
             shards: the file names of its shards.
         """
         if is_local(self.final):
-            os.makedirs(self._staging, exist_ok=True)
-            # Without staging/, a killed run is known to have been publishing; see recover().
-            os.rename(self._staging, self._published)
             self._rename_to_final()
         elif self.work != self.final:
             self._copy_to_final(shards)
@@ -217,16 +220,25 @@ class Target:
         elif self.work == self.final:
             write_bytes(layout.join(self.final, layout.RUN), running_record(context).to_json())
             self._contents(self._dataset).discard()
-        self.staging.recover()
+        work = self._contents(self.work)
+        present = set(work.names)
+        finished = {
+            shard: files
+            for shard in self.checkpoints.shards()
+            if present.issuperset(files := layout.files_of_shard(self._name, shard))
+        }
+        self.checkpoints.keep(finished)
         marker = (layout.RUN,) if self.work == self.final else ()
-        self._contents(self.work).discard(keep=marker)
+        work.discard(keep={*marker, *chain.from_iterable(finished.values())})
+        for folder in _STAGING_OF_0_1:
+            discard(layout.join(self.run, folder), owned_in_staging)
 
     def clean_up_if_published(self) -> None:
         """Deletes the run's own folder if the run was killed after it had published.
 
-        A run that was killed earlier has a staging area but no complete dataset: it can be resumed.
+        A run that was killed earlier has an incomplete dataset there: it can be resumed.
         """
-        if not exists(self._staging) or exists(layout.join(self.work, layout.SUCCESS)):
+        if not exists(self.work) or exists(layout.join(self.work, layout.SUCCESS)):
             self.clean_up()
 
     @property
@@ -242,10 +254,7 @@ class Target:
         """Restores the folders after a run was killed while publishing."""
         if self.needs_rollback:
             os.rename(self._replaced, self.final)
-        if os.path.isdir(self._published) and not os.path.isdir(self._staging):
-            os.rename(self._published, self._staging)
         self._contents(self._replaced).discard()
-        discard(self._published, owned_in_staging)
 
     def check_final(self) -> None:
         """Rejects a final folder with files that were not written by a run.
@@ -265,15 +274,15 @@ class Target:
             _reject_foreign(self.run, foreign)
 
     def _contents(self, directory: str) -> Contents:
-        return Contents(directory, self.final.rstrip("/").split("/")[-2])
+        return Contents(directory, self._name)
 
     def _owned_in_run(self) -> Owned:
         return owned_in_run(
             {
                 DATASET: self._contents(self._dataset).owned,
                 layout.REPLACED: self._contents(self._replaced).owned,
-                _STAGING: owned_in_staging,
-                _PUBLISHED: owned_in_staging,
+                **dict.fromkeys(_STAGING_OF_0_1, owned_in_staging),
+                layout.CHECKPOINTS: owned_in_checkpoints(self._name),
                 _PROGRESS: owned_in_progress,
             }
         )
@@ -283,12 +292,8 @@ class Target:
         return layout.join(self.run, DATASET)
 
     @property
-    def _staging(self) -> str:
-        return layout.join(self.run, _STAGING)
-
-    @property
-    def _published(self) -> str:
-        return layout.join(self.run, _PUBLISHED)
+    def _name(self) -> str:
+        return self.final.rstrip("/").split("/")[-2]
 
     @property
     def _replaced(self) -> str:
@@ -336,6 +341,10 @@ def discard(directory: str, owned: Owned, keep: Collection[str] = ()) -> None:
     markers = [name for name in names if name.rpartition("/")[2] in _MARKERS]
     delete_files(directory, [name for name in names if name not in markers])
     delete_files(directory, markers)
+
+
+def _is_temporary_below(folder: str, name: str) -> bool:
+    return is_temporary(layout.join(folder, name))
 
 
 def swap(one: str, other: str) -> bool:

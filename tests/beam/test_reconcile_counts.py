@@ -29,7 +29,6 @@ def info(split: str, index: int, records: int) -> WrittenShard:
         payload=100 * records,
         crc32c=11,
         index_crc32c=22,
-        staged=("a", "b"),
         classes={"label": {0: records}},
         images=images,
     )

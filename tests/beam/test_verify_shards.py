@@ -16,7 +16,7 @@ from apache_beam.testing.util import assert_that, equal_to
 
 from recordmill.schemas.dataset_info import Problem, ShardVerification, WrittenShard
 from recordmill.schemas.manifest import ShardEntry
-from recordmill.transforms.shards.checkpoints import Staging
+from recordmill.transforms.shards.checkpoints import Checkpoints
 from recordmill.transforms.verify_shards import VerifyShards
 from recordmill.transforms.write_shards import WriteShards
 from tests.beam.direct import config, direct_pipeline, example, plan, ref
@@ -30,7 +30,7 @@ LABELS = [[0, 1, 0], [1]]
 def info(index: int) -> WrittenShard:
     """Returns a written shard with the split and number that the verifier needs."""
     counts = dict.fromkeys(("records", "payload", "crc32c", "index_crc32c"), 0)
-    return WrittenShard(split="train", index=index, classes={}, staged=("a", "b"), **counts)
+    return WrittenShard(split="train", index=index, classes={}, **counts)
 
 
 @pytest.fixture
@@ -48,7 +48,9 @@ def dataset(tmp_path: Path) -> Path:
         _ = (
             p
             | beam.Create(elements)
-            | WriteShards(config(), Staging(f"{target}.staging", target), resolved_plan)
+            | WriteShards(
+                config(), Checkpoints(f"{target}.checkpoints", target, "birds"), resolved_plan
+            )
         )
     return tmp_path / "out"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import math
+import shutil
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -17,10 +18,11 @@ from apache_beam.runners.portability.fn_api_runner import execution
 from apache_beam.testing.util import assert_that, equal_to
 
 from recordmill.schemas.dataset_info import WrittenShard
+from recordmill.schemas.errors import RecordmillError
 from recordmill.schemas.statistics import ImageTally
 from recordmill.transforms.assign_shards import AssignedRow
 from recordmill.transforms.elements import Outcome
-from recordmill.transforms.shards.checkpoints import Staging
+from recordmill.transforms.shards.checkpoints import Checkpoints
 from recordmill.transforms.write_shards import WriteShards
 from tests.beam.direct import TABLE, as_tuples, config, direct_pipeline, example, plan, records, ref
 from tests.images import jpeg
@@ -45,8 +47,8 @@ def placed(tmp_path: Path) -> list[AssignedRow]:
 
 def written(p: beam.Pipeline, placed: list[AssignedRow], output: Path, **options: Any) -> Outcome:
     resolved_plan = p | "Plan" >> beam.Create([plan(len(placed), **SHARDS)])
-    staging = Staging(f"{output}.staging", str(output))
-    writer = WriteShards(config(output, **options), staging, resolved_plan)
+    checkpoints = Checkpoints(f"{output}.checkpoints", str(output), "birds")
+    writer = WriteShards(config(output, **options), checkpoints, resolved_plan)
     return p | "AssignedRow" >> beam.Create(placed) | writer
 
 
@@ -131,7 +133,6 @@ def test_the_infos_describe_the_files(placed: list[AssignedRow], tmp_path: Path)
                 payload=sum(map(len, serialized)),
                 crc32c=google_crc32c.value((output / shard_file(split, shard)).read_bytes()),
                 index_crc32c=google_crc32c.value((output / index_file(split, shard)).read_bytes()),
-                staged=("a", "b"),
                 classes={"label": {label: labels.count(label) for label in sorted(set(labels))}},
                 images={"jpeg kept": len(names)} if names else {},
                 shapes=tally_of([(tmp_path / f"{name}.jpg").read_bytes() for name in names]),
@@ -162,6 +163,29 @@ def test_a_retried_bundle_leaves_no_duplicate_files(
     with direct_pipeline(bundle_repeat=2) as p:
         written(p, placed, output)
     assert_written(output, tmp_path)
+
+
+def test_a_shard_that_another_attempt_has_left_stays_if_it_is_the_same(
+    placed: list[AssignedRow], tmp_path: Path
+) -> None:
+    """As an attempt leaves it whose worker is lost before the engine knows that it is done."""
+    output = tmp_path / "out"
+    with direct_pipeline() as p:
+        written(p, placed, output)
+    shutil.rmtree(f"{output}.checkpoints")
+    kept = output / shard_file("train", 0)
+    before = kept.stat().st_ino
+    with direct_pipeline() as p:
+        written(p, placed, output)
+    assert kept.stat().st_ino == before
+    assert_written(output, tmp_path)
+
+    shutil.rmtree(f"{output}.checkpoints")
+    kept.write_bytes(b"other")
+    late = pytest.raises(RecordmillError, match="another attempt has written it with other bytes")
+    with late, direct_pipeline() as p:
+        written(p, placed, output)
+    assert kept.read_bytes() == b"other"
 
 
 def test_all_shards_are_written_without_rows(tmp_path: Path) -> None:

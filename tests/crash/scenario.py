@@ -73,7 +73,7 @@ class Stage:
     @property
     def checkpoints(self) -> int:
         """The number of finished shards kept for the next run."""
-        return len(list((self.output / "birds" / ".1.0.0.run").glob("*/checkpoints/*.json")))
+        return len(list((self.output / "birds" / ".1.0.0.run").glob("checkpoints/*.json")))
 
     def order(self, *flags: str, table: str = "labels.csv", **strike: float) -> Order:
         """Returns the order to convert, with its disturbance."""

@@ -63,8 +63,8 @@ TIMES = 6
 def chosen(number: int, last: int) -> list[int]:
     """Returns the steps at which to send a signal: some, and for SIGKILL all of publishing."""
     if number == signal.SIGKILL:
-        return [*range(1, last - 40, 8), *range(last - 40, last + 1)]
-    return [*range(1, last - 25, 12), *range(last - 25, last + 1, 2)]
+        return [*range(1, last - 40, 6), *range(last - 40, last + 1)]
+    return [*range(1, last - 25, 8), *range(last - 25, last + 1, 2)]
 
 
 def test_a_hundred_moments_are_chosen(scenario: Scenario) -> None:

@@ -73,7 +73,7 @@ def test_a_disk_becomes_read_only(
     over = threading.Event()
 
     def make_read_only() -> None:
-        while not any(mount.glob(".1.0.0.run/staging/checkpoints/train-00000.json")):
+        while not any(mount.glob(".1.0.0.run/checkpoints/birds-train.*.json")):
             if over.wait(0.001):
                 return
         while subprocess.run(
@@ -96,14 +96,14 @@ def test_a_disk_becomes_read_only(
 
 
 def test_a_permission_is_lost_during_a_run(stage: Stage, runners: list[PreforkedRunner]) -> None:
-    staging = stage.output / "birds" / ".1.0.0.run" / "staging"
+    run = stage.output / "birds" / ".1.0.0.run"
     over = threading.Event()
 
     def take_it() -> None:
-        while not any(staging.glob("checkpoints/*.json")):
+        while not any(run.glob("checkpoints/*.json")):
             if over.wait(0.001):
                 return
-        for folder in staging.glob("*-train"):
+        for folder in (run / "dataset", run / "dataset" / ".staging"):
             folder.chmod(0o555)
 
     thread = threading.Thread(target=take_it)
@@ -113,7 +113,7 @@ def test_a_permission_is_lost_during_a_run(stage: Stage, runners: list[Preforked
     thread.join()
     assert ended.code == 1, ended.text
     assert "Permission denied" in ended.text
-    for folder in staging.glob("*-train"):
+    for folder in (run / "dataset", run / "dataset" / ".staging"):
         folder.chmod(0o755)
     assert stage.faults(runners[0]) == []
 

@@ -1,7 +1,4 @@
-"""An unpublished run is resumed: unchanged shards are reused, all others are rewritten.
-
-Covers `recordmill.transforms.shards.checkpoints`.
-"""
+"""An unpublished run is resumed: unchanged shards are reused, all others are rewritten."""
 
 from __future__ import annotations
 

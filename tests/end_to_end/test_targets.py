@@ -147,7 +147,7 @@ from recordmill.pipelines.command_line import main
 opened = []
 
 def strike(event, arguments):
-    if event == "open" and "/staging/shards-train/" in str(arguments[0]):
+    if event == "open" and "/.staging/" in str(arguments[0]):
         opened.append(arguments[0])
         if len(opened) == 2:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -165,7 +165,7 @@ def test_a_killed_run_leaves_no_dataset_and_the_next_run_cleans_up(
     command = [sys.executable, "-c", KILLED, "convert", *map(str, (*target, *flags))]
     assert subprocess.run(command, cwd=ROOT).returncode == -signal.SIGKILL
     dataset, run = tmp_path / "birds" / "1.0.0", tmp_path / "birds" / ".1.0.0.run"
-    assert any(run.glob("staging/shards-train/*"))
+    assert any(run.glob("dataset/.staging/*.partial"))
     assert not dataset.exists()
     published(table, tmp_path, *TABULAR, *SHARDS)
     assert readers.content(dataset) == readers.content(old)

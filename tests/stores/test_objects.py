@@ -9,11 +9,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from apache_beam.io.aws.s3io import S3IO
+from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
+from recordmill.schemas.errors import RecordmillError
 from recordmill.schemas.rejects import RecordError
 from recordmill.transforms.storage import files
+from recordmill.transforms.storage.drafts import Draft
 from recordmill.transforms.storage.stores import retries
+from recordmill.transforms.storage.stores.objects import Version
 from recordmill.transforms.storage.stores.options import use_options
 from recordmill.transforms.storage.stores.retries import stop_after_attempt
 from tests.stores.kinds import Store
@@ -43,6 +47,36 @@ def test_objects_and_ranges_are_read_with_one_request(store: Store) -> None:
     assert files.expand(f"{store.root}/names/a*.jpg") == [
         f"{store.root}/names/{name}" for name in sorted(NAMES) if name.startswith("a")
     ]
+
+
+def committed(folder: str, data: bytes, replaced: Version | None = None) -> Version:
+    """Gives a draft with some bytes the name `shard`."""
+    draft = Draft(folder, "shard")
+    with FileSystems.create(draft.path) as stream:
+        stream.write(data)
+    return draft.commit(replaced)
+
+
+def test_of_several_attempts_one_gives_an_object_its_name(object_store: Store) -> None:
+    """By one request; those that are late compare, and change nothing."""
+    store = object_store
+    use_options(PipelineOptions(store.flags))
+    folder = f"{store.root}/drafts"
+    for data in (b"", b"first"):
+        store.proxy.set()
+        first = committed(folder, data, {} if data else None)
+        assert store.proxy.counts() == {f"PUT {store.url_path}drafts/shard": 1}
+        assert committed(folder, data) == first
+        with pytest.raises(RecordmillError, match="another attempt has written it with other byt"):
+            committed(folder, b"other")
+        assert store.get("drafts/shard") == data
+
+    second = committed(folder, b"second", first)  # of an earlier run
+    assert store.get("drafts/shard") == b"second"
+    assert committed(folder, b"second", first) == second  # and so has another attempt
+    with pytest.raises(RecordmillError, match="another attempt has written it with other bytes"):
+        committed(folder, b"first", first)
+    assert store.get("drafts/shard") == b"second"
 
 
 def test_a_folder_exists_if_any_object_is_below_it(store: Store) -> None:

@@ -11,26 +11,27 @@ import hashlib
 import os
 import shutil
 import threading
-import uuid
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 import numpy.typing as npt
+from apache_beam.io.filesystem import CompressionTypes
+from apache_beam.io.filesystems import FileSystems
 
 from recordmill.schemas import layout
 from recordmill.schemas.dataset_info import WrittenShard
 from recordmill.schemas.errors import UsageError, VerificationFailed
 from recordmill.schemas.manifest import Base, ShardEntry
 from recordmill.transforms.functional.rows.placement import BaseShard, FindBaseShard
-from recordmill.transforms.shards.checkpoints import (
-    Fingerprint,
-    Staging,
-)
+from recordmill.transforms.shards.checkpoints import Fingerprint
 from recordmill.transforms.storage.dataset import Dataset
-from recordmill.transforms.storage.files import is_local, open_binary, write_bytes
-from recordmill.transforms.storage.shard_files import Digests, digests, local_copy
+from recordmill.transforms.storage.drafts import Draft
+from recordmill.transforms.storage.files import is_local, open_binary
+from recordmill.transforms.storage.shard_files import Digests, ShardFiles, digests, local_copy
+from recordmill.transforms.storage.stores.objects import Version
 
 _DIGEST_BYTES = 16
 """Bytes of SHA-256 that stand for a key: among 10^9 keys, a collision has a chance of 10^-21."""
@@ -116,15 +117,20 @@ def _digest(key: str) -> bytes:
 
 
 def link_shard(
-    base: Base, entry: ShardEntry, staging: Staging, fingerprint: Fingerprint
+    base: Base,
+    entry: ShardEntry,
+    files: ShardFiles,
+    fingerprint: Fingerprint,
+    replaced: Sequence[Version | None],
 ) -> WrittenShard | None:
-    """Links a shard of the base version and its index into the staging area.
+    """Gives a shard of the base version, and its index, their new names.
 
     Args:
         base: the base version.
         entry: the shard's entry in the base's manifest.
-        staging: the staging area of the new version.
+        files: the files of the new version.
         fingerprint: the fingerprint of the shard to write.
+        replaced: the versions of both files left by an earlier run; None for each without one.
 
     Returns:
         The shard; None if a file of it does not match its checksum in the manifest.
@@ -135,21 +141,17 @@ def link_shard(
         return None
     if index_digests is None or index_digests.sha256 != entry.index_sha256:
         return None
-    uid = f"{fingerprint.index:05d}-{uuid.uuid4()}"
-    targets = [
-        layout.join(staging.folder(kind, fingerprint.split), f"{uid}.{source.rpartition('/')[2]}")
-        for kind, source in zip(("shards", "records"), sources, strict=True)
-    ]
-    for source, target in zip(sources, targets, strict=True):
-        _link(source, target)
+    drafts = [Draft(files.directory, name) for name in (files.file, files.records)]
+    for source, draft, version in zip(sources, drafts, replaced, strict=True):
+        _link(source, draft.path)
+        draft.commit(version)
     return WrittenShard(
-        split=fingerprint.split,
-        index=fingerprint.index,
+        split=files.split,
+        index=files.index,
         records=entry.records,
         payload=entry.payload,
         crc32c=entry.crc32c,
         index_crc32c=index_digests.crc32c,
-        staged=(staging.relative(targets[0]), staging.relative(targets[1])),
         classes=entry.classes,
         frames=entry.frames,
         images=entry.images,
@@ -173,5 +175,8 @@ def _link(source: str, target: str) -> None:
         except OSError:  # another file system, or one without hard links
             shutil.copyfile(source, target)
         return
-    with open_binary(source) as stream:
-        write_bytes(target, stream.read())
+    with (
+        open_binary(source) as stream,
+        FileSystems.create(target, compression_type=CompressionTypes.UNCOMPRESSED) as copy,
+    ):
+        shutil.copyfileobj(stream, copy)

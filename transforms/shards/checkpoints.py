@@ -1,8 +1,9 @@
-"""The staging area of finished shards, and the fingerprints by which a run reuses them.
+"""The checkpoints of finished shards, and the fingerprints by which a run reuses them.
 
-A finished shard is two files and a checkpoint with its fingerprint: a digest of everything that
-decides the shard's bytes. The checkpoint is written last, so files without one are incomplete. The
-area is next to the dataset. It survives a failed run and is deleted by the run that publishes.
+A shard is written under its final name, and its checkpoint afterwards, with its fingerprint: a
+digest of everything that decides the shard's bytes. The next run deletes files without one. The
+checkpoints are next to the dataset. They survive a failed run and are deleted by the run that
+publishes.
 
 A fingerprint leaves out the line of a row in its table, the number of shards, and class names that
 no row of the shard has. So a shard stays valid when rows are inserted before its own, or classes
@@ -14,177 +15,137 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import metadata
+from itertools import chain
 
 from pydantic import ValidationError
 
 from recordmill.schemas import layout
 from recordmill.schemas.config import FORMAT_VERSION, ConvertConfig
-from recordmill.schemas.dataset_info import Checkpoint, ImageFault, WrittenShard
+from recordmill.schemas.dataset_info import Checkpoint, ImageFault
 from recordmill.schemas.plan import ResolvedSchema
 from recordmill.schemas.records import ImageRef
 from recordmill.transforms.functional.records.index import row_class
 from recordmill.transforms.storage.files import (
+    all_files_below,
     delete,
+    delete_files,
     exists,
     file_size,
-    files_below,
-    make_folder,
-    move,
-    open_binary,
     write_bytes,
 )
-from recordmill.transforms.storage.shard_files import local_copy, stream_checksum
+from recordmill.transforms.storage.shard_files import (
+    ShardFiles,
+    local_copy,
+    read_stored,
+    stream_checksum,
+)
+from recordmill.transforms.storage.stores import objects
 
-_CHECKPOINTS = "checkpoints"
-_THREADS = 16
-"""Concurrent file operations: they wait for the file system or store, not for a core."""
+_SUFFIX = ".json"
+_DAMAGED = Checkpoint.model_construct(fingerprint="", versions=({}, {}))  # type: ignore[call-arg]
+"""Stands for a checkpoint that cannot be read: it matches no shard, whose files are replaced."""
 
 
 @dataclass(frozen=True)
-class Staging:
-    """The staging area of one dataset.
+class Checkpoints:
+    """The checkpoints of one dataset, named after the shards.
 
     Attributes:
-        directory: the folder of the staging area.
+        directory: the folder of the checkpoints.
         dataset: the folder of the dataset that is being written.
+        name: the dataset's name.
     """
 
     directory: str
     dataset: str
+    name: str
 
-    def folder(self, kind: str, split: str) -> str:
-        """Returns the folder for one kind of file and one split; a Beam sink renames per folder.
-
-        Args:
-            kind: "shards" or "records".
-            split: the split.
-        """
-        return layout.join(self.directory, f"{kind}-{split}")
-
-    def make(self, splits: Iterable[str]) -> None:
-        """Creates the staging folders of the given splits, and the dataset's folder of indexes."""
-        make_folder(layout.join(self.dataset, layout.RECORDS))
-        for split in splits:
-            for kind in ("shards", "records"):
-                make_folder(self.folder(kind, split))
-
-    def paths(self, shard: WrittenShard) -> tuple[str, str]:
-        """Returns the staging paths of a shard's file and its index."""
-        shard_file, index_file = shard.staged
-        return layout.join(self.directory, shard_file), layout.join(self.directory, index_file)
-
-    def relative(self, path: str) -> str:
-        """Returns a path relative to the staging area."""
-        return path.removeprefix(self.directory).lstrip("/")
-
-    def sizes(self, shard: WrittenShard) -> tuple[int, int]:
-        """Returns the sizes of a shard's file and its index, in bytes; 0 for a missing file."""
-        shard_file, index_file = self.paths(shard)
-        return file_size(shard_file) or 0, file_size(index_file) or 0
-
-    def keep(self, checkpoint: Checkpoint) -> None:
-        """Writes the checkpoint of a finished shard, which makes the shard reusable."""
-        write_bytes(self._path_of(checkpoint), checkpoint.model_dump_json().encode())
-
-    def has(self, split: str, index: int) -> bool:
-        """Returns whether a shard has a checkpoint, valid or not.
+    def write(self, checkpoint: Checkpoint, shard: str) -> None:
+        """Writes the checkpoint of a finished shard, which makes the shard reusable.
 
         Args:
-            split: the shard's split.
-            index: the shard's number in the split.
+            checkpoint: the checkpoint.
+            shard: the shard's file name.
         """
-        return exists(self._checkpoint_path(split, index))
+        write_bytes(self._path(shard), checkpoint.model_dump_json().encode())
 
-    def find(self, split: str, index: int, fingerprint: str) -> Checkpoint | None:
-        """Returns the checkpoint of a shard; None unless complete and of the same fingerprint.
-
-        Deletes a checkpoint that is damaged or has another fingerprint, and its files.
+    def read(self, shard: str) -> Checkpoint | None:
+        """Returns the checkpoint of a shard, or None. One that is damaged matches no shard.
 
         Args:
-            split: the shard's split.
-            index: the shard's number in the split.
-            fingerprint: the required fingerprint.
+            shard: the shard's file name.
+
+        Raises:
+            OSError: if it cannot be read.
         """
-        checkpoint = self._read(self._checkpoint_path(split, index))
-        if checkpoint is None:
-            return None
-        if checkpoint.fingerprint == fingerprint and self._is_intact(checkpoint):
-            return checkpoint
-        self._delete(checkpoint)
-        return None
-
-    def count(self) -> int:
-        """Returns the number of finished shards."""
-        return len(files_below(self.directory, f"{_CHECKPOINTS}/*.json"))
-
-    def drop_others(self, settings: str) -> None:
-        """Deletes shards with another settings fingerprint, which this run cannot reuse."""
-        for checkpoint in self._checkpoints():
-            if checkpoint.settings != settings:
-                self._delete(checkpoint)
-
-    def recover(self) -> None:
-        """Restores the staging area after an interrupted run.
-
-        Moves shards that already had their final names back into the area, and deletes files
-        without a checkpoint, which belong to unfinished shards.
-        """
-        checkpoints = self._checkpoints()
-        with ThreadPoolExecutor(_THREADS) as executor:
-            for _ in executor.map(self._move_back, checkpoints):
-                pass
-        known = {self.relative(self._path_of(checkpoint)) for checkpoint in checkpoints}
-        known |= {name for checkpoint in checkpoints for name in checkpoint.shard.staged}
-        for name in files_below(self.directory, "**"):
-            if name not in known:
-                delete(layout.join(self.directory, name))
-
-    def _move_back(self, checkpoint: Checkpoint) -> None:
-        for path, final in zip(self.paths(checkpoint.shard), checkpoint.final, strict=True):
-            renamed = layout.join(self.dataset, final)
-            if not exists(path) and exists(renamed):
-                move(renamed, path)
-
-    def _is_intact(self, checkpoint: Checkpoint) -> bool:
-        """Returns whether both files of a shard have their recorded sizes and checksums."""
-        shard = checkpoint.shard
-        paths, expected = self.paths(shard), (shard.crc32c, shard.index_crc32c)
-        return all(map(_matches, paths, checkpoint.sizes, expected))
-
-    def _delete(self, checkpoint: Checkpoint) -> None:
-        # The checkpoint goes first: a checkpoint without files would be found, and fail to match.
-        delete(self._path_of(checkpoint))
-        for path in filter(exists, self.paths(checkpoint.shard)):
-            delete(path)
-
-    def _checkpoints(self) -> list[Checkpoint]:
-        names = files_below(self.directory, f"{_CHECKPOINTS}/*.json")
-        paths = [layout.join(self.directory, name) for name in names]
-        with ThreadPoolExecutor(_THREADS) as executor:
-            return [checkpoint for checkpoint in executor.map(self._read, paths) if checkpoint]
-
-    def _read(self, path: str) -> Checkpoint | None:
         try:
-            with open_binary(path) as stream:
-                return Checkpoint.model_validate_json(stream.read())
-        except (OSError, ValidationError):
-            return None  # missing or truncated: the shard is written again
+            return Checkpoint.model_validate_json(read_stored(self._path(shard)))
+        except FileNotFoundError:
+            return None
+        except ValidationError:
+            return _DAMAGED
 
-    def _checkpoint_path(self, split: str, index: int) -> str:
-        return layout.join(self.directory, _CHECKPOINTS, f"{split}-{index:05d}.json")
+    def delete(self, shard: str) -> None:
+        """Deletes the checkpoint of a shard.
 
-    def _path_of(self, checkpoint: Checkpoint) -> str:
-        return self._checkpoint_path(checkpoint.shard.split, checkpoint.shard.index)
+        Args:
+            shard: the shard's file name.
+        """
+        delete(self._path(shard))
+
+    def shards(self) -> set[str]:
+        """Returns the file names of the finished shards."""
+        names = all_files_below(self.directory)
+        return {name.removesuffix(_SUFFIX) for name in names if name.endswith(_SUFFIX)}
+
+    def keep(self, shards: Collection[str]) -> None:
+        """Deletes the checkpoints and files of all finished shards but the given ones.
+
+        Args:
+            shards: the file names of the shards to keep.
+        """
+        others = sorted(self.shards() - set(shards))
+        if not others:
+            return
+        # Checkpoints first: after a crash in between, the next run deletes files without one.
+        delete_files(self.directory, [shard + _SUFFIX for shard in others])
+        files = (layout.files_of_shard(self.name, shard) for shard in others)
+        delete_files(self.dataset, list(chain.from_iterable(files)))
+
+    def _path(self, shard: str) -> str:
+        return layout.join(self.directory, shard + _SUFFIX)
 
 
-def _matches(path: str, size: int, crc32c: int) -> bool:
-    """Returns whether a file exists with a size and the checksum of its uncompressed stream."""
-    if not exists(path) or file_size(path) != size:  # cheap, and detects most damage
+def is_reusable(checkpoint: Checkpoint, fingerprint: str, files: ShardFiles) -> bool:
+    """Returns whether a checkpoint has the fingerprint of a shard, and the shard's files match it.
+
+    Object stores compare versions; elsewhere, sizes and checksums are compared.
+
+    Args:
+        checkpoint: the checkpoint.
+        fingerprint: the required fingerprint.
+        files: the shard's files.
+    """
+    if checkpoint.fingerprint != fingerprint:
+        return False
+    shard = checkpoint.shard
+    paths = [layout.join(files.directory, name) for name in (files.file, files.records)]
+    checksums = shard.crc32c, shard.index_crc32c
+    return all(map(_is_intact, paths, checkpoint.sizes, checksums, checkpoint.versions))
+
+
+def _is_intact(path: str, size: int, crc32c: int, version: objects.Version) -> bool:
+    where = objects.parse(path)
+    if version and where:
+        try:
+            return objects.version(where) == version
+        except FileNotFoundError:
+            return False
+    if not exists(path) or file_size(path) != size:
         return False
     with local_copy(path) as copy:
         return stream_checksum(copy)[1] == crc32c

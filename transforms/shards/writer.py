@@ -1,32 +1,27 @@
-"""Writes one shard and the index of its records, record by record, to Beam's file sinks.
-
-Each split has a sink for its shards and one for their indexes. Sinks open temporary files and later
-rename them, numbered in the order of the temporary names.
-"""
+"""Writes one shard with Beam's TFRecord sink, record by record, and the index of its records."""
 
 from __future__ import annotations
 
 import time
-import uuid
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Container, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import google_crc32c
-from apache_beam.coders import BytesCoder
 from apache_beam.io.filebasedsink import FileBasedSink
 from apache_beam.io.filesystem import CompressionTypes
-from apache_beam.io.tfrecordio import _TFRecordSink
+from apache_beam.io.filesystems import FileSystems
 
-from recordmill.schemas import layout
 from recordmill.schemas.dataset_info import ImageFault, WrittenShard
 from recordmill.schemas.plan import Plan
 from recordmill.schemas.records import BuiltFrame, SerializedExample
 from recordmill.schemas.rejects import Reject
 from recordmill.schemas.statistics import ImageTally, Timeline
 from recordmill.transforms.functional.records.index import RecordIndex, label_ids
-from recordmill.transforms.shards.checkpoints import Staging
+from recordmill.transforms.storage.drafts import Draft
+from recordmill.transforms.storage.shard_files import ShardFiles
+from recordmill.transforms.storage.stores.objects import Version
 from recordmill.transforms.workers.progress import advance
 
 
@@ -63,82 +58,35 @@ class MeteredFile:
         self.closed = True
 
 
-COMPRESSION = {"none": CompressionTypes.UNCOMPRESSED, "gzip": CompressionTypes.GZIP}
-
-
-class _MeteredTFRecordSink(_TFRecordSink):
-    """Beam's TFRecord sink, with a handle that computes the uncompressed stream's checksum."""
-
-    def open(self, temp_path: str) -> MeteredFile:
-        return MeteredFile(super().open(temp_path))
-
-
-class _RecordsSink(FileBasedSink):
-    """Beam's file sink for indexes of records, used to open and rename their files only."""
-
-    def open(self, temp_path: str) -> MeteredFile:
-        return MeteredFile(super().open(temp_path))
-
-
-@dataclass(frozen=True)
-class Sinks:
-    """The Beam sinks of a dataset: two per split, because a sink numbers its files from 0.
-
-    Attributes:
-        directory: the dataset's folder.
-        name: the dataset's name.
-        compression: "none" or "gzip".
-    """
-
-    directory: str
-    name: str
-    compression: str
-
-    def shards(self, split: str) -> _MeteredTFRecordSink:
-        """Returns the sink of a split's shards."""
-        return _MeteredTFRecordSink(
-            layout.join(self.directory, layout.shard_stem(self.name, split)),
-            BytesCoder(),
-            layout.shard_suffix(self.compression),
-            num_shards=0,
-            shard_name_template=None,
-            compression_type=COMPRESSION[self.compression],
-        )
-
-    def records(self, split: str) -> _RecordsSink:
-        """Returns the sink of the indexes of a split's shards."""
-        return _RecordsSink(
-            layout.join(self.directory, layout.RECORDS, f"records-{split}"),
-            BytesCoder(),
-            ".parquet",
-            compression_type=CompressionTypes.UNCOMPRESSED,
-        )
-
-
 class ShardWriter:
-    """Writes one shard and the index of its records to files in the staging area.
+    """Writes one shard and the index of its records.
 
     Attributes:
         faults: the references rejected so far.
+        sizes: the bytes of the shard file and the index, once closed.
+        versions: the versions of both in an object store, once closed.
     """
 
-    def __init__(self, sinks: Sinks, staging: Staging, plan: Plan, split: str, index: int) -> None:
-        """Opens the files.
+    sizes: tuple[int, int]
+    versions: tuple[Version, Version]
+
+    def __init__(self, sink: FileBasedSink, files: ShardFiles, plan: Plan) -> None:
+        """Opens drafts of both files.
 
         Args:
-            sinks: the dataset's sinks.
-            staging: the staging area.
+            sink: Beam's sink, which frames and compresses records.
+            files: the names of the files.
             plan: the resolved schema.
-            split: the shard's split.
-            index: the shard's number in the split.
         """
-        self._split, self._index, self._plan, self._staging = split, index, plan, staging
-        # Unique, because Beam may run two attempts at a shard concurrently; and sorted by shard
-        # number, because the sink numbers files in the order of these names.
-        uid = f"{index:05d}-{uuid.uuid4()}"
-        self._shard = sinks.shards(split).open_writer(staging.folder("shards", split), uid)
-        self._records = sinks.records(split).open_writer(staging.folder("records", split), uid)
-        self._record_index = RecordIndex(self._records.temp_handle, split, index, plan.resolved)
+        self._sink, self._files, self._plan = sink, files, plan
+        self._drafts = [Draft(files.directory, name) for name in (files.file, files.records)]
+        shard, records = (draft.path for draft in self._drafts)
+        self._shard = MeteredFile(sink.open(shard))
+        self._records = MeteredFile(
+            FileSystems.create(records, compression_type=CompressionTypes.UNCOMPRESSED)
+        )
+        self._record_index = RecordIndex(self._records, files.split, files.index, plan.resolved)
+        self._number = 0
         self._classes: dict[str, Counter[int]] = {
             name: Counter() for name in plan.resolved.schema.class_features
         }
@@ -156,33 +104,44 @@ class ShardWriter:
                 advance("rejected")
                 fault = ImageFault(position=position, reason=outcome.reason, detail=outcome.detail)
                 self.faults.append(fault)
-                yield replace(outcome, split=self._split)
+                yield replace(outcome, split=self._files.split)
                 position += 1
             else:
                 self._add(outcome)
                 position += outcome.rows
 
-    def close(self) -> WrittenShard:
-        """Closes the files and returns the shard's counts, checksums and staged files."""
+    def close(self, replaced: Sequence[Version | None] = (None, None)) -> WrittenShard:
+        """Closes the files and gives them their final names, the index last.
+
+        Args:
+            replaced: the versions of both files left by an earlier run; None for each without one.
+
+        Returns:
+            The shard's counts and checksums.
+        """
         self._record_index.close()
-        shard, records = self._shard.close(), self._records.close()
+        self._sink.close(self._shard)
+        self._records.close()
+        shard, records = self._drafts
+        self.sizes = shard.size, records.size
+        self.versions = shard.commit(replaced[0]), records.commit(replaced[1])
         return WrittenShard(
-            split=self._split,
-            index=self._index,
-            records=self._shard.num_records_written,
+            split=self._files.split,
+            index=self._files.index,
+            records=self._number,
             payload=self._payload,
-            crc32c=self._shard.temp_handle.crc32c,
-            index_crc32c=self._records.temp_handle.crc32c,
+            crc32c=self._shard.crc32c,
+            index_crc32c=self._records.crc32c,
             classes={name: dict(counts) for name, counts in self._classes.items()},
             frames=self._rows if self._plan.resolved.schema.sequence else None,
             images=dict(self._images),
             shapes=self._shapes,
             timeline=self._timeline,
-            staged=(self._staging.relative(shard), self._staging.relative(records)),
         )
 
     def _add(self, example: SerializedExample) -> None:
-        self._shard.write(example.data)
+        self._sink.write_record(self._shard, example.data)
+        self._number += 1
         self._record_index.add(example)
         self._payload += len(example.data)
         self._timeline.add(time.time())

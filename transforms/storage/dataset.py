@@ -47,6 +47,7 @@ from recordmill.transforms.storage.shard_files import (
     DAMAGED_GZIP,
     compression_of,
     open_stored,
+    read_stored,
     uncompressed,
 )
 
@@ -71,8 +72,7 @@ def read_file(path: str) -> bytes | None:
         OSError: if the file cannot be read.
     """
     try:
-        with open_stored(path) as stream:
-            return stream.read()
+        return read_stored(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
 

@@ -1,8 +1,8 @@
 """File operations for local files, object stores, HDFS and the web.
 
 Local files do not go through Beam's local file system, which interprets `a[1].jpg` as a pattern and
-takes about 100 µs per file. Reads of object stores, HDFS and the web have modules of their own in
-`stores`. Beam's file systems do everything else, including all writes to object stores.
+takes about 100 µs per file. Object stores, HDFS and the web have modules of their own in `stores`.
+Beam's file systems do everything else.
 """
 
 from __future__ import annotations
@@ -80,6 +80,18 @@ def open_binary(path: str) -> BinaryIO:
         return objects.open_object(where)
     raw = beam.request(lambda: _open_by_beam(path))
     return cast("BinaryIO", io.BufferedReader(raw))
+
+
+def load(path: str) -> bytes:
+    """Returns the bytes of a file, of an object with one request.
+
+    Raises:
+        OSError: if it cannot be read.
+    """
+    if where := None if is_local(path) else objects.parse(path):
+        return objects.get(where)
+    with open_binary(path) as stream:
+        return stream.read()
 
 
 def open_table(file: TableFile) -> BinaryIO:
@@ -177,8 +189,11 @@ def write_bytes(path: str, data: bytes) -> None:
         OSError: if the file cannot be written, or the path is a device, a pipe or a folder.
     """
     if not is_local(path):
-        put = hdfs.put if hdfs.is_hdfs(path) else beam.write
-        put(path, data)
+        if where := objects.parse(path):
+            objects.put(where, data)
+        else:
+            put = hdfs.put if hdfs.is_hdfs(path) else beam.write
+            put(path, data)
         return
     if os.path.lexists(path) and not os.path.isfile(path):  # a root user could replace /dev/full
         raise OSError(errno.EINVAL, "is not a regular file", path)
@@ -219,7 +234,7 @@ def delete(path: str) -> None:
     elif not is_local(path):
         # Object stores have no folders: a path can be an object, a prefix of others, or both.
         below = [f"{path.rstrip('/')}/{name}" for name in files_below(path, "**")]
-        beam.delete([*below, path] if _exists_itself(path) else below)
+        _delete_objects([*below, path] if _exists_itself(path) else below)
     elif os.path.isdir(path) and not os.path.islink(path):
         shutil.rmtree(path)
     else:
@@ -280,7 +295,7 @@ def delete_files(directory: str, names: list[str]) -> None:
     """
     paths = [f"{directory.rstrip('/')}/{name}" for name in names]
     if not is_local(directory) and not hdfs.is_hdfs(directory):
-        beam.delete(paths)
+        _delete_objects(paths)
         return
     for path in paths:
         delete(path)
@@ -291,6 +306,14 @@ def delete_files(directory: str, names: list[str]) -> None:
     for folder, *_ in os.walk(directory, topdown=False):
         with contextlib.suppress(OSError):  # the folder is not empty
             os.rmdir(folder)
+
+
+def _delete_objects(paths: list[str]) -> None:
+    found = [objects.parse(path) for path in paths]
+    if found and None not in found:
+        objects.delete(cast("list[objects.ObjectPath]", found))
+    else:
+        beam.delete(paths)
 
 
 def expand(pattern: str) -> list[str]:

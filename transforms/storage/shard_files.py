@@ -16,7 +16,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import google_crc32c
 
+from recordmill.schemas import layout
+from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.layout import is_url
+from recordmill.schemas.plan import Plan
 from recordmill.transforms.storage.local_files import open_regular
 
 if TYPE_CHECKING:
@@ -45,6 +48,23 @@ class ShardFiles:
     index: int
     file: str
     records: str
+
+    @classmethod
+    def planned(
+        cls, directory: str, config: ConvertConfig, plan: Plan, split: str, index: int
+    ) -> ShardFiles:
+        """Returns the files of a shard that is planned.
+
+        Args:
+            directory: the dataset's folder.
+            config: the dataset's name, and the compression.
+            plan: the number of shards.
+            split: the shard's split.
+            index: its number within the split.
+        """
+        count = plan.shards[split]
+        file = layout.shard_name(config.name, split, index, count, config.compression)
+        return cls(directory, split, index, file, layout.records_name(split, index, count))
 
 
 @dataclass(frozen=True)
@@ -171,6 +191,18 @@ def local_copy(path: str) -> Iterator[str]:
         with open_stored(path) as source, open(copy, "wb") as target:
             shutil.copyfileobj(source, target, _CHUNK_BYTES)
         yield copy
+
+
+def read_stored(path: str) -> bytes:
+    """Returns the bytes of a file as it is stored, with one request."""
+    if not is_url(path):
+        with open_regular(path) as stream:
+            return stream.read()
+    from recordmill.transforms.storage.files import (
+        load,  # loads Beam, which readers of local files need not
+    )
+
+    return load(path)
 
 
 def open_stored(path: str) -> BinaryIO:

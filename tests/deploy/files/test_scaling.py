@@ -23,7 +23,7 @@ from deploy.scaling import (
 from recordmill.schemas.config import MAX_SHARDS
 
 PAGE = (Path(__file__).parents[3] / "docs/explanation/scaling.md").read_text(encoding="utf-8")
-FREE = Assumed(start_seconds=0, get_seconds=0, network_bytes=1e18, rename_seconds=0, efficiency=1)
+FREE = Assumed(start_seconds=0, get_seconds=0, network_bytes=1e18, efficiency=1)
 
 sizes = st.integers(1, 10**9)
 workers = st.integers(1, 2000)

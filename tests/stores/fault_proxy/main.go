@@ -53,6 +53,9 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		nameParts(r)
 	}
 	latency, fault := p.plan(r.Method + " " + r.URL.Path)
+	if r.Header.Get("Authorization") == "Bearer emulator" {
+		toJSON(r)
+	}
 	time.Sleep(latency)
 	switch fault {
 	case "":
@@ -136,6 +139,34 @@ func nameParts(r *http.Request) {
 	r.Header.Set("Content-Length", fmt.Sprint(len(body)))
 }
 
+// toJSON translates a write or deletion in Google's XML interface, which obstore uses, to the JSON
+// interface, which is the only one that fake-gcs-server has for them.
+func toJSON(r *http.Request) {
+	bucket, name, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
+	switch r.Method {
+	case http.MethodPut:
+		query := url.Values{"uploadType": {"media"}, "name": {name}}
+		if generation := r.Header.Get("x-goog-if-generation-match"); generation != "" {
+			query.Set("ifGenerationMatch", generation)
+		}
+		r.Method, r.URL.Path, r.URL.RawPath = http.MethodPost, "/upload/storage/v1/b/"+bucket+"/o", ""
+		r.URL.RawQuery = query.Encode()
+	case http.MethodDelete:
+		r.URL.Path = "/storage/v1/b/" + bucket + "/o/" + name
+		r.URL.RawPath = "/storage/v1/b/" + bucket + "/o/" + url.PathEscape(name)
+	}
+}
+
+// nameVersion gives the answer to an upload the headers that it has in Google's XML interface.
+func nameVersion(r *http.Response) {
+	body, _ := io.ReadAll(r.Body)
+	var object struct{ Etag, Generation string }
+	json.Unmarshal(body, &object)
+	r.Header.Set("ETag", `"`+object.Etag+`"`)
+	r.Header.Set("x-goog-generation", object.Generation)
+	r.Body = io.NopCloser(bytes.NewReader(body))
+}
+
 // cut marks a request whose answer breaks off.
 type cut struct{}
 
@@ -183,6 +214,9 @@ func main() {
 		},
 		Transport: &http.Transport{MaxIdleConnsPerHost: 256, DisableCompression: true},
 		ModifyResponse: func(r *http.Response) error {
+			if r.Request.URL.Query().Get("uploadType") == "media" && r.StatusCode == 200 {
+				nameVersion(r)
+			}
 			if r.Request.Context().Value(cut{}) != nil && r.ContentLength > 1 {
 				r.Body = &halfBody{r.Body, r.ContentLength / 2}
 			}

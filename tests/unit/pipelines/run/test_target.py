@@ -40,6 +40,9 @@ ENTRY = ShardEntry(
 )
 VERIFIED = ShardVerification("train", 0, ENTRY, 2)
 OLD_CHECKPOINT = "staging/receipts/train-00000.json"
+"""Of release 0.1.0."""
+
+CHECKPOINT = f"checkpoints/{SHARD}.json"
 TFDS = (
     *("dataset_info.json", "features.json", "label.labels.txt"),
     *("birds-train.tfrecord-00000-of-00001", "birds-test.tfrecord-00000-of-00001"),
@@ -91,8 +94,10 @@ def put_leftover(folder: Path) -> None:
 
 def put_run(folder: Path) -> None:
     write(folder, OLD_CHECKPOINT, b"{}")
+    write(folder, CHECKPOINT, b"{}")
     write(folder, "staging/shards-train/00000-" + "1" * 8 + "-1111-1111-1111-" + "1" * 12, b"ours")
     write(folder, "dataset/.staging/" + "b" * 32 + ".images", b"ours")
+    write(folder, "dataset/.staging/" + "c" * 32 + ".partial", b"ours")
     write(folder, f"dataset/{INDEX}", b"ours")
     write(folder, "progress/" + "1" * 8 + "-1111-1111-1111-" + "1" * 12 + ".json", b"{}")
 
@@ -264,6 +269,34 @@ def test_what_a_killed_run_of_the_first_release_has_left_is_taken_up(tmp_path: P
     assert chosen is not None
     chosen[1].release()
     assert not (tmp_path / "birds/.1.0.0.run/dataset").exists()
+
+
+@pytest.mark.parametrize("missing", ["", SHARD, INDEX, CHECKPOINT])
+def test_a_finished_shard_stays_if_both_its_files_and_its_checkpoint_are_there(
+    missing: str, tmp_path: Path
+) -> None:
+    run = tmp_path / "birds/.1.0.0.run"
+    put_run(run)
+    write(run, f"dataset/{SHARD}", b"ours")
+    write(run, "dataset/birds-test.tfrecord-00000-of-00001", b"ours")
+    (run / ("" if missing == CHECKPOINT else "dataset") / missing).unlink() if missing else None
+    chosen = lock_target(config(tmp_path), CONTEXT)
+    assert chosen is not None
+    chosen[1].release()
+    kept = set() if missing else {CHECKPOINT, f"dataset/{SHARD}", f"dataset/{INDEX}"}
+    left = {name for name in everything(run) if not name.startswith("progress/")}
+    assert left == kept
+
+
+@pytest.mark.parametrize("name", ["x", f"{SHARD}.txt", f"x/{SHARD}.json", "other.json"])
+def test_a_foreign_file_among_checkpoints_is_an_error(name: str, tmp_path: Path) -> None:
+    run = tmp_path / "birds/.1.0.0.run"
+    put_run(run)
+    write(run, f"checkpoints/{name}")
+    before = everything(tmp_path)
+    with pytest.raises(UsageError, match="contains 'checkpoints/"):
+        lock_target(config(tmp_path), CONTEXT)
+    assert everything(tmp_path) == before
 
 
 def test_a_damaged_dataset_of_ours_can_be_replaced(tmp_path: Path) -> None:

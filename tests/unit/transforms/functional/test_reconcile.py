@@ -27,7 +27,6 @@ def info(split, index, records):
         payload=10 * records,
         crc32c=100 + index,
         index_crc32c=200 + index,
-        staged=("a", "b"),
         classes={"l": {0: 1}},
         images={"png kept": records, f"gif to png in {split}": 1},
     )

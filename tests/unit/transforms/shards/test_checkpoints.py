@@ -1,0 +1,83 @@
+"""Checkpoints: which shards are finished, and which of them stay."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import google_crc32c
+import pytest
+
+from recordmill.schemas.dataset_info import Checkpoint, WrittenShard
+from recordmill.transforms.shards.checkpoints import Checkpoints, is_reusable
+from recordmill.transforms.storage.shard_files import ShardFiles
+
+SHARDS = [f"birds-a-b.tfrecord-{i:05d}-of-00003" for i in range(3)]
+INDEXES = [f"records/records-a-b-{i:05d}-of-00003.parquet" for i in range(3)]
+FILES = ShardFiles("", "a-b", 0, SHARDS[0], INDEXES[0])
+
+
+def checkpoint(data: bytes = b"shard", index: bytes = b"index") -> Checkpoint:
+    shard = WrittenShard(
+        split="a-b",
+        index=0,
+        records=1,
+        payload=9,
+        crc32c=google_crc32c.value(data),
+        index_crc32c=google_crc32c.value(index),
+        classes={"label": {0: 1}},
+    )
+    sizes = len(data), len(index)
+    return Checkpoint(fingerprint="f", shard=shard, sizes=sizes, versions=({}, {}), faults=())
+
+
+@pytest.fixture
+def checkpoints(tmp_path: Path) -> Checkpoints:
+    """The checkpoints of three finished shards."""
+    found = Checkpoints(str(tmp_path / "run/checkpoints"), str(tmp_path / "dataset"), "birds")
+    (tmp_path / "dataset/records").mkdir(parents=True)
+    for shard, index in zip(SHARDS, INDEXES, strict=True):
+        (tmp_path / "dataset" / shard).write_bytes(b"shard")
+        (tmp_path / "dataset" / index).write_bytes(b"index")
+        found.write(checkpoint(), shard)
+    return found
+
+
+def test_what_is_written_is_read_again(checkpoints: Checkpoints) -> None:
+    assert checkpoints.read(SHARDS[0]) == checkpoint()
+    assert checkpoints.read("birds-a-b.tfrecord-00003-of-00004") is None
+    assert checkpoints.shards() == set(SHARDS)
+    checkpoints.delete(SHARDS[0])
+    assert checkpoints.read(SHARDS[0]) is None
+
+
+def test_one_that_is_damaged_matches_no_shard_and_has_its_files_replaced(
+    checkpoints: Checkpoints,
+) -> None:
+    path = Path(checkpoints.directory) / f"{SHARDS[0]}.json"
+    path.write_bytes(path.read_bytes()[:-1])
+    damaged = checkpoints.read(SHARDS[0])
+    assert damaged is not None
+    assert not is_reusable(damaged, "f", FILES)
+    assert damaged.versions == ({}, {})
+
+
+def test_all_others_are_deleted_with_their_files(checkpoints: Checkpoints) -> None:
+    checkpoints.keep([SHARDS[1]])
+    assert checkpoints.shards() == {SHARDS[1]}
+    dataset = Path(checkpoints.dataset)
+    left = {str(p.relative_to(dataset)) for p in dataset.rglob("*") if p.is_file()}
+    assert left == {SHARDS[1], INDEXES[1]}
+
+
+@pytest.mark.parametrize("name", [SHARDS[0], INDEXES[0]])
+@pytest.mark.parametrize("data", [b"", b"shard1", b"shord", None])
+def test_a_shard_is_complete_if_both_files_are_as_they_were(
+    name: str, data: bytes | None, checkpoints: Checkpoints
+) -> None:
+    files = replace(FILES, directory=checkpoints.dataset)
+    assert is_reusable(checkpoint(), "f", files)
+    assert not is_reusable(checkpoint(), "g", files)
+    path = Path(checkpoints.dataset, name)
+    path.unlink() if data is None else path.write_bytes(data)
+    assert not is_reusable(checkpoint(), "f", files)

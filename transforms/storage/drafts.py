@@ -1,0 +1,114 @@
+"""Drafts: files that get their final name once they are complete, from the attempt that wrote them.
+
+An engine may have a shard written twice: it retries failed work, repeats slow work elsewhere, and
+takes workers for dead that return. Of all attempts, one gives its draft the final name. The others
+have to have the same bytes, and change nothing.
+
+Object stores rename nothing. There a draft is on the worker's disk, and becomes an object by one
+PUT on condition that the key is free (`If-None-Match: *`; on Google Cloud, generation 0) or holds
+the version to be replaced (`If-Match`). File systems rename it, after a look whether the name is
+free: between the two, only an attempt with the same bytes can come.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+import os
+import tempfile
+import uuid
+
+from recordmill.schemas import layout
+from recordmill.schemas.errors import RecordmillError
+from recordmill.transforms.storage.files import delete, exists, file_size, is_local, move
+from recordmill.transforms.storage.shard_files import open_stored
+from recordmill.transforms.storage.stores import objects
+from recordmill.transforms.storage.stores.objects import Version
+
+_CHUNK_BYTES = 2**20
+_MAX_OBJECT_BYTES = 5 * 2**30
+"""The maximum of S3 for one PUT; of Azure it is a little less, of Google Cloud far more."""
+
+
+class Draft:
+    """A file that is being written.
+
+    Attributes:
+        path: where to write it.
+    """
+
+    def __init__(self, directory: str, name: str) -> None:
+        """Chooses the path of a new draft; nothing is created.
+
+        Args:
+            directory: the dataset's folder.
+            name: the file's final name below the folder.
+        """
+        self._final = layout.join(directory, name)
+        self._object = None if is_local(directory) else objects.parse(self._final)
+        folder = layout.join(directory, layout.STAGING)
+        if self._object:
+            # Deleted with this object, also where an attempt fails.
+            self._disk = tempfile.TemporaryDirectory(prefix="recordmill-")
+            folder = self._disk.name
+        self.path = f"{folder}/{uuid.uuid4().hex}.partial"
+
+    @property
+    def size(self) -> int:
+        """The bytes written, once the file is closed."""
+        return file_size(self.path) or 0
+
+    def commit(self, replaced: Version | None = None) -> Version:
+        """Gives the file its final name, and returns the version that is there now.
+
+        Args:
+            replaced: the version of an earlier run that is to be replaced; None if there is none.
+
+        Raises:
+            RecordmillError: if a file with other bytes has that name.
+            OSError: if the file cannot be written.
+        """
+        try:
+            if self._object:
+                return self._put(self._object, replaced)
+            if replaced is None and exists(self._final):
+                raise FileExistsError
+            move(self.path, self._final)
+        except FileExistsError:
+            self._check_same()
+            delete(self.path)
+            return objects.version(self._object) if self._object else {}
+        return {}
+
+    def _put(self, path: objects.ObjectPath, replaced: Version | None) -> Version:
+        mode = "create" if replaced is None else replaced or "overwrite"
+        if not self.size:  # which cannot be mapped
+            return objects.put(path, b"", mode)
+        if self.size > _MAX_OBJECT_BYTES:
+            raise RecordmillError(
+                f"{self._final}: has {self.size:,} bytes; expected at most {_MAX_OBJECT_BYTES:,}, "
+                "the maximum of one PUT. Raise --num_shards, or reduce --shard_size."
+            )
+        with (
+            open(self.path, "rb") as stream,
+            mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as mapped,
+        ):
+            version = objects.put(path, mapped, mode)
+        os.unlink(self.path)
+        return version
+
+    def _check_same(self) -> None:
+        own, other = _sha256(self.path), _sha256(self._final)
+        if own != other:
+            raise RecordmillError(
+                f"{self._final}: another attempt has written it with other bytes; expected "
+                f"sha256 {own}, got {other}. Run again: unfinished shards are written again."
+            )
+
+
+def _sha256(path: str) -> str:
+    digest = hashlib.sha256()
+    with open_stored(path) as stream:
+        while chunk := stream.read(_CHUNK_BYTES):
+            digest.update(chunk)
+    return digest.hexdigest()
