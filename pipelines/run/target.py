@@ -167,7 +167,7 @@ class Target:
 
     @property
     def failed_folder(self) -> str:
-        """The folder with the output of a failed run: the final one, unless a dataset is there."""
+        """The folder for the output of a failed run: the final folder, unless it has a dataset."""
         return self.work if self.is_published else self.final
 
     def delete_temporary(self) -> None:

@@ -178,7 +178,7 @@ def test_a_row_of_the_base_takes_precedence_over_a_new_row_with_its_image(
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (("--base", "nowhere/birds/1.0.0"), "no published dataset"),
+        (("--base", "nowhere/birds/1.0.0"), "not a published dataset"),
         (("--classes", "classes.txt"), "--classes: expected the 2 classes of"),
         (("--group_column", "label"), "group_column"),
         (("--version", "1.0.0", "--if_exists", "replace"), "Raise --version"),

@@ -221,7 +221,7 @@ def test_images_that_differ_are_reported_by_their_digests(
 def test_an_unpublished_dataset_is_a_usage_error(left: Path, tmp_path: Path) -> None:
     ended = recordmill("diff", left, tmp_path)
     assert (ended.code, ended.out) == (2, "")
-    assert ended.err.startswith(f"recordmill: {tmp_path}: no published dataset")
+    assert ended.err.startswith(f"recordmill: {tmp_path}: not a published dataset")
     assert recordmill("diff", left).code == 2
 
 

@@ -263,7 +263,7 @@ def test_invalid_arguments_are_usage_errors(
 def test_an_unpublished_dataset_is_rejected(dataset: Path, tmp_path: Path) -> None:
     copied = shutil.copytree(dataset, tmp_path / "copied")
     (copied / "_SUCCESS").unlink()
-    with pytest.raises(VerificationFailed, match="no published dataset, it has no _SUCCESS"):
+    with pytest.raises(VerificationFailed, match="not a published dataset: it has no _SUCCESS"):
         load(copied)
     (copied / "_SUCCESS").write_text("0" * 64)
     with pytest.raises(VerificationFailed, match="does not match the checksum in _SUCCESS"):

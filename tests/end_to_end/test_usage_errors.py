@@ -64,8 +64,8 @@ USAGE_ERRORS = {
     f"{CONVERT} --runner FlinkRuner": "--runner=FlinkRuner: unknown runner (did you mean "
     "'FlinkRunner'?); available: DirectRunner, PrismRunner, FlinkRunner, SparkRunner, "
     "DataflowRunner",
-    f"{CONVERT} --base folder": "--base folder: no published dataset, it has no _SUCCESS; expected "
-    "DIR/NAME/VERSION of one that recordmill convert has published",
+    f"{CONVERT} --base folder": "--base folder: not a published dataset: it has no _SUCCESS; "
+    "expected a folder DIR/NAME/VERSION that recordmill convert has published",
     "convert --input good.csv --output mine --name birds": "mine/birds/1.0.0: contains "
     "'thesis.txt', which is not part of a dataset. Choose another --output, --name or --version, "
     "or move it elsewhere.",

@@ -163,8 +163,8 @@ class Dataset:
         marker = _content(layout.join(folder, layout.SUCCESS), read)
         if marker is None:
             raise VerificationFailed(
-                f"{folder}: no published dataset, it has no {layout.SUCCESS}; "
-                "expected DIR/NAME/VERSION of one that recordmill convert has published"
+                f"{folder}: not a published dataset: it has no {layout.SUCCESS}; "
+                "expected a folder DIR/NAME/VERSION that recordmill convert has published"
             )
         path = layout.join(folder, layout.MANIFEST)
         data = _content(path, read)

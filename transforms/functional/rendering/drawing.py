@@ -51,7 +51,7 @@ SYSTEM_FONTS = (
     "Arial Unicode.ttf",
     "segoeui.ttf",
 )
-"""Fonts that Pillow finds by name on Linux, macOS and Windows, for glyphs that its own lacks."""
+"""Fonts that Pillow finds by name on Linux, macOS and Windows, for glyphs not in its own font."""
 
 Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 

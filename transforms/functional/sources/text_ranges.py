@@ -48,7 +48,7 @@ _LINE_BREAK_OF_JSON = re.compile(rb"\n")
 
 
 class Effect(NamedTuple):
-    """What a reader finds in a range that it enters in a given state.
+    """The result of scanning a range from a given quote state.
 
     Attributes:
         quoted: whether the range ends within quotes.

@@ -101,7 +101,7 @@ class _Read(threading.local):
         """Counts received bytes.
 
         Raises:
-            _Stop: above the limit.
+            _Stop: if the response exceeds the limit.
         """
         self.bytes_left -= size
         if self.bytes_left < 0:

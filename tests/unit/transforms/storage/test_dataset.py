@@ -140,7 +140,7 @@ def test_only_committed_datasets_are_opened(folder: Path) -> None:
     assert find_manifest(str(folder)) == (Dataset.open_unchecked(folder).manifest, False)
     (folder / "_SUCCESS").unlink()
     assert failing(Dataset.open, folder).startswith(
-        f"{folder}: no published dataset, it has no _SUCCESS; expected "
+        f"{folder}: not a published dataset: it has no _SUCCESS; expected "
     )
     (folder / "_SUCCESS").write_bytes(b"")
     (folder / "manifest.json").unlink()
