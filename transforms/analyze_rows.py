@@ -12,6 +12,7 @@ from apache_beam.pvalue import AsIter, AsSingleton, PCollection
 
 from recordmill.schemas.plan import Plan
 from recordmill.schemas.records import Row
+from recordmill.transforms.elements import displayed
 from recordmill.transforms.functional.rows.analysis import (
     Analysis,
     Analyzer,
@@ -47,6 +48,12 @@ class AnalyzeRows(beam.PTransform):
     """
 
     analyzer: Analyzer
+
+    def display_data(self) -> dict[str, str]:
+        """Returns the settings that engines show."""
+        return displayed(
+            self.analyzer.config, "seed", "splits", "num_shards", "shard_size", "records_per_shard"
+        )
 
     def expand(self, rows: PCollection[Row]) -> PCollection[Plan]:
         """Adds the analysis; workers exchange sums, and hashes for `records_per_shard`."""

@@ -15,7 +15,7 @@ from recordmill.schemas.manifest import Base
 from recordmill.schemas.plan import Plan
 from recordmill.schemas.records import ImageRef
 from recordmill.schemas.rejects import Reject
-from recordmill.transforms.elements import REJECTS, Outcome, rejected
+from recordmill.transforms.elements import REJECTS, Outcome, displayed, rejected
 from recordmill.transforms.functional.rows.placement import (
     SplitRanges,
     first_of_key,
@@ -61,6 +61,10 @@ class RejectDuplicateKeys(beam.PTransform):
 
     config: ConvertConfig
     sequences: bool
+
+    def display_data(self) -> dict[str, str]:
+        """Returns the settings that engines show."""
+        return displayed(self.config, "split_column", "group_column", "deduplicate")
 
     def expand(self, refs: PCollection[ImageRef]) -> Outcome:
         """Adds a shuffle of references by key if rows with the same key may not meet in a shard.

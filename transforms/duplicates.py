@@ -21,6 +21,7 @@ from recordmill.schemas.records import ImageRef
 from recordmill.schemas.rejects import RecordError
 from recordmill.schemas.statistics import Conflicts, Duplicate, DuplicateStats, GroupLeakage
 from recordmill.transforms.assign_shards import AssignedRow
+from recordmill.transforms.elements import displayed
 from recordmill.transforms.functional.duplicates import (
     Tally,
     distinct_splits,
@@ -181,6 +182,10 @@ class DropDuplicates(beam.PTransform):
     plan: PCollection[Plan]
     base: Base | None = None
     staged: bool = False
+
+    def display_data(self) -> dict[str, str]:
+        """Returns the settings that engines show."""
+        return displayed(self.config, "deduplicate")
 
     def expand(self, rows: PCollection[AssignedRow]) -> Deduplicated:
         """Adds the digests and a shuffle of references by digest, if `deduplicate` is set."""

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from apache_beam import coders
 from apache_beam.pvalue import PCollection, TaggedOutput
 
+from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.records import ImageRef, Row
 from recordmill.schemas.rejects import Reject
 
@@ -72,3 +73,14 @@ class Outcome(NamedTuple):
 def rejected(reject: Reject) -> TaggedOutput:
     """Tags a reject for the dead-letter output of a DoFn."""
     return TaggedOutput(REJECTS, reject)
+
+
+def displayed(config: ConvertConfig, *names: str) -> dict[str, str]:
+    """Returns settings as the display data of a transform, which engines show beside its step.
+
+    Args:
+        config: the settings.
+        names: the fields to show; those that are None are left out.
+    """
+    settings = {name: getattr(config, name) for name in names}
+    return {name: str(value) for name, value in settings.items() if value is not None}

@@ -34,7 +34,7 @@ from recordmill.transforms.functional.sources.text_ranges import (
 from recordmill.transforms.storage.files import is_local
 from recordmill.transforms.storage.formats import FORMATS, cut_text, scan_text
 from recordmill.transforms.storage.stores.options import max_image_bytes
-from recordmill.transforms.workers.progress import advance
+from recordmill.transforms.workers.progress import advance, advance_by
 
 _SKIPPED = "skipped"
 _HASH_BYTES = 16
@@ -187,9 +187,8 @@ def _read_tagged(
     """Yields the rows of one split of a source, and rejects for rows that cannot be read."""
     projection = replace(projection, pixels=bool(staging), max_image_bytes=max_image_bytes())
     rows = FORMATS[split.file.format].read(split, projection)
-    for row in staged(rows, staging_file(staging)):
-        if counted:
-            advance("read")
+    rows = staged(rows, staging_file(staging))
+    for row in advance_by("read", rows) if counted else rows:
         yield row if isinstance(row, Row) else _tagged(row)
 
 

@@ -20,6 +20,7 @@ from recordmill.schemas.rejects import Reject
 from recordmill.schemas.statistics import Duplicate, DuplicateStats, GroupLeakage
 from recordmill.transforms.functional.duplicates import merge_duplicate_stats
 from recordmill.transforms.functional.reconcile import reconcile
+from recordmill.transforms.workers.metrics import counter
 
 _SHOWN_REJECTS = 3
 """Rejects per reason that messages quote."""
@@ -86,6 +87,7 @@ class ReconcileCounts(beam.PTransform):
 
 def split_and_reason(reject: Reject) -> tuple[str, str]:
     """Returns the key by which rejects are counted: (split, reason)."""
+    counter(f"rejected_{reject.reason.value}").inc()
     return reject.split, reject.reason.value
 
 

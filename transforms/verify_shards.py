@@ -18,9 +18,10 @@ from apache_beam.utils.shared import Shared
 from apache_beam.utils.windowed_value import WindowedValue
 
 from recordmill.schemas import layout
-from recordmill.schemas.config import ConvertConfig, Verify
+from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.dataset_info import ShardVerification, WrittenShard
-from recordmill.schemas.plan import Plan, ResolvedSchema
+from recordmill.schemas.plan import Plan
+from recordmill.transforms.elements import displayed
 from recordmill.transforms.functional.records.index import index_lines
 from recordmill.transforms.shards.build_examples import new_executor
 from recordmill.transforms.storage.dataset import read_index
@@ -43,6 +44,10 @@ class VerifyShards(beam.PTransform):
     config: ConvertConfig
     directory: str
     plan: PCollection[Plan]
+
+    def display_data(self) -> dict[str, str]:
+        """Returns the settings that engines show."""
+        return displayed(self.config, "verify")
 
     def expand(self, shards: PCollection[WrittenShard]) -> PCollection[ShardVerification]:
         """Adds the verification; one shard is one unit of work."""
@@ -72,19 +77,17 @@ class _VerifyBundle(beam.DoFn):
     def process(self, info: WrittenShard, plan: Plan) -> None:
         files = ShardFiles.planned(self._directory, self._config, plan, info.split, info.index)
         self._verifications.append(
-            self._executor.submit(_verify_shard, files, plan.resolved, self._config.verify)
+            self._executor.submit(
+                verifier_process.verify, files, plan.resolved, self._config.verify
+            )
         )
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
         # Outside of `process` an element has no window to inherit, so it needs an explicit one.
         for verification in self._verifications:
-            yield GlobalWindows.windowed_value(verification.result())
-
-
-def _verify_shard(files: ShardFiles, resolved: ResolvedSchema, verify: Verify) -> ShardVerification:
-    found = verifier_process.verify(files, resolved, verify)
-    advance("verified", found.entry.converted)
-    return found
+            found = verification.result()
+            advance("verified", found.entry.converted)
+            yield GlobalWindows.windowed_value(found)
 
 
 @dataclass(eq=False)

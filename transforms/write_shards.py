@@ -31,7 +31,7 @@ from recordmill.schemas.rejects import Reject
 from recordmill.schemas.row_counts import ShardCounts
 from recordmill.schemas.statistics import Timeline
 from recordmill.transforms.assign_shards import AssignedRow, ShardId
-from recordmill.transforms.elements import REJECTS, Outcome, rejected
+from recordmill.transforms.elements import REJECTS, Outcome, displayed, rejected
 from recordmill.transforms.functional.records.index import label_ids
 from recordmill.transforms.functional.rows.sequences import arrange_shard, assemble_sequences
 from recordmill.transforms.shards.base_shards import link_shard
@@ -84,6 +84,10 @@ class WriteShards(beam.io.WriteToTFRecord):
         self._checkpoints = checkpoints
         self._plan = plan
         self._base = base
+
+    def display_data(self) -> dict[str, str]:
+        """Returns the settings that engines show."""
+        return displayed(self._config, "name", "version", "compression", "decode", "verify")
 
     def expand(self, rows: PCollection[AssignedRow]) -> Outcome:
         """Adds a shuffle of references, and the writing of all shards, including empty ones."""

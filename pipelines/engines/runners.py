@@ -68,6 +68,9 @@ _BEAMS_TIMEOUT = 300
 _NO_TIMEOUT = 10 * 365 * 24 * 3600
 
 _SERVICE = "DataflowRunner"
+_WORKER_RAM = "4GB"
+"""Memory of a worker: recordmill and TensorFlow take 2 GB, the engine the rest."""
+
 _REQUIRED = ("project", "region", "temp_location")
 
 
@@ -136,6 +139,10 @@ def resolve_options(options: PipelineOptions) -> None:
     _check_name(name)
     if name == "PrismRunner" and portable.job_server_timeout == _BEAMS_TIMEOUT:
         portable.job_server_timeout = _NO_TIMEOUT
+    standard = options.view_as(StandardOptions)
+    if name == _SERVICE and not standard.resource_hints:
+        # For the whole job: a hint of one step would give that step worker processes of its own.
+        standard.resource_hints = [f"min_ram={_WORKER_RAM}"]
     if name in _WITH_JOB_SERVER:
         _check_java(options, name)
         _resolve_environment(options, name)

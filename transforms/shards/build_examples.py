@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import partial
 from itertools import chain
 from typing import NamedTuple, TypeAlias, TypeVar
 
@@ -27,6 +26,7 @@ from recordmill.transforms.functional.records.examples import build_example, bui
 from recordmill.transforms.storage.files import VersionTags, is_local, read_bytes
 from recordmill.transforms.storage.local_files import UNRESTRICTED, ImageRootGuard
 from recordmill.transforms.workers.cores import num_cores
+from recordmill.transforms.workers.metrics import Measurements
 from recordmill.transforms.workers.sandbox import run_in_subprocess
 
 _TASK_REFS = 4
@@ -85,17 +85,28 @@ def build_all(
         guard: confines reads to the image root.
         check: is called with every image before it is stored, and may reject it.
     """
-    build = partial(build_one, plan=plan, decode=decode, check=check)
     if not plan.resolved.schema.has_image:  # cheaper than a task of a thread pool
-        return (build(ref if isinstance(ref, Fetched) else Fetched(ref)) for ref in refs)
-    read = partial(fetch, seen=seen, guard=guard)
+        held = (ref if isinstance(ref, Fetched) else Fetched(ref) for ref in refs)
+        return (build_one(ref, plan, decode, check) for ref in held)
+    measured = Measurements()
+
+    def read(ref: ImageRef | Fetched) -> Fetched | Reject:
+        with measured.timed("read_us"):
+            fetched = fetch(ref, seen, guard)
+        measured.add("read_bytes", _bytes_of(fetched))
+        return fetched
+
+    def build(fetched: Fetched | Reject) -> Built:
+        with measured.timed("build_us"):
+            return build_one(fetched, plan, decode, check)
+
     if all(isinstance(ref, Fetched) or is_local(ref.uri) for ref in refs):
         # Local files are in the page cache or a few milliseconds away: one task reads and decodes.
-        return _in_tasks(lambda ref: build(read(ref)), refs, pools)
+        return measured.reported(_in_tasks(lambda ref: build(read(ref)), refs, pools))
     # Requests to a store need many threads and no core, so they have a pool of their own.
     budget = Budget(_FETCH_BYTES)
     fetched = fetch_ahead(read, refs, pools.waiting, _FETCH_REFS, budget, _bytes_of)
-    return _in_tasks(build, fetched, pools)
+    return measured.reported(_in_tasks(build, fetched, pools))
 
 
 def _in_tasks(build: Callable[[T], Built], items: Iterable[T], pools: Pools) -> Iterator[Built]:

@@ -22,7 +22,8 @@ from recordmill.transforms.functional.records.index import RecordIndex, label_id
 from recordmill.transforms.storage.drafts import Draft
 from recordmill.transforms.storage.shard_files import ShardFiles
 from recordmill.transforms.storage.stores.objects import Version
-from recordmill.transforms.workers.progress import advance
+from recordmill.transforms.workers.metrics import distribution
+from recordmill.transforms.workers.progress import BATCH_ROWS, advance
 
 
 class MeteredFile:
@@ -93,8 +94,10 @@ class ShardWriter:
         self._images: Counter[str] = Counter()
         self._shapes = ImageTally()
         self._timeline = Timeline()
-        self._payload = self._rows = 0
+        self._payload = self._rows = self._counted = 0
         self.faults: list[ImageFault] = []
+        self._opened = time.monotonic_ns()
+        self._record_bytes = distribution("record_bytes")
 
     def write(self, built: Iterable[SerializedExample | Reject]) -> Iterator[Reject]:
         """Writes the examples in order and yields the rejects."""
@@ -125,6 +128,8 @@ class ShardWriter:
         shard, records = self._drafts
         self.sizes = shard.size, records.size
         self.versions = shard.commit(replaced[0]), records.commit(replaced[1])
+        self._advance()
+        distribution("shard_ms").update((time.monotonic_ns() - self._opened) // 10**6)
         return WrittenShard(
             split=self._files.split,
             index=self._files.index,
@@ -151,7 +156,13 @@ class ShardWriter:
         for frame in example.frames[1:]:
             self._count(frame, schema.frame_features)
         self._rows += example.rows
-        advance("written", example.rows)
+        if self._rows - self._counted >= BATCH_ROWS:
+            self._advance()
+        self._record_bytes.update(len(example.data))
+
+    def _advance(self) -> None:
+        advance("written", self._rows - self._counted)
+        self._counted = self._rows
 
     def _count(self, row: SerializedExample | BuiltFrame, names: Container[str]) -> None:
         """Counts a row's image, and its labels in the features of the given names."""

@@ -1,7 +1,8 @@
 """Progress counters of workers, for the progress bar only; row counts are computed separately.
 
 Each process has its own counters. Worker processes report them in small files of a shared folder,
-which the driver polls. Beam's metrics would not do: not every engine reports them while a job runs.
+which the driver polls. `advance` also feeds Beam's metrics, which not every engine reports while a
+job runs.
 """
 
 from __future__ import annotations
@@ -12,21 +13,27 @@ import os
 import threading
 import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, fields
-from typing import Literal
+from typing import Literal, TypeVar
 
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from recordmill.schemas import layout
 from recordmill.transforms.storage.files import files_below, is_local, open_binary, write_bytes
 from recordmill.transforms.storage.stores.options import current_options
+from recordmill.transforms.workers.metrics import counter
+
+BATCH_ROWS = 32
+"""Rows that are counted together where there are many of them: a moment's work."""
 
 _SECONDS = 2.0
 """Interval of reports to a local folder."""
 
 _STORE_SECONDS = 10.0
 """Interval of reports to an object store, where each is a billed request."""
+
+T = TypeVar("T")
 
 Count = Literal["read", "analyzed", "assigned", "written", "rejected", "verified"]
 
@@ -62,6 +69,11 @@ COUNTERS = ProgressCounters()
 """The counters of this process."""
 
 
+# Not "analyzed", which are the rows read, nor "rejected", a part of all rejects: these are counted
+# by reason. Made once, because they are updated for every row.
+_METRICS = {what: counter(f"rows_{what}") for what in ("read", "assigned", "written", "verified")}
+
+
 class ProgressOptions(PipelineOptions):
     """The folder in which workers report their counters; set by the driver, not by users."""
 
@@ -71,16 +83,33 @@ class ProgressOptions(PipelineOptions):
 
 
 def advance(what: Count, number: int = 1) -> None:
-    """Increments one of this process's counters, and reports all of them if a report is due.
+    """Increments a counter of this process and of Beam, and reports all of them if a report is due.
 
     Args:
-        what: the name of the counter.
+        what: the name of the counter; Beam's is called `rows_…`.
         number: the number to add.
     """
     # Threads can lose an increment to each other here: acceptable for a progress bar, unlike a lock
     # for every row.
     setattr(COUNTERS, what, getattr(COUNTERS, what) + number)
+    if what in _METRICS:
+        _METRICS[what].inc(number)
     _REPORTER.report()
+
+
+def advance_by(what: Count, items: Iterable[T]) -> Iterator[T]:
+    """Yields items, and increments a counter by their number: cheaper than for each of them.
+
+    Args:
+        what: the name of the counter.
+        items: the items.
+    """
+    number = 0
+    for number, item in enumerate(items, start=1):
+        yield item
+        if number % BATCH_ROWS == 0:
+            advance(what, BATCH_ROWS)
+    advance(what, number % BATCH_ROWS)
 
 
 def set_total(rows: int) -> None:

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import apache_beam as beam
 import pytest
-from apache_beam.options.pipeline_options import PipelineOptions, PortableOptions, S3Options
+from apache_beam.options.pipeline_options import (
+    PipelineOptions,
+    PortableOptions,
+    S3Options,
+    StandardOptions,
+)
+from apache_beam.portability.common_urns import resource_hints
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
 from recordmill.pipelines.engines.runners import (
@@ -109,3 +116,16 @@ def test_beam_alone_would_drop_a_flag_in_silence() -> None:
     assert isinstance(PipelineOptions(["--no_such_flag=1"]), PipelineOptions)
     with pytest.raises(UsageError, match="--no_such_flag"):
         beam_options(["--no_such_flag=1"])
+
+
+@pytest.mark.parametrize("given", [(), ("min_ram=9GB",)])
+def test_all_steps_of_a_dataflow_job_ask_for_the_same_memory(given: tuple[str, ...]) -> None:
+    flags = ["--runner=DataflowRunner", *(f"--resource_hint={hint}" for hint in given)]
+    pipeline = beam.Pipeline(FnApiRunner(), beam_options(flags))
+    _ = pipeline | beam.Create([1]) | beam.Reshuffle() | beam.Map(str)
+    components = pipeline.to_runner_api().components
+    used = {step.environment_id for step in components.transforms.values()} - {""}
+    hints = [dict(components.environments[name].resource_hints) for name in used]
+    memory = b"9000000000" if given else b"4000000000"
+    assert hints == [{resource_hints.MIN_RAM_BYTES.urn: memory}]
+    assert beam_options([]).view_as(StandardOptions).resource_hints == []

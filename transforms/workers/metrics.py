@@ -1,0 +1,66 @@
+"""Beam metrics, which engines show for each step of a job; row counts never rely on them.
+
+Engines count a retried bundle again, and lose the metrics of a driver that dies.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import TypeVar
+
+from apache_beam.metrics.metric import Metrics
+
+NAMESPACE = "recordmill"
+
+T = TypeVar("T")
+
+
+# Beam looks up the step at each call, by the thread: all threads and steps can share these objects.
+@cache
+def counter(name: str) -> Metrics.DelegatingCounter:
+    """Returns a counter of whatever step the calling thread executes; in other threads, of none."""
+    return Metrics.counter(NAMESPACE, name)
+
+
+@cache
+def distribution(name: str) -> Metrics.DelegatingDistribution:
+    """Returns a distribution of a step, as `counter` does; its name ends with the unit."""
+    return Metrics.distribution(NAMESPACE, name)
+
+
+class Measurements:
+    """Measurements of threads that work for a step, until the step's own thread reports them.
+
+    Beam finds the step of a metric by the thread: in other threads it would be lost.
+    """
+
+    def __init__(self) -> None:
+        self._values: deque[tuple[str, int]] = deque()
+
+    def add(self, name: str, value: int) -> None:
+        """Adds a value, from any thread.
+
+        Args:
+            name: the name of the distribution, with the unit.
+            value: the value.
+        """
+        self._values.append((name, value))
+
+    @contextmanager
+    def timed(self, name: str) -> Iterator[None]:
+        """Adds the microseconds that the body takes."""
+        start = time.perf_counter_ns()
+        yield
+        self.add(name, (time.perf_counter_ns() - start) // 1000)
+
+    def reported(self, results: Iterable[T]) -> Iterator[T]:
+        """Yields the results of the threads, and reports the values that were added meanwhile."""
+        for result in results:
+            while self._values:
+                name, value = self._values.popleft()
+                distribution(name).update(value)
+            yield result
