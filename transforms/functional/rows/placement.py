@@ -216,18 +216,15 @@ def sort_references(
 def first_of_key(refs: Iterable[ImageRef]) -> Iterator[ImageRef | Reject]:
     """Yields the first reference with a key by file and line, and rejects for the others.
 
+    Equal dicts have the same location, so all of them are yielded: either `deduplicate` drops them,
+    or they meet in one shard, whose writer keeps the first.
+
     Args:
         refs: the references with one key; iterated over twice, with one in memory at a time.
     """
-    file, line = min((ref.file, ref.line) for ref in refs)
-    kept = False
+    first = min((ref.file, ref.line) for ref in refs)
     for ref in refs:
-        # Equal dicts have the same location: only the first of them is kept.
-        if not kept and (ref.file, ref.line) == (file, line):
-            kept = True
-            yield ref
-        else:
-            yield duplicate_key_reject(ref, file, line)
+        yield ref if (ref.file, ref.line) == first else duplicate_key_reject(ref, *first)
 
 
 def duplicate_key_reject(ref: ImageRef, file: str, line: int) -> Reject:
