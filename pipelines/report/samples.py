@@ -128,7 +128,7 @@ def thumbnails(
 
 
 def _draw(record: bytes | str, class_names: tuple[str, ...]) -> Thumbnail:
-    """Returns the thumbnail of a serialized record; an error text gives one without an image."""
+    """Returns the thumbnail of a serialized record; an error text replaces the image."""
     if isinstance(record, str):
         return Thumbnail(error=record)
     try:
