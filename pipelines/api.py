@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
 BeamOptions: TypeAlias = "PipelineOptions | Sequence[str] | Mapping[str, Any]"
 
+# Held by the running conversion: store options, progress counters and verifier are global.
 _one_at_a_time = threading.Lock()
-"""Held by the running conversion: store options, progress counters and verifier are global."""
 
 
 def convert(

@@ -47,13 +47,13 @@ if TYPE_CHECKING:
 
     from recordmill.schemas.convert_options import DatasetOptions, RowOptions
 
+# The name of the input in messages and in manifest.json.
 _ROWS = "rows"
-"""The name of the input in messages and in manifest.json."""
 
 _BATCH_ROWS = 256
 
+# The locks of the datasets that this process writes, by run id.
 _locks: dict[str, Lock] = {}
-"""The locks of the datasets that this process writes, by run id."""
 
 
 class Examples(NamedTuple):

@@ -12,11 +12,11 @@ from recordmill.schemas.config import GROUPS, ConvertConfig, InputFormat, Schema
 from recordmill.schemas.errors import UsageError, did_you_mean
 from recordmill.schemas.option import DeclaredOption, options_of
 
+# Shells for which `recordmill completion` prints a script.
 SHELLS = ("bash", "zsh", "fish")
-"""Shells for which `recordmill completion` prints a script."""
 
+# Number of records that `inspect` shows by default: in tables, and on a contact sheet.
 RECORDS, TILES = 5, 24
-"""Number of records that `inspect` shows by default: in tables, and on a contact sheet."""
 
 _INVALID_CHOICE = re.compile(r".*invalid choice: '([^']*)' \(choose from (.*)\)$")
 _QUOTED = re.compile(r"[\w.+-]+")
@@ -182,6 +182,7 @@ class Command(NamedTuple):
     reads_stores: bool = True
 
 
+# The commands by name; each is implemented in `recordmill.pipelines.commands`, by its name.
 COMMANDS = {
     "convert": Command(
         "convert tables and images to a verified dataset", add_convert_flags, reads_stores=False
@@ -196,7 +197,6 @@ COMMANDS = {
         reads_stores=False,
     ),
 }
-"""The commands by name; each is implemented in `recordmill.pipelines.commands`, by its name."""
 
 
 def program(with_flags: Collection[str] = tuple(COMMANDS)) -> Parser:

@@ -33,16 +33,16 @@ from recordmill.schemas.rejects import RejectBudget
 from recordmill.schemas.settings import ImageSettings, parse_integer
 from recordmill.schemas.yaml_files import preset
 
+# Version of the shard format; raised when the same input and options produce other bytes.
 FORMAT_VERSION = 1
-"""Version of the shard format; raised when the same input and options produce other bytes."""
 
+# Part of shard names: file systems allow 255 bytes, and a letter has up to four.
 SPLIT_NAME = re.compile(r"[A-Za-z]\w{0,49}")
-"""Part of shard names: file systems allow 255 bytes, and a letter has up to four."""
 
 SPLIT_NAME_RULE = "up to 50 letters, digits and _, beginning with a letter"
 
+# The largest number of shards that fits into the five digits in shard names.
 MAX_SHARDS = 99_999
-"""The largest number of shards that fits into the five digits in shard names."""
 
 InputFormat = Literal[
     "auto",
@@ -63,8 +63,8 @@ Verify = Literal["parse", "decode"]
 
 DEFAULT_SCHEMA = "image_classification"
 
+# The headings of the options, in order.
 GROUPS = ("input", "output", "splits and shards", "checks")
-"""The headings of the options, in order."""
 
 
 def _weights(value: Any) -> Any:

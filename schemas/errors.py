@@ -68,8 +68,8 @@ class Interrupted(RecordmillError):
         self.exit_code = 128 + signal_number
 
 
+# Limits of a comparison, whose time is quadratic in the length of a name.
 _MAX_LENGTH, _MAX_NAMES = 100, 10_000
-"""Limits of a comparison, whose time is quadratic in the length of a name."""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

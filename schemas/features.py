@@ -23,8 +23,8 @@ from recordmill.schemas.errors import SchemaError, did_you_mean
 from recordmill.schemas.layout import labels_name
 from recordmill.schemas.settings import BoxSettings, ImageSettings, MaskSettings, SequenceSettings
 
+# Bytes, on almost every file system.
 _MAX_FILE_NAME = 255
-"""Bytes, on almost every file system."""
 
 
 class Kind(str, Enum):
@@ -92,11 +92,12 @@ _KIND_OF_ORIGIN = {
     Origin.SEGMENTATION: Kind.BYTES,
     Origin.ROW_LENGTHS: Kind.INT64,
 }
-NO_COLUMN = (Origin.IMAGE, Origin.KEY, Origin.BOX)
-"""Sources without a column; the columns of boxes are in the schema's `boxes:` block."""
 
+# Sources without a column; the columns of boxes are in the schema's `boxes:` block.
+NO_COLUMN = (Origin.IMAGE, Origin.KEY, Origin.BOX)
+
+# Sources that belong to an image; in sequences, only frames have them.
 _IMAGE_ORIGINS = (Origin.IMAGE, Origin.BOX, Origin.AREA, Origin.MASK, Origin.SEGMENTATION)
-"""Sources that belong to an image; in sequences, only frames have them."""
 
 _SOURCE_SYNTAX = (
     "column:NAME, class_name:COLUMN, image:ATTRIBUTE, key, box:SIDE, area:COLUMN, mask:COLUMN, "

@@ -21,23 +21,25 @@ SCHEMA = "schema.pbtxt"
 RECORDS = "records"
 REJECTS = "rejects"
 DROPPED = "dropped"
+
+# The folders of JSON lines, whose order may differ between runs.
 LINES = (REJECTS, DROPPED)
-"""The folders of JSON lines, whose order may differ between runs."""
 
 INDEXES = "idx"
 REPORT = "report.html"
+
+# The folder of drafts of shards and of staged images, which exists only during a run.
 STAGING = ".staging"
-"""The folder of drafts of shards and of staged images, which exists only during a run."""
 
+# The folder of checkpoints of finished shards, in a run's folder.
 CHECKPOINTS = "checkpoints"
-"""The folder of checkpoints of finished shards, in a run's folder."""
 
+# The files beside the shards that have fixed names.
 SIDECARS = (FEATURES, DATASET_INFO, SCHEMA, MANIFEST, RUN, REPORT, SUCCESS)
-"""The files beside the shards that have fixed names."""
 
 
+# The subfolder of a run's folder for the previous dataset, if folders cannot be swapped.
 REPLACED = "replaced"
-"""The subfolder of a run's folder for the previous dataset, if folders cannot be swapped."""
 
 _NO_NAMES = frozenset({"", ".", ".."})
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
@@ -191,12 +193,13 @@ def labels_name(feature: str) -> str:
     return feature.replace("/", ".") + ".labels.txt"
 
 
+# Returns whether a run has written a file, which is given by its path relative to a folder.
 Owned = Callable[[str], bool]
-"""Returns whether a run has written a file, which is given by its path relative to a folder."""
 
 _UNFINISHED = re.compile(r"(?:\.[0-9a-f]{32})?\.partial$")
+
+# Temporary files of Beam, for rejects and dropped rows.
 _TEMPORARY = re.compile(r"(?:[a-z]+/)?beam-temp-[^/]+-[0-9a-f]{32}/[^/]+")
-"""Temporary files of Beam, for rejects and dropped rows."""
 
 _DRAFT = re.compile(rf"{re.escape(STAGING)}/[0-9a-f]{{32}}(?:\.images)?")
 

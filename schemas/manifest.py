@@ -30,8 +30,8 @@ def _checked_name(name: str) -> str:
     return name
 
 
+# A path relative to the dataset's folder. A malicious manifest cannot name a file outside it.
 File = Annotated[str, AfterValidator(_checked_name)]
-"""A path relative to the dataset's folder. A malicious manifest cannot name a file outside it."""
 
 
 class ShardEntry(Counted):

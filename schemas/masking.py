@@ -15,27 +15,31 @@ from typing import Any
 from recordmill.schemas.layout import is_url, is_web
 
 _HIDDEN = "***"
+
+# A web address within text; an apostrophe followed by more of the address does not end it.
 _URL = re.compile(r"https?://(?:[^\s'\"<>]|'(?=[./%?&=-]*\w))*[^\s'\"<>:;,.]", re.IGNORECASE)
-"""A web address within text; an apostrophe followed by more of the address does not end it."""
 
 _USERINFO = re.compile(r"(?i)^(https?://)[^/?#]*@")
+
+# User and password in a URL; a user alone is not a secret, as in `abfss://container@account`.
 _PASSWORD = re.compile(r"(?i)\b([a-z][a-z0-9+.-]{0,20}://)[^\s/?#@:]*:[^\s/?#@]*@")
-"""User and password in a URL; a user alone is not a secret, as in `abfss://container@account`."""
 
 _NAME = (
     r"x-(?:amz|goog|ms)-[\w-]{1,40}|sig|[\w.-]{0,40}(?:secret|passw|token|credential|signature"
     r"|(?:api|access|account|private)[_-]?key)[\w.-]{0,40}"
 )
+
+# A credential in a query, even in text after a space, which may be part of a web address.
 _CREDENTIAL = re.compile(rf"(?i)([?&;](?:{_NAME})=)(?!\*\*\*)[^&;#\s]+")
-"""A credential in a query, even in text after a space, which may be part of a web address."""
 
 _SECRET_FLAG = re.compile(rf"(?i)--?(?:{_NAME}|[\w-]{{0,40}}connection_string)$")
 _ASSIGNED = re.compile(rf"(?i)\b((?:{_NAME})=)(?!\*\*\*)[^\s,;&'\"]+")
-_MASKED = re.compile(r"\*\*\*(?::\d+)?")
-"""A masked secret, with the line of a source location, if any."""
 
+# A masked secret, with the line of a source location, if any.
+_MASKED = re.compile(r"\*\*\*(?::\d+)?")
+
+# Fields of documents with prose, which may begin with an address without being one.
 _PROSE = ("detail", "message")
-"""Fields of documents with prose, which may begin with an address without being one."""
 
 # The group keeps the separators in the result of split(), so that join() restores the query.
 _QUERY_SEPARATOR = re.compile(r"([&;])")
@@ -154,8 +158,8 @@ def masked_json(document: dict[str, Any]) -> str:
     return line.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
+# Unicode categories of characters that control terminals, reverse text, or are invisible.
 _INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
-"""Unicode categories of characters that control terminals, reverse text, or are invisible."""
 
 
 def visible(text: str) -> str:

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
+# The value of a feature; None for an empty list, and for a value that comes from the image.
 FeatureValue: TypeAlias = int | float | bytes | list[int] | list[float] | list[bytes] | None
-"""The value of a feature; None for an empty list, and for a value that comes from the image."""
 
 
+# Maximum bytes in a protobuf message: of a varint, and of tags and lengths around a value.
 _NUMBER_BYTES, _FIELD_BYTES = 10, 24
-"""Maximum bytes in a protobuf message: of a varint, and of tags and lengths around a value."""
 
 
 class Location(NamedTuple):

@@ -51,8 +51,8 @@ class Reason(str, Enum):
     SEQUENCE_BROKEN = "sequence_broken"
 
 
+# Maximum characters of a detail, which may quote values with millions of characters.
 MAX_DETAIL = 1000
-"""Maximum characters of a detail, which may quote values with millions of characters."""
 
 
 def _bounded(detail: str) -> str:

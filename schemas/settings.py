@@ -11,11 +11,12 @@ _RESIZE = re.compile(
     r"([0-9]+)x([0-9]+)(?: (fit|pad|crop|exact))?(?: (nearest|bilinear|bicubic|lanczos))?"
 )
 _ALPHA = re.compile(r"keep|drop|composite #([0-9a-fA-F]{6})")
-MAX_SIDE = 65_500
-"""The longest side that libjpeg supports (JPEG_MAX_DIMENSION)."""
 
+# The longest side that libjpeg supports (JPEG_MAX_DIMENSION).
+MAX_SIDE = 65_500
+
+# Pixels above which Pillow raises DecompressionBombError: twice `Image.MAX_IMAGE_PIXELS`.
 MAX_PIXELS = 178_956_970
-"""Pixels above which Pillow raises DecompressionBombError: twice `Image.MAX_IMAGE_PIXELS`."""
 
 Side = Annotated[int, Field(ge=1, le=MAX_SIDE)]
 
@@ -130,8 +131,8 @@ class ImageSettings(BaseModel):
         return (255, 255, 255) if self.format == "jpeg" and self.alpha == "keep" else None
 
 
+# The coordinate frame of annotations: the image with EXIF orientation applied, or as stored.
 Frame = Literal["displayed", "stored"]
-"""The coordinate frame of annotations: the image with EXIF orientation applied, or as stored."""
 
 Order = Literal["xyxy", "xywh", "yxyx", "cxcywh"]
 

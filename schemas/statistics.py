@@ -12,14 +12,14 @@ from pydantic import BaseModel, ConfigDict
 from recordmill.schemas.masking import masked_json, masked_source
 from recordmill.schemas.records import ImageShape
 
+# Number of keys or pairs of keys that are kept as examples; there may be millions.
 EXAMPLES = 5
-"""Number of keys or pairs of keys that are kept as examples; there may be millions."""
 
+# An image in more splits than this is counted only in pairs with the first of its splits.
 PAIRED_SPLITS = 32
-"""An image in more splits than this is counted only in pairs with the first of its splits."""
 
+# The keys of two records or rows with the same image.
 Pair = tuple[str, str]
-"""The keys of two records or rows with the same image."""
 
 
 class Leakage(BaseModel):
@@ -123,11 +123,11 @@ class Duplicate:
         return masked_json(line)
 
 
+# Bins per doubling, for sides and bytes: bin i begins at 2^(i/4).
 SIDE_STEPS = 4
-"""Bins per doubling, for sides and bytes: bin i begins at 2^(i/4)."""
 
+# Bins per doubling, for width over height: bin 0 is from 1.00 to 1.09.
 RATIO_STEPS = 8
-"""Bins per doubling, for width over height: bin 0 is from 1.00 to 1.09."""
 
 
 @dataclass

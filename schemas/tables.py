@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+# The reported type of a bytes column with images, in formats without column types.
 IMAGES = "images"
-"""The reported type of a bytes column with images, in formats without column types."""
 
 
 @dataclass(frozen=True)

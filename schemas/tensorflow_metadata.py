@@ -23,8 +23,8 @@ _TYPES = {
     Kind.BYTES: schema_pb2.FeatureType.BYTES,
 }
 
+# The name that TFX gives to the feature with the feature lists of a SequenceExample.
 _SEQUENCE = "##SEQUENCE##"
-"""The name that TFX gives to the feature with the feature lists of a SequenceExample."""
 
 
 def schema_text(resolved: ResolvedSchema) -> str:

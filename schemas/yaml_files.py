@@ -21,12 +21,13 @@ from recordmill.schemas.features import Schema
 
 _PRESETS = resources.files("recordmill.schemas").joinpath("presets")
 
+# Maximum characters or bytes of a file; a schema of a thousand features has 100,000.
 MAX_LENGTH = 2**20
-"""Maximum characters or bytes of a file; a schema of a thousand features has 100,000."""
 
 MAX_DEPTH = 64
+
+# Maximum characters of a number or date, because numbers in base 60 take quadratic time.
 _MAX_SCALAR = 100
-"""Maximum characters of a number or date, because numbers in base 60 take quadratic time."""
 
 
 def preset_names() -> list[str]:
@@ -137,8 +138,8 @@ _KEY = "[key]"  # pydantic's location of an invalid key
 
 Location = Sequence[int | str]
 
+# Maximum nodes of a document with all aliases expanded.
 MAX_NODES = 100_000
-"""Maximum nodes of a document with all aliases expanded."""
 
 
 def problem_of(error: yaml.YAMLError) -> tuple[str, str]:

@@ -35,8 +35,8 @@ from recordmill.transforms.shards.base_shards import base_shard_lookup
 from recordmill.transforms.storage.files import file_size
 from recordmill.transforms.workers.progress import advance, set_total
 
+# Concurrent requests for file sizes: they wait for the file system or store, not for a core.
 _STAT_THREADS = 16
-"""Concurrent requests for file sizes: they wait for the file system or store, not for a core."""
 
 
 @dataclass(eq=False)

@@ -29,11 +29,11 @@ from recordmill.transforms.functional.rows.sequences import in_one_split
 from recordmill.transforms.shards.base_shards import base_shard_lookup
 from recordmill.transforms.workers.progress import advance
 
+# A split and the number of a shard within it.
 ShardId = tuple[str, int]
-"""A split and the number of a shard within it."""
 
+# A shard, and the order hash and reference of a row in it.
 AssignedRow = tuple[ShardId, tuple[bytes, ImageRef]]
-"""A shard, and the order hash and reference of a row in it."""
 
 
 class Assignment(NamedTuple):

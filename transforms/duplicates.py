@@ -140,8 +140,9 @@ def split_of_group(row: AssignedRow) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 _DUPLICATES = "duplicates"
 _CONFLICTS = "conflicts"
+
+# References whose images are read concurrently, as one batch.
 _BATCH_REFS = 256
-"""References whose images are read concurrently, as one batch."""
 
 
 class Deduplicated(NamedTuple):

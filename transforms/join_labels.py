@@ -19,8 +19,8 @@ UNMATCHED = "label rows without an image"
 _SKIPPED = "skipped"
 _ROWS, _LABELS = "rows", "labels"
 
+# A join key and its row.
 Keyed = tuple[str, Row]
-"""A join key and its row."""
 
 
 @dataclass(eq=False)

@@ -37,8 +37,9 @@ from recordmill.transforms.storage.stores.options import max_image_bytes
 from recordmill.transforms.workers.progress import advance, advance_by
 
 _SKIPPED = "skipped"
+
+# Bytes of SHA-256 by which a fingerprint identifies a staged image.
 _HASH_BYTES = 16
-"""Bytes of SHA-256 by which a fingerprint identifies a staged image."""
 
 _Scanned: TypeAlias = tuple[SourceSplit, RangeScan | None]
 

@@ -22,8 +22,8 @@ from recordmill.transforms.functional.duplicates import merge_duplicate_stats
 from recordmill.transforms.functional.reconcile import reconcile
 from recordmill.transforms.workers.metrics import counter
 
+# Rejects per reason that messages quote.
 _SHOWN_REJECTS = 3
-"""Rejects per reason that messages quote."""
 
 
 @dataclass(eq=False)
@@ -126,8 +126,8 @@ def _sum(found: Iterable[RejectSum]) -> RejectSum:
     return total
 
 
+# Bytes of a SHA-256 digest.
 _DIGEST_BYTES = 32
-"""Bytes of a SHA-256 digest."""
 
 
 class JsonLine(Protocol):

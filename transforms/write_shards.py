@@ -112,8 +112,9 @@ class WriteShards(beam.io.WriteToTFRecord):
 
 
 _COMPRESSION = {"none": CompressionTypes.UNCOMPRESSED, "gzip": CompressionTypes.GZIP}
+
+# Stands for no row, in a shard that may have none; no row has an empty order.
 _NO_ROW = b"", ImageRef("", "", 0, "", None, None, ())
-"""Stands for no row, in a shard that may have none; no row has an empty order."""
 
 
 def planned_shards(plan: Plan) -> Iterator[AssignedRow]:
@@ -284,8 +285,8 @@ def _fingerprint(
     return Fingerprint(settings, *shard, list(zip(refs, tags, strict=True)), plan.resolved)
 
 
+# The counts of a planned shard, the number of its remote images, and its first references.
 ShardForecast: TypeAlias = tuple[ShardCounts, int, Sequence[ImageRef]]
-"""The counts of a planned shard, the number of its remote images, and its first references."""
 
 
 @dataclass(eq=False)

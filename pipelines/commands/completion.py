@@ -28,6 +28,8 @@ _SCHEMA = {
         "  __fish_complete_path (commandline -ct)\nend",
     },
 }
+
+# How a shell completes the value of a flag, by its metavar.
 _BY_METAVAR = {
     "DIR": shtab.DIRECTORY,
     "DIR|FILE": shtab.FILE,
@@ -38,7 +40,6 @@ _BY_METAVAR = {
     "PRESET|FILE": _SCHEMA,
     "TABLE": shtab.FILE,
 }
-"""How a shell completes the value of a flag, by its metavar."""
 
 
 def run(flags: argparse.Namespace, rest: Sequence[str]) -> int:

@@ -25,8 +25,9 @@ _NOISE = (
     "Really destroying service",
     "Waiting for grpc channel",
 )
+
+# Loggers whose warnings are also rejects; those of urllib3 contain URLs with their secrets.
 _ABOUT_INPUT = ("urllib3.", "PIL.")
-"""Loggers whose warnings are also rejects; those of urllib3 contain URLs with their secrets."""
 
 _STEPS = frozenset({"apache_beam.runners.common", "apache_beam.runners.worker.sdk_worker"})
 _OWN = re.compile(r'log_location: "[^"]*/(?:transforms|schemas|pipelines)/')

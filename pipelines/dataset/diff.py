@@ -39,12 +39,13 @@ from recordmill.transforms.storage.dataset import Dataset
 from recordmill.transforms.storage.shard_files import DAMAGED_GZIP, uncompressed
 from recordmill.transforms.workers.cores import num_cores
 
+# 64 partitions: at 100 bytes per record, ten million records make partitions of 16 MB.
 _PARTITION_BITS = 6
-"""64 partitions: at 100 bytes per record, ten million records make partitions of 16 MB."""
 
 _BATCH_ROWS = 1024
+
+# Queued shards per core, so that no thread idles while results are collected.
 _SHARDS_AHEAD = 4
-"""Queued shards per core, so that no thread idles while results are collected."""
 
 
 @dataclass(frozen=True)

@@ -23,14 +23,15 @@ from recordmill.transforms.storage.shard_files import uncompressed
 from recordmill.transforms.verification.tensorflow_reader import frame_spec, parse_spec
 
 _PARALLEL_SHARDS = 16
+
+# Consecutive records from one shard of an interleaved read.
 _BLOCK_RECORDS = 16
-"""Consecutive records from one shard of an interleaved read."""
 
+# Size of the default shuffle buffer.
 _SHUFFLE_BYTES = 256 * 2**20
-"""Size of the default shuffle buffer."""
 
+# Size of a read from an object store; large reads hide its latency.
 _REMOTE_BUFFER = 8 * 2**20
-"""Size of a read from an object store; large reads hide its latency."""
 
 
 def load(

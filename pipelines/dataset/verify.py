@@ -32,14 +32,14 @@ from recordmill.transforms.verification import verifier_process
 from recordmill.transforms.verification.verify_shard import first_mismatched_record
 from recordmill.transforms.workers.cores import num_cores
 
+# Queued shards per core, so that no thread idles while results are collected.
 _SHARDS_AHEAD = 4
-"""Queued shards per core, so that no thread idles while results are collected."""
 
+# Digests in memory at a time, of the comparison of images.
 _PASS_RECORDS = 2**20
-"""Digests in memory at a time, of the comparison of images."""
 
+# Errors raised by lines that recordmill did not write.
 _INVALID_LINES = (ValueError, LookupError, TypeError, RecursionError)
-"""Errors raised by lines that recordmill did not write."""
 
 
 def raise_problems(where: str, problems: Sequence[Problem]) -> None:

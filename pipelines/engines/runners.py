@@ -46,10 +46,13 @@ _HERE = re.compile(
 )
 
 _SHORT = 6
+
+# Raised by Beam's in-process runner if a worker's data stream ends before its exit is noticed.
 _HUNG_UP = "Channel closed prematurely"
-"""Raised by Beam's in-process runner if a worker's data stream ends before its exit is noticed."""
 
 _AGAIN = "then run the same command again: finished shards are kept."
+
+# Remedies by the error text of the operating system.
 _REMEDIES = {
     "No space left on device": f"Free some space where --output is, {_AGAIN}",
     "Disk quota exceeded": f"Free some space where --output is, or raise the quota, {_AGAIN}",
@@ -57,7 +60,6 @@ _REMEDIES = {
     "Read-only file system": f"Make --output writable, {_AGAIN}",
     "Permission denied": f"Let this user read and write there, {_AGAIN}",
 }
-"""Remedies by the error text of the operating system."""
 
 # Beam appends this to the message of an exception that a DoFn raises.
 _STEP = re.compile(r" \[while running '[^']*'\]$")
@@ -68,8 +70,9 @@ _BEAMS_TIMEOUT = 300
 _NO_TIMEOUT = 10 * 365 * 24 * 3600
 
 _SERVICE = "DataflowRunner"
+
+# Memory of a worker: recordmill and TensorFlow take 2 GB, the engine the rest.
 _WORKER_RAM = "4GB"
-"""Memory of a worker: recordmill and TensorFlow take 2 GB, the engine the rest."""
 
 _REQUIRED = ("project", "region", "temp_location")
 

@@ -34,8 +34,8 @@ from recordmill.transforms.functional.rendering.infer_features import (
 from recordmill.transforms.storage.files import write_bytes
 from recordmill.transforms.workers.sandbox import examine_in_subprocess, run_in_subprocess
 
+# Feature to its class names, in the order of their ids.
 ClassNames = Mapping[str, Sequence[str]]
-"""Feature to its class names, in the order of their ids."""
 
 # Limits of a table cell, and of a hex dump.
 _CELL_CHARACTERS = 32
@@ -186,8 +186,9 @@ _LABELS = (
 )
 _KEYS = ("image/filename", "image/source_id", "filename", "id", "image/key/sha256")
 _SHOWN_LABELS = 4
+
+# Time limit per image in the sandbox, which decodes images of unknown origin.
 _SECONDS = 10.0
-"""Time limit per image in the sandbox, which decodes images of unknown origin."""
 
 
 def write_contact_sheet(path: str, records: Sequence[FoundRecord], names: ClassNames) -> None:

@@ -24,11 +24,12 @@ from recordmill.transforms.storage.dataset import LOCATION_COLUMNS, Dataset, Rec
 Severity = Literal["bad", "warn", "note"]
 
 _SHOWN_NAMES = 5
-_UNEVEN_RATIO = 10
-"""Ratio of the largest to the smallest class above which class sizes are reported as uneven."""
 
+# Ratio of the largest to the smallest class above which class sizes are reported as uneven.
+_UNEVEN_RATIO = 10
+
+# Marks a treatment as transcoding, as in "gif to png, upright".
 _TRANSCODED = " to "
-"""Marks a treatment as transcoding, as in "gif to png, upright"."""
 
 
 @dataclass(frozen=True)
@@ -136,11 +137,11 @@ def _names(names: tuple[str, ...]) -> str:
     )
 
 
+# Maximum number of digests in memory: 32 MB.
 MAX_RECORDS = 4_000_000
-"""Maximum number of digests in memory: 32 MB."""
 
+# Maximum number of ranked groups: those with the smallest digests.
 MAX_GROUPS = 10_000
-"""Maximum number of ranked groups: those with the smallest digests."""
 
 SHOWN_GROUPS = 16
 SHOWN_DUPLICATES = 4

@@ -26,16 +26,18 @@ from recordmill.transforms.storage.local_files import UNRESTRICTED, ImageRootGua
 from recordmill.transforms.workers.sandbox import run_in_subprocess
 
 SHOWN_PER_REASON = 6
+
+# Bytes of a table that are searched for the lines of rejected rows.
 MAX_TABLE_BYTES = 256 * 2**20
-"""Bytes of a table that are searched for the lines of rejected rows."""
 
 _MAX_IMAGE_BYTES = 32 * 2**20
 _SECONDS = 10.0
-_ROW_BYTES = 400
-"""Number of bytes shown of a line."""
 
+# Number of bytes shown of a line.
+_ROW_BYTES = 400
+
+# Number of bytes of a line in memory: a line of a gzipped table can have gigabytes.
 _PIECE_BYTES = 2**16
-"""Number of bytes of a line in memory: a line of a gzipped table can have gigabytes."""
 
 _SIGNATURE_BYTES = 64
 _TEXT = ("csv", "tsv", "jsonl")

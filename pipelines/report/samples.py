@@ -31,27 +31,28 @@ from recordmill.transforms.storage.dataset import Dataset, RecordLocation
 from recordmill.transforms.storage.shard_files import uncompressed
 from recordmill.transforms.workers.sandbox import run_in_subprocess
 
+# Side of the square that a thumbnail fits into, in pixels.
 THUMBNAIL_SIDE = 168
-"""Side of the square that a thumbnail fits into, in pixels."""
 
+# Limit of the size of a record that is drawn.
 MAX_RECORD_BYTES = 64 * 2**20
-"""Limit of the size of a record that is drawn."""
 
+# Limit of the offset of records in gzipped shards: all bytes before a record are decompressed.
 MAX_UNZIPPED_BYTES = 256 * 2**20
-"""Limit of the offset of records in gzipped shards: all bytes before a record are decompressed."""
 
+# Index files that a search for rare classes may read per split.
 MAX_INDEXES = 256
-"""Index files that a search for rare classes may read per split."""
 
+# Target number of samples on a page.
 SAMPLES = 180
-"""Target number of samples on a page."""
 
 SAMPLES_PER_CLASS = 4
 
 _QUALITY = 70
 _SECONDS = 10.0
+
+# Concurrent reads, which hide the latency of object stores; independent of the cores.
 _THREADS = 8
-"""Concurrent reads, which hide the latency of object stores; independent of the cores."""
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ from recordmill.transforms.functional.records.framing import FrameError, read_fr
 from recordmill.transforms.storage.dataset import Dataset
 from recordmill.transforms.storage.shard_files import uncompressed
 
+# Maximum number of bars in a histogram of logarithmic bins.
 MAX_BARS = 24
-"""Maximum number of bars in a histogram of logarithmic bins."""
 
 
 @dataclass(frozen=True)
@@ -152,14 +152,14 @@ def number_text(value: float) -> str:
     return f"{value:.4g}"
 
 
+# Maximum number of classes in a table.
 MAX_ROWS = 200
-"""Maximum number of classes in a table."""
 
+# Maximum number of classes in a table without a histogram of the class sizes.
 READABLE_ROWS = 30
-"""Maximum number of classes in a table without a histogram of the class sizes."""
 
+# Maximum number of classes with samples.
 SAMPLED_CLASSES = 24
-"""Maximum number of classes with samples."""
 
 
 @dataclass(frozen=True)
@@ -274,11 +274,11 @@ def most_and_least_frequent(rows: tuple[ClassRow, ...], number: int) -> tuple[Cl
     return (*rows[: number - number // 2], *rows[-(number // 2) :])
 
 
+# Limit of the bytes read per split.
 SAMPLE_BYTES = 4 * 2**20
-"""Limit of the bytes read per split."""
 
+# Maximum number of records in the sample of a split.
 SAMPLE_RECORDS = 1000
-"""Maximum number of records in the sample of a split."""
 
 _SHOWN_TEXTS = 4
 _SHOWN_RECORDS = 5

@@ -44,8 +44,8 @@ from recordmill.transforms.storage.dataset import Dataset, RecordLocation
 from recordmill.transforms.storage.files import write_bytes
 from recordmill.transforms.storage.local_files import ImageRootGuard
 
+# Limit of the length of a name on the page.
 _MAX_CHARACTERS = 1_000
-"""Limit of the length of a name on the page."""
 
 _SPECIAL, _BACKSLASH = r"[\\']", r"\\\g<0>"
 
@@ -134,8 +134,8 @@ def quoted(word: str) -> str:
 
 T = TypeVar("T")
 
+# Limit of the size of all thumbnails on the page, base64-encoded.
 IMAGE_BYTES = 3_500_000
-"""Limit of the size of all thumbnails on the page, base64-encoded."""
 
 MAX_TABLE_ROWS = 200
 

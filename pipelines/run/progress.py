@@ -33,8 +33,8 @@ _LINE_POLL_SECONDS = 1.0
 _FOLDER_SECONDS = 1.0
 _STORE_SECONDS = 10.0
 
+# A function that returns the sum of all workers' progress counters.
 Poll = Callable[[], ProgressCounters]
-"""A function that returns the sum of all workers' progress counters."""
 
 
 class Stage(NamedTuple):

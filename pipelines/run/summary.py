@@ -12,8 +12,9 @@ from recordmill.schemas.statistics import Conflicts, DuplicateStats, Leakage
 
 _SHOWN_PAIRS = 2
 _NUMBER = re.compile(r"[+-]?\d+(?:\.\d*)?", re.ASCII)
+
+# Limit for pairs of splits that share images: 300 splits have 44,850 pairs.
 SHOWN_LEAKS = 10
-"""Limit for pairs of splits that share images: 300 splits have 44,850 pairs."""
 
 
 def show_summary(terminal: Terminal, record: RunRecord, manifest: Manifest, directory: str) -> None:

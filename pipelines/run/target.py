@@ -58,8 +58,9 @@ from recordmill.transforms.storage.files import (
 
 DATASET = "dataset"
 _PROGRESS = "progress"
+
+# Where release 0.1.0 had finished shards, which no later one takes.
 _STAGING_OF_0_1 = ("staging", "published")
-"""Where release 0.1.0 had finished shards, which no later one takes."""
 
 _MARKERS = (layout.RUN, layout.MANIFEST)
 _AT_FDCWD = -100

@@ -19,8 +19,8 @@ from recordmill.schemas.layout import is_url, is_web
 from recordmill.schemas.masking import masked_url
 from recordmill.schemas.rejects import Reason, RecordError
 
+# Limit for one address; common servers accept about as many.
 MAX_CHARACTERS = 8192
-"""Limit for one address; common servers accept about as many."""
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _BEFORE_PATH = re.compile(r"[A-Za-z]+://[^/?#]*")
@@ -29,15 +29,16 @@ _PORTS = {"http": 80, "https": 443}
 REMEDY = "put the file there, or pass --allow_outside_root"
 
 _SEPARATORS = re.compile(r"[/\\]")
-_DOTS = re.compile(r"[\x00-\x20]*(?:\.[\x00-\x20]*){1,2}(?:;.*)?", re.DOTALL)
-"""Segments that some servers take for `.` or `..`, as they drop parameters, blanks and controls."""
 
+# Segments that some servers take for `.` or `..`, as they drop parameters, blanks and controls.
+_DOTS = re.compile(r"[\x00-\x20]*(?:\.[\x00-\x20]*){1,2}(?:;.*)?", re.DOTALL)
+
+# Non-standard encodings of dots and separators that some servers decode.
 _LAX_CODES = {
     re.compile(r"%(?:c0%ae|e0%80%ae|f0%80%80%ae|u002e|ef%bc%8e|uff0e)", re.IGNORECASE): ".",
     re.compile(r"%(?:c0%af|e0%80%af|f0%80%80%af|u002f|ef%bc%8f|uff0f)", re.IGNORECASE): "/",
     re.compile(r"%(?:c1%9c|e0%81%9c|f0%80%81%9c|u005c|ef%bc%bc|uff3c)", re.IGNORECASE): "/",
 }
-"""Non-standard encodings of dots and separators that some servers decode."""
 
 _MOST_DECODINGS = 4
 _SHOWN_CHARACTERS = 200
@@ -136,8 +137,9 @@ _SPECIAL_IPV4 = tuple(
         "240.0.0.0/4",  # reserved, and the broadcast address
     )
 )
+
+# All that is public today; site-local, discard-only and SRv6 addresses are outside of it.
 _GLOBAL_UNICAST = IPv6Network("2000::/3")
-"""All that is public today; site-local, discard-only and SRv6 addresses are outside of it."""
 
 _SPECIAL_IPV6 = tuple(
     IPv6Network(network)

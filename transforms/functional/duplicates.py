@@ -22,16 +22,16 @@ from recordmill.schemas.statistics import (
     Pair,
 )
 
+# Leading bytes of a sha256 that identify an image: 128 bits make collisions negligible.
 DIGEST_BYTES = 16
-"""Leading bytes of a sha256 that identify an image: 128 bits make collisions negligible."""
 
 _BUCKET_IMAGES = 2**16
 
+# (split, label, number of records with both, smallest key among them).
 Seen: TypeAlias = tuple[str, str, int, str]
-"""(split, label, number of records with both, smallest key among them)."""
 
+# Digest of an image to its occurrences: at most one `Seen` for each split and label.
 Tally: TypeAlias = dict[bytes, tuple[Seen, ...]]
-"""Digest of an image to its occurrences: at most one `Seen` for each split and label."""
 
 
 def num_buckets(rows: int) -> int:

@@ -150,5 +150,5 @@ class Budget:
             return self._held + (pending + 1) * self._total / self._finished <= self.limit
 
 
+# Maximum number of pending items before the size of any is known.
 _UNKNOWN_AHEAD = 16
-"""Maximum number of pending items before the size of any is known."""

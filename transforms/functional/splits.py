@@ -17,8 +17,8 @@ _PART = re.compile(r"(?P<split>\w+)(?:\[(?P<slice>[^][]*)\])?")
 _BOUND = re.compile(r"(?P<number>-?[\d_]+(?:\.\d+)?)(?P<unit>%|shard)?")
 _EXPECTED = "expected as in train, train[10%:20%], train[:100], train[-5:], train[2shard] or a+b"
 
+# Split to the number of records in each of its shards.
 Lengths = Mapping[str, Sequence[int]]
-"""Split to the number of records in each of its shards."""
 
 
 class SplitSlice(NamedTuple):

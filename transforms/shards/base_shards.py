@@ -33,15 +33,16 @@ from recordmill.transforms.storage.files import is_local, open_binary
 from recordmill.transforms.storage.shard_files import Digests, ShardFiles, digests, local_copy
 from recordmill.transforms.storage.stores.objects import Version
 
+# Bytes of SHA-256 that stand for a key: among 10^9 keys, a collision has a chance of 10^-21.
 _DIGEST_BYTES = 16
-"""Bytes of SHA-256 that stand for a key: among 10^9 keys, a collision has a chance of 10^-21."""
 
+# Concurrent reads of indexes: they wait for the file system or store, not for a core.
 _THREADS = 16
-"""Concurrent reads of indexes: they wait for the file system or store, not for a core."""
 
 _lock = threading.Lock()
+
+# Manifest checksum to the keys of that base version; holds the latest only.
 _by_manifest: dict[str, _Keys] = {}
-"""Manifest checksum to the keys of that base version; holds the latest only."""
 
 
 @dataclass(frozen=True)

@@ -46,8 +46,9 @@ from recordmill.transforms.storage.shard_files import (
 from recordmill.transforms.storage.stores import objects
 
 _SUFFIX = ".json"
+
+# Stands for a checkpoint that cannot be read: it matches no shard, whose files are replaced.
 _DAMAGED = Checkpoint.model_construct(fingerprint="", versions=({}, {}))  # type: ignore[call-arg]
-"""Stands for a checkpoint that cannot be read: it matches no shard, whose files are replaced."""
 
 
 @dataclass(frozen=True)
@@ -151,8 +152,8 @@ def _is_intact(path: str, size: int, crc32c: int, version: objects.Version) -> b
         return stream_checksum(copy)[1] == crc32c
 
 
+# Packages whose version can change the bytes of a shard.
 _PACKAGES = ("recordmill", "Pillow", "pyarrow", "protobuf", "numpy", "pycocotools")
-"""Packages whose version can change the bytes of a shard."""
 
 
 def versions() -> dict[str, str]:

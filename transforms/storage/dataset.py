@@ -54,15 +54,16 @@ from recordmill.transforms.storage.shard_files import (
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+# Rows of an index that are read at a time.
 _BATCH_ROWS = 65_536
-"""Rows of an index that are read at a time."""
 
+# Shards that stay open for `record`: far below the usual limit of 1,024 file descriptors.
 _OPEN_FILES = 256
-"""Shards that stay open for `record`: far below the usual limit of 1,024 file descriptors."""
 
 LOCATION_COLUMNS = ("key", "split", "shard", "index", "offset", "length", "sha256", "class")
+
+# Expected types of the columns that locate a record; they must not have nulls.
 _TYPES = {"key": pa.string(), "offset": pa.int64(), "length": pa.int64()}
-"""Expected types of the columns that locate a record; they must not have nulls."""
 
 
 def read_file(path: str) -> bytes | None:

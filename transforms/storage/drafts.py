@@ -26,8 +26,9 @@ from recordmill.transforms.storage.stores import objects
 from recordmill.transforms.storage.stores.objects import Version
 
 _CHUNK_BYTES = 2**20
+
+# The maximum of S3 for one PUT; of Azure it is a little less, of Google Cloud far more.
 _MAX_OBJECT_BYTES = 5 * 2**30
-"""The maximum of S3 for one PUT; of Azure it is a little less, of Google Cloud far more."""
 
 
 class Draft:

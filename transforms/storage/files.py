@@ -41,19 +41,20 @@ from recordmill.transforms.storage.stores import beam, hdfs, objects, web
 from recordmill.transforms.storage.stores.options import max_image_bytes
 from recordmill.transforms.storage.stores.retries import TooLargeError
 
+# Size above which a downloaded table moves from memory to a temporary file.
 _SPOOLED_BYTES = 16 * 2**20
-"""Size above which a downloaded table moves from memory to a temporary file."""
 
 _WILDCARD = re.compile(r"[*?\[]")
+
+# Concurrent requests for version tags: they wait for the store, not for a core.
 _THREADS = 64
-"""Concurrent requests for version tags: they wait for the store, not for a core."""
 
 
+# File to version tag; None if the file has none, or changed while it was read.
 VersionTags: TypeAlias = dict[str, str | None]
-"""File to version tag; None if the file has none, or changed while it was read."""
 
+# The version tag of a missing file.
 ABSENT = "absent"
-"""The version tag of a missing file."""
 
 
 def is_local(path: str) -> bool:

@@ -47,13 +47,14 @@ HIDDEN = "hidden files and folders"
 LOOPS = "links to a folder that they are in"
 SPECIAL = "FIFOs, sockets and devices"
 
+# The maximum number of paths, through links, by which one folder is read.
 MAX_PATHS = 64
-"""The maximum number of paths, through links, by which one folder is read."""
 
 _TOO_MANY_PATHS = f"links make over {MAX_PATHS} paths to this folder; remove some of them"
 _UPWARDS = re.compile(r"/[^/]+/\.\./")
+
+# (device, inode).
 _FolderId = tuple[int, int]
-"""(device, inode)."""
 
 
 @dataclass(frozen=True)
@@ -150,8 +151,8 @@ def readable(name: str) -> str:
     return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
+# The elements that a reader yields.
 Read: TypeAlias = Row | Embedded | Reject | SkippedInput
-"""The elements that a reader yields."""
 
 
 class Format(Protocol):

@@ -90,8 +90,8 @@ class ImageRootGuard:
         return {"root": self.root}  # each worker resolves links on its own machine
 
 
+# A guard that allows every file.
 UNRESTRICTED = ImageRootGuard()
-"""A guard that allows every file."""
 
 
 def open_regular(path: str) -> BinaryIO:

@@ -25,8 +25,8 @@ from recordmill.transforms.storage.local_files import open_regular
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+# Errors of reading a truncated or damaged gzip stream.
 DAMAGED_GZIP = (gzip.BadGzipFile, EOFError, zlib.error)
-"""Errors of reading a truncated or damaged gzip stream."""
 
 _CHUNK_BYTES = 2**18
 

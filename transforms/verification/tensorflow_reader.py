@@ -21,15 +21,17 @@ from recordmill.schemas.plan import ResolvedSchema
 
 _IMPORTING = threading.Lock()
 _USING = threading.Lock()
+
+# Ids of the processes that have called `thread_safe_tensorflow`; a fork has to call it again.
 _used_in: set[int] = set()
-"""Ids of the processes that have called `thread_safe_tensorflow`; a fork has to call it again."""
 
 _SHAPE = (ImageAttribute.HEIGHT, ImageAttribute.WIDTH, ImageAttribute.CHANNELS)
+
+# Lines of absl's log that are informational; warnings and errors do not match.
 _INFO_LINES = re.compile(
     rb"(?:WARNING: All log messages before absl|To enable the following instructions:"
     rb"|I\d{4} [\d:.]+ +\d+ [\w.]+:\d+\] ).*\n"
 )
-"""Lines of absl's log that are informational; warnings and errors do not match."""
 
 _CHUNK_BYTES = 2**16
 _PRINTER_SECONDS = 1

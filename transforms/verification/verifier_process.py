@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 IN_PROCESS_RUNNERS = frozenset({"DirectRunner", "FnApiRunner"})
 
+# Process id to the verifier that the process started: a fork must not use its parent's.
 _verifiers: dict[int, VerifierProcess] = {}
-"""Process id to the verifier that the process started: a fork must not use its parent's."""
 
 
 def workers_are_threads(

@@ -51,17 +51,17 @@ from recordmill.transforms.verification.tensorflow_reader import (
     thread_safe_tensorflow,
 )
 
+# Target size of a batch: large enough to amortize a call of TensorFlow, and a bound on memory.
 _BATCH_BYTES = 2 * 2**20
-"""Target size of a batch: large enough to amortize a call of TensorFlow, and a bound on memory."""
 
+# Maximum number of records in a batch.
 _BATCH_RECORDS = 1024
-"""Maximum number of records in a batch."""
 
+# Exceptions of reading an index that is invalid, lacks a row, or has the wrong types.
 _DAMAGED_INDEX = (VerificationFailed, ValueError, LookupError)
-"""Exceptions of reading an index that is invalid, lacks a row, or has the wrong types."""
 
+# Names of graph nodes in TensorFlow's messages, which are of no use to users.
 _GRAPH_NODE = re.compile(r"^\{\{[^}]*\}\} ?| ?\[Op:\w+\](?: name:.*)?$")
-"""Names of graph nodes in TensorFlow's messages, which are of no use to users."""
 
 
 def first_mismatched_record(shard: ShardFiles, resolved: ResolvedSchema) -> Problem:

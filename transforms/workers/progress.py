@@ -24,14 +24,14 @@ from recordmill.transforms.storage.files import files_below, is_local, open_bina
 from recordmill.transforms.storage.stores.options import current_options
 from recordmill.transforms.workers.metrics import counter
 
+# Rows that are counted together where there are many of them: a moment's work.
 BATCH_ROWS = 32
-"""Rows that are counted together where there are many of them: a moment's work."""
 
+# Interval of reports to a local folder.
 _SECONDS = 2.0
-"""Interval of reports to a local folder."""
 
+# Interval of reports to an object store, where each is a billed request.
 _STORE_SECONDS = 10.0
-"""Interval of reports to an object store, where each is a billed request."""
 
 T = TypeVar("T")
 
@@ -65,8 +65,8 @@ class ProgressCounters:
         self.__init__()  # type: ignore[misc]
 
 
+# The counters of this process.
 COUNTERS = ProgressCounters()
-"""The counters of this process."""
 
 
 # Not "analyzed", which are the rows read, nor "rejected", a part of all rejects: these are counted

@@ -36,18 +36,19 @@ from recordmill.transforms.workers.cores import num_cores
 
 T = TypeVar("T")
 
+# Limit of a child's address space; an image that needs more is rejected.
 MEMORY_BYTES = 2 * 2**30
-"""Limit of a child's address space; an image that needs more is rejected."""
 
+# Time allowed for a child to start a task, even on a busy machine.
 _START_SECONDS = 60
-"""Time allowed for a child to start a task, even on a busy machine."""
 
 _children = num_cores()
 _slots = threading.BoundedSemaphore(_children)
 _stopped = threading.Event()
 _lock = threading.Lock()
+
+# Process id to the pool that the process made: a fork must not use its parent's.
 _pools: dict[int, ProcessPool] = {}
-"""Process id to the pool that the process made: a fork must not use its parent's."""
 
 _launching = threading.Lock()
 

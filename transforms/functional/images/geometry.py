@@ -16,17 +16,17 @@ from recordmill.schemas.records import FeatureValue, RowBoxes
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.settings import BoxSettings, ImageSettings, Resize
 
+# Width and height, in pixels.
 Size: TypeAlias = tuple[int, int]
-"""Width and height, in pixels."""
 
+# x and y, in pixels from the left and the top; 0 is the outer edge of the first pixel.
 Point: TypeAlias = tuple[float, float]
-"""x and y, in pixels from the left and the top; 0 is the outer edge of the first pixel."""
 
+# xmin, ymin, xmax and ymax, in pixels or as fractions of the image.
 Box: TypeAlias = tuple[float, float, float, float]
-"""xmin, ymin, xmax and ymax, in pixels or as fractions of the image."""
 
+# Tolerance for boxes beyond the edge, as a fraction of the side: the error of six decimals.
 _ROUNDING = 1e-6
-"""Tolerance for boxes beyond the edge, as a fraction of the side: the error of six decimals."""
 
 CLIPPED = "boxes clipped"
 DROPPED = "boxes dropped"

@@ -12,43 +12,44 @@ from typing import NamedTuple
 
 from recordmill.transforms.functional.images.sniffing import WorkLimitError
 
+# Matches the next marker as next_marker of libjpeg does, except for restart markers, which are part
+# of the coded data.
+#
+# The literal first byte makes the search 20 times faster: 40 µs for 110 kB.
 _MARKER = re.compile(rb"\xff[^\x00\xff\xd0-\xd7\x01]", re.DOTALL)
-"""Matches the next marker as next_marker of libjpeg does, except for restart markers, which are
-part of the coded data.
-
-The literal first byte makes the search 20 times faster: 40 µs for 110 kB.
-"""
 
 SIGNATURE = b"\xff\xd8\xff"
 _SOI, _EOI, _SOS, _APP1, _APP2, _COM = 0xD8, 0xD9, 0xDA, 0xE1, 0xE2, 0xFE
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # SOFn; the others are DHT, JPG, DAC
 _APPLICATIONS = frozenset(range(0xE0, 0xF0))  # EXIF, XMP, IPTC, and those of manufacturers
+
+# Prefixes of the APPn segments that define the color space.
 _COLOR_SEGMENTS = {0xE0: b"JFIF\0", 0xE2: b"ICC_PROFILE\0", 0xEE: b"Adobe"}
-"""Prefixes of the APPn segments that define the color space."""
+
+# Minimum lengths of these segments; decoders ignore shorter segments.
 _MIN_LENGTHS = {0xE0: 14, 0xE2: 14, 0xEE: 12}
-"""Minimum lengths of these segments; decoders ignore shorter segments."""
 _MAX_SIDE = 65_500  # JPEG_MAX_DIMENSION of libjpeg, in pixels
 _MULTI_IMAGE = b"MPF\0"
 _EXIF = b"Exif\0"
 
+# The coding processes (n of SOFn) that libjpeg-turbo decodes, including lossless and arithmetic
+# coding.
 DECODABLE = frozenset({0, 1, 2, 3, 9, 10})
-"""The coding processes (n of SOFn) that libjpeg-turbo decodes, including lossless and arithmetic
-coding."""
 
+# The coding processes that every reader supports: SOF0 baseline, SOF1 extended, and SOF2
+# progressive.
 DCT_HUFFMAN = frozenset({0, 1, 2})
-"""The coding processes that every reader supports: SOF0 baseline, SOF1 extended, and SOF2
-progressive."""
 
+# Limit of metadata before the coded data for parsing in the worker process, since Pillow parses
+# each entry in Python.
 MAX_HEADER_BYTES = 2**22
-"""Limit of metadata before the coded data for parsing in the worker process, since Pillow parses
-each entry in Python."""
 
+# Limit of segments for parsing in the worker process.
 MAX_SEGMENTS = 1024
-"""Limit of segments for parsing in the worker process."""
 
+# Limit of tags in an EXIF or MPF directory for parsing in the worker process, since each tag may
+# refer to the same large values.
 MAX_TAGS = 512
-"""Limit of tags in an EXIF or MPF directory for parsing in the worker process, since each tag may
-refer to the same large values."""
 
 _PREFIX = re.compile(rb"(?:Exif\0\0)*")
 _ORDERS = {b"II": "<", b"MM": ">"}

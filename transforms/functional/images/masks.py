@@ -40,18 +40,19 @@ from recordmill.transforms.functional.values.typed import shown, to_number
 
 _BITS, _MORE, _SIGN, _FIRST = 5, 0x20, 0x10, 48  # of a digit in compressed run lengths
 _MAX_BITS = 60
+
+# Points per pixel of an edge of a polygon, `scale` in rleFrPoly of maskApi.c.
 _POINTS_PER_PIXEL = 5
-"""Points per pixel of an edge of a polygon, `scale` in rleFrPoly of maskApi.c."""
 
+# Limit of edge points of all polygons of an image; maskApi.c allocates 16 bytes for each.
 MAX_EDGE_POINTS = 2**25
-"""Limit of edge points of all polygons of an image; maskApi.c allocates 16 bytes for each."""
 
+# Limit of pixels of all objects of an image, including hidden pixels: some seconds of work.
 MAX_DRAWN_PIXELS = 2**33
-"""Limit of pixels of all objects of an image, including hidden pixels: some seconds of work."""
 
+# Polygons [[x1, y1, x2, y2, …], …], or run lengths {size: [height, width], counts}, whose counts
+# are bytes if compressed, or else a list of integers.
 Outline: TypeAlias = "list[list[float]] | dict[str, Any]"
-"""Polygons [[x1, y1, x2, y2, …], …], or run lengths {size: [height, width], counts}, whose counts
-are bytes if compressed, or else a list of integers."""
 
 
 def checked_outlines(values: Iterable[Any]) -> list[Outline]:

@@ -28,14 +28,15 @@ _LARGEST_WINDOW = 2**15  # RFC 1950: a window size of 32 KiB
 _CRITICAL = frozenset({b"IHDR", b"PLTE", b"IDAT", b"IEND"})
 _END = b"\0\0\0\0IEND\xaeB`\x82"  # length 0, type, CRC
 _METADATA = frozenset({b"eXIf", b"tEXt", b"zTXt", b"iTXt", b"tIME"})
+
+# Transfer functions of cICP chunks (ITU-T H.273) that readers ignore, so that colors are wrong.
 _HIGH_DYNAMIC_RANGE = {16: "PQ", 18: "HLG"}
-"""Transfer functions of cICP chunks (ITU-T H.273) that readers ignore, so that colors are wrong."""
 
+# Limit of chunks for parsing in the worker process; some encoders write 8 KiB per IDAT chunk.
 MAX_CHUNKS = 2**14
-"""Limit of chunks for parsing in the worker process; some encoders write 8 KiB per IDAT chunk."""
 
+# Limit of chunks other than IDAT, each of which Pillow may decompress to 1 MiB.
 MAX_OTHER_CHUNKS = 128
-"""Limit of chunks other than IDAT, each of which Pillow may decompress to 1 MiB."""
 
 # Section 8.2, Adam7: x and y of the first pixel of each pass, and the steps to the next pixel.
 _PASSES = ((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2))

@@ -45,8 +45,8 @@ _SIGNATURES: tuple[tuple[int, bytes, str], ...] = (
 )
 _PNM = tuple(b"P%c%c" % (kind, c) for kind in b"1234567fF" for c in b" \t\r\n")
 
+# Number of bytes for `sniff`, which contain the signature and the compatible brands of an AVIF.
 HEAD_BYTES = 64
-"""Number of bytes for `sniff`, which contain the signature and the compatible brands of an AVIF."""
 
 
 class WorkLimitError(Exception):
@@ -86,6 +86,7 @@ def _is_compatible(head: bytes, brand: bytes) -> bool:
     return brand in (head[i : i + 4] for i in range(16, min(stop, len(head)), 4))
 
 
+# File name suffixes of images in lower case; files with such names are rejected if damaged.
 IMAGE_SUFFIXES = frozenset(
     f".{suffix}"
     for suffixes in (
@@ -95,7 +96,6 @@ IMAGE_SUFFIXES = frozenset(
     )
     for suffix in suffixes
 )
-"""File name suffixes of images in lower case; files with such names are rejected if damaged."""
 
 _NO_IMAGES = (None, "eps", "pdf", "psd")
 _BMP_HEADERS = (12, 16, 40, 52, 56, 64, 108, 124)

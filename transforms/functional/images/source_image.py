@@ -26,17 +26,18 @@ from recordmill.transforms.functional.images.sniffing import (
     sniff,
 )
 
+# Size limit of a file for decoding in the worker process.
+#
+# Images over this limit or the others are decoded in a separate process with a deadline and a
+# memory limit.
 MAX_FILE_BYTES = 2**26
-"""Size limit of a file for decoding in the worker process.
 
-Images over this limit or the others are decoded in a separate process with a deadline and a memory
-limit.
-"""
-
+# Limit of decoding work in the worker process, about a second: the unit is a pixel of a scan, or
+# two bytes of memory.
 MAX_WORK = 2**27
-"""Limit of decoding work in the worker process, about a second: the unit is a pixel of a scan, or
-two bytes of memory."""
 
+# The Pillow plugins for each supported format. Others are unsafe: EPS, for example, starts
+# Ghostscript.
 PILLOW_FORMATS = {
     "jpeg": ("JPEG",),
     "png": ("PNG",),
@@ -49,16 +50,14 @@ PILLOW_FORMATS = {
     "pnm": ("PPM",),
     "ico": ("ICO",),
 }
-"""The Pillow plugins for each supported format. Others are unsafe: EPS, for example, starts
-Ghostscript."""
 
 _BITS = {"1": 1, "I": 32, "F": 32, "I;16": 16, "I;16B": 16, "I;16L": 16, "I;16N": 16}
 _JPEG_MODES = {1: "L", 3: "RGB", 4: "CMYK"}
 _SHOWN_BYTES = 16
 _PREFIX_BYTES = 16  # the number that `Image.open` passes to a plugin
 
+# Errors that Pillow's plugins raise for files of other formats or with damaged headers.
 PLUGIN_ERRORS = (SyntaxError, IndexError, TypeError, struct.error)
-"""Errors that Pillow's plugins raise for files of other formats or with damaged headers."""
 _PHOTOMETRIC, _YCBCR = 262, 6  # TIFF 6.0: PhotometricInterpretation
 
 

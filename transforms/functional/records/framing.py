@@ -16,8 +16,9 @@ import google_crc32c
 HEADER_BYTES = 12
 FOOTER_BYTES = 4
 FRAME_BYTES = HEADER_BYTES + FOOTER_BYTES
+
+# TensorFlow does not parse messages above 2 GiB, so a larger length is treated as damage.
 MAX_RECORD_BYTES = 2**31 - 1
-"""TensorFlow does not parse messages above 2 GiB, so a larger length is treated as damage."""
 
 _CHUNK_BYTES = 16 * 2**20
 _HEADER = struct.Struct("<QI")  # length of the data, masked CRC32C of the 8 bytes of the length

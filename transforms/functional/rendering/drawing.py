@@ -42,6 +42,7 @@ _MASK_OPACITY = 0.55
 _VOID = 255
 _GOLDEN = 0.618033988749895
 
+# Fonts that Pillow finds by name on Linux, macOS and Windows, for glyphs not in its own font.
 SYSTEM_FONTS = (
     "DejaVuSans.ttf",
     "NotoSans-Regular.ttf",
@@ -51,17 +52,17 @@ SYSTEM_FONTS = (
     "Arial Unicode.ttf",
     "segoeui.ttf",
 )
-"""Fonts that Pillow finds by name on Linux, macOS and Windows, for glyphs not in its own font."""
 
 Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 
 _PILLOW_FONT = ""
+
+# A noncharacter, for which every font draws its glyph for missing characters.
 _MISSING = "\U0010ffff"
-"""A noncharacter, for which every font draws its glyph for missing characters."""
 
 
+# Characters of a text that are measured; no line has room for more.
 _MAX_CHARACTERS = 2_000
-"""Characters of a text that are measured; no line has room for more."""
 
 TILE_SIDE = 240
 _GAP = 16

@@ -22,8 +22,8 @@ from recordmill.transforms.functional.images.source_image import (
     sniffed_format,
 )
 
+# Example key to values, as `read_features` returns them.
 Features = Mapping[str, list[Any]]
-"""Example key to values, as `read_features` returns them."""
 
 MASK_KEY = "image/segmentation/class/encoded"
 IMAGE_KEYS = ("image/encoded", "image", "image_raw", "encoded", "image/image_raw")

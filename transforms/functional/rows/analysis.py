@@ -47,14 +47,14 @@ from recordmill.transforms.functional.values.typed import (
     one_of,
 )
 
+# Sample size: gives the mean image size with an error of a few percent, and few stat calls.
 SAMPLE_ROWS = 200
-"""Sample size: gives the mean image size with an error of a few percent, and few stat calls."""
 
+# Limit for the splits of a dataset, whose names and counts are held in one place.
 MAX_SPLITS = 10_000
-"""Limit for the splits of a dataset, whose names and counts are held in one place."""
 
+# Limit for the columns of tables without a schema; rows of JSON can all have their own.
 MAX_COLUMNS = 100_000
-"""Limit for the columns of tables without a schema; rows of JSON can all have their own."""
 
 _FRAME_BYTES = 16  # TFRecord: length, checksum of the length, checksum of the data
 _FEATURE_BYTES = 12  # protobuf: tags and lengths of a feature, about

@@ -17,14 +17,14 @@ from recordmill.transforms.functional.values.typed import (
     to_int64,
 )
 
+# Limit for the classes of a feature: every worker holds their names, and counts their records.
 MAX_CLASSES = 1_000_000
-"""Limit for the classes of a feature: every worker holds their names, and counts their records."""
 
+# Limit for the characters of all their names together.
 MAX_CLASS_TEXT = 2**26
-"""Limit for the characters of all their names together."""
 
+# The name of class 0 in schemas whose labels have an offset of 1.
 BACKGROUND = "background"
-"""The name of class 0 in schemas whose labels have an offset of 1."""
 
 
 def class_id(value: Any, is_text: bool, ids: ClassIds | None, offset: int = 0) -> int:

@@ -31,17 +31,17 @@ ORDER_BYTES = 16
 POSITION_BYTES = 8
 _BUCKET_BITS = 12
 
+# (split, shard number) of the shard of the base version that contains a key.
 BaseShard: TypeAlias = tuple[str, int]
-"""(split, shard number) of the shard of the base version that contains a key."""
 
+# (split, number of a range of hash positions).
 Bucket: TypeAlias = tuple[str, int]
-"""(split, number of a range of hash positions)."""
 
+# Hash positions.
 Positions: TypeAlias = npt.NDArray[np.uint64]
-"""Hash positions."""
 
+# Returns the base shard of a key; None if the base version does not have the key.
 FindBaseShard: TypeAlias = Callable[[str], "BaseShard | None"]
-"""Returns the base shard of a key; None if the base version does not have the key."""
 
 
 @dataclass(frozen=True)

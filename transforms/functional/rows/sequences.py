@@ -26,16 +26,16 @@ from recordmill.transforms.functional.records.examples import build_sequence
 from recordmill.transforms.functional.records.index import label_ids
 from recordmill.transforms.functional.rows import placement
 
+# Size limit for the frames of a sequence: a protobuf message, with its context and keys, is limited
+# to 2 GiB.
 MAX_BYTES = 2**31 - 2**20
-"""Size limit for the frames of a sequence: a protobuf message, with its context and keys, is
-limited to 2 GiB."""
 
 _NUMBER = re.compile(r"[+-]?(\d+(?:\.\d*)?|\.\d+)(e[+-]?\d{1,4})?", re.ASCII | re.IGNORECASE)
 _DIGITS = re.compile(r"(\d+)", re.ASCII)
 
+# The sort key of a frame: a number, or text split at its digits. All keys of a sequence have the
+# same type.
 SortKey: TypeAlias = Any
-"""The sort key of a frame: a number, or text split at its digits. All keys of a sequence have the
-same type."""
 
 
 def arrange_shard(

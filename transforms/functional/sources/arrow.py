@@ -29,8 +29,8 @@ _MAGIC_BYTES = 8  # "ARROW1" and two bytes of padding
 _CONTINUATION = b"\xff" * 4
 _END_OF_STREAM = _CONTINUATION + bytes(4)  # a continuation marker and a metadata size of 0
 
+# Errors raised for a damaged file; a damaged length can request any amount of memory.
 _DAMAGE = (pa.ArrowException, EOFError, OSError, UnicodeDecodeError, MemoryError)
-"""Errors raised for a damaged file; a damaged length can request any amount of memory."""
 
 
 def probe(stream: BinaryIO, file: TableFile) -> Probe:

@@ -24,9 +24,9 @@ COLUMNS = ("image", "label", "id")
 
 NO_IMAGE = "files that are not images"
 
+# Files per source split: few enough for a folder to keep many workers busy, and enough to make the
+# cost of a split negligible.
 SPLIT_FILES = 1000
-"""Files per source split: few enough for a folder to keep many workers busy, and enough to make the
-cost of a split negligible."""
 
 
 class Unlisted(NamedTuple):

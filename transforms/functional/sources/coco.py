@@ -39,8 +39,8 @@ UNMATCHED = (
     "use images and annotations of the same file"
 )
 
+# The field with the image id, for each list.
 _IDS = {"images": "id", "annotations": "image_id"}
-"""The field with the image id, for each list."""
 
 _OF_IMAGES = ("image", "id", "height", "width")
 _OF_OBJECTS = (*CORNERS, "box_units", "labels", "is_crowd", "area", "segmentation")

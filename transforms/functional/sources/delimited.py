@@ -21,8 +21,8 @@ from recordmill.schemas.rejects import Reject
 from recordmill.schemas.tables import Probe, Projection, SourceSplit, TableFile
 from recordmill.transforms.functional.values.typed import has_surrogates
 
+# Size limit of a line, in characters or bytes; base64 images are rarely larger.
 MAX_LINE = 64 * 2**20
-"""Size limit of a line, in characters or bytes; base64 images are rarely larger."""
 
 
 class LongLine(ValueError):
@@ -91,11 +91,11 @@ def bounded_lines(stream: BinaryIO, limit: int = MAX_LINE) -> Iterator[bytes | L
             yield line
 
 
+# Errors raised by truncated or damaged gzip streams and by invalid UTF-16.
 UNREADABLE = (EOFError, OSError, zlib.error, UnicodeError)
-"""Errors raised by truncated or damaged gzip streams and by invalid UTF-16."""
 
+# Size limit of a field; the default of the csv module is 128 KiB, too little for base64 images.
 MAX_FIELD_CHARACTERS = 16 * 2**20
-"""Size limit of a field; the default of the csv module is 128 KiB, too little for base64 images."""
 
 _HEAD_BYTES = 4096
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")

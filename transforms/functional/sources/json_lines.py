@@ -29,8 +29,9 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _HEAD_ROWS = 1000
 _MAX_JOINED = 1000
 _DECODER = json.JSONDecoder()
+
+# Matches the text between two joined objects: at most one character, the damaged line break.
 _JOINT = re.compile(r"\s*(?:[^\s{]\s*)?(?=\{)")
-"""Matches the text between two joined objects: at most one character, the damaged line break."""
 
 
 def probe(stream: BinaryIO, file: TableFile) -> Probe:

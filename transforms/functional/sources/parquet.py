@@ -31,13 +31,15 @@ from recordmill.transforms.functional.sources.batches import (
 )
 
 _BUFFER_BYTES = 2**20
+
+# Limit of rejects for the rows after damage; a damaged footer can state any number of rows.
 MAX_DAMAGED_ROWS = 10_000_000
-"""Limit of rejects for the rows after damage; a damaged footer can state any number of rows."""
 
 _RowType = TypeVar("_RowType", bound="Row | Embedded")
+
+# Batch size for columns of variable size: Arrow copies a dictionary value for every row that
+# references it. Small batches cost a few µs more per row than batches of thousands of rows.
 _FEW_ROWS = 16
-"""Batch size for columns of variable size: Arrow copies a dictionary value for every row that
-references it. Small batches cost a few µs more per row than batches of thousands of rows."""
 
 
 def open_parquet(source: BinaryIO | bytes) -> pq.ParquetFile:

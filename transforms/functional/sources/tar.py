@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 BLOCK_BYTES = 512
+
+# Size limit of a GNU or PAX extended header, which mostly contains a long name.
 MAX_EXTENDED_HEADER_BYTES = 2**20
-"""Size limit of a GNU or PAX extended header, which mostly contains a long name."""
 
 
 class TarError(Exception):

@@ -33,11 +33,11 @@ from recordmill.transforms.functional.sources.delimited import (
     is_utf16,
 )
 
+# Fixed, so that the ranges do not depend on the number of workers.
 RANGE_BYTES = 64 * 2**20
-"""Fixed, so that the ranges do not depend on the number of workers."""
 
+# Up to this size, no record exceeds the csv module's field limit, which the scan ignores.
 MAX_RECORD_BYTES = MAX_FIELD_CHARACTERS
-"""Up to this size, no record exceeds the csv module's field limit, which the scan ignores."""
 
 TEXT_FORMATS = frozenset({*DELIMITERS, "jsonl"})
 _BLOCK_BYTES = 2**20

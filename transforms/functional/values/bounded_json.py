@@ -16,8 +16,8 @@ from typing import Any, BinaryIO, NamedTuple
 import ijson
 import numpy as np
 
+# The maximum nesting of lists and objects.
 MAX_DEPTH = 64
-"""The maximum nesting of lists and objects."""
 
 _TOO_DEEP = f"nested too deeply: more than {MAX_DEPTH} levels of lists and objects"
 _ESCAPE = re.compile(rb"\\.", re.DOTALL)
@@ -27,8 +27,9 @@ _NESTED = (list, dict)  # a tuple made once: it is tested against every number o
 _OUTLINE_BYTES = 2**20
 _PARSED_BYTES = 2**16
 _MAX_OUTLINE = 16 * 2**20
+
+# An entry is in the document and in a list; one more level shows that a value is too deep.
 _LEVELS_ABOVE = 3
-"""An entry is in the document and in a list; one more level shows that a value is too deep."""
 
 
 class JsonObject(dict[str, Any]):

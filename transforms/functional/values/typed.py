@@ -16,8 +16,8 @@ from recordmill.schemas.records import Items
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.transforms.functional.values.bounded_json import parse_json
 
+# Half a step above the largest float32; larger numbers round to infinity.
 FLOAT32_MAX = 3.4028235677973366e38
-"""Half a step above the largest float32; larger numbers round to infinity."""
 
 _INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
 _NUMBER = re.compile(
@@ -107,8 +107,8 @@ def to_bytes(value: Any, is_text: bool) -> bytes:
         raise _wrong_type(value, "text without lone surrogates") from error
 
 
+# Converts (value, whether it is from untyped text) to the value of a feature.
 Converter: TypeAlias = Callable[[Any, bool], Any]
-"""Converts (value, whether it is from untyped text) to the value of a feature."""
 
 
 def _finite_or_named(text: str) -> float | str:

@@ -23,9 +23,10 @@ from recordmill.transforms.storage.stores.retries import (
 
 T = TypeVar("T")
 
+# Maximum number of files in one call of Beam's file systems.
 _BATCH = 100
-"""Maximum number of files in one call of Beam's file systems."""
 
+# Errors of an invalid path, a missing extra or a bug, which a retry cannot fix.
 _PERMANENT = (
     TypeError,
     ValueError,
@@ -34,7 +35,6 @@ _PERMANENT = (
     NotImplementedError,
     AssertionError,
 )
-"""Errors of an invalid path, a missing extra or a bug, which a retry cannot fix."""
 
 _CODE = re.compile(r"\b(?:HTTP |status(?: code)?:? )(\d{3})\b")
 

@@ -20,25 +20,26 @@ from obstore.store import AzureStore, GCSStore, S3Store
 
 from recordmill.transforms.storage.stores.retries import ATTEMPTS
 
+# Turns off the client's retries, because `retries` is the policy for all stores.
 ONCE: Any = {"max_retries": 0}
-"""Turns off the client's retries, because `retries` is the policy for all stores."""
 
+# Retries by the client, for listings: only the client can continue at a page.
 MANY_PAGES: Any = {
     "max_retries": ATTEMPTS - 1,
     "backoff": {"init_backoff": timedelta(milliseconds=250), "max_backoff": timedelta(seconds=16)},
 }
-"""Retries by the client, for listings: only the client can continue at a page."""
 
+# The environment variable of Google's client for the address of an emulator.
 GCS_EMULATOR = "STORAGE_EMULATOR_HOST"
-"""The environment variable of Google's client for the address of an emulator."""
 
 _AMAZON = (".amazonaws.com", ".amazonaws.com.cn")
 _DEFAULT_REGION = "us-east-1"
-_CREDENTIALS_LAST = timedelta(minutes=5)
-"""Time that credentials are cached; boto3 renews them before they expire."""
 
+# Time that credentials are cached; boto3 renews them before they expire.
+_CREDENTIALS_LAST = timedelta(minutes=5)
+
+# Access without credentials, which public buckets allow.
 _UNSIGNED = {"skip_signature": True}
-"""Access without credentials, which public buckets allow."""
 
 
 def s3_store(bucket: str, options: PipelineOptions, retries: Any) -> S3Store:

@@ -23,8 +23,9 @@ from recordmill.transforms.storage.stores.retries import TooLargeError, TooSlowE
 T = TypeVar("T")
 
 _SCHEME = "hdfs://"
+
+# Seconds to connect, and seconds between two bytes.
 _TIMEOUTS = (10.0, 30.0)
-"""Seconds to connect, and seconds between two bytes."""
 
 _MAX_SECONDS = 600.0
 _CHUNK_BYTES = 2**20

@@ -44,13 +44,14 @@ _TIMED_OUT = re.compile(r"kind: Timeout")
 _DEEPEST = re.compile(r'(?:message|error): "([^"]+)"')
 _CODE = re.compile(r"<Code>(\w+)</Code>")
 _TRANSIENT_CODES = ("RequestTimeout", "InternalError", "SlowDown", "OperationAborted")
+
+# No further attempt starts after this; one attempt may take as long (`_client_options`).
 _MAX_SECONDS = 600.0
-"""No further attempt starts after this; one attempt may take as long (`_client_options`)."""
 
 _BUFFER_BYTES = 8 * 2**20
 
+# What identifies one version of an object: its ETag, and on Google Cloud its generation.
 Version: TypeAlias = dict[str, str]
-"""What identifies one version of an object: its ETag, and on Google Cloud its generation."""
 
 _TAKEN = (obstore.exceptions.AlreadyExistsError, obstore.exceptions.PreconditionError)
 _NO_BUCKET = ("NoSuchBucket", "ContainerNotFound")

@@ -53,8 +53,8 @@ class WebOptions(PipelineOptions):
         )
 
 
+# The options of Beam for commands that run no pipeline.
 STORE_OPTIONS = (S3Options, AzureOptions, HadoopFileSystemOptions, WebOptions)
-"""The options of Beam for commands that run no pipeline."""
 
 
 def _positive(text: str) -> int:

@@ -37,11 +37,11 @@ class TooSlowError(OSError):
 
 T = TypeVar("T")
 
+# Attempts per request. The waits between them add up to 16 s on average, and 32 s at most.
 ATTEMPTS = 8
-"""Attempts per request. The waits between them add up to 16 s on average, and 32 s at most."""
 
+# Limit of the wait that a server asks for with Retry-After, in seconds.
 _MAX_SERVER_WAIT = 120.0
-"""Limit of the wait that a server asks for with Retry-After, in seconds."""
 
 _backoff = wait_random_exponential(multiplier=0.25, max=16)
 

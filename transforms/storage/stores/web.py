@@ -45,18 +45,21 @@ from recordmill.transforms.storage.stores.retries import (
 )
 
 _MAX_REDIRECTS = 5
+
+# Limit of all attempts to read an image, including redirects and waits.
 _MAX_SECONDS = 300.0
-"""Limit of all attempts to read an image, including redirects and waits."""
 
 _MAX_SIZE_SECONDS = 60.0
 _MAX_TABLE_SECONDS = 3600.0
 _MAX_TABLE_BYTES = 64 * 2**30
+
+# Allowance for headers, redirects and chunk framing, in addition to twice the body.
 _OTHER_BYTES = 2**20
-"""Allowance for headers, redirects and chunk framing, in addition to twice the body."""
 
 _SHORT_BYTES = 10_000
+
+# Unused bodies up to these limits are drained, to keep the connection.
 _SHORT_SECONDS = 1.0
-"""Unused bodies up to these limits are drained, to keep the connection."""
 
 _SHOWN_CHARACTERS = 100
 _LENGTH = re.compile(r"[0-9]{1,18}")
