@@ -17,8 +17,9 @@ from recordmill.schemas.records import Row
 from recordmill.schemas.rejects import Reject
 from recordmill.schemas.tables import Projection, SourceSplit, TableFile
 from recordmill.transforms.functional.sources import parquet
+from recordmill.transforms.functional.sources.text_ranges import align
 from recordmill.transforms.read_rows import ListSources, ReadRows
-from recordmill.transforms.storage.formats import FORMATS
+from recordmill.transforms.storage.formats import FORMATS, cut_text, scan_text
 from tests.beam.direct import as_tuples, direct_pipeline
 
 ALL = Projection()
@@ -146,6 +147,25 @@ def test_large_text_tables_are_read_in_ranges(tmp_path: Path) -> None:
         assert (len(good), len(rejects)) == (38 + 29 + 1, 2 + 1 + 1)
         assert_that(read.good, equal_to(good), label="Rows")
         assert_that(read.rejects, equal_to(rejects), label="Rejects")
+
+
+def test_ranges_of_a_table_that_has_changed_are_lost_rows(tmp_path: Path) -> None:
+    file = written(tmp_path / "a.csv", "n\n" + "12345\n" * 10)
+    first, second = align((split, scan_text(split)) for split in cut_text(file, 40))
+    assert (first.stop, second.first) == (44, 9)
+    rows = list(FORMATS["csv"].read(second, ALL))
+    assert rows == [Row({"n": "12345"}, file.path, n, is_text=True) for n in (9, 10, 11)]
+    for text, detail in (
+        ("n\n" + "1234567\n" * 10, "the table has changed since it was listed; convert it again"),
+        (
+            "n\n" + "12345\n" * 8,
+            "the rest of the table cannot be read: the file has become shorter since it was listed",
+        ),
+    ):
+        Path(file.path).write_text(text)
+        (reject,) = FORMATS["csv"].read(second, ALL)
+        assert isinstance(reject, Reject)
+        assert (reject.source, reject.detail) == (f"{file.path}:9", detail)
 
 
 def written(path: Path, text: str) -> TableFile:

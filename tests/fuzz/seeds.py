@@ -84,6 +84,7 @@ def seeds() -> Iterator[tuple[str, str, bytes]]:
     """Yields target, name and content."""
     yield "csv", "plain", b'image,label\r\na.jpg,cat\r\n"b ""1"".jpg","d\no\ng"\r\n'
     yield "csv", "utf-16", "image,label\na.jpg,ü\n".encode("utf-16")
+    yield "csv_ranges", "quotes", b'\x05a,b\r\n1,"x\n""y"""\n2,x"y\r3,"x"y,"\n4,"z\n'
     yield "tsv", "plain", b"image\tlabel\na.jpg\tcat\n"
     yield "jsonl", "plain", b'{"image":"a.jpg","label":"cat"}\n{"image":null,"n":[1,[2.5,true]]}\n'
     yield "parquet", "plain", _parquet(False)

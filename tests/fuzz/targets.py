@@ -32,6 +32,7 @@ from recordmill.transforms.functional.sources import (
     webdataset,
     yolo,
 )
+from recordmill.transforms.functional.sources.text_ranges import align, cut, is_large, scan
 
 REJECTED = (UsageError, OSError, EOFError, ValueError, MemoryError, zlib.error, pa.ArrowException)
 """Errors that `probe` may raise: see `recordmill.pipelines.input_tables._probe`."""
@@ -64,6 +65,22 @@ def _table(reader: Any, format_: str) -> Callable[[bytes], None]:
                 _consume(reader.read(_stream(data), split, projection))
 
     return fuzz
+
+
+def csv_ranges(data: bytes) -> None:
+    """A CSV table that is read in ranges, whose size is its first byte."""
+    size, data = max(1, data[0] if data else 1), data[1:]
+    file = TableFile("t.csv", "csv", size=len(data))
+    if not is_large(file, size):
+        return
+    ranges = list(cut(_stream(data), file, size))
+    splits = align((split, scan(_stream(data), split, block_bytes=16)) for split in ranges)
+    found = [
+        row
+        for split in splits
+        for row in delimited.read(_stream(data[split.start : split.stop]), split, Projection())
+    ]
+    assert found == list(delimited.read(_stream(data), SourceSplit(file), Projection()))
 
 
 def _check_message(message: str) -> None:
@@ -110,6 +127,7 @@ def yolo_labels(data: bytes) -> None:
 
 TARGETS: dict[str, Callable[[bytes], None]] = {
     "csv": _table(delimited, "csv"),
+    "csv_ranges": csv_ranges,
     "tsv": _table(delimited, "tsv"),
     "jsonl": _table(json_lines, "jsonl"),
     "parquet": _table(parquet, "parquet"),

@@ -221,7 +221,10 @@ class _FileFormat:
 
     def read(self, split: SourceSplit, projection: Projection) -> Iterator[Read]:
         with _opened(split) as stream:
-            yield from self.reader.read(stream, split, projection)
+            if fault := _fault_before(split, stream):
+                yield Reject.of_lost_rows(split.file.path, split.first, fault)
+            else:
+                yield from self.reader.read(stream, split, projection)
 
 
 @dataclass(frozen=True)
@@ -238,7 +241,17 @@ class _SplittableFileFormat(_FileFormat):
 def _opened(split: SourceSplit) -> BinaryIO:
     if split.stop is None:
         return open_table(split.file)
-    return open_range(split.file.path, split.start, split.stop)
+    # From the byte before it, which shows whether the range still begins with a line.
+    return open_range(split.file.path, max(0, split.start - 1), split.stop)
+
+
+def _fault_before(split: SourceSplit, stream: BinaryIO) -> str:
+    """Returns why the byte before a range is not the end of a line; "" if it is."""
+    try:
+        is_line = not split.start or stream.read(1) in (b"\n", b"\r")
+    except (EOFError, OSError) as error:
+        return f"the rest of the table cannot be read: {error}"
+    return "" if is_line else "the table has changed since it was listed; convert it again"
 
 
 def cut_text(file: TableFile, range_bytes: int) -> list[SourceSplit]:
