@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import apache_beam as beam
+from apache_beam.io.filesystems import FileSystems
 from apache_beam.pvalue import AsDict, AsIter, AsSingleton, PCollection
-from apache_beam.transforms.window import TimestampedValue
-from apache_beam.utils.timestamp import MIN_TIMESTAMP
 
 from recordmill.schemas import layout
 from recordmill.schemas.dataset_info import DatasetInfo, ShardVerification, WrittenShard
@@ -20,6 +19,8 @@ from recordmill.schemas.rejects import Reject
 from recordmill.schemas.statistics import Duplicate, DuplicateStats, GroupLeakage
 from recordmill.transforms.functional.duplicates import merge_duplicate_stats
 from recordmill.transforms.functional.reconcile import reconcile
+from recordmill.transforms.storage.drafts import Draft
+from recordmill.transforms.storage.files import make_folder
 from recordmill.transforms.workers.metrics import counter
 
 # Rejects per reason that messages quote.
@@ -151,26 +152,30 @@ class WriteLines(beam.PTransform):
 
     def expand(self, lines: PCollection[JsonLine]) -> PCollection[str]:
         """Adds the writing, in any order; without elements, the file is empty."""
-        prefix = layout.join(self.directory, self.folder, self.folder)
+        nothing = lines.pipeline | "NoLine" >> beam.Create([b""])
         return (
-            lines
-            | "ToJson" >> beam.Map(_to_json)
-            | "WriteText" >> beam.io.WriteToText(prefix, ".jsonl", num_shards=1)
-            | "ResetTimestamp" >> beam.Map(with_min_timestamp)
+            (lines | "ToJson" >> beam.Map(_to_json).with_output_types(bytes), nothing)
+            | "WithNoLine" >> beam.Flatten()
+            | "ToOneFile" >> beam.WithKeys(0)
+            | "GroupLines" >> beam.GroupByKey()  # (0, [line])
+            | "WriteFile" >> beam.Map(_write_lines, self.directory, self.folder)
         )
 
 
-def _to_json(element: JsonLine) -> str:
-    return element.to_json()
+def _to_json(element: JsonLine) -> bytes:
+    return element.to_json().encode() + b"\n"
 
 
-def with_min_timestamp(path: str) -> TimestampedValue:
-    """Returns a path with the minimum timestamp.
-
-    Beam's file writers emit it at the maximum timestamp, and Prism never passes such an element to
-    the next stage.
-    """
-    return TimestampedValue(path, MIN_TIMESTAMP)
+def _write_lines(grouped: tuple[int, Iterable[bytes]], directory: str, folder: str) -> str:
+    """Writes the one file of lines and returns its path."""
+    name = layout.lines_name(folder)
+    make_folder(layout.join(directory, layout.STAGING))
+    draft = Draft(directory, name)
+    with FileSystems.create(draft.path) as stream:
+        for line in grouped[1]:
+            stream.write(line)
+    draft.commit(replaced={})  # the lines of a retried attempt may have another order
+    return layout.join(directory, name)
 
 
 def digest_of_lines(lines: Iterable[bytes]) -> str:

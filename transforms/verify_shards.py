@@ -112,10 +112,9 @@ def write_index(shard: ShardVerification, directory: str) -> Iterator[tuple[str,
         shard: the shard's verification.
         directory: the dataset's folder.
     """
-    if shard.problems:
-        return  # the dataset will not be published, and the Parquet index may be unreadable
-    path = layout.join(directory, shard.entry.index_file)
-    data = index_lines(read_index(path, ["offset", "length"]))
-    name = layout.index_name(shard.entry.file)
-    write_bytes(layout.join(directory, name), data)
-    yield name, hashlib.sha256(data).hexdigest()
+    if not shard.problems:  # with some, the Parquet index may be unreadable
+        path = layout.join(directory, shard.entry.index_file)
+        data = index_lines(read_index(path, ["offset", "length"]))
+        name = layout.index_name(shard.entry.file)
+        write_bytes(layout.join(directory, name), data)
+        yield name, hashlib.sha256(data).hexdigest()

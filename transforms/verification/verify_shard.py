@@ -38,7 +38,7 @@ from recordmill.transforms.storage.shard_files import (
     DAMAGED_GZIP,
     MeasuredShard,
     ShardFiles,
-    open_stored,
+    read_stored,
     uncompressed,
 )
 from recordmill.transforms.verification.tensorflow_reader import (
@@ -257,8 +257,7 @@ def _verify_index(shard: ShardFiles, contents: _Contents) -> tuple[tuple[str, in
     """Returns the SHA-256 and CRC-32C of a shard's index, and its first mismatch if any."""
     if not shard.records:
         return ("", 0), None
-    with open_stored(layout.join(shard.directory, shard.records)) as stream:
-        data = stream.read()
+    data = read_stored(layout.join(shard.directory, shard.records))
     index_digests = hashlib.sha256(data).hexdigest(), google_crc32c.value(data)
     try:
         table = read_table(data)

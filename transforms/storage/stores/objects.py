@@ -277,7 +277,10 @@ class _RangeFile(io.RawIOBase):
         return self._next(self._size)
 
     def _next(self, most: int) -> bytes:
-        data = self._read(self._position, min(self._position + most, self._size))
+        end = min(self._position + most, self._size)
+        if end <= self._position:  # at the end of the file, without a request
+            return b""
+        data = self._read(self._position, end)
         self._position += len(data)
         return data
 
