@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Executor, Future
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from functools import partial
 from itertools import islice
 from typing import TypeVar
+
+SLOW_SECONDS = 5.0
+"""Wait for a result before its call is repeated; a hundred times what a store usually takes."""
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -69,8 +73,11 @@ def fetch_ahead(
 ) -> Iterator[R]:
     """Yields `function(item)` for each item, in order, as far ahead as a byte budget allows.
 
+    A call that hangs while later ones return is made a second time, and the first result counts:
+    one slow object does not hold up all others.
+
     Args:
-        function: the function, which waits more than it computes.
+        function: the function, which waits more than it computes; it may be called twice.
         items: its arguments.
         executor: the threads that call it.
         window: the maximum number of results pending or waiting.
@@ -87,7 +94,10 @@ def fetch_ahead(
             budget.finish(size)  # failed calls count as empty results
         return result
 
-    waiting, ahead = iter(items), deque[Future[R]]()
+    def release(call: Future[R]) -> None:
+        budget.release(0 if call.exception() else size_of(call.result()))
+
+    waiting, ahead = iter(items), deque[tuple[T, Future[R]]]()
     try:
         while True:
             # With nothing pending, one item is started whatever its size: a budget smaller than a
@@ -98,15 +108,36 @@ def fetch_ahead(
                 except StopIteration:
                     break
                 budget.start()
-                ahead.append(executor.submit(fetch, item))
+                ahead.append((item, executor.submit(fetch, item)))
             if not ahead:
                 return
-            result = ahead.popleft().result()
-            budget.release(size_of(result))  # before the yield, so that other calls can start
+            item, call = ahead.popleft()
+            result = _first_result(
+                call, [later for _, later in ahead], partial(executor.submit, function, item)
+            )
+            call.add_done_callback(release)  # before the yield, so that other calls can start
             yield result
     finally:
-        for future in ahead:
-            future.cancel()
+        for _, call in ahead:
+            call.cancel()
+
+
+def _first_result(
+    call: Future[R], later: Sequence[Future[R]], repeat: Callable[[], Future[R]]
+) -> R:
+    """Returns the result of a call, or of its repetition if that is faster.
+
+    Args:
+        call: the call.
+        later: calls that were started after it.
+        repeat: starts the call again.
+    """
+    while not (call.done() or wait([call], SLOW_SECONDS).done):
+        # If the others hang, too, the network is slow, and more requests would make it slower.
+        if 2 * sum(other.done() for other in later) >= len(later):
+            done, _ = wait([call, repeat()], return_when=FIRST_COMPLETED)
+            return done.pop().result()
+    return call.result()
 
 
 class Budget:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recordmill.transforms.functional import read_ahead
 from recordmill.transforms.functional.read_ahead import Budget, fetch_ahead, map_ahead
 
 
@@ -142,7 +144,8 @@ def test_an_item_over_the_budget_is_fetched_alone():
     assert list(fetched([1000] * 5, budget=10)) == [(1000, taken + 1) for taken in range(5)]
 
 
-def test_calls_are_limited_before_any_size_is_known():
+def test_calls_are_limited_before_any_size_is_known(monkeypatch):
+    monkeypatch.setattr(read_ahead, "_first_result", interrupt)
     executor = RunsLater()
     results = fetch_ahead(lambda size: size, range(100), executor, 96, Budget(10**9), int)
     with pytest.raises(NotDoneError):
@@ -162,12 +165,11 @@ class RunsLater:
 
     def submit(self, function, item):
         self.begun.append(item)
-        future = Future()
-        future.result = self.interrupt
-        return future
+        return Future()
 
-    def interrupt(self):
-        raise NotDoneError
+
+def interrupt(*arguments):
+    raise NotDoneError
 
 
 @given(st.lists(st.integers(0, 50)), st.integers(1, 8), st.integers(1, 200))
@@ -187,3 +189,41 @@ def test_an_exception_of_a_fetch_is_raised_instead_of_its_result():
     assert [next(results), next(results)] == [0, 1]
     with pytest.raises(ValueError, match=r"^item 2$"):
         next(results)
+
+
+class Stalling:
+    """A function whose first calls of some items hang until the end of the test."""
+
+    def __init__(self, stalled):
+        self.stalled = set(stalled)
+        self.calls = Counter()
+        self.end = threading.Event()
+
+    def __call__(self, item):
+        self.calls[item] += 1
+        if item in self.stalled and self.calls[item] == 1:
+            assert self.end.wait(30)
+        return item
+
+
+@pytest.mark.parametrize("stalled", [0, 5, 19])
+def test_a_call_that_hangs_while_others_return_is_repeated(stalled, monkeypatch):
+    monkeypatch.setattr(read_ahead, "SLOW_SECONDS", 0.05)
+    work, budget = Stalling([stalled]), Budget(10**6)
+    with ThreadPoolExecutor(4) as executor:
+        try:
+            assert list(fetch_ahead(work, range(20), executor, 4, budget, int)) == [*range(20)]
+        finally:
+            work.end.set()
+    assert work.calls == {item: 2 if item == stalled else 1 for item in range(20)}
+    assert budget._held == 0  # also for the call that ended last
+
+
+def test_no_call_is_repeated_while_all_of_them_are_slow(monkeypatch):
+    monkeypatch.setattr(read_ahead, "SLOW_SECONDS", 0.05)
+    work = Stalling(range(4))
+    threading.Timer(0.5, work.end.set).start()
+    with ThreadPoolExecutor(4) as executor:
+        found = list(fetch_ahead(work, range(8), executor, 4, Budget(10**6), int))
+    assert found == [*range(8)]
+    assert set(work.calls.values()) == {1}

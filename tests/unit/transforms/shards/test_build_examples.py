@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import threading
+from collections import Counter
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
 
 from recordmill.schemas.config import Decode
 from recordmill.schemas.records import ImageRef, SerializedExample
 from recordmill.schemas.rejects import Reason, Reject
+from recordmill.transforms.functional import read_ahead
 from recordmill.transforms.shards.build_examples import Fetched, Pools, build_all, fetch
+from recordmill.transforms.storage.stores.options import use_options
 from tests.beam.direct import TABLE, example, plan, ref
 from tests.images import jpeg, png
 
@@ -71,3 +78,38 @@ def test_unreadable_files_are_rejects(tmp_path: Path) -> None:
         (row._replace(mask_uri=gone), f"mask {gone}: {missing}"),
     ):
         assert fetch(broken) == Reject.of(broken, Reason.READ_ERROR, detail)
+
+
+def test_one_slow_object_does_not_hold_up_a_shard(
+    refs: list[ImageRef], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(read_ahead, "SLOW_SECONDS", 2.0)
+    use_options(PipelineOptions(["--allow_private_hosts"]))
+    asked, end = Counter[str](), threading.Event()
+
+    class Handler(SimpleHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked[self.path] += 1
+            if self.path == "/7.jpg" and asked[self.path] == 1:
+                end.wait(30)  # as a store that has lost the request
+            super().do_GET()
+
+        def log_message(self, *arguments: object) -> None:
+            """Logs nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=str(tmp_path))) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        base = f"http://127.0.0.1:{server.server_port}"
+        remote = [ref._replace(uri=f"{base}/{ref.key}") for ref in refs]
+        try:
+            *examples, reject = build_all(remote, plan(train=1), "full", Pools())
+        finally:
+            end.set()
+            server.shutdown()
+            use_options(PipelineOptions([]))
+    *local, _ = build_all(refs, plan(train=1), "full", Pools())
+    assert [one.data for one in examples if isinstance(one, SerializedExample)] == [
+        one.data for one in local if isinstance(one, SerializedExample)
+    ]
+    assert isinstance(reject, Reject)
+    assert asked == {f"/{i}.jpg": 2 if i == 7 else 1 for i in range(20)}
