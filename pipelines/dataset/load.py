@@ -13,14 +13,14 @@ import tensorflow as tf
 from recordmill.pipelines.dataset.image_tensors import FrameDecoder, ImageDecoder
 from recordmill.schemas import layout
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.features import Schema
+from recordmill.schemas.features import Feature, Kind, Schema
 from recordmill.schemas.manifest import Manifest
+from recordmill.schemas.plan import ResolvedSchema
 from recordmill.transforms.functional.records.example_reader import check_choice
 from recordmill.transforms.functional.records.framing import read_frames
 from recordmill.transforms.functional.splits import RecordRange
 from recordmill.transforms.storage.dataset import Dataset, read_file
 from recordmill.transforms.storage.shard_files import uncompressed
-from recordmill.transforms.verification.tensorflow_reader import frame_spec, parse_spec
 
 _PARALLEL_SHARDS = 16
 
@@ -243,7 +243,10 @@ class _Examples:
         needed = (
             tuple(self.selection.schema.features) if self.decoder else self.selection.names_in_order
         )
-        spec, frames = parse_spec(self.manifest.resolved), frame_spec(self.manifest.resolved)
+        spec, frames = (
+            _context_spec(self.manifest.resolved),
+            _frame_features_spec(self.manifest.resolved),
+        )
         # The only way to set a field of a frozen dataclass.
         object.__setattr__(self, "spec", {n: _as_ragged(spec[n]) for n in needed if n in spec})
         object.__setattr__(self, "frames", {n: frames[n] for n in needed if n in frames})
@@ -306,6 +309,34 @@ class _Examples:
     def _all_parsed(self, records: tf.Tensor) -> dict[str, Any]:
         parsed: dict[str, Any] = tf.io.parse_example(records, self.spec)
         return parsed
+
+
+def _context_spec(resolved: ResolvedSchema) -> dict[str, Any]:
+    """Returns the spec of the features for `tf.io.parse_example`; for sequences, of the context."""
+    return {name: _spec(feature) for name, feature in resolved.schema.context_features.items()}
+
+
+def _frame_features_spec(resolved: ResolvedSchema) -> dict[str, Any]:
+    """Returns the spec of the frame features for `tf.io.parse_sequence_example`."""
+    features = resolved.schema.frame_features.items()
+    return {name: _frame_spec(feature) for name, feature in features}
+
+
+def _frame_spec(feature: Feature) -> Any:
+    spec = _spec(feature)
+    if isinstance(spec, tf.io.VarLenFeature):
+        return tf.io.RaggedFeature(spec.dtype, row_splits_dtype=tf.int64)
+    return tf.io.FixedLenSequenceFeature(spec.shape, spec.dtype)
+
+
+def _spec(feature: Feature) -> Any:
+    dtypes = {Kind.INT64: tf.int64, Kind.FLOAT: tf.float32, Kind.BYTES: tf.string}
+    if feature.optional:
+        return tf.io.VarLenFeature(dtypes[feature.kind])
+    shape = list(feature.shape or ())
+    if feature.has_open_rows:
+        return tf.io.FixedLenSequenceFeature(shape[1:], dtypes[feature.kind], allow_missing=True)
+    return tf.io.FixedLenFeature(shape, dtypes[feature.kind])
 
 
 def _mapped(dataset: tf.data.Dataset, function: Any) -> tf.data.Dataset:

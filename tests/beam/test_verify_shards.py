@@ -1,7 +1,4 @@
-"""VerifyShards: the counts of each shard as TensorFlow reads it, and its problems.
-
-Covers `recordmill.transforms.verification.tensorflow_reader`.
-"""
+"""VerifyShards: the counts of each shard as TensorFlow reads it, and its problems."""
 
 from __future__ import annotations
 

@@ -131,9 +131,9 @@ def main() -> None:
     import recordmill.pipelines.commands.convert
     import recordmill.pipelines.commands.verify
     import recordmill.transforms.verification.verify_shard  # noqa: F401 - once for all children
-    from recordmill.transforms.verification.tensorflow_reader import tensorflow
+    from recordmill.transforms.verification.tensorflow_ops import load
 
-    tensorflow()
+    load()
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)  # whatever outlives a run is a child here
     for line in sys.stdin:
         order = Order(**json.loads(line))

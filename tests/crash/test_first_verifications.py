@@ -1,4 +1,4 @@
-"""The first verifications of a process, in concurrent threads: unsafe in plain TensorFlow."""
+"""The first verifications of a process, in concurrent threads."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ import os, sys, threading
 from tests.beam.direct import RESOLVED
 from recordmill.transforms.verification.verify_shard import verify_shard
 from recordmill.transforms.storage.shard_files import ShardFiles
-from recordmill.transforms.verification.tensorflow_reader import tensorflow
+from recordmill.transforms.verification.tensorflow_ops import load
 
-tensorflow()
+load()
 sys.setswitchinterval(1e-5)
 begin = threading.Barrier(4)
 
@@ -42,11 +42,10 @@ for _ in range(int(sys.argv[2])):
     ended.append(os.waitpid(child, 0)[1])
 print(ended.count(0))
 """
-"""Each child has TensorFlow imported, and not yet used."""
+"""Each child has loaded TensorFlow, and not yet used it."""
 
 
 def test_concurrent_first_verifications_never_crash(tmp_path: Path) -> None:
-    """Without `thread_safe_tensorflow`, such processes sometimes crash."""
     with tf.io.TFRecordWriter(str(tmp_path / "birds")) as writer:
         writer.write(example("0.png", png()))
     command = [sys.executable, "-c", VERIFICATIONS, str(tmp_path), str(PROCESSES)]

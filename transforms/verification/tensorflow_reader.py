@@ -1,97 +1,38 @@
-"""Parses records and decodes images with TensorFlow, which shares no code with their writer.
-
-TensorFlow is imported on first use, because the import takes 3-5 s and 450 MB of memory, which
-processes that only write do not need.
-"""
+"""Parses records and decodes images with TensorFlow, which shares no code with their writer."""
 
 from __future__ import annotations
 
-import importlib
-import os
-import re
-import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
+
+import numpy as np
 
 from recordmill.schemas.features import Feature, ImageAttribute, Kind
 from recordmill.schemas.plan import ResolvedSchema
-
-_IMPORTING = threading.Lock()
-_USING = threading.Lock()
-
-# Ids of the processes that have called `thread_safe_tensorflow`; a fork has to call it again.
-_used_in: set[int] = set()
-
-_SHAPE = (ImageAttribute.HEIGHT, ImageAttribute.WIDTH, ImageAttribute.CHANNELS)
-
-# Lines of absl's log that are informational; warnings and errors do not match.
-_INFO_LINES = re.compile(
-    rb"(?:WARNING: All log messages before absl|To enable the following instructions:"
-    rb"|I\d{4} [\d:.]+ +\d+ [\w.]+:\d+\] ).*\n"
+from recordmill.transforms.verification.tensorflow_ops import (
+    FLOAT,
+    INT64,
+    STRING,
+    UINT8,
+    UINT16,
+    DataType,
+    Tensor,
+    run,
 )
 
-_CHUNK_BYTES = 2**16
-_PRINTER_SECONDS = 1
-
-
-def tensorflow() -> Any:
-    """Returns the TensorFlow module, imported on first use without log messages or a GPU."""
-    with _IMPORTING:
-        if "tensorflow" not in sys.modules:
-            os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-            os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
-            with filtered_native_log():
-                importlib.import_module("tensorflow")
-    return sys.modules["tensorflow"]
-
-
-def thread_safe_tensorflow() -> Any:
-    """Returns the TensorFlow module after a first call of each function used here.
-
-    Works around a race in `PythonAPIDispatcher::Dispatch` of TensorFlow 2.21. When it meets an
-    argument type for the first time, it releases the GIL, and another thread overwrites the
-    arguments. Several threads that start together crash in a few of a hundred runs.
-    """
-    tf = tensorflow()
-    with _USING:
-        if os.getpid() not in _used_in:
-            _use_once(tf)
-            _used_in.add(os.getpid())
-    return tf
-
-
-def _use_once(tf: Any) -> None:
-    """Calls TensorFlow's parsers with every argument type that this module passes to them."""
-    spec = {"": tf.io.FixedLenFeature([], tf.int64, 0)}
-    for nothing in ([b""], tf.constant([b""])):
-        tf.io.parse_example(nothing, spec)
-        tf.io.parse_sequence_example(nothing, None, {"": tf.io.VarLenFeature(tf.string)})
-
-
-def parse_spec(resolved: ResolvedSchema) -> dict[str, Any]:
-    """Returns the spec of the features for `tf.io.parse_example`; for sequences, of the context."""
-    return {name: _spec(feature) for name, feature in resolved.schema.context_features.items()}
-
-
-def frame_spec(resolved: ResolvedSchema) -> dict[str, Any]:
-    """Returns the spec of the frame features for `tf.io.parse_sequence_example`."""
-    features = resolved.schema.frame_features.items()
-    return {name: _frame_spec(feature) for name, feature in features}
-
-
-def _frame_spec(feature: Feature) -> Any:
-    tf = tensorflow()
-    spec = _spec(feature)
-    if isinstance(spec, tf.io.VarLenFeature):
-        return tf.io.RaggedFeature(spec.dtype, row_splits_dtype=tf.int64)
-    return tf.io.FixedLenSequenceFeature(spec.shape, spec.dtype)
+_SHAPE = (ImageAttribute.HEIGHT, ImageAttribute.WIDTH, ImageAttribute.CHANNELS)
+_TYPES = {Kind.INT64: INT64, Kind.FLOAT: FLOAT, Kind.BYTES: STRING}
+_MISSING: dict[Kind, Any] = {Kind.INT64: np.int64(0), Kind.FLOAT: np.float32(0), Kind.BYTES: b""}
 
 
 class UnequalLengthsError(Exception):
     """The frame features of a sequence differ in length."""
+
+
+class BadImageError(Exception):
+    """A decoded image or mask does not have the shape that its record states."""
 
 
 @dataclass(frozen=True)
@@ -100,131 +41,197 @@ class ParsedBatch:
 
     Attributes:
         resolved: the schema of the records.
-        context: feature name to a tensor of all records' values, (records, ...).
-        frames: feature name to a tensor of all frames' values, padded, (records, frames, ...);
-            {} unless the records are sequences.
+        context: feature name to a tensor of all records' values, (records, ...), or (values,) of a
+            feature with any number of values.
+        frames: feature name to a tensor of all frames' values, padded, (records, frames, ...), or
+            (values,); {} unless the records are sequences.
         lengths: the number of frames of each record; None unless the records are sequences.
     """
 
     resolved: ResolvedSchema
-    context: dict[str, Any]
-    frames: dict[str, Any]
+    context: Mapping[str, Tensor]
+    frames: Mapping[str, Tensor]
     lengths: list[int] | None
 
     def labels(self, name: str) -> list[int]:
         """Returns the class ids of all records, or of all their frames, in a feature."""
-        if self.lengths is not None and name in self.frames:
-            values = [self.frames[name][i, :n] for i, n in enumerate(self.lengths)]
-            return [label for value in values for label in _flat(value)]
-        return _flat(self.context[name])
+        values = (self.frames if name in self.frames else self.context)[name].numpy()
+        if self.lengths is not None and name in self.frames and values.ndim > 1:
+            values = np.concatenate([values[i, :n] for i, n in enumerate(self.lengths)])
+        labels: list[int] = values.ravel().tolist()
+        return labels
 
     def decode(self) -> None:
-        """Decodes every image with `decode_images`, one sequence at a time."""
-        if self.lengths is None:
-            decode_images(self.context, self.resolved)
+        """Decodes every image with the functions that training code uses, and its mask.
+
+        Raises:
+            OpError: if TensorFlow cannot decode an image.
+            BadImageError: if an image or mask does not have the shape that its record states.
+        """
+        schema = self.resolved.schema
+        if schema.encoded_image is None:
             return
-        for i, length in enumerate(self.lengths):
-            decode_images({n: v[i, :length] for n, v in self.frames.items()}, self.resolved)
+        keys = {f.image_attribute: key for key, f in schema.features.items() if f.image_attribute}
+        keys = {attribute: keys[attribute] for attribute in _SHAPE if attribute in keys}
+        names = (schema.encoded_image, schema.mask_feature, *keys.values())
+        tensors = self.context if self.lengths is None else self.frames
+        values = {name: tensors[name].numpy() for name in names if name}
+        # (record,) or (record, frame) of each image
+        images = (
+            range(len(values[schema.encoded_image]))
+            if self.lengths is None
+            else ((i, j) for i, length in enumerate(self.lengths) for j in range(length))
+        )
+        for place in images:
+            mask = values[schema.mask_feature][place] if schema.mask_feature else None
+            shape = {attribute: int(values[key][place]) for attribute, key in keys.items()}
+            image = values[schema.encoded_image][place]
+            check_image(image, shape, mask, schema.masks.bit_depth)
 
 
-def _flat(values: Any) -> list[int]:
-    tf = tensorflow()
-    if isinstance(values, tf.SparseTensor):
-        values = values.values
-    dense = values.flat_values if isinstance(values, tf.RaggedTensor) else values
-    found: list[int] = dense.numpy().ravel().tolist()
-    return found
+class _Features:
+    """Features as TensorFlow's parsers take them: lists of values, and arrays of a fixed shape.
+
+    Attributes:
+        lists: names of features with any number of values.
+        arrays: names of features with a shape.
+        list_types: types of `lists`.
+        array_types: types of `arrays`.
+        shapes: shapes of `arrays`; -1 where the number of rows is not fixed.
+        defaults: values of `arrays` that a record lacks; empty for those that it must have.
+    """
+
+    def __init__(self, features: Mapping[str, Feature]) -> None:
+        self.lists = sorted(name for name, feature in features.items() if feature.optional)
+        self.arrays = sorted(features.keys() - set(self.lists))
+        self.list_types = [DataType(_TYPES[features[name].kind]) for name in self.lists]
+        arrays = [features[name] for name in self.arrays]
+        self.array_types = [DataType(_TYPES[feature.kind]) for feature in arrays]
+        self.shapes = [[-1 if n is None else n for n in feature.shape or ()] for feature in arrays]
+        self.defaults = [_default(feature) for feature in arrays]
 
 
-def parse_batch(records: Any, resolved: ResolvedSchema) -> ParsedBatch:
+def _default(feature: Feature) -> Tensor:
+    padding = _MISSING[feature.kind]
+    if isinstance(padding, bytes):
+        return Tensor.of(padding if feature.has_open_rows else [])
+    return Tensor.of(np.full(() if feature.has_open_rows else 0, padding))
+
+
+def _names(names: Sequence[str]) -> Tensor:
+    return Tensor.of([name.encode() for name in names])
+
+
+def parse_batch(records: Sequence[bytes], resolved: ResolvedSchema) -> ParsedBatch:
     """Parses a batch of serialized records.
 
     Args:
-        records: a string tensor or list, (records,).
-        resolved: the schema that the records have to match.
+        records: the records.
+        resolved: the schema that they have to match.
 
     Raises:
-        tf.errors.OpError: if a record does not match the schema.
+        OpError: if a record does not match the schema.
         UnequalLengthsError: if the frame features of a sequence differ in length.
     """
-    tf = tensorflow()
-    if resolved.schema.sequence is None:
-        parsed = tf.io.parse_example(records, parse_spec(resolved))
-        return ParsedBatch(resolved, parsed, {}, None)
-    context, frames, lengths = tf.io.parse_sequence_example(
-        records, parse_spec(resolved) or None, frame_spec(resolved)
+    if resolved.schema.sequence is not None:
+        return _parse_sequences(records, resolved)
+    features, none = _Features(resolved.schema.features), _names(())
+    names = _names(features.lists), _names(features.arrays)
+    count = len(features.lists)
+    found = run(
+        "ParseExampleV2",
+        [Tensor.of(records), none, *names, none, features.defaults],
+        3 * count + len(features.arrays),
+        {
+            "num_sparse": count,
+            "sparse_types": features.list_types,
+            "ragged_value_types": [],
+            "ragged_split_types": [],
+            "dense_shapes": features.shapes,
+        },
     )
-    counts = {name: _lengths(frames[name], lengths.get(name)) for name in frames}
+    # indices, values and shapes of the lists, then the arrays
+    values = [*found[count : 2 * count], *found[3 * count :]]
+    context = dict(zip((*features.lists, *features.arrays), values, strict=True))
+    return ParsedBatch(resolved, context, {}, None)
+
+
+def _parse_sequences(records: Sequence[bytes], resolved: ResolvedSchema) -> ParsedBatch:
+    context, frames = (
+        _Features(features)
+        for features in (resolved.schema.context_features, resolved.schema.frame_features)
+    )
+    none = _names(())
+    found = iter(
+        run(
+            "ParseSequenceExampleV2",
+            [
+                Tensor.of(records),
+                none,
+                *(_names(context.lists), _names(context.arrays), none),
+                *(none, _names(frames.arrays), _names(frames.lists)),
+                Tensor.of(np.zeros(len(frames.arrays), np.bool_)),  # none may be missing
+                context.defaults,
+            ],
+            3 * len(context.lists)
+            + len(context.arrays)
+            + 2 * len(frames.arrays)
+            + 3 * len(frames.lists),
+            {
+                "Ncontext_sparse": len(context.lists),
+                "context_sparse_types": context.list_types,
+                "context_dense_shapes": context.shapes,
+                "Nfeature_list_dense": len(frames.arrays),
+                "feature_list_dense_types": frames.array_types,
+                "feature_list_dense_shapes": frames.shapes,
+                "feature_list_ragged_value_types": frames.list_types,
+                "feature_list_ragged_split_types": [DataType(INT64)] * len(frames.lists),
+            },
+        )
+    )
+
+    def take(names: Sequence[str]) -> dict[str, Tensor]:
+        return dict(zip(names, islice(found, len(names)), strict=True))
+
+    take(context.lists)  # indices
+    of_context = take(context.lists)
+    take(context.lists)  # shapes
+    of_context |= take(context.arrays)
+    of_frames, lengths = take(frames.arrays), take(frames.arrays)
+    of_frames |= take(frames.lists)
+    counts = {name: tensor.numpy().tolist() for name, tensor in lengths.items()}
+    counts |= {name: np.diff(t.numpy()).tolist() for name, t in take(frames.lists).items()}
+    return ParsedBatch(resolved, of_context, of_frames, _equal_lengths(counts))
+
+
+def _equal_lengths(counts: Mapping[str, list[int]]) -> list[int]:
+    """Returns the number of frames of each record, from those of each of its features."""
     first, *others = counts.values()  # feature name to the length of its list in each record
     for number, found in enumerate(zip(first, *others, strict=True)):
         if len(set(found)) > 1 or not found[0]:
             summary = ", ".join(f"{name!r} {count[number]}" for name, count in counts.items())
             raise UnequalLengthsError(f"its lists do not have one item per frame: {summary}")
-    return ParsedBatch(resolved, context, frames, first)
+    return first
 
 
-def _lengths(values: Any, dense: Any) -> list[int]:
-    found = values.row_lengths() if dense is None else dense
-    counts: list[int] = found.numpy().tolist()
-    return counts
-
-
-def _spec(feature: Feature) -> Any:
-    tf = tensorflow()
-    dtypes = {Kind.INT64: tf.int64, Kind.FLOAT: tf.float32, Kind.BYTES: tf.string}
-    if feature.optional:
-        return tf.io.VarLenFeature(dtypes[feature.kind])
-    shape = list(feature.shape or ())
-    if feature.has_open_rows:
-        return tf.io.FixedLenSequenceFeature(shape[1:], dtypes[feature.kind], allow_missing=True)
-    return tf.io.FixedLenFeature(shape, dtypes[feature.kind])
-
-
-class BadImageError(Exception):
-    """A decoded image or mask does not have the shape that its record states."""
-
-
-def decode_images(parsed: dict[str, Any], resolved: ResolvedSchema) -> None:
-    """Decodes every image of a batch with the functions that training code uses.
-
-    Args:
-        parsed: feature name to a tensor of all records' values, (records, ...).
-        resolved: the schema of the records.
-
-    Raises:
-        tf.errors.OpError: if TensorFlow cannot decode an image.
-        BadImageError: if an image or mask does not have the shape that its record states.
-    """
-    name = resolved.schema.encoded_image
-    if name is None:
-        return
-    masks = parsed.get(resolved.schema.mask_feature or "")
-    attributes = {
-        f.image_attribute: key for key, f in resolved.schema.features.items() if f.image_attribute
-    }
-    stated = [(a, parsed[attributes[a]].numpy()) for a in _SHAPE if a in attributes]
-    for i, data in enumerate(parsed[name]):
-        mask = None if masks is None else masks[i]
-        shape = {attribute: int(values[i]) for attribute, values in stated}
-        check_image(data, shape, mask, resolved.schema.masks.bit_depth)
-
-
-def check_image(data: Any, stated: dict[ImageAttribute, int], mask: Any, bit_depth: int) -> None:
+def check_image(
+    data: bytes, stated: Mapping[ImageAttribute, int], mask: bytes | None, bit_depth: int
+) -> None:
     """Decodes an image and its mask, and compares their shapes with the record's.
 
     Args:
-        data: a scalar tensor of the encoded bytes.
+        data: the encoded bytes.
         stated: the height, width and channels that the record states; some may be absent.
-        mask: a scalar tensor of the encoded mask; None without one.
+        mask: the encoded mask; None without one.
         bit_depth: the bits per id of a mask, 8 or 16.
 
     Raises:
-        tf.errors.OpError: if TensorFlow cannot decode the image or the mask.
+        OpError: if TensorFlow cannot decode the image or the mask.
         BadImageError: if the image or the mask does not have the stated shape.
     """
-    tf = tensorflow()
-    tf.io.decode_jpeg(data, channels=3)  # many readers call it for PNG as well
-    decoded = tf.io.decode_image(data, expand_animations=False)
+    image = Tensor.of(data)
+    run("DecodeJpeg", [image], 1, {"channels": 3})  # many readers call it for PNG as well
+    [decoded] = run("DecodeImage", [image], 1, {"expand_animations": False})
     found = dict(zip(_SHAPE, decoded.shape, strict=True))
     for attribute, value in stated.items():
         if value != found[attribute]:
@@ -234,40 +241,10 @@ def check_image(data: Any, stated: dict[ImageAttribute, int], mask: Any, bit_dep
         _decode_mask(mask, found, bit_depth)
 
 
-def _decode_mask(data: Any, image: dict[ImageAttribute, int], bit_depth: int) -> None:
+def _decode_mask(data: bytes, image: Mapping[ImageAttribute, int], bit_depth: int) -> None:
     """Decodes a mask, which must have one channel and the size of its image."""
-    tf = tensorflow()
-    ids = tf.io.decode_png(data, dtype=tf.uint8 if bit_depth == 8 else tf.uint16)
-    expected = [image[ImageAttribute.HEIGHT], image[ImageAttribute.WIDTH], 1]
+    dtype = DataType(UINT8 if bit_depth == 8 else UINT16)
+    [ids] = run("DecodePng", [Tensor.of(data)], 1, {"dtype": dtype})
+    expected = (image[ImageAttribute.HEIGHT], image[ImageAttribute.WIDTH], 1)
     if ids.shape != expected:
-        raise BadImageError(f"the mask decodes to {list(ids.shape)}, expected {expected}")
-
-
-@contextmanager
-def filtered_native_log() -> Iterator[None]:
-    """Removes informational lines of absl's log from standard error while the body runs.
-
-    TensorFlow 2.21 ignores its log level during the import. Native code writes to file descriptor
-    2 and other threads may print concurrently, so the descriptor is replaced by a pipe, and a
-    thread copies everything else.
-    """
-    kept = os.dup(2)
-    source, sink = os.pipe()
-    printer = threading.Thread(target=_copy_filtered, args=(source, kept), daemon=True)
-    printer.start()
-    os.dup2(sink, 2)
-    os.close(sink)
-    try:
-        yield
-    finally:
-        os.dup2(kept, 2)
-        # With a timeout: a child process started by another thread may still hold the pipe open.
-        printer.join(_PRINTER_SECONDS)
-
-
-def _copy_filtered(source: int, target: int) -> None:
-    """Copies one file descriptor to another until its end, except `_INFO_LINES`; closes both."""
-    with open(source, "rb", buffering=0) as pipe, open(target, "wb", buffering=0) as kept:
-        while chunk := pipe.read(_CHUNK_BYTES):
-            with suppress(OSError):  # keeps reading: a full pipe would block its writers
-                kept.write(_INFO_LINES.sub(b"", chunk))
+        raise BadImageError(f"the mask decodes to {list(ids.shape)}, expected {list(expected)}")

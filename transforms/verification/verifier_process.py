@@ -1,13 +1,12 @@
 """The verifier process: verifies shards with TensorFlow while the main process writes others.
 
-Importing TensorFlow takes 3 s of a core. A separate process does not contend for the writer's GIL,
-and if TensorFlow crashes on a file, only that process dies. It is started before the main process
+A separate process does not contend for the writer's GIL, and if TensorFlow crashes on a file, only
+that process dies. It is started before the main process
 imports anything slow, so this module imports slow modules inside functions.
 """
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 import subprocess
@@ -78,11 +77,11 @@ def current_verifier() -> VerifierProcess | None:
 
 
 def prepare() -> None:
-    """Imports TensorFlow into this process, unless a verifier process runs."""
+    """Loads TensorFlow into this process, unless a verifier process runs."""
     if not current_verifier():
-        from recordmill.transforms.verification.tensorflow_reader import tensorflow
+        from recordmill.transforms.verification.tensorflow_ops import load
 
-        tensorflow()
+        load()
 
 
 def verify(shard: ShardFiles, resolved: ResolvedSchema, level: Verify) -> ShardVerification:
@@ -229,14 +228,11 @@ def serve(descriptors: Sequence[int]) -> None:
         descriptors: the file descriptors of the connections.
     """
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    gc.disable()  # collections during the import would scan its objects again and again
-    from recordmill.transforms.verification.tensorflow_reader import thread_safe_tensorflow
+    from recordmill.transforms.verification.tensorflow_ops import load
     from recordmill.transforms.verification.verify_shard import decode_error, verify_shard
 
     services: dict[str, Callable[..., Any]] = {"verify": verify_shard, "decode_error": decode_error}
-    thread_safe_tensorflow()
-    gc.freeze()
-    gc.enable()
+    load()
     threads = [
         threading.Thread(target=_answer, args=(Connection(descriptor), services))
         for descriptor in descriptors

@@ -8,7 +8,6 @@ milliseconds to set up for each file.
 from __future__ import annotations
 
 import hashlib
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -41,14 +40,13 @@ from recordmill.transforms.storage.shard_files import (
     read_stored,
     uncompressed,
 )
+from recordmill.transforms.verification.tensorflow_ops import OpError
 from recordmill.transforms.verification.tensorflow_reader import (
     BadImageError,
     ParsedBatch,
     UnequalLengthsError,
     check_image,
     parse_batch,
-    tensorflow,
-    thread_safe_tensorflow,
 )
 
 # Target size of a batch: large enough to amortize a call of TensorFlow, and a bound on memory.
@@ -59,9 +57,6 @@ _BATCH_RECORDS = 1024
 
 # Exceptions of reading an index that is invalid, lacks a row, or has the wrong types.
 _DAMAGED_INDEX = (VerificationFailed, ValueError, LookupError)
-
-# Names of graph nodes in TensorFlow's messages, which are of no use to users.
-_GRAPH_NODE = re.compile(r"^\{\{[^}]*\}\} ?| ?\[Op:\w+\](?: name:.*)?$")
 
 
 def first_mismatched_record(shard: ShardFiles, resolved: ResolvedSchema) -> Problem:
@@ -103,9 +98,8 @@ def with_key(problem: Problem, shard: ShardFiles) -> Problem:
 
 
 def first_line(error: Exception) -> str:
-    """Returns the first line of an error's message, without names of graph nodes."""
-    line = str(getattr(error, "message", error)).strip().partition("\n")[0]
-    return _GRAPH_NODE.sub("", line)
+    """Returns the first line of an error's message."""
+    return str(error).strip().partition("\n")[0]
 
 
 def _matches(frame: Frame, entry: dict[str, object], resolved: ResolvedSchema) -> bool:
@@ -174,7 +168,6 @@ def _read(
     stream: BinaryIO, shard: ShardFiles, resolved: ResolvedSchema, decode: bool
 ) -> tuple[_Contents, list[Problem]]:
     """Returns the contents up to the first record that is damaged or invalid, and the problems."""
-    thread_safe_tensorflow()
     contents = _Contents(classes={name: Counter() for name in resolved.schema.class_features})
     contents.frames = [] if resolved.schema.sequence else None
     try:
@@ -218,14 +211,11 @@ def _parse(
     batch: Sequence[Frame], file: str, resolved: ResolvedSchema, decode: bool
 ) -> ParsedBatch | Problem:
     """Returns a batch as TensorFlow parses it, or the problem of the first invalid record."""
-    # TensorFlow quotes the bytes that do not match; unless they are UTF-8, creating its exception
-    # raises a UnicodeDecodeError.
-    errors = (tensorflow().errors.OpError, BadImageError, UnequalLengthsError, UnicodeDecodeError)
     try:
         parsed = parse_batch([frame.data for frame in batch], resolved)
         if decode:
             parsed.decode()
-    except errors as error:
+    except (OpError, BadImageError, UnequalLengthsError) as error:
         if len(batch) == 1:
             return Problem(file, first_line(error), batch[0].record, batch[0].offset)
         # TensorFlow does not state which record of the batch is invalid.
@@ -278,11 +268,8 @@ def decode_error(
         mask: the encoded mask; None without one.
         bit_depth: the bits per id of a mask, 8 or 16.
     """
-    tf = thread_safe_tensorflow()
     try:
-        check_image(
-            tf.constant(image), stated, None if mask is None else tf.constant(mask), bit_depth
-        )
-    except (tf.errors.OpError, BadImageError) as error:
+        check_image(image, stated, mask, bit_depth)
+    except (OpError, BadImageError) as error:
         return first_line(error)
     return None

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from recordmill.transforms.verification.tensorflow_reader import filtered_native_log
+from recordmill.transforms.verification.native_log import filtered_native_log
 
 NOTES = (
     b"WARNING: All log messages before absl::InitializeLog() is called are written to STDERR\n",
