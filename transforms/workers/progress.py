@@ -1,8 +1,8 @@
 """Progress counters of workers, for the progress bar only; row counts are computed separately.
 
 Each process has its own counters. Worker processes report them in small files of a shared folder,
-which the driver polls. `advance` also feeds Beam's metrics, which not every engine reports while a
-job runs.
+which the driver polls. `advance` also feeds Beam's metrics, which cannot be polled: Beam's portable
+runner requests them once per job and keeps the first answer (`PipelineResult.metrics`, 2.77.0).
 """
 
 from __future__ import annotations
