@@ -22,7 +22,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 
 ROOT = Path(__file__).parents[2]
 
@@ -205,14 +205,12 @@ class _ForkedVerifier:
     """Replaces `subprocess.Popen` for the verifier process: forks instead of starting Python."""
 
     pid = 0
-    _tensorflow: ModuleType
 
     @classmethod
     def stand_in(cls) -> None:
-        """Makes the run start its verifier by forking, and hides that TensorFlow is imported."""
+        """Makes the run start its verifier by forking."""
         from recordmill.transforms.verification import verifier_process
 
-        cls._tensorflow = sys.modules.pop("tensorflow")
         pipes = {"PIPE": subprocess.PIPE, "DEVNULL": subprocess.DEVNULL}
         vars(verifier_process)["subprocess"] = SimpleNamespace(Popen=cls, **pipes)
 
@@ -236,7 +234,6 @@ class _ForkedVerifier:
             if descriptor > 2 and descriptor not in connections:
                 with contextlib.suppress(OSError):  # that of the listing
                     os.close(descriptor)
-        sys.modules["tensorflow"] = self._tensorflow
         from recordmill.transforms.verification.verifier_process import serve
 
         try:
