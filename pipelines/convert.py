@@ -136,14 +136,14 @@ def write_dataset(read: ReadOutcome, rows: PCollection[Row], job: Conversion) ->
     unique_rows, checkpoints = unique.rows, job.target.checkpoints
     group_leaks = unique_rows | "CompareGroups" >> FindGroupLeaks(groups_may_span_splits(config))
     written = unique_rows | "WriteShards" >> WriteShards(config, checkpoints, plan, base)
-    verifications = written.good | "VerifyShards" >> VerifyShards(config, work, plan)
+    verified = written.good | "VerifyShards" >> VerifyShards(config, work, plan)
     content = written.good | "FindDuplicateImages" >> FindDuplicateImages(work, plan)
 
     rejected = [read.rejects, bound.rejects, keyed.rejects, written.rejects]
     rejects = rejected | "AllRejects" >> beam.Flatten()
     rejects_files = rejects | "WriteRejects" >> WriteLines(work, layout.REJECTS)
     files = [rejects_files, unique.files] | "AllFiles" >> beam.Flatten()
-    info = verifications | "Reconcile" >> ReconcileCounts(
+    info = verified.shards | "Reconcile" >> ReconcileCounts(
         plan=plan,
         rows=read.good,
         unread=read.rejects,
@@ -152,11 +152,11 @@ def write_dataset(read: ReadOutcome, rows: PCollection[Row], job: Conversion) ->
         duplicates=unique.duplicates,
         group_leaks=group_leaks,
         rejects=rejects,
-        written=written.good,
+        tallies=verified.tallies,
         contents=[content, unique.stats] | "AllContents" >> beam.Flatten(),
     )
     # publish() gets all written files as side inputs, so that it runs after them.
-    indexed = verifications if config.index else rows.pipeline | "NoIndex" >> beam.Create([])
+    indexed = verified.shards if config.index else rows.pipeline | "NoIndex" >> beam.Create([])
     indexes = indexed | "IndexShards" >> IndexShards(work)
     return info | "Publish" >> beam.Map(
         publish, config, job.target, job.context, AsIter(files), AsDict(indexes), base

@@ -141,6 +141,8 @@ class ShardVerification:
         entry: its manifest entry, with counts and digests of the files as read.
         index_crc32c: checksum of its index file.
         problems: the problems found.
+        classes: number of occurrences by feature and class id.
+        fingerprint: fingerprint of the shard's input; "" if unknown.
     """
 
     split: str
@@ -148,6 +150,8 @@ class ShardVerification:
     entry: ShardEntry
     index_crc32c: int
     problems: tuple[Problem, ...] = ()
+    classes: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    fingerprint: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True)
@@ -161,6 +165,7 @@ class DatasetInfo:
         shards: the verification of each shard, in order.
         images: number of images by treatment.
         problems: the problems that prevent publishing.
+        classes: number of occurrences by split, feature and class id.
         content: statistics of duplicate images.
         group_leaks: groups that are in more than one split.
         shapes: image statistics.
@@ -176,6 +181,7 @@ class DatasetInfo:
     shards: tuple[ShardVerification, ...]
     images: Mapping[str, int]
     problems: tuple[Problem, ...]
+    classes: Mapping[str, Mapping[str, Mapping[int, int]]] = field(default_factory=dict)
     content: DuplicateStats = field(default_factory=DuplicateStats)
     group_leaks: GroupLeakage = field(default_factory=GroupLeakage)
     shapes: ImageTally = field(default_factory=ImageTally)
@@ -222,7 +228,8 @@ def manifest_of(
 
 def _split_entry(info: DatasetInfo, split: str) -> SplitEntry:
     shards = tuple(shard.entry for shard in info.shards if shard.split == split)
-    return SplitEntry(**dict(info.splits[split]), shards=shards)
+    classes = info.classes.get(split, {})
+    return SplitEntry(**dict(info.splits[split]), classes=classes, shards=shards)
 
 
 def base_entry(base: Base, info: DatasetInfo) -> BaseEntry:

@@ -14,6 +14,7 @@ from pydantic import (
     Field,
     SerializerFunctionWrapHandler,
     model_serializer,
+    model_validator,
 )
 
 from recordmill.schemas import layout
@@ -45,14 +46,30 @@ class ShardEntry(Counted):
     crc32c: Count
     index_file: File
     index_sha256: str
-    classes: dict[str, dict[int, Count]]
     images: dict[str, Count]
+    classes: dict[str, dict[int, Count]] = Field({}, exclude=True)
+    """Only in manifests of release 0.1.0."""
 
 
 class SplitEntry(SplitCounts):
-    """A published split."""
+    """A published split.
 
+    Attributes:
+        classes: number of occurrences by feature and class id.
+        shards: its shards, in order.
+    """
+
+    classes: dict[str, dict[int, Count]] = Field(default_factory=dict)
     shards: tuple[ShardEntry, ...]
+
+    @model_validator(mode="after")
+    def _sum_classes(self) -> SplitEntry:
+        for shard in self.shards:
+            for feature, counts in shard.classes.items():
+                total = self.classes.setdefault(feature, {})
+                for label, count in counts.items():
+                    total[label] = total.get(label, 0) + count
+        return self
 
 
 class BaseEntry(BaseModel):

@@ -272,3 +272,45 @@ class Timeline:
         for index, records in self.counts.items():
             halved[index // 2] += records
         self.seconds, self.counts = self.seconds * 2, halved
+
+
+@dataclass
+class SplitTally:
+    """The counts of a split's shards that are summed on the workers.
+
+    Attributes:
+        records: number of records written.
+        frames: number of frames written; None if records are not sequences.
+        classes: number of occurrences by feature and class id, as re-read.
+        images: number of images by treatment.
+        shapes: image statistics.
+        timeline: number of records written over time.
+        reused: number of shards that an earlier run has finished.
+        linked: number of shards taken from the base version.
+    """
+
+    records: int = 0
+    frames: int | None = None
+    classes: dict[str, Counter[int]] = field(default_factory=dict)
+    images: Counter[str] = field(default_factory=Counter)
+    shapes: ImageTally = field(default_factory=ImageTally)
+    timeline: Timeline = field(default_factory=Timeline)
+    reused: int = 0
+    linked: int = 0
+
+    @classmethod
+    def sum_of(cls, tallies: Iterable[SplitTally]) -> SplitTally:
+        """Returns the sum of some tallies."""
+        total = cls()
+        for tally in tallies:
+            total.records += tally.records
+            if tally.frames is not None:
+                total.frames = (total.frames or 0) + tally.frames
+            for feature, counts in tally.classes.items():
+                total.classes.setdefault(feature, Counter()).update(counts)
+            total.images.update(tally.images)
+            total.shapes.update(tally.shapes)
+            total.timeline.update(tally.timeline)
+            total.reused += tally.reused
+            total.linked += tally.linked
+        return total

@@ -12,11 +12,11 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.pvalue import AsDict, AsIter, AsSingleton, PCollection
 
 from recordmill.schemas import layout
-from recordmill.schemas.dataset_info import DatasetInfo, ShardVerification, WrittenShard
+from recordmill.schemas.dataset_info import DatasetInfo, ShardVerification
 from recordmill.schemas.plan import Plan, RejectSum
 from recordmill.schemas.records import Row
 from recordmill.schemas.rejects import Reject
-from recordmill.schemas.statistics import Duplicate, DuplicateStats, GroupLeakage
+from recordmill.schemas.statistics import Duplicate, DuplicateStats, GroupLeakage, SplitTally
 from recordmill.transforms.functional.duplicates import merge_duplicate_stats
 from recordmill.transforms.functional.reconcile import reconcile
 from recordmill.transforms.storage.drafts import Draft
@@ -38,7 +38,7 @@ class ReconcileCounts(beam.PTransform):
         skipped: (description, count) of skipped inputs.
         assigned: (split, number of rows assigned to it).
         rejects: all rejects, including those of unread rows.
-        written: the shards with the counts of their writers.
+        tallies: (split, sums over its shards).
         contents: duplicate statistics, in one or several parts.
         duplicates: rows that were dropped as duplicates.
         group_leaks: groups in more than one split; a single element.
@@ -50,7 +50,7 @@ class ReconcileCounts(beam.PTransform):
     skipped: PCollection[tuple[str, int]]
     assigned: PCollection[tuple[str, int]]
     rejects: PCollection[Reject]
-    written: PCollection[WrittenShard]
+    tallies: PCollection[tuple[str, SplitTally]]
     contents: PCollection[DuplicateStats]
     duplicates: PCollection[Duplicate]
     group_leaks: PCollection[GroupLeakage]
@@ -79,7 +79,7 @@ class ReconcileCounts(beam.PTransform):
             AsSingleton(unread),
             AsDict(self.assigned),
             AsDict(reasons),
-            AsIter(self.written),
+            AsDict(self.tallies),
             AsIter(verifications),
             AsDict(dropped),
             AsDict(self.skipped | "SumSkippedInputs" >> beam.CombinePerKey(sum)),

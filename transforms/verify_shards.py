@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import apache_beam as beam
 from apache_beam.pvalue import AsSingleton, PCollection
@@ -21,7 +22,9 @@ from recordmill.schemas import layout
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.dataset_info import ShardVerification, WrittenShard
 from recordmill.schemas.plan import Plan
+from recordmill.schemas.statistics import SplitTally
 from recordmill.transforms.elements import displayed
+from recordmill.transforms.functional.reconcile import tally_of, without_tally
 from recordmill.transforms.functional.records.index import index_lines
 from recordmill.transforms.shards.build_examples import new_executor
 from recordmill.transforms.storage.dataset import read_index
@@ -31,9 +34,21 @@ from recordmill.transforms.verification import verifier_process
 from recordmill.transforms.workers.progress import advance
 
 
+class Verified(NamedTuple):
+    """The verified shards of a dataset.
+
+    Attributes:
+        shards: the verification of each shard, without what is summed.
+        tallies: (split, sums over its shards).
+    """
+
+    shards: PCollection[ShardVerification]
+    tallies: PCollection[tuple[str, SplitTally]]
+
+
 @dataclass(eq=False)
 class VerifyShards(beam.PTransform):
-    """Re-reads all shards: PCollection[WrittenShard] → PCollection[ShardVerification].
+    """Re-reads all shards: PCollection[WrittenShard] → Verified.
 
     Attributes:
         config: the name, the compression, and the level of verification.
@@ -49,13 +64,20 @@ class VerifyShards(beam.PTransform):
         """Returns the settings that engines show."""
         return displayed(self.config, "verify")
 
-    def expand(self, shards: PCollection[WrittenShard]) -> PCollection[ShardVerification]:
-        """Adds the verification; one shard is one unit of work."""
-        return (
+    def expand(self, shards: PCollection[WrittenShard]) -> Verified:
+        """Adds the verification of each shard, and sums what grows with classes and images."""
+        verified = (
             shards
             | "SpreadShards" >> beam.Reshuffle()  # WrittenShard
             | "VerifyShard"
             >> beam.ParDo(_VerifyBundle(self.config, self.directory), AsSingleton(self.plan))
+        )  # (WrittenShard, ShardVerification)
+        tallies = verified | "TallyOfShard" >> beam.MapTuple(tally_of).with_output_types(
+            tuple[str, SplitTally]
+        )
+        return Verified(
+            verified | "CompareShard" >> beam.MapTuple(without_tally),
+            tallies | "SumTallies" >> beam.CombinePerKey(SplitTally.sum_of),  # (split, SplitTally)
         )
 
 
@@ -72,22 +94,21 @@ class _VerifyBundle(beam.DoFn):
         self._executor = self._shared.acquire(new_executor)
 
     def start_bundle(self) -> None:
-        self._verifications: list[Future[ShardVerification]] = []
+        self._verifications: list[tuple[WrittenShard, Future[ShardVerification]]] = []
 
     def process(self, info: WrittenShard, plan: Plan) -> None:
         files = ShardFiles.planned(self._directory, self._config, plan, info.split, info.index)
-        self._verifications.append(
-            self._executor.submit(
-                verifier_process.verify, files, plan.resolved, self._config.verify
-            )
+        verification = self._executor.submit(
+            verifier_process.verify, files, plan.resolved, self._config.verify
         )
+        self._verifications.append((info, verification))
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
         # Outside of `process` an element has no window to inherit, so it needs an explicit one.
-        for verification in self._verifications:
+        for written, verification in self._verifications:
             found = verification.result()
             advance("verified", found.entry.converted)
-            yield GlobalWindows.windowed_value(found)
+            yield GlobalWindows.windowed_value((written, found))
 
 
 @dataclass(eq=False)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import chain
 
 from recordmill.schemas import layout
 from recordmill.schemas.config import Verify
-from recordmill.schemas.dataset_info import Problem
+from recordmill.schemas.dataset_info import Problem, ShardVerification
 from recordmill.schemas.errors import UsageError, VerificationFailed
 from recordmill.schemas.features import Schema
 from recordmill.schemas.manifest import ShardEntry
@@ -74,20 +73,27 @@ def verify_dataset(directory: str, verify: Verify) -> tuple[Dataset, list[Proble
     directory, manifest = dataset.directory, dataset.manifest
     cores, resolved = num_cores(), manifest.resolved
 
-    def check(item: tuple[tuple[str, int], ShardEntry]) -> list[Problem]:
+    classes: dict[str, dict[str, Counter[int]]] = {split: {} for split in manifest.splits}
+
+    def check(item: tuple[tuple[str, int], ShardEntry]) -> tuple[str, _Checked]:
         (split, index), shard = item
         files = ShardFiles(directory, split, index, shard.file, shard.index_file)
-        return list(_check_shard(files, shard, resolved, verify))
+        return split, _check_shard(files, shard, resolved, verify)
 
     with ThreadPoolExecutor(cores) as executor:
         checked = map_ahead(check, dataset.shards().items(), executor, _SHARDS_AHEAD * cores)
-        shard_problems = list(chain.from_iterable(checked))
+        shard_problems = list[Problem]()
+        for split, (problems, found) in checked:
+            shard_problems += problems
+            for feature, counts in found.items():
+                classes[split].setdefault(feature, Counter()).update(counts)
     return dataset, [
         *shard_problems,  # first, because they locate single records
         *_check_sidecars(dataset),
         *_check_lines(dataset),
         *_check_extra_files(dataset),
         *_check_manifest(dataset),
+        *([] if shard_problems else _check_classes(dataset, classes)),
         *([] if shard_problems else _check_duplicates(dataset)),
     ]
 
@@ -233,20 +239,40 @@ def _check_duplicates(dataset: Dataset) -> Iterator[Problem]:
         yield Problem(layout.MANIFEST, "duplicate statistics do not match the records")
 
 
+# The problems of a shard, and its number of occurrences by feature and class id.
+_Checked = tuple[list[Problem], Mapping[str, Mapping[int, int]]]
+
+
+def _check_classes(
+    dataset: Dataset, found: Mapping[str, Mapping[str, Mapping[int, int]]]
+) -> Iterator[Problem]:
+    for split, entry in dataset.splits.items():
+        if found[split] != entry.classes:
+            what = f"split {split!r}: class counts do not match the records"
+            yield Problem(layout.MANIFEST, what)
+
+
 def _check_shard(
     files: ShardFiles, expected: ShardEntry, resolved: ResolvedSchema, verify: Verify
-) -> Iterator[Problem]:
+) -> _Checked:
     for name in (files.file, files.records):
         try:
             open_stored(layout.join(files.directory, name)).close()
         except OSError as error:
-            yield _unreadable(name, error)
-            return
+            return [_unreadable(name, error)], {}
     try:
         verification = verifier_process.verify(files, resolved, verify)
     except OSError as error:  # the file can be opened, but not read
-        yield _unreadable(files.file, error)
-        return
+        return [_unreadable(files.file, error)], {}
+    return list(_compare_shard(files, expected, verification, resolved)), verification.classes
+
+
+def _compare_shard(
+    files: ShardFiles,
+    expected: ShardEntry,
+    verification: ShardVerification,
+    resolved: ResolvedSchema,
+) -> Iterator[Problem]:
     found = verification.entry
     if found.index_sha256 != expected.index_sha256:
         yield Problem(files.records, "is not the published file: its sha256 differs")
@@ -257,5 +283,7 @@ def _check_shard(
     elif found.index_sha256 == expected.index_sha256:
         yield from verification.problems
         # Verification cannot count treatments of images, such as "transcoded".
-        if not verification.problems and found != expected.model_copy(update={"images": {}}):
+        if not verification.problems and found != expected.model_copy(
+            update={"images": {}, "classes": {}}
+        ):
             yield Problem(layout.MANIFEST, f"counts of {files.file} do not match the file")

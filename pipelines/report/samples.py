@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain, groupby
+from itertools import chain, groupby, islice
 
 from recordmill.pipelines.report.statistics import (
     SAMPLED_CLASSES,
@@ -267,12 +267,9 @@ def sample_locations(
     found: dict[tuple[str, str], list[RecordLocation]] = {}
     for split, counts in numbers.items():
         missing = {name: n for name, n in counts.items() if n > 0}
-        read = 0
-        for shard in dataset.manifest.splits[split].shards:
-            # The manifest lists the classes of each shard, so useless indexes are not read.
-            sought = missing.keys() & _class_names_of(shard, dataset.manifest)
-            if sought and read < MAX_INDEXES:
-                read += 1
+        shards = (shard for shard in dataset.manifest.splits[split].shards if shard.records)
+        for shard in islice(shards, MAX_INDEXES):
+            if missing:
                 _collect(dataset, shard, split, missing, found)
     return found
 
@@ -285,7 +282,7 @@ def _collect(
     found: dict[tuple[str, str], list[RecordLocation]],
 ) -> None:
     """Adds the locations in one shard to `found`, and subtracts them from `missing`."""
-    sought = set(missing) & _class_names_of(shard, dataset.manifest)
+    sought = set(missing)
     for location in dataset.locations(shard, sought - {""}):
         for name in location.classes or ("",):
             if name in sought:
@@ -297,16 +294,6 @@ def _collect(
                     sought.discard(name)
         if not sought:
             return
-
-
-def _class_names_of(shard: ShardEntry, manifest: Manifest) -> set[str]:
-    """Returns the names of the classes in a shard; {""} without classes."""
-    feature = class_feature(manifest)
-    if feature is None:
-        return {""} if shard.records else set()
-    names = manifest.resolved
-    held = shard.classes.get(feature, {}).items()
-    return {names.class_name(feature, label) for label, count in held if count}
 
 
 def class_feature(manifest: Manifest) -> str | None:

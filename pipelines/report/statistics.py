@@ -234,7 +234,7 @@ def class_tables(manifest: Manifest) -> list[ClassTable]:
 
 
 def _table(manifest: Manifest, feature: str) -> ClassTable:
-    counts = {name: _label_counts(manifest, name, feature) for name in manifest.splits}
+    counts = {name: split.classes.get(feature, {}) for name, split in manifest.splits.items()}
     names = manifest.classes.get(feature, ())
     labels = {label for of_split in counts.values() for label in of_split}
     rows = (
@@ -252,14 +252,6 @@ def _table(manifest: Manifest, feature: str) -> ClassTable:
 
 def _whole(value: float) -> str:
     return number_text(round(value))
-
-
-def _label_counts(manifest: Manifest, split: str, feature: str) -> Mapping[int, int]:
-    total: dict[int, int] = {}
-    for shard in manifest.splits[split].shards:
-        for label, count in shard.classes.get(feature, {}).items():
-            total[label] = total.get(label, 0) + count
-    return total
 
 
 def most_and_least_frequent(rows: tuple[ClassRow, ...], number: int) -> tuple[ClassRow, ...]:

@@ -36,7 +36,6 @@ ENTRY = ShardEntry(
     crc32c=1,
     index_file="records/records-train-00000-of-00001.parquet",
     index_sha256="bb",
-    classes={"label": {0: 1, 1: 2}},
     images={"gif to png": 1, "jpeg kept": 2},
 )
 SPLITS = {"train": SplitCounts(rows=3, records=3, rejected=0, duplicates=0)}
@@ -48,6 +47,7 @@ INFO = DatasetInfo(
     shards=(ShardVerification("train", 0, ENTRY, 2),),
     images={"jpeg kept": 2, "gif to png": 1},
     problems=(),
+    classes={"train": {"label": {0: 1, 1: 2}}},
 )
 CONTEXT = RunContext("run", 0.0, "DirectRunner")
 INDEXES = {"idx/b": "4" * 64, "idx/a": "5" * 64}
@@ -98,6 +98,7 @@ def test_a_verified_dataset_gets_sidecars_and_the_commit_marker(
         "asides": {},
     }
     assert manifest["images"] == INFO.images
+    assert manifest["splits"]["train"]["classes"] == {"label": {"0": 1, "1": 2}}
     assert manifest["splits"]["train"]["shards"] == [
         {
             "file": ENTRY.file,
@@ -108,7 +109,6 @@ def test_a_verified_dataset_gets_sidecars_and_the_commit_marker(
             "crc32c": 1,
             "index_file": ENTRY.index_file,
             "index_sha256": "bb",
-            "classes": {"label": {"0": 1, "1": 2}},
             "images": {"gif to png": 1, "jpeg kept": 2},
         }
     ]

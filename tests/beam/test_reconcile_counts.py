@@ -2,36 +2,29 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
 import apache_beam as beam
 from apache_beam.testing.util import assert_that, equal_to
 
-from recordmill.schemas.dataset_info import DatasetInfo, Problem, ShardVerification, WrittenShard
+from recordmill.schemas.dataset_info import DatasetInfo, Problem, ShardVerification
 from recordmill.schemas.manifest import ShardEntry
 from recordmill.schemas.records import Row
 from recordmill.schemas.rejects import Reason, Reject
 from recordmill.schemas.row_counts import RowCounts, SplitCounts, mismatches
-from recordmill.schemas.statistics import Duplicate, DuplicateStats, GroupLeakage
+from recordmill.schemas.statistics import Duplicate, DuplicateStats, GroupLeakage, SplitTally
 from recordmill.transforms.reconcile_counts import ReconcileCounts
 from tests.beam.direct import direct_pipeline, plan
 
 PLAN = plan(6, test=1, train=2)
 
 
-def info(split: str, index: int, records: int) -> WrittenShard:
-    images = {"png kept": records, f"{split} to png": 1}
-    return WrittenShard(
-        split=split,
-        index=index,
-        records=records,
-        payload=100 * records,
-        crc32c=11,
-        index_crc32c=22,
-        classes={"label": {0: records}},
-        images=images,
-    )
+def tally(split: str, shards: int, records: int) -> SplitTally:
+    """Returns the sums over some shards, each with one image more than its records."""
+    images = Counter({"png kept": records, f"{split} to png": shards})
+    return SplitTally(records=records, classes={"label": Counter({0: records})}, images=images)
 
 
 def verified(split: str, index: int, records: int, **images: int) -> ShardVerification:
@@ -44,7 +37,6 @@ def verified(split: str, index: int, records: int, **images: int) -> ShardVerifi
         crc32c=11,
         index_file=f"records/{split}-{index}",
         index_sha256="bb",
-        classes={"label": {0: records}},
         images=images,
     )
     return ShardVerification(split, index, entry, 22)
@@ -71,8 +63,8 @@ def case(**changes: Any) -> dict[str, Any]:
             reject(Reason.UNKNOWN_LABEL, ""),
             reject(Reason.CORRUPT, "train"),
         ],
-        "written": [info("train", 0, 2), info("train", 1, 1), info("test", 0, 1)],
-        "verifications": [verified("test", 0, 1), verified("train", 1, 1), verified("train", 0, 2)],
+        "tallies": [("train", tally("train", 2, 3)), ("test", tally("test", 1, 1))],
+        "verifications": [VERIFIED[0], VERIFIED[2], VERIFIED[1]],
         "contents": [DuplicateStats(images=3), DuplicateStats(images=1, duplicates={"train": 1})],
         "duplicates": [],
         "group_leaks": [GroupLeakage()],
@@ -110,6 +102,7 @@ def test_matching_counts_give_no_problem() -> None:
             shards=VERIFIED,
             images={"png kept": 4, "test to png": 1, "train to png": 2},
             problems=(),
+            classes={"train": {"label": {0: 3}}, "test": {"label": {0: 1}}},
             content=DuplicateStats(images=4, duplicates={"train": 1}),
         )
         assert_that(reconciled(p, case()), equal_to([expected]))
@@ -138,12 +131,12 @@ def test_mismatches_are_problems() -> None:
         rows=case()["rows"][1:],
         rejects=case()["rejects"][:-1],
         verifications=[
-            replace(verified("test", 0, 1), index_crc32c=1),
-            *case()["verifications"][1:],
+            replace(VERIFIED[0], problems=(Problem("records/test-0", "broken"),)),
+            *VERIFIED[1:],
         ],
     )
     expected = [
-        Problem("records/test-0", "crc32c: wrote 22, re-read 1"),
+        Problem("records/test-0", "broken"),
         Problem("input", f"{counted}: a table changed during the run; run again"),
         Problem("row counts", f"do not match: {lost}"),
     ]

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import apache_beam as beam
 import google_crc32c
@@ -13,8 +16,9 @@ from apache_beam.testing.util import assert_that, equal_to
 
 from recordmill.schemas.dataset_info import Problem, ShardVerification, WrittenShard
 from recordmill.schemas.manifest import ShardEntry
+from recordmill.schemas.statistics import SplitTally
 from recordmill.transforms.shards.checkpoints import Checkpoints
-from recordmill.transforms.verify_shards import VerifyShards
+from recordmill.transforms.verify_shards import Verified, VerifyShards
 from recordmill.transforms.write_shards import WriteShards
 from tests.beam.direct import config, direct_pipeline, example, plan, ref
 from tests.images import jpeg, png
@@ -24,10 +28,19 @@ INDEXES = [f"records/records-train-{i:05d}-of-00002.parquet" for i in range(2)]
 LABELS = [[0, 1, 0], [1]]
 
 
-def info(index: int) -> WrittenShard:
-    """Returns a written shard with the split and number that the verifier needs."""
-    counts = dict.fromkeys(("records", "payload", "crc32c", "index_crc32c"), 0)
-    return WrittenShard(split="train", index=index, classes={}, **counts)
+def written_shard(dataset: Path, index: int) -> WrittenShard:
+    """Returns the shard as its writer counted it."""
+    found = verify_index(dataset, index)
+    return WrittenShard(
+        split="train",
+        index=index,
+        records=found.entry.records,
+        payload=found.entry.payload,
+        crc32c=found.entry.crc32c,
+        index_crc32c=found.index_crc32c,
+        classes={"label": {label: LABELS[index].count(label) for label in set(LABELS[index])}},
+        images={"png kept": len(LABELS[index])},
+    )
 
 
 @pytest.fixture
@@ -69,35 +82,55 @@ def verify_index(dataset: Path, index: int) -> ShardVerification:
         crc32c=google_crc32c.value(shard),
         index_file=INDEXES[index],
         index_sha256=hashlib.sha256(records).hexdigest(),
-        classes={"label": {label: LABELS[index].count(label) for label in set(LABELS[index])}},
-        images={},
+        images={"png kept": len(examples)},
     )
     return ShardVerification("train", index, entry, google_crc32c.value(records))
 
 
 def verify_indexes(
-    p: beam.Pipeline, dataset: Path, *indexes: int, **options: str
-) -> beam.PCollection:
+    p: beam.Pipeline, dataset: Path, shards: Sequence[WrittenShard], **options: str
+) -> Verified:
     resolved_plan = p | "Plan" >> beam.Create([plan(4, train=2)])
-    shards = p | "Shards" >> beam.Create([info(index) for index in indexes])
-    return shards | VerifyShards(config(**options), str(dataset), resolved_plan)
+    written = p | "Shards" >> beam.Create(shards)
+    return written | VerifyShards(config(**options), str(dataset), resolved_plan)
 
 
 @pytest.mark.parametrize("verify", ["parse", "decode"])
 def test_a_good_shard_has_no_problems(verify: str, dataset: Path) -> None:
+    shards = [written_shard(dataset, index) for index in (0, 1)]
     with direct_pipeline() as p:
+        verified = verify_indexes(p, dataset, shards, verify=verify)
         expected = [verify_index(dataset, 0), verify_index(dataset, 1)]
-        assert_that(verify_indexes(p, dataset, 0, 1, verify=verify), equal_to(expected))
+        assert_that(verified.shards, equal_to(expected))
+        total = SplitTally(
+            records=4,
+            classes={"label": Counter({0: 2, 1: 2})},
+            images=Counter({"png kept": 4}),
+        )
+        assert_that(verified.tallies, equal_to([("train", total)]), label="Tallies")
+
+
+@pytest.mark.parametrize("change", [{"records": 2}, {"crc32c": 5}, {"classes": {"label": {0: 3}}}])
+def test_a_shard_that_differs_from_the_one_written_is_a_problem(
+    change: dict[str, Any], dataset: Path
+) -> None:
+    shard = replace(written_shard(dataset, 0), **change)
+    with direct_pipeline() as p:
+        verified = verify_indexes(p, dataset, [shard])
+        problems = verified.shards | beam.FlatMap(lambda found: found.problems)
+        named = problems | beam.Map(lambda problem: (problem.file, problem.what.partition(":")[0]))
+        assert_that(named, equal_to([(FILES[0], name) for name in change]))
 
 
 def test_damage_is_located_by_record_and_byte(dataset: Path) -> None:
+    shards = [written_shard(dataset, index) for index in (0, 1)]
     shard = dataset / FILES[0]
     data = bytearray(shard.read_bytes())
     second = 16 + int.from_bytes(data[:8], "little")
     data[second + 100] ^= 1
     shard.write_bytes(data)
     with direct_pipeline() as p:
-        places = verify_indexes(p, dataset, 0, 1) | beam.FlatMap(
+        places = verify_indexes(p, dataset, shards).shards | beam.FlatMap(
             lambda found: [(p.file, p.record, p.offset) for p in found.problems if p.record]
         )
         assert_that(places, equal_to([(FILES[0], 1, second)]))
@@ -110,17 +143,18 @@ def test_a_class_without_a_name_is_a_problem(dataset: Path) -> None:
         resolved_plan = p | "Plan" >> beam.Create([one_class])
         found = (
             p
-            | "Shards" >> beam.Create([info(1)])
+            | "Shards" >> beam.Create([written_shard(dataset, 1)])
             | VerifyShards(config(), str(dataset), resolved_plan)
-        )
+        ).shards
         problems = found | beam.FlatMap(lambda verification: verification.problems)
         what = "feature 'label' holds class id 1; there are 1 classes"
         assert_that(problems, equal_to([Problem(FILES[1], what)]))
 
 
 def test_a_missing_shard_fails_the_run(dataset: Path) -> None:
+    shards = [written_shard(dataset, index) for index in (0, 1)]
     (dataset / FILES[1]).unlink()
     p = direct_pipeline()
-    verify_indexes(p, dataset, 0, 1)
+    verify_indexes(p, dataset, shards)
     with pytest.raises(Exception, match="No such file"):
         p.run()

@@ -132,9 +132,8 @@ def test_class_counts_match_the_manifest_and_missing_classes_are_marked(
     splits = list(manifest["splits"])
     counts = {name: [0] * len(splits) for name in CLASSES}
     for i, split in enumerate(splits):
-        for shard in manifest["splits"][split]["shards"]:
-            for label, count in shard["classes"]["label"].items():
-                counts[CLASSES[int(label)]][i] += count
+        for label, count in manifest["splits"][split]["classes"]["label"].items():
+            counts[CLASSES[int(label)]][i] += count
     shown = {row[0]: row[1 : 1 + len(splits)] for row in rows(page, ".class-table")}
     assert shown == {
         name: [str(n) if n else "missing" for n in of_splits] for name, of_splits in counts.items()

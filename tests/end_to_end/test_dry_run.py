@@ -80,8 +80,7 @@ def test_the_forecast_matches_the_run(good: Path, tmp_path: Path) -> None:
     assert plan["classes"]["label"]["names"] == manifest["classes"]["label"]
     classes = Counter[str]()
     for split in manifest["splits"].values():
-        for shard in split["shards"]:
-            classes.update(shard["classes"]["label"])
+        classes.update(split["classes"]["label"])
     assert plan["classes"]["label"]["counts"] == dict(classes)
     assert plan["tried"] == {"rows": 12, "rejected": [], "images": manifest["images"]}
     assert plan["requests"] == {"get": 0, "put": 0}

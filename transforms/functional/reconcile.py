@@ -15,8 +15,8 @@ from recordmill.schemas.dataset_info import (
 )
 from recordmill.schemas.manifest import ShardEntry
 from recordmill.schemas.plan import Plan
-from recordmill.schemas.row_counts import RowCounts, ShardCounts, SplitCounts, mismatches
-from recordmill.schemas.statistics import ImageTally, Timeline
+from recordmill.schemas.row_counts import RowCounts, SplitCounts, mismatches
+from recordmill.schemas.statistics import SplitTally
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class StageCounts:
     skipped: Mapping[str, int] = field(default_factory=dict)
 
     def with_records(
-        self, shards: Iterable[tuple[str, ShardCounts | ShardEntry]], planned: Iterable[str]
+        self, shards: Iterable[tuple[str, ShardEntry | SplitTally]], planned: Iterable[str]
     ) -> tuple[RowCounts, dict[str, SplitCounts]]:
         """Returns the row counts, in total and by split.
 
@@ -76,7 +76,7 @@ def reconcile(
     unread: int,
     placed: Mapping[str, int],
     rejects: Mapping[tuple[str, str], int],
-    written: Iterable[WrittenShard],
+    tallies: Mapping[str, SplitTally],
     verified: Iterable[ShardVerification],
     dropped: Mapping[str, int] = MappingProxyType({}),
     skipped: Mapping[str, int] = MappingProxyType({}),
@@ -89,36 +89,34 @@ def reconcile(
         unread: rows of all tables that could not be read.
         placed: split to rows assigned to it.
         rejects: (split, reason) to number; the split is "" for rows rejected before assignment.
-        written: the shards as written.
-        verified: the shards as re-read by TensorFlow.
+        tallies: split to the sums over its shards.
+        verified: the shards as re-read by TensorFlow, compared with those written.
         dropped: split to rows dropped as duplicate images.
         skipped: description of skipped inputs to their number.
     """
-    by_writer = {(shard.split, shard.index): shard for shard in written}
-    shards = [
-        _with_images(shard, by_writer.get((shard.split, shard.index)))
-        for shard in sorted(verified, key=lambda shard: (shard.split, shard.index))
-    ]
+    shards = sorted(verified, key=lambda shard: (shard.split, shard.index))
     stages = StageCounts(rows + unread, placed, rejects, dropped, skipped)
     counts, splits = stages.with_records(((s.split, s.entry) for s in shards), plan.shards)
-    by_writers = stages.with_records(((s.split, s) for s in by_writer.values()), plan.shards)
+    by_writers = stages.with_records(tallies.items(), plan.shards)
     # Three independent counts must agree: the stages', the writers' and TensorFlow's.
-    damage = [*_damage(plan, by_writer, shards)]
+    damage = [*_damage(plan, shards)]
     # A damaged shard has too few verified records: report counts only if the writers' differ, too.
     wrong = "" if damage and not _mismatch(*by_writers) else _mismatch(counts, splits)
     unmatched = [Problem("row counts", f"do not match: {wrong}")] if wrong else []
+    total = SplitTally.sum_of(tallies.values())
     return DatasetInfo(
         plan=plan,
         counts=counts,
         splits=splits,
         shards=tuple(shards),
-        images=_treatments(by_writer.values()),
+        images=dict(sorted(total.images.items())),
         problems=(*damage, *_changed_table(plan, rows), *unmatched),
-        reused=sum(shard.reused for shard in by_writer.values()),
-        linked=sum(shard.linked for shard in by_writer.values()),
-        fingerprints=_fingerprints(by_writer, shards),
-        shapes=ImageTally.sum_of(shard.shapes for shard in by_writer.values()),
-        timeline=Timeline.sum_of(shard.timeline for shard in by_writer.values()),
+        classes={split: _sorted_counts(tally.classes) for split, tally in tallies.items()},
+        reused=total.reused,
+        linked=total.linked,
+        fingerprints={s.entry.file: s.fingerprint for s in shards if s.fingerprint},
+        shapes=total.shapes,
+        timeline=total.timeline,
     )
 
 
@@ -126,43 +124,54 @@ def _mismatch(counts: RowCounts, splits: Mapping[str, SplitCounts]) -> str:
     return "; ".join(mismatches(counts, splits))
 
 
-def _with_images(shard: ShardVerification, written: WrittenShard | None) -> ShardVerification:
-    """Returns a verified shard with its image treatments, which only the writer counts."""
-    images = dict(sorted(written.images.items())) if written else {}
-    return replace(shard, entry=shard.entry.model_copy(update={"images": images}))
+def _sorted_counts(classes: Mapping[str, Mapping[int, int]]) -> dict[str, dict[int, int]]:
+    return {feature: dict(sorted(counts.items())) for feature, counts in classes.items()}
 
 
-def _fingerprints(
-    written: Mapping[tuple[str, int], WrittenShard], shards: Iterable[ShardVerification]
-) -> dict[str, str]:
-    """Returns file to fingerprint, for shards that have one."""
-    found = {shard.entry.file: written.get((shard.split, shard.index)) for shard in shards}
-    return {file: own.fingerprint for file, own in found.items() if own and own.fingerprint}
-
-
-def _treatments(written: Iterable[WrittenShard]) -> dict[str, int]:
-    total: Counter[str] = Counter()
-    for shard in written:
-        total.update(shard.images)
-    return dict(sorted(total.items()))
-
-
-def _damage(
-    plan: Plan,
-    written: Mapping[tuple[str, int], WrittenShard],
-    shards: Sequence[ShardVerification],
-) -> Iterator[Problem]:
-    """Yields damage of the shards on disk, and differences from what was written."""
+def _damage(plan: Plan, shards: Sequence[ShardVerification]) -> Iterator[Problem]:
+    """Yields the problems of shards, and the shards that are missing or not planned."""
     for shard in shards:
         yield from shard.problems
     planned = {(split, i) for split, count in plan.shards.items() for i in range(count)}
-    verified = {(shard.split, shard.index): shard for shard in shards}
-    # Symmetric differences: shards that were planned, written or verified, but not all three.
-    for split, index in sorted(planned ^ verified.keys() | planned ^ written.keys()):
+    verified = {(shard.split, shard.index) for shard in shards}
+    for split, index in sorted(planned ^ verified):
         yield Problem(split, f"shard {index} was not both written and verified exactly as planned")
-    for shard_id in sorted(written.keys() & verified.keys()):
-        if not verified[shard_id].problems:  # problems make the counts differ, too
-            yield from compare_shard(written[shard_id], verified[shard_id])
+
+
+def without_tally(written: WrittenShard, verified: ShardVerification) -> ShardVerification:
+    """Returns the verification of a shard without what is summed, compared with the shard written.
+
+    Args:
+        written: the shard as written.
+        verified: the shard as re-read.
+    """
+    return replace(
+        verified,
+        entry=verified.entry.model_copy(update={"images": dict(sorted(written.images.items()))}),
+        # Problems make the counts differ, too.
+        problems=verified.problems or tuple(compare_shard(written, verified)),
+        classes={},
+        fingerprint=written.fingerprint,
+    )
+
+
+def tally_of(written: WrittenShard, verified: ShardVerification) -> tuple[str, SplitTally]:
+    """Returns a shard's split, and its counts that are summed.
+
+    Args:
+        written: the shard as written.
+        verified: the shard as re-read.
+    """
+    return written.split, SplitTally(
+        records=written.records,
+        frames=written.frames,
+        classes={feature: Counter(counts) for feature, counts in verified.classes.items()},
+        images=Counter(written.images),
+        shapes=written.shapes,
+        timeline=written.timeline,
+        reused=int(written.reused),
+        linked=int(written.linked),
+    )
 
 
 def compare_shard(written: WrittenShard, verified: ShardVerification) -> Iterator[Problem]:
@@ -180,7 +189,7 @@ def compare_shard(written: WrittenShard, verified: ShardVerification) -> Iterato
     if written.index_crc32c != verified.index_crc32c:
         wrote, read = written.index_crc32c, verified.index_crc32c
         yield Problem(entry.index_file, f"crc32c: wrote {wrote}, re-read {read}")
-    if written.classes != entry.classes:
+    if not written.linked and written.classes != verified.classes:
         yield Problem(entry.file, "classes: the records' classes are not those written")
 
 

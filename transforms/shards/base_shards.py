@@ -153,7 +153,7 @@ def link_shard(
         payload=entry.payload,
         crc32c=entry.crc32c,
         index_crc32c=index_digests.crc32c,
-        classes=entry.classes,
+        classes={},  # the manifest has those of the whole split
         frames=entry.frames,
         images=entry.images,
         linked=True,

@@ -157,11 +157,14 @@ def verify_shard(shard: ShardFiles, resolved: ResolvedSchema, level: Verify) -> 
         crc32c=file_digests.crc32c,
         index_file=shard.records,
         index_sha256=index_digests[0],
-        classes={name: dict(sorted(counts.items())) for name, counts in contents.classes.items()},
         images={},
+        classes={},
         frames=None if contents.frames is None else sum(contents.frames),
     )
-    return ShardVerification(shard.split, shard.index, entry, index_digests[1], tuple(problems))
+    classes = {name: dict(sorted(counts.items())) for name, counts in contents.classes.items()}
+    return ShardVerification(
+        shard.split, shard.index, entry, index_digests[1], tuple(problems), classes
+    )
 
 
 def _read(

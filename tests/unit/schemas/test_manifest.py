@@ -18,7 +18,7 @@ from recordmill.schemas.statistics import Conflicts, DuplicateStats, GroupLeakag
 from recordmill.schemas.yaml_files import preset, preset_names
 
 
-def verified(split, index, records, classes, images):
+def verified(split, index, records, images):
     entry = ShardEntry(
         file=f"birds-{split}.tfrecord-{index}",
         records=records,
@@ -28,7 +28,6 @@ def verified(split, index, records, classes, images):
         crc32c=100 + index,
         index_file=f"records/{split}-{index}.parquet",
         index_sha256=f"{index}b" * 32,
-        classes=classes,
         images=images,
     )
     return ShardVerification(split, index, entry, 200 + index)
@@ -56,11 +55,12 @@ INFO = DatasetInfo(
     ),
     splits=SPLITS,
     shards=(
-        verified("test", 0, 2, {"label": {1: 2}}, {"gif to png": 1}),
-        verified("train", 0, 4, {"label": {0: 1, 1: 3}}, {"jpeg kept": 7}),
-        verified("train", 1, 2, {"label": {}}, {}),
+        verified("test", 0, 2, {"gif to png": 1}),
+        verified("train", 0, 4, {"jpeg kept": 7}),
+        verified("train", 1, 2, {}),
     ),
     images={"gif to png": 1, "jpeg kept": 7},
+    classes={"test": {"label": {1: 2}}, "train": {"label": {0: 1, 1: 3}}},
     content=DuplicateStats(
         images=5,
         duplicates={"train": 2},
@@ -77,7 +77,7 @@ def without_rows(resolved):
     return DatasetInfo(plan, RowCounts.of(0, {}), {}, (), images={}, problems=())
 
 
-def shard_document(shard, classes, images):
+def shard_document(shard, images):
     records, index = shard.entry.records, shard.index
     return {
         "file": f"birds-{shard.split}.tfrecord-{index}",
@@ -88,7 +88,6 @@ def shard_document(shard, classes, images):
         "crc32c": 100 + index,
         "index_file": f"records/{shard.split}-{index}.parquet",
         "index_sha256": f"{index}b" * 32,
-        "classes": classes,
         "images": images,
     }
 
@@ -118,16 +117,18 @@ def test_the_whole_document():
                 "records": 2,
                 "rejected": 0,
                 "duplicates": 1,
-                "shards": [shard_document(INFO.shards[0], {"label": {"1": 2}}, {"gif to png": 1})],
+                "classes": {"label": {"1": 2}},
+                "shards": [shard_document(INFO.shards[0], {"gif to png": 1})],
             },
             "train": {
                 "rows": 8,
                 "records": 6,
                 "rejected": 2,
                 "duplicates": 0,
+                "classes": {"label": {"0": 1, "1": 3}},
                 "shards": [
-                    shard_document(INFO.shards[1], {"label": {"0": 1, "1": 3}}, {"jpeg kept": 7}),
-                    shard_document(INFO.shards[2], {"label": {}}, {}),
+                    shard_document(INFO.shards[1], {"jpeg kept": 7}),
+                    shard_document(INFO.shards[2], {}),
                 ],
             },
         },
@@ -219,3 +220,13 @@ def test_a_later_format_is_not_read_as_this_one():
     document = json.loads(manifest_of(INFO, CONFIG, SIDECARS).model_dump_json())
     with pytest.raises(ValidationError, match="format_version"):
         Manifest.model_validate({**document, "format_version": FORMAT_VERSION + 1})
+
+
+def test_class_counts_of_shards_are_summed_where_the_first_release_has_written_them():
+    document = json.loads(manifest_of(INFO, CONFIG, SIDECARS).model_dump_json())
+    for split, classes in (("test", [{"1": 2}]), ("train", [{"0": 1, "1": 1}, {"1": 2}])):
+        del document["splits"][split]["classes"]
+        for shard, counts in zip(document["splits"][split]["shards"], classes, strict=True):
+            shard["classes"] = {"label": counts}
+    found = Manifest.model_validate_json(json.dumps(document))
+    assert {name: split.classes for name, split in found.splits.items()} == INFO.classes

@@ -19,7 +19,6 @@ CLASSES = ("cat", "dog", "cow")
 
 
 def shard(split, index, labels):
-    counts = dict(Counter(labels))
     return ShardEntry(
         file=f"x-{split}-{index}",
         records=len(labels),
@@ -29,7 +28,6 @@ def shard(split, index, labels):
         crc32c=0,
         index_file=f"records/{split}-{index}.parquet",
         index_sha256="",
-        classes={"label": counts},
         images={},
     )
 
@@ -70,7 +68,12 @@ def dataset(folder: Path, splits, leaks=()):
             pq.write_table(table, folder / made[-1].index_file, row_group_size=7)
         number = sum(len(records) for records in shards)
         entries[split] = SplitEntry(
-            rows=number, records=number, rejected=0, duplicates=0, shards=tuple(made)
+            rows=number,
+            records=number,
+            rejected=0,
+            duplicates=0,
+            classes={"label": dict(Counter(label for found in shards for label, _ in found))},
+            shards=tuple(made),
         )
     total = sum(entry.records for entry in entries.values())
     manifest = Manifest(

@@ -13,7 +13,14 @@ from recordmill.schemas.features import Feature, Schema
 from recordmill.schemas.manifest import ShardEntry
 from recordmill.schemas.plan import Plan, ResolvedSchema
 from recordmill.schemas.row_counts import RowCounts, SplitCounts, mismatches
-from recordmill.transforms.functional.reconcile import StageCounts, compare_shard, reconcile
+from recordmill.schemas.statistics import SplitTally
+from recordmill.transforms.functional.reconcile import (
+    StageCounts,
+    compare_shard,
+    reconcile,
+    tally_of,
+    without_tally,
+)
 
 SCHEMA = ResolvedSchema(Schema(features={"n": Feature(kind="int64", sources="column:n")}))
 PLAN = Plan(SCHEMA, {"train": 2, "test": 1}, rows=12)
@@ -42,15 +49,15 @@ def verified(split, index, records, **images):
         crc32c=100 + index,
         index_file=f"records/{split}-{index}.parquet",
         index_sha256="cd",
-        classes={"l": {0: 1}},
         images=images,
     )
-    return ShardVerification(split, index, entry, 200 + index)
+    return ShardVerification(split, index, entry, 200 + index, classes={"l": {0: 1}})
 
 
 def changed(shard, **changes):
     """Returns the verification of a shard with changed counts."""
-    own = {name: changes.pop(name) for name in ("index_crc32c", "problems") if name in changes}
+    of_shard = ("index_crc32c", "problems", "classes")
+    own = {name: changes.pop(name) for name in of_shard if name in changes}
     return replace(shard, entry=shard.entry.model_copy(update=changes), **own)
 
 
@@ -72,6 +79,18 @@ def counts_of_stages(**changes):
     }
 
 
+def reconciled(written, verified, **stages):
+    """Returns what is reconciled after shards were compared and summed, as workers do."""
+    by_shard = {(shard.split, shard.index): shard for shard in written}
+    pairs = [(by_shard[shard.split, shard.index], shard) for shard in verified]
+    tallies = {}
+    for shard in written:
+        found = next((v for w, v in pairs if w is shard), None)
+        name, tally = tally_of(shard, found or replace(SHARDS[0], classes={}))
+        tallies[name] = SplitTally.sum_of([tallies.get(name, SplitTally()), tally])
+    return reconcile(**stages, tallies=tallies, verified=[without_tally(*pair) for pair in pairs])
+
+
 SPLITS = {"test": split(3, 3), "train": split(8, 6, 2)}
 REASONS = {"corrupt": 2, "malformed_row": 1, "wrong_type": 1}
 COUNTS = RowCounts.of(13, SPLITS, unplaced=2, reasons=REASONS)
@@ -84,8 +103,12 @@ def test_row_counts_that_match():
         changed(s, images={f"gif to png in {s.split}": 1, "png kept": s.entry.records})
         for s in SHARDS
     )
-    found = reconcile(**counts_of_stages())
-    assert found == DatasetInfo(PLAN, COUNTS, SPLITS, shards, images=images, problems=())
+    found = reconciled(**counts_of_stages())
+    classes = {"test": {"l": {0: 1}}, "train": {"l": {0: 2}}}
+    shards = tuple(replace(shard, classes={}) for shard in shards)
+    assert found == DatasetInfo(
+        PLAN, COUNTS, SPLITS, shards, images=images, problems=(), classes=classes
+    )
     assert list(found.images) == sorted(images)
     assert list(mismatches(COUNTS, SPLITS)) == []
     assert (COUNTS.records, COUNTS.rejected) == (9, 4)
@@ -94,7 +117,7 @@ def test_row_counts_that_match():
 def test_the_row_counts_of_an_empty_dataset_match():
     plan = Plan(SCHEMA, {}, 0)
     expected = DatasetInfo(plan, RowCounts.of(0, {}), {}, (), images={}, problems=())
-    assert reconcile(plan, 0, 0, {}, {}, [], []) == expected
+    assert reconcile(plan, 0, 0, {}, {}, {}, []) == expected
 
 
 NOT_AS_PLANNED = "was not both written and verified exactly as planned"
@@ -139,11 +162,6 @@ NOT_AS_PLANNED = "was not both written and verified exactly as planned"
             id="a reject too many",
         ),
         pytest.param(
-            {"written": [info("train", 1, 2), info("test", 0, 3)]},
-            [Problem("train", f"shard 0 {NOT_AS_PLANNED}")],
-            id="a shard that nobody wrote",
-        ),
-        pytest.param(
             {"verified": [verified("train", 1, 2), verified("train", 0, 4)]},
             [Problem("test", f"shard 0 {NOT_AS_PLANNED}")],
             id="a shard that nobody verified",
@@ -180,7 +198,7 @@ NOT_AS_PLANNED = "was not both written and verified exactly as planned"
     ],
 )
 def test_every_mismatch_is_detected(changes, expected):
-    problems = reconcile(**counts_of_stages(**changes)).problems
+    problems = reconciled(**counts_of_stages(**changes)).problems
     assert [p.file if p.file == "row counts" else p for p in problems] == expected
 
 
@@ -194,18 +212,18 @@ def damaged():
 
 
 def test_consequences_of_a_damaged_record_are_omitted():
-    assert reconcile(**counts_of_stages(verified=damaged())).problems == (BROKEN,)
+    assert reconciled(**counts_of_stages(verified=damaged())).problems == (BROKEN,)
 
 
 def test_a_damaged_record_hides_no_other_fault():
     """A lost row and the damage of another shard are also reported."""
     other = [changed(s, crc32c=7) if s is SHARDS[0] else s for s in damaged()]
-    problems = reconcile(
+    problems = reconciled(
         **counts_of_stages(verified=other, placed={"train": 8, "test": 4})
     ).problems
     assert [str(problem) for problem in problems] == [
-        "d-train.tfrecord-0: record 3 at byte 77: Invalid PNG data (key 'a.png')",
         "d-test.tfrecord-0: crc32c: wrote 100, re-read 7",
+        "d-train.tfrecord-0: record 3 at byte 77: Invalid PNG data (key 'a.png')",
         "row counts: do not match: split 'test': 4 rows placed, 3 converted, 0 rejected, "
         "0 dropped; split 'train': 8 rows placed, 5 converted, 2 rejected, 0 dropped; "
         "13 rows read, 12 placed in splits, 2 rejected before",
@@ -225,7 +243,8 @@ def test_row_counts_that_do_not_match_are_stated_in_words(
 ):
     shards = [changed(SHARDS[1], records=read, problems=(BROKEN,) if broken else ())]
     rejects = {("train", reason): count for reason, count in reasons.items()}
-    found = reconcile(PLAN, rows, unread, placed, rejects, counts_of_stages()["written"], shards)
+    stages = {"rows": rows, "unread": unread, "placed": placed, "rejects": rejects}
+    found = reconciled(**counts_of_stages(**stages, verified=shards))
     message = [str(problem) for problem in found.problems]
     assert not any(
         name in text for text in message for name in ("Counts", "(rows", "={", "frames=")

@@ -84,7 +84,7 @@ def put(folder: Path, compression: str = "none") -> Path:
         entry = ShardEntry(
             **{"file": name, "records": len(records), "bytes": len(data), "sha256": digest},
             **{"payload": 0, "crc32c": 0, "index_file": index, "index_sha256": sha256},
-            **{"classes": {"label": {0: 1}}, "images": {}},
+            images={},
         )
         shards.append(ShardVerification(split, number, entry, 0))
     resolved = ResolvedSchema(SCHEMA, {"label": ("cat", "dog"), "image": ()})
