@@ -1,4 +1,4 @@
-"""Conversions for programs: `recordmill.convert` and `dry_run`, which the commands call, too."""
+"""Conversions for programs: `recordmill.convert` and `recordmill.dry_run`."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def run(
         command: the command line, for run.json.
         interrupt: records whether the process received a signal.
         show: whether to show progress on standard error.
-        submission: called with the web page of a job that was submitted to a service.
+        submission: a callback that receives the URL of the web page of a submitted job.
 
     Returns:
         The config, and the run record; no record if the dataset is already published and is kept.

@@ -21,7 +21,7 @@ from recordmill.transforms.storage.files import is_local
 
 
 def open_base(config: ConvertConfig) -> Base | None:
-    """Returns the dataset given by `--base`; None without the option.
+    """Returns the dataset given by `--base`; None if the option is not set.
 
     Raises:
         UsageError: if it is not published, is damaged, or is incompatible with the other options.
@@ -49,7 +49,7 @@ def open_base(config: ConvertConfig) -> Base | None:
         manifest=manifest,
         fingerprints=record.fingerprints if record and is_its_own else {},
     )
-    base_shard_lookup(base)  # reads the keys: a damaged base fails here, and not in a worker
+    base_shard_lookup(base)  # a damaged base version fails here, not in a worker
     return base
 
 

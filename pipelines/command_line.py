@@ -27,7 +27,7 @@ def main(argv: Sequence[str] | None = None, loaded: Callable[[], None] = lambda:
 
     Args:
         argv: the command and its flags; None for those of the process.
-        loaded: called when all code is loaded.
+        loaded: a callback, called when all code is loaded.
 
     Returns:
         The exit code.

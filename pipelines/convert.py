@@ -74,7 +74,7 @@ class Conversion:
     Attributes:
         config: the options.
         tables: the probed input.
-        labels: the probed tables that are joined to the input; None without a join.
+        labels: the probed tables that are joined to the input, or None.
         analyzer: computes the plan from the rows; holds the resolved schema and the columns.
         context: identity and start time of the run.
         target: the folders of the run.

@@ -144,9 +144,9 @@ def _keep(
     """Computes the forecast, and stores it for the caller of the pipeline."""
     ordered = sorted(shards, key=lambda found: (found[0].split, found[0].index))
     refs = [ref for _, _, sampled in ordered for ref in sampled]
-    # Each shard gave up to SAMPLE_ROWS references; every n-th of them makes a sample of that size.
+    # Each shard contributed up to SAMPLE_ROWS references; take every n-th of them.
     every = -(-len(refs) // SAMPLE_ROWS) or 1
-    if images_are_staged:  # by a run; in a dry run, their bytes cannot be read by location
+    if images_are_staged:  # a dry run stages no images, so their bytes cannot be read
         sample = _size_from_tables(refs)
     else:
         sample = _build_sample(refs[::every], plan, config)

@@ -80,7 +80,7 @@ def _check_root(root: str) -> None:
 
 
 def probe_labels(config: ConvertConfig) -> InputTables | None:
-    """Lists and probes the files of `--labels`; returns None without the option.
+    """Lists and probes the files of `--labels`; returns None if the option is not set.
 
     Raises:
         UsageError: if there is no file, or a file cannot be read in its format.
@@ -183,7 +183,7 @@ def with_labels(
 
     Args:
         tables: the input.
-        labels: the tables that are joined to it; None without a join.
+        labels: the tables that are joined to it, or None.
         join_on: the column that both are joined on.
 
     Raises:

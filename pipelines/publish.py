@@ -50,9 +50,9 @@ def publish(
         config: the options.
         target: the folders of the run.
         context: identity and start time of the run.
-        _: the files of rejects and dropped rows, as a side input: they are written before.
+        _: the files of rejects and dropped rows; a side input, so that they are written first.
         indexes: sha256 of each file in idx/, by name.
-        base: the base version; None without one.
+        base: the base version; None if there is none.
 
     Returns:
         The state in run.json: "published" or "failed".
@@ -66,7 +66,7 @@ def publish(
         target.keep_failed_output()
         return record.state
     if target.is_published and context.record_in(target.final):
-        target.clean_up()  # an earlier try has published, and died before the engine noticed
+        target.clean_up()  # an earlier attempt published, and died before the engine noticed
         return PUBLISHED
     return _commit(info, config, target, context, indexes, base)
 
@@ -110,7 +110,7 @@ def check_publishable(info: DatasetInfo, config: ConvertConfig, target: Target) 
             f"{why}; each is in {rejects} with its reason{shown}. {remedy}"
         )
     if target.work != target.final:
-        target.check_final()  # again: files may have been added to the folder since the start
+        target.check_final()  # checked again: files may have been added since the start
 
 
 def _lost(directory: str) -> Iterator[tuple[str, str]]:

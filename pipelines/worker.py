@@ -78,14 +78,14 @@ class Pool(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):
         self._lock = threading.Lock()
         self._workers: dict[str, BaseProcess] = {}
 
-    def StartWorker(  # noqa: N802 - the name that the protocol has
+    def StartWorker(  # noqa: N802 - the name is part of the protocol
         self, request: beam_fn_api_pb2.StartWorkerRequest, context: grpc.ServicerContext
     ) -> beam_fn_api_pb2.StartWorkerResponse:
         """Starts a worker process.
 
         Args:
             request: the worker's id and its endpoints.
-            context: of the call; unused.
+            context: the context of the call; unused.
 
         Returns:
             A response whose `error` is empty if the process was started.
@@ -109,7 +109,7 @@ class Pool(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):
 
         Args:
             request: the worker's id.
-            context: of the call; unused.
+            context: the context of the call; unused.
         """
         with self._lock:
             worker = self._workers.pop(request.worker_id, None)

@@ -33,7 +33,7 @@ from recordmill.schemas.rejects import RejectBudget
 from recordmill.schemas.settings import ImageSettings, parse_integer
 from recordmill.schemas.yaml_files import preset
 
-# Version of the shard format; raised when the same input and options produce other bytes.
+# Version of the shard format; incremented when the same input and options produce other bytes.
 FORMAT_VERSION = 1
 
 # Part of shard names: file systems allow 255 bytes, and a letter has up to four.
@@ -256,9 +256,9 @@ class ConvertConfig(BaseModel):
     def _check_combinations(self) -> ConvertConfig:
         counts = Counter(self.classes or ())
         if repeated := [name for name, count in counts.items() if count > 1]:
-            raise ValueError(f"--classes names {min(repeated)!r} twice; each name is one class")
+            raise ValueError(f"--classes: {min(repeated)!r} occurs twice; remove one of them")
         if (self.labels is None) != (self.join_on is None):
-            raise ValueError("--labels PATTERN and --join_on COLUMN go together; give both")
+            raise ValueError("--labels and --join_on require each other; set both")
         if self.records_per_shard is not None and self.num_shards != "auto":
             raise ValueError(
                 "--records_per_shard: cannot be combined with --num_shards. Remove one of them."
@@ -267,11 +267,11 @@ class ConvertConfig(BaseModel):
         named = self.num_shards.keys() if isinstance(self.num_shards, dict) else set()
         if not is_open and (unknown := sorted(named - self.weights.keys())):
             expected = ", ".join(self.weights)
-            raise ValueError(f"--num_shards names split {unknown[0]!r}; there are: {expected}")
+            raise ValueError(f"--num_shards: unknown split {unknown[0]!r}; available: {expected}")
         if self.index and self.compression != "none":
             raise ValueError(
-                "--index states where records begin, and nobody can seek in a gzip stream; "
-                "leave it out, or choose --compression none"
+                "--index: lists the byte offsets of records, but gzip streams are not seekable; "
+                "omit it, or choose --compression none"
             )
         return self
 

@@ -61,7 +61,7 @@ def is_below(name: str) -> bool:
     >>> [is_below(name) for name in ("records/a", "../a", "/a", "s3://b/a", "a//b", "")]
     [True, False, False, False, False, False]
     """
-    # A manifest has up to 200,000 names. That of a URL has an empty part.
+    # Kept cheap, since a manifest has up to 200,000 names. A URL has an empty part (`//`).
     return "\0" not in name and _NO_NAMES.isdisjoint(name.replace("\\", "/").split("/"))
 
 

@@ -169,11 +169,11 @@ class Manifest(BaseModel):
                 images.update(shard.images)
             frames = [shard.frames for shard in split.shards if shard.frames is not None]
             if split.records != sum(shard.records for shard in split.shards):
-                yield f"split {name!r}: its records are not those of its shards"
+                yield f"split {name!r}: its number of records differs from that of its shards"
             if split.frames is not None and split.frames != sum(frames):
-                yield f"split {name!r}: its frames are not those of its shards"
+                yield f"split {name!r}: its number of frames differs from that of its shards"
         if self.images != images:
-            yield "the images are not those of the shards"
+            yield "the image counts differ from those of the shards"
 
 
 @dataclass(frozen=True)

@@ -70,7 +70,7 @@ class DeclaredOption:
 
     @property
     def default(self) -> str:
-        """The default as text; "" without one."""
+        """The default as text; "" if there is none."""
         value = self.field.default
         is_value = value is not PydanticUndefined and value is not None and value is not False
         return self.option.default or (str(value) if is_value else "")

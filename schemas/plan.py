@@ -71,8 +71,8 @@ class Plan:
         resolved: the resolved schema.
         shards: number of shards by split.
         rows: number of rows read by the analyze pass.
-        starts: split to where in the order each of its shards but the first begins, if they are to
-            hold a number of records; otherwise they are equal ranges.
+        starts: the hash position at which each shard except the first begins, by split; only with
+            `records_per_shard`, otherwise shards are equal ranges.
     """
 
     resolved: ResolvedSchema

@@ -202,8 +202,8 @@ class StoredImage(NamedTuple):
     Attributes:
         data: the encoded image.
         format: "jpeg", "png" or "raw".
-        height: in pixels.
-        width: in pixels.
+        height: the height in pixels.
+        width: the width in pixels.
         channels: 1, 2, 3 or 4.
         sha256: hex digest of `data`.
         source_format: the format of the source file.
@@ -236,9 +236,9 @@ class ImageShape(NamedTuple):
     """The properties of a stored image that statistics are computed from.
 
     Attributes:
-        format: as stored.
-        width: in pixels.
-        height: in pixels.
+        format: the stored format.
+        width: the width in pixels.
+        height: the height in pixels.
         channels: 1 to 4.
         bytes: size of the encoded image.
     """
@@ -256,10 +256,10 @@ class BuiltFrame(NamedTuple):
     Attributes:
         ref: the reference of the row.
         values: the value of each feature of the schema, with those from the image.
-        image_sha256: hex digest of the stored image, or "" without one.
-        treatment: the changes to the image, or "" without one.
+        image_sha256: hex digest of the stored image, or "" if there is none.
+        treatment: the changes to the image, or "" if there is none.
         remarks: the changes to the boxes.
-        shape: properties of the stored image; None without one.
+        shape: properties of the stored image; None if there is none.
     """
 
     ref: ImageRef
@@ -288,11 +288,11 @@ class SerializedExample(NamedTuple):
     Attributes:
         ref: the reference of the row; for a sequence, of its first frame.
         data: the serialized message.
-        image_sha256: hex digest of the stored image, or "" without one; for a sequence, the digest
+        image_sha256: hex digest of the stored image, or ""; for a sequence, the digest
             of the digests of its images.
-        treatment: the changes to the image, or "" without one.
+        treatment: the changes to the image, or "" if there is none.
         remarks: the changes to the boxes.
-        shape: properties of the stored image; None without one.
+        shape: properties of the stored image; None if there is none.
         frames: the frames of a sequence, without their values; () otherwise.
     """
 

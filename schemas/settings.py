@@ -25,8 +25,8 @@ class Resize(BaseModel):
     """The size to which all images are resized, written as in "640x480 pad lanczos".
 
     Attributes:
-        width: in pixels.
-        height: in pixels.
+        width: the width in pixels.
+        height: the height in pixels.
         mode: "fit" scales the image to fit within the size; "pad" also pads it with black; "crop"
             scales it to cover the size, and crops the center; "exact" ignores the aspect ratio.
         filter: the resampling filter.

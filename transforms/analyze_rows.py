@@ -71,19 +71,19 @@ class AnalyzeRows(beam.PTransform):
 class FindShardStarts(beam.PTransform):
     """Finds where shards start: PCollection[Row] → PCollection[(split, hash position)].
 
-    The starts are those of all positions in one sorted list, but no worker holds more of them than
-    a bucket's: positions are counted by bucket, and selected within each bucket by those counts.
+    The result is the same as if all positions were sorted in one list, but a worker holds only the
+    positions of one bucket: positions are counted by bucket, and then selected within each bucket.
 
     Attributes:
         analyzer: the schema, column mapping and options.
-        records: the number of records of each shard but the last of a split.
+        records: the number of records in each shard except the last of a split.
     """
 
     analyzer: Analyzer
     records: int
 
     def expand(self, rows: PCollection[Row]) -> PCollection[tuple[str, int]]:
-        """Adds a shuffle of 8 bytes of each row."""
+        """Adds a shuffle of 8 bytes per row."""
         positions = (
             rows
             | "OrderByBucket"
@@ -162,7 +162,7 @@ def make_plan(
 
 
 def order_by_bucket(row: Row, analyzer: Analyzer) -> Iterator[tuple[Bucket, bytes]]:
-    """Yields ((split, bucket), first bytes of the order hash) of a row; nothing without a key.
+    """Yields ((split, bucket), first bytes of the order hash) of a row that has a key.
 
     Args:
         row: the row.
@@ -185,7 +185,7 @@ def ranks_of_buckets(counts: Mapping[Bucket, int], records: int) -> dict[Bucket,
     """Returns the rank of the first record of each bucket within its split.
 
     Args:
-        counts: (split, bucket) to its number of records.
+        counts: the number of records by (split, bucket).
         records: the number of records of a shard.
 
     Raises:

@@ -67,7 +67,7 @@ class RejectDuplicateKeys(beam.PTransform):
         return displayed(self.config, "split_column", "group_column", "deduplicate")
 
     def expand(self, refs: PCollection[ImageRef]) -> Outcome:
-        """Adds a shuffle of references by key if rows with the same key may not meet in a shard.
+        """Adds a shuffle of references by key if rows with one key can be in different shards.
 
         Otherwise, writing a shard detects its duplicate keys without a shuffle.
         """
@@ -120,7 +120,7 @@ class AssignShards(beam.PTransform):
         plan: the number of shards.
         ranges: the hash ranges of the splits, for rows without a split of their own.
         seed: the seed of the hashes that decide split, shard and order.
-        base: the base version, whose rows keep their shards; None without one.
+        base: the base version, whose rows keep their shards; None if there is none.
     """
 
     plan: PCollection[Plan]
@@ -159,7 +159,7 @@ def assign(
         plan: the number of shards of each split.
         ranges: the hash ranges of the splits.
         seed: the seed of the assignment.
-        base: the base version; None without one.
+        base: the base version; None if there is none.
 
     Raises:
         RecordmillError: if the analyze pass saw no row of that split.

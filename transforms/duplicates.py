@@ -151,7 +151,7 @@ class Deduplicated(NamedTuple):
     Attributes:
         rows: the kept rows, as they were assigned.
         duplicates: the dropped rows.
-        stats: the conflicts: images of which rows with different labels were dropped.
+        stats: the label conflicts of images of which rows were dropped.
         files: the path of the file that lists the duplicates.
     """
 
@@ -173,7 +173,7 @@ class DropDuplicates(beam.PTransform):
         config: `deduplicate`, and the image root guard.
         directory: the dataset's folder.
         plan: the resolved schema, for comparing labels.
-        base: the base version, whose rows take precedence over new ones; None without one.
+        base: the base version, whose rows take precedence over new ones; None if there is none.
         staged: whether embedded images are written to staging files by the read. A staging file
             is complete when its bundle is, so digests are computed after all rows are assigned.
     """

@@ -33,7 +33,7 @@ class JoinLabels(beam.PTransform):
     Attributes:
         labels: the label table.
         column: the column that both tables are joined on.
-        image_column: the image column, by which rejects are named.
+        image_column: the image column, whose value names rejects.
     """
 
     labels: ReadOutcome
@@ -42,7 +42,7 @@ class JoinLabels(beam.PTransform):
 
     def expand(self, read: ReadOutcome) -> ReadOutcome:
         """Adds the join."""
-        sides = {_ROWS: read.good, _LABELS: self.labels.good}  # side to PCollection[Row]
+        sides = {_ROWS: read.good, _LABELS: self.labels.good}  # {side: PCollection[Row]}
         keyed = {
             side: rows
             | f"KeyOf{side.title()}"
@@ -143,7 +143,7 @@ def unmatched_reject(row: Row, key: str, column: str, image_column: str) -> Reje
         row: the row.
         key: its join key.
         column: the column that both tables are joined on.
-        image_column: the image column, by which the reject is named.
+        image_column: the image column, whose value names the reject.
     """
     name = row.values.get(image_column)
     detail = f"the labels have no row whose {column!r} is {key!r}"

@@ -114,7 +114,7 @@ class SplitText(beam.PTransform):
     range_bytes: int
 
     def expand(self, files: PCollection[TableFile]) -> PCollection[SourceSplit]:
-        """Adds the scan; one range is one unit of work, and one file's scans meet on one worker."""
+        """Adds the scan; one range is one unit of work; one worker joins the scans of a file."""
         return (
             files
             | "CutText" >> beam.FlatMap(cut_text, self.range_bytes)
@@ -145,8 +145,9 @@ class ReadRows(beam.PTransform):
         """Adds the reading; one split is one unit of work."""
         read = (
             listed.splits
-            # Distributes the row groups of one file over workers. Both readers of a table have a
-            # shuffle of their own: a runner would fuse them otherwise, and keep the rows of one.
+            # Distributes the row groups of one file over workers. Each of the two readers of a
+            # table has its own reshuffle: otherwise, a runner would fuse them, and hold the rows of
+            # one in memory.
             | "SpreadSplits" >> beam.Reshuffle()  # SourceSplit
             | "ReadSplits"
             >> beam.FlatMap(_read_tagged, self.projection, self.staging, self.counted).with_outputs(
@@ -170,7 +171,7 @@ def _aligned(ranges: tuple[str, Iterable[_Scanned]]) -> list[SourceSplit]:
     if splits[0].stop is None:
         logging.getLogger(__name__).warning(
             "%s: is read by one worker; expected UTF-8 and records of up to %d MiB. "
-            "Check its encoding, and whether a quote is never closed.",
+            "Check its encoding, and look for a quote that is not closed.",
             masked_url(path),
             MAX_RECORD_BYTES >> 20,
         )
@@ -349,8 +350,8 @@ class _Bind(beam.DoFn):
     def process(self, row: Row, plan: Plan) -> Iterator[ImageRef | TaggedOutput]:
         """Yields the reference or the reject of a row.
 
-        A frame that cannot be bound is passed on as a marked reference, because it makes its whole
-        sequence a reject, and only the shard brings the frames together.
+        A frame that cannot be bound is passed on as a marked reference, because its whole sequence
+        has to be rejected, and frames are only grouped when their shard is written.
 
         Args:
             row: the row.

@@ -2,7 +2,7 @@
 
 Framing and compression are those of Beam's sink. Two things differ. Beam distributes records over
 shards at random; here, references are grouped by their assigned shard, so the shuffle carries no
-image bytes and the position of each record is fixed before it is built. And Beam renames all files
+image bytes and the position of each record is fixed before it is built. Beam also renames all files
 in one step on one worker; here, split, index and count of a shard are known before its first byte,
 and the worker that writes it gives it its final name.
 """
@@ -73,7 +73,7 @@ class WriteShards(beam.io.WriteToTFRecord):
             config: the name, compression, decoding and verification.
             checkpoints: the checkpoints of finished shards, and the dataset's folder.
             plan: the number of shards, and the resolved schema.
-            base: the base version, whose unchanged shards are linked; None without one.
+            base: the base version, whose unchanged shards are linked; None if there is none.
         """
         super().__init__(
             file_path_prefix=layout.join(checkpoints.dataset, config.name),
@@ -163,7 +163,7 @@ def initialize(plan: Plan, checkpoints: Checkpoints, config: ConvertConfig) -> s
             for index in range(count)
         }
     )
-    # After that, because deleting files deletes empty folders, too.
+    # Create the folders only now, because deleting files also deletes empty folders.
     for folder in (layout.STAGING, layout.RECORDS):
         make_folder(layout.join(checkpoints.dataset, folder))
     return settings_fingerprint(config, plan.resolved, versions())

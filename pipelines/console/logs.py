@@ -76,7 +76,7 @@ def _is_hang_up(error: BaseException | None) -> bool:
     """
     code = getattr(error, "code", None)
     if code is None:
-        return type(error).__name__ == "RpcError"  # on the server side, it has no code
+        return type(error).__name__ == "RpcError"  # errors of the server side have no code
     return callable(code) and str(code()) in _HUNG_UP
 
 

@@ -77,7 +77,7 @@ def print_error(text: str) -> None:
 
 
 def open_closed_streams() -> None:
-    """Opens the standard streams with which the process was not started.
+    """Opens the standard streams that the process was started without.
 
     Otherwise the next file that is opened would get the descriptor of a standard stream, and
     printed text would be written to it.

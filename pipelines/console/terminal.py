@@ -20,7 +20,7 @@ class Terminal:
 
     Args:
         file: a file to print to in place of standard output.
-        width: in characters; None for the width of the terminal.
+        width: the width in characters; None for the width of the terminal.
     """
 
     def __init__(self, file: IO[str] | None = None, width: int | None = None) -> None:

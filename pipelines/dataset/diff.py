@@ -112,7 +112,8 @@ def value_differences(difference: Difference, pair: Pair) -> dict[str, tuple[Any
         pair: the locations of the records.
 
     Returns:
-        Feature name to (left, right): lists of values, or None without the feature.
+        A dict of feature name to (left, right): lists of values, or None on a side that lacks the
+        feature.
     """
     # Only the few shown records are read again, instead of keeping the values of all.
     left, right = _features(difference.left, pair.left), _features(difference.right, pair.right)
@@ -215,7 +216,7 @@ def _rows(
         frames, row = read_frames(stream), 0
         for batch in index.to_batches(_BATCH_ROWS):
             keys = batch.column("key").to_pylist()
-            values = None  # without names: a shard that both datasets have
+            values = None  # no names: both datasets have this shard
             if names:
                 digests = [value_digests(f.data, names) for f in islice(frames, len(keys))]
                 _check_number(row + len(digests), row + len(keys))

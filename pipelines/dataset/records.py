@@ -36,7 +36,7 @@ class Records:
     Attributes:
         path: the dataset's folder, DIR/NAME/VERSION.
         split: the records, in TFDS's split syntax.
-        class_names: feature to its class names, in the order of their ids.
+        class_names: the class names by feature, in the order of their ids.
     """
 
     def __init__(

@@ -34,7 +34,7 @@ from recordmill.transforms.workers.cores import num_cores
 # Queued shards per core, so that no thread idles while results are collected.
 _SHARDS_AHEAD = 4
 
-# Digests in memory at a time, of the comparison of images.
+# Maximum number of digests in memory while images are compared.
 _PASS_RECORDS = 2**20
 
 # Errors raised by lines that recordmill did not write.

@@ -64,7 +64,7 @@ def apply() -> None:
 
 @contextmanager
 def applied() -> Iterator[None]:
-    """Applies the patches while the body runs, in a program that may use Beam for itself."""
+    """Applies the patches while the body runs, in a program that may also use Beam itself."""
     before = [(owner, name, vars(owner).get(name)) for owner, name, _ in _patches()]
     apply()
     try:
@@ -144,8 +144,8 @@ def cached_specs(dofn: beam.DoFn) -> Any:
 def print_nothing(*_: object, **__: object) -> None:
     """Replaces `print` in Beam's worker, which prints tracebacks and nothing else.
 
-    The worker prints the traceback of a failed step to standard error, past all logging, logs it,
-    and sends it to the runner; here the command's last message reports it. Unnecessary once
+    The worker prints the traceback of a failed step to standard error without using logging, logs
+    it, and sends it to the runner; here the command's last message reports it. Unnecessary once
     `SdkHarness._execute` only logs; https://github.com/apache/beam/pull/5020 (remove redundant
     traceback logging) was closed.
     """

@@ -252,7 +252,7 @@ def job_page(result: PipelineResult, options: PipelineOptions) -> str | None:
 def _has_client() -> bool:
     try:
         return importlib.util.find_spec("google.cloud.dataflow_v1beta3") is not None
-    except ModuleNotFoundError:  # a parent package is missing, too
+    except ModuleNotFoundError:  # a parent package is missing
         return False
 
 

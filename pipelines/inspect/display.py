@@ -34,7 +34,7 @@ from recordmill.transforms.functional.rendering.infer_features import (
 from recordmill.transforms.storage.files import write_bytes
 from recordmill.transforms.workers.sandbox import examine_in_subprocess, run_in_subprocess
 
-# Feature to its class names, in the order of their ids.
+# The class names by feature, in the order of their ids.
 ClassNames = Mapping[str, Sequence[str]]
 
 # Limits of a table cell, and of a hex dump.

@@ -34,7 +34,7 @@ _TRANSCODED = " to "
 
 @dataclass(frozen=True)
 class Finding:
-    """A fact about the dataset that deserves attention.
+    """An observation about the dataset that deserves attention.
 
     Attributes:
         severity: "bad" for an error, "warn" for a possible one, "note" for information.

@@ -33,10 +33,10 @@ MAX_TABLE_BYTES = 256 * 2**20
 _MAX_IMAGE_BYTES = 32 * 2**20
 _SECONDS = 10.0
 
-# Number of bytes shown of a line.
+# Maximum number of bytes to show of a line.
 _ROW_BYTES = 400
 
-# Number of bytes of a line in memory: a line of a gzipped table can have gigabytes.
+# Maximum number of bytes of a line in memory: a line of a gzipped table can have gigabytes.
 _PIECE_BYTES = 2**16
 
 _SIGNATURE_BYTES = 64
@@ -156,7 +156,7 @@ def _choose(rejects: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, Any]]
     # Per reason, a heap of the rejects with the smallest digests: bounded memory, and the same
     # choice in every run. {reason: [(rank, number, reject)]}
     kept: dict[str, list[tuple[int, int, dict[str, Any]]]] = {}
-    for number, reject in enumerate(rejects):  # the number breaks ties: dicts are not ordered
+    for number, reject in enumerate(rejects):  # the number breaks ties: dicts cannot be compared
         rank = -int.from_bytes(_digest(reject)[:8], "big")  # negative, for heapq's min-heap
         heap = kept.setdefault(reject["reason"], [])
         entry = (rank, number, reject)

@@ -60,7 +60,7 @@ class Thumbnail:
     """A small image embedded in a page.
 
     Attributes:
-        url: a data: URL; "" without an image.
+        url: a data: URL; "" if there is no image.
         width: the width in pixels.
         height: the height in pixels.
         error: the reason why there is no image.
@@ -192,8 +192,8 @@ class ClassSamples:
     """Sample records of one class, or of all records if there are no classes.
 
     Attributes:
-        name: the class name; "" without classes.
-        splits: split to (location, thumbnail) of its sample records.
+        name: the class name; "" if there are no classes.
+        splits: (location, thumbnail) of the sample records, by split.
     """
 
     name: str
@@ -258,10 +258,10 @@ def sample_locations(
 
     Args:
         dataset: the dataset.
-        numbers: split to class name to number of records; the class "" stands for all records.
+        numbers: the number of records by class name, by split; the class "" stands for all records.
 
     Returns:
-        (split, class name) to locations.
+        The locations by (split, class name).
     """
     # {(split, class name): [RecordLocation]}
     found: dict[tuple[str, str], list[RecordLocation]] = {}

@@ -72,13 +72,13 @@ def histogram_of_bins(
     """Returns the histogram of logarithmic bins; merges neighboring bins above `MAX_BARS`.
 
     Args:
-        counts: bin index to the number of values; bin i begins at 2 ** (i / steps).
+        counts: the number of values by bin index; bin i begins at 2 ** (i / steps).
         steps: bins per doubling of the value.
         write: formats a value as text.
         ends: the exact minimum and maximum, where known; by default the outer edges.
 
     Returns:
-        The histogram, or None without any value.
+        The histogram, or None if there are no values.
     """
     if not counts:
         return None
@@ -104,7 +104,7 @@ def histogram_of_values(values: Sequence[float], write: Callable[[float], str]) 
     """
     low, high = min(values), max(values)
     number = 1 if low == high else min(16, max(4, len(set(values))))
-    width = (high - low) / number or 1.0  # not 0 if all values are equal
+    width = (high - low) / number or 1.0  # avoids 0 if all values are equal
     counts = [0] * number
     for value in values:
         counts[min(number - 1, int((value - low) / width))] += 1

@@ -63,7 +63,7 @@ def lock(path: str, what: str) -> Lock:
 
     Args:
         path: path of the lock file.
-        what: the locked thing, for messages.
+        what: the folder that the lock protects, for messages.
 
     Raises:
         DatasetExists: if another run holds the lock.

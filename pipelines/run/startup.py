@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 INTERRUPTING = (signal.SIGTERM, signal.SIGINT)
 
 _ALLOCATOR_LIMITS = {
-    "ARROW_DEFAULT_MEMORY_POOL": "system",  # Arrow's own keeps 50 MB of the index of 100,000 rows
-    "MALLOC_ARENA_MAX": "2",  # in subprocesses: an arena per thread of TensorFlow keeps 30 MB
+    "ARROW_DEFAULT_MEMORY_POOL": "system",  # the default keeps 50 MB of the index of 100,000 rows
+    "MALLOC_ARENA_MAX": "2",  # for subprocesses: arenas of TensorFlow's threads keep 30 MB
 }
 _PARENT_SECONDS = 0.2
 _AGAIN_SECONDS = 0.01

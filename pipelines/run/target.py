@@ -59,7 +59,7 @@ from recordmill.transforms.storage.files import (
 DATASET = "dataset"
 _PROGRESS = "progress"
 
-# Where release 0.1.0 had finished shards, which no later one takes.
+# The folder in which release 0.1.0 kept finished shards; later releases do not reuse them.
 _STAGING_OF_0_1 = ("staging", "published")
 
 _MARKERS = (layout.RUN, layout.MANIFEST)

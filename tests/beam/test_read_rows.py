@@ -188,5 +188,5 @@ def test_a_table_that_cannot_be_split_is_read_by_one_worker(
         record.getMessage() for record in caplog.records if record.name.endswith("read_rows")
     ] == [
         f"{path}: is read by one worker; expected UTF-8 and records of up to 16 MiB. "
-        "Check its encoding, and whether a quote is never closed."
+        "Check its encoding, and look for a quote that is not closed."
     ]

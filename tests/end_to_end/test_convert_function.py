@@ -31,8 +31,8 @@ from recordmill.schemas.errors import (
 )
 from recordmill.schemas.option import options_of
 from recordmill.schemas.yaml_files import preset
-from recordmill.transforms import verify_shards
 from recordmill.transforms.storage.shard_files import ShardFiles
+from recordmill.transforms.verification import verifier_process
 from tests.end_to_end.command import recordmill
 from tests.images import jpeg
 
@@ -140,14 +140,14 @@ def test_rejects_above_the_budget(table: Path, tmp_path: Path) -> None:
     ("options", "message"),
     [
         ({"splits": {"a/b": 1}}, "--splits a/b=1: 'a/b' cannot name a split"),
-        ({"schema": "tf_slimm"}, r"--schema tf_slimm: no preset .* \(did you mean 'tf_slim'\?\)"),
+        ({"schema": "tf_slimm"}, r"tf_slimm: no such preset .* \(did you mean 'tf_slim'\?\)"),
         ({"columns": {"image": "fil"}}, "no column 'fil'"),
         ({"beam_options": ["--runer=X"]}, r"unknown flag --runer \(did you mean '--runner'\?\)"),
         ({"beam_options": {"runner": "X"}}, "--runner=X: unknown runner"),
         ({"split": {"train": 1}}, r"unknown option 'split' \(did you mean 'splits'\?\)"),
         ({"max_rejects": 0.5}, "--max_rejects 0.5: expected a number of rows or a percentage"),
         ({"num_shards": 0}, "--num_shards 0: expected auto, a number from 1 to 99,999, or"),
-        ({"classes": ["a", "a"]}, "--classes names 'a' twice"),
+        ({"classes": ["a", "a"]}, "--classes: 'a' occurs twice"),
         ({"label_offset": 2}, "--label_offset 2: expected 0 or 1"),
         (
             {"beam_options": ["--runner=DataflowRunner", "--no_wait_until_finish"]},
@@ -166,14 +166,14 @@ def test_invalid_usage(
 def test_a_dataset_that_differs_from_what_was_written(
     table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    verify = verify_shards._verify_shard
+    verify = verifier_process.verify
 
     def damaged(files: ShardFiles, *rest: Any) -> ShardVerification:
         shard = Path(files.directory, files.file)
         shard.write_bytes(shard.read_bytes()[:-1])
         return verify(files, *rest)
 
-    monkeypatch.setattr(verify_shards, "_verify_shard", damaged)
+    monkeypatch.setattr(verifier_process, "verify", damaged)
     with pytest.raises(VerificationFailed, match="verification failed"):
         convert(table, output=tmp_path / "out", name="birds", **NAMED)
 

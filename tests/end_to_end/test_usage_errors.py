@@ -57,7 +57,7 @@ USAGE_ERRORS = {
     "convert --input good.csv --output out --name my-birds": "--name my-birds: expected letters, "
     "digits and _, beginning with a letter",
     f"{CONVERT} --version 1.1": "--version 1.1: expected three numbers, as in 1.0.0",
-    f"{CONVERT} --labels good.csv": "--labels PATTERN and --join_on COLUMN go together; give both",
+    f"{CONVERT} --labels good.csv": "--labels and --join_on require each other; set both",
     f"{CONVERT} --image max_size=512": "--image max_size: unknown setting (did you mean "
     "'max_side'?); available: column, orientation, color, alpha, bit_depth, format, quality, "
     "max_side, resize, animated, max_pixels, min_side, strip_metadata, unsupported, timeout",

@@ -56,7 +56,7 @@ def test_an_unreachable_store_gives_rejects_that_state_the_attempts(
     (rejects,) = (tmp_path / "out").rglob("rejects-*.jsonl")
     text = rejects.read_text()
     assert "read_error" in text
-    assert "the store answers 503; given up after 8 attempts in " in text
+    assert "the store responds with 503; given up after 8 attempts in " in text
     assert sum(s3_store.proxy.faults().values()) == 8
 
 

@@ -138,9 +138,9 @@ def test_forbidden_objects_are_reported_without_retries(object_store: Store) -> 
 
 
 REPORTED = {
-    "429": "the store answers 429",
-    "500": "the store answers 500",
-    "503": "the store answers 503",
+    "429": "the store responds with 429",
+    "500": "the store responds with 500",
+    "503": "the store responds with 503",
     "reset": "Connection reset by peer",
     "cut": "HTTP error: ",
 }

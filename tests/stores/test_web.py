@@ -108,7 +108,7 @@ SAID = {
     "/status/410": "no such file (410 Gone)",
     "/status/403": "access denied (403 Forbidden); check that the address may be read, and that "
     "its signature has not expired",
-    "/status/418": "the host answers 418 I'm a Teapot",
+    "/status/418": "the host responds with 418 I'm a Teapot",
     "/away?file:///etc/passwd": "redirected to file:, which is not followed",
 }
 
@@ -124,7 +124,7 @@ def test_persistent_failures_are_reported_with_the_attempts(
     site: Site, three_attempts: None
 ) -> None:
     said = error_of(f"{site.url}/status/503?token=abc")
-    assert said.startswith(f"{site.url}/status/503?token=***: the host answers 503 Service Unavai")
+    assert said.startswith(f"{site.url}/status/503?token=***: the host responds with 503 Service")
     assert "; given up after 3 attempts in " in said
     assert site.seen["/status/503"] == 3
 

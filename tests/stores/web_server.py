@@ -25,7 +25,7 @@ class Site:
     Attributes:
         folder: what it serves below /files/.
         url: where it listens.
-        seen: how often each path was asked for.
+        seen: how often each path was requested.
         connections: how many were opened.
         most_at_once: how many requests it has answered at one time.
         logins: what came as Authorization, in order.

@@ -1,1 +1,1 @@
-"""Computes: pure functions on one record or one shard. No Beam, no TensorFlow."""
+"""Pure functions on one record or one shard, without Beam and TensorFlow."""

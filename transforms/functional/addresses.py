@@ -19,7 +19,7 @@ from recordmill.schemas.layout import is_url, is_web
 from recordmill.schemas.masking import masked_url
 from recordmill.schemas.rejects import Reason, RecordError
 
-# Limit for one address; common servers accept about as many.
+# Maximum length of an address; common servers accept about as many characters.
 MAX_CHARACTERS = 8192
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
@@ -49,11 +49,11 @@ class WebAddress(NamedTuple):
 
     Attributes:
         scheme: "http" or "https".
-        host: in lower case, its international names encoded.
-        port: the scheme's own if none is given.
-        path: as it is sent, without `.` and `..`; other characters than a path's are encoded.
-        query: as it is sent, or None.
-        login: user and password as they are written, or None.
+        host: the host in lower case, with international names encoded.
+        port: the port; the default of the scheme if the URL has none.
+        path: the path as it is sent, without `.` and `..`, and with invalid characters encoded.
+        query: the query as it is sent, or None.
+        login: the user and password as written, or None.
     """
 
     scheme: str
@@ -115,7 +115,7 @@ def has_control_characters(text: str) -> bool:
     return _CONTROL.search(text) is not None
 
 
-# IANA's special-purpose registries, written out: Pythons differ on them.
+# IANA's special-purpose registries, listed here because Python versions differ in them.
 _SPECIAL_IPV4 = tuple(
     IPv4Network(network)
     for network in (
@@ -123,10 +123,10 @@ _SPECIAL_IPV4 = tuple(
         "10.0.0.0/8",
         "100.64.0.0/10",
         "127.0.0.0/8",
-        "168.63.129.16/32",  # Azure's own services for its virtual machines; looks public
+        "168.63.129.16/32",  # Azure's services for virtual machines; looks public
         "169.254.0.0/16",
         "172.16.0.0/12",
-        "192.0.0.0/24",  # protocols' own, and Oracle's metadata
+        "192.0.0.0/24",  # IETF protocol assignments, and Oracle's metadata service
         "192.0.2.0/24",
         "192.88.99.0/24",
         "192.168.0.0/16",
@@ -138,7 +138,7 @@ _SPECIAL_IPV4 = tuple(
     )
 )
 
-# All that is public today; site-local, discard-only and SRv6 addresses are outside of it.
+# The only public range; site-local, discard-only and SRv6 addresses are outside of it.
 _GLOBAL_UNICAST = IPv6Network("2000::/3")
 
 _SPECIAL_IPV6 = tuple(
@@ -146,7 +146,7 @@ _SPECIAL_IPV6 = tuple(
     for network in (
         "2001::/23",  # Teredo among them
         "2001:db8::/32",
-        "2002::/16",  # 6to4, given up for good by RFC 7526
+        "2002::/16",  # 6to4, deprecated by RFC 7526
         "3fff::/20",  # documentation, RFC 9637
     )
 )
@@ -228,7 +228,7 @@ def is_below(target: str, root: str) -> bool:
 
 
 def normalized(address: str) -> str:
-    """Returns an address without `.`, `..` and doubled slashes; it never climbs above its host.
+    """Returns an address without `.`, `..` and doubled slashes; it never leads above its host.
 
     >>> normalized("s3://bucket/photos/../../secret/./1.jpg")
     's3://bucket/secret/1.jpg'

@@ -56,9 +56,9 @@ class Comparison:
     Attributes:
         same: number of keys in the same split with the same values.
         different: number of keys with different values, in any splits.
-        features: number of a feature to the number of keys that differ in it.
-        moved: (left split, right split) to the number of keys with the same values.
-        only_left: split to the number of keys that only the left dataset has.
+        features: the number of keys that differ in a feature, by the feature's index.
+        moved: the number of keys with the same values by (left split, right split).
+        only_left: the number of keys that only the left dataset has, by split.
         only_right: the same for the right dataset.
         different_examples: the first records that differ.
         moved_examples: the first records that moved to another split.

@@ -30,7 +30,7 @@ _BUCKET_IMAGES = 2**16
 # (split, label, number of records with both, smallest key among them).
 Seen: TypeAlias = tuple[str, str, int, str]
 
-# Digest of an image to its occurrences: at most one `Seen` for each split and label.
+# The occurrences of each image, by digest: at most one `Seen` for each split and label.
 Tally: TypeAlias = dict[bytes, tuple[Seen, ...]]
 
 
@@ -76,7 +76,7 @@ def tally_shard(split: str, rows: Iterable[tuple[str, str, str]]) -> Tally:
 
 
 def split_by_bucket(tally: Tally, buckets: int) -> dict[int, Tally]:
-    """Returns bucket number to the part of a tally in that bucket.
+    """Returns the parts of a tally, by bucket number.
 
     Args:
         tally: the tally.
@@ -107,7 +107,7 @@ def merge(tally: Tally, other: Tally) -> Tally:
 
 
 def _merged(one: tuple[Seen, ...], other: tuple[Seen, ...]) -> tuple[Seen, ...]:
-    # (split, label) to (count, smallest key): sums and minima do not depend on the merge order.
+    # {(split, label): (count, smallest key)}: sums and minima do not depend on the merge order.
     merged = {(split, label): (count, key) for split, label, count, key in one}
     for split, label, count, key in other:
         present = merged.get((split, label))
@@ -151,7 +151,7 @@ def _pairs_of(splits: Sequence[str]) -> Iterable[tuple[str, str]]:
 
 
 def _by_split(seen: Iterable[Seen]) -> dict[str, tuple[int, str]]:
-    """Returns split to (number of an image's records there, smallest key)."""
+    """Returns (number of an image's records, smallest key) by split."""
     splits: dict[str, tuple[int, str]] = {}
     for split, _, count, key in seen:
         others, smallest = splits.get(split, (0, key))

@@ -77,7 +77,7 @@ def fetch_ahead(
     one slow object does not hold up all others.
 
     Args:
-        function: the function, which waits more than it computes; it may be called twice.
+        function: an I/O-bound function; it may be called twice.
         items: its arguments.
         executor: the threads that call it.
         window: the maximum number of results pending or waiting.

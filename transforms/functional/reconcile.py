@@ -25,10 +25,11 @@ class StageCounts:
 
     Attributes:
         rows: rows of all tables, including those that could not be read.
-        placed: split to rows assigned to it.
-        rejects: (split, reason) to number; the split is "" for rows rejected before assignment.
-        dropped: split to rows dropped as duplicate images.
-        skipped: description of skipped inputs to their number.
+        placed: the number of rows assigned to each split.
+        rejects: the number of rejects by (split, reason); the split is "" for rows rejected before
+            assignment.
+        dropped: the number of rows dropped as duplicate images, by split.
+        skipped: the number of skipped inputs by description.
     """
 
     rows: int

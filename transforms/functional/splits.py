@@ -17,7 +17,7 @@ _PART = re.compile(r"(?P<split>\w+)(?:\[(?P<slice>[^][]*)\])?")
 _BOUND = re.compile(r"(?P<number>-?[\d_]+(?:\.\d+)?)(?P<unit>%|shard)?")
 _EXPECTED = "expected as in train, train[10%:20%], train[:100], train[-5:], train[2shard] or a+b"
 
-# Split to the number of records in each of its shards.
+# The number of records in each shard, by split.
 Lengths = Mapping[str, Sequence[int]]
 
 

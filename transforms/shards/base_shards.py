@@ -41,7 +41,7 @@ _THREADS = 16
 
 _lock = threading.Lock()
 
-# Manifest checksum to the keys of that base version; holds the latest only.
+# The keys of the latest base version, by the checksum of its manifest.
 _by_manifest: dict[str, _Keys] = {}
 
 
@@ -124,14 +124,14 @@ def link_shard(
     fingerprint: Fingerprint,
     replaced: Sequence[Version | None],
 ) -> WrittenShard | None:
-    """Gives a shard of the base version, and its index, their new names.
+    """Publishes a shard of the base version and its index under their new names.
 
     Args:
         base: the base version.
         entry: the shard's entry in the base's manifest.
         files: the files of the new version.
         fingerprint: the fingerprint of the shard to write.
-        replaced: the versions of both files left by an earlier run; None for each without one.
+        replaced: the versions of the files that an earlier run left; None for a missing file.
 
     Returns:
         The shard; None if a file of it does not match its checksum in the manifest.

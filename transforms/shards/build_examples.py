@@ -48,7 +48,7 @@ class Fetched(NamedTuple):
     Attributes:
         ref: the reference.
         image: the bytes of its image file; empty for schemas without images.
-        mask: the bytes of its mask file; None without one.
+        mask: the bytes of its mask file; None if there is none.
     """
 
     ref: ImageRef

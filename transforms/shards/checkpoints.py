@@ -104,7 +104,7 @@ class Checkpoints:
         return {name.removesuffix(_SUFFIX) for name in names if name.endswith(_SUFFIX)}
 
     def keep(self, shards: Collection[str]) -> None:
-        """Deletes the checkpoints and files of all finished shards but the given ones.
+        """Deletes the checkpoints and files of all finished shards except the given ones.
 
         Args:
             shards: the file names of the shards to keep.
@@ -159,7 +159,7 @@ _PACKAGES = ("recordmill", "Pillow", "pyarrow", "protobuf", "numpy", "pycocotool
 def versions() -> dict[str, str]:
     """Returns the versions of the libraries that decide the bytes of shards."""
     packages = {package: metadata.version(package) for package in _PACKAGES}
-    return {**packages, "zlib": zlib.ZLIB_RUNTIME_VERSION}  # which writes --compression gzip
+    return {**packages, "zlib": zlib.ZLIB_RUNTIME_VERSION}  # writes --compression gzip
 
 
 def settings_fingerprint(
@@ -170,7 +170,7 @@ def settings_fingerprint(
     Args:
         config: the compression, decoding, verification and image root guard.
         resolved: the resolved schema with its image settings; class names are left out.
-        versions: library name to version, of the libraries that decide the bytes of shards.
+        versions: the version of each library that decides the bytes of shards, by name.
     """
     document = {
         "format_version": FORMAT_VERSION,

@@ -101,7 +101,7 @@ class ShardWriter:
 
     def write(self, built: Iterable[SerializedExample | Reject]) -> Iterator[Reject]:
         """Writes the examples in order and yields the rejects."""
-        position = 0  # in references: an example of a sequence has several
+        position = 0  # counts references: an example of a sequence has several
         for outcome in built:
             if isinstance(outcome, Reject):
                 advance("rejected")

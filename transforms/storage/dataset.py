@@ -143,7 +143,7 @@ class Dataset:
         if not dataset.is_committed:
             raise VerificationFailed(
                 f"{dataset.path(layout.MANIFEST)}: does not match the checksum in "
-                f"{layout.SUCCESS}; convert again, or restore it from a copy"
+                f"{layout.SUCCESS}; convert again, or restore it from a backup"
             )
         return dataset
 
@@ -171,7 +171,7 @@ class Dataset:
         data = _content(path, read)
         if data is None:
             raise VerificationFailed(
-                f"{path}: is missing; convert again, or restore it from a copy"
+                f"{path}: is missing; convert again, or restore it from a backup"
             )
         try:
             manifest = _parse_manifest(data)
@@ -389,7 +389,7 @@ class Dataset:
                 stream.seek(start)
                 return stream.read(size)
         except FileNotFoundError as error:
-            raise VerificationFailed(f"{path}: is missing; restore it from a copy") from error
+            raise VerificationFailed(f"{path}: is missing; restore it from a backup") from error
         except OSError as error:
             if error.errno is None:  # gzip.BadGzipFile: the caller names the record
                 raise
@@ -409,12 +409,12 @@ def read_index(path: str, columns: Sequence[str], sha256: str | None = None) -> 
     """
     data = _content(path, read_file)
     if data is None:
-        raise VerificationFailed(f"{path}: is missing; restore it from a copy")
+        raise VerificationFailed(f"{path}: is missing; restore it from a backup")
     # Parsed from the same bytes that are hashed: the file may be replaced between two reads.
     if sha256 is not None and hashlib.sha256(data).hexdigest() != sha256:
         raise VerificationFailed(
             f"{path}: is not the file that {layout.MANIFEST} lists: its sha256 differs; "
-            "restore it from a copy"
+            "restore it from a backup"
         )
     try:
         table = read_table(data, columns)
@@ -446,7 +446,7 @@ def find_manifest(directory: str) -> tuple[Manifest | None, bool]:
 
 
 def _parse_manifest(data: bytes) -> Manifest:
-    """Parses a manifest, without collecting garbage: it has none, and maybe a million objects.
+    """Parses a manifest without garbage collection, which would scan up to a million objects.
 
     Raises:
         ValidationError: if it is not valid.
@@ -504,11 +504,11 @@ def _content(path: str, read: Callable[[str], bytes | None]) -> bytes | None:
 
 def _unreadable(path: str, error: OSError) -> VerificationFailed:
     what = error.strerror or error
-    return VerificationFailed(f"{path}: cannot be read: {what}; restore it from a copy")
+    return VerificationFailed(f"{path}: cannot be read: {what}; restore it from a backup")
 
 
 class _OpenFile:
-    """A file for concurrent reads by threads and forked processes: reads carry their offset."""
+    """A file for concurrent reads by threads and forked processes: each read states its offset."""
 
     def __init__(self, path: str) -> None:
         self._handle = open_regular(path)

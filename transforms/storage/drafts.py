@@ -1,13 +1,13 @@
-"""Drafts: files that get their final name once they are complete, from the attempt that wrote them.
+"""Drafts: files that get their final names when they are complete.
 
-An engine may have a shard written twice: it retries failed work, repeats slow work elsewhere, and
-takes workers for dead that return. Of all attempts, one gives its draft the final name. The others
-have to have the same bytes, and change nothing.
+An engine may have a shard written more than once: it retries failed work, repeats slow work on
+another worker, and replaces workers that it presumes dead. Only one attempt gives its draft the
+final name. The drafts of all others must have the same bytes, and are discarded.
 
-Object stores rename nothing. There a draft is on the worker's disk, and becomes an object by one
-PUT on condition that the key is free (`If-None-Match: *`; on Google Cloud, generation 0) or holds
-the version to be replaced (`If-Match`). File systems rename it, after a look whether the name is
-free: between the two, only an attempt with the same bytes can come.
+Object stores cannot rename. There, a draft is a file on the worker's disk, uploaded by one PUT on
+condition that the key is free (`If-None-Match: *`; on Google Cloud, generation 0) or holds the
+version to be replaced (`If-Match`). In file systems, a draft is renamed after a check that the name
+is free; between the check and the rename, only an attempt with the same bytes can take it.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ _WILDCARD = re.compile(r"[*?\[]")
 _THREADS = 64
 
 
-# File to version tag; None if the file has none, or changed while it was read.
+# The version tag by file; None if the file has none, or changed while it was read.
 VersionTags: TypeAlias = dict[str, str | None]
 
 # The version tag of a missing file.
@@ -84,7 +84,7 @@ def open_binary(path: str) -> BinaryIO:
 
 
 def load(path: str) -> bytes:
-    """Returns the bytes of a file, of an object with one request.
+    """Returns the bytes of a file; an object takes one request.
 
     Raises:
         OSError: if it cannot be read.

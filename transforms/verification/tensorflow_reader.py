@@ -222,7 +222,7 @@ def check_image(
     Args:
         data: the encoded bytes.
         stated: the height, width and channels that the record states; some may be absent.
-        mask: the encoded mask; None without one.
+        mask: the encoded mask; None if there is none.
         bit_depth: the bits per id of a mask, 8 or 16.
 
     Raises:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 IN_PROCESS_RUNNERS = frozenset({"DirectRunner", "FnApiRunner"})
 
-# Process id to the verifier that the process started: a fork must not use its parent's.
+# The verifier that a process started, by process id: a fork must not use its parent's.
 _verifiers: dict[int, VerifierProcess] = {}
 
 
@@ -72,7 +72,7 @@ def verifier_process_started() -> Iterator[None]:
 
 
 def current_verifier() -> VerifierProcess | None:
-    """Returns the verifier that this process started; None without one."""
+    """Returns the verifier that this process started; None if there is none."""
     return _verifiers.get(os.getpid())
 
 
@@ -108,7 +108,7 @@ def check_decodes(image: StoredImage, mask: bytes | None, schema: Schema) -> Non
 
     Args:
         image: the image as stored in the record.
-        mask: its encoded mask; None without one.
+        mask: its encoded mask; None if there is none.
         schema: states whether images are encoded, and the bit depth of masks.
 
     Raises:

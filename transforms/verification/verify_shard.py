@@ -123,7 +123,7 @@ class _Contents:
     Attributes:
         lengths: the length of each record, in bytes.
         frames: the number of frames of each record; None unless the records are sequences.
-        classes: feature name to the number of occurrences of each class id.
+        classes: the number of occurrences of each class id, by feature name.
     """
 
     lengths: list[int] = field(default_factory=list)
@@ -268,7 +268,7 @@ def decode_error(
     Args:
         image: the encoded bytes.
         stated: the height, width and channels that the record states.
-        mask: the encoded mask; None without one.
+        mask: the encoded mask; None if there is none.
         bit_depth: the bits per id of a mask, 8 or 16.
     """
     try:

@@ -69,8 +69,8 @@ class ProgressCounters:
 COUNTERS = ProgressCounters()
 
 
-# Not "analyzed", which are the rows read, nor "rejected", a part of all rejects: these are counted
-# by reason. Made once, because they are updated for every row.
+# "analyzed" would equal "read", and rejects are counted by reason elsewhere. Created once, because
+# the counters are updated for every row.
 _METRICS = {what: counter(f"rows_{what}") for what in ("read", "assigned", "written", "verified")}
 
 
@@ -89,8 +89,8 @@ def advance(what: Count, number: int = 1) -> None:
         what: the name of the counter; Beam's is called `rows_…`.
         number: the number to add.
     """
-    # Threads can lose an increment to each other here: acceptable for a progress bar, unlike a lock
-    # for every row.
+    # Concurrent threads can lose increments here: a progress bar tolerates that, and a lock for
+    # every row would be slow.
     setattr(COUNTERS, what, getattr(COUNTERS, what) + number)
     if what in _METRICS:
         _METRICS[what].inc(number)

@@ -47,7 +47,7 @@ _slots = threading.BoundedSemaphore(_children)
 _stopped = threading.Event()
 _lock = threading.Lock()
 
-# Process id to the pool that the process made: a fork must not use its parent's.
+# The pool that a process made, by process id: a fork must not use its parent's.
 _pools: dict[int, ProcessPool] = {}
 
 _launching = threading.Lock()

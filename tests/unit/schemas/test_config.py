@@ -87,7 +87,7 @@ def test_defaults():
         ({"num_shards": {"train": 0}}, "num_shards"),
         ({"shard_size": 0}, "shard_size"),
         ({"shard_size": "much"}, "shard_size"),
-        ({"classes": ("cat", "dog", "cat")}, "'cat' twice"),
+        ({"classes": ("cat", "dog", "cat")}, "'cat' occurs twice"),
         ({"compression": "zip"}, "compression"),
         ({"decode": "none"}, "decode"),
         ({"if_exists": "append"}, "if_exists"),
@@ -161,7 +161,7 @@ def test_the_fingerprint_changes_with_both_options_of_a_join(option):
 
 @pytest.mark.parametrize("option", JOIN)
 def test_the_options_of_a_join_go_together(option):
-    with pytest.raises(ValidationError, match="--labels PATTERN and --join_on COLUMN go together"):
+    with pytest.raises(ValidationError, match="--labels and --join_on require each other"):
         config(**{option: "x"})
 
 
@@ -328,12 +328,12 @@ def test_a_budget_is_written_as_it_is_read(amount):
 
 
 def test_an_index_into_a_gzip_stream_is_rejected():
-    with pytest.raises(ValidationError, match="nobody can seek in a gzip stream"):
+    with pytest.raises(ValidationError, match="gzip streams are not seekable"):
         config(index=True, compression="gzip")
 
 
 def test_a_hundred_thousand_classes_are_checked_in_one_pass():
     names = tuple(f"class {i}" for i in range(100_000))
     assert config(classes=names).classes == names
-    with pytest.raises(ValidationError, match="'class 7' twice"):
+    with pytest.raises(ValidationError, match="'class 7' occurs twice"):
         config(classes=(*names, "class 7"))

@@ -1,1 +1,1 @@
-"""Images: what their bytes say, whether they are whole, and how their pixels are transformed."""
+"""Images: identifies formats, reads headers, detects damage, and transforms pixels."""

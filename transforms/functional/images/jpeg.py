@@ -56,7 +56,7 @@ _ORDERS = {b"II": "<", b"MM": ">"}
 _MAGICS = (b"*\0", b"\0*")
 _ORIENTATION = 0x112
 # TIFF 6.0, section 2, types: the struct format of integers, and the size of each type in bytes.
-# 13 (IFD) and 16 (LONG8) are of Adobe's supplement 1 and of BigTIFF.
+# 13 (IFD) and 16 (LONG8) come from Adobe's supplement 1 and from BigTIFF.
 _INTEGERS = {3: "H", 4: "L", 8: "h", 9: "l", 13: "L", 16: "Q"}
 _SIZES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 1, 7: 1, 8: 2, 9: 4, 10: 8, 11: 4, 12: 8, 13: 4, 16: 8}
 _ENTRY_BYTES = 12
@@ -83,7 +83,7 @@ class JpegHeader(NamedTuple):
     """The header of a JPEG.
 
     Attributes:
-        process: the coding process, which is n of the first SOFn marker; None without a frame
+        process: the coding process, which is n of the first SOFn marker; None if there is no frame
             header.
         precision: the bits per sample.
         height: the height in pixels.

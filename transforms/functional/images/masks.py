@@ -38,7 +38,7 @@ from recordmill.transforms.functional.images.source_image import (
 )
 from recordmill.transforms.functional.values.typed import shown, to_number
 
-_BITS, _MORE, _SIGN, _FIRST = 5, 0x20, 0x10, 48  # of a digit in compressed run lengths
+_BITS, _MORE, _SIGN, _FIRST = 5, 0x20, 0x10, 48  # digits of compressed run lengths
 _MAX_BITS = 60
 
 # Points per pixel of an edge of a polygon, `scale` in rleFrPoly of maskApi.c.
@@ -47,7 +47,7 @@ _POINTS_PER_PIXEL = 5
 # Limit of edge points of all polygons of an image; maskApi.c allocates 16 bytes for each.
 MAX_EDGE_POINTS = 2**25
 
-# Limit of pixels of all objects of an image, including hidden pixels: some seconds of work.
+# Limit of pixels of all objects of an image, including hidden pixels: a few seconds of work.
 MAX_DRAWN_PIXELS = 2**33
 
 # Polygons [[x1, y1, x2, y2, …], …], or run lengths {size: [height, width], counts}, whose counts
@@ -275,7 +275,7 @@ def mask_from_file(
         header: the header of the file, if it has been read.
 
     Raises:
-        RecordError: if the file is not such a PNG, is damaged, or has another size than the image.
+        RecordError: if the file is not such a PNG, is damaged, or differs in size from the image.
     """
     geometry = geometry_of(image.source_size, image.orientation, schema.image)
     # Ids, not colors, are transformed: resampling a palette image would mix classes.
@@ -294,7 +294,7 @@ def mask_from_outlines(
         schema: the schema of the dataset.
 
     Raises:
-        RecordError: if an outline is invalid or has another size than the image, or a class id
+        RecordError: if an outline is invalid or differs in size from the image, or a class id
             exceeds the bit depth.
     """
     geometry = geometry_of(image.source_size, image.orientation, schema.image)

@@ -283,7 +283,7 @@ def _inflate(data: bytes, rows: RowChecker, by_row: bool) -> bool:
     Returns:
         Whether the data contains all rows, and then the end of the stream or enough further bytes.
     """
-    inflate = zlib.decompressobj(0)  # window size from the zlib header (RFC 1950, 2.2), as libpng
+    inflate = zlib.decompressobj(0)  # takes the window size from the zlib header, like libpng
     # After the last row, libpng continues to the end of the stream; it fails if the file ends
     # before, and stops after 1 KiB of further data. This loop reads more than that, but not all: a
     # decompression bomb after the last row must not be decompressed.

@@ -27,9 +27,8 @@ from recordmill.transforms.functional.images.sniffing import (
 )
 
 # Size limit of a file for decoding in the worker process.
-#
-# Images over this limit or the others are decoded in a separate process with a deadline and a
-# memory limit.
+# Images over any of these limits are decoded in a separate process with a deadline and a memory
+# limit.
 MAX_FILE_BYTES = 2**26
 
 # Limit of decoding work in the worker process, about a second: the unit is a pixel of a scan, or

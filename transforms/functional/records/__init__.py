@@ -1,1 +1,1 @@
-"""Records of TFRecord files: how they are encoded, framed, indexed, and read."""
+"""Records of TFRecord files: encoding, framing, indexes and reading."""

@@ -63,7 +63,7 @@ class ExampleReader:
 
     def _decode_frames(self, example: dict[str, Any]) -> None:
         """Decodes the image and mask of each frame to lists, in place."""
-        # Transposes {feature: [value of each frame]} to [{feature: value}], like an example each.
+        # Transposes {feature: [value of each frame]} to [{feature: value}], one dict per frame.
         lists = {name: list(example[name]) for name in self.schema.frame_features}
         frames = [
             dict(zip(lists, values, strict=True)) for values in zip(*lists.values(), strict=True)

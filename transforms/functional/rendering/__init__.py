@@ -1,1 +1,1 @@
-"""Rendering for people: images with boxes and masks drawn on them, text that is safe to show."""
+"""Renders records: images with boxes and masks, and values as text."""

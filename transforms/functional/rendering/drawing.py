@@ -116,7 +116,7 @@ def draw_boxes(image: Image.Image, boxes: Sequence[Box]) -> Image.Image:
     """Returns an image with boxes and their names drawn on it, one color per class.
 
     Args:
-        image: in RGB.
+        image: an image in RGB.
         boxes: the boxes.
     """
     if not boxes:
@@ -157,7 +157,7 @@ def draw_mask(image: Image.Image, data: bytes) -> Image.Image:
     """Returns an image blended with the classes of a mask; 0 is background, 255 is void.
 
     Args:
-        image: in RGB.
+        image: an image in RGB.
         data: the encoded mask.
 
     Raises:
@@ -205,7 +205,7 @@ def draw_record(features: Features, side: int, class_names: Sequence[str] = ()) 
 
     Args:
         features: the features of the record.
-        side: in pixels; smaller images keep their size.
+        side: the longest side in pixels; smaller images keep their size.
         class_names: names of the class ids, for boxes without class texts.
 
     Raises:
@@ -245,7 +245,7 @@ def decode(data: bytes, side: int) -> Image.Image:
 
     Args:
         data: the file.
-        side: in pixels.
+        side: the longest side, in pixels.
 
     Raises:
         RecordError: if it cannot be decoded.
@@ -266,8 +266,8 @@ def thumbnail(image: Image.Image, side: int) -> Image.Image:
     """Returns an image in RGB on white, no side longer than `side`.
 
     Args:
-        image: in one of the modes of `pixels`.
-        side: in pixels.
+        image: an image in one of the modes of `pixels`.
+        side: the longest side, in pixels.
     """
     plain = pixels.without_alpha(pixels.to_8_bits(image), _GROUND).convert("RGB")
     plain.thumbnail((side, side), Image.Resampling.LANCZOS)
@@ -278,7 +278,7 @@ def to_jpeg(image: Image.Image, quality: int) -> bytes:
     """Returns an image as a JPEG.
 
     Args:
-        image: in RGB.
+        image: an image in RGB.
         quality: 1 to 95.
     """
     stream = io.BytesIO()
@@ -296,7 +296,7 @@ def thumbnail_of_damaged(data: bytes, side: int) -> tuple[bytes, tuple[int, int]
 
     Args:
         data: the file.
-        side: of the thumbnail, in pixels.
+        side: the longest side of the thumbnail, in pixels.
 
     Raises:
         RecordError: if nothing can be decoded.
@@ -312,7 +312,7 @@ def decode_damaged(data: bytes, side: int) -> Image.Image:
 
     Args:
         data: the file.
-        side: in pixels.
+        side: the longest side, in pixels.
 
     Raises:
         RecordError: if nothing can be decoded.
@@ -337,7 +337,7 @@ class Tile(NamedTuple):
     """A tile of a contact sheet: an image and its caption.
 
     Attributes:
-        image: in RGB; None if it is missing or cannot be decoded.
+        image: the image in RGB; None if it is missing or cannot be decoded.
         title: first line of the caption, the label.
         note: second line of the caption, the key.
         problem: text in place of a missing image.
@@ -403,7 +403,7 @@ class Caption(NamedTuple):
         """Draws the text on an image.
 
         Args:
-            canvas: of the image.
+            canvas: the drawing canvas of the image.
             at: position of the anchor, in pixels.
             fill: RGB color.
             anchor: Pillow's text anchor; "la" is the upper left.
@@ -416,7 +416,7 @@ def make_caption(text: str, size: int) -> Caption:
 
     Args:
         text: the text.
-        size: of the font, in pixels.
+        size: the font size, in pixels.
     """
     # Fonts are tried in order until one has all characters; otherwise the first of those that lack
     # the fewest is used.
@@ -435,8 +435,8 @@ def fit_caption(text: str, width: float, size: int) -> Caption:
 
     Args:
         text: the text.
-        width: in pixels.
-        size: of the font, in pixels.
+        width: the maximum width, in pixels.
+        size: the font size, in pixels.
     """
     whole = make_caption(text[:_MAX_CHARACTERS], size)
     if whole.width <= width:

@@ -22,7 +22,7 @@ from recordmill.transforms.functional.images.source_image import (
     sniffed_format,
 )
 
-# Example key to values, as `read_features` returns them.
+# The values by Example key, as `read_features` returns them.
 Features = Mapping[str, list[Any]]
 
 MASK_KEY = "image/segmentation/class/encoded"
@@ -40,7 +40,7 @@ class InferredFeature:
     Attributes:
         name: the Example key.
         kind: "int64", "float", "bytes", or "empty" if all records lack it.
-        lengths: smallest and largest number of values in a record; 0 without the feature.
+        lengths: smallest and largest number of values in a record; 0 if a record lacks the feature.
         holds: description of its values, such as "JPEG image" or "0 to 9".
     """
 

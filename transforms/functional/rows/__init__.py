@@ -1,1 +1,1 @@
-"""Rows: how columns map to features, and where each record belongs."""
+"""Rows: maps columns to features, and assigns records to splits and shards."""

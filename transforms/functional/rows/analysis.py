@@ -50,14 +50,14 @@ from recordmill.transforms.functional.values.typed import (
 # Sample size: gives the mean image size with an error of a few percent, and few stat calls.
 SAMPLE_ROWS = 200
 
-# Limit for the splits of a dataset, whose names and counts are held in one place.
+# Limit for the splits of a dataset, whose names and counts one worker holds.
 MAX_SPLITS = 10_000
 
 # Limit for the columns of tables without a schema; rows of JSON can all have their own.
 MAX_COLUMNS = 100_000
 
 _FRAME_BYTES = 16  # TFRecord: length, checksum of the length, checksum of the data
-_FEATURE_BYTES = 12  # protobuf: tags and lengths of a feature, about
+_FEATURE_BYTES = 12  # protobuf: approximate size of the tags and lengths of a feature
 _NUMBER_BYTES = 8
 
 
@@ -146,7 +146,7 @@ class Analysis:
         self._check_limits()
 
     def _check_limits(self) -> None:
-        """Raises an error where splits or columns would grow with the rows."""
+        """Rejects tables with too many splits or columns."""
         if len(self.splits) > MAX_SPLITS:
             examples = ", ".join(map(repr, islice(self.splits, 3)))
             raise UsageError(
@@ -182,7 +182,7 @@ class Analysis:
 def row_position(
     row: Row, analyzer: Analyzer, find: FindBaseShard = _not_in_base
 ) -> tuple[str, bytes] | None:
-    """Returns the split and order hash of a row; None without a key, or in a shard of the base.
+    """Returns the split and order hash of a row; None if it has no key, or is in a base shard.
 
     Args:
         row: the row.
@@ -287,11 +287,11 @@ def check_shard_counts(records: Mapping[str, int], records_per_shard: int) -> No
     """Checks that no split has too many shards.
 
     Args:
-        records: split to its number of records.
-        records_per_shard: as requested.
+        records: the number of records by split.
+        records_per_shard: the number of records per shard, for the message.
 
     Raises:
-        RecordmillError: if one has.
+        RecordmillError: if a split has too many shards.
     """
     for split, count in sorted(records.items()):
         shards = -(-count // records_per_shard)

@@ -393,7 +393,7 @@ def _single(row: Row, column: str) -> Any:
 
 
 def _stated_split(row: Row, binding: Binding) -> str:
-    """Returns the split in the split column; "" without a value or such a column."""
+    """Returns the split in the split column; "" if there is no value or no such column."""
     if binding.split_column is None:
         return ""
     value = _single(row, binding.split_column)

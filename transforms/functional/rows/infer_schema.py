@@ -118,7 +118,7 @@ def infer_from_rows(columns: Sequence[str], rows: Sequence[Row]) -> InferredSche
     # A column has at most one role. Roles are assigned in this order: image, split, key, label.
     image = _best(columns, lambda c: _share(values[c], _is_image))
     splits = [c for c in columns if c != image and _is_split(values[c])]
-    split = splits[0] if splits and len(columns) > 1 else None  # a single column is data
+    split = splits[0] if splits and len(columns) > 1 else None  # a single column is a feature
     others = [c for c in columns if c not in (image, split)]
     key = next((c for c in others if c not in lists and _is_key(c, values[c], len(rows))), None)
     label = _label_of([c for c in others if c != key], values, features, len(rows))

@@ -103,7 +103,7 @@ class LabelSet:
                     continue
                 self.text += len(label)
             self.found.add(label)
-        # Here, not in the plan, so that what a worker collects is bounded.
+        # Checked here, not in the plan, to bound what a worker collects.
         if len(self.found) > MAX_CLASSES or self.text > MAX_CLASS_TEXT:
             examples = ", ".join(shown(label) for label in sorted(map(str, self.found))[:3])
             raise UsageError(
@@ -147,7 +147,7 @@ def merged_class_names(labels: Iterable[str | int], known: Sequence[str] | None)
     Args:
         labels: all labels of the table, as integers or names.
         known: the class names of the base version in the order of their ids; empty if its labels
-            are integers; None without a base version.
+            are integers; None if there is no base version.
 
     Raises:
         UsageError: if the base version has integer labels and the table has names.

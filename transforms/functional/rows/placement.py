@@ -112,13 +112,13 @@ def hash_position(order: bytes) -> int:
 def bucket_of(order: bytes) -> int:
     """Returns the bucket of a record: one of 4,096 equal ranges of hash positions, in order.
 
-    A bucket of 10^9 records holds some 244,000 of them.
+    With 10^9 records, a bucket holds about 244,000 of them.
     """
     return hash_position(order) >> (8 * POSITION_BYTES - _BUCKET_BITS)
 
 
 def distinct_positions(orders: Iterable[bytes]) -> Positions:
-    """Returns the hash positions of some records, sorted, each of them once.
+    """Returns the distinct hash positions of records, sorted.
 
     Args:
         orders: the first 8 bytes of their order hashes.
@@ -131,7 +131,7 @@ def first_ranks(counts: Mapping[Bucket, int]) -> dict[Bucket, int]:
     """Returns, for each bucket, how many records of its split are in the buckets before it.
 
     Args:
-        counts: (split, bucket) to the number of its records.
+        counts: the number of records by (split, bucket).
 
     >>> first_ranks({("train", 9): 2, ("train", 0): 5, ("test", 7): 1})
     {('test', 7): 0, ('train', 0): 0, ('train', 9): 5}
@@ -217,7 +217,7 @@ def first_of_key(refs: Iterable[ImageRef]) -> Iterator[ImageRef | Reject]:
     """Yields the first reference with a key by file and line, and rejects for the others.
 
     Equal dicts have the same location, so all of them are yielded: either `deduplicate` drops them,
-    or they meet in one shard, whose writer keeps the first.
+    or they are in one shard, whose writer keeps the first.
 
     Args:
         refs: the references with one key; iterated over twice, with one in memory at a time.

@@ -71,7 +71,8 @@ def sort_frames(frames: Iterable[ImageRef]) -> list[ImageRef]:
     """Sorts the frames of one sequence; frames of the same order are sorted by key and source."""
     refs = list(frames)
     keys = sort_keys([frame_location(ref).order for ref in refs])
-    # Entries are unique by their number, so references, whose values may not compare, never are.
+    # Each entry has a unique number, so references, which may not be comparable, are never
+    # compared.
     entries = [
         (key, ref.key, ref.file, ref.line, number)
         for number, (key, ref) in enumerate(zip(keys, refs, strict=True))

@@ -240,14 +240,15 @@ def scan_lines(data: bytes, offset: int, delimiter: str | None) -> RangeScan:
 
 
 class _Quotes:
-    """The quotes of some lines, and those that do not open and close fields in turn."""
+    """The quotes in some lines, and the exceptions that do not open and close fields in turn."""
 
     def __init__(self, data: bytes, delimiter: str) -> None:
         self._data = data
         self._field_end = re.compile(rb"[\r\n" + delimiter.encode() + rb"]")
         codes = np.frombuffer(data, np.uint8)
         self._positions = np.flatnonzero(codes == ord(_QUOTE))
-        # A field begins after, and ends before, one of these, or a second quote.
+        # The bytes that can precede an opening quote or follow a closing one: delimiters, line
+        # breaks, and quotes, which are escaped by doubling them.
         ends = np.zeros(256, np.bool_)
         ends[list(delimiter.encode() + b'\r\n"')] = True
         opens, closes = (
@@ -257,7 +258,7 @@ class _Quotes:
         opens[:1] |= self._positions[:1] == 0
         closes[-1:] |= self._positions[-1:] == len(codes) - 1
         even = np.arange(len(self._positions)) % 2 == 0
-        # The quotes that cannot do so, if the even indices open fields, and if the odd ones do.
+        # The exceptions if quotes with even indices open fields, and if those with odd indices do.
         self._exceptions = (~np.where(even, opens, closes), ~np.where(even, closes, opens))
         self._indices: dict[int, list[int]] = {}
 
@@ -266,16 +267,16 @@ class _Quotes:
         return int(np.searchsorted(self._positions, position))
 
     def ends_quoted(self, quoted: bool, first: int = 0, stop: int | None = None) -> bool:
-        """Returns whether the csv module's reader is within quotes after some of the quotes.
+        """Returns whether the csv module's reader is within quotes after a range of quotes.
 
         Args:
-            quoted: whether it is before the first of them.
+            quoted: whether it is within quotes before the first of them.
             first: the index of the first quote.
             stop: the index after the last quote, which begins a line; None for all.
         """
         stop = len(self._positions) if stop is None else stop
         while True:
-            opening = (first + quoted) % 2  # of the indices that open fields
+            opening = (first + quoted) % 2  # the parity of opening quotes
             exceptions = self._exceptions_of(opening)
             at = bisect_left(exceptions, first)
             if at == len(exceptions) or exceptions[at] >= stop:
@@ -290,14 +291,14 @@ class _Quotes:
             first, quoted = exception + self._data.count(_QUOTE, position, end.start()), False
 
     def _exceptions_of(self, opening: int) -> list[int]:
-        if opening not in self._indices:  # a search in a list takes a tenth of one in an array
+        if opening not in self._indices:  # bisecting a list is ten times as fast as an array
             self._indices[opening] = np.flatnonzero(self._exceptions[opening]).tolist()
         return self._indices[opening]
 
 
 def _record_end(data: bytes, delimiter: str) -> int:
     """Returns the offset of the next record if the lines begin within quotes, or the end."""
-    end = -1  # of the quote that is added
+    end = -1  # the offset of the added quote
 
     def lines() -> Iterator[str]:
         nonlocal end
@@ -308,7 +309,7 @@ def _record_end(data: bytes, delimiter: str) -> int:
             yield line
 
     csv.field_size_limit(MAX_FIELD_CHARACTERS)
-    with contextlib.suppress(csv.Error):  # after which the next record starts at the next line
+    with contextlib.suppress(csv.Error):  # the next record starts at the next line
         next(csv.reader(lines(), delimiter=delimiter, strict=True), None)
     return end
 
@@ -339,7 +340,7 @@ def _lines_from(
 
 
 def _whole_lines(stream: BinaryIO, is_csv: bool, limit: int, block_bytes: int) -> Iterator[bytes]:
-    """Yields a stream in blocks of whole lines; a line that exceeds the limit is cut, and last."""
+    """Yields a stream in blocks of whole lines; ends after a piece of a line over the limit."""
     data, read = b"", 0
     while chunk := stream.read(block_bytes):
         data, read = data + chunk, read + len(chunk)
@@ -356,7 +357,7 @@ def _whole_lines(stream: BinaryIO, is_csv: bool, limit: int, block_bytes: int) -
 
 
 def _count_lines(data: bytes, is_csv: bool) -> int:
-    codes = np.frombuffer(data, np.uint8)  # which NumPy counts ten times as fast as `bytes.count`
+    codes = np.frombuffer(data, np.uint8)  # ten times as fast as `bytes.count`
     ends = codes == ord(_LINE_FEED)
     count = np.count_nonzero(ends)
     if is_csv and _CARRIAGE_RETURN in data:

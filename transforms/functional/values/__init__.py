@@ -1,1 +1,1 @@
-"""Values of rows: typed strictly, parsed from JSON within bounds."""
+"""Values of rows: strict conversion to types, and JSON parsing with bounded nesting."""

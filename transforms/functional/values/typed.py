@@ -157,7 +157,7 @@ def one_of(value: Any) -> Any:
     if any(item != value[0] for item in value):
         several = ", ".join(dict.fromkeys(shown(item) for item in value))
         raise RecordError(Reason.WRONG_TYPE, f"expected one value, got several: {several}")
-    # All values are equal, so the first one stands for them.
+    # All values are equal, so return the first one.
     return value[0] if value else None
 
 

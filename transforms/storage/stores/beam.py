@@ -160,7 +160,7 @@ _s3: dict[str, Any] = {"options": None, "client": None}
 def share_s3_clients() -> None:
     """Patches Beam's S3 file system to use one boto3 client for all files; idempotent.
 
-    Beam makes a client per file: 180 ms of CPU, as much as 150 images, and new connections.
+    Beam creates a client per file: 180 ms of CPU, as much as 150 images take, and new connections.
     Unnecessary once `S3FileSystem` keeps a client for `S3IO`; no upstream issue is known.
     """
     with _s3_lock:

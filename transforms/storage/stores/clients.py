@@ -35,7 +35,7 @@ GCS_EMULATOR = "STORAGE_EMULATOR_HOST"
 _AMAZON = (".amazonaws.com", ".amazonaws.com.cn")
 _DEFAULT_REGION = "us-east-1"
 
-# Time that credentials are cached; boto3 renews them before they expire.
+# How long credentials are cached; boto3 renews them before they expire.
 _CREDENTIALS_LAST = timedelta(minutes=5)
 
 # Access without credentials, which public buckets allow.

@@ -141,7 +141,7 @@ def names_below(uri: str) -> Iterator[str]:
 
 
 def open_file(uri: str) -> BinaryIO:
-    """Opens a file for seekable reads, in range requests of some megabytes.
+    """Opens a file for seekable reads, in range requests of a few megabytes.
 
     Raises:
         OSError: if the file cannot be read; FileNotFoundError if it does not exist.

@@ -1,9 +1,9 @@
 """Reads, writes and deletes objects of `s3://`, `gs://` and `azfs://` with obstore.
 
-obstore's requests release the GIL, and clients live as long as the process: one GET per image.
-Beam's file systems make a client per file and request its size first: 125 ms of CPU per image on
-the test machine, against 0.3 ms (boto3's `get_object`: 1.2 ms). They write an object with at least
-three requests, and cannot leave one in place that another attempt has written.
+obstore's requests release the GIL, and clients live as long as the process, so an image takes one
+GET. Beam's file systems create a client per file and request its size first: 125 ms of CPU per
+image on the test machine, compared with 0.3 ms (boto3's `get_object`: 1.2 ms). They write an object
+with at least three requests, and cannot write on condition that the key is free.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ def version(path: ObjectPath) -> Version:
     """Returns the version of an object.
 
     Raises:
-        OSError: if the store cannot be asked; FileNotFoundError if the object does not exist.
+        OSError: if the store does not answer; FileNotFoundError if the object does not exist.
     """
     return _request(path, lambda store: _version(obstore.head(store, path.key)))
 
@@ -182,7 +182,7 @@ def delete(paths: Sequence[ObjectPath]) -> None:
     try:
         keys = [path.key for path in paths]
         _request(paths[0], lambda store: obstore.delete(store, keys))
-    except FileNotFoundError:  # of S3, a missing object is deleted; of others, it ends the request
+    except FileNotFoundError:  # S3 ignores missing objects; other stores end the request
         for path in paths:
             with contextlib.suppress(FileNotFoundError):
                 _request(path, partial(_delete, path))
@@ -230,7 +230,7 @@ def keys_below(path: ObjectPath) -> Iterator[str]:
 
 
 def open_object(path: ObjectPath) -> BinaryIO:
-    """Opens an object for seekable reads, in range requests of some megabytes.
+    """Opens an object for seekable reads, in range requests of a few megabytes.
 
     Raises:
         OSError: if the object cannot be read; FileNotFoundError if it does not exist.
@@ -329,9 +329,9 @@ def _translate_error(error: Exception, path: ObjectPath) -> OSError:
     if status in (401, 403):
         return PermissionError(f"access denied ({answer}); {_denied(path)}")
     if status and not is_transient_status(status) and code not in _TRANSIENT_CODES:
-        return OSError(f"the store answers {answer}{_advice(code, status)}")
+        return OSError(f"the store responds with {answer}{_advice(code, status)}")
     reason = answer or _cause(str(error))
-    return TransientError(f"the store answers {reason}" if status else reason)
+    return TransientError(f"the store responds with {reason}" if status else reason)
 
 
 def _denied(path: ObjectPath) -> str:

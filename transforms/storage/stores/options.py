@@ -22,7 +22,7 @@ from recordmill.schemas.settings import is_integer
 
 
 class WebOptions(PipelineOptions):
-    """Limits of reading images, and tables at `http://` and `https://`."""
+    """Limits for reading images, and tables at `http://` and `https://`."""
 
     @classmethod
     def _add_argparse_args(cls, parser: argparse.ArgumentParser) -> None:

@@ -115,7 +115,7 @@ _READ = _Read()
 
 
 class WebSettings(NamedTuple):
-    """Settings of reading the web; see `WebOptions`."""
+    """Settings for reading from the web; see `WebOptions`."""
 
     allow_private_hosts: bool
     http_connections: int
@@ -208,7 +208,7 @@ class Web:
     """Pooled connections to the web, shared by all threads.
 
     Attributes:
-        settings: the limits of reading the web.
+        settings: the limits for reading from the web.
     """
 
     def __init__(self, settings: WebSettings) -> None:
@@ -387,8 +387,8 @@ def _response_error(response: urllib3.BaseHTTPResponse) -> OSError:
         return PermissionError(f"access denied ({answer}); {advice}")
     if is_transient_status(status):
         wait = _seconds(response.headers.get("Retry-After"))
-        return TransientError(f"the host answers {answer}", wait)
-    return OSError(f"the host answers {answer}")
+        return TransientError(f"the host responds with {answer}", wait)
+    return OSError(f"the host responds with {answer}")
 
 
 def _seconds(retry_after: str | None) -> float:
@@ -426,7 +426,7 @@ def _check_range(response: urllib3.BaseHTTPResponse, start: int | None, stop: in
             return
     response.close()
     asked = "the whole file" if start is None or stop is None else f"bytes {start}-{stop - 1}"
-    raise OSError(f"asked for {asked}, the host sends {stated[:_SHOWN_CHARACTERS] or 'a part'!r}")
+    raise OSError(f"requested {asked}; the host sent {stated[:_SHOWN_CHARACTERS] or 'a part'!r}")
 
 
 def _body(

@@ -134,7 +134,7 @@ def test_only_committed_datasets_are_opened(folder: Path) -> None:
     (folder / "_SUCCESS").write_bytes(b"")
     assert failing(Dataset.open, folder) == (
         f"{folder}/manifest.json: does not match the checksum in _SUCCESS; "
-        "convert again, or restore it from a copy"
+        "convert again, or restore it from a backup"
     )
     assert not Dataset.open_unchecked(folder).is_committed
     assert find_manifest(str(folder)) == (Dataset.open_unchecked(folder).manifest, False)
@@ -250,7 +250,7 @@ def test_an_unreadable_shard_is_reported(tmp_path: Path) -> None:
     shard = dataset.shards()["test", 0]
     path = tmp_path / shard.file
     path.unlink()
-    assert failing(dataset.record, shard, 0) == f"{path}: is missing; restore it from a copy"
+    assert failing(dataset.record, shard, 0) == f"{path}: is missing; restore it from a backup"
     path.mkdir()
     assert failing(dataset.record, shard, 0).startswith(f"{path}: cannot be read: Is a directory")
 

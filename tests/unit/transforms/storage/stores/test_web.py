@@ -185,7 +185,7 @@ def test_waits_beyond_the_deadline_are_not_made() -> None:
     answer = b"HTTP/1.1 429 Later\r\nRetry-After: 60\r\nContent-Length: 0\r\n\r\n"
     with host(lambda: iter([answer])) as busy, pytest.raises(TooSlowError) as caught:
         web.get(busy.url)
-    assert str(caught.value) == "the host answers 429 Later; not read within 0.3 s"
+    assert str(caught.value) == "the host responds with 429 Later; not read within 0.3 s"
 
 
 def test_connections_are_reused_for_images_within_the_limits() -> None:
@@ -230,7 +230,7 @@ def test_the_requested_range_is_accepted(stated: str, body: bytes) -> None:
 )
 @pytest.mark.parametrize("span", [(5, 10), (None, None)])
 def test_another_range_is_an_error(stated: str, span: tuple[int | None, int | None]) -> None:
-    with host(part_of(stated, b"abcde")) as lying, pytest.raises(OSError, match=r"^asked for"):
+    with host(part_of(stated, b"abcde")) as lying, pytest.raises(OSError, match=r"^requested"):
         web.get(lying.url, *span)
 
 
