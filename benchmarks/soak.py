@@ -190,9 +190,8 @@ def wrong_row_counts(manifest: dict[str, Any], images: int) -> list[str]:
     ]
     classes: dict[str, int] = {}
     for split in manifest["splits"].values():
-        for shard in split["shards"]:
-            for label, count in shard["classes"]["label"].items():
-                classes[label] = classes.get(label, 0) + count
+        for label, count in split["classes"]["label"].items():
+            classes[label] = classes.get(label, 0) + count
     drawn: dict[str, int] = {}
     for number in range(images):
         if not is_bad(number):

@@ -203,8 +203,7 @@ def test_rows_and_records_are_counted_apart(dataset: Path) -> None:
         assert sum(shard["frames"] for shard in entry["shards"]) == sum(frames)
     labels = Counter[str]()
     for entry in document["splits"].values():
-        for shard in entry["shards"]:
-            labels.update(shard["classes"]["label"])
+        labels.update(entry["classes"]["label"])
     assert labels == {"0": 2, "1": 2}  # once a clip
     assert sum(document["images"].values()) == FRAMES
     run = json.loads((dataset / "run.json").read_bytes())
@@ -446,8 +445,7 @@ def test_clips_stay_where_a_base_has_them_and_whole_shards_are_taken(
     assert {split: keys - {"new"} for split, keys in after.items()} == before
     assert set.union(*after.values()) == {*WHOLE, "new"}
     assert manifest(made)["base"]["shards_unchanged"] == 3
-    filled = sum(path.stat().st_size > 0 for path in dataset.glob("*.tfrecord-*"))
-    assert json.loads((made / "run.json").read_bytes())["shards_linked"] == filled
+    assert json.loads((made / "run.json").read_bytes())["shards_linked"] == 3
     assert recordmill("verify", made, "--decode").code == 0
     other = convert(grown, tmp_path / "other", "--schema", "tabular", "--base", dataset)
     assert other.code == 2
@@ -573,7 +571,7 @@ def test_a_schema_of_its_own_has_boxes_masks_and_lists_for_each_frame(tmp_path: 
     assert [note.tolist() for note in a["note"]] == [[9], []]
     assert [mask.shape for mask in a["mask"]] == [(6, 8, 1)] * 2
     assert [entry["class"] for entry in readers.index_rows(made, "train")].count(["dog"]) == 1
-    counts = manifest(made)["splits"]["train"]["shards"][0]["classes"]
+    counts = manifest(made)["splits"]["train"]["classes"]
     assert counts == {"boxes/label": {"0": 1, "1": 2}}
     loaded = {example["clip"].numpy(): example for example in load(made)}
     example = loaded[b"a"]
