@@ -19,7 +19,7 @@ from apache_beam.pvalue import AsDict, AsIter, AsSingleton
 
 from recordmill.pipelines.console.terminal import Terminal
 from recordmill.pipelines.convert import Conversion, read_rows
-from recordmill.pipelines.engines.runners import in_process, make_pipeline
+from recordmill.pipelines.engines.runners import in_process, make_pipeline, without_step
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import RecordmillError, RejectBudgetExceeded, UsageError
 from recordmill.schemas.layout import is_url
@@ -65,8 +65,8 @@ def dry_run(job: Conversion, options: PipelineOptions) -> Forecast:
         pipeline = make_pipeline(in_process(options))
         _build(pipeline, job, run)
         pipeline.run().wait_until_finish()
-    except RecordmillError:
-        raise
+    except RecordmillError as error:
+        raise without_step(error) from error
     except Exception as error:  # engines raise exceptions of any type
         raise RecordmillError(f"the dry run failed: {type(error).__name__}: {error}") from error
     files = (*job.tables.files, *(job.labels.files if job.labels else ()))

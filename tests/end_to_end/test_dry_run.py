@@ -16,6 +16,7 @@ from recordmill.schemas.plan import Forecast, Plan, RejectSum, ResolvedSchema, S
 from recordmill.schemas.records import ImageRef
 from recordmill.schemas.row_counts import ShardCounts
 from recordmill.schemas.yaml_files import preset
+from recordmill.transforms.functional.rows import labels
 from recordmill.transforms.functional.sources.text_ranges import is_large_gzip
 from recordmill.transforms.write_shards import forecast
 from tests.end_to_end import readers
@@ -204,4 +205,18 @@ def test_known_rejects_and_rows_add_up() -> None:
         2,
         3,
         0,
+    )
+
+
+@pytest.mark.parametrize("flags", [(), ("--dry_run",)])
+def test_too_many_classes_are_one_line_with_a_remedy(
+    flags: tuple[str, ...], good: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(labels, "MAX_CLASSES", 1)
+    ended = convert(good, tmp_path, *flags)
+    assert ended.code == 2
+    assert ended.err == (
+        "recordmill: feature 'label': expected at most 1 classes with 64 Mi characters of names, "
+        "got more, such as 'cat', 'horse'. Map a column that holds classes with --columns, or use "
+        "a schema in which this feature is a plain value, without classes: true\n"
     )

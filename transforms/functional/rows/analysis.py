@@ -150,14 +150,14 @@ class Analysis:
         if len(self.splits) > MAX_SPLITS:
             examples = ", ".join(map(repr, islice(self.splits, 3)))
             raise UsageError(
-                f"--split_column: more than {MAX_SPLITS:,} splits, such as {examples}. Choose a "
-                "column that holds the name of the split, such as train or test"
+                f"--split_column: expected at most {MAX_SPLITS:,} splits, got more, such as "
+                f"{examples}. Choose a column that holds names of splits, such as train or test"
             )
         if len(self.columns.seen) > MAX_COLUMNS:
             examples = ", ".join(map(repr, islice(self.columns.seen, 3)))
             raise UsageError(
-                f"--input: more than {MAX_COLUMNS:,} columns, such as {examples}. Use a schema "
-                "that lists the columns to keep"
+                f"--input: expected at most {MAX_COLUMNS:,} columns, got more, such as {examples}. "
+                "Use a schema that lists the columns to keep"
             )
 
     def _add_labels(self, row: Row, analyzer: Analyzer) -> None:

@@ -107,8 +107,8 @@ class LabelSet:
         if len(self.found) > MAX_CLASSES or self.text > MAX_CLASS_TEXT:
             examples = ", ".join(shown(label) for label in sorted(map(str, self.found))[:3])
             raise UsageError(
-                f"feature {feature!r}: more than {MAX_CLASSES:,} classes, or "
-                f"{MAX_CLASS_TEXT // 2**20} Mi characters of their names, such as {examples}. "
+                f"feature {feature!r}: expected at most {MAX_CLASSES:,} classes with "
+                f"{MAX_CLASS_TEXT // 2**20} Mi characters of names, got more, such as {examples}. "
                 "Map a column that holds classes with --columns, or use a schema in which this "
                 "feature is a plain value, without classes: true"
             )

@@ -297,7 +297,7 @@ def test_too_many_classes_end_the_analysis(limit, by_merging, monkeypatch):
     rows = text_rows(*({"image": f"{i}.jpg", "label": "abcabcd"[i]} for i in range(7)))
     assert analyze(rows[:6], asked).labels["label"].found == {*"abc"}
     parts = [analyze(rows[:6], asked), analyze(rows[6:], asked)]
-    with pytest.raises(UsageError, match=r"^feature 'label': more than .*, such as 'a', 'b', 'c'"):
+    with pytest.raises(UsageError, match=r"^feature 'label': .* got more, such as 'a', 'b', 'c'"):
         _ = merged(*parts) if by_merging else analyze(rows, asked)
 
 
@@ -316,8 +316,13 @@ def test_given_classes_are_not_collected_from_rows(monkeypatch):
 @pytest.mark.parametrize(
     ("limit", "schema", "options", "message"),
     [
-        ("MAX_SPLITS", CLASSIFICATION, {"split_column": "part"}, "--split_column: more than 3"),
-        ("MAX_COLUMNS", preset("tabular"), {}, "--input: more than 3 columns"),
+        (
+            "MAX_SPLITS",
+            CLASSIFICATION,
+            {"split_column": "part"},
+            "--split_column: expected at most 3 splits, got more",
+        ),
+        ("MAX_COLUMNS", preset("tabular"), {}, "--input: expected at most 3 columns, got more"),
     ],
     ids=["splits", "columns"],
 )
