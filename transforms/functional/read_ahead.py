@@ -84,15 +84,7 @@ def fetch_ahead(
         budget: the limit of their bytes; a single item may exceed it.
         size_of: returns the bytes of a result.
     """
-
-    def fetch(item: T) -> R:
-        size = 0
-        try:
-            result = function(item)
-            size = size_of(result)
-        finally:
-            budget.finish(size)  # failed calls count as empty results
-        return result
+    fetch = partial(_fetch, function, budget, size_of)
 
     def release(call: Future[R]) -> None:
         budget.release(0 if call.exception() else size_of(call.result()))
@@ -120,6 +112,16 @@ def fetch_ahead(
     finally:
         for _, call in ahead:
             call.cancel()
+
+
+def _fetch(function: Callable[[T], R], budget: Budget, size_of: Callable[[R], int], item: T) -> R:
+    size = 0
+    try:
+        result = function(item)
+        size = size_of(result)
+    finally:
+        budget.finish(size)  # failed calls count as empty results
+    return result
 
 
 def _first_result(
