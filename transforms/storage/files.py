@@ -44,6 +44,8 @@ from recordmill.transforms.storage.stores.retries import TooLargeError
 # Size above which a downloaded table moves from memory to a temporary file.
 _SPOOLED_BYTES = 16 * 2**20
 
+_LOCAL_READ_BYTES = 2 * 2**20
+
 _WILDCARD = re.compile(r"[*?\[]")
 
 # Concurrent requests for version tags: they wait for the store, not for a core.
@@ -121,6 +123,8 @@ def open_range(path: str, start: int, stop: int) -> BinaryIO:
             raise EOFError("the file has become shorter since it was listed")
         return data
 
+    if is_local(path):
+        return objects.open_ranges(stop - start, read, _LOCAL_READ_BYTES)
     return objects.open_ranges(stop - start, read)
 
 

@@ -34,13 +34,13 @@ from recordmill.transforms.functional.sources.delimited import (
 )
 
 # Fixed, so that the ranges do not depend on the number of workers.
-RANGE_BYTES = 64 * 2**20
+RANGE_BYTES = 32 * 2**20
 
 # Up to this size, no record exceeds the csv module's field limit, which the scan ignores.
 MAX_RECORD_BYTES = MAX_FIELD_CHARACTERS
 
 TEXT_FORMATS = frozenset({*DELIMITERS, "jsonl"})
-_BLOCK_BYTES = 2**20
+_BLOCK_BYTES = 2**19
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _QUOTE, _LINE_FEED, _CARRIAGE_RETURN = b'"', b"\n", b"\r"
 _LINE_BREAK = re.compile(rb"\r\n?|\n")
@@ -298,15 +298,18 @@ class _Quotes:
 
 def _record_end(data: bytes, delimiter: str) -> int:
     """Returns the offset of the next record if the lines begin within quotes, or the end."""
-    end = -1  # the offset of the added quote
+    quote = data.index(_QUOTE)  # nothing before its line can end the record
+    end = 1 + max(data.rfind(_LINE_FEED, 0, quote), data.rfind(_CARRIAGE_RETURN, 0, quote))
 
     def lines() -> Iterator[str]:
         nonlocal end
-        # In Latin-1, a character is a byte.
-        text = io.TextIOWrapper(io.BytesIO(_QUOTE + data), encoding="latin-1", newline="")
-        for line in text:
-            end += len(line)
-            yield line
+        stream = io.BytesIO(data)
+        stream.seek(end)
+        before = '"'
+        for line in io.TextIOWrapper(stream, encoding="latin-1", newline=""):
+            end += len(line)  # in Latin-1, a character is a byte
+            yield before + line
+            before = ""
 
     csv.field_size_limit(MAX_FIELD_CHARACTERS)
     with contextlib.suppress(csv.Error):  # the next record starts at the next line
@@ -341,19 +344,21 @@ def _lines_from(
 
 def _whole_lines(stream: BinaryIO, is_csv: bool, limit: int, block_bytes: int) -> Iterator[bytes]:
     """Yields a stream in blocks of whole lines; ends after a piece of a line over the limit."""
-    data, read = b"", 0
+    rest, read = b"", 0
     while chunk := stream.read(block_bytes):
-        data, read = data + chunk, read + len(chunk)
-        end = data.rfind(_LINE_FEED) + 1
+        read += len(chunk)
+        end = chunk.rfind(_LINE_FEED) + 1
         if is_csv:  # a carriage return at the end may be half a line break
-            end = max(end, data.rfind(_CARRIAGE_RETURN, 0, len(data) - 1) + 1)
+            end = max(end, chunk.rfind(_CARRIAGE_RETURN, end, len(chunk) - 1) + 1)
         if end:
-            yield data[:end]
-            data = data[end:]
-        elif read > limit:
+            yield b"".join((rest, memoryview(chunk)[:end]))
+            rest = chunk[end:]
+            continue
+        rest += chunk
+        if read > limit:
             break
-    if data:
-        yield data
+    if rest:
+        yield rest
 
 
 def _count_lines(data: bytes, is_csv: bool) -> int:
@@ -361,7 +366,7 @@ def _count_lines(data: bytes, is_csv: bool) -> int:
     ends = codes == ord(_LINE_FEED)
     count = np.count_nonzero(ends)
     if is_csv and _CARRIAGE_RETURN in data:
-        returns = codes == ord(_CARRIAGE_RETURN)
-        count += np.count_nonzero(returns) - np.count_nonzero(returns[:-1] & ends[1:])
-    is_whole = data.endswith((_LINE_FEED, _CARRIAGE_RETURN) if is_csv else _LINE_FEED)
-    return int(count) + (not is_whole)
+        # Those before a line feed are half of its line break.
+        count += np.count_nonzero((codes == ord(_CARRIAGE_RETURN))[:-1] > ends[1:])
+    # An incomplete line, or one that ends with a carriage return.
+    return int(count) + (not data.endswith(_LINE_FEED))

@@ -238,14 +238,27 @@ def open_object(path: ObjectPath) -> BinaryIO:
     return open_ranges(size(path), lambda start, stop: get(path, start, stop))
 
 
-def open_ranges(size: int, read: Callable[[int, int], bytes]) -> BinaryIO:
-    """Opens a seekable file over range requests of 8 MiB.
+def open_ranges(
+    size: int, read: Callable[[int, int], bytes], request_bytes: int = _BUFFER_BYTES
+) -> BinaryIO:
+    """Opens a seekable file over range requests.
 
     Args:
         size: bytes of the file.
         read: returns the bytes of a range: (first byte, byte after the last).
+        request_bytes: the size of a request.
     """
-    return cast("BinaryIO", io.BufferedReader(_RangeFile(size, read), _BUFFER_BYTES))
+    return cast("BinaryIO", _BufferedRanges(_RangeFile(size, read), request_bytes))
+
+
+class _BufferedRanges(io.BufferedReader):
+    """A buffer that is filled by each request.
+
+    `TextIOWrapper` calls `read1`, which would send a request for the 8 KiB that it asks for.
+    """
+
+    def read1(self, size: int = -1, /) -> bytes:
+        return self.read(size if size >= 0 else io.DEFAULT_BUFFER_SIZE)
 
 
 class _RangeFile(io.RawIOBase):

@@ -39,6 +39,16 @@ def test_small_reads_share_a_request(
     assert asked == [(0, REQUEST)]
 
 
+def test_text_is_decoded_from_few_requests(
+    stream: io.BufferedReader, asked: list[tuple[int, int]]
+) -> None:
+    assert stream.read1() == DATA[: io.DEFAULT_BUFFER_SIZE]
+    text = io.TextIOWrapper(stream, encoding="latin-1", newline="")
+    assert len(text.readline()) == 11
+    assert sum(len(line) for line in text) == len(DATA) - io.DEFAULT_BUFFER_SIZE - 11
+    assert asked == [(0, REQUEST), (REQUEST, len(DATA))]
+
+
 @pytest.mark.parametrize(
     ("offset", "whence", "place"),
     [
