@@ -106,8 +106,8 @@ def test_transient_failures_are_retried(how: str, site: Site, three_attempts: No
 SAID = {
     "/status/404": "no such file (404 Not Found)",
     "/status/410": "no such file (410 Gone)",
-    "/status/403": "access denied (403 Forbidden); check that the address may be read, and that "
-    "its signature has not expired",
+    "/status/403": "access denied (403 Forbidden); check the permissions, and that the signature "
+    "has not expired",
     "/status/418": "the host responds with 418 I'm a Teapot",
     "/away?file:///etc/passwd": "redirected to file:, which is not followed",
 }

@@ -1,4 +1,4 @@
-"""A base is used as it was published, and with what decides where its rows are, or not at all."""
+"""Base versions are rejected if they were changed, or do not match the other options."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def shard_entry(file: str, index_file: str, index_sha256: str) -> ShardEntry:
 
 
 def published(folder: Path, **options: object) -> Path:
-    """Writes what of a dataset decides the places of its rows."""
+    """Writes the manifest and the indexes of a dataset, and returns its folder."""
     asked = config(folder, **options)
     dataset = Path(asked.directory)
     (dataset / "records").mkdir(parents=True)
@@ -69,7 +69,7 @@ def published(folder: Path, **options: object) -> Path:
     return dataset
 
 
-def test_each_key_is_found_where_its_index_has_it(tmp_path: Path) -> None:
+def test_each_key_is_found_in_the_shard_of_its_index(tmp_path: Path) -> None:
     base = open_base(config(tmp_path, version="1.1.0", base=str(published(tmp_path))))
     found = {key: base_shard_lookup(base)(key) for key in "abcd"}
     assert found == {"a": ("test", 0), "b": ("test", 0), "c": ("train", 1), "d": None}
@@ -89,7 +89,7 @@ def folder_in_place(path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [other_keys, cut, Path.unlink, folder_in_place])
-def test_an_index_that_is_not_as_published_ends_the_run_before_it_begins(
+def test_an_index_that_differs_from_the_published_one_is_a_usage_error(
     damage: Callable[[Path], None], tmp_path: Path
 ) -> None:
     dataset = published(tmp_path)
@@ -161,7 +161,7 @@ GROUPED = {"group_column": "patient", "splits": {"train": "0.5", "test": "0.5"}}
         ({}, {}, None),
     ],
 )
-def test_new_rows_of_a_group_can_join_its_old_ones(
+def test_new_rows_of_a_group_can_join_its_existing_rows(
     of_base: dict[str, object], of_run: dict[str, object], remedy: str | None, tmp_path: Path
 ) -> None:
     asked = config(tmp_path, version="1.1.0", base=str(published(tmp_path, **of_base)), **of_run)

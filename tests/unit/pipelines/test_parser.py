@@ -56,5 +56,7 @@ def test_an_option_that_is_not_given_has_no_attribute() -> None:
         (["--dry_run"], {"dry_run": True}),
     ],
 )
-def test_flags_give_the_names_of_options(arguments: list[str], given: dict[str, object]) -> None:
+def test_parsed_flags_have_the_names_of_options(
+    arguments: list[str], given: dict[str, object]
+) -> None:
     assert parsed(*arguments).items() >= given.items()

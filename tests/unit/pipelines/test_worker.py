@@ -23,7 +23,7 @@ def endpoint(text: str) -> str:
     return found
 
 
-def test_a_worker_is_reported_the_options_of_the_job() -> None:
+def test_a_worker_gets_the_options_of_the_job() -> None:
     options = {"beam:option:s3_access_key_id:v1": "key", "beam:option:parallelism:v1": "2"}
     info = beam_provision_api_pb2.ProvisionInfo(
         pipeline_options=json_format.ParseDict(options, struct_pb2.Struct()),
@@ -36,7 +36,7 @@ def test_a_worker_is_reported_the_options_of_the_job() -> None:
     assert endpoint(variables["CONTROL_API_SERVICE_DESCRIPTOR"]) == "here:2"
 
 
-def test_an_engine_may_name_other_endpoints() -> None:
+def test_the_engine_can_override_endpoints() -> None:
     info = beam_provision_api_pb2.ProvisionInfo()
     info.control_endpoint.url = "there:9"
     variables = worker_environment(FLAGS, info)

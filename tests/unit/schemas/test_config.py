@@ -1,4 +1,4 @@
-"""What a conversion is asked to do: rejected when it cannot be, and known by its fingerprint."""
+"""Options of a conversion: validation and fingerprints; and the reject budget."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_defaults():
     ],
     ids=str,
 )
-def test_what_is_rejected(options, problem):
+def test_invalid_options_are_rejected(options, problem):
     with pytest.raises(ValidationError, match=problem):
         config(**options)
 
@@ -108,7 +108,7 @@ def test_shard_sizes(text, size):
     assert config(shard_size=text).shard_size == size
 
 
-def test_columns_are_known_by_the_names_of_the_table():
+def test_column_returns_the_name_in_the_table():
     made = config(columns={"label": "class"})
     assert (made.column("label"), made.column("image")) == ("class", "image")
 
@@ -160,7 +160,7 @@ def test_the_fingerprint_changes_with_both_options_of_a_join(option):
 
 
 @pytest.mark.parametrize("option", JOIN)
-def test_the_options_of_a_join_go_together(option):
+def test_the_options_of_a_join_require_each_other(option):
     with pytest.raises(ValidationError, match="--labels and --join_on require each other"):
         config(**{option: "x"})
 
@@ -171,11 +171,11 @@ def test_records_per_shard_and_a_number_of_shards_exclude_each_other():
 
 
 @pytest.mark.parametrize("option", DO_NOT_MATTER)
-def test_the_fingerprint_does_not_change_with_where_it_goes_or_how_it_is_checked(option):
+def test_the_fingerprint_does_not_depend_on_output_and_checks(option):
     assert config(**{option: DO_NOT_MATTER[option]}).fingerprint == config().fingerprint
 
 
-def test_every_option_is_known_to_matter_or_not():
+def test_every_option_is_listed_as_relevant_or_irrelevant_to_the_fingerprint():
     aliases = {field.alias or name for name, field in ConvertConfig.model_fields.items()}
     assert aliases == {*MATTER, *JOIN, *DO_NOT_MATTER}
 
@@ -192,11 +192,11 @@ def test_every_option_is_known_to_matter_or_not():
     ],
     ids=str,
 )
-def test_options_that_are_nearly_the_same_have_other_fingerprints(one, other):
+def test_similar_options_have_different_fingerprints(one, other):
     assert config(**one).fingerprint != config(**other).fingerprint
 
 
-def test_one_size_written_in_two_ways_is_one_option():
+def test_two_spellings_of_a_size_are_equal():
     assert config(shard_size="1MiB").fingerprint == config(shard_size=2**20).fingerprint
 
 
@@ -220,7 +220,7 @@ def test_the_fingerprint_is_the_same_in_every_process():
         assert ran.stdout.strip() == here
 
 
-def test_a_config_comes_back_from_json():
+def test_a_config_survives_a_round_trip_through_json():
     made = config(
         **{k: v for k, v in MATTER.items() if k not in ("schema", "num_shards")},
         **DO_NOT_MATTER | {"index": False},
@@ -259,7 +259,7 @@ def test_reject_budget(text, rejected, rows, allowed):
 @pytest.mark.parametrize(
     "text", ["", "-1", "1.5", "101%", "100.1%", "%", "5 %", "five", "1e3", "-1%"]
 )
-def test_what_is_no_budget(text):
+def test_invalid_budgets_are_rejected(text):
     with pytest.raises(ValueError, match="expected a number of rows or a percentage"):
         RejectBudget.parse(text)
 
@@ -279,14 +279,14 @@ def test_what_is_no_budget(text):
         (" 9 , truncated=6", ()),
     ],
 )
-def test_each_reason_may_have_a_limit_of_its_own(text, over):
+def test_each_reason_can_have_its_own_limit(text, over):
     budget = RejectBudget.parse(text)
     assert budget.exceeded({"truncated": 6, "read_error": 3}, 100) == over
     assert RejectBudget.parse(str(budget)) == budget
 
 
 @pytest.mark.parametrize("text", ["100%", "1000", "truncated=9", "5,truncated=5"])
-def test_no_budget_allows_lost_rows_and_they_count_in_no_other_limit(text):
+def test_no_budget_allows_lost_rows_and_they_count_towards_no_other_limit(text):
     budget = RejectBudget.parse(text)
     assert budget.exceeded({"lost_rows": 1}, 10) == ("lost_rows",)
     assert budget.exceeded({"truncated": 5, "lost_rows": 7}, 100) == ("lost_rows",)
@@ -295,9 +295,9 @@ def test_no_budget_allows_lost_rows_and_they_count_in_no_other_limit(text):
     )
 
 
-def test_what_a_message_shows_of_lost_rows():
-    places = [(f"t.csv:{i}", "cut") for i in (5, 3, 1, 2)]
-    assert lost_rows_message(places) == (
+def test_the_message_for_lost_rows_lists_the_first_three():
+    locations = [(f"t.csv:{i}", "cut") for i in (5, 3, 1, 2)]
+    assert lost_rows_message(locations) == (
         "rows of the input are lost:\n  t.csv:1: cut\n  t.csv:2: cut\n  t.csv:3: cut\n"
         "  and 1 more\nTheir number is unknown, so no --max_rejects allows it. "
         "Replace the file by an intact copy, or fix it there."
@@ -316,13 +316,13 @@ def test_what_a_message_shows_of_lost_rows():
         ("1,", "two limits for all rejects"),
     ],
 )
-def test_what_is_no_budget_of_reasons(text, problem):
+def test_invalid_budgets_with_reasons_are_rejected(text, problem):
     with pytest.raises(ValueError, match=problem):
         RejectBudget.parse(text)
 
 
-@given(st.integers(0, 10**12) | st.decimals(0, 100, places=3).map(lambda d: f"{d}%"))
-def test_a_budget_is_written_as_it_is_read(amount):
+@given(st.integers(0, 10**12) | st.decimals(0, 100, locations=3).map(lambda d: f"{d}%"))
+def test_a_budget_survives_a_round_trip_through_text(amount):
     budget = RejectBudget.parse(str(amount))
     assert RejectBudget.parse(str(budget)) == budget
 

@@ -1,4 +1,4 @@
-"""The words for what is wrong, and the sums over the row counts."""
+"""Problems as text, and sums of row counts."""
 
 from __future__ import annotations
 
@@ -17,5 +17,5 @@ from recordmill.schemas.dataset_info import Problem
     ],
     ids=["file", "first record", "record", "name with a newline"],
 )
-def test_a_problem_in_words(problem, expected):
+def test_a_problem_as_text(problem, expected):
     assert str(problem) == expected

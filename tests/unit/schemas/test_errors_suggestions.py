@@ -1,4 +1,4 @@
-"""Suggestions for misspelt names: a close one, none that is far, and soon for names of any size."""
+"""Suggestions for misspelled names: only close ones, and fast for names of any length."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def test_the_closest_name_is_suggested_if_it_is_close(name: str, suggestion: str
     assert did_you_mean(name, ["image", "label"]) == suggestion
 
 
-def test_nothing_is_suggested_from_nothing() -> None:
+def test_nothing_is_suggested_if_no_names_are_known() -> None:
     assert did_you_mean("label", []) == ""
 
 
-def test_names_without_end_take_no_time() -> None:
+def test_long_names_are_compared_fast() -> None:
     began = time.perf_counter()
     assert did_you_mean("a" * 10**6, ["b" * 10**6]) == ""
     assert did_you_mean("label", ["l" * 10**6, "labels"]) == " (did you mean 'labels'?)"

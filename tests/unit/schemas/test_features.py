@@ -1,4 +1,4 @@
-"""Declarations of features and schemas: what is taken, and what is rejected at once."""
+"""Declarations of features and schemas: which are accepted, and which are rejected."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def test_sources(text, origin, name):
 @pytest.mark.parametrize(
     "text", ["", "label", "column", "column:", "key:x", "image", "image:", "image:hue", "file:x"]
 )
-def test_what_is_no_source(text):
+def test_invalid_sources_are_rejected(text):
     with pytest.raises(ValueError, match=r"not a source|not an image attribute"):
         Source.parse(text)
 
 
-def test_the_name_in_a_schema_file_is_from():
+def test_sources_are_named_from_in_a_schema_file():
     feature = Feature.model_validate({"kind": "int64", "from": ["column:a", "column:b"]})
     assert [str(s) for s in feature.sources] == ["column:a", "column:b"]
     assert feature.source == Source(origin=Origin.COLUMN, name="a")
@@ -125,7 +125,7 @@ def test_declarations_that_are_rejected(declaration, problem):
     ],
     ids=repr,
 )
-def test_a_default_stays_what_it_was_declared(kind, default):
+def test_a_default_keeps_its_declared_type(kind, default):
     feature = Feature(kind=kind, sources="column:a", default=default)
     assert (feature.default, type(feature.default)) == (default, type(default))
     again = Feature.model_validate_json(feature.model_dump_json())
@@ -145,7 +145,7 @@ def test_a_default_stays_what_it_was_declared(kind, default):
     ],
     ids=str,
 )
-def test_whether_an_example_may_hold_an_empty_list(options, optional):
+def test_whether_a_feature_can_be_an_empty_list(options, optional):
     assert Feature(kind="int64", sources="column:a", **options).optional is optional
 
 
@@ -159,7 +159,7 @@ def test_whether_an_example_may_hold_an_empty_list(options, optional):
         ("image:bytes", Kind.BYTES, None, ImageAttribute.BYTES),
     ],
 )
-def test_column_and_fact(source, kind, column, fact):
+def test_column_and_image_attribute(source, kind, column, fact):
     feature = Feature(kind=kind, sources=source)
     assert (feature.column, feature.image_attribute) == (column, fact)
 
@@ -178,26 +178,26 @@ IMAGE = Feature(kind="bytes", sources="image:bytes")
     ],
     ids=["height", "image", "key"],
 )
-def test_what_a_schema_holds(features, has_image, image_feature, class_features):
+def test_image_and_class_features_of_a_schema(features, has_image, image_feature, class_features):
     schema = Schema(features=features)
     found = (schema.has_image, schema.image_feature, schema.class_features)
     assert found == (has_image, image_feature, class_features)
 
 
-def test_a_schema_of_nothing_is_rejected():
+def test_a_schema_without_features_is_rejected():
     with pytest.raises(ValidationError, match="needs features"):
         Schema(name="x")
     assert Schema(every_column=True).features == {}
 
 
-def test_nothing_declared_can_be_changed():
+def test_declarations_are_immutable():
     with pytest.raises(ValidationError, match="frozen"):
         LABEL.classes = False
     with pytest.raises(ValidationError, match="frozen"):
         Schema(features={"l": LABEL}).name = "other"
 
 
-def test_features_without_number_are_looked_through_once():
+def test_many_features_are_searched_once():
     feature = Feature(kind=Kind.BYTES, sources=(Source(origin=Origin.COLUMN, name="c"),))
     schema = Schema(features={f"f{i}": feature for i in range(5_000)})
     began = time.thread_time()

@@ -1,4 +1,4 @@
-"""Schemas of sequences: what they declare, what is wrong in them, and what their rows become."""
+"""Schemas of sequences: declarations, errors, and the binding of their rows."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_the_preset_has_a_context_and_frames():
     }
 
 
-def test_other_schemas_have_a_context_alone():
+def test_other_schemas_have_only_a_context():
     schema = preset("object_detection")
     assert (schema.context_features, schema.frame_features) == (schema.features, {})
 
@@ -166,7 +166,7 @@ def row(line: int = 2, is_text: bool = True, **values) -> Row:
         ("007", False, "007"),
     ],
 )
-def test_a_row_is_bound_to_its_place(at, is_text, order):
+def test_a_row_is_bound_to_its_sequence_and_order(at, is_text, order):
     ref = bind(row(at=at, is_text=is_text), binding())
     assert ref.frame == ("a", order, "", "")
     assert type(ref.frame) is tuple
@@ -186,7 +186,7 @@ def test_a_row_is_bound_to_its_place(at, is_text, order):
         ({"image": ""}, Reason.MISSING_VALUE),
     ],
 )
-def test_a_bad_row_breaks_the_sequence_that_it_is_in(values, reason):
+def test_an_invalid_row_breaks_its_sequence(values, reason):
     bad = row(**values)
     with pytest.raises(RecordError) as raised:
         bind(bad, binding())
@@ -198,7 +198,7 @@ def test_a_bad_row_breaks_the_sequence_that_it_is_in(values, reason):
 
 
 @pytest.mark.parametrize("video", ["", None, 1.5])
-def test_a_row_of_no_known_sequence_breaks_none(video):
+def test_an_invalid_row_of_an_unknown_sequence_breaks_none(video):
     bad = row(video=video, is_text=False)
     with pytest.raises(RecordError, match="column 'video'"):
         identity_of(bad, binding())
@@ -245,7 +245,7 @@ def analyzer(**options) -> Analyzer:
     return Analyzer(config, SCHEMA, binding(), SplitRanges.from_weights(config.weights))
 
 
-def test_the_analyze_pass_assigns_sequences_with_their_bad_rows():
+def test_the_analyze_pass_counts_invalid_rows_with_their_sequences():
     asked, analysis = analyzer(num_shards=2), Analysis()
     for each in (row(2, video="a"), row(3, video="b"), row(4, video="c", image="", label="cow")):
         analysis.add(each, asked)

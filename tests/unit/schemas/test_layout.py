@@ -1,4 +1,4 @@
-"""Where everything lies: the fixed names, and TFDS's own opinion of them."""
+"""File names of a dataset, compared with those that TFDS uses."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_join(folder, names, expected):
     assert layout.join(folder, *names) == expected
 
 
-def test_the_fixed_names():
+def test_fixed_file_names():
     assert layout.SIDECARS == (
         "features.json",
         "dataset_info.json",
@@ -48,7 +48,7 @@ def test_shard_names(index, count, compression, expected):
     assert layout.shard_name("d", "train", index, count, compression) == expected
 
 
-def test_shard_names_are_those_that_tfds_looks_for():
+def test_shard_names_are_those_that_tfds_expects():
     template = tfds.core.ShardedFileTemplate(
         template="{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}",
         data_dir="/d",

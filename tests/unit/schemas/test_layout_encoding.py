@@ -1,4 +1,4 @@
-"""Paths of any bytes: those that are not UTF-8 are bad usage, and no folder stops run.json."""
+"""Paths that are not UTF-8: usage errors for inputs, and escaped in run.json."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from recordmill.schemas.yaml_files import preset
 ODD = os.fsdecode(b"d\xff")
 
 
-def test_a_table_that_a_pattern_finds_has_a_name_in_utf8(tmp_path: Path) -> None:
+def test_the_name_of_a_table_that_a_pattern_matches_must_be_utf8(tmp_path: Path) -> None:
     (tmp_path / f"{ODD}.csv").write_text("a\n1\n")
     config = ConvertConfig(
         inputs=("t.csv",),
@@ -31,7 +31,7 @@ def test_a_table_that_a_pattern_finds_has_a_name_in_utf8(tmp_path: Path) -> None
         probe_labels(config)
 
 
-def test_run_json_is_written_whatever_folder_and_message_hold(
+def test_run_json_is_written_for_any_bytes_in_folder_and_message(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / ODD).mkdir()

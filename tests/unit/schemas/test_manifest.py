@@ -1,4 +1,4 @@
-"""manifest.json holds all counts and digests, and comes back from its text."""
+"""The content of manifest.json, and its round trip through JSON."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def shard_document(shard, images):
     }
 
 
-def test_the_whole_document():
+def test_the_complete_document():
     document = json.loads(manifest_of(INFO, CONFIG, SIDECARS).model_dump_json())
     schema = document.pop("dataset_schema")
     config = document.pop("config")
@@ -159,7 +159,7 @@ def test_the_whole_document():
     assert "if_exists" not in config
 
 
-def test_it_comes_back_from_its_text():
+def test_a_manifest_survives_a_round_trip_through_json():
     manifest = manifest_of(INFO, CONFIG, SIDECARS)
     again = Manifest.model_validate_json(manifest.model_dump_json(indent=2))
     assert again == manifest
@@ -167,7 +167,7 @@ def test_it_comes_back_from_its_text():
     assert again.model_dump_json(indent=2) == manifest.model_dump_json(indent=2)
 
 
-def test_groups_that_leak_are_written_if_there_are_any():
+def test_leaking_groups_are_written_if_there_are_any():
     leaks = GroupLeakage(groups=7, examples=(("p1", ("test", "train")),))
     manifest = manifest_of(replace(INFO, group_leaks=leaks), CONFIG, SIDECARS)
     document = json.loads(manifest.model_dump_json())
@@ -176,7 +176,7 @@ def test_groups_that_leak_are_written_if_there_are_any():
 
 
 @pytest.mark.parametrize("name", [name for name in preset_names() if preset(name).features])
-def test_every_preset_comes_back(name):
+def test_every_preset_survives_a_round_trip_through_json(name):
     resolved = ResolvedSchema(preset(name), {})
     info = without_rows(resolved)
     manifest = manifest_of(info, CONFIG, {})
@@ -194,7 +194,7 @@ def test_every_preset_comes_back(name):
     ],
     ids=str,
 )
-def test_every_option_of_a_feature_comes_back(options):
+def test_every_option_of_a_feature_survives_a_round_trip_through_json(options):
     schema = Schema(features={"f": Feature(**{"sources": ("column:a", "key"), **options})})
     info = without_rows(ResolvedSchema(schema))
     again = Manifest.model_validate_json(manifest_of(info, CONFIG, {}).model_dump_json())
@@ -202,12 +202,12 @@ def test_every_option_of_a_feature_comes_back(options):
     assert again.dataset_schema.features["f"].default == options.get("default")
 
 
-def test_where_it_goes_does_not_show():
+def test_the_manifest_does_not_depend_on_the_output_folder():
     elsewhere = CONFIG.model_copy(update={"output": "/tmp/x", "if_exists": "fail"})  # noqa: S108
     assert manifest_of(INFO, elsewhere, SIDECARS) == manifest_of(INFO, CONFIG, SIDECARS)
 
 
-def test_a_file_of_another_form_is_rejected():
+def test_a_file_that_is_not_a_manifest_is_rejected():
     document = json.loads(manifest_of(INFO, CONFIG, SIDECARS).model_dump_json())
     with pytest.raises(ValidationError, match="hue"):
         Manifest.model_validate({**document, "hue": "red"})
@@ -216,13 +216,13 @@ def test_a_file_of_another_form_is_rejected():
         Manifest.model_validate(document)
 
 
-def test_a_later_format_is_not_read_as_this_one():
+def test_a_later_format_version_is_rejected():
     document = json.loads(manifest_of(INFO, CONFIG, SIDECARS).model_dump_json())
     with pytest.raises(ValidationError, match="format_version"):
         Manifest.model_validate({**document, "format_version": FORMAT_VERSION + 1})
 
 
-def test_class_counts_of_shards_are_summed_where_the_first_release_has_written_them():
+def test_class_counts_per_shard_of_release_0_1_0_are_summed():
     document = json.loads(manifest_of(INFO, CONFIG, SIDECARS).model_dump_json())
     for split, classes in (("test", [{"1": 2}]), ("train", [{"0": 1, "1": 1}, {"1": 2}])):
         del document["splits"][split]["classes"]

@@ -1,4 +1,4 @@
-"""Web addresses keep their secrets: in rejects, in messages, in manifests."""
+"""Secrets in web addresses and commands are masked."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_masked_address_keeps_only_its_location(url: str) -> None:
 
 
 @given(st.text("abcdef0123456789+/%.-_~", min_size=6), st.sampled_from(["sig", "token", "a"]))
-def test_no_value_of_a_query_is_left(secret: str, name: str) -> None:
+def test_all_values_of_a_query_are_masked(secret: str, name: str) -> None:
     shown = masked(f"cannot read 'https://host/x?{name}={secret}&b=1': 403")
     assert shown == f"cannot read 'https://host/x?{name}=***&b=***': 403"
 
@@ -58,7 +58,7 @@ def test_addresses_in_a_text_are_masked() -> None:
 
 
 @given(st.sampled_from([*URLS, *URLS.values(), "GET http://u:p@h/x?y=z: 503", "a ?sig=b&c"]))
-def test_what_is_masked_stays_as_it_is(text: str) -> None:
+def test_masking_is_idempotent(text: str) -> None:
     once = masked(text)
     assert masked(once) == once
     assert masked_source(f"{once}:17") == masked(f"{once}:17")
@@ -94,14 +94,14 @@ COMMANDS = [
 
 
 @pytest.mark.parametrize("flags", COMMANDS)
-def test_no_secret_of_a_command_is_left(flags: list[str]) -> None:
+def test_all_secrets_of_a_command_are_masked(flags: list[str]) -> None:
     shown = list(masked_command(["convert", *flags, "--key_column", "id"]))
     assert "hush" not in " ".join(shown)
     assert shown[0] == "convert"
     assert shown[-2:] == ["--key_column", "id"]
 
 
-def test_a_source_keeps_its_line() -> None:
+def test_a_masked_source_location_keeps_its_line() -> None:
     assert masked_source("https://h/t.csv?sig=x:17") == "https://h/t.csv?sig=***:17"
     assert masked_source("t.csv:17") == "t.csv:17"
     assert masked_source("") == ""

@@ -1,4 +1,4 @@
-"""recordmill/schemas/option.py: what fields declare about their options, and how texts are read."""
+"""Options declared as fields, and the parsing of their values from text."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ def test_choices_switches_and_repeated_flags_follow_from_the_type():
         ("quick", "be quick"),
     ],
 )
-def test_the_help_says_the_default(name, text):
+def test_the_help_states_the_default(name, text):
     assert OPTIONS[name].help == text
 
 
-def test_texts_and_values_are_accepted_alike():
+def test_text_and_typed_values_are_both_accepted():
     written = Model.model_validate({"path": ["a"], "seed": "-3", "columns": "x=y, z = w"})
     typed = Model(path=[PurePosixPath("a")], seed=-3, columns={"x": "y", "z": "w"})
     assert written == typed
@@ -70,11 +70,11 @@ def test_texts_and_values_are_accepted_alike():
         ({"columns": "x=1,x=2"}, "a name occurs twice"),
     ],
 )
-def test_what_is_not_a_valid_value(value, problem):
+def test_invalid_values_are_rejected(value, problem):
     with pytest.raises(ValidationError, match=problem):
         Model.model_validate({"path": ["a"], **value})
 
 
-def test_a_path_that_no_file_system_of_beam_can_name():
+def test_a_path_that_is_not_utf8_is_rejected():
     with pytest.raises(UsageError, match="is not valid UTF-8"):
         Model.model_validate({"path": ["\udcff.csv"]})

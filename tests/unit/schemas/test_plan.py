@@ -1,4 +1,4 @@
-"""A resolved schema: ids of names, and names of ids."""
+"""Resolved schemas: conversion between class names and ids."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_the_class_feature_of_a_column():
     assert ResolvedSchema(plain).class_feature_of("label") is None
 
 
-def test_a_plan_crosses_processes_whole():
+def test_a_plan_can_be_pickled():
     plan = Plan(SLIM, {"train": 3}, 100)
     assert plan.resolved.class_ids  # worked out before: must not stand in the way
     assert pickle.loads(pickle.dumps(plan)) == plan  # noqa: S301

@@ -1,4 +1,4 @@
-"""Rows and references have their source location, and can be sent to other processes."""
+"""Rows and references: source locations and pickling."""
 
 from __future__ import annotations
 
@@ -50,5 +50,5 @@ def test_cannot_be_changed(record):
         record.line = 4
 
 
-def test_a_reference_has_neither_split_nor_group_of_its_own_unless_said():
+def test_a_reference_has_no_split_and_group_by_default():
     assert (REF.split, REF.group) == ("", "")

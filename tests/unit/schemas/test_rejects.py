@@ -1,4 +1,4 @@
-"""Rejects: the closed list of reasons, and what is written of one."""
+"""Rejects: the closed list of reasons, and the written form of a reject."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ def test_the_list_of_reasons_is_closed():
     assert {reason.value for reason in Reason} == {*images.split(), *rows.split()}
 
 
-def test_a_detail_is_as_long_as_a_reader_can_bear():
+def test_a_long_detail_is_truncated():
     short, long = "x" * MAX_DETAIL, "x" * (MAX_DETAIL + 1)
     for detail, expected in ((short, short), (long, f"{short[1:]}…")):
         assert RecordError(Reason.WRONG_TYPE, detail).detail == expected
         assert Reject("", "", "", Reason.WRONG_TYPE, detail).detail == expected
 
 
-def test_an_error_crosses_processes_whole():
+def test_an_error_can_be_pickled():
     error = pickle.loads(pickle.dumps(RecordError(Reason.CORRUPT, "got x")))  # noqa: S301
     assert type(error) is RecordError
     assert (error.reason, error.detail, str(error)) == (Reason.CORRUPT, "got x", "corrupt: got x")
 
 
-def test_what_is_written_of_a_reject():
+def test_the_written_fields_of_a_reject():
     reject = Reject('k"1', "/d/ü.jpg", "t.csv:7", Reason.WRONG_TYPE, "x\ny", split="train")
     assert reject.to_json() == (
         '{"key": "k\\"1", "uri": "/d/ü.jpg", "source": "t.csv:7", '
@@ -46,14 +46,14 @@ def test_what_is_written_of_a_reject():
 
 
 @given(st.text(), st.text(), st.text(), st.sampled_from(Reason), st.text())
-def test_a_reject_is_one_line_that_comes_back_exactly(key, uri, source, reason, detail):
+def test_a_reject_survives_a_round_trip_through_one_line(key, uri, source, reason, detail):
     line = Reject(key, uri, source, reason, detail).to_json()
     assert "\n" not in line
     expected = {"key": key, "uri": uri, "source": source, "reason": reason.value, "detail": detail}
     assert json.loads(line) == expected
 
 
-def test_a_reject_can_be_written_in_utf_8_even_if_the_tables_name_is_none():
+def test_a_reject_of_a_table_whose_name_is_not_utf8_can_be_written():
     # Python shows such names with lone surrogates, and a pattern finds them.
     line = Reject("", "", "t\udcff.csv:1", Reason.MALFORMED_ROW, "cut").to_json()
     assert json.loads(line.encode("utf-8"))["source"]

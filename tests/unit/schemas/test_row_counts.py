@@ -83,7 +83,7 @@ def test_each_count_of_all_rows_that_does_not_match_is_named(
     assert list(mismatches(COUNTS.model_copy(update=changes), SPLITS)) == expected
 
 
-def test_errors_of_two_splits_that_cancel_out_are_found() -> None:
+def test_mismatches_of_two_splits_that_cancel_out_are_found() -> None:
     splits = {"test": split(5, 2, 1, 1), "train": split(8, 7, 2)}
     assert list(mismatches(COUNTS, splits)) == [
         "split 'test': 5 rows placed, 2 converted, 1 rejected, 1 dropped",

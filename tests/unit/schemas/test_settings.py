@@ -1,4 +1,4 @@
-"""What the blocks of a schema accept, and whole numbers as they are written in flags."""
+"""Settings in the blocks of a schema, and the parsing of integers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from recordmill.schemas.errors import UsageError
 from recordmill.schemas.settings import ImageSettings, Resize, is_integer, parse_integer
 
 
-def test_defaults_keep_what_every_reader_takes():
+def test_default_image_settings():
     assert ImageSettings().model_dump() == {
         "column": "image",
         "orientation": "apply",
@@ -39,7 +39,7 @@ def test_defaults_keep_what_every_reader_takes():
         ("640x480 bicubic", Resize(width=640, height=480, mode="fit", filter="bicubic")),
     ],
 )
-def test_sizes_as_a_schema_writes_them(text, expected):
+def test_sizes_as_text(text, expected):
     made = ImageSettings(resize=text)
     assert made.resize == expected
     assert ImageSettings.model_validate_json(made.model_dump_json()) == made
@@ -74,7 +74,7 @@ def test_sizes_as_a_schema_writes_them(text, expected):
     ],
     ids=str,
 )
-def test_what_is_rejected(options, problem):
+def test_invalid_settings_are_rejected(options, problem):
     with pytest.raises(ValidationError, match=problem):
         ImageSettings(**options)
 
@@ -99,7 +99,7 @@ ODD = ["²", "٣", "1_000", " 1", "1 ", "+1", "1.0", "", "-", "one", "9" * 4001]
 
 
 @pytest.mark.parametrize("text", ODD)
-def test_what_is_no_integer_is_rejected_as_such(text: str) -> None:
+def test_text_that_is_not_an_integer_is_rejected(text: str) -> None:
     assert not is_integer(text)
     with pytest.raises(ValueError, match="expected an integer"):
         parse_integer(text)
@@ -126,7 +126,7 @@ def test_integers(text: str, value: int) -> None:
         ("image", "resize={0}x{0}"),
     ],
 )
-def test_no_flag_takes_other_digits(flag: str, form: str, text: str) -> None:
+def test_flags_reject_digits_of_other_scripts(flag: str, form: str, text: str) -> None:
     flags = {"input": ["t.csv"], "output": "o", "name": "n", flag: form.format(text)}
     with pytest.raises(UsageError, match=rf"--{flag}"):
         config_of(flags)

@@ -30,7 +30,7 @@ def tally(shapes):
 
 
 @given(st.lists(SHAPES), st.lists(SHAPES))
-def test_parts_add_up_to_the_whole(one, two):
+def test_tallies_of_parts_add_up_to_that_of_the_whole(one, two):
     assert ImageTally.sum_of([tally(one), tally(two)]) == tally(two + one)
 
 
@@ -47,7 +47,7 @@ def test_every_image_is_counted_in_its_bin(shapes):
 
 
 @given(st.floats(1e-4, 1e9), st.sampled_from([1, 4, 8]))
-def test_a_bin_holds_what_lies_between_its_edges(value, steps):
+def test_a_bin_has_the_values_between_its_edges(value, steps):
     index = bin_of(value, steps)
     assert edge_of(index, steps) <= value * (1 + 1e-8)
     assert value < edge_of(index + 1, steps) * (1 + 1e-8)

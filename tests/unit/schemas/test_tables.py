@@ -7,13 +7,13 @@ import pickle
 from recordmill.schemas.tables import SourceSplit, TableFile
 
 
-def test_a_part_is_by_default_the_whole_file_from_its_first_row():
+def test_a_split_is_by_default_the_whole_file_from_its_first_row():
     file = TableFile("t.csv", "csv")
     assert file == TableFile("t.csv", "csv", gzipped=False)
     assert SourceSplit(file) == SourceSplit(file, row_group=None, first=1)
 
 
-def test_parts_cross_processes_and_are_reported_apart():
+def test_splits_can_be_pickled_and_hashed():
     splits = {
         SourceSplit(TableFile("t.parquet", "parquet"), group, group * 10) for group in range(3)
     }

@@ -96,7 +96,7 @@ def test_features_are_sorted_by_name():
     assert [f.name for f in found.feature] == sorted(names)
 
 
-def test_a_whole_preset():
+def test_a_complete_preset():
     text = schema_text(ResolvedSchema(preset("image_classification"), {"label": ("cat", "dog")}))
     assert parsed(text) == parsed(
         f"""
@@ -158,7 +158,7 @@ def number():
 
 
 def expected_features(name, names):
-    """Returns the features of a preset as one declares them in TFDS."""
+    """Returns the features of a preset as declared in TFDS."""
     return {
         "object_detection": lambda: {
             **image_bytes(),
@@ -392,7 +392,7 @@ VALUES = {
 
 
 def publish(folder, resolved_schema, records, splits):
-    """Writes a dataset's folder as the pipeline lays it out, its shards by TensorFlow."""
+    """Writes a dataset's folder with the layout of the pipeline, and its shards with TensorFlow."""
     data = [encode_example(resolved_schema.schema.features, record) for record in records]
     for split, count in splits.items():
         for shard in range(count):
@@ -434,7 +434,7 @@ def test_tfds_loads_every_preset(name, tmp_path):
         assert declared.names == list(PETS)
 
 
-def test_tfds_knows_splits_shards_and_sizes(tmp_path):
+def test_tfds_reads_splits_shards_and_sizes(tmp_path):
     resolved_schema = resolved("tabular", ())
     records = [{"count": i, "name": b"x" * i, "score": 0.0} for i in range(5)]
     builder = publish(tmp_path, resolved_schema, records, {"train": 2, "test": 1})

@@ -1,4 +1,4 @@
-"""YAML of strangers: a schema, or the data.yaml of YOLO, ends in values or in one message."""
+"""Untrusted YAML: any file gives values or a single error message."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_errors_are_reported_with_their_location(text, problem):
         load_yaml(text, "f.yaml")
 
 
-def test_merged_keys_and_aliases_of_an_honest_size_are_read():
+def test_merged_keys_and_aliases_of_a_reasonable_size_are_read():
     text = "a: &a {x: 1, y: 2}\nb: {<<: *a, x: 3}\nc: *a"
     assert load_yaml(text, "f.yaml")[1] == {
         "a": {"x": 1, "y": 2},
@@ -93,5 +93,5 @@ def test_merged_keys_and_aliases_of_an_honest_size_are_read():
     }
 
 
-def test_nothing_is_an_empty_document():
+def test_an_empty_text_is_an_empty_document():
     assert load_yaml("", "f.yaml") == (None, None)

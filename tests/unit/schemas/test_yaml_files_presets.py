@@ -92,12 +92,12 @@ def test_the_presets_are_listed_sorted():
     assert set(EXPECTED) <= set(preset_names())
 
 
-def test_every_preset_is_read():
+def test_every_preset_can_be_read():
     for name in preset_names():
         assert preset(name).name == name
 
 
-def test_a_preset_that_there_is_not():
+def test_an_unknown_preset_is_rejected():
     with pytest.raises(UsageError) as raised:
         preset("clasification")
     listed = ", ".join(preset_names())
@@ -108,7 +108,7 @@ def test_a_preset_that_there_is_not():
 
 
 @pytest.mark.parametrize("name", ["../features", "image_classification.yaml", "", "__init__"])
-def test_names_that_are_paths_find_no_file(name):
+def test_presets_cannot_be_named_by_paths(name):
     with pytest.raises(UsageError):
         preset(name)
 
@@ -220,7 +220,7 @@ def test_a_schema_file():
         ),
     ],
 )
-def test_a_broken_schema_is_reported_in_one_message_with_its_place(text, expected):
+def test_a_broken_schema_is_reported_in_one_message_with_its_location(text, expected):
     with pytest.raises(UsageError) as raised:
         parse_schema(text, "s.yaml")
     assert str(raised.value).startswith(expected)

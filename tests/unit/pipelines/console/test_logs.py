@@ -20,7 +20,7 @@ URL = "https://host/a.jpg?X-Amz-Signature=secret"
 
 @pytest.fixture
 def root(monkeypatch: pytest.MonkeyPatch) -> Iterator[logging.Handler]:
-    """A handler in place of those there are; the root logger is as it was afterwards."""
+    """Replaces the handlers of the root logger, and restores them afterwards."""
     handler, logger = logging.StreamHandler(), logging.getLogger()
     monkeypatch.setattr(logger, "handlers", [handler])
     level = logger.level
@@ -70,7 +70,7 @@ def test_verbose_shows_the_traceback_of_an_error(root: logging.Handler, as_json:
 
 
 @pytest.mark.usefixtures("root")
-def test_a_users_mistake_has_a_traceback_only_where_it_is_asked_for(
+def test_a_usage_error_has_a_traceback_only_with_verbose(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     flags = ["schema", "no_such_preset"]
@@ -110,7 +110,7 @@ def test_actionable_events_are_reported(logged: logging.LogRecord, expected: boo
 
 @pytest.mark.parametrize("name", ["urllib3.connection", "PIL.TiffImagePlugin"])
 def test_events_of_libraries_about_the_input_are_not_reported(name: str) -> None:
-    """A reject says it, and urllib3 quotes whole addresses."""
+    """Rejects report them, and urllib3 quotes full addresses."""
     assert not is_worth_reporting(logging.LogRecord(name, logging.WARNING, "f", 1, URL, (), None))
 
 

@@ -1,4 +1,4 @@
-"""Beam's patches: what they return is what Beam itself would compute."""
+"""The patches of Beam return what Beam itself would compute."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ FUNCTIONS = [
 
 
 @pytest.mark.parametrize("function", FUNCTIONS, ids=range(len(FUNCTIONS)))
-def test_it_is_the_one_that_beam_finds(function) -> None:
+def test_cached_signatures_are_those_of_beam(function) -> None:
     found = get_signature(function)
     assert cached_signature(function) == found
     assert cached_signature(function) == found
@@ -98,7 +98,7 @@ def test_functions_are_not_kept_alive() -> None:
     assert seen() is None
 
 
-def test_views_share_values_and_are_made_once() -> None:
+def test_views_share_values_and_are_created_once() -> None:
     options = PipelineOptions(["--direct_num_workers=3", "--experiments=a"])
     view = cached_view(options, DirectOptions)
     assert view.direct_num_workers == 3
@@ -108,7 +108,7 @@ def test_views_share_values_and_are_made_once() -> None:
     assert cached_view(view, DebugOptions).experiments == ["a"]
 
 
-def test_options_that_were_unpickled_have_views_of_their_own() -> None:
+def test_unpickled_options_have_their_own_views() -> None:
     options = PipelineOptions(["--direct_num_workers=3"])
     cached_view(options, DirectOptions)
     copy = pickle.loads(pickle.dumps(options))  # noqa: S301 - our own
@@ -117,7 +117,7 @@ def test_options_that_were_unpickled_have_views_of_their_own() -> None:
     assert cached_view(copy, DirectOptions).direct_num_workers == 7
 
 
-def test_options_that_were_replaced_are_seen() -> None:
+def test_views_follow_replaced_options() -> None:
     options = PipelineOptions(["--direct_num_workers=3"])
     cached_view(options, DirectOptions)
     options._all_options = {"direct_num_workers": 9}
@@ -136,7 +136,7 @@ class WithoutHash(beam.DoFn):
 
 
 @pytest.mark.parametrize("dofn", [Stateful(), WithoutHash(), core.CallableWrapperDoFn(plain)])
-def test_specifications_are_those_that_beam_finds(dofn) -> None:
+def test_cached_specifications_are_those_of_beam(dofn) -> None:
     found = beam_patches._find_specs(dofn)
     assert cached_specs(dofn) == found
     assert cached_specs(dofn) == found
@@ -153,7 +153,7 @@ def patched() -> list[object]:
     ]
 
 
-def test_beam_asks_them_while_the_body_runs() -> None:
+def test_patches_apply_only_while_the_body_runs() -> None:
     ours = [cached_signature, cached_view, cached_specs, print_nothing, WatchedWorkerHandler]
     before = patched()
     with applied():
@@ -164,7 +164,7 @@ def test_beam_asks_them_while_the_body_runs() -> None:
     assert patched() == before
 
 
-def test_a_dead_worker_answers_what_it_was_asked_and_what_it_will_be() -> None:
+def test_pending_and_later_requests_to_a_dead_worker_fail() -> None:
     connection = ControlConnection()
     asked = connection.push(beam_fn_api_pb2.InstructionRequest(instruction_id="asked"))
     answer_for_dead_worker(connection, "it died")
@@ -182,7 +182,7 @@ def test_steps_are_not_compressed_while_the_body_runs(monkeypatch: pytest.Monkey
     assert cloudpickle_pickler.bz2 is before
 
 
-def test_what_was_pickled_before_is_read_too() -> None:
+def test_compressed_pickles_are_still_read() -> None:
     compressed = pickler.dumps({"a": 1})
     with uncompressed_steps():
         assert pickler.loads(compressed) == pickler.loads(pickler.dumps({"a": 1})) == {"a": 1}

@@ -1,4 +1,4 @@
-"""Which runner runs, and what it is reported beyond what the user said."""
+"""Selection of the runner, and the options that are added to those of the user."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from recordmill.transforms.storage.stores.options import WebOptions
 
 @pytest.fixture(autouse=True)
 def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine with something called java."""
+    """Puts an executable named java on the PATH."""
     (tmp_path / "java").write_text("#!/bin/sh\n")
     (tmp_path / "java").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -46,12 +46,12 @@ def test_the_direct_runner_is_beams_in_process_one(flags: tuple[str, ...]) -> No
     assert is_in_process(options)
 
 
-def test_worker_processes_cannot_be_watched() -> None:
+def test_worker_processes_are_not_in_process() -> None:
     options = beam_options(["--direct_running_mode=multi_processing", "--direct_num_workers=2"])
     assert not is_in_process(options)
 
 
-def test_a_dry_run_stays_in_this_process_and_keeps_how_stores_are_reached() -> None:
+def test_a_dry_run_stays_in_this_process_and_keeps_store_options() -> None:
     store = ["--allow_private_hosts", "--s3_access_key_id=a"]
     for runner in ("--runner=PrismRunner", "--direct_running_mode=multi_processing"):
         options = beam_options([runner, "--direct_num_workers=3", *store])
@@ -75,7 +75,7 @@ def test_a_dry_run_stays_in_this_process_and_keeps_how_stores_are_reached() -> N
         ("--runner=SparkRunner", "--spark_master_url=spark://127.0.0.1:7077"),
     ],
 )
-def test_an_engine_on_this_machine_has_its_workers_in_this_process(flags: tuple[str, ...]) -> None:
+def test_workers_of_a_local_engine_are_in_this_process(flags: tuple[str, ...]) -> None:
     assert environment(*flags) == "LOOPBACK"
     assert is_in_process(beam_options(flags))
 
@@ -98,7 +98,7 @@ def test_a_remote_engine_needs_an_environment_type(flags: tuple[str, ...]) -> No
 
 
 @pytest.mark.parametrize("runner", ["FlinkRunner", "SparkRunner"])
-def test_an_engine_without_java_is_said_so(runner: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_java_is_a_usage_error(runner: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(UsageError, match="java is not on the PATH"):
         beam_options([f"--runner={runner}"])
@@ -106,20 +106,20 @@ def test_an_engine_without_java_is_said_so(runner: str, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("given", [None, 60])
-def test_a_job_on_prism_may_take_longer_than_five_minutes(given: int | None) -> None:
+def test_a_prism_job_can_take_longer_than_five_minutes(given: int | None) -> None:
     flags = ["--runner=PrismRunner"] + ([f"--job_server_timeout={given}"] if given else [])
     timeout = beam_options(flags).view_as(PortableOptions).job_server_timeout
     assert timeout == given if given else timeout > 30 * 24 * 3600
 
 
-def test_beam_alone_would_drop_a_flag_in_silence() -> None:
+def test_beam_silently_drops_an_unknown_flag() -> None:
     assert isinstance(PipelineOptions(["--no_such_flag=1"]), PipelineOptions)
     with pytest.raises(UsageError, match="--no_such_flag"):
         beam_options(["--no_such_flag=1"])
 
 
 @pytest.mark.parametrize("given", [(), ("min_ram=9GB",)])
-def test_all_steps_of_a_dataflow_job_ask_for_the_same_memory(given: tuple[str, ...]) -> None:
+def test_all_steps_of_a_dataflow_job_request_the_same_memory(given: tuple[str, ...]) -> None:
     flags = ["--runner=DataflowRunner", *(f"--resource_hint={hint}" for hint in given)]
     pipeline = beam.Pipeline(FnApiRunner(), beam_options(flags))
     _ = pipeline | beam.Create([1]) | beam.Reshuffle() | beam.Map(str)

@@ -1,4 +1,4 @@
-"""The message of an engine's failure."""
+"""Messages for failures of engines."""
 
 from __future__ import annotations
 

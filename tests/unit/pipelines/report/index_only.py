@@ -36,7 +36,7 @@ def dataset(folder: Path, splits, leaks=()):
     """Writes the index files of a dataset.
 
     Args:
-        folder: of the dataset.
+        folder: the folder of the dataset.
         splits: split to shards of (label, image).
         leaks: for the manifest.
     """

@@ -58,7 +58,7 @@ def test_a_share_of_too_many_records_is_compared_in_complete_groups(tmp_path, mo
     assert all(group.records == 2 and group.spans_splits for group in found)
 
 
-def test_without_duplicates_no_index_is_read(tmp_path):
+def test_no_index_is_read_if_there_are_no_duplicates(tmp_path):
     made = dataset(tmp_path, {"train": [[(0, 1)]]})
     plain = made.manifest.model_copy(update={"content": DuplicateStats()})
     (tmp_path / made.manifest.splits["train"].shards[0].index_file).unlink()

@@ -16,7 +16,7 @@ from recordmill.schemas.statistics import edge_of
 from tests.unit.pipelines.report.index_only import dataset
 
 
-def test_classes_are_ranked_and_missing_ones_are_found(tmp_path):
+def test_classes_are_ranked_and_absent_classes_are_found(tmp_path):
     splits = {"test": [[(1, 0)]], "train": [[(1, 1), (0, 2)], [(1, 3)]]}
     (table,) = class_tables(dataset(tmp_path, splits).manifest)
     assert [(row.name, row.counts) for row in table.rows] == [

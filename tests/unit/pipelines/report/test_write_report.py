@@ -14,7 +14,7 @@ HOSTILE_WORDS = ("a b", "it's \u202e\\x", "a\nb", "\x1b]0;t\x07", "é", "")
 
 
 @pytest.mark.parametrize("word", HOSTILE_WORDS)
-def test_quoted_words_survive_a_shell(word):
+def test_a_shell_parses_quoted_words_unchanged(word):
     command = ["bash", "-c", f"printf %s {quoted(word)}"]
     environment = {"LC_ALL": "C.UTF-8", "PATH": os.environ["PATH"]}
     pasted = subprocess.run(command, capture_output=True, check=True, env=environment).stdout

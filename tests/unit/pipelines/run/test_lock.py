@@ -1,4 +1,4 @@
-"""The lock: one holder at a time, and none once its process is gone, however it went."""
+"""Locks: one holder at a time, and released when the process ends for any reason."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def path(tmp_path: Path) -> str:
     return str(tmp_path / ".1.0.0.lock")
 
 
-def test_a_second_holder_is_rejected_and_the_first_one_named(path):
+def test_a_second_holder_is_rejected_with_the_name_of_the_first(path):
     held = lock(path, "out/birds/1.0.0")
     with pytest.raises(DatasetExists, match=rf"another run .*process {os.getpid()} on") as raised:
         lock(path, "out/birds/1.0.0")
@@ -33,7 +33,7 @@ def test_a_second_holder_is_rejected_and_the_first_one_named(path):
     held.release()  # twice does no harm
 
 
-def test_a_killed_holder_holds_nothing(path):
+def test_a_killed_process_releases_its_lock(path):
     imports = "from recordmill.pipelines.run.lock import lock"
     code = f"{imports}; lock({path!r}, 'it'); print('held'); input()"
     holder = subprocess.Popen(
@@ -53,7 +53,7 @@ def test_a_killed_holder_holds_nothing(path):
     assert not os.path.exists(path)
 
 
-def test_one_of_many_concurrent_holders_wins(path):
+def test_only_one_of_many_concurrent_processes_gets_the_lock(path):
     code = (
         "import sys, time\n"
         "from recordmill.pipelines.run.lock import lock\n"
@@ -77,7 +77,7 @@ def test_one_of_many_concurrent_holders_wins(path):
 
 
 @pytest.mark.parametrize("kind", ["notes", "link", "dangling link", "FIFO", "folder"])
-def test_what_is_not_a_lock_is_left_as_it_is(kind, path, tmp_path):
+def test_a_path_that_is_not_a_lock_file_is_left_unchanged(kind, path, tmp_path):
     notes = tmp_path / "notes.txt"
     notes.write_text("precious")
     if kind == "notes":
@@ -96,18 +96,18 @@ def test_what_is_not_a_lock_is_left_as_it_is(kind, path, tmp_path):
     assert not (tmp_path / "nowhere").exists()
 
 
-def test_the_lock_of_a_killed_run_is_taken(path):
+def test_the_lock_file_of_a_killed_run_can_be_locked(path):
     Path(path).write_text("process 1 on another-machine\n")
     lock(path, "it").release()
     assert not os.path.exists(path)
 
 
-def test_a_folder_that_is_not_there_is_bad_usage(tmp_path):
+def test_a_missing_folder_is_a_usage_error(tmp_path):
     with pytest.raises(UsageError, match="Choose a writable folder"):
         lock(str(tmp_path / "nowhere" / "lock"), "it")
 
 
-def test_a_run_that_gave_up_does_not_publish() -> None:
+def test_an_abandoned_run_does_not_publish() -> None:
     with abandoning("gave up"):
         pass
     with pytest.raises(RecordmillError, match="was interrupted"), committing("gave up"):
@@ -116,7 +116,7 @@ def test_a_run_that_gave_up_does_not_publish() -> None:
         pass
 
 
-def test_giving_up_waits_for_what_is_published() -> None:
+def test_abandoning_a_run_waits_for_its_publication() -> None:
     order = []
 
     def give_up() -> None:

@@ -1,4 +1,4 @@
-"""Processes as they start and end: allocators that return memory, workers without a parent."""
+"""Start and end of processes: allocators that return memory, workers that end with their parent."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ os._exit(9)
 """
 
 
-def test_it_ends_soon_after_its_parent() -> None:
+def test_a_worker_ends_soon_after_its_parent() -> None:
     command = [sys.executable, "-c", PARENT, WORKER]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as parent:
@@ -43,7 +43,7 @@ def test_it_ends_soon_after_its_parent() -> None:
         worker.wait(ENDS_SECONDS)
 
 
-def test_the_environment_asks_for_allocators_that_return_memory(
+def test_the_environment_selects_allocators_that_return_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name in ("ARROW_DEFAULT_MEMORY_POOL", "MALLOC_ARENA_MAX"):
@@ -56,7 +56,7 @@ def test_the_environment_asks_for_allocators_that_return_memory(
     assert os.environ["MALLOC_ARENA_MAX"] == "2"
 
 
-def test_allocators_that_the_user_has_chosen_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_allocators_chosen_by_the_user_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ARROW_DEFAULT_MEMORY_POOL", "mimalloc")
     monkeypatch.setenv("MALLOC_ARENA_MAX", "8")
 

@@ -23,24 +23,26 @@ TAIL = ". If the labels are ids, write all of them as plain integers (7, not 07 
     ],
     ids=str,
 )
-def test_names_that_are_numbers_are_noted(labels: list[str | int], said: str) -> None:
+def test_class_names_that_look_like_numbers_are_noted(labels: list[str | int], said: str) -> None:
     assert number_notes("x", sorted_class_names(labels)) == [f"note: {said}{TAIL} --classes."]
 
 
 @pytest.mark.parametrize("labels", [[0, 7], ["cat", "n02123"], ["1 cat", "²"]], ids=str)
-def test_other_names_are_not(labels: list[str | int]) -> None:
+def test_other_class_names_are_not_noted(labels: list[str | int]) -> None:
     assert number_notes("x", sorted_class_names(labels)) == []
 
 
 @pytest.mark.parametrize(("classes", "notes"), [(None, 1), (["0", "1"], 0)])
-def test_names_from_a_file_are_meant(classes: list[str] | None, notes: int) -> None:
+def test_numeric_class_names_from_a_file_are_not_noted(
+    classes: list[str] | None, notes: int
+) -> None:
     manifest = Manifest.model_construct(
         config={"classes": classes}, classes={"x": ("0", "1")}, splits={}
     )
     assert len(split_and_class_notes(manifest)) == notes
 
 
-def test_of_many_leaking_splits_some_are_listed_and_the_others_counted() -> None:
+def test_of_many_pairs_of_leaking_splits_some_are_listed_and_the_others_counted() -> None:
     leak = Leakage(splits=("a", "b"), images=1, records=2)
     lines = duplicate_notes(DuplicateStats(leaks=(leak,) * 44_850))
     assert len(lines) == 12

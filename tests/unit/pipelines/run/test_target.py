@@ -1,4 +1,4 @@
-"""Whatever foreign file lies where a dataset belongs: no run deletes, replaces or hides it."""
+"""Target folders: no run deletes, replaces or hides a foreign file."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def everything(folder: Path) -> dict[str, bytes]:
 
 @contextmanager
 def output_with(state: str) -> Iterator[tuple[Path, Path, Path]]:
-    """Gives an output folder in which a run was before; the dataset's and the run's folder."""
+    """Yields the output folder of an earlier run, the dataset's folder and the run's folder."""
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder)
         final, run = output / "birds/1.0.0", output / "birds/.1.0.0.run"
@@ -189,8 +189,8 @@ def test_a_foreign_file_is_rejected_and_kept(
     state=st.sampled_from(["", "published", "leftover", "killed"]), name=NAMES, last=st.booleans()
 )
 @settings(max_examples=30)
-def test_a_foreign_file_that_comes_meanwhile_is_not_lost(state: str, name: str, last: bool) -> None:
-    """Before the swap it is a rejection; after the last check it outlives the swap."""
+def test_a_foreign_file_added_during_the_run_is_not_lost(state: str, name: str, last: bool) -> None:
+    """Before the swap, it is rejected; after the last check, it survives the swap."""
     with output_with(state) as (output, final, _):
         chosen = lock_target(config(output, "replace"), CONTEXT)
         assert chosen is not None
@@ -214,7 +214,7 @@ def test_a_foreign_file_that_comes_meanwhile_is_not_lost(state: str, name: str, 
 @pytest.mark.parametrize("files", [TFDS, HADOOP, ("run.json",), ("manifest.json",), ("x",)])
 @pytest.mark.parametrize("if_exists", ["fail", "skip", "replace"])
 @pytest.mark.parametrize("killed", [False, True], ids=["", "beside a killed run"])
-def test_a_folder_that_no_run_has_marked_is_left_alone(
+def test_a_folder_without_a_marker_is_left_unchanged(
     files: tuple[str, ...], if_exists: str, killed: bool, tmp_path: Path
 ) -> None:
     if killed:
@@ -245,10 +245,10 @@ def test_foreign_links_fifos_and_folders_are_rejected(kind: str, tmp_path: Path)
 
 @pytest.mark.parametrize("there", ["a dataset", "nothing"])
 @pytest.mark.parametrize("dry_run", [False, True])
-def test_a_link_in_the_place_of_a_dataset_is_not_replaced(
+def test_a_link_in_place_of_a_dataset_is_not_replaced(
     there: str, dry_run: bool, tmp_path: Path
 ) -> None:
-    """Renaming would move the link, and leave what it leads to behind."""
+    """Renaming would move the link, but not its target."""
     final, elsewhere = tmp_path / "birds/1.0.0", tmp_path / "elsewhere"
     put_dataset(tmp_path, elsewhere) if there == "a dataset" else elsewhere.mkdir()
     final.parent.mkdir()
@@ -261,8 +261,8 @@ def test_a_link_in_the_place_of_a_dataset_is_not_replaced(
         assert lock_target(config(tmp_path, "skip"), CONTEXT) is None
 
 
-def test_what_a_killed_run_of_the_first_release_has_left_is_taken_up(tmp_path: Path) -> None:
-    """It had no marker but the name of its folder."""
+def test_files_of_a_killed_run_of_release_0_1_0_are_recognized(tmp_path: Path) -> None:
+    """Its only marker was the name of its folder."""
     put_run(tmp_path / "birds/.1.0.0.run")
     write(tmp_path / "birds/.1.0.0.run/dataset", f"{SHARD}.partial", b"ours")
     chosen = lock_target(config(tmp_path), CONTEXT)
@@ -272,7 +272,7 @@ def test_what_a_killed_run_of_the_first_release_has_left_is_taken_up(tmp_path: P
 
 
 @pytest.mark.parametrize("missing", ["", SHARD, INDEX, CHECKPOINT])
-def test_a_finished_shard_stays_if_both_its_files_and_its_checkpoint_are_there(
+def test_a_finished_shard_is_kept_if_both_files_and_its_checkpoint_exist(
     missing: str, tmp_path: Path
 ) -> None:
     run = tmp_path / "birds/.1.0.0.run"
@@ -350,12 +350,12 @@ def test_readers_find_the_dataset_of_an_interrupted_swap_and_a_dry_run_keeps_it(
 
 
 class Struck(BaseException):
-    """The process ends here."""
+    """A simulated end of the process."""
 
 
 @pytest.mark.parametrize("state", ["published", "leftover killed"])
 @pytest.mark.parametrize("swaps", [True, False])
-def test_a_crash_at_any_deletion_leaves_what_is_known_as_ours(
+def test_after_a_crash_at_any_deletion_the_folder_is_still_recognized(
     state: str, swaps: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lock_module, "lock", lambda path, _: Lock(path, None))
@@ -422,7 +422,7 @@ def test_the_record_of_an_active_run_is_not_its_result(tmp_path: Path) -> None:
 
 @pytest.fixture
 def store(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Takes folders of this machine for an object store's."""
+    """Treats local folders as folders of an object store."""
 
     def copy(sources: list[str], targets: list[str]) -> None:
         for source, target in zip(sources, targets, strict=True):
@@ -446,7 +446,7 @@ def test_a_run_in_a_store_marks_its_folder_before_it_writes_or_deletes(tmp_path:
 @pytest.mark.usefixtures("store")
 @pytest.mark.parametrize("files", [TFDS, HADOOP])
 @pytest.mark.parametrize("if_exists", ["fail", "skip", "replace"])
-def test_a_foreign_folder_in_a_store_is_left_alone(
+def test_a_foreign_folder_in_a_store_is_left_unchanged(
     files: tuple[str, ...], if_exists: str, tmp_path: Path
 ) -> None:
     for name in files:
@@ -461,7 +461,7 @@ def test_a_foreign_folder_in_a_store_is_left_alone(
 
 @pytest.mark.usefixtures("store")
 @pytest.mark.parametrize("state", ["published", "leftover killed"])
-def test_a_crash_at_any_step_in_a_store_leaves_what_is_known_as_ours(state: str) -> None:
+def test_after_a_crash_at_any_step_in_a_store_the_folder_is_still_recognized(state: str) -> None:
     for steps in range(60):
         with output_with(state) as (output, final, run):
             countdown = iter(range(steps))
