@@ -182,7 +182,7 @@ class Command(NamedTuple):
     reads_stores: bool = True
 
 
-# The commands by name; each is implemented in `recordmill.pipelines.commands`, by its name.
+# The commands by name; `recordmill.pipelines.commands` has a module of the same name for each.
 COMMANDS = {
     "convert": Command(
         "convert tables and images to a verified dataset", add_convert_flags, reads_stores=False

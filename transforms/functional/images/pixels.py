@@ -1,6 +1,6 @@
 """Converts pixels: bit depth, color, alpha, orientation and size.
 
-The functions take and return Pillow images of the modes of PNG: L, LA, RGB, RGBA and I;16 (16-bit
+The functions take and return Pillow images in the modes of PNG: L, LA, RGB, RGBA and I;16 (16-bit
 gray). Samples of more bits are scaled, whereas Pillow's `convert` clips them at 255.
 """
 

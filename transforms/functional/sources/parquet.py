@@ -307,7 +307,7 @@ def _damaged_rows(line: int, end: int, file: str, detail: str) -> Iterator[Rejec
         why = f"its footer states {end - line:,} more rows, too many to report one by one"
         yield Reject.of_lost_rows(file, line, f"{detail}; {why}")
         return
-    # The footer states the number of rows, so that the row counts include every damaged row.
+    # The footer states the number of rows, so the row counts can include every damaged row.
     for damaged in range(line, end):
         yield Reject.of_malformed_row(file, damaged, detail)
 

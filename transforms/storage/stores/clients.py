@@ -125,7 +125,7 @@ def gcs_store(bucket: str, options: PipelineOptions, retries: Any) -> GCSStore:
 
 
 def _emulated_access() -> Any:
-    """Returns a token that emulators ignore: obstore signs writes even where it signs no reads."""
+    """Returns a token that emulators ignore: obstore signs writes even if it does not sign reads."""
     return {"token": "emulator", "expires_at": None}
 
 

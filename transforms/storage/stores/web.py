@@ -383,7 +383,7 @@ def _response_error(response: urllib3.BaseHTTPResponse) -> OSError:
     if status in (404, 410):
         return FileNotFoundError(f"no such file ({answer})")
     if status in (401, 403, 407):
-        advice = "check that the address may be read, and that its signature has not expired"
+        advice = "check the permissions, and that the signature has not expired"
         return PermissionError(f"access denied ({answer}); {advice}")
     if is_transient_status(status):
         wait = _seconds(response.headers.get("Retry-After"))
