@@ -71,7 +71,7 @@ def open_binary(path: str) -> BinaryIO:
         OSError: if the file cannot be opened; NotRegularError for a FIFO, a socket or a device.
         ValueError: if the path is not valid, or the extra of its file system is not installed.
     """
-    # The same order of tests in all functions below: local, web, HDFS, then object stores.
+    # All functions below test paths in the same order: local, web, HDFS, then object stores.
     if is_local(path):
         return open_regular(path)
     if is_web(path):

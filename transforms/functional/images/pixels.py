@@ -224,8 +224,8 @@ def _gray16(image: Image.Image, scale: bool = True) -> Image.Image:
     values = _deep_values(image)
     if values.dtype.kind in "ui" and values.dtype.itemsize <= 2:
         return Image.fromarray(values.astype(np.uint16))
-    # NaN becomes 0. Infinite values become NaN, so that nanmin and nanmax ignore them, and then the
-    # maximum.
+    # NaN becomes 0. Infinite values become NaN, which nanmin and nanmax ignore; that NaN then
+    # becomes the maximum.
     finite = np.nan_to_num(values.astype(np.float64), nan=0.0, posinf=np.nan, neginf=np.nan)
     low, high = (np.nanmin(finite), np.nanmax(finite)) if np.isfinite(finite).any() else (0, 0)
     finite = np.nan_to_num(finite, nan=high)

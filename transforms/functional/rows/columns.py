@@ -308,7 +308,7 @@ class ColumnKinds:
     def _feature(self, column: str, rows: int) -> Feature:
         types = self.seen[column]
         kind = _kind(types, column in self.untyped)
-        # Empty text is a valid value of a bytes feature, but a missing value of a number.
+        # Empty text is a valid value for a bytes feature, but a missing value for a number.
         optional = self.filled[column] < rows or ("empty" in types and kind is not Kind.BYTES)
         return Feature(
             kind=kind,

@@ -286,7 +286,7 @@ def _read_batches(
                 line += 1
     except (pa.ArrowException, OSError, UnicodeDecodeError, MemoryError) as error:
         damage = str(error) or "it requests more memory than available"
-    # Also without an error: Arrow can stop before the last row. After a complete read, line == end.
+    # Even without an error, Arrow can stop before the last row. After a complete read, line == end.
     detail = f"the rest of row group {group} cannot be read: {damage}"
     yield from _damaged_rows(line, end, file, detail)
 

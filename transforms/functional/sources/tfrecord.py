@@ -79,7 +79,7 @@ def read(
             yield _row(found, split.file, projection)
         except ValueError as error:
             detail = f"the record at byte {found.offset}: {error}"
-            # With a wrong checksum of its length, a record does not show where the next begins.
+            # If the checksum of a record's length is wrong, the next record cannot be located.
             if isinstance(found, FrameError) and found.ends:
                 detail = f"{detail}; the records after it are lost"
                 yield Reject.of_lost_rows(path, found.record + 1, detail)

@@ -125,7 +125,7 @@ def gcs_store(bucket: str, options: PipelineOptions, retries: Any) -> GCSStore:
 
 
 def _emulated_access() -> Any:
-    """Returns a token that emulators ignore: obstore signs writes even if it does not sign reads."""
+    """Returns a token that emulators ignore: obstore always signs writes."""
     return {"token": "emulator", "expires_at": None}
 
 

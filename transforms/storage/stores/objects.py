@@ -348,7 +348,7 @@ def _translate_error(error: Exception, path: ObjectPath) -> OSError:
 
 
 def _denied(path: ObjectPath) -> str:
-    advice = "check the credentials and their permissions"
+    advice = "check credentials and permissions"
     if path.scheme == "s3":  # S3 answers 403 to a missing object if the bucket may not be listed
         return f"{advice}; S3 also denies access to a missing object"
     return advice
