@@ -177,7 +177,7 @@ class ConvertConfig(BaseModel):
     group_column: Annotated[
         str | None,
         Option(
-            "splits and shards", "C", "column whose equal values stay in one split: patient, video"
+            "splits and shards", "C", "column of groups that stay in one split: patients, videos"
         ),
     ] = None
     num_shards: Annotated[

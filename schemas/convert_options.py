@@ -62,7 +62,7 @@ class DatasetOptions(RowOptions, total=False):
     split_column: str | None
     """column with the split of each row; overrides the weights"""
     group_column: str | None
-    """column whose equal values stay in one split: patient, video"""
+    """column of groups that stay in one split: patients, videos"""
     num_shards: Literal["auto"] | int | Mapping[str, int]
     """number of shards per split; auto: by --shard_size; default: auto"""
     shard_size: int | str

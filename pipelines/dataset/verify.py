@@ -239,7 +239,7 @@ def _check_duplicates(dataset: Dataset) -> Iterator[Problem]:
         yield Problem(layout.MANIFEST, "duplicate statistics do not match the records")
 
 
-# The problems of a shard, and its number of occurrences by feature and class id.
+# The problems of a shard, and the number of its labels by feature and class id.
 _Checked = tuple[list[Problem], Mapping[str, Mapping[int, int]]]
 
 

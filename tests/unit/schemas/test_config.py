@@ -321,7 +321,7 @@ def test_invalid_budgets_with_reasons_are_rejected(text, problem):
         RejectBudget.parse(text)
 
 
-@given(st.integers(0, 10**12) | st.decimals(0, 100, locations=3).map(lambda d: f"{d}%"))
+@given(st.integers(0, 10**12) | st.decimals(0, 100, places=3).map(lambda d: f"{d}%"))
 def test_a_budget_survives_a_round_trip_through_text(amount):
     budget = RejectBudget.parse(str(amount))
     assert RejectBudget.parse(str(budget)) == budget

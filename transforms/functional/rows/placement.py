@@ -81,7 +81,7 @@ def split_of(entity: str, ranges: SplitRanges, seed: int) -> str:
 
 
 def order_of(key: str, seed: int) -> bytes:
-    """Returns the order hash of a record, `ORDER_BYTES` by which the records of a split are sorted.
+    """Returns the order hash of a record, by which the records of a split are sorted.
 
     Args:
         key: the key of the record.
