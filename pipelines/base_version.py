@@ -103,7 +103,7 @@ def _check_groups(config: ConvertConfig, manifest: Manifest) -> None:
     if config.group_column is None and column is not None:
         raise UsageError(
             f"--base was written with --group_column {column}, but this run has none: new rows "
-            f"could be in another split than their group. Add --group_column {column}."
+            f"could be in a different split than their group. Add --group_column {column}."
         )
     if config.group_column is None:
         return
@@ -111,7 +111,7 @@ def _check_groups(config: ConvertConfig, manifest: Manifest) -> None:
         if options[name] != manifest.config[name]:
             raise UsageError(
                 f"--base was written with --{name} {manifest.config[name]!r}, but this run has "
-                f"{options[name]!r}: new rows could be in another split than their group. "
+                f"{options[name]!r}: new rows could be in a different split than their group. "
                 f"Use the same --{name}."
             )
 

@@ -113,12 +113,12 @@ class WriteShards(beam.io.WriteToTFRecord):
 
 _COMPRESSION = {"none": CompressionTypes.UNCOMPRESSED, "gzip": CompressionTypes.GZIP}
 
-# Stands for no row, in a shard that may have none; no row has an empty order.
+# A placeholder element for a shard that may have no rows; no row has an empty order.
 _NO_ROW = b"", ImageRef("", "", 0, "", None, None, ())
 
 
 def planned_shards(plan: Plan) -> Iterator[AssignedRow]:
-    """Yields every shard of the plan, each with an element that stands for no row."""
+    """Yields every shard of the plan, each with a placeholder element."""
     for split, count in plan.shards.items():
         for index in range(count):
             yield (split, index), _NO_ROW

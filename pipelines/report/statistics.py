@@ -120,7 +120,7 @@ def make_bars(counts: Sequence[int], edges: Sequence[str]) -> tuple[Bar, ...]:
         edges: the edges of the bars as text, one more than `counts`.
     """
     top = max(counts, default=0) or 1
-    # A bar with few values has a visible height of 1.5 %.
+    # A bar with few values is still 1.5 % high, so that it is visible.
     return tuple(
         Bar(edges[i], edges[i + 1], count, round(max(100 * count / top, 1.5), 1) if count else 0.0)
         for i, count in enumerate(counts)

@@ -1,1 +1,1 @@
-"""Pure functions on one record or one shard, without Beam and TensorFlow."""
+"""Pure functions on one record or one shard, without Beam or TensorFlow."""

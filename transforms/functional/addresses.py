@@ -30,7 +30,7 @@ REMEDY = "put the file there, or pass --allow_outside_root"
 
 _SEPARATORS = re.compile(r"[/\\]")
 
-# Segments that some servers take for `.` or `..`, as they drop parameters, blanks and controls.
+# Segments that some servers treat as `.` or `..`, as they drop parameters, blanks and controls.
 _DOTS = re.compile(r"[\x00-\x20]*(?:\.[\x00-\x20]*){1,2}(?:;.*)?", re.DOTALL)
 
 # Non-standard encodings of dots and separators that some servers decode.

@@ -125,7 +125,7 @@ def duplicate_stats(tally: Tally) -> DuplicateStats:
     leaks: dict[tuple[str, str], list[tuple[int, Pair]]] = {}
     conflicts: list[tuple[int, Pair]] = []
     for seen in tally.values():
-        if len(seen) == 1 and seen[0][2] == 1:  # a single record: by far the most images
+        if len(seen) == 1 and seen[0][2] == 1:  # most images occur in a single record
             continue
         splits = _by_split(seen)
         duplicates.update({s: count - 1 for s, (count, _) in splits.items() if count > 1})

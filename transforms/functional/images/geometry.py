@@ -105,7 +105,7 @@ def oriented_size(size: Size, orientation: int) -> Size:
     """Returns the size of an image after an EXIF orientation is applied.
 
     Args:
-        size: the width and height before.
+        size: the width and height in the file.
         orientation: the orientation, from 1 to 8.
     """
     # Orientations 5 to 8 swap the axes.
@@ -137,8 +137,8 @@ def oriented_point(point: Point, size: Size, orientation: int) -> Point:
     """Returns the coordinates of a point after an EXIF orientation is applied to its image.
 
     Args:
-        point: the coordinates before.
-        size: the width and height of the image before.
+        point: the coordinates before the orientation is applied.
+        size: the width and height of the image before that.
         orientation: the orientation, from 1 to 8.
 
     >>> oriented_point((10, 0), (400, 300), 6)  # the top edge becomes the right edge

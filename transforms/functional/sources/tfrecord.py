@@ -115,7 +115,7 @@ def _row(found: Frame | FrameError, file: TableFile, projection: Projection) -> 
 
 
 def _values(found: Frame | FrameError) -> dict[str, Any]:
-    """Returns the values of each feature: a list, or `Items` for less than two values.
+    """Returns the values of each feature: a list, or `Items` for fewer than two values.
 
     Bytes are not decoded, since they may be images.
 
