@@ -47,7 +47,7 @@ from recordmill.transforms.storage.stores import objects
 
 _SUFFIX = ".json"
 
-# Stands for a checkpoint that cannot be read: it matches no shard, whose files are replaced.
+# A placeholder for an unreadable checkpoint: it matches no shard, so the shard is written again.
 _DAMAGED = Checkpoint.model_construct(fingerprint="", versions=({}, {}))  # type: ignore[call-arg]
 
 

@@ -199,7 +199,7 @@ def read_stored(path: str) -> bytes:
         with open_regular(path) as stream:
             return stream.read()
     from recordmill.transforms.storage.files import (
-        load,  # loads Beam, which readers of local files need not
+        load,  # loads Beam, so import it only when needed
     )
 
     return load(path)
@@ -209,7 +209,7 @@ def open_stored(path: str) -> BinaryIO:
     """Opens a file for reading, without decompression."""
     if not is_url(path):
         return open_regular(path)
-    # Imported here because it loads Beam, which readers of local files do without.
+    # Imported here because it loads Beam, which readers of local files do not need.
     from recordmill.transforms.storage.files import open_binary
 
     return open_binary(path)

@@ -189,7 +189,7 @@ def decompress_counts(counts: bytes) -> list[int]:
     """
     # A number is a sequence of characters, each 48 plus a digit of 5 bits, lowest digit first. Bit
     # 5 indicates that more digits follow; bit 4 of the last digit is the sign. From the fourth run
-    # on, a number is the difference to the second to last run, which is of the same kind
+    # on, a number is the difference from the second-to-last run, which is of the same kind
     # (foreground or background) and so has a similar length.
     runs: list[int] = []
     value = shift = 0
@@ -427,7 +427,7 @@ def _centers(number: int, start: Fraction, stop: Fraction) -> np.ndarray:
 
 def _oriented(ids: np.ndarray, orientation: int) -> np.ndarray:
     """Applies an EXIF orientation to class ids."""
-    # The same as `oriented_point` in geometry does to points.
+    # Moves pixels as `oriented_point` in geometry moves points.
     turns: dict[int, Callable[[np.ndarray], np.ndarray]] = {
         2: lambda a: a[:, ::-1],
         3: lambda a: a[::-1, ::-1],
