@@ -114,7 +114,7 @@ def gcs_store(bucket: str, options: PipelineOptions, retries: Any) -> GCSStore:
         retries: the retry configuration, `ONCE` or `MANY_PAGES`.
 
     Raises:
-        ImportError: without google-auth.
+        ImportError: if google-auth is not installed.
     """
     if emulator := os.environ.get(GCS_EMULATOR):
         url = emulator if "://" in emulator else f"http://{emulator}"
@@ -150,7 +150,7 @@ def azure_store(account: str, container: str, options: PipelineOptions, retries:
         retries: the retry configuration, `ONCE` or `MANY_PAGES`.
 
     Raises:
-        ImportError: without azure-identity, where there is no connection string.
+        ImportError: if there is no connection string, and azure-identity is not installed.
     """
     azure = options.view_as(AzureOptions)
     text = azure.azure_connection_string or os.environ.get("AZURE_STORAGE_CONNECTION_STRING")
