@@ -51,7 +51,7 @@ def s3_store(bucket: str, options: PipelineOptions, retries: Any) -> S3Store:
         retries: the retry configuration, `ONCE` or `MANY_PAGES`.
 
     Raises:
-        ImportError: without boto3.
+        ImportError: if boto3 is not installed.
     """
     import boto3  # an extra, and slow to import
     from obstore.auth.boto3 import Boto3CredentialProvider
