@@ -205,7 +205,7 @@ def test_a_file_that_is_not_a_schema_is_reported(name: str, command: str, here: 
 
 CLASSES = {
     "empty.txt": (b"", "empty"),
-    "twice.txt": (b"cat\ndog\ncat\n", "'cat' twice"),
+    "twice.txt": (b"cat\ndog\ncat\n", "'cat' occurs twice"),
     "gap.txt": (b"cat\n\ndog\n", "line 2"),
     "spaces.txt": (b"cat \ndog\n", "line 1"),
     "latin1.txt": ("käse\n".encode("latin-1"), "UTF-8"),
