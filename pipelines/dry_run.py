@@ -290,7 +290,7 @@ def _reject_lines(document: dict[str, Any]) -> Iterator[str]:
     images = ", ".join(f"{count:,} {how}" for how, count in tried["images"].items())
     failed = len(tried["rejected"])
     part = f", {failed:,} would be rejected" if failed else ""
-    if failed and tried["rows"] < (rows := _placed(document)):
+    if failed and tried["rows"] < (rows := _assigned_rows(document)):
         part += f": about {round(failed * rows / tried['rows']):,} of all"
     if tried["rows"]:
         yield f"tried {tried['rows']:,} rows{part}{': ' if images else ''}{images}"
@@ -299,7 +299,7 @@ def _reject_lines(document: dict[str, Any]) -> Iterator[str]:
     yield from map(_example_line, tried["rejected"][:_SHOWN_CLASSES])
 
 
-def _placed(document: dict[str, Any]) -> int:
+def _assigned_rows(document: dict[str, Any]) -> int:
     """Returns the number of rows that were not rejected while the tables were read."""
     rejected: int = sum(found["rows"] for found in document["rejected"].values())
     return int(document["rows"]) - rejected

@@ -115,20 +115,20 @@ class Problem:
 
     Attributes:
         file: path of the file, relative to the dataset's folder.
-        what: what is wrong, and what was expected.
+        message: what is wrong, and what was expected.
         record: the number of the damaged record within its shard from 0, or None.
         offset: the first byte of the record in the uncompressed shard.
     """
 
     file: str
-    what: str
+    message: str
     record: int | None = None
     offset: int | None = None
 
     def __str__(self) -> str:
-        place = "" if self.record is None else f" record {self.record} at byte {self.offset}:"
+        location = "" if self.record is None else f" record {self.record} at byte {self.offset}:"
         file = self.file.replace("\n", "\\n")  # a file name may contain a line break
-        return f"{file}:{place} {self.what}"
+        return f"{file}:{location} {self.message}"
 
 
 @dataclass(frozen=True)

@@ -87,11 +87,11 @@ class SkippedInput(NamedTuple):
     """Inputs in a source that are not rows, such as files of other types.
 
     Attributes:
-        what: their kind, as in the row counts.
+        kind: their kind, as in the row counts.
         number: their number; negative to correct an earlier count.
     """
 
-    what: str
+    kind: str
     number: int = 1
 
 

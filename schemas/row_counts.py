@@ -124,13 +124,13 @@ def mismatches(total: RowCounts, splits: Mapping[str, SplitCounts]) -> Iterator[
     for name, split in splits.items():
         if not split.match:
             yield (
-                f"split {name!r}: {split.rows} rows placed, {split.converted} converted, "
+                f"split {name!r}: {split.rows} rows assigned, {split.converted} converted, "
                 f"{split.rejected} rejected, {split.duplicates} dropped"
             )
-    placed, with_reason = sum(s.rows for s in splits.values()), sum(total.reasons.values())
-    if total.rows != placed + total.unplaced:
+    assigned, with_reason = sum(s.rows for s in splits.values()), sum(total.reasons.values())
+    if total.rows != assigned + total.unplaced:
         before = f"{total.unplaced} rejected before"
-        yield f"{total.rows} rows read, {placed} placed in splits, {before}"
+        yield f"{total.rows} rows read, {assigned} assigned to splits, {before}"
     if total.rejected != with_reason:
         yield f"{total.rejected} rows rejected, {with_reason} of them with a reason"
     for what, count in _sums(splits, total.unplaced).items():

@@ -168,8 +168,8 @@ def order_by_bucket(row: Row, analyzer: Analyzer) -> Iterator[tuple[Bucket, byte
         row: the row.
         analyzer: the schema, column mapping and options.
     """
-    if placed := row_position(row, analyzer, base_shard_lookup(analyzer.base)):
-        split, order = placed
+    if assigned := row_position(row, analyzer, base_shard_lookup(analyzer.base)):
+        split, order = assigned
         yield (split, bucket_of(order)), order[:POSITION_BYTES]
 
 

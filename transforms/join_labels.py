@@ -11,7 +11,7 @@ from apache_beam.pvalue import PCollection, TaggedOutput
 from recordmill.schemas.records import Items, Row
 from recordmill.schemas.rejects import Reason, RecordError, Reject
 from recordmill.transforms.elements import REJECTS, rejected
-from recordmill.transforms.functional.values.typed import one_of, to_bytes
+from recordmill.transforms.functional.values.typed import single_value, to_bytes
 from recordmill.transforms.read_rows import ReadOutcome
 
 UNMATCHED = "label rows without an image"
@@ -105,7 +105,7 @@ def join_key(row: Row, column: str) -> str:
         RecordError: missing_value or wrong_type, if the column has neither.
     """
     try:
-        value = one_of(row.values.get(column))
+        value = single_value(row.values.get(column))
         if value is None or value == "":
             raise RecordError(Reason.MISSING_VALUE, "empty; rows are joined by it")
         if isinstance(value, int) and not isinstance(value, bool):

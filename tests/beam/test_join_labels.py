@@ -13,7 +13,7 @@ from recordmill.schemas.records import Items, Location, Row
 from recordmill.schemas.rejects import Reason, RecordError, Reject
 from recordmill.transforms.elements import RowCoder
 from recordmill.transforms.functional.rows.columns import ColumnKinds
-from recordmill.transforms.functional.values.typed import items_of, one_of
+from recordmill.transforms.functional.values.typed import items_of, single_value
 from recordmill.transforms.join_labels import UNMATCHED, JoinLabels, join_key, join_row
 from recordmill.transforms.read_rows import ReadOutcome
 from tests.beam.direct import as_tuples, direct_pipeline
@@ -99,9 +99,9 @@ LIST = Feature.model_validate({"kind": "bytes", "from": "column:x", "shape": []}
 def test_several_labels_are_a_list_and_must_agree_for_a_single_value() -> None:
     made = join_row(row(1, id="a"), [label(2, x="1|2", y="u"), label(1, x="3", y="u")])
     assert items_of(made.values["x"], LIST, is_text=True) == ["3", "1", "2"]
-    assert one_of(made.values["y"]) == "u"
+    assert single_value(made.values["y"]) == "u"
     with pytest.raises(RecordError) as raised:
-        one_of(made.values["x"])
+        single_value(made.values["x"])
     assert raised.value.reason is Reason.WRONG_TYPE
     assert raised.value.detail == "expected one value, got several: '3', '1|2'"
 
@@ -110,7 +110,7 @@ def test_a_single_typed_label_is_also_a_list() -> None:
     made = join_row(row(1, id="a"), [Row({"x": 5, "y": ["a", "b"]}, "l.jsonl", 1)])
     assert items_of(made.values["x"], LIST, is_text=False) == [5]
     assert items_of(made.values["y"], LIST, is_text=False) == ["a", "b"]
-    assert one_of(made.values["x"]) == 5
+    assert single_value(made.values["x"]) == 5
 
 
 def test_the_kinds_of_joined_columns_are_those_of_their_values() -> None:

@@ -118,7 +118,7 @@ def test_a_shard_that_differs_from_the_one_written_is_a_problem(
     with direct_pipeline() as p:
         verified = verify_indexes(p, dataset, [shard])
         problems = verified.shards | beam.FlatMap(lambda found: found.problems)
-        named = problems | beam.Map(lambda problem: (problem.file, problem.what.partition(":")[0]))
+        named = problems | beam.Map(lambda one: (one.file, one.message.partition(":")[0]))
         assert_that(named, equal_to([(FILES[0], name) for name in change]))
 
 

@@ -34,7 +34,7 @@ SHARDS = {"train": 3, "test": 1}
 
 
 @pytest.fixture
-def placed(tmp_path: Path) -> list[AssignedRow]:
+def assigned(tmp_path: Path) -> list[AssignedRow]:
     """References in another order than in their shards."""
     elements = []
     for (split, shard), names in LAYOUT.items():
@@ -45,11 +45,11 @@ def placed(tmp_path: Path) -> list[AssignedRow]:
     return sorted(elements, key=lambda element: element[1][1].key, reverse=True)
 
 
-def written(p: beam.Pipeline, placed: list[AssignedRow], output: Path, **options: Any) -> Outcome:
-    resolved_plan = p | "Plan" >> beam.Create([plan(len(placed), **SHARDS)])
+def written(p: beam.Pipeline, assigned: list[AssignedRow], output: Path, **options: Any) -> Outcome:
+    resolved_plan = p | "Plan" >> beam.Create([plan(len(assigned), **SHARDS)])
     checkpoints = Checkpoints(f"{output}.checkpoints", str(output), "birds")
     writer = WriteShards(config(output, **options), checkpoints, resolved_plan)
-    return p | "AssignedRow" >> beam.Create(placed) | writer
+    return p | "AssignedRows" >> beam.Create(assigned) | writer
 
 
 def expected_records(folder: Path, names: str) -> list[bytes]:
@@ -90,11 +90,11 @@ def assert_written(output: Path, images: Path, suffix: str = "") -> None:
 
 
 def test_every_shard_has_exactly_its_records_in_order(
-    placed: list[AssignedRow], tmp_path: Path
+    assigned: list[AssignedRow], tmp_path: Path
 ) -> None:
     output = tmp_path / "out"
     with direct_pipeline() as p:
-        outcome = written(p, placed, output)
+        outcome = written(p, assigned, output)
         assert_that(outcome.rejects, equal_to([]))
     assert_written(output, tmp_path)
 
@@ -116,11 +116,11 @@ def tally_of(images: list[bytes]) -> ImageTally:
     )
 
 
-def test_the_infos_describe_the_files(placed: list[AssignedRow], tmp_path: Path) -> None:
+def test_the_infos_describe_the_files(assigned: list[AssignedRow], tmp_path: Path) -> None:
     output = tmp_path / "out"
     infos: list[WrittenShard] = []
     with direct_pipeline() as p:
-        written(p, placed, output)
+        written(p, assigned, output)
     for split, shard in EVERY_SHARD:
         names = LAYOUT.get((split, shard), "")
         serialized = expected_records(tmp_path, names)
@@ -139,16 +139,18 @@ def test_the_infos_describe_the_files(placed: list[AssignedRow], tmp_path: Path)
             )
         )
     with direct_pipeline() as p:
-        outcome = written(p, placed, tmp_path / "again")
+        outcome = written(p, assigned, tmp_path / "again")
         assert_that(outcome.good, equal_to(infos))
 
 
-def test_compressed_shards_have_the_same_stream(placed: list[AssignedRow], tmp_path: Path) -> None:
+def test_compressed_shards_have_the_same_stream(
+    assigned: list[AssignedRow], tmp_path: Path
+) -> None:
     plain, zipped = tmp_path / "plain", tmp_path / "zipped"
     with direct_pipeline() as p:
-        written(p, placed, plain)
+        written(p, assigned, plain)
     with direct_pipeline() as p:
-        written(p, placed, zipped, compression="gzip")
+        written(p, assigned, zipped, compression="gzip")
     assert_written(zipped, tmp_path, suffix=".gz")
     for split, shard in EVERY_SHARD:
         stream = gzip.decompress((zipped / shard_file(split, shard, ".gz")).read_bytes())
@@ -156,27 +158,27 @@ def test_compressed_shards_have_the_same_stream(placed: list[AssignedRow], tmp_p
 
 
 def test_a_retried_bundle_leaves_no_duplicate_files(
-    placed: list[AssignedRow], tmp_path: Path
+    assigned: list[AssignedRow], tmp_path: Path
 ) -> None:
     """Runs each bundle three times, like an engine with retries or speculative execution."""
     output = tmp_path / "out"
     with direct_pipeline(bundle_repeat=2) as p:
-        written(p, placed, output)
+        written(p, assigned, output)
     assert_written(output, tmp_path)
 
 
 def test_a_shard_that_another_attempt_has_left_stays_if_it_is_the_same(
-    placed: list[AssignedRow], tmp_path: Path
+    assigned: list[AssignedRow], tmp_path: Path
 ) -> None:
     """As an attempt leaves it whose worker is lost before the engine knows that it is done."""
     output = tmp_path / "out"
     with direct_pipeline() as p:
-        written(p, placed, output)
+        written(p, assigned, output)
     shutil.rmtree(f"{output}.checkpoints")
     kept = output / shard_file("train", 0)
     before = kept.stat().st_ino
     with direct_pipeline() as p:
-        written(p, placed, output)
+        written(p, assigned, output)
     assert kept.stat().st_ino == before
     assert_written(output, tmp_path)
 
@@ -184,7 +186,7 @@ def test_a_shard_that_another_attempt_has_left_stays_if_it_is_the_same(
     kept.write_bytes(b"other")
     late = pytest.raises(RecordmillError, match="another attempt has written it with other bytes")
     with late, direct_pipeline() as p:
-        written(p, placed, output)
+        written(p, assigned, output)
     assert kept.read_bytes() == b"other"
 
 
@@ -199,14 +201,14 @@ def test_all_shards_are_written_without_rows(tmp_path: Path) -> None:
 
 
 def test_bad_images_and_duplicate_keys_are_rejects_of_their_split(
-    placed: list[AssignedRow], tmp_path: Path
+    assigned: list[AssignedRow], tmp_path: Path
 ) -> None:
     (tmp_path / "a.jpg").write_bytes(jpeg(64, 48)[:-500])
     (tmp_path / "c.jpg").unlink()
     again = (("train", 0), (bytes([9, 2]), ref("b.jpg", 500, tmp_path)))
     output = tmp_path / "out"
     with direct_pipeline() as p:
-        outcome = written(p, [again, *placed], output)
+        outcome = written(p, [again, *assigned], output)
         rejects = [
             ("a.jpg", f"{tmp_path}/a.jpg", f"{TABLE}:{ord('a')}", "truncated", "train"),
             ("b.jpg", f"{tmp_path}/b.jpg", f"{TABLE}:500", "duplicate_key", "train"),

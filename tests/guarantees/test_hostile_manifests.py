@@ -113,7 +113,7 @@ def dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def problems_of(dataset: Path) -> dict[str, str]:
     """Returns the problems by file."""
-    return {problem.file: problem.what for problem in verify_dataset(str(dataset), "parse")[1]}
+    return {problem.file: problem.message for problem in verify_dataset(str(dataset), "parse")[1]}
 
 
 FOREIGN = (

@@ -25,7 +25,7 @@ class StageCounts:
 
     Attributes:
         rows: rows of all tables, including those that could not be read.
-        placed: the number of rows assigned to each split.
+        assigned: the number of rows assigned to each split.
         rejects: the number of rejects by (split, reason); the split is "" for rows rejected before
             assignment.
         dropped: the number of rows dropped as duplicate images, by split.
@@ -33,7 +33,7 @@ class StageCounts:
     """
 
     rows: int
-    placed: Mapping[str, int]
+    assigned: Mapping[str, int]
     rejects: Mapping[tuple[str, str], int]
     dropped: Mapping[str, int] = field(default_factory=dict)
     skipped: Mapping[str, int] = field(default_factory=dict)
@@ -59,13 +59,15 @@ class StageCounts:
             reasons[reason] += count
         splits = {
             split: SplitCounts(
-                rows=self.placed.get(split, 0),
+                rows=self.assigned.get(split, 0),
                 records=records[split],
                 rejected=rejected[split],
                 duplicates=self.dropped.get(split, 0),
                 frames=frames.get(split),
             )
-            for split in sorted({*planned, *self.placed, *records, *rejected, *self.dropped} - {""})
+            for split in sorted(
+                {*planned, *self.assigned, *records, *rejected, *self.dropped} - {""}
+            )
         }
         skipped = {what: count for what, count in self.skipped.items() if count}
         return RowCounts.of(self.rows, splits, rejected[""], reasons, skipped), splits
@@ -75,7 +77,7 @@ def reconcile(
     plan: Plan,
     rows: int,
     unread: int,
-    placed: Mapping[str, int],
+    assigned: Mapping[str, int],
     rejects: Mapping[tuple[str, str], int],
     tallies: Mapping[str, SplitTally],
     verified: Iterable[ShardVerification],
@@ -88,7 +90,7 @@ def reconcile(
         plan: the plan of the run.
         rows: rows of all tables that could be read.
         unread: rows of all tables that could not be read.
-        placed: split to rows assigned to it.
+        assigned: split to rows assigned to it.
         rejects: (split, reason) to number; the split is "" for rows rejected before assignment.
         tallies: split to the sums over its shards.
         verified: the shards as re-read by TensorFlow, compared with those written.
@@ -96,7 +98,7 @@ def reconcile(
         skipped: description of skipped inputs to their number.
     """
     shards = sorted(verified, key=lambda shard: (shard.split, shard.index))
-    stages = StageCounts(rows + unread, placed, rejects, dropped, skipped)
+    stages = StageCounts(rows + unread, assigned, rejects, dropped, skipped)
     counts, splits = stages.with_records(((s.split, s.entry) for s in shards), plan.shards)
     by_writers = stages.with_records(tallies.items(), plan.shards)
     # Three independent counts must agree: the stages', the writers' and TensorFlow's.

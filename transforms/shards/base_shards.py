@@ -25,7 +25,7 @@ from recordmill.schemas import layout
 from recordmill.schemas.dataset_info import WrittenShard
 from recordmill.schemas.errors import UsageError, VerificationFailed
 from recordmill.schemas.manifest import Base, ShardEntry
-from recordmill.transforms.functional.rows.placement import BaseShard, FindBaseShard
+from recordmill.transforms.functional.rows.placement import BaseShard, BaseShardLookup
 from recordmill.transforms.shards.checkpoints import Fingerprint
 from recordmill.transforms.storage.dataset import Dataset
 from recordmill.transforms.storage.drafts import Draft
@@ -72,7 +72,7 @@ class _Keys:
         return None
 
 
-def base_shard_lookup(base: Base | None) -> FindBaseShard:
+def base_shard_lookup(base: Base | None) -> BaseShardLookup:
     """Returns a function that looks up the base shard of a key; without a base, it returns None.
 
     Raises:

@@ -92,7 +92,7 @@ def with_key(problem: Problem, shard: ShardFiles) -> Problem:
         return problem
     try:
         keys = read_index(layout.join(shard.directory, shard.records), ["key"])["key"]
-        return replace(problem, what=f"{problem.what} (key {keys[problem.record].as_py()!r})")
+        return replace(problem, message=f"{problem.message} (key {keys[problem.record].as_py()!r})")
     except _DAMAGED_INDEX:
         return problem  # a damaged index is reported as a problem of its own
 

@@ -65,7 +65,7 @@ def test_the_counts_of_a_split_match_if_each_of_its_rows_is_accounted_for(
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({"rows": 16}, ["16 rows read, 13 placed in splits, 2 rejected before"]),
+        ({"rows": 16}, ["16 rows read, 13 assigned to splits, 2 rejected before"]),
         ({"reasons": {"corrupt": 3}}, ["5 rows rejected, 3 of them with a reason"]),
         ({"records": 8}, ["records: 8 in all, 9 in the splits"]),
         ({"duplicates": 0}, ["duplicates: 0 in all, 1 in the splits"]),
@@ -86,6 +86,6 @@ def test_each_count_of_all_rows_that_does_not_match_is_named(
 def test_mismatches_of_two_splits_that_cancel_out_are_found() -> None:
     splits = {"test": split(5, 2, 1, 1), "train": split(8, 7, 2)}
     assert list(mismatches(COUNTS, splits)) == [
-        "split 'test': 5 rows placed, 2 converted, 1 rejected, 1 dropped",
-        "split 'train': 8 rows placed, 7 converted, 2 rejected, 0 dropped",
+        "split 'test': 5 rows assigned, 2 converted, 1 rejected, 1 dropped",
+        "split 'train': 8 rows assigned, 7 converted, 2 rejected, 0 dropped",
     ]

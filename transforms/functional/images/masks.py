@@ -36,7 +36,7 @@ from recordmill.transforms.functional.images.source_image import (
     opened,
     sniffed_format,
 )
-from recordmill.transforms.functional.values.typed import shown, to_number
+from recordmill.transforms.functional.values.typed import short_repr, to_number
 
 _BITS, _MORE, _SIGN, _FIRST = 5, 0x20, 0x10, 48  # digits of compressed run lengths
 _MAX_BITS = 60
@@ -227,7 +227,7 @@ def _too_much_work(what: str) -> RecordError:
 
 
 def _invalid_outline(value: Any) -> RecordError:
-    detail = f"expected polygons [[x, y, …], …] or {{size, counts}}, got {shown(value)}"
+    detail = f"expected polygons [[x, y, …], …] or {{size, counts}}, got {short_repr(value)}"
     return RecordError(Reason.WRONG_TYPE, detail)
 
 

@@ -34,7 +34,7 @@ from recordmill.transforms.functional.rows.labels import (
     with_background,
 )
 from recordmill.transforms.functional.rows.placement import (
-    FindBaseShard,
+    BaseShardLookup,
     SplitRanges,
     order_of,
     split_of,
@@ -44,7 +44,7 @@ from recordmill.transforms.functional.values.typed import (
     is_missing,
     items_of,
     looks_integer,
-    one_of,
+    single_value,
 )
 
 # Sample size: gives the mean image size with an error of a few percent, and few stat calls.
@@ -109,7 +109,7 @@ class Analysis:
     columns: ColumnKinds = field(default_factory=ColumnKinds)
     sample: list[tuple[bytes, str, int]] = field(default_factory=list)
 
-    def add(self, row: Row, analyzer: Analyzer, find: FindBaseShard = _not_in_base) -> None:
+    def add(self, row: Row, analyzer: Analyzer, find: BaseShardLookup = _not_in_base) -> None:
         """Adds one row; values that cannot be read are ignored, and rejected when the row is bound.
 
         Args:
@@ -124,10 +124,10 @@ class Analysis:
         if identity is None:
             return  # `bind` rejects the row
         self._add_labels(row, analyzer)
-        placed = _split_and_order(identity, analyzer, find)
-        if placed is None:
+        assigned = _split_and_order(identity, analyzer, find)
+        if assigned is None:
             return
-        split, order = placed
+        split, order = assigned
         self.splits[split] += 1
         # Frames are sampled one by one, although all frames of a sequence have the same order hash.
         if identity.sequence:
@@ -180,7 +180,7 @@ class Analysis:
 
 
 def row_position(
-    row: Row, analyzer: Analyzer, find: FindBaseShard = _not_in_base
+    row: Row, analyzer: Analyzer, find: BaseShardLookup = _not_in_base
 ) -> tuple[str, bytes] | None:
     """Returns the split and order hash of a row; None if it has no key, or is in a base shard.
 
@@ -201,7 +201,7 @@ def _identity(row: Row, analyzer: Analyzer) -> Identity | None:
 
 
 def _split_and_order(
-    identity: Identity, analyzer: Analyzer, find: FindBaseShard
+    identity: Identity, analyzer: Analyzer, find: BaseShardLookup
 ) -> tuple[str, bytes] | None:
     if stays_in_base(find(identity.record), identity.split):
         return None
@@ -344,7 +344,7 @@ def _size_of(value: Any) -> int:
 def _labels(value: Any, feature: Feature, is_text: bool) -> list[str | int]:
     """Returns the labels in a value; none if it is invalid, since `bind` will reject its row."""
     try:
-        value = value if feature.shape is not None else one_of(value)
+        value = value if feature.shape is not None else single_value(value)
         if is_missing(value, feature, is_text):
             return []
         items = [value] if feature.shape is None else items_of(value, feature, is_text)

@@ -17,8 +17,8 @@ from recordmill.transforms.functional.rows.labels import class_id
 from recordmill.transforms.functional.values.typed import (
     is_missing,
     items_of,
-    one_of,
-    shown,
+    short_repr,
+    single_value,
     to_bytes,
     to_number,
 )
@@ -101,7 +101,7 @@ def _units(row: Row, settings: BoxSettings, columns: Mapping[str, str]) -> str:
     if settings.units_column is None:
         return settings.units
     column = columns.get(settings.units_column, settings.units_column)
-    units = one_of(row.values.get(column))
+    units = single_value(row.values.get(column))
     if units is None or units == "":
         return settings.units
     if units not in _UNITS:
@@ -186,12 +186,12 @@ def _check_lengths(schema: Schema, ref: ImageRef, columns: Mapping[str, str], nu
 
 
 def _mask_uri(row: Row, column: str, resolve: Callable[[str], str]) -> str:
-    value = one_of(row.values.get(column))
+    value = single_value(row.values.get(column))
     if value is None or value == "":
         detail = f"column {column!r}: empty; expected the path of a mask"
         raise RecordError(Reason.MISSING_VALUE, detail)
     if not isinstance(value, str):
-        detail = f"column {column!r}: expected a path, got {shown(value)}"
+        detail = f"column {column!r}: expected a path, got {short_repr(value)}"
         raise RecordError(Reason.WRONG_TYPE, detail)
     to_bytes(value, is_text=True)
     return resolve(value)

@@ -27,9 +27,9 @@ from recordmill.transforms.functional.values.typed import (
     flattened,
     is_missing,
     items_of,
-    one_of,
     row_lengths,
-    shown,
+    short_repr,
+    single_value,
     to_bytes,
 )
 
@@ -379,7 +379,7 @@ def _text(row: Row, column: str, numbers: bool = False) -> str:
         return str(value)
     if not isinstance(value, str):
         raise RecordError(
-            Reason.WRONG_TYPE, f"column {column!r}: expected text, got {shown(value)}"
+            Reason.WRONG_TYPE, f"column {column!r}: expected text, got {short_repr(value)}"
         )
     to_bytes(value, is_text=True)
     return value
@@ -387,7 +387,7 @@ def _text(row: Row, column: str, numbers: bool = False) -> str:
 
 def _single(row: Row, column: str) -> Any:
     try:
-        return one_of(row.values.get(column))
+        return single_value(row.values.get(column))
     except RecordError as error:
         raise RecordError(error.reason, f"column {column!r}: {error.detail}") from None
 
@@ -407,7 +407,7 @@ def _stated_split(row: Row, binding: Binding) -> str:
 
 
 def _unknown_split(binding: Binding, value: Any, expected: str) -> RecordError:
-    detail = f"column {binding.split_column!r}: expected {expected}, got {shown(value)}"
+    detail = f"column {binding.split_column!r}: expected {expected}, got {short_repr(value)}"
     return RecordError(Reason.UNKNOWN_SPLIT, detail)
 
 
@@ -435,7 +435,7 @@ def _reader(name: str, feature: Feature, binding: Binding) -> _Reader:
         if value is None and names_image and row.image is not None:
             value = key  # an embedded image without a path
         try:
-            value = value if feature.shape is not None else one_of(value)
+            value = value if feature.shape is not None else single_value(value)
             if is_missing(value, feature, is_text):
                 return missing()
             return _shaped(value, feature, is_text, convert)

@@ -12,7 +12,7 @@ from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.transforms.functional.values.typed import (
     has_surrogates,
     looks_integer,
-    shown,
+    short_repr,
     to_bytes,
     to_int64,
 )
@@ -49,13 +49,15 @@ def class_id(value: Any, is_text: bool, ids: ClassIds | None, offset: int = 0) -
     if looks_integer(value, is_text) and not ids.has_numerals:
         return _known_id(int(value), len(ids) - offset) + offset
     if not isinstance(value, str | int):
-        raise RecordError(Reason.WRONG_TYPE, f"expected a class name or id, got {shown(value)}")
+        detail = f"expected a class name or id, got {short_repr(value)}"
+        raise RecordError(Reason.WRONG_TYPE, detail)
     if isinstance(value, str) and not is_class_name(value):
         detail = (
-            f"expected a class name without outer whitespace or line breaks, got {shown(value)}"
+            "expected a class name without outer whitespace or line breaks, "
+            f"got {short_repr(value)}"
         )
         raise RecordError(Reason.UNKNOWN_LABEL, detail)
-    detail = f"{shown(value)} is not one of the {len(ids)} classes"
+    detail = f"{short_repr(value)} is not one of the {len(ids)} classes"
     raise RecordError(Reason.UNKNOWN_LABEL, detail)
 
 
@@ -105,7 +107,7 @@ class LabelSet:
             self.found.add(label)
         # Checked here, not in the plan, to bound what a worker collects.
         if len(self.found) > MAX_CLASSES or self.text > MAX_CLASS_TEXT:
-            examples = ", ".join(shown(label) for label in sorted(map(str, self.found))[:3])
+            examples = ", ".join(short_repr(label) for label in sorted(map(str, self.found))[:3])
             raise UsageError(
                 f"feature {feature!r}: expected at most {MAX_CLASSES:,} classes with "
                 f"{MAX_CLASS_TEXT // 2**20} Mi characters of names, got more, such as {examples}. "

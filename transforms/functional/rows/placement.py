@@ -41,7 +41,7 @@ Bucket: TypeAlias = tuple[str, int]
 Positions: TypeAlias = npt.NDArray[np.uint64]
 
 # Returns the base shard of a key; None if the base version does not have the key.
-FindBaseShard: TypeAlias = Callable[[str], "BaseShard | None"]
+BaseShardLookup: TypeAlias = Callable[[str], "BaseShard | None"]
 
 
 @dataclass(frozen=True)

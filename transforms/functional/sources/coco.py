@@ -25,11 +25,11 @@ from recordmill.schemas.rejects import Reason, RecordError, Reject
 from recordmill.schemas.tables import Probe, Projection, SourceSplit, TableFile
 from recordmill.transforms.functional.values.bounded_json import (
     check_depth,
+    duplicate_name,
     entries_of,
     outline_of,
-    repeated_name,
 )
-from recordmill.transforms.functional.values.typed import has_surrogates, shown
+from recordmill.transforms.functional.values.typed import has_surrogates, short_repr
 
 CORNERS = ("xmin", "ymin", "xmax", "ymax")
 PIXEL, NORMALIZED = "pixel", "normalized"
@@ -169,7 +169,7 @@ def _message(error: Exception) -> str:
     # ijson's messages have the text near the error on the second line, and an arrow on the third.
     what, _, excerpt = text.partition("\n")
     near = excerpt.partition("\n")[0].strip()
-    return f"{what.strip()} near {shown(near)}" if near else what.strip()
+    return f"{what.strip()} near {short_repr(near)}" if near else what.strip()
 
 
 class _Entry(NamedTuple):
@@ -238,7 +238,7 @@ def _spool(
         id_ = entry.get(id_name) if isinstance(entry, dict) else None
         if isinstance(id_, bool) or not isinstance(id_, int | str):
             expected = f"expected an object whose {id_name!r} is an integer or text"
-            detail = f"{kind}, number {number}: {expected}, got {shown(id_)}"
+            detail = f"{kind}, number {number}: {expected}, got {short_repr(id_)}"
             yield Reject("", "", path, Reason.MALFORMED_ROW, detail)
             continue
         fault = _fault_of(entry)
@@ -257,7 +257,7 @@ def _add_category(categories: _Categories, entry: Any) -> None:
     if isinstance(entry, dict) and isinstance(name := entry.get("name"), str):
         names = categories.setdefault(json.dumps(entry.get("id")), set())
         # With a duplicate field, the name or the id is ambiguous.
-        names.add(name if repeated_name(entry) is None else None)
+        names.add(name if duplicate_name(entry) is None else None)
 
 
 def _fault_of(entry: dict[str, Any]) -> str:
@@ -266,8 +266,8 @@ def _fault_of(entry: dict[str, Any]) -> str:
         check_depth(entry)
     except ValueError as error:
         return str(error)
-    name = repeated_name(entry)
-    return "" if name is None else f"the name {shown(name)} occurs twice in one object"
+    name = duplicate_name(entry)
+    return "" if name is None else f"the name {short_repr(name)} occurs twice in one object"
 
 
 def _fault_of_file(spools: list[Any]) -> str:
@@ -357,8 +357,8 @@ def _check(entry: _Entry, annotations: list[_Entry], others: list[_Entry], fault
         raise RecordError(Reason.MALFORMED_ROW, entry.fault or faults[0])
     if others:
         detail = (
-            f"annotation {others[0].number}: image_id {shown(others[0].id)} and the image id "
-            f"{shown(entry.id)} differ in their type; write both as numbers"
+            f"annotation {others[0].number}: image_id {short_repr(others[0].id)} and the image id "
+            f"{short_repr(entry.id)} differ in their type; write both as numbers"
         )
         raise RecordError(Reason.MALFORMED_ROW, detail)
     if fault:
@@ -380,7 +380,7 @@ def _values(
     """
     name = entry.get("file_name")
     if not isinstance(name, str) or not name or has_surrogates(name):
-        raise RecordError(Reason.MALFORMED_ROW, f"file_name: expected text, got {shown(name)}")
+        raise RecordError(Reason.MALFORMED_ROW, f"file_name: expected text, got {short_repr(name)}")
     numbered = [(a.number, a.values) for a in annotations]
     # Captions are annotations without a box and a category.
     objects = [(number, a) for number, a in numbered if "bbox" in a or "category_id" in a]
@@ -405,7 +405,7 @@ def _box(number: int, annotation: dict[str, Any]) -> Box:
     """Returns the box of an annotation from its [x, y, width, height]."""
     box = annotation.get("bbox")
     if not isinstance(box, list) or len(box) != 4:
-        detail = f"annotation {number}: bbox: expected four numbers, got {shown(box)}"
+        detail = f"annotation {number}: bbox: expected four numbers, got {short_repr(box)}"
         raise RecordError(Reason.BAD_BOX, detail)
     x, y, width, height = (number_of(value, f"annotation {number}: bbox") for value in box)
     return Box(x, y, x + width, y + height)
@@ -417,11 +417,12 @@ def _category_name(number: int, annotation: dict[str, Any], categories: _Categor
     names = categories.get(json.dumps(category), set())
     if len(names) == 1 and (name := next(iter(names))) is not None:
         return name
-    detail = f"annotation {number}: category_id {shown(category)} is not declared in 'categories'"
+    which = f"annotation {number}: category_id {short_repr(category)}"
+    detail = f"{which} is not declared in 'categories'"
     if names:
-        listed = ", ".join(sorted(shown(name) for name in names if name is not None))
+        listed = ", ".join(sorted(short_repr(name) for name in names if name is not None))
         detail = (
-            f"annotation {number}: category_id {shown(category)} is the id of several categories"
+            f"{which} is the id of several categories"
             f"{': ' * bool(listed)}{listed}; give each a unique id"
         )
     raise RecordError(Reason.UNKNOWN_LABEL, detail)

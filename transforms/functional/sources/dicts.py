@@ -16,7 +16,7 @@ from recordmill.schemas.records import Embedded, Row
 from recordmill.schemas.rejects import Reason, RecordError, Reject
 from recordmill.schemas.tables import Projection
 from recordmill.transforms.functional.sources.batches import BYTES, PATH
-from recordmill.transforms.functional.values.typed import shown
+from recordmill.transforms.functional.values.typed import short_repr
 
 _DIGEST_BYTES = 7
 
@@ -41,11 +41,11 @@ def row_of_dict(
         }
         image, path = _image_of(values.get(projection.image)) if projection.image else (None, None)
     except RecordError as error:
-        return Reject("", "", f"row {shown(element)}", error.reason, error.detail)
+        return Reject("", "", f"row {short_repr(element)}", error.reason, error.detail)
     if projection.image:
         values[projection.image] = path
     key = values.get(key_column or projection.image)
-    source = f"row {shown(values) if key is None or key == '' else key}"
+    source = f"row {short_repr(values) if key is None or key == '' else key}"
     row = Row(values, source, _number_of(values, image))
     if image is None:
         return row

@@ -23,7 +23,7 @@ from recordmill.transforms.functional.sources.delimited import (
     reject_binary,
 )
 from recordmill.transforms.functional.values.bounded_json import parse_json
-from recordmill.transforms.functional.values.typed import has_surrogates, shown
+from recordmill.transforms.functional.values.typed import has_surrogates, short_repr
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _HEAD_ROWS = 1000
@@ -101,7 +101,7 @@ def parse_object(text: bytes) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ValueError(f"expected an object {{…}}, got {type(value).__name__}")
     if bad := [name for name in value if has_surrogates(name)]:
-        raise ValueError(f"the name {shown(bad[0])} contains a lone surrogate")
+        raise ValueError(f"the name {short_repr(bad[0])} contains a lone surrogate")
     return value
 
 

@@ -31,7 +31,7 @@ from recordmill.transforms.functional.sources.coco import (
     corners,
     number_of,
 )
-from recordmill.transforms.functional.values.typed import shown
+from recordmill.transforms.functional.values.typed import short_repr
 
 UNMATCHED = "label files without an image"
 UNLABELED = "images without a label file, read as images without objects"
@@ -132,11 +132,11 @@ def parse_yaml(data: bytes, where: str) -> Classes:
         raise UsageError(f"{where}: has no 'names'; expected a list, or ids with their names")
     for id_, name in names.items():
         if isinstance(id_, bool) or not isinstance(id_, int):
-            raise UsageError(f"{where}: 'names': expected integers as ids, got {shown(id_)}")
+            raise UsageError(f"{where}: 'names': expected integers as ids, got {short_repr(id_)}")
         # YAML parses an unquoted `no` as false.
         if isinstance(name, bool) or not isinstance(name, str | int):
             raise UsageError(
-                f"{where}: 'names': {id_}: expected a name, got {shown(name)}; quote it"
+                f"{where}: 'names': {id_}: expected a name, got {short_repr(name)}; quote it"
             )
     has_points = "kpt_shape" in document
     return _classes({id_: str(name) for id_, name in names.items()}, where, has_points)
@@ -161,7 +161,8 @@ def parse_classes(data: bytes, where: str) -> Classes:
 
 def _classes(names: dict[int, str], where: str, has_points: bool = False) -> Classes:
     if repeated := [name for name, count in Counter(names.values()).items() if count > 1]:
-        raise UsageError(f"{where}: class {shown(repeated[0])} occurs twice; rename one of the two")
+        name = short_repr(repeated[0])
+        raise UsageError(f"{where}: class {name} occurs twice; rename one of the two")
     return Classes(names, has_points)
 
 

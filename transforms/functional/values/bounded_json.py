@@ -36,14 +36,14 @@ class JsonObject(dict[str, Any]):
     """An object that a streaming parser fills.
 
     Attributes:
-        repeated: the first name that occurs twice in it; None if all are different.
+        duplicate_name: the first name that occurs twice in it; None if all are different.
     """
 
-    repeated: str | None = None
+    duplicate_name: str | None = None
 
     def __setitem__(self, name: str, value: Any) -> None:
-        if name in self and self.repeated is None:
-            self.repeated = name
+        if name in self and self.duplicate_name is None:
+            self.duplicate_name = name
         super().__setitem__(name, value)
 
 
@@ -79,11 +79,11 @@ def check_depth(value: Any) -> None:
     raise ValueError(_TOO_DEEP)
 
 
-def repeated_name(value: Any) -> str | None:
+def duplicate_name(value: Any) -> str | None:
     """Returns a name that occurs twice in a `JsonObject` of a value; None if there is none."""
-    if isinstance(value, JsonObject) and value.repeated is not None:
-        return value.repeated
-    found = (repeated_name(item) for item in _nested_in(value))
+    if isinstance(value, JsonObject) and value.duplicate_name is not None:
+        return value.duplicate_name
+    found = (duplicate_name(item) for item in _nested_in(value))
     return next((name for name in found if name is not None), None)
 
 

@@ -146,7 +146,7 @@ def items_of(value: Any, feature: Feature, is_text: bool) -> list[Any]:
     return list(value)
 
 
-def one_of(value: Any) -> Any:
+def single_value(value: Any) -> Any:
     """Returns the single value of a feature; several equal values count as one.
 
     Raises:
@@ -155,7 +155,7 @@ def one_of(value: Any) -> Any:
     if not isinstance(value, Items):
         return value
     if any(item != value[0] for item in value):
-        several = ", ".join(dict.fromkeys(shown(item) for item in value))
+        several = ", ".join(dict.fromkeys(short_repr(item) for item in value))
         raise RecordError(Reason.WRONG_TYPE, f"expected one value, got several: {several}")
     # All values are equal, so return the first one.
     return value[0] if value else None
@@ -283,10 +283,10 @@ def _items_of_text(text: str, feature: Feature) -> list[Any]:
 
 
 def _wrong_type(value: Any, expected: str) -> RecordError:
-    return RecordError(Reason.WRONG_TYPE, f"expected {expected}, got {shown(value)}")
+    return RecordError(Reason.WRONG_TYPE, f"expected {expected}, got {short_repr(value)}")
 
 
-def shown(value: Any) -> str:
+def short_repr(value: Any) -> str:
     """Returns the `repr` of a value for messages, truncated if it is long."""
     text = repr(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

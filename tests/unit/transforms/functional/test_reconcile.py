@@ -71,7 +71,7 @@ def counts_of_stages(**changes):
         "plan": PLAN,
         "rows": 12,
         "unread": 1,
-        "placed": {"train": 8, "test": 3},
+        "assigned": {"train": 8, "test": 3},
         "rejects": {("", "malformed_row"): 1, ("", "wrong_type"): 1, ("train", "corrupt"): 2},
         "written": [info("train", 1, 2), info("test", 0, 3), info("train", 0, 4)],
         "verified": [verified("train", 1, 2), verified("test", 0, 3), verified("train", 0, 4)],
@@ -127,7 +127,7 @@ NOT_AS_PLANNED = "was not both written and verified exactly as planned"
     ("changes", "expected"),
     [
         pytest.param(
-            {"rows": 11, "placed": {"train": 7, "test": 3}},
+            {"rows": 11, "assigned": {"train": 7, "test": 3}},
             [
                 Problem(
                     "input",
@@ -140,14 +140,14 @@ NOT_AS_PLANNED = "was not both written and verified exactly as planned"
         ),
         pytest.param({"unread": 2}, ["row counts"], id="a row unread without a reject"),
         pytest.param(
-            {"placed": {"train": 9, "test": 3}}, ["row counts"], id="a row placed and lost"
+            {"assigned": {"train": 9, "test": 3}}, ["row counts"], id="a row assigned and lost"
         ),
         pytest.param(
-            {"placed": {"train": 7, "test": 4}},
+            {"assigned": {"train": 7, "test": 4}},
             ["row counts"],
             id="a row counted in the wrong split",
         ),
-        pytest.param({"placed": {"train": 8}}, ["row counts"], id="a split without placed rows"),
+        pytest.param({"assigned": {"train": 8}}, ["row counts"], id="a split without rows"),
         pytest.param(
             {"rejects": {("", "malformed_row"): 2}}, ["row counts"], id="rejects that are missing"
         ),
@@ -219,31 +219,31 @@ def test_a_damaged_record_hides_no_other_fault():
     """A lost row and the damage of another shard are also reported."""
     other = [changed(s, crc32c=7) if s is SHARDS[0] else s for s in damaged()]
     problems = reconciled(
-        **counts_of_stages(verified=other, placed={"train": 8, "test": 4})
+        **counts_of_stages(verified=other, assigned={"train": 8, "test": 4})
     ).problems
     assert [str(problem) for problem in problems] == [
         "d-test.tfrecord-0: crc32c: wrote 100, re-read 7",
         "d-train.tfrecord-0: record 3 at byte 77: Invalid PNG data (key 'a.png')",
-        "row counts: do not match: split 'test': 4 rows placed, 3 converted, 0 rejected, "
-        "0 dropped; split 'train': 8 rows placed, 5 converted, 2 rejected, 0 dropped; "
-        "13 rows read, 12 placed in splits, 2 rejected before",
+        "row counts: do not match: split 'test': 4 rows assigned, 3 converted, 0 rejected, "
+        "0 dropped; split 'train': 8 rows assigned, 5 converted, 2 rejected, 0 dropped; "
+        "13 rows read, 12 assigned to splits, 2 rejected before",
     ]
 
 
 @given(
     rows=st.integers(0, 3),
     unread=st.integers(0, 3),
-    placed=st.dictionaries(st.sampled_from(["train", "test", "x"]), st.integers(0, 9)),
+    assigned=st.dictionaries(st.sampled_from(["train", "test", "x"]), st.integers(0, 9)),
     reasons=st.dictionaries(st.sampled_from(["corrupt", "timeout"]), st.integers(1, 9)),
     read=st.integers(0, 4),
     broken=st.booleans(),
 )
 def test_row_counts_that_do_not_match_are_stated_in_words(
-    rows, unread, placed, reasons, read, broken
+    rows, unread, assigned, reasons, read, broken
 ):
     shards = [changed(SHARDS[1], records=read, problems=(BROKEN,) if broken else ())]
     rejects = {("train", reason): count for reason, count in reasons.items()}
-    stages = {"rows": rows, "unread": unread, "placed": placed, "rejects": rejects}
+    stages = {"rows": rows, "unread": unread, "assigned": assigned, "rejects": rejects}
     found = reconciled(**counts_of_stages(**stages, verified=shards))
     message = [str(problem) for problem in found.problems]
     assert not any(
@@ -277,9 +277,9 @@ def test_a_shard_read_as_it_was_written_has_no_difference():
 
 
 def test_records_are_counted_as_read_again():
-    stages = StageCounts(13, counts_of_stages()["placed"], counts_of_stages()["rejects"])
+    stages = StageCounts(13, counts_of_stages()["assigned"], counts_of_stages()["rejects"])
     shards = [(shard.split, shard.entry) for shard in SHARDS]
     assert stages.with_records(shards, PLAN.shards) == (COUNTS, SPLITS)
     assert [*mismatches(*stages.with_records(shards[:2], PLAN.shards))] == [
-        "split 'train': 8 rows placed, 4 converted, 2 rejected, 0 dropped"
+        "split 'train': 8 rows assigned, 4 converted, 2 rejected, 0 dropped"
     ]

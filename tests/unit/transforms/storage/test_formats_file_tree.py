@@ -50,7 +50,7 @@ def skipped_inputs(found: list[Row | Reject | SkippedInput]) -> dict[str, int]:
     total: Counter[str] = Counter()
     for one in found:
         if isinstance(one, SkippedInput):
-            total[one.what] += one.number
+            total[one.kind] += one.number
     return {what: number for what, number in total.items() if number}
 
 
