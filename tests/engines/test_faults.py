@@ -63,7 +63,7 @@ def test_with_retries_the_dataset_is_the_same(
 ) -> None:
     conversion = begin("--input", str(table), *engine.start())
     with pause.until_it_is_read(conversion):
-        assert list(conversion.dataset.parent.rglob("*.tfrecord"))  # written, and not in its place
+        assert list(conversion.dataset.parent.rglob("*.partial"))  # a shard without its final name
         FAULTS[fault][2](engine)
     ended = conversion.wait()
     assert ended.code == 0, ended.output
