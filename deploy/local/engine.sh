@@ -207,7 +207,7 @@ start_workers() {
             "$python" -m recordmill.pipelines.worker --pool "$worker_port"
         local _
         for _ in $(seq 100); do
-            grep -q "serves workers" "$run/workers.log" && return
+            grep -q "serving workers" "$run/workers.log" && return
             alive workers || break
             sleep 0.2
         done
