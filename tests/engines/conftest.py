@@ -43,7 +43,15 @@ Begin = Callable[..., Conversion]
 _FEW = 300
 _WAITED_FOR = "pictures/00001.jpg"  # codespell:ignore pictures
 _PROPERTY = "line"
-HEADER = ("engine", "Python workers", "input", "seconds", "shuffled B/row", "shards", "books")
+HEADER = (
+    "engine",
+    "Python workers",
+    "input",
+    "seconds",
+    "shuffled B/row",
+    "shards",
+    "rows = records + rejected + dropped",
+)
 
 
 @dataclass(frozen=True)
