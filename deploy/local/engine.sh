@@ -201,13 +201,17 @@ fail_with_log() { # NAME WHAT
     fail "$2; the end of $run/$1.log is above"
 }
 
+is_open() { # PORT
+    (: <>"/dev/tcp/127.0.0.1/$1") 2>/dev/null
+}
+
 start_workers() {
     if ! alive workers; then
         launch workers env TF_CPP_MIN_LOG_LEVEL=3 CUDA_VISIBLE_DEVICES=-1 \
             "$python" -m recordmill.pipelines.worker --pool "$worker_port"
         local _
         for _ in $(seq 100); do
-            grep -q "serving workers" "$run/workers.log" && return
+            is_open "$worker_port" && return
             alive workers || break
             sleep 0.2
         done
@@ -260,7 +264,7 @@ configure_flink() { # HOME
 }
 
 start_flink() {
-    local home jar
+    local home jar pool
     [ "$engine" = flink-1.20 ] || flink_job_server none >/dev/null # fails before Flink is downloaded
     home=$(made "flink-$(flink_version)" make_flink "$(flink_version)")
     jar=$(flink_job_server "$home")
@@ -273,12 +277,13 @@ start_flink() {
     fi
     alive taskmanager || launch taskmanager "$home/bin/taskmanager.sh" start-foreground
     await "jobmanager taskmanager" "http://127.0.0.1:$port/overview" "\"slots-total\":$slots"
+    pool=$(workers 5000) # before `echo`, which would hide its failure
     echo "--runner=FlinkRunner --flink_version=${engine#flink-} --flink_job_server_jar=$jar" \
-        "--flink_master=127.0.0.1:$port --parallelism=$slots $(workers 5000)"
+        "--flink_master=127.0.0.1:$port --parallelism=$slots $pool"
 }
 
 start_spark() {
-    local home jar version=$SPARK
+    local home jar pool version=$SPARK
     jar=$cache/job-server-spark-3/job-server.jar
     [ ! -e "$jar" ] || version=$(unzip -p "$jar" spark-version-info.properties | sed -n 's/^version=//p')
     home=$(made "spark-$version" make_spark "$version")
@@ -297,13 +302,14 @@ start_spark() {
             --webui-port $((port + 2)) -d "$run/work"
     fi
     await "master worker" "http://127.0.0.1:$((port + 1))/json/" '"aliveworkers" : 1'
+    pool=$(workers 0)
     # Spark's Guava is too old for Beam: executors use that of the job server. A published job server
     # bundles a relocated Guava.
     echo "--runner=SparkRunner --spark_master_url=spark://127.0.0.1:$port" \
         "--job_server_jvm_property=-Dspark.executor.extraClassPath=$(echo "${jar%/*}"/lib/guava-*.jar)" \
         "--spark_job_server_jar=$jar --job_server_jvm_property=-Dspark.executor.memory=$memory" \
         "--job_server_jvm_property=-Dspark.default.parallelism=$slots" \
-        "--job_server_jvm_property=-Dspark.task.maxFailures=$((retries + 1)) $(workers 0)"
+        "--job_server_jvm_property=-Dspark.task.maxFailures=$((retries + 1)) $pool"
 }
 
 start_prism() {

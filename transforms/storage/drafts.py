@@ -12,7 +12,6 @@ is free; between the check and the rename, only an attempt with the same bytes c
 
 from __future__ import annotations
 
-import hashlib
 import mmap
 import os
 import tempfile
@@ -21,11 +20,9 @@ import uuid
 from recordmill.schemas import layout
 from recordmill.schemas.errors import RecordmillError
 from recordmill.transforms.storage.files import delete, exists, file_size, is_local, move
-from recordmill.transforms.storage.shard_files import open_stored
+from recordmill.transforms.storage.shard_files import digests
 from recordmill.transforms.storage.stores import objects
 from recordmill.transforms.storage.stores.objects import Version
-
-_CHUNK_BYTES = 2**20
 
 # The maximum of S3 for one PUT; of Azure it is a little less, of Google Cloud far more.
 _MAX_OBJECT_BYTES = 5 * 2**30
@@ -99,17 +96,9 @@ class Draft:
         return version
 
     def _check_same(self) -> None:
-        own, other = _sha256(self.path), _sha256(self._final)
+        own, other = digests(self.path).sha256, digests(self._final).sha256
         if own != other:
             raise RecordmillError(
                 f"{self._final}: another attempt has written it with other bytes; expected "
                 f"sha256 {own}, got {other}. Run again: unfinished shards are written again."
             )
-
-
-def _sha256(path: str) -> str:
-    digest = hashlib.sha256()
-    with open_stored(path) as stream:
-        while chunk := stream.read(_CHUNK_BYTES):
-            digest.update(chunk)
-    return digest.hexdigest()

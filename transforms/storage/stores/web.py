@@ -261,11 +261,7 @@ class Web:
             TransientError: if another attempt may succeed.
             OSError: if no attempt can succeed.
         """
-        with _translated_errors():
-            response = self._open(url, None, None, None, deadline)
-            response.close()  # a GET without its body: many hosts answer HEAD with an error
-            response.release_conn()
-            return _stated_length(response)
+        return _stated_length(self._without_body(url, None, None, deadline))
 
     def ranged_length(self, url: str, deadline: float) -> int | None:
         """Returns the size of a file in bytes, or None if its host ignores byte ranges.
@@ -278,13 +274,20 @@ class Web:
             TransientError: if another attempt may succeed.
             OSError: if no attempt can succeed.
         """
+        response = self._without_body(url, 0, 1, deadline)
+        stated = _RANGE.fullmatch(response.headers.get("Content-Range", ""))
+        size = stated[3] if stated and response.status == 206 else None
+        return int(size) if size else None
+
+    def _without_body(
+        self, url: str, start: int | None, stop: int | None, deadline: float
+    ) -> urllib3.BaseHTTPResponse:
+        """Returns the response to a GET without its body: many hosts answer HEAD with an error."""
         with _translated_errors():
-            response = self._open(url, 0, 1, None, deadline)
+            response = self._open(url, start, stop, None, deadline)
             response.close()
             response.release_conn()
-            stated = _RANGE.fullmatch(response.headers.get("Content-Range", ""))
-            size = stated[3] if stated and response.status == 206 else None
-            return int(size) if size else None
+            return response
 
     def _open(
         self, url: str, start: int | None, stop: int | None, limit: int | None, deadline: float
