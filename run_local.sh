@@ -12,10 +12,11 @@
 #   ./run_local.sh fuzz [FLAGS…]      fuzz every reader, 5,000 runs each; -runs=100000 for more
 #   ./run_local.sh engines [ARGS…]     start each real engine, run the tests on it, stop it
 #   ./run_local.sh torch [ARGS…]       read a dataset with PyTorch; needs Python 3.10, downloads 0.8 GB
+#   ./run_local.sh exports [ARGS…]     convert what Hugging Face Datasets writes; downloads 0.1 GB
 #   ./run_local.sh docs                build the documentation into site/html/; fails at a broken link
 #   ./run_local.sh convert|verify|… …  run recordmill with these arguments
 #
-# Nothing outside this folder is changed; `deploy` and `torch` keep what they download in
+# Nothing outside this folder is changed; `deploy`, `exports` and `torch` keep what they download in
 # RECORDMILL_CACHE, by default ~/.cache/recordmill. PYTHON=… chooses the Python to set up with.
 set -euo pipefail
 
@@ -209,13 +210,16 @@ torch)
     exec tests/torch/run out/torch/1.0.0 "${RECORDMILL_CACHE:-$HOME/.cache/recordmill}/torch" \
         "${@:2}"
     ;;
+exports)
+    run_pytest "[test]" tests/exports "${@:2}"
+    ;;
 docs)
     set_up "[docs]"
     cd "$here"
     exec "$bin/python" -m sphinx -q -W --keep-going -n docs site/html
     ;;
 engines) # takes half an hour on two cores, and downloads 1 GB the first time
-    run_pytest "[test]" tests/engines --timeout 900 "${in_parallel[@]}" --dist loadfile "${@:2}"
+    run_pytest "[stores]" tests/engines --timeout 900 "${in_parallel[@]}" --dist loadfile "${@:2}"
     ;;
 *)
     set_up ""

@@ -44,11 +44,15 @@ def files() -> dict[Path, str]:
 
 
 _ROW_OPTIONS = (
-    *("image_root", "allow_outside_root", "columns", "key_column", "image", "boxes", "masks"),
+    *("image_root", "allow_outside_root", "image_suffix", "columns", "key_column", "image"),
+    *("boxes", "masks"),
     *("label_offset", "decode", "image_timeout"),
 )
 _OWN_PARAMETERS = ("schema", "output", "name")
-_INPUT_OPTIONS = ("input_format", "labels", "join_on")
+_INPUT_OPTIONS = (
+    *("input_format", "labels", "join_on", "delimiter", "header"),
+    *("list_unused_images", "fail_fast", "sample"),
+)
 
 
 def types() -> str:

@@ -19,8 +19,9 @@ from recordmill.pipelines import dry_run as trial
 from recordmill.pipelines.dataset.dataset import Dataset, open_dataset
 from recordmill.pipelines.engines.beam_patches import applied
 from recordmill.pipelines.engines.runners import check_submission, waits_for_result
+from recordmill.pipelines.input_tables import probe_tables
 from recordmill.pipelines.options import beam_options as parsed_beam_options
-from recordmill.pipelines.options import config_of
+from recordmill.pipelines.options import config_of, with_implied_options
 from recordmill.pipelines.run.progress import poll_workers
 from recordmill.pipelines.run.progress import progress as shown_progress
 from recordmill.pipelines.run.run_record import RunRecord
@@ -205,9 +206,11 @@ def _prepared(
     options: Mapping[str, Any], beam: PipelineOptions, command: Sequence[str], is_dry: bool = False
 ) -> tuple[ConvertConfig, graph.Conversion | None]:
     use_options(beam)  # before any table is read: it may be in an object store
-    config = config_of(options)
-    check_submission(config, beam)
-    return config, graph.prepare(config, beam, command, is_dry)
+    # The splits that --num_shards may name are known when the input has been read.
+    early = config_of({name: value for name, value in options.items() if name != "num_shards"})
+    check_submission(early, beam)
+    config, tables = with_implied_options(options, probe_tables(early))
+    return config, graph.prepare(config, beam, command, is_dry, tables)
 
 
 @contextmanager

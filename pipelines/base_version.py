@@ -10,10 +10,11 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from recordmill.pipelines.run.run_record import read_record
 from recordmill.schemas import layout
-from recordmill.schemas.config import ConvertConfig
+from recordmill.schemas.config import ConvertConfig, OnConflict
 from recordmill.schemas.errors import UsageError, VerificationFailed
 from recordmill.schemas.features import Schema
 from recordmill.schemas.manifest import Base, Manifest
+from recordmill.transforms.functional.records.index import arrow_schema
 from recordmill.transforms.functional.rows.labels import with_background
 from recordmill.transforms.shards.base_shards import base_shard_lookup
 from recordmill.transforms.storage.dataset import Dataset
@@ -36,21 +37,38 @@ def open_base(config: ConvertConfig) -> Base | None:
     if _is_same(directory, config.directory):
         raise UsageError(f"--base {directory}: is the dataset to be written. Raise --version.")
     _check_manifest(directory, manifest)
+    if config.append:
+        _check_append(config, manifest)
     _check_sequences(config, manifest)
     _check_groups(config, manifest)
     _check_classes(config, manifest)
-    record = read_record(directory)
+    base = base_of(dataset, keeps_records=config.append, on_conflict=config.on_conflict)
+    if config.append:
+        _check_index(base)
+    base_shard_lookup(base)  # a damaged base version fails here, not in a worker
+    return base
+
+
+def base_of(dataset: Dataset, keeps_records: bool, on_conflict: OnConflict = "fail") -> Base:
+    """Returns a published version as the base of a new one.
+
+    Args:
+        dataset: the version.
+        keeps_records: whether the new version has its records.
+        on_conflict: which of two different records with one key is kept.
+    """
+    record = read_record(dataset.directory)
     # No checksum covers run.json. Its fingerprints are valid only for the manifest it was
     # published with: a run.json of another version describes other shards.
     is_its_own = record is not None and record.manifest_sha256 == dataset.manifest_sha256
-    base = Base(
-        directory=directory,
+    return Base(
+        directory=dataset.directory,
         manifest_sha256=dataset.manifest_sha256,
-        manifest=manifest,
+        manifest=dataset.manifest,
         fingerprints=record.fingerprints if record and is_its_own else {},
+        keeps_records=keeps_records,
+        on_conflict=on_conflict,
     )
-    base_shard_lookup(base)  # a damaged base version fails here, not in a worker
-    return base
 
 
 class _Options(BaseModel):
@@ -61,6 +79,7 @@ class _Options(BaseModel):
     columns: dict[str, str]
     group_column: str | None
     splits: dict[str, Any] | None
+    split_method: str = "hash"
     seed: int
 
 
@@ -82,6 +101,75 @@ def _is_same(one: str, other: str) -> bool:
     if is_local(one) and is_local(other):
         return os.path.realpath(one) == os.path.realpath(other)
     return one == other
+
+
+# The options that decide where a record is, or its bytes: with --append, those of the base version.
+_OF_BASE = (
+    "seed",
+    "splits",
+    "split_method",
+    "split_column",
+    "group_column",
+    "records_per_shard",
+    "compression",
+    "deduplicate",
+    "decode",
+    "sample",
+)
+
+
+def _check_append(config: ConvertConfig, manifest: Manifest) -> None:
+    """Rejects options under which old and new records would not be one dataset."""
+    new, old = config.model_dump(mode="json"), manifest.config
+    for name in _OF_BASE:
+        if new[name] != old.get(name, ConvertConfig.model_fields[name].default):
+            raise UsageError(
+                f"--append: --base was written with --{name} {old.get(name)!r}, but this run has "
+                f"{new[name]!r}. Use the same --{name}, or convert the whole table without "
+                "--append."
+            )
+    for split, entry in sorted(manifest.splits.items()):
+        count, number = config.requested_shards(split), len(entry.shards)
+        if entry.shards and count not in (None, number):
+            raise UsageError(
+                f"--append: --base has {number} shards of {split!r}, but --num_shards asks for "
+                f"{count}: the shards of old records keep their number. Use --num_shards {number}, "
+                "or convert the whole table without --append."
+            )
+    if config.deduplicate != "none":
+        raise UsageError(
+            "--append: cannot be combined with --deduplicate content, because the files of the "
+            "images in --base are not known. Convert the whole table without --append."
+        )
+    if config.near_duplicates in ("keep_together", "drop"):
+        raise UsageError(
+            f"--append: cannot be combined with --near_duplicates {config.near_duplicates}, "
+            "because the rows of the images in --base are not in the table. Convert the whole "
+            "table without --append, or choose --near_duplicates report."
+        )
+    if config.records_per_shard is not None:
+        raise UsageError(
+            "--append: cannot be combined with --records_per_shard, because shards of a fixed "
+            "number of records cannot gain any. Convert the whole table without --append."
+        )
+    if config.group_column is not None and config.split_method != "hash":
+        raise UsageError(
+            f"--append: cannot be combined with --group_column and --split_method "
+            f"{config.split_method}, because the groups of the records in --base are not known. "
+            "Convert the whole table without --append."
+        )
+
+
+def _check_index(base: Base) -> None:
+    """Rejects a base version whose indexes lack columns, which earlier releases did not write."""
+    dataset = Dataset(base.directory, base.manifest)
+    for shard in list(dataset.shards().values())[:1]:
+        try:
+            dataset.index(shard, arrow_schema(base.manifest.resolved).names)
+        except VerificationFailed as error:
+            raise UsageError(
+                f"--append: --base {error} Or convert the whole table without --append."
+            ) from error
 
 
 def _check_sequences(config: ConvertConfig, manifest: Manifest) -> None:
@@ -107,10 +195,13 @@ def _check_groups(config: ConvertConfig, manifest: Manifest) -> None:
         )
     if config.group_column is None:
         return
-    for name in ("group_column", "splits", "seed"):
-        if options[name] != manifest.config[name]:
+    # Other methods than hash keep the groups of the base version in their splits.
+    by_hash = ("split_method", "splits", "seed") if config.split_method == "hash" else ()
+    written = {"split_method": "hash", **manifest.config}
+    for name in ("group_column", *by_hash):
+        if options[name] != written[name]:
             raise UsageError(
-                f"--base was written with --{name} {manifest.config[name]!r}, but this run has "
+                f"--base was written with --{name} {written[name]!r}, but this run has "
                 f"{options[name]!r}: new rows could be in a different split than their group. "
                 f"Use the same --{name}."
             )
@@ -120,8 +211,8 @@ def _check_classes(config: ConvertConfig, manifest: Manifest) -> None:
     """Rejects a list of classes that would change the class ids of the base version."""
     for feature, names in manifest.classes.items():
         offset = manifest.dataset_schema.features[feature].label_offset
-        given = with_background(config.classes or (), offset)
-        if config.classes is not None and given[: len(names)] != names:
+        given = with_background(config.class_names or (), offset)
+        if config.class_names is not None and given[: len(names)] != names:
             raise UsageError(
                 f"--classes: expected the {len(names)} classes of {feature!r} in --base first, "
                 f"from {names[0] if names else 'integers'!r} on: their ids must not change. "

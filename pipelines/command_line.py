@@ -8,10 +8,17 @@ import traceback
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
+from itertools import pairwise
 from types import ModuleType
 
-from recordmill.pipelines.console.logs import use_log_flags
-from recordmill.pipelines.console.printing import lost_output, print_error, warn
+from recordmill.pipelines.console.logs import only_events, use_log_flags
+from recordmill.pipelines.console.printing import (
+    lost_output,
+    print_error,
+    say_json,
+    use_events,
+    warn,
+)
 from recordmill.pipelines.parser import COMMANDS, command_parser, program
 from recordmill.pipelines.run.startup import handle_signals, limit_allocator_caches
 from recordmill.schemas.errors import RecordmillError
@@ -34,32 +41,49 @@ def main(argv: Sequence[str] | None = None, loaded: Callable[[], None] = lambda:
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     limit_allocator_caches()
+    as_events = "--log_format=json" in arguments or ("--log_format", "json") in pairwise(arguments)
+    with only_events() if as_events else nullcontext():
+        use_events(as_events)  # the flags themselves may be wrong
+        return _main(arguments, loaded)
+
+
+def _main(arguments: Sequence[str], loaded: Callable[[], None]) -> int:
     try:
         for argument in arguments:
             check_utf8(argument)
         parser = program([word for word in arguments if word in COMMANDS][:1])
+        if not arguments:
+            parser.print_help()
+            return 0
         flags, rest = parser.parse_known_args(arguments)
-        if rest and flags.command != "convert":
+        if rest and not COMMANDS[flags.command].runs_pipeline:
             raise command_parser(parser, flags.command).unknown(rest[0])
-        flags.typed = arguments
+        flags.typed, flags.rest = arguments, rest  # convert and forget pass the rest to Beam
         use_log_flags(flags.verbose, flags.log_format == "json")
-        with _verifier(flags, rest):
+        with _verifier(flags):
             command = import_module(f"recordmill.pipelines.commands.{flags.command}")
             loaded()
-            return _run(command, flags, rest)
+            return _run(command, flags)
     except RecordmillError as error:
         if "--verbose" in arguments:
             print_error("".join(traceback.format_exception(error)).rstrip("\n"))
         warn(str(error))
+        if "--json" in arguments:
+            why = {"state": error.state, "exit_code": error.exit_code, "message": str(error)}
+            say_json(why)
         return error.exit_code
 
 
-def _run(command: ModuleType, flags: argparse.Namespace, rest: Sequence[str]) -> int:
+def _run(command: ModuleType, flags: argparse.Namespace) -> int:
     """Runs a command, and ends it when a signal arrives before its work is done."""
+    if COMMANDS[flags.command].reads_stores:
+        from recordmill.transforms.storage.stores.options import use_store_flags  # loads Beam
+
+        use_store_flags(vars(flags))
     with handle_signals() as interrupt:
         flags.interrupt = interrupt
         try:
-            code: int = command.run(flags, rest)
+            code: int = command.run(flags)
             if lost := lost_output():
                 if interrupt.code is None:
                     raise RecordmillError(lost)
@@ -72,7 +96,7 @@ def _run(command: ModuleType, flags: argparse.Namespace, rest: Sequence[str]) ->
     return code
 
 
-def _verifier(flags: argparse.Namespace, rest: Sequence[str]) -> AbstractContextManager[None]:
+def _verifier(flags: argparse.Namespace) -> AbstractContextManager[None]:
     """Starts the verifier process if the command needs it.
 
     The verifier process loads TensorFlow while this process loads Beam.
@@ -80,9 +104,11 @@ def _verifier(flags: argparse.Namespace, rest: Sequence[str]) -> AbstractContext
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     for name in ("runner", "direct_running_mode", "environment_type"):
         parser.add_argument(f"--{name}", nargs="?")
-    engine, _ = parser.parse_known_args(rest)
-    needed = flags.command == "verify" or (flags.command == "convert" and "dry_run" not in flags)
-    paths = [flags.output] if flags.command == "convert" else getattr(flags, "paths", [])
+    engine, _ = parser.parse_known_args(flags.rest)
+    writes = COMMANDS[flags.command].runs_pipeline and "dry_run" not in flags
+    needed = flags.command == "verify" or writes
+    named = (getattr(flags, name, None) for name in ("output", "directory"))
+    paths = [*filter(None, named), *getattr(flags, "paths", [])]
     if needed and workers_are_threads(**vars(engine)) and not any(map(is_url, paths)):
         return verifier_process_started()
     return nullcontext()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
@@ -20,6 +21,7 @@ from recordmill.pipelines.engines.runners import (
     waits_for_result,
     without_step,
 )
+from recordmill.pipelines.first_rows import TABLES, first_rejects, first_rows_error
 from recordmill.pipelines.input_tables import (
     InputTables,
     probe_labels,
@@ -40,12 +42,18 @@ from recordmill.schemas import layout
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import Interrupted, RecordmillError, UsageError
 from recordmill.schemas.features import Schema
-from recordmill.schemas.plan import ResolvedSchema
-from recordmill.schemas.records import Row
+from recordmill.schemas.plan import Plan, ResolvedSchema, SplitRanges
+from recordmill.schemas.records import Unmatched
 from recordmill.schemas.tables import Projection
 from recordmill.transforms.analyze_rows import AnalyzeRows
 from recordmill.transforms.assign_shards import AssignShards, RejectDuplicateKeys
-from recordmill.transforms.duplicates import DropDuplicates, FindDuplicateImages, FindGroupLeaks
+from recordmill.transforms.duplicates import (
+    Deduplicated,
+    DropDuplicates,
+    FindDuplicateImages,
+    FindGroupLeaks,
+)
+from recordmill.transforms.elements import AssignedRows, RowBatch
 from recordmill.transforms.functional.rows.analysis import Analyzer
 from recordmill.transforms.functional.rows.binding import Binding, common_folder, table_names
 from recordmill.transforms.functional.rows.columns import (
@@ -54,10 +62,20 @@ from recordmill.transforms.functional.rows.columns import (
     resolve_sources,
     typed_columns,
 )
-from recordmill.transforms.functional.rows.placement import SplitRanges
+from recordmill.transforms.functional.rows.sampling import Sampler
+from recordmill.transforms.image_findings import FindImageIssues
 from recordmill.transforms.join_labels import JoinLabels
-from recordmill.transforms.read_rows import BindRows, ListSources, ReadOutcome, ReadRows
+from recordmill.transforms.list_unused_images import ListUnusedImages
+from recordmill.transforms.read_rows import (
+    BindRows,
+    ListSources,
+    ReadOutcome,
+    ReadRows,
+    SourceSplits,
+)
 from recordmill.transforms.reconcile_counts import ReconcileCounts, WriteLines
+from recordmill.transforms.sample_rows import FindSample, SampleRows
+from recordmill.transforms.similar_rows import DropSimilar, FindClusters, KeepTogether
 from recordmill.transforms.storage.files import is_local, write_bytes
 from recordmill.transforms.verification.verifier_process import verifier_process_started
 from recordmill.transforms.verify_shards import IndexShards, VerifyShards
@@ -108,52 +126,68 @@ def build(root: beam.Pipeline, job: Conversion) -> PCollection[str]:
     Returns:
         One element: the final state of the run, as in run.json.
     """
-    read, rows = read_rows(root, job, staging=job.target.work)
-    return write_dataset(read, rows, job)
+    return write_dataset(read_rows(root, job, staging=job.target.work), job)
 
 
-def write_dataset(read: ReadOutcome, rows: PCollection[Row], job: Conversion) -> PCollection[str]:
+class Reading(NamedTuple):
+    """The rows of a conversion.
+
+    Attributes:
+        read: the rows, the rejects and the skipped inputs.
+        analyzed: the same rows for the analyze pass, which may come from a separate read.
+        unmatched: labels and images that lack each other, by the folder of their list.
+        all_rows: the rows with those outside of the sample; None if there is no sample.
+    """
+
+    read: ReadOutcome
+    analyzed: PCollection[RowBatch]
+    unmatched: Mapping[str, PCollection[Unmatched]]
+    all_rows: PCollection[RowBatch] | None = None
+
+
+def write_dataset(reading: Reading, job: Conversion) -> PCollection[str]:
     """Adds all stages after reading; returns one element, the final state of the run.
 
     Args:
-        read: the rows, the rejects and the skipped inputs.
-        rows: the same rows for the analyze pass, which may come from a separate read.
+        reading: the rows.
         job: the conversion.
     """
-    config, analyzer, work = job.config, job.analyzer, job.target.work
-    base = analyzer.base
-    plan = rows | "AnalyzeRows" >> AnalyzeRows(analyzer)
-    bound = read.good | "BindRows" >> BindRows(analyzer.binding, plan)  # ImageRef
+    reading = _keep_together(reading, job)
+    read, rows = reading.read, reading.analyzed
+    config, work, analyzer, base = job.config, job.target.work, job.analyzer, job.analyzer.base
+    plan = rows | "AnalyzeRows" >> AnalyzeRows(analyzer, reading.all_rows)
+    bound = read.good | "BindRows" >> BindRows(analyzer.binding, plan)  # RefBatch
     keyed = bound.good | "RejectDuplicateKeys" >> RejectDuplicateKeys(
         config, sequences=analyzer.schema.sequence is not None
-    )  # ImageRef
+    )  # RefBatch
     assigned = keyed.good | "AssignShards" >> AssignShards(
         plan, analyzer.ranges, config.seed, base
-    )  # ((split, shard), (order, ImageRef))
-    unique = assigned.rows | "DropDuplicates" >> DropDuplicates(
-        config, work, plan, base, staged=job.stages_images
-    )
-    unique_rows, checkpoints = unique.rows, job.target.checkpoints
-    group_leaks = unique_rows | "CompareGroups" >> FindGroupLeaks(groups_may_span_splits(config))
-    written = unique_rows | "WriteShards" >> WriteShards(config, checkpoints, plan, base)
-    verified = written.good | "VerifyShards" >> VerifyShards(config, work, plan)
-    content = written.good | "FindDuplicateImages" >> FindDuplicateImages(work, plan)
+    )  # ((split, shard), [(order, ImageRef)])
+    distinct = _drop_duplicates(assigned.rows, plan, job)
+    checkpoints = job.target.checkpoints
+    written = distinct.rows | "WriteShards" >> WriteShards(config, checkpoints, plan, base)
+    verified = written.good | "VerifyShards" >> VerifyShards(config, work)
+    content = verified.shards | "FindDuplicateImages" >> FindDuplicateImages(work, plan)
 
     rejected = [read.rejects, bound.rejects, keyed.rejects, written.rejects]
     rejects = rejected | "AllRejects" >> beam.Flatten()
-    rejects_files = rejects | "WriteRejects" >> WriteLines(work, layout.REJECTS)
-    files = [rejects_files, unique.files] | "AllFiles" >> beam.Flatten()
+    lists = {layout.REJECTS: rejects, **reading.unmatched}
+    lists |= {layout.DROPPED: distinct.duplicates} if config.drops_rows else {}
+    files = list(_written(lists, work)) | "AllFiles" >> beam.Flatten()
     info = verified.shards | "Reconcile" >> ReconcileCounts(
         plan=plan,
         rows=read.good,
         unread=read.rejects,
         skipped=read.skipped,
         assigned=assigned.counts,
-        duplicates=unique.duplicates,
-        group_leaks=group_leaks,
+        duplicates=distinct.duplicates,
+        group_leaks=distinct.rows
+        | "CompareGroups" >> FindGroupLeaks(groups_may_span_splits(config)),
+        findings=verified.shards | "FindImageIssues" >> FindImageIssues(work, plan),
         rejects=rejects,
         tallies=verified.tallies,
-        contents=[content, unique.stats] | "AllContents" >> beam.Flatten(),
+        contents=[content, distinct.stats] | "AllContents" >> beam.Flatten(),
+        base=base,
     )
     # publish() gets all written files as side inputs, so that it runs after them.
     indexed = verified.shards if config.index else rows.pipeline | "NoIndex" >> beam.Create([])
@@ -163,29 +197,118 @@ def write_dataset(read: ReadOutcome, rows: PCollection[Row], job: Conversion) ->
     )
 
 
-def read_rows(
-    root: beam.Pipeline, job: Conversion, staging: str
-) -> tuple[ReadOutcome, PCollection[Row]]:
+def _drop_duplicates(
+    rows: PCollection[AssignedRows], plan: PCollection[Plan], job: Conversion
+) -> Deduplicated:
+    """Adds the steps that keep one row of identical images, and of similar ones."""
+    config, base = job.config, job.analyzer.base
+    unique = rows | "DropDuplicates" >> DropDuplicates(config, plan, base, staged=job.stages_images)
+    distinct = unique.rows | "DropSimilar" >> DropSimilar(config, plan, base)
+    return Deduplicated(
+        distinct.rows,
+        (unique.duplicates, distinct.duplicates) | "AllDropped" >> beam.Flatten(),
+        (unique.stats, distinct.stats) | "AllStats" >> beam.Flatten(),
+    )
+
+
+def _keep_together(reading: Reading, job: Conversion) -> Reading:
+    """Adds the comparison of all images; returns the rows with their clusters, if asked for."""
+    if job.config.near_duplicates != "keep_together":
+        return reading
+    read, analyzed, all_rows = reading.read, reading.analyzed, reading.all_rows
+    # Only the rows of the first read have embedded images, in staging files.
+    compared = read.good if job.stages_images else analyzed
+    keep = KeepTogether(job.analyzer, compared | "FindClusters" >> FindClusters(job.analyzer))
+    rows = read.good | "KeepTogether" >> keep
+    return Reading(
+        read=read._replace(good=rows),
+        analyzed=rows if analyzed is read.good else analyzed | "KeepAnalyzedTogether" >> keep,
+        unmatched=reading.unmatched,
+        # They determine splits; those outside of the sample have no cluster.
+        all_rows=None if all_rows is None else all_rows | "KeepAllTogether" >> keep,
+    )
+
+
+def _written(lists: Mapping[str, PCollection[Any]], directory: str) -> Iterator[PCollection[str]]:
+    """Adds the writing of lists of JSON lines, by folder; yields the paths of their files."""
+    for folder, lines in lists.items():
+        step = "".join(word.title() for word in folder.split("_"))
+        yield lines | f"Write{step}" >> WriteLines(directory, folder)
+
+
+def read_rows(root: beam.Pipeline, job: Conversion, staging: str) -> Reading:
     """Adds the reading of the rows, for the conversion and for its analyze pass.
 
     Args:
         root: the pipeline.
         job: the conversion.
         staging: the folder for embedded images; "" to read no image bytes.
-
-    Returns:
-        The rows, rejects and skipped inputs; and the rows of the analyze pass.
     """
-    projection, on = projection_of(job.analyzer.schema, job.config), job.config.join_on
     listed = root | "ListTables" >> ListSources(job.tables.files)
+    if job.labels is not None:
+        reading = _read_joined(listed, job.labels, job, staging)
+    else:
+        reading = _read_tables(listed, job, staging)
+    return _with_unused_images(reading, job) if job.config.list_unused_images else reading
+
+
+def _read_tables(listed: SourceSplits, job: Conversion, staging: str) -> Reading:
+    """Reads the tables twice: that is cheaper than holding all rows between two stages."""
+    projection = projection_of(job.analyzer.schema, job.config)
+    analyzed = listed | "AnalyzeTables" >> ReadRows(projection, counted=False)
+    sample = _sample(analyzed, job)
+    read = listed | "ReadTables" >> ReadRows(projection, staging, sample=sample)
+    if sample is None:
+        return Reading(read, analyzed.good, {})
+    return Reading(read, (analyzed | "Sample" >> SampleRows(sample)).good, {}, analyzed.good)
+
+
+def _read_joined(
+    listed: SourceSplits, labels: InputTables, job: Conversion, staging: str
+) -> Reading:
+    """Reads the tables and their labels; which rows are in a sample is known once they are joined.
+
+    Args:
+        listed: the tables.
+        labels: the tables of labels.
+        job: the conversion.
+        staging: the folder for embedded images.
+    """
+    projection, on = projection_of(job.analyzer.schema, job.config), job.config.join_columns
     read = listed | "ReadTables" >> ReadRows(projection, staging)
-    if job.labels and on:
-        listed = root | "ListLabels" >> ListSources(job.labels.files)
-        labels = listed | "ReadLabels" >> ReadRows(Projection(projection.columns), counted=False)
-        joined = read | "JoinLabels" >> JoinLabels(labels, on, projection.image)
-        return joined, joined.good
-    # The tables are read twice: that is cheaper than holding all rows between two stages.
-    return read, (listed | "AnalyzeTables" >> ReadRows(projection, counted=False)).good
+    listed_labels = listed.splits.pipeline | "ListLabels" >> ListSources(labels.files)
+    columns = Projection(projection.columns)
+    read_labels = listed_labels | "ReadLabels" >> ReadRows(columns, counted=False)
+    joined = read | "JoinLabels" >> JoinLabels(read_labels, on or ("", ""), projection.image)
+    lists = {layout.UNMATCHED_LABELS: joined.labels, layout.UNMATCHED_IMAGES: joined.images}
+    sample = _sample(joined.read, job)
+    if sample is None:
+        return Reading(joined.read, joined.read.good, lists)
+    sampled = joined.read | "Sample" >> SampleRows(sample)
+    return Reading(sampled, sampled.good, lists, joined.read.good)
+
+
+def _sample(read: ReadOutcome, job: Conversion) -> PCollection[Sampler] | None:
+    """Returns the sampler of the rows; None to convert all."""
+    if job.config.sample is None:
+        return None
+    sampler = Sampler.of(job.config, job.analyzer.binding)
+    rows = job.config.sample if isinstance(job.config.sample, int) else None
+    return read | "FindSample" >> FindSample(sampler, rows)
+
+
+def _with_unused_images(reading: Reading, job: Conversion) -> Reading:
+    """Adds the images below the image root that no row names to those without a label."""
+    root = job.config.image_root or ""
+    rows = reading.all_rows or reading.analyzed
+    unused = rows | "ListUnusedImages" >> ListUnusedImages(root, job.analyzer.binding)
+    folder, skipped = layout.UNMATCHED_IMAGES, (reading.read.skipped, unused.skipped)
+    others = [reading.unmatched[folder]] if folder in reading.unmatched else []
+    images = (unused.images, *others) | "AllUnmatchedImages" >> beam.Flatten()
+    return reading._replace(
+        read=reading.read._replace(skipped=skipped | "WithUnusedImages" >> beam.Flatten()),
+        unmatched={**reading.unmatched, folder: images},
+    )
 
 
 def groups_may_span_splits(config: ConvertConfig) -> bool:
@@ -201,6 +324,7 @@ def prepare(
     options: PipelineOptions,
     command: Sequence[str] = (),
     dry_run: bool = False,
+    tables: InputTables | None = None,
 ) -> Conversion | None:
     """Probes the input, resolves the schema, and locks the dataset.
 
@@ -209,6 +333,7 @@ def prepare(
         options: pipeline options of Beam.
         command: the command line, for run.json.
         dry_run: whether to leave the output folder unchanged.
+        tables: the probed input, or None to probe it.
 
     Returns:
         The conversion; None if the dataset is already published and is kept.
@@ -217,19 +342,20 @@ def prepare(
         UsageError: if the input is not a table, or lacks a column.
         DatasetExists: if the dataset is already published, or another run is writing it.
     """
-    tables, labels = probe_tables(config), probe_labels(config)
-    both = with_labels(tables, labels, config.join_on)
+    tables, labels = tables or probe_tables(config), probe_labels(config)
+    both = with_labels(tables, labels, config.join_columns)
     where = tables.files[0].path
     schema = resolve_sources(config.dataset_schema, both.columns, config, where)
     if labels is not None:
         check_sequence_join(schema, tables.columns, config)
     images = config.column(schema.image.column) if schema.has_image else ""
     embedded = images if images in tables.embedded else None
-    check_types(both.unsupported, typed_columns(schema, config), embedded)
+    check_types(both.unsupported, typed_columns(schema, config), embedded, both.fields)
     if not tables.has_rows:
         raise UsageError(f"--input {tables.files[0].path}: has a header, but no rows. Add some.")
     binding = make_binding(config, schema, [file.path for file in tables.files])
     analyzer = make_analyzer(config, schema, binding)
+    analyzer = analyzer.with_source(both.classes, tables.recognized)
     context = RunContext.begin(runner_name(options), command)
     locked = lock_target(config, context, dry_run)
     return Conversion(config, tables, labels, analyzer, context, *locked) if locked else None
@@ -264,7 +390,7 @@ def check_sequence_join(schema: Schema, columns: Sequence[str], config: ConvertC
     if schema.sequence is None:
         return
     group = config.column(schema.sequence.group)
-    if group in columns and config.join_on != group:
+    if group in columns and (config.join_columns or ("",))[0] != group:
         raise UsageError(
             f"--join_on {config.join_on}: a frame without labels would be missing from its "
             f"sequence. Join on {group!r}, or join the tables beforehand."
@@ -297,6 +423,7 @@ def make_binding(config: ConvertConfig, schema: Schema, files: Sequence[str] = (
         resolved=ResolvedSchema(schema),
         columns=config.columns,
         image_root=config.image_root,
+        image_suffix=config.image_suffix or "",
         guard=config.guard,
         key_column=config.key_column,
         split_column=config.split_column,
@@ -312,6 +439,7 @@ def run(
     options: PipelineOptions,
     interrupt: Interrupt,
     submission: Callable[[str], None] = lambda text: None,
+    stages: Callable[[beam.Pipeline, Conversion], object] | None = None,
 ) -> RunRecord:
     """Runs a conversion to its end, or submits it to a service.
 
@@ -323,6 +451,7 @@ def run(
         options: pipeline options of Beam.
         interrupt: records whether the process received a signal.
         submission: called with the web page of a job that was submitted to a service.
+        stages: adds other stages than those of a conversion to a pipeline.
 
     Returns:
         The run record.
@@ -331,10 +460,10 @@ def run(
         KeyboardInterrupt: if the host program raised it; run.json is written before.
     """
     allow_children()
-    here = is_in_process(options) and is_local(job.target.work)
+    used = None if is_local(job.target.work) else options.get_all_options(drop_default=True)
     try:
-        with verifier_process_started() if here else nullcontext():
-            return _run(job, options, submission)
+        with verifier_process_started(used) if is_in_process(options) else nullcontext():
+            return _run(job, options, submission, stages or build)
     except RecordmillError as error:
         return _failed(job, _interrupted(job, interrupt) or without_step(error))
     except Exception as error:  # noqa: BLE001 - engines raise exceptions of any type
@@ -349,9 +478,15 @@ def run(
         job.lock.release()
 
 
-def _run(job: Conversion, options: PipelineOptions, submission: Callable[[str], None]) -> RunRecord:
+def _run(
+    job: Conversion,
+    options: PipelineOptions,
+    submission: Callable[[str], None],
+    stages: Callable[[beam.Pipeline, Conversion], object],
+) -> RunRecord:
+    check_first_rows(job)
     pipeline = make_pipeline(options)
-    build(pipeline, job)
+    stages(pipeline, job)
     result = pipeline.run()
     if where := job_page(result, options):
         submission(f"submitted: {where}")
@@ -367,6 +502,23 @@ def _run(job: Conversion, options: PipelineOptions, submission: Callable[[str], 
     raise RecordmillError(f"{job.target.work}: the engine ended without a result. See its log.")
 
 
+def check_first_rows(job: Conversion) -> None:
+    """Stops a run whose first rows are all rejected for their images, and lists these rejects.
+
+    Raises:
+        RejectBudgetExceeded: if they are.
+    """
+    schema, files = job.analyzer.schema, job.tables.files
+    is_table = all(file.format in TABLES for file in files)
+    if job.labels or job.stages_images or not schema.has_image or not is_table:
+        return
+    projection = projection_of(schema, job.config)
+    if rejects := first_rejects(files, projection, job.analyzer.binding, job.config):
+        path = layout.join(job.target.work, layout.lines_name(layout.REJECTS))
+        write_bytes(path, "".join(f"{reject.to_json()}\n" for reject in rejects).encode())
+        raise first_rows_error(rejects, job.target.failed_folder)
+
+
 def _interrupted(job: Conversion, interrupt: Interrupt) -> Interrupted | None:
     """Stops the child processes of an interrupted run, and returns its error.
 
@@ -377,7 +529,8 @@ def _interrupted(job: Conversion, interrupt: Interrupt) -> Interrupted | None:
         return None
     stop_children()
     kept = len(job.target.checkpoints.shards())
-    return interrupt.error(f"; {kept} finished shards are kept. Run the command again to resume.")
+    shards = f"{kept} finished shards are kept. " if kept else "no shard was finished. "
+    return interrupt.error(f"; {shards}Run the command again{' to resume' if kept else ''}.")
 
 
 def _failed(job: Conversion, error: RecordmillError) -> RunRecord:

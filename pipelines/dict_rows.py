@@ -17,6 +17,7 @@ from apache_beam.utils.shared import Shared
 
 from recordmill.pipelines.convert import (
     Conversion,
+    Reading,
     make_analyzer,
     make_binding,
     projection_of,
@@ -111,7 +112,7 @@ class BuildExamples(beam.PTransform):
                 f"schema {schema.name!r}: needs all rows, but BuildExamples builds a record from "
                 "each row by itself. Use WriteDataset."
             )
-        names = tuple(self._config.classes or ())
+        names = self._config.class_names or ()
         ids = {
             name: with_background(names, schema.features[name].label_offset)
             for name in schema.named_features
@@ -169,7 +170,7 @@ class _BuildBatch(beam.DoFn):
 
 def _with_address(found: Embedded) -> Row:
     """Returns the row of an embedded image, with a placeholder in place of the image's location."""
-    return replace(found.row, image=Location("", 0, len(found.data), staged=b"at hand"))
+    return found.row._replace(image=Location("", 0, len(found.data), staged=b"at hand"))
 
 
 class WrittenDataset(NamedTuple):
@@ -252,15 +253,18 @@ class WriteDataset(beam.PTransform):
         weakref.finalize(pipeline, _unlock, context.run_id)
         projection = projection_of(self._schema, config)
         read = rows | "ReadDicts" >> ReadDicts(projection, config.key_column, job.target.work)
-        state = write_dataset(read, read.good, job)
+        state = write_dataset(Reading(read, read.good, {}), job)
         return state | "Result" >> beam.Map(_result, context, job.target.final, job.target.work)
 
 
 def _config(**options: Any) -> ConvertConfig:
     """Returns the config of a conversion whose rows come from a pipeline."""
-    for name in ("input", "input_format", "labels", "join_on"):
+    of_tables = ("input", "input_format", "labels", "join_on", "delimiter", "header")
+    for name in (*of_tables, "list_unused_images", "sample"):
         if name in options:
-            raise UsageError(f"{name}: the rows come from the pipeline. Read and join them there.")
+            raise UsageError(
+                f"{name}: the rows come from the pipeline. Read, join and select them there."
+            )
     return config_of({"input": [_ROWS], **{k: v for k, v in options.items() if v is not None}})
 
 

@@ -20,13 +20,14 @@ from apache_beam.pvalue import AsDict, AsIter, AsSingleton
 from recordmill.pipelines.console.terminal import Terminal
 from recordmill.pipelines.convert import Conversion, read_rows
 from recordmill.pipelines.engines.runners import in_process, make_pipeline, without_step
+from recordmill.pipelines.run.summary import id_notes, shard_notes, skipped_notes
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import RecordmillError, RejectBudgetExceeded, UsageError
-from recordmill.schemas.layout import is_url
+from recordmill.schemas.layout import is_url, split_rank
 from recordmill.schemas.masking import masked_source, masked_url
 from recordmill.schemas.plan import Forecast, Plan, RejectSum, SampleEstimate
 from recordmill.schemas.records import ImageRef
-from recordmill.schemas.rejects import Reason, Reject, lost_rows_message
+from recordmill.schemas.rejects import Reason, Reject, lost_rows_message, reject_line
 from recordmill.transforms.analyze_rows import AnalyzeRows
 from recordmill.transforms.assign_shards import AssignShards, RejectDuplicateKeys
 from recordmill.transforms.functional.records.framing import FRAME_BYTES
@@ -102,9 +103,9 @@ def check(forecast: Forecast, config: ConvertConfig) -> None:
 def _build(root: beam.Pipeline, job: Conversion, run: str) -> None:
     """Adds the stages of a conversion up to the shuffle, and a step that keeps the forecast."""
     config, analyzer = job.config, job.analyzer
-    read, rows = read_rows(root, job, staging="")  # Row
-    plan = rows | "AnalyzeRows" >> AnalyzeRows(analyzer)
-    bound = read.good | "BindRows" >> BindRows(analyzer.binding, plan)  # ImageRef
+    read, rows, _, all_rows = read_rows(root, job, staging="")  # RowBatch
+    plan = rows | "AnalyzeRows" >> AnalyzeRows(analyzer, all_rows)
+    bound = read.good | "BindRows" >> BindRows(analyzer.binding, plan)  # RefBatch
     keyed = bound.good | "RejectDuplicateKeys" >> RejectDuplicateKeys(
         config, sequences=analyzer.schema.sequence is not None
     )
@@ -127,6 +128,7 @@ def _build(root: beam.Pipeline, job: Conversion, run: str) -> None:
             AsSingleton(plan),
             AsIter(shards.good),
             AsDict(rejects | "SumRejects" >> SumRejects()),
+            AsDict(read.skipped | "SumSkippedInputs" >> beam.CombinePerKey(sum)),
             config,
             job.stages_images,
         )
@@ -138,6 +140,7 @@ def _keep(
     plan: Plan,
     shards: Iterable[ShardForecast],
     rejects: Mapping[str, RejectSum],
+    skipped: Mapping[str, int],
     config: ConvertConfig,
     images_are_staged: bool,
 ) -> None:
@@ -151,7 +154,8 @@ def _keep(
     else:
         sample = _build_sample(refs[::every], plan, config)
     counts, remote = tuple(found[0] for found in ordered), sum(found[1] for found in ordered)
-    _found[run] = Forecast(plan, counts, dict(sorted(rejects.items())), sample, remote)
+    by_reason, by_kind = dict(sorted(rejects.items())), dict(sorted(skipped.items()))
+    _found[run] = Forecast(plan, counts, by_reason, sample, remote, skipped=by_kind)
 
 
 def _size_from_tables(refs: Sequence[ImageRef]) -> SampleEstimate:
@@ -182,15 +186,16 @@ def show_forecast(terminal: Terminal, forecast: Forecast, config: ConvertConfig)
         config: its options.
     """
     document = as_json(forecast, config)
-    heads = ("split", "records", "shards", "MiB", "MiB a shard")
+    heads = ("split", "records", "shards", "MiB", "MiB per shard")
     rows = []
-    for name, split in document["splits"].items():
+    for name in sorted(document["splits"], key=split_rank):
+        split = document["splits"][name]
         sizes = [size / 2**20 for size in split["shard_bytes"]]
         spread = f"{min(sizes):,.1f} to {max(sizes):,.1f}" if len(sizes) > 1 else f"{sizes[0]:,.1f}"
         counts = (f"{split['records']:,}", f"{split['shards']:,}", f"{sum(sizes):,.1f}")
         rows.append((name, *counts, spread))
     terminal.table(heads, rows, right=range(1, len(heads)))
-    terminal.lines(_lines(document, forecast))
+    terminal.lines(_lines(document, forecast, config))
 
 
 def as_json(forecast: Forecast, config: ConvertConfig) -> dict[str, Any]:
@@ -201,11 +206,14 @@ def as_json(forecast: Forecast, config: ConvertConfig) -> dict[str, Any]:
         config: its options.
     """
     sample, rows = forecast.sample, sum(shard.converted for shard in forecast.shards)
-    seconds = _START_SECONDS + rows * sample.seconds / sample.rows if sample.rows else None
+    passes = 1 + bool(_notes(config))
+    seconds = _START_SECONDS + passes * rows * sample.seconds / sample.rows if sample.rows else None
     return {
         "state": "planned",
         "directory": config.directory,
         "rows": forecast.rows,
+        "skipped": {what: count for what, count in forecast.skipped.items() if count},
+        "source": forecast.plan.source.model_dump(),
         "splits": {split: _split(forecast, split) for split in forecast.plan.shards},
         "classes": {
             feature: {"names": list(names), "counts": _class_counts(forecast, feature)}
@@ -224,7 +232,18 @@ def as_json(forecast: Forecast, config: ConvertConfig) -> dict[str, Any]:
         "memory_bytes": _BASE_BYTES + _ROW_BYTES * forecast.rows,
         "requests": _requests(forecast, config),
         "gzipped_tables": [masked_url(path) for path in forecast.gzipped_tables],
+        "notes": _notes(config),
     }
+
+
+def _notes(config: ConvertConfig) -> list[str]:
+    """Returns notes on the effects of options that only a run has: it reads all images."""
+    if config.near_duplicates not in ("keep_together", "drop"):
+        return []
+    return [
+        f"--near_duplicates {config.near_duplicates}: a run decodes every image twice, which the "
+        "time includes; the rows that it moves or drops are not known before"
+    ]
 
 
 def _split(forecast: Forecast, split: str) -> dict[str, Any]:
@@ -254,9 +273,15 @@ def _requests(forecast: Forecast, config: ConvertConfig) -> dict[str, int]:
     return {"get": forecast.remote_images + 2 * shards, "put": (2 + config.index) * shards}
 
 
-def _lines(document: dict[str, Any], forecast: Forecast) -> Iterator[str]:
+def _lines(document: dict[str, Any], forecast: Forecast, config: ConvertConfig) -> Iterator[str]:
+    plan = forecast.plan
+    yield from plan.source.recognized
+    yield from skipped_notes(document["skipped"], forecast.rows, config.sample)
     yield from _class_lines(document)
+    for feature, names in plan.resolved.classes.items():
+        yield from id_notes(feature, names, plan.source)
     yield from _reject_lines(document)
+    yield from shard_notes({n: s["shard_records"] for n, s in document["splits"].items()})
     requests, megabytes = document["requests"], document["memory_bytes"] / 10**6
     seconds = document["seconds"]
     time = "" if seconds is None else f"{seconds:,.0f} s and "
@@ -268,6 +293,7 @@ def _lines(document: dict[str, Any], forecast: Forecast) -> Iterator[str]:
             f"{path}: one core reads this table, because gzip cannot be read in byte ranges. "
             "Decompress it, or split it into several files."
         )
+    yield from document["notes"]
     yield f"dry run: nothing was written; a run would write {document['directory']}"
 
 
@@ -279,7 +305,8 @@ def _class_lines(document: dict[str, Any]) -> Iterator[str]:
             for label, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
         ]
         shown = ", ".join(labels[:_SHOWN_CLASSES]) + " …" * (len(labels) > _SHOWN_CLASSES)
-        yield f"{feature}: {len(names) or len(labels):,} classes: {shown}"
+        count = len(names) or len(labels)
+        yield f"{feature}: {count:,} {'class' if count == 1 else 'classes'}: {shown or 'none'}"
 
 
 def _reject_lines(document: dict[str, Any]) -> Iterator[str]:
@@ -294,6 +321,8 @@ def _reject_lines(document: dict[str, Any]) -> Iterator[str]:
         part += f": about {round(failed * rows / tried['rows']):,} of all"
     if tried["rows"]:
         yield f"tried {tried['rows']:,} rows{part}{': ' if images else ''}{images}"
+    elif not _assigned_rows(document):
+        yield "no image was tried: every row would be rejected before its image is read"
     else:
         yield "no image was tried: a run first copies the embedded images to staging files"
     yield from map(_example_line, tried["rejected"][:_SHOWN_CLASSES])
@@ -306,7 +335,7 @@ def _assigned_rows(document: dict[str, Any]) -> int:
 
 
 def _example_line(reject: dict[str, str]) -> str:
-    return f"  {reject['source']}  {reject['reason']}  {reject['detail']}"
+    return f"  {reject_line(reject['source'], reject['reason'], reject['detail'])}"
 
 
 def _reject(reject: Reject) -> dict[str, str]:

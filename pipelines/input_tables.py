@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import re
 import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -17,17 +17,19 @@ from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import UsageError, did_you_mean
 from recordmill.schemas.layout import check_utf8
 from recordmill.schemas.masking import masked_url
-from recordmill.schemas.tables import Probe, TableFile
+from recordmill.schemas.tables import SPLIT, DeclaredClasses, Probe, TableFile
 from recordmill.transforms.functional.addresses import parse_web_address
-from recordmill.transforms.functional.sources.text_ranges import TEXT_FORMATS
-from recordmill.transforms.storage.files import exists, expand, is_local, open_binary, ranged_size
-from recordmill.transforms.storage.formats import FORMATS, format_of
+from recordmill.transforms.functional.sources.delimited import DELIMITERS, header_of
+from recordmill.transforms.storage.files import (
+    exists,
+    open_table,
+)
+from recordmill.transforms.storage.formats import FORMATS
+from recordmill.transforms.storage.listing import ListedPath, list_paths, similar_path
 from recordmill.transforms.storage.local_files import NotRegularError
+from recordmill.transforms.storage.recognition import sources_of
 
 _WITH_IMAGES = ("tar",)
-_STORE = re.compile(r"(s3|gs|azfs|hdfs|https?):/?(?=[^/])")
-_GZIP = b"\x1f\x8b"
-_HEAD_BYTES = 64
 _THREADS = 16
 
 
@@ -41,6 +43,11 @@ class InputTables:
         has_rows: whether any file has a row.
         unsupported: types of the columns that cannot become features, by column.
         embedded: the columns that may contain image bytes.
+        structs: the columns of structs, whose fields are columns of their own.
+        classes: the classes that the files declare, by column.
+        splits: the splits that the files state in the column `SPLIT`.
+        preset: the preset whose features the columns have; "" for the default.
+        recognized: what inputs were recognized as.
     """
 
     files: tuple[TableFile, ...]
@@ -48,6 +55,19 @@ class InputTables:
     has_rows: bool
     unsupported: Mapping[str, str]
     embedded: frozenset[str] = frozenset()
+    structs: frozenset[str] = frozenset()
+    classes: Mapping[str, DeclaredClasses] = field(default_factory=dict)
+    splits: tuple[str, ...] = ()
+    preset: str = ""
+    recognized: tuple[str, ...] = ()
+
+    @property
+    def fields(self) -> dict[str, list[str]]:
+        """The fields of each column of structs, which are columns, too."""
+        return {
+            name: [column for column in self.columns if column.startswith(f"{name}.")]
+            for name in sorted(self.structs)
+        }
 
 
 def probe_tables(config: ConvertConfig) -> InputTables:
@@ -58,7 +78,7 @@ def probe_tables(config: ConvertConfig) -> InputTables:
     """
     if config.image_root is not None:
         _check_root(config.image_root)
-    tables = _probe_all("--input", config.inputs, config.input_format)
+    tables = _probe_all("--input", config.inputs, config.input_format, config)
     known = [file for file in tables.files if file.format in _WITH_IMAGES]
     if config.image_root is not None and known:
         raise UsageError(
@@ -71,12 +91,18 @@ def probe_tables(config: ConvertConfig) -> InputTables:
 def _check_root(root: str) -> None:
     if os.path.isfile(root):
         raise UsageError(f"--image_root {root}: is a file; expected a folder")
+    shown = masked_url(root)
     try:
         if layout.is_web(root):
-            parse_web_address(root)
+            parse_web_address(root)  # the web has no folders
+        elif not exists(root):
+            raise UsageError(
+                f"--image_root {shown}: no such folder{similar_path(root)}. Check the path."
+            )
     except ValueError as error:
-        shown = masked_url(root)
         raise UsageError(f"--image_root {shown}: is not a valid web address, {error}") from error
+    except OSError:  # images may be readable in a store where nothing may be listed
+        return
 
 
 def probe_labels(config: ConvertConfig) -> InputTables | None:
@@ -85,55 +111,117 @@ def probe_labels(config: ConvertConfig) -> InputTables | None:
     Raises:
         UsageError: if there is no file, or a file cannot be read in its format.
     """
-    return None if config.labels is None else _probe_all("--labels", (config.labels,), "auto")
-
-
-def _probe_all(flag: str, patterns: Sequence[str], input_format: str) -> InputTables:
-    paths = [path for pattern in patterns for path in _expand(flag, pattern)]
-    if repeated := [path for path, count in Counter(paths).items() if count > 1]:
-        raise UsageError(f"{flag}: {min(repeated)} is matched twice. Give each file once.")
-    with ThreadPoolExecutor(_THREADS) as executor:
-        probed = list(executor.map(lambda path: _probe(flag, path, input_format), paths))
-    probes = [probe for _, probe in probed]
-    return InputTables(
-        files=tuple(file for file, _ in probed),
-        columns=_common_columns([probe.columns for probe in probes if probe.columns]),
-        has_rows=any(probe.has_rows for probe in probes),
-        unsupported={name: type_ for probe in probes for name, type_ in probe.unsupported.items()},
-        embedded=frozenset().union(*(probe.embedded for probe in probes)),
+    return (
+        None if config.labels is None else _probe_all("--labels", (config.labels,), "auto", config)
     )
 
 
-def _expand(flag: str, pattern: str) -> list[str]:
-    """Returns the files that a pattern matches; a folder is returned as it is."""
-    if _is_folder(pattern):
-        return [pattern]
+def _probe_all(
+    flag: str, patterns: Sequence[str], input_format: str, config: ConvertConfig
+) -> InputTables:
     try:
-        found = expand(pattern)
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{flag} {pattern}: cannot be listed: {error}") from error
-    if not found:
-        raise UsageError(
-            f"{flag} {pattern}: no such file{_near(pattern)}. Check the path and its permissions."
-        )
-    return found
+        listed = [found for pattern in patterns for found in list_paths(pattern, input_format)]
+    except UsageError as error:
+        raise UsageError(f"{flag} {error}") from error
+    paths = [path for path, _, _ in listed]
+    if repeated := [path for path, count in Counter(paths).items() if count > 1]:
+        raise UsageError(f"{flag}: {min(repeated)} is matched twice. Give each file once.")
+    with ThreadPoolExecutor(_THREADS) as executor:
+        found = list(executor.map(lambda path: _probe(flag, path, input_format, config), paths))
+    # A folder with annotation files is listed as one path, and read as several files.
+    parts = [(pair, at) for one, at in zip(found, listed, strict=True) for pair in one.probed]
+    probed = [_with_partition(*pair, where) for pair, where in parts]
+    probes = [probe for _, probe in probed]
+    _check_folders(flag, [where for _, where in parts], probes)
+    if not any(file.format in DELIMITERS for file, _ in probed):
+        _check_no_text_options(flag, config)
+    columns = _common_columns([probe.columns for probe in probes if probe.columns])
+    splits = dict.fromkeys(split for probe in probes for split in probe.splits)
+    presets = {probe.preset for probe in probes}
+    return InputTables(
+        files=tuple(file for file, _ in probed),
+        columns=columns,
+        has_rows=any(probe.has_rows for probe in probes),
+        unsupported={name: type_ for probe in probes for name, type_ in probe.unsupported.items()},
+        embedded=frozenset().union(*(probe.embedded for probe in probes)),
+        structs=frozenset().union(*(probe.structs for probe in probes)),
+        classes=_merged_classes(flag, probed),
+        splits=tuple(splits) if SPLIT in columns else (),
+        preset=presets.pop() if len(presets) == 1 else "",
+        recognized=tuple(
+            f"{masked_url(path)}: read as {one.text}"
+            for path, one in zip(paths, found, strict=True)
+            if one.text
+        ),
+    )
 
 
-def _near(path: str) -> str:
-    """Returns a suggestion of a similar path, for a message."""
-    if store := _STORE.match(path):
-        return f" (did you mean {store[1]}://{path[store.end() :]}?)"
-    folder = os.path.dirname(path)
-    if not is_local(path) or not os.path.isdir(folder or "."):
-        return ""
-    return did_you_mean(path, [os.path.join(folder, other) for other in os.listdir(folder or ".")])
+def _merged_classes(
+    flag: str, probed: Sequence[tuple[TableFile, Probe]]
+) -> dict[str, DeclaredClasses]:
+    merged: dict[str, DeclaredClasses] = {}
+    for file, probe in probed:
+        for column, classes in probe.classes.items():
+            where = f"{masked_url(file.path)}: the classes of column {column!r}"
+            try:
+                known = merged.get(column)
+                merged[column] = known.merge(classes, where) if known else classes
+            except UsageError as error:
+                raise UsageError(f"{flag} {error}") from error
+    return merged
 
 
-def _probe(flag: str, path: str, input_format: str) -> tuple[TableFile, Probe]:
+def _with_partition(file: TableFile, probe: Probe, found: ListedPath) -> tuple[TableFile, Probe]:
+    """Returns a file and its columns with those of its partition that it does not have itself."""
+    stated = (*file.partition, *found.partition)
+    partition = tuple(pair for pair in stated if pair[0] not in probe.columns)
+    names = tuple(dict.fromkeys(column for column, _ in partition))
+    splits = tuple(value for column, value in partition if column == SPLIT and value)
+    return (
+        replace(file, partition=partition),
+        replace(probe, columns=(*probe.columns, *names), splits=(*probe.splits, *splits)),
+    )
+
+
+def _check_folders(flag: str, listed: Sequence[ListedPath], probes: Sequence[Probe]) -> None:
+    """Checks that the tables in one folder have the same columns, as parts of one table have."""
+    first: dict[str, tuple[str, tuple[str, ...]]] = {}
+    for (path, _, folder), probe in zip(listed, probes, strict=True):
+        if not folder or not probe.columns:
+            continue
+        other, columns = first.setdefault(folder, (path, probe.columns))
+        if differing := sorted({*columns} ^ {*probe.columns}):
+            has, lacks = (other, path) if differing[0] in columns else (path, other)
+            raise UsageError(
+                f"{flag} {folder}: its tables have different columns: {has} has {differing[0]!r}, "
+                f"and {lacks} has not. Name one of them, or a pattern of parts of one table."
+            )
+
+
+def _check_no_text_options(flag: str, config: ConvertConfig) -> None:
+    given = {"--delimiter": config.delimiter, "--header": config.header}
+    names = [name for name, value in given.items() if value is not None]
+    if names and flag == "--input" and config.labels is None:
+        raise UsageError(f"{names[0]}: the input has no CSV or TSV table. Remove the option.")
+
+
+class _Probed(NamedTuple):
+    """The sources of one path, and what it was recognized as."""
+
+    probed: tuple[tuple[TableFile, Probe], ...]
+    text: str
+
+
+def _probe(flag: str, path: str, input_format: str, config: ConvertConfig) -> _Probed:
     try:
         check_utf8(path)
-        file = _folder(path, input_format) if _is_folder(path) else _file(path, input_format)
-        return file, FORMATS[file.format].probe(file)
+        found = sources_of(path, input_format, has_images=flag == "--input")
+        files = [
+            _with_text_options(f, config) if f.format in DELIMITERS else f for f in found.files
+        ]
+        return _Probed(
+            tuple((file, FORMATS[file.format].probe(file)) for file in files), found.text
+        )
     except UsageError as error:
         raise UsageError(f"{flag} {error}") from error
     except NotRegularError as error:  # as <(...) is in a shell
@@ -145,62 +233,46 @@ def _probe(flag: str, path: str, input_format: str) -> tuple[TableFile, Probe]:
         raise UsageError(f"{flag} {path}: cannot be read as a table: {why}") from error
 
 
-def _is_folder(path: str) -> bool:
-    """Returns whether a path is a folder; in an object store, whether it ends with a slash."""
-    return os.path.isdir(path) if is_local(path) else path.endswith("/")
-
-
-def _folder(path: str, input_format: str) -> TableFile:
-    root = path.rstrip("/") or "/"
-    found = "folder" if input_format == "auto" else input_format
-    if all(exists(layout.join(root, name)) for name in (layout.SUCCESS, layout.MANIFEST)):
-        raise UsageError(f"{path}: is a dataset. To read its records, use {root}/*.tfrecord*.")
-    if not FORMATS[found].is_folder:
-        raise UsageError(
-            f"{path}: is a folder; expected a file of format {found}, or a pattern of them"
-        )
-    return TableFile(root, found)
-
-
-def _file(path: str, input_format: str) -> TableFile:
-    with open_binary(path) as stream:
-        head = stream.read(_HEAD_BYTES)
-    found = format_of(path, head) if input_format == "auto" else input_format
-    if found is None:
-        raise UsageError(f"{path}: unknown format. Set --input_format.")
-    if FORMATS[found].is_folder:
-        raise UsageError(f"{path}: is a file; expected a folder of format {found}")
-    if not head and (found != "tfrecord" or path.endswith(".gz")):  # a shard can have no records
-        raise UsageError(f"{path}: the file is empty; expected a table")
-    size = ranged_size(path) if found in TEXT_FORMATS else None
-    return TableFile(path, found, head.startswith(_GZIP), size)
+def _with_text_options(file: TableFile, config: ConvertConfig) -> TableFile:
+    """Returns a CSV or TSV table with the delimiter and the columns that options state."""
+    file = replace(file, delimiter=config.delimiter or "", header=config.header or ())
+    if config.header != ():
+        return file
+    with open_table(file) as stream:
+        return replace(file, header=tuple(map(str, range(len(header_of(stream, file))))))
 
 
 def with_labels(
-    tables: InputTables, labels: InputTables | None, join_on: str | None
+    tables: InputTables, labels: InputTables | None, join_columns: tuple[str, str] | None
 ) -> InputTables:
     """Returns the input with the columns that its rows have after the join.
 
     Args:
         tables: the input.
         labels: the tables that are joined to it, or None.
-        join_on: the column that both are joined on.
+        join_columns: the columns of both that they are joined on.
 
     Raises:
         UsageError: if a side lacks the column that they are joined on.
     """
-    if labels is None or join_on is None:
+    if labels is None or join_columns is None:
         return tables
-    for side in (tables, labels):
-        if join_on not in side.columns:
+    of_input, of_labels = join_columns
+    remedies = (f"COLUMN={of_labels}", f"{of_input}=COLUMN")
+    for side, column, remedy in zip((tables, labels), join_columns, remedies, strict=True):
+        if column not in side.columns:
             raise UsageError(
-                f"--join_on {join_on}: {side.files[0].path} has no such column; "
-                f"available: {', '.join(side.columns) or 'none'}"
+                f"--join_on {'='.join(dict.fromkeys(join_columns))}: {side.files[0].path} has no "
+                f"column {column!r}{did_you_mean(column, side.columns)}; it has: "
+                f"{', '.join(side.columns) or 'none'}. Name one of them: --join_on {remedy}."
             )
     return replace(
         tables,
         columns=tuple(dict.fromkeys((*tables.columns, *labels.columns))),
         unsupported={**tables.unsupported, **labels.unsupported},
+        structs=tables.structs | labels.structs,
+        classes={c: v for c, v in tables.classes.items() if c not in labels.columns}
+        | dict(labels.classes),
     )
 
 

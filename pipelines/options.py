@@ -5,18 +5,24 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from apache_beam.options.pipeline_options import PipelineOptions
 from pydantic import BaseModel, ValidationError
 
 from recordmill.pipelines.engines.runners import resolve_options
+from recordmill.pipelines.image_suffix import missing_suffix
+from recordmill.pipelines.input_tables import InputTables
 from recordmill.pipelines.parser import Parser, add_convert_options
 from recordmill.schemas.config import DEFAULT_SCHEMA, ConvertConfig, SchemaOverrides
-from recordmill.schemas.errors import UsageError, did_you_mean
+from recordmill.schemas.croissant_properties import Properties, parse_properties
+from recordmill.schemas.errors import UsageError, did_you_mean, problem_of_value
 from recordmill.schemas.features import Schema
+from recordmill.schemas.layout import split_rank
 from recordmill.schemas.option import options_of
 from recordmill.schemas.settings import BoxSettings, ImageSettings, MaskSettings, is_integer
+from recordmill.schemas.tables import SPLIT
 from recordmill.schemas.yaml_files import MAX_LENGTH, parse_schema, preset, preset_names
 from recordmill.transforms.functional.rows.labels import is_class_name
 from recordmill.transforms.storage.files import exists, open_binary
@@ -41,11 +47,49 @@ def config_of(options: Mapping[str, Any]) -> ConvertConfig:
     values["schema"] = _overridden(schema, _checked(SchemaOverrides, changes))
     if isinstance(classes := values.get("classes"), (str, os.PathLike)):
         values["classes"] = _class_names(os.fspath(classes))
+    if isinstance(properties := values.get("croissant"), (str, os.PathLike)):
+        values["croissant"] = _croissant_properties(os.fspath(properties))
     if "records_per_shard" in values and "shard_size" in values:
         raise UsageError(
             "--records_per_shard: cannot be combined with --shard_size. Remove one of them."
         )
     return _checked(ConvertConfig, values)
+
+
+def with_implied_options(
+    options: Mapping[str, Any], tables: InputTables
+) -> tuple[ConvertConfig, InputTables]:
+    """Returns the config with the options that the input implies, and the input that states them.
+
+    A source that states splits brings its own, one with boxes or captions its preset, and image
+    paths without a suffix that of their files, unless options say otherwise.
+
+    Args:
+        options: option values by name, as for `config_of`.
+        tables: the probed input.
+
+    Raises:
+        UsageError: for a value that is not valid.
+    """
+    implied, notes = dict[str, str](), list[str]()
+    if tables.preset and options.get("schema") is None:
+        implied["schema"] = tables.preset
+        notes.append(f"schema: {tables.preset}, because of the input; --schema sets another")
+    if tables.splits and options.get("split_column") is None:
+        listed = ", ".join(sorted(tables.splits, key=split_rank))
+        if options.get("splits") is None:
+            implied["split_column"] = SPLIT
+            notes.append(f"splits: {listed}, as in the input; --splits sets others")
+        else:
+            notes.append(f"splits: those of --splits; the input has {listed}")
+    config = config_of({**options, **implied})
+    if suffix := missing_suffix(config, tables):
+        config = config.model_copy(update={"image_suffix": suffix})
+        notes.append(
+            f"image paths: {suffix} is added, as in the names of the files; --image_suffix sets "
+            "another"
+        )
+    return config, replace(tables, recognized=(*tables.recognized, *notes))
 
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -87,9 +131,10 @@ def _with_settings(schema: Schema, block: str, overrides: Mapping[str, Any]) -> 
         settings = _BLOCKS[block].model_validate({**kept, **typed})
     except ValidationError as error:
         first = error.errors()[0]
-        name = first["loc"][0] if first["loc"] else ",".join(overrides)
-        message = first["msg"].removeprefix("Value error, ")
-        raise UsageError(f"--{block} {name}: {message}") from error
+        name = str(first["loc"][0]) if first["loc"] else ",".join(overrides)
+        shown = f"{name}={overrides[name]}" if name in overrides else name
+        message = problem_of_value(first, repr(first["input"]))
+        raise UsageError(f"--{block} {shown}: {message}") from error
     return schema.model_copy(update={block: settings})
 
 
@@ -194,6 +239,16 @@ def _class_names(path: str) -> tuple[str, ...]:
     return tuple(lines)
 
 
+def _croissant_properties(path: str) -> Properties:
+    try:
+        data = _read_at_most(path, 4 * MAX_LENGTH)
+        if data is None:
+            raise ValueError("no such file")
+    except ValueError as error:
+        raise UsageError(f"--croissant {path}: {error}. Name a YAML file.") from error
+    return parse_properties(data, path)
+
+
 def _checked(model: type[Model], values: Mapping[str, Any]) -> Model:
     """Validates option values, and returns the model.
 
@@ -204,7 +259,7 @@ def _checked(model: type[Model], values: Mapping[str, Any]) -> Model:
         return model.model_validate(values)
     except ValidationError as error:
         first = error.errors()[0]
-        problem = first["msg"].removeprefix("Value error, ")
+        problem = problem_of_value(first, repr(first["input"]))
         if not first["loc"]:
             raise UsageError(problem) from error
         name = str(first["loc"][0])

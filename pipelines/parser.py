@@ -18,6 +18,9 @@ SHELLS = ("bash", "zsh", "fish")
 # Number of records that `inspect` shows by default: in tables, and on a contact sheet.
 RECORDS, TILES = 5, 24
 
+# The heading of the flags that Beam declares for object stores, and of those for the web.
+STORE_FLAGS = "object stores and the web"
+
 _INVALID_CHOICE = re.compile(r".*invalid choice: '([^']*)' \(choose from (.*)\)$")
 _QUOTED = re.compile(r"[\w.+-]+")
 
@@ -25,8 +28,39 @@ _QUOTED = re.compile(r"[\w.+-]+")
 class Parser(argparse.ArgumentParser):
     """A parser that raises `UsageError`, where argparse prints a message and exits."""
 
+    _typed: Sequence[str] = ()
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parses the known flags, and remembers all for `error`.
+
+        Args:
+            args: the arguments.
+            namespace: receives their values.
+        """
+        self._typed = tuple(args or ())
+        return super().parse_known_args(args, namespace)
+
+    def format_help(self) -> str:
+        """Returns the help without the flags of object stores, which would be most of it."""
+        groups = [group for group in self._action_groups if group.title == STORE_FLAGS]
+        hidden = [action for group in groups for action in group._group_actions]
+        texts = [action.help for action in hidden]
+        for action in hidden:
+            action.help = argparse.SUPPRESS
+        try:
+            return super().format_help()
+        finally:  # completion scripts have them
+            for action, text in zip(hidden, texts, strict=True):
+                action.help = text
+
     def error(self, message: str) -> NoReturn:
         """Raises a usage error."""
+        _, is_missing, names = message.partition("arguments are required: ")
+        for typed in self._typed if is_missing else ():
+            flag = typed.partition("=")[0]
+            is_unknown = flag.startswith("--") and flag not in self.flags()
+            if is_unknown and did_you_mean(flag, names.split(", ")):
+                raise self.unknown(flag)
         wrong = _INVALID_CHOICE.match(message)
         guess = did_you_mean(wrong[1], _QUOTED.findall(wrong[2])) if wrong else ""
         raise UsageError(f"{message}{guess}; see {self.prog} --help")
@@ -52,6 +86,28 @@ class Parser(argparse.ArgumentParser):
         return [flag for action in self._actions for flag in action.option_strings]
 
 
+class _Join(argparse.Action):
+    """Joins the values of a repeated flag, each of which is a part of one mapping."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        """Adds a value to those before it.
+
+        Args:
+            parser: the parser of the flag.
+            namespace: receives the values, as the text of one mapping.
+            values: the value.
+            option_string: the flag.
+        """
+        before = getattr(namespace, self.dest, None)
+        setattr(namespace, self.dest, values if before is None else f"{before},{values}")
+
+
 def add_convert_flags(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of `recordmill convert`."""
     parser.epilog = _OTHER_FLAGS
@@ -62,7 +118,6 @@ def add_convert_flags(parser: argparse.ArgumentParser) -> None:
         default=argparse.SUPPRESS,
         help="preview the conversion without writing anything",
     )
-    parser.add_argument("--json", action="store_true", help="print one line of JSON at the end")
 
 
 def add_convert_options(parser: argparse.ArgumentParser) -> None:
@@ -92,7 +147,7 @@ def _add_option(group: argparse._ActionsContainer, declared: DeclaredOption) -> 
             metavar=declared.option.metavar or None,
             choices=declared.choices,
             required=declared.field.is_required(),
-            action="append" if declared.is_repeated else "store",
+            action="append" if declared.is_repeated else _Join if declared.is_mapping else "store",
             help=text,
             **absent,
         )
@@ -102,6 +157,11 @@ _OTHER_FLAGS = (
     "Web addresses: --allow_private_hosts --http_connections=16 --http_timeout=30 "
     "--max_image_bytes=268435456. "
     "All other flags are Beam's own: --runner=FlinkRunner --s3_endpoint_url=…"
+)
+
+_STORE_FLAGS = (
+    "Object stores and the web (docs/how-to/object-stores.md): --s3_endpoint_url=… "
+    "--azure_connection_string=… --hdfs_host=… --http_timeout=30"
 )
 
 
@@ -116,8 +176,8 @@ def add_verify_flags(parser: argparse.ArgumentParser) -> None:
 
 def add_diff_flags(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of `recordmill diff`."""
-    parser.add_argument("left", metavar="DIR", help="published dataset")
-    parser.add_argument("right", metavar="DIR", help="dataset to compare it with")
+    text = "two or more datasets, oldest first; or DIR/NAME, for all of its versions"
+    parser.add_argument("paths", nargs="+", metavar="DIR", help=text)
     parser.add_argument(
         "-n",
         type=int,
@@ -125,7 +185,6 @@ def add_diff_flags(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="number of examples per kind of difference; default: 5",
     )
-    parser.add_argument("--json", action="store_true", help="print one line of JSON")
 
 
 def add_inspect_flags(parser: argparse.ArgumentParser) -> None:
@@ -148,12 +207,50 @@ def add_inspect_flags(parser: argparse.ArgumentParser) -> None:
 def add_schema_flags(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of `recordmill schema`."""
     which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("schema", nargs="?", metavar="NAME|FILE")
+    which.add_argument(
+        "schema", nargs="?", metavar="NAME|FILE|DIR", help="preset, schema file or dataset"
+    )
     which.add_argument("--infer", metavar="TABLE", help="print a schema for a table, as YAML")
     parser.add_argument("--image_root", metavar="DIR", help="for --infer: base of relative paths")
     parser.add_argument(
         "--input_format", default="auto", choices=get_args(InputFormat), help="for --infer"
     )
+
+
+def add_versions_flags(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags of `recordmill versions`."""
+    parser.add_argument("folder", metavar="DIR/NAME", help="folder of all versions of a dataset")
+
+
+def add_gc_flags(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags of `recordmill gc`."""
+    parser.add_argument("folder", metavar="DIR/NAME", help="folder of all versions of a dataset")
+    parser.add_argument(
+        "--keep", type=_positive, required=True, metavar="N", help="number of versions to keep"
+    )
+    parser.add_argument("--dry_run", action="store_true", help="list them, and delete nothing")
+
+
+def add_forget_flags(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags of `recordmill forget`."""
+    parser.epilog = "All other flags are Beam's own: --runner=FlinkRunner --s3_endpoint_url=…"
+    parser.add_argument("directory", metavar="DIR", help="newest version of a dataset, or DIR/NAME")
+    text = "keys of the records to remove: one per line, or a CSV or Parquet table"
+    parser.add_argument("--keys", required=True, metavar="FILE", help=text)
+    parser.add_argument("--column", metavar="C", help="column of the keys, if FILE is a table")
+    parser.add_argument(
+        "--version", metavar="X.Y.Z", help="the new version; default: the next number"
+    )
+    text = "ignore keys that no record has"
+    parser.add_argument("--allow_missing", action="store_true", help=text)
+    text = "delete all versions that still have the records"
+    parser.add_argument("--purge", action="store_true", help=text)
+
+
+def _positive(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not int(text):
+        raise argparse.ArgumentTypeError(f"expected a number above 0, got {text!r}")
+    return int(text)
 
 
 def add_completion_flags(parser: argparse.ArgumentParser) -> None:
@@ -163,6 +260,8 @@ def add_completion_flags(parser: argparse.ArgumentParser) -> None:
 
 def add_log_flags(parser: argparse.ArgumentParser) -> None:
     """Adds the flags that every command has."""
+    text = "print the result as one line of JSON, however the command ends"
+    parser.add_argument("--json", action="store_true", help=text)
     parser.add_argument("--verbose", action="store_true", help="log progress and tracebacks")
     text = "format of log lines; default: text"
     parser.add_argument("--log_format", choices=("text", "json"), default="text", help=text)
@@ -175,22 +274,35 @@ class Command(NamedTuple):
         text: its description in the help.
         add_flags: adds its own flags to a parser.
         reads_stores: whether it has the flags of object stores.
+        runs_pipeline: whether its other flags are Beam's.
     """
 
     text: str
     add_flags: Callable[[argparse.ArgumentParser], None]
     reads_stores: bool = True
+    runs_pipeline: bool = False
 
 
 # The commands by name; `recordmill.pipelines.commands` has a module of the same name for each.
 COMMANDS = {
     "convert": Command(
-        "convert tables and images to a verified dataset", add_convert_flags, reads_stores=False
+        "convert tables and images to a verified dataset",
+        add_convert_flags,
+        reads_stores=False,
+        runs_pipeline=True,
     ),
     "verify": Command("verify a published dataset, or TFRecord files", add_verify_flags),
-    "diff": Command("compare two datasets by key", add_diff_flags),
+    "diff": Command("compare datasets by key", add_diff_flags),
     "inspect": Command("show records", add_inspect_flags),
-    "schema": Command("print a schema, or infer one from a table", add_schema_flags),
+    "versions": Command("list the versions of a dataset", add_versions_flags),
+    "gc": Command("delete old versions of a dataset", add_gc_flags),
+    "forget": Command(
+        "make a version without some records",
+        add_forget_flags,
+        reads_stores=False,
+        runs_pipeline=True,
+    ),
+    "schema": Command("print a schema and code that reads it, or infer one", add_schema_flags),
     "completion": Command(
         "print a script that completes commands and flags",
         add_completion_flags,
@@ -210,7 +322,9 @@ def program(with_flags: Collection[str] = tuple(COMMANDS)) -> Parser:
         description="Converts label tables and images to verified TFRecord datasets.",
         allow_abbrev=False,
     )
-    parser.add_argument("--version", action="version", version=metadata.version("recordmill"))
+    parser.add_argument(
+        "--version", action="version", version=f"recordmill {metadata.version('recordmill')}"
+    )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, command in COMMANDS.items():
         made = commands.add_parser(name, help=command.text, allow_abbrev=False)
@@ -235,5 +349,6 @@ def _add_flags(parser: argparse.ArgumentParser, command: Command) -> None:
     if command.reads_stores:
         from recordmill.transforms.storage.stores.options import add_store_flags  # loads Beam
 
-        add_store_flags(parser)
+        add_store_flags(parser.add_argument_group(STORE_FLAGS))
+        parser.epilog = _STORE_FLAGS
     add_log_flags(parser)

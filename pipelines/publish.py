@@ -9,12 +9,18 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime, timezone
 from typing import Any
 
+from recordmill.pipelines.dataset.channels import channel_statistics
+from recordmill.pipelines.dataset.removal import removal_problems
+from recordmill.pipelines.dataset.verify import raise_problems
 from recordmill.pipelines.report.write_report import ReportInput, write_report
 from recordmill.pipelines.run.lock import committing
 from recordmill.pipelines.run.run_record import PUBLISHED, RunContext, RunRecord, finished_record
 from recordmill.pipelines.run.target import Target
+from recordmill.pipelines.sidecars.croissant import croissant_document
+from recordmill.pipelines.sidecars.dataset_card import dataset_card
 from recordmill.schemas import layout, tensorflow_metadata
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.dataset_info import DatasetInfo, base_entry, manifest_of
@@ -25,8 +31,9 @@ from recordmill.schemas.errors import (
     VerificationFailed,
 )
 from recordmill.schemas.manifest import Base
-from recordmill.schemas.masking import masked
-from recordmill.schemas.rejects import Reason, lost_rows_message
+from recordmill.schemas.masking import masked, masked_source
+from recordmill.schemas.rejects import Reason, lost_rows_message, reject_line
+from recordmill.schemas.removal import RemovedRecords, certificate_of
 from recordmill.transforms.reconcile_counts import digest_of_lines
 from recordmill.transforms.storage.dataset import Dataset, commit_marker, read_lines
 from recordmill.transforms.storage.files import write_bytes
@@ -42,6 +49,7 @@ def publish(
     _: Iterable[str],
     indexes: Mapping[str, str],
     base: Base | None = None,
+    removed: RemovedRecords | None = None,
 ) -> str:
     """Publishes a dataset if it passes all checks, and writes run.json in either case.
 
@@ -53,6 +61,7 @@ def publish(
         _: the files of rejects and dropped rows; a side input, so that they are written first.
         indexes: sha256 of each file in idx/, by name.
         base: the base version; None if there is none.
+        removed: the records that were removed from it; None for a conversion.
 
     Returns:
         The state in run.json: "published" or "failed".
@@ -60,7 +69,8 @@ def publish(
     try:
         check_publishable(info, config, target)
     except RecordmillError as reason:
-        record = report(info, config, target, finished_record(context, info, reason))
+        written = Dataset(target.work, manifest_of(info, config, {}))
+        record = report(info, config, written, finished_record(context, info, reason))
         target.delete_temporary()
         write_bytes(layout.join(target.work, layout.RUN), record.to_json())
         target.keep_failed_output()
@@ -68,7 +78,7 @@ def publish(
     if target.is_published and context.record_in(target.final):
         target.clean_up()  # an earlier attempt published, and died before the engine noticed
         return PUBLISHED
-    return _commit(info, config, target, context, indexes, base)
+    return _commit(info, config, target, context, indexes, base, removed)
 
 
 def check_publishable(info: DatasetInfo, config: ConvertConfig, target: Target) -> None:
@@ -94,20 +104,29 @@ def check_publishable(info: DatasetInfo, config: ConvertConfig, target: Target) 
         raise UsageError(
             f"not published: --input {', '.join(config.inputs)}: has no rows. Add some."
         )
-    over = config.max_rejects.exceeded(counts.reasons, counts.rows)
+    new_rows = counts.rows - sum(copied.rows for copied in info.copied.values())
+    over = config.max_rejects.exceeded(counts.reasons, new_rows)
     if Reason.LOST_ROWS.value in over:
         raise RejectBudgetExceeded(f"not published: {lost_rows_message(_lost(target.work))}")
     if over or not counts.records:
         reasons = ", ".join(f"{count} {reason}" for reason, count in counts.reasons.items())
-        shown = f", {layout.REPORT} beside it shows them" if config.report else ""
+        report = f", {layout.REPORT} beside it shows them" if config.report else ""
+        first = (
+            reject_line(masked_source(r.source), r.reason.value, r.detail) for r in info.rejects
+        )
+        lines = "".join(f"\n  {line}" for line in first)
+        verb = "was" if counts.rejected == 1 else "were"
         why = f"--max_rejects allows {config.max_rejects.describe(over)}"
         remedy = "Fix them, or raise --max_rejects."
         rejects = layout.join(target.failed_folder, layout.REJECTS)
+        if Reason.CHANGED_RECORD.value in over:
+            why = "some because --base has another record with their key"
+            remedy = "Fix them, or choose --on_conflict update or keep."
         if not counts.records:
             why, remedy = "and no record is left", "Fix them."
         raise RejectBudgetExceeded(
-            f"not published: {counts.rejected} of {counts.rows} rows were rejected ({reasons}), "
-            f"{why}; each is in {rejects} with its reason{shown}. {remedy}"
+            f"not published: {counts.rejected} of {counts.rows} rows {verb} rejected ({reasons}), "
+            f"{why}:{lines}\nEach is in {rejects} with its reason{report}. {remedy}"
         )
     if target.work != target.final:
         target.check_final()  # checked again: files may have been added since the start
@@ -121,14 +140,14 @@ def _lost(directory: str) -> Iterator[tuple[str, str]]:
 
 
 def report(
-    info: DatasetInfo, config: ConvertConfig, target: Target, record: RunRecord
+    info: DatasetInfo, config: ConvertConfig, written: Dataset, record: RunRecord
 ) -> RunRecord:
     """Writes report.html, unless the option is off.
 
     Args:
         info: the written dataset.
         config: the options.
-        target: the folders of the run.
+        written: the dataset, in the folder that it was written to.
         record: the record of the run.
 
     Returns:
@@ -136,8 +155,7 @@ def report(
     """
     if not config.report:
         return record
-    manifest = manifest_of(info, config, {})
-    source = ReportInput(Dataset(target.work, manifest), record, info.shapes, info.problems)
+    source = ReportInput(written, record, info.shapes, info.problems)
     return record.model_copy(update={"warnings": tuple(map(masked, write_report(source)))})
 
 
@@ -156,25 +174,19 @@ def sidecars(info: DatasetInfo, config: ConvertConfig) -> dict[str, bytes]:
     if config.compression == "none" and resolved.schema.sequence is None:
         # TFDS reads neither gzipped shards nor SequenceExamples.
         files[layout.FEATURES] = _json(tensorflow_metadata.features_document(resolved))
+        lengths = {
+            split: [(s.entry.records, s.entry.payload) for s in info.shards if s.split == split]
+            for split in info.plan.shards
+        }
+        document = tensorflow_metadata.dataset_info_document(config, resolved.schema, lengths)
+        files[layout.DATASET_INFO] = _json(document)
+    files[layout.CROISSANT] = _json(croissant_document(info, config, _digests(files)))
+    files[layout.DATASET_CARD] = dataset_card(info, config)
     return files
 
 
-def dataset_info(info: DatasetInfo, config: ConvertConfig) -> bytes:
-    """Returns dataset_info.json.
-
-    Args:
-        info: the written dataset.
-        config: the options.
-    """
-    lengths = {
-        split: [(s.entry.records, s.entry.payload) for s in info.shards if s.split == split]
-        for split in info.plan.shards
-    }
-    description = info.plan.resolved.schema.description
-    document = tensorflow_metadata.dataset_info_document(
-        config.name, config.version, description, lengths
-    )
-    return _json(document)
+def _digests(files: Mapping[str, bytes]) -> dict[str, str]:
+    return {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
 
 
 def _commit(
@@ -184,21 +196,33 @@ def _commit(
     context: RunContext,
     indexes: Mapping[str, str],
     base: Base | None,
+    removed: RemovedRecords | None,
 ) -> str:
     files = sidecars(info, config)
-    last = {layout.DATASET_INFO: dataset_info(info, config)} if layout.FEATURES in files else {}
-    digests = {name: hashlib.sha256(data).hexdigest() for name, data in {**files, **last}.items()}
-    digests |= dict(sorted(indexes.items()))
-    of_base = base_entry(base, info) if base else None
-    lines = {folder: digest_of_lines(read_lines(target.work, folder)) for folder in layout.LINES}
+    certificate = None
+    if base and removed:
+        started = datetime.fromtimestamp(int(context.started), timezone.utc)
+        certificate = certificate_of(removed, base, info, config.version, started)
+        files[layout.REMOVAL] = certificate.to_json()
+    digests = {**_digests(files), **dict(sorted(indexes.items()))}
+    of_base = base_entry(base, info, config) if base else None
+    folders = (*layout.LINES, *config.unmatched_lists)
+    lines = {folder: digest_of_lines(read_lines(target.work, folder)) for folder in folders}
     document = manifest_of(info, config, digests, of_base, lines)
+    channels = channel_statistics(Dataset(target.work, document))
+    document = document.model_copy(update={"channels": channels})
     manifest = document.model_dump_json(indent=2).encode() + b"\n"
+    if certificate:
+        raise_problems(
+            target.work, list(removal_problems(Dataset(target.work, document), certificate))
+        )
     checksum = hashlib.sha256(manifest).hexdigest()
     update = {"manifest_sha256": checksum}
     published = finished_record(context, info, None).model_copy(update=update)
-    record = report(info, config, target, published)
+    record = report(info, config, Dataset(target.work, document), published)
     # The manifest is written first: if the run is killed after it, the next run deletes the files
-    # that it lists.
+    # that it lists. TFDS takes the folder for a dataset as soon as it has dataset_info.json.
+    last = {name: files.pop(name) for name in (layout.DATASET_INFO,) if name in files}
     _write(target.work, {layout.MANIFEST: manifest, **files, layout.RUN: record.to_json(), **last})
     target.delete_temporary()
     # The commit marker is written last: without it, readers ignore the folder.

@@ -66,16 +66,30 @@ _ORIGINS = {
 }
 
 
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("recordmill")
+    except PackageNotFoundError:
+        return version("recordmill-reader")
+
+
 if not TYPE_CHECKING:  # type checkers report names that are not above
 
     def __getattr__(name: str) -> Any:
         if name == "__version__":
-            from importlib.metadata import version
-
-            found: Any = version("recordmill")
+            found: Any = _version()
         elif name in _ORIGINS:
             module, _, original = _ORIGINS[name].rpartition(".")
-            found = getattr(import_module(f"recordmill.{module}"), original)
+            try:
+                found = getattr(import_module(f"recordmill.{module}"), original)
+            except ModuleNotFoundError as error:
+                raise ImportError(
+                    f"recordmill.{name}: needs {error.name}, which is not installed. "
+                    "Install recordmill in place of recordmill-reader.",
+                    name=error.name,
+                ) from error
         else:
             raise AttributeError(f"module 'recordmill' has no attribute {name!r}")
         globals()[name] = found  # the next use finds it without a call

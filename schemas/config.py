@@ -6,6 +6,7 @@ import hashlib
 import re
 from collections import Counter
 from decimal import Decimal, InvalidOperation
+from fractions import Fraction
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -19,7 +20,9 @@ from pydantic import (
 )
 
 from recordmill.schemas import layout
+from recordmill.schemas.croissant_properties import Properties
 from recordmill.schemas.features import Schema
+from recordmill.schemas.image_quality import ISSUES, IssueName
 from recordmill.schemas.option import (
     Integer,
     Option,
@@ -34,12 +37,22 @@ from recordmill.schemas.settings import ImageSettings, parse_integer
 from recordmill.schemas.yaml_files import preset
 
 # Version of the shard format; incremented when the same input and options produce other bytes.
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+
+_LICENSE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+-]*")
 
 # Part of shard names: file systems allow 255 bytes, and a letter has up to four.
 SPLIT_NAME = re.compile(r"[A-Za-z]\w{0,49}")
 
 SPLIT_NAME_RULE = "up to 50 letters, digits and _, beginning with a letter"
+
+# Allows for rounded fractions, as in 0.333,0.333,0.333.
+_SUM_TOLERANCE = Decimal("0.001")
+
+_PERCENTAGE = re.compile(r"([0-9]+(?:\.[0-9]+)?)%")
+
+# Limit for the rows of a sample: every worker holds the hash positions of as many rows, 8 MB.
+MAX_SAMPLE_ROWS = 1_000_000
 
 # The largest number of shards that fits into the five digits in shard names.
 MAX_SHARDS = 99_999
@@ -60,11 +73,24 @@ InputFormat = Literal[
 ]
 Decode = Literal["full", "header"]
 Verify = Literal["parse", "decode"]
+SplitMethod = Literal["hash", "exact", "stratified"]
+OnConflict = Literal["fail", "update", "keep"]
+NearDuplicateMode = Literal["report", "keep_together", "drop", "none"]
 
 DEFAULT_SCHEMA = "image_classification"
 
+# The value of --split_column for no column.
+NO_SPLITS = "none"
+
 # The headings of the options, in order.
-GROUPS = ("input", "output", "splits and shards", "checks")
+GROUPS = ("input", "output", "metadata", "splits and shards", "checks")
+
+
+# The options that describe a dataset, and change neither its rows nor its shards.
+METADATA = ("description", "citation", "license", "homepage", "creator", "croissant")
+
+# Limit for the classes of a feature: every worker holds their names, and counts their records.
+MAX_CLASSES = 1_000_000
 
 
 def _weights(value: Any) -> Any:
@@ -80,6 +106,11 @@ def _weights(value: Any) -> Any:
     return weights
 
 
+def _split_column(value: Any) -> Any:
+    """Parses the name of a column; "none" is no column, not even one of the source."""
+    return None if value == NO_SPLITS else value
+
+
 def _num_shards(value: Any) -> Any:
     """Parses a number of shards, or one per split; returns other values unchanged."""
     if not isinstance(value, str) or value == "auto":
@@ -93,13 +124,49 @@ def _budget(value: Any) -> Any:
     return RejectBudget.parse(str(value)) if isinstance(value, (str, int, float)) else value
 
 
+def _sample(value: Any) -> Any:
+    """Parses a percentage such as "0.5%", or a number of rows."""
+    if not isinstance(value, str):
+        return value
+    if match := _PERCENTAGE.fullmatch(value.strip()):
+        if not 0 < Decimal(match[1]) <= 100:
+            raise ValueError("expected a percentage above 0%, and up to 100%")
+        return value.strip()
+    return parse_integer(value)
+
+
+def _delimiter(value: Any) -> Any:
+    r"""Returns a delimiter; "tab" and "\\t", which are easier to type, are the tab character."""
+    return "\t" if value in ("tab", "\\t") else value
+
+
+def _header(value: Any) -> Any:
+    """Parses "none" or names of columns; () is a header of numbers."""
+    if not isinstance(value, str):
+        return value
+    return () if value == "none" else tuple(name.strip() for name in value.split(","))
+
+
+Delimiter = Annotated[str, BeforeValidator(_delimiter), Field(pattern=r"^[\t !#-/:-@\[-`{-~]$")]
+ImageSuffix = Annotated[str, Field(pattern=r"^\.[A-Za-z0-9]+$")]
+
+
+def _issues(value: Any) -> Any:
+    return tuple(name.strip() for name in value.split(",")) if isinstance(value, str) else value
+
+
 ShardCount = Annotated[int, Field(ge=1, le=MAX_SHARDS)]
 DatasetName = Annotated[str, Field(pattern=r"^[A-Za-z]\w*$")]
-Version = Annotated[str, Field(pattern=r"^[0-9]+\.[0-9]+\.[0-9]+$")]
+# TFDS and semver.org accept no leading zeros.
+_NUMBER = r"(0|[1-9][0-9]*)"
+Version = Annotated[str, Field(pattern=rf"^{_NUMBER}\.{_NUMBER}\.{_NUMBER}$")]
+WebAddress = Annotated[str, Field(pattern=r"^(https?://\S+)?$")]
 
 _NAME = "letters, digits and _, beginning with a letter"
-_VERSION = "three numbers, as in 1.0.0"
+_VERSION = "three numbers without leading zeros, as in 1.0.0"
+_WEB_ADDRESS = "a web address, as in https://example.com/birds"
 _NUMBERS = f"auto, a number from 1 to {MAX_SHARDS:,}, or train=16,test=2"
+_SAMPLE = f"a percentage, as in 1%, or a number of rows from 1 to {MAX_SAMPLE_ROWS:,}"
 _TIMEOUT = f"{ImageSettings().timeout:g}"
 
 
@@ -118,6 +185,26 @@ class ConvertConfig(BaseModel):
     input_format: Annotated[
         InputFormat, Option("input", "", "format of the input; auto detects it by name and content")
     ] = "auto"
+    delimiter: Annotated[
+        Delimiter | None,
+        Option(
+            "input",
+            "CHARACTER",
+            "character between fields of CSV tables: ';', tab",
+            "by format",
+            "a single character, as in ';', or tab",
+        ),
+    ] = None
+    header: Annotated[
+        tuple[str, ...] | None,
+        BeforeValidator(_header),
+        Option(
+            "input",
+            "none|NAME,…",
+            "columns of CSV tables without a header; none: numbers from 0",
+            "the first row",
+        ),
+    ] = None
     output: Annotated[
         Path,
         Field(min_length=1),
@@ -148,30 +235,78 @@ class ConvertConfig(BaseModel):
     allow_outside_root: Annotated[
         bool, Option("input", "", "allow image paths and links that lead outside of --image_root")
     ] = False
+    image_suffix: Annotated[
+        ImageSuffix | None,
+        Option(
+            "input",
+            ".jpg",
+            "suffix of image files that paths in a table lack",
+            "",
+            "a suffix, as in .jpg",
+        ),
+    ] = None
     columns: Annotated[
         Pairs, Option("input", "S=T,…", "schema column = table column, if the names differ")
     ] = Field(default_factory=dict)
     labels: Annotated[
         Path | None, Option("input", "PATTERN", "second table, to be joined with the input")
     ] = None
-    join_on: Annotated[str | None, Option("input", "C", "column to join both tables on")] = None
+    join_on: Annotated[
+        str | None,
+        Option("input", "C|C=D", "column to join both tables on; C of the input, D of --labels"),
+    ] = None
+    list_unused_images: Annotated[
+        bool, Option("input", "", "list the images below --image_root that no row names")
+    ] = False
     key_column: Annotated[
         str | None,
         Option("input", "C", "column that identifies a row", "the image path as written"),
+    ] = None
+    sample: Annotated[
+        Annotated[int, Field(strict=True, ge=1, le=MAX_SAMPLE_ROWS)]
+        | Annotated[str, Field(pattern="%$")]
+        | None,
+        BeforeValidator(_sample),
+        Option(
+            "input",
+            "N|P%",
+            "convert a part of the rows, for a trial: 1000, or 1%",
+            "all rows",
+            _SAMPLE,
+        ),
     ] = None
     base: Annotated[
         Path | None,
         Option("output", "DIR", "base version: keep its splits and reuse its shards"),
     ] = None
+    append: Annotated[
+        bool, Option("output", "", "the input has only new rows: keep the records of --base")
+    ] = False
+    on_conflict: Annotated[
+        OnConflict,
+        Option("output", "", "with --append, what to do with a changed row of a known key"),
+    ] = "fail"
     splits: Annotated[
         dict[str, Decimal] | None,
         BeforeValidator(_weights),
         Option("splits and shards", "train=0.9,…", "weights of the splits", "all rows to train"),
     ] = None
+    split_method: Annotated[
+        SplitMethod,
+        Option(
+            "splits and shards",
+            "",
+            "exact: exact shares; stratified: exact shares of each class; hash: about the shares",
+        ),
+    ] = "hash"
     split_column: Annotated[
         str | None,
+        BeforeValidator(_split_column),
         Option(
-            "splits and shards", "C", "column with the split of each row; overrides the weights"
+            "splits and shards",
+            "C",
+            "column with the split of each row, or none; overrides the weights",
+            "the splits of the source",
         ),
     ] = None
     group_column: Annotated[
@@ -210,7 +345,11 @@ class ConvertConfig(BaseModel):
     ] = None
     classes: Annotated[
         tuple[str, ...] | None,
-        Option("input", "FILE", "class names, one per line", "all names found, sorted"),
+        Option("input", "FILE", "class names, one per line", "as the source declares, or sorted"),
+    ] = None
+    num_classes: Annotated[
+        Annotated[Integer, Field(ge=1, le=MAX_CLASSES)] | None,
+        Option("input", "N", "number of classes of integer labels, which must be below it"),
     ] = None
     seed: Annotated[Integer, Option("splits and shards", "N", "changes splits and order")] = 0
     compression: Annotated[
@@ -221,6 +360,15 @@ class ConvertConfig(BaseModel):
         Literal["none", "content"],
         Option("splits and shards", "", "content: keep one of the rows with the same image"),
     ] = "none"
+    near_duplicates: Annotated[
+        NearDuplicateMode,
+        Option(
+            "splits and shards",
+            "",
+            "similar images: report, keep_together in one split, drop all but one, or none: no "
+            "comparison",
+        ),
+    ] = "report"
     index: Annotated[
         bool, Option("output", "", "write idx/ with record offsets, for DALI and PyTorch")
     ] = False
@@ -230,16 +378,54 @@ class ConvertConfig(BaseModel):
     verify: Annotated[
         Verify, Option("checks", "", "parse every record, or decode every image as well")
     ] = "parse"
+    reject_quality: Annotated[
+        tuple[IssueName, ...],
+        BeforeValidator(_issues),
+        Option(
+            "checks",
+            "ISSUE,…",
+            f"reject images with a quality issue: {', '.join(ISSUES)}",
+            "none",
+            "names of quality issues",
+        ),
+    ] = ()
     max_rejects: Annotated[
         RejectBudget,
         BeforeValidator(_budget),
         Option("checks", "N|P%,…", "allowed rejects: 10, 0.5%, or 10,truncated=5,read_error=1%"),
     ] = RejectBudget()
+    fail_fast: Annotated[
+        Annotated[Integer, Field(ge=0)],
+        Option(
+            "checks",
+            "N",
+            "stop early if the images of the first N rows are all rejected; 0: never",
+            "",
+            "a number of rows, or 0",
+        ),
+    ] = 1000
     if_exists: Annotated[
         Literal["fail", "skip", "replace"],
         Option("output", "", "what to do if the dataset exists"),
     ] = "fail"
     report: Annotated[bool, Option("output", "", "write report.html beside the shards")] = True
+    description: Annotated[
+        str, Option("metadata", "TEXT", "what the dataset contains", "the schema's description")
+    ] = ""
+    citation: Annotated[str, Option("metadata", "TEXT", "how to cite the dataset, as BibTeX")] = ""
+    license: Annotated[
+        str, Option("metadata", "NAME", "license of the dataset: an SPDX id or an address")
+    ] = ""
+    homepage: Annotated[
+        WebAddress, Option("metadata", "URL", "web page of the dataset", "", _WEB_ADDRESS)
+    ] = ""
+    creator: Annotated[
+        str, Option("metadata", "NAME", "person or organization that made the dataset")
+    ] = ""
+    croissant: Annotated[
+        Properties,
+        Option("metadata", "FILE", "YAML file of more properties of croissant.json: keywords, …"),
+    ] = Field(default_factory=dict)
 
     @field_validator("splits")
     @classmethod
@@ -248,37 +434,130 @@ class ConvertConfig(BaseModel):
             return None
         if bad := [name for name in splits if not SPLIT_NAME.fullmatch(name)]:
             raise ValueError(f"{bad[0]!r} cannot name a split; expected {SPLIT_NAME_RULE}")
-        if any(weight < 0 for weight in splits.values()) or sum(splits.values()) <= 0:
+        total = sum(splits.values(), Decimal())
+        if any(weight < 0 for weight in splits.values()) or total <= 0:
             raise ValueError("split weights must not be negative, and one must be above 0")
+        are_fractions = max(splits.values()) <= 1 and any(weight % 1 for weight in splits.values())
+        if are_fractions and abs(total - 1) > _SUM_TOLERANCE:
+            raise ValueError(
+                f"the fractions sum to {total.normalize():f}; expected 1. Correct them, or write "
+                "whole numbers, as in train=8,test=2"
+            )
         return splits
 
     @model_validator(mode="after")
     def _check_combinations(self) -> ConvertConfig:
+        self._check_header()
         counts = Counter(self.classes or ())
         if repeated := [name for name, count in counts.items() if count > 1]:
-            raise ValueError(f"--classes: {min(repeated)!r} occurs twice; remove one of them")
+            raise ValueError(f"--classes: {min(repeated)!r} occurs twice. Remove one of them.")
+        if self.classes is not None and self.num_classes is not None:
+            raise ValueError(
+                "--num_classes: cannot be combined with --classes. Remove one of them."
+            )
         if (self.labels is None) != (self.join_on is None):
-            raise ValueError("--labels and --join_on require each other; set both")
+            raise ValueError("--labels and --join_on: each requires the other. Set both.")
+        if self.list_unused_images and (self.image_root is None or layout.is_web(self.image_root)):
+            raise ValueError(
+                "--list_unused_images: lists the images below --image_root. Set it to a folder."
+            )
         if self.records_per_shard is not None and self.num_shards != "auto":
             raise ValueError(
                 "--records_per_shard: cannot be combined with --num_shards. Remove one of them."
             )
+        if self.append and self.base is None:
+            raise ValueError("--append: adds rows to a base version. Set --base DIR/NAME/X.Y.Z.")
+        if self.on_conflict != "fail" and not self.append:
+            raise ValueError("--on_conflict: applies only to --append. Add it, or omit this.")
+        if self.reject_quality and self.decode == "header":
+            raise ValueError(
+                "--reject_quality: needs the pixels of images, and cannot be combined with "
+                "--decode header. Remove one of them."
+            )
+        self._check_near_duplicates()
         is_open = self.splits is None and self.split_column is not None
         named = self.num_shards.keys() if isinstance(self.num_shards, dict) else set()
         if not is_open and (unknown := sorted(named - self.weights.keys())):
             expected = ", ".join(self.weights)
             raise ValueError(f"--num_shards: unknown split {unknown[0]!r}; available: {expected}")
+        if self.split_method == "stratified" and not self.dataset_schema.class_features:
+            raise ValueError(
+                "--split_method stratified: expected a schema with classes; "
+                f"{self.dataset_schema.name!r} has none. Choose --split_method exact, or add "
+                "classes: true to a feature."
+            )
         if self.index and self.compression != "none":
             raise ValueError(
-                "--index: lists the byte offsets of records, but gzip streams are not seekable; "
-                "omit it, or choose --compression none"
+                "--index: lists the byte offsets of records, but gzip streams are not seekable. "
+                "Omit it, or choose --compression none."
             )
         return self
+
+    def _check_near_duplicates(self) -> None:
+        if self.near_duplicates not in ("keep_together", "drop"):
+            return
+        if self.decode == "header":
+            raise ValueError(
+                f"--near_duplicates {self.near_duplicates}: needs the pixels of images, and cannot "
+                "be combined with --decode header. Remove one of them."
+            )
+        if not self.dataset_schema.has_image:
+            raise ValueError(
+                f"--near_duplicates {self.near_duplicates}: expected a schema with images; "
+                f"{self.dataset_schema.name!r} has none. Remove the option."
+            )
+
+    def _check_header(self) -> None:
+        names = self.header or ()
+        if not all(names):
+            raise ValueError("--header: a name is empty; expected none, or NAME,…")
+        if repeated := [name for name, count in Counter(names).items() if count > 1]:
+            raise ValueError(f"--header: {repeated[0]!r} occurs twice. Rename one of the two.")
+
+    @property
+    def join_columns(self) -> tuple[str, str] | None:
+        """The columns of the input and of the labels that both are joined on."""
+        if self.join_on is None:
+            return None
+        image, _, label = self.join_on.partition("=")
+        return image, label or image
+
+    @property
+    def unmatched_lists(self) -> tuple[str, ...]:
+        """The folders of lists of labels and images that lack each other."""
+        if self.labels is not None:
+            return layout.UNMATCHED
+        return (layout.UNMATCHED_IMAGES,) if self.list_unused_images else ()
 
     @property
     def weights(self) -> dict[str, Decimal]:
         """The weights of the splits, for rows without a split of their own."""
         return self.splits or {"train": Decimal(1)}
+
+    @property
+    def sample_part(self) -> Fraction | None:
+        """The part of the rows in the sample; None for all rows or a number of rows."""
+        return Fraction(self.sample[:-1]) / 100 if isinstance(self.sample, str) else None
+
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        """The class names in the order of their ids, or None if the labels decide.
+
+        With `num_classes`, the names are the ids, as in TFDS's `ClassLabel(num_classes=…)`.
+        """
+        if self.num_classes is None:
+            return self.classes
+        return tuple(map(str, range(self.num_classes)))
+
+    @property
+    def license_id(self) -> str | None:
+        """The SPDX id of the license, or None if it is stated in another way."""
+        return self.license if _LICENSE_ID.fullmatch(self.license) else None
+
+    @property
+    def drops_rows(self) -> bool:
+        """Whether rows with the image of another row, or a similar one, are dropped."""
+        return self.deduplicate != "none" or self.near_duplicates == "drop"
 
     @property
     def guard(self) -> str | None:
@@ -290,6 +569,12 @@ class ConvertConfig(BaseModel):
         """The folder of the published dataset, OUTPUT/NAME/VERSION."""
         return layout.join(self.output, self.name, self.version)
 
+    def requested_shards(self, split: str) -> int | None:
+        """Returns the number of shards of a split by `num_shards`; None if it does not say."""
+        numbers = self.num_shards
+        number = numbers.get(split, "auto") if isinstance(numbers, dict) else numbers
+        return number if isinstance(number, int) else None
+
     def column(self, schema_column: str) -> str:
         """Returns the table column of a schema column."""
         return self.columns.get(schema_column, schema_column)
@@ -297,7 +582,17 @@ class ConvertConfig(BaseModel):
     @property
     def fingerprint(self) -> str:
         """Hex digest of all options that affect the content of the dataset."""
-        outside = {"output", "if_exists", "max_rejects", "verify", "index", "report"}
+        outside = {
+            "output",
+            "if_exists",
+            "max_rejects",
+            "verify",
+            "index",
+            "list_unused_images",
+            "report",
+            "fail_fast",
+            *METADATA,
+        }
         document = self.model_dump_json(exclude=outside, by_alias=True)
         return hashlib.sha256(f"{FORMAT_VERSION}\n{document}".encode()).hexdigest()
 

@@ -22,6 +22,8 @@ class RowOptions(TypedDict, total=False):
     """base folder of image paths; none may lead outside; default: the table's folder"""
     allow_outside_root: bool
     """allow image paths and links that lead outside of --image_root"""
+    image_suffix: str | None
+    """suffix of image files that paths in a table lack"""
     columns: Mapping[str, str]
     """schema column = table column, if the names differ"""
     key_column: str | None
@@ -44,11 +46,17 @@ class DatasetOptions(RowOptions, total=False):
     """Options of a conversion of rows from a pipeline."""
 
     classes: StrPath | Sequence[str] | None
-    """class names, one per line; default: all names found, sorted"""
+    """class names, one per line; default: as the source declares, or sorted"""
+    num_classes: int | None
+    """number of classes of integer labels, which must be below it"""
     version: str
     """version of the dataset; default: 1.0.0"""
     base: StrPath | None
     """base version: keep its splits and reuse its shards"""
+    append: bool
+    """the input has only new rows: keep the records of --base"""
+    on_conflict: Literal["fail", "update", "keep"]
+    """with --append, what to do with a changed row of a known key; default: fail"""
     compression: Literal["none", "gzip"]
     """compression of shards; TFDS cannot read gzip; default: none"""
     index: bool
@@ -57,10 +65,24 @@ class DatasetOptions(RowOptions, total=False):
     """what to do if the dataset exists; default: fail"""
     report: bool
     """write report.html beside the shards"""
+    description: str
+    """what the dataset contains; default: the schema's description"""
+    citation: str
+    """how to cite the dataset, as BibTeX"""
+    license: str
+    """license of the dataset: an SPDX id or an address"""
+    homepage: str
+    """web page of the dataset"""
+    creator: str
+    """person or organization that made the dataset"""
+    croissant: StrPath | Mapping[str, str | Sequence[str]]
+    """YAML file of more properties of croissant.json: keywords, …"""
     splits: Mapping[str, float | Decimal] | None
     """weights of the splits; default: all rows to train"""
+    split_method: Literal["hash", "exact", "stratified"]
+    """exact: exact shares; stratified: exact shares of each class; hash: about the shares; default: hash"""
     split_column: str | None
-    """column with the split of each row; overrides the weights"""
+    """column with the split of each row, or none; overrides the weights; default: the splits of the source"""
     group_column: str | None
     """column of groups that stay in one split: patients, videos"""
     num_shards: Literal["auto"] | int | Mapping[str, int]
@@ -73,8 +95,12 @@ class DatasetOptions(RowOptions, total=False):
     """changes splits and order; default: 0"""
     deduplicate: Literal["none", "content"]
     """content: keep one of the rows with the same image; default: none"""
+    near_duplicates: Literal["report", "keep_together", "drop", "none"]
+    """similar images: report, keep_together in one split, drop all but one, or none: no comparison; default: report"""
     verify: Literal["parse", "decode"]
     """parse every record, or decode every image as well; default: parse"""
+    reject_quality: Sequence[Literal["blank", "dark", "bright", "blurred", "low_information", "odd_aspect_ratio", "tiny"]]
+    """reject images with a quality issue: blank, dark, bright, blurred, low_information, odd_aspect_ratio, tiny; default: none"""
     max_rejects: int | str | RejectBudget
     """allowed rejects: 10, 0.5%, or 10,truncated=5,read_error=1%; default: 0"""
 
@@ -84,13 +110,23 @@ class ConvertOptions(DatasetOptions, total=False):
 
     input_format: Literal["auto", "csv", "tsv", "jsonl", "parquet", "arrow", "folder", "tar", "tfrecord", "coco", "voc", "yolo"]
     """format of the input; auto detects it by name and content; default: auto"""
+    delimiter: str | None
+    """character between fields of CSV tables: ';', tab; default: by format"""
+    header: Sequence[str] | None
+    """columns of CSV tables without a header; none: numbers from 0; default: the first row"""
     schema: StrPath | Schema
     """preset or schema file that defines the features; default: image_classification"""
     labels: StrPath | None
     """second table, to be joined with the input"""
     join_on: str | None
-    """column to join both tables on"""
+    """column to join both tables on; C of the input, D of --labels"""
+    list_unused_images: bool
+    """list the images below --image_root that no row names"""
+    sample: int | str | None
+    """convert a part of the rows, for a trial: 1000, or 1%; default: all rows"""
     output: Required[StrPath]
     """folder of datasets; writes to DIR/NAME/VERSION"""
     name: Required[str]
     """name of the dataset"""
+    fail_fast: int
+    """stop early if the images of the first N rows are all rejected; 0: never; default: 1000"""

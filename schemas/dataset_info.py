@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -9,24 +11,40 @@ from types import MappingProxyType
 from pydantic import BaseModel, ConfigDict
 
 from recordmill.schemas.config import FORMAT_VERSION, ConvertConfig
-from recordmill.schemas.manifest import Base, BaseEntry, Manifest, ShardEntry, SplitEntry
+from recordmill.schemas.manifest import (
+    Base,
+    BaseEntry,
+    ClassDrift,
+    Manifest,
+    ShardEntry,
+    Share,
+    SplitEntry,
+)
 from recordmill.schemas.masking import masked_values
-from recordmill.schemas.plan import Plan
+from recordmill.schemas.plan import Plan, SourceEntry
 from recordmill.schemas.records import ImageRef
 from recordmill.schemas.rejects import Reason, Reject
 from recordmill.schemas.row_counts import RowCounts, ShardCounts, SplitCounts
 from recordmill.schemas.statistics import (
+    EXAMPLES,
+    CopiedCounts,
     DuplicateStats,
     GroupLeakage,
+    ImageFindings,
     ImageTally,
     Timeline,
 )
 
-_RUN_ONLY = {"output", "if_exists", "report"}
+# The part of its share, and the number of standard deviations, by which a class has to differ from
+# the base version to be reported.
+_CHANGED_SHARE, _DEVIATIONS = 0.5, 3
+
+_RUN_ONLY = {"output", "if_exists", "report", "fail_fast"}
 
 _TRANSIENT = frozenset(
     {
         Reason.READ_ERROR,
+        Reason.MISSING_FILE,
         Reason.TIMEOUT,
         Reason.DECODER_CRASH,
         Reason.TOO_MANY_PIXELS,
@@ -49,6 +67,11 @@ class WrittenShard(ShardCounts):
         reused: whether an earlier run has finished it.
         linked: whether it was taken from the base version without reading it.
         fingerprint: fingerprint of its input; "" if unknown.
+        copied: its records that are from the base version, if that keeps its records.
+        unchanged: number of rows that are not written, because the base version has a record with
+            their key.
+        entry: its manifest entry, if it is the whole shard of a base version that keeps its
+            records: it was verified with that version.
     """
 
     payload: int
@@ -60,6 +83,9 @@ class WrittenShard(ShardCounts):
     reused: bool = field(default=False, compare=False)
     linked: bool = field(default=False, compare=False)
     fingerprint: str = field(default="", compare=False)
+    copied: CopiedCounts = field(default_factory=CopiedCounts)
+    unchanged: int = 0
+    entry: ShardEntry | None = None
 
 
 class ImageFault(BaseModel):
@@ -131,7 +157,7 @@ class Problem:
         return f"{file}:{location} {self.message}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class ShardVerification:
     """The verification of a shard, which TensorFlow has re-read.
 
@@ -168,11 +194,14 @@ class DatasetInfo:
         classes: number of occurrences by split, feature and class id.
         content: statistics of duplicate images.
         group_leaks: groups that are in more than one split.
+        findings: similar images, and images of low quality.
         shapes: image statistics.
         timeline: number of records written over time.
         reused: number of shards that an earlier run has finished.
         linked: number of shards taken from the base version without reading them.
+        copied: the records of a base version that keeps its records, by split; empty without one.
         fingerprints: fingerprint of each shard's input, by file; a shard may lack one.
+        rejects: the first reject of each reason, in the order of the tables.
     """
 
     plan: Plan
@@ -184,11 +213,14 @@ class DatasetInfo:
     classes: Mapping[str, Mapping[str, Mapping[int, int]]] = field(default_factory=dict)
     content: DuplicateStats = field(default_factory=DuplicateStats)
     group_leaks: GroupLeakage = field(default_factory=GroupLeakage)
+    findings: ImageFindings = field(default_factory=ImageFindings)
     shapes: ImageTally = field(default_factory=ImageTally)
     timeline: Timeline = field(default_factory=Timeline, compare=False)
     reused: int = 0
     linked: int = 0
+    copied: Mapping[str, CopiedCounts] = field(default_factory=dict)
     fingerprints: Mapping[str, str] = field(default_factory=dict, compare=False)
+    rejects: tuple[Reject, ...] = ()
 
 
 def manifest_of(
@@ -207,6 +239,7 @@ def manifest_of(
         base: the comparison with the base version, if there is one.
         lines: digests of the lines in rejects/ and dropped/, by folder.
     """
+    near, quality = info.findings.near_duplicates, info.findings.quality
     return Manifest(
         format_version=FORMAT_VERSION,
         name=config.name,
@@ -219,11 +252,30 @@ def manifest_of(
         images=dict(info.images),
         content=info.content,
         group_leaks=info.group_leaks if info.group_leaks.groups else None,
+        near_duplicates=near if near.compared else None,
+        quality=quality if quality.measured else None,
+        shares=_shares(info, config),
         splits={split: _split_entry(info, split) for split in info.plan.shards},
         sidecars=dict(sidecars),
         lines=dict(lines),
         base=base,
+        source=info.plan.source if info.plan.source != SourceEntry() else None,
     )
+
+
+def _shares(info: DatasetInfo, config: ConvertConfig) -> dict[str, Share] | None:
+    if config.splits is None or config.split_column is not None or not info.counts.records:
+        return None
+    total = sum(config.splits.values())
+    records = {name: counts.records for name, counts in info.splits.items()}
+    return {
+        name: Share(
+            asked=round(float(weight / total), 6),
+            actual=round(records.get(name, 0) / info.counts.records, 6),
+        )
+        for name, weight in sorted(config.splits.items())
+        if weight
+    }
 
 
 def _split_entry(info: DatasetInfo, split: str) -> SplitEntry:
@@ -232,12 +284,14 @@ def _split_entry(info: DatasetInfo, split: str) -> SplitEntry:
     return SplitEntry(**dict(info.splits[split]), classes=classes, shards=shards)
 
 
-def base_entry(base: Base, info: DatasetInfo) -> BaseEntry:
+def base_entry(base: Base, info: DatasetInfo, config: ConvertConfig) -> BaseEntry:
     """Returns the manifest entry that compares a new dataset with its base version.
 
     Args:
         base: the base version.
-        info: the new dataset. Its first shards hold the rows of the base, later ones the new rows.
+        info: the new dataset. Unless the base version keeps its records, its first shards hold
+            the rows of the base, later ones the new rows.
+        config: the options.
     """
     kept, new, unchanged = dict[str, int](), dict[str, int](), 0
     for shard in info.shards:
@@ -247,6 +301,10 @@ def base_entry(base: Base, info: DatasetInfo) -> BaseEntry:
         counts = kept if is_old else new
         counts[shard.split] = counts.get(shard.split, 0) + shard.entry.records
         unchanged += is_old and of_base[shard.index].sha256 == shard.entry.sha256
+    if base.keeps_records:
+        kept = {split: counts.records for split, counts in info.copied.items()}
+        new = {split: info.splits[split].records - count for split, count in kept.items()}
+        kept, new = ({s: n for s, n in counts.items() if n} for counts in (kept, new))
     gone = {
         split: entry.records - kept.get(split, 0) for split, entry in base.manifest.splits.items()
     }
@@ -257,4 +315,64 @@ def base_entry(base: Base, info: DatasetInfo) -> BaseEntry:
         new=new,
         gone=gone,
         shards_unchanged=unchanged,
+        classes=_class_drifts(base, info, config),
     )
+
+
+def _class_drifts(base: Base, info: DatasetInfo, config: ConvertConfig) -> dict[str, ClassDrift]:
+    """Returns how classes differ, by feature; a sample has others by chance."""
+    if config.sample is not None:
+        return {}
+    splits, resolved = base.manifest.splits.values(), info.plan.resolved
+    found = {}
+    for feature in resolved.schema.class_features:
+        old = Counter[str]()
+        for split in splits:
+            for label, count in split.classes.get(feature, {}).items():
+                old[base.manifest.resolved.class_name(feature, label)] += count
+        new = Counter[str]()
+        for counts in info.classes.values():
+            for label, count in counts.get(feature, {}).items():
+                new[resolved.class_name(feature, label)] += count
+        if old and new:
+            found[feature] = class_drift(old, new)
+    return {feature: drift for feature, drift in found.items() if drift != ClassDrift()}
+
+
+def class_drift(old: Counter[str], new: Counter[str]) -> ClassDrift:
+    """Returns how the sizes of classes differ.
+
+    Args:
+        old: the number of occurrences of each class in the base version.
+        new: the number of occurrences of each class.
+
+    >>> class_drift(Counter(a=50, b=50), Counter(a=90, b=10)).changed_examples
+    (('a', 0.5, 0.9), ('b', 0.5, 0.1))
+    """
+    ratio = new.total() / old.total()
+    added = Counter({name: count for name, count in new.items() if name not in old})
+    gone = Counter({name: count for name, count in old.items() if name not in new})
+    changed = dict[str, float]()
+    for name in old.keys() & new.keys():
+        expected = old[name] * ratio
+        # Both counts are random: the variance is that of their difference, for Poisson counts.
+        deviation = math.sqrt(expected * (1 + ratio))
+        difference = abs(new[name] - expected)
+        if difference > max(_CHANGED_SHARE * expected, _DEVIATIONS * deviation):
+            changed[name] = difference
+    largest = sorted(changed, key=lambda name: (-changed[name], name))[:EXAMPLES]
+    return ClassDrift(
+        added=len(added),
+        gone=len(gone),
+        changed=len(changed),
+        added_examples=_most_frequent(added),
+        gone_examples=_most_frequent(gone),
+        changed_examples=tuple(
+            (name, round(old[name] / old.total(), 6), round(new[name] / new.total(), 6))
+            for name in largest
+        ),
+    )
+
+
+def _most_frequent(counts: Counter[str]) -> tuple[str, ...]:
+    return tuple(sorted(counts, key=lambda name: (-counts[name], name))[:EXAMPLES])

@@ -6,8 +6,13 @@ An error in a single row is a `rejects.RecordError`, which does not end a run by
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 from itertools import islice
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
 
 
 class RecordmillError(Exception):
@@ -66,6 +71,54 @@ class Interrupted(RecordmillError):
     def __init__(self, message: str, signal_number: int) -> None:
         super().__init__(message)
         self.exit_code = 128 + signal_number
+
+
+# What a value should be, by pydantic's type of error; in braces, the values of its context.
+_EXPECTED = {
+    "literal_error": "{expected}",
+    "enum": "{expected}",
+    "int_type": "an integer",
+    "int_parsing": "an integer",
+    "int_from_float": "an integer",
+    "float_type": "a number",
+    "float_parsing": "a number",
+    "bool_type": "true or false",
+    "bool_parsing": "true or false",
+    "string_type": "text",
+    "list_type": "a list",
+    "tuple_type": "a list",
+    "dict_type": "names with their values",
+    "model_type": "names with their values",
+    "greater_than": "a number above {gt}",
+    "greater_than_equal": "at least {ge}",
+    "less_than": "a number below {lt}",
+    "less_than_equal": "at most {le}",
+    "finite_number": "a finite number",
+    "too_short": "at least {min_length} values",
+    "too_long": "at most {max_length} values",
+    "string_too_short": "text",
+    "string_pattern_mismatch": "text of the form {pattern}",
+}
+
+
+_QUOTES = "'\""
+
+
+def problem_of_value(details: ErrorDetails, shown: str) -> str:
+    """Returns the message on a value that a model rejects, in our words instead of pydantic's.
+
+    Args:
+        details: pydantic's error.
+        shown: the value, as messages show it.
+    """
+    message = details["msg"].removeprefix("Value error, ")
+    expected = _EXPECTED.get(details["type"])
+    if expected is None:
+        return message
+    context = details.get("ctx", {})
+    choices = re.findall(r"'([^']*)'", str(context.get("expected", "")))
+    guess = did_you_mean(shown.strip(_QUOTES), choices)
+    return f"expected {expected.format(**context)}, got {shown}{guess}"
 
 
 # Limits of a comparison, whose time is quadratic in the length of a name.

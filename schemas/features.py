@@ -202,11 +202,11 @@ class Feature(BaseModel):
         self._check_kind()
         self._check_shape()
         if self.is_mask and self.missing is not Missing.REQUIRED:
-            raise ValueError("a mask cannot be empty; remove missing: empty")
+            raise ValueError("a mask cannot be empty. Remove missing: empty.")
         if self.label_offset and not self.classes:
-            raise ValueError("label_offset applies only to class labels; add classes: true")
+            raise ValueError("label_offset applies only to class labels. Add classes: true.")
         if self.single and self.shape != ():
-            raise ValueError("single: true applies only to lists of any length; add shape: []")
+            raise ValueError("single: true applies only to lists of any length. Add shape: [].")
         if self.default is not None and (self.shape is not None or self.classes):
             raise ValueError("only a single value that is not a class label can have a default")
         if self.default is not None and not self._holds(self.default):
@@ -281,6 +281,11 @@ class Feature(BaseModel):
         return self.source.origin in (Origin.MASK, Origin.SEGMENTATION)
 
     @property
+    def is_box(self) -> bool:
+        """Whether the values are sides of boxes, as fractions of the image."""
+        return self.source.origin is Origin.BOX
+
+    @property
     def of_boxes(self) -> bool:
         """Whether the feature has one value per box."""
         return self.per_box or self.source.origin in (Origin.BOX, Origin.AREA)
@@ -328,11 +333,11 @@ class Schema(BaseModel):
             raise ValueError("a schema needs features, or every_column: true")
         if any(f.per_box or f.source.origin is Origin.AREA for f in self.features.values()):
             self._require(
-                self.has_boxes, "a feature per box needs boxes; add a feature from box:xmin, …"
+                self.has_boxes, "a feature per box needs boxes. Add a feature from box:xmin, …"
             )
         if self.has_boxes or self.mask_feature:
             self._require(
-                self.has_image, "boxes and masks need an image; add a feature from image:…"
+                self.has_image, "boxes and masks need an image. Add a feature from image:…"
             )
         self._require(
             sum(f.is_mask for f in self.features.values()) <= 1, "a schema can have only one mask"
@@ -352,28 +357,28 @@ class Schema(BaseModel):
                 raise SchemaError(f"{what}; {expected}", "features", name)
             other = files.setdefault(labels_name(name), name)
             if other != name:
-                what = f"the class names of {other!r} and {name!r} have the same file; rename one"
+                what = f"the class names of {other!r} and {name!r} have the same file. Rename one."
                 raise SchemaError(what, "features", name)
 
     def _check_sequence(self) -> None:
         frames = [name for name, feature in self.features.items() if feature.per == "frame"]
         if self.sequence is None:
             if frames:
-                what = "per: frame needs a sequence; add sequence: {group: C, order: C}"
+                what = "per: frame needs a sequence. Add sequence: {group: C, order: C}."
                 raise SchemaError(what, "features", frames[0], "per")
             return
         if self.every_column:
-            what = "cannot be combined with sequence; declare the features"
+            what = "cannot be combined with sequence. Declare the features."
             raise SchemaError(what, "every_column")
         if not frames:
-            what = "a sequence needs a feature with per: frame; add it"
+            what = "a sequence needs a feature with per: frame. Add one."
             raise SchemaError(what, "sequence")
         for name, feature in self.features.items():
             if feature.has_open_rows:
-                what = "a sequence cannot have shape [null, n]; write [] for any number"
+                what = "a sequence cannot have shape [null, n]. Write [] for any number."
                 raise SchemaError(what, "features", name, "shape")
             if feature.per == "record" and feature.of_image:
-                what = "a sequence has an image per frame; add per: frame"
+                what = "a sequence has an image per frame. Add per: frame."
                 raise SchemaError(what, "features", name)
 
     def _require(self, condition: bool, message: str) -> None:
@@ -414,6 +419,12 @@ class Schema(BaseModel):
     def named_features(self) -> tuple[str, ...]:
         """The Example keys of the features whose ids have names: class labels and masks."""
         return tuple(key for key, feature in self.features.items() if feature.classes)
+
+    @property
+    def supervised(self) -> tuple[str, str] | None:
+        """The Example keys of the image and its label, or else its mask, for training; or None."""
+        label = next(iter(self.class_features), self.mask_feature)
+        return (self.image_feature, label) if self.image_feature and label else None
 
     def labels_of(self, name: str) -> Feature | None:
         """Returns the feature with the labels of a named feature in the table.

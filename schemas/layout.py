@@ -18,15 +18,28 @@ RUN = "run.json"
 FEATURES = "features.json"
 DATASET_INFO = "dataset_info.json"
 SCHEMA = "schema.pbtxt"
+CROISSANT = "croissant.json"
+DATASET_CARD = "README.md"
 RECORDS = "records"
 REJECTS = "rejects"
 DROPPED = "dropped"
 
-# The folders of JSON lines, whose order may differ between runs.
+UNMATCHED_LABELS = "unmatched_labels"
+UNMATCHED_IMAGES = "unmatched_images"
+
+# The folders of JSON lines, whose order may differ between runs: those of every dataset, and those
+# of some.
 LINES = (REJECTS, DROPPED)
+UNMATCHED = (UNMATCHED_LABELS, UNMATCHED_IMAGES)
 
 INDEXES = "idx"
 REPORT = "report.html"
+
+# The certificate of a version that `recordmill forget` has made.
+REMOVAL = "removal.json"
+
+# The order in which people expect the splits; in files, they are in alphabetical order.
+_SPLIT_ORDER = ("train", "validation", "valid", "val", "test")
 
 # The folder of drafts of shards and of staged images, which exists only during a run.
 STAGING = ".staging"
@@ -35,7 +48,10 @@ STAGING = ".staging"
 CHECKPOINTS = "checkpoints"
 
 # The files beside the shards that have fixed names.
-SIDECARS = (FEATURES, DATASET_INFO, SCHEMA, MANIFEST, RUN, REPORT, SUCCESS)
+SIDECARS = (
+    *(FEATURES, DATASET_INFO, SCHEMA, CROISSANT, DATASET_CARD, REMOVAL),
+    *(MANIFEST, RUN, REPORT, SUCCESS),
+)
 
 
 # The subfolder of a run's folder for the previous dataset, if folders cannot be swapped.
@@ -75,6 +91,16 @@ def check_utf8(text: str) -> None:
         text.encode()
     except UnicodeEncodeError as error:
         raise UsageError(f"{text}: is not valid UTF-8. Rename the file or folder.") from error
+
+
+def split_rank(split: str) -> tuple[int, str]:
+    """Returns the sort key of a split in tables for people: train, validation, test, others.
+
+    >>> sorted(["extra", "test", "train", "val"], key=split_rank)
+    ['train', 'val', 'test', 'extra']
+    """
+    rank = _SPLIT_ORDER.index(split) if split in _SPLIT_ORDER else len(_SPLIT_ORDER)
+    return rank, split
 
 
 def join(folder: str, *names: str) -> str:
@@ -236,7 +262,7 @@ def owned_in_leftover(dataset: str, named: Collection[str] = ()) -> Owned:
     """
     numbered = r"[^/]+-\d{5,}-of-\d{5,}"
     shard = _shard_pattern(dataset)
-    fixed = "|".join(map(re.escape, (*SIDECARS, *map(lines_name, LINES))))
+    fixed = "|".join(map(re.escape, (*SIDECARS, *map(lines_name, (*LINES, *UNMATCHED)))))
     ours = re.compile(
         rf"{shard}|{fixed}|{RECORDS}/records-{numbered}\.parquet"
         rf"|{INDEXES}/{shard}\.idx"

@@ -18,11 +18,17 @@ from pydantic import (
 )
 
 from recordmill.schemas import layout
-from recordmill.schemas.config import FORMAT_VERSION
+from recordmill.schemas.config import FORMAT_VERSION, OnConflict
 from recordmill.schemas.features import Schema
-from recordmill.schemas.plan import ResolvedSchema
+from recordmill.schemas.plan import ResolvedSchema, SourceEntry
 from recordmill.schemas.row_counts import Count, Counted, RowCounts, SplitCounts, mismatches
-from recordmill.schemas.statistics import DuplicateStats, GroupLeakage
+from recordmill.schemas.statistics import (
+    ChannelStatistics,
+    DuplicateStats,
+    GroupLeakage,
+    ImageQuality,
+    NearDuplicates,
+)
 
 
 def _checked_name(name: str) -> str:
@@ -50,6 +56,19 @@ class ShardEntry(Counted):
     classes: dict[str, dict[int, Count]] = Field({}, exclude=True)
     """Only in manifests of release 0.1.0."""
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles the values only: pydantic's own pickles take twice the memory."""
+        return _entry_of, tuple(getattr(self, name) for name in _FIELDS)
+
+
+_FIELDS = tuple(ShardEntry.model_fields)
+_SET_FIELDS = set(_FIELDS)  # one for all entries
+
+
+def _entry_of(*values: Any) -> ShardEntry:
+    """Returns the shard with the given values, in the order of the fields."""
+    return ShardEntry.model_construct(_SET_FIELDS, **dict(zip(_FIELDS, values, strict=True)))
+
 
 class SplitEntry(SplitCounts):
     """A published split.
@@ -72,6 +91,29 @@ class SplitEntry(SplitCounts):
         return self
 
 
+class ClassDrift(BaseModel):
+    """How the classes of a feature differ from those of the base version.
+
+    Attributes:
+        added: number of classes that occur, and do not in the base version.
+        gone: number of classes that occur in the base version only.
+        changed: number of other classes whose share of all labels differs by more than half of it,
+            and by more than three standard deviations.
+        added_examples: the most frequent of the added classes.
+        gone_examples: the most frequent of those that are gone.
+        changed_examples: (class, share in the base version, share) of the largest changes.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    added: Count = 0
+    gone: Count = 0
+    changed: Count = 0
+    added_examples: tuple[str, ...] = ()
+    gone_examples: tuple[str, ...] = ()
+    changed_examples: tuple[tuple[str, float, float], ...] = ()
+
+
 class BaseEntry(BaseModel):
     """A comparison of a dataset with its base version.
 
@@ -82,6 +124,7 @@ class BaseEntry(BaseModel):
         new: number of other records, by split.
         gone: number of records of the base version that were removed, by its split.
         shards_unchanged: number of shards that are byte-identical to those of the base version.
+        classes: how classes differ, by feature; without features whose classes do not.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -92,6 +135,21 @@ class BaseEntry(BaseModel):
     new: dict[str, Count]
     gone: dict[str, Count]
     shards_unchanged: Count
+    classes: dict[str, ClassDrift] = {}
+
+
+class Share(BaseModel):
+    """The part of all records that is in a split.
+
+    Attributes:
+        asked: the part by the weights in `--splits`.
+        actual: the part of the published records.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    asked: float
+    actual: float
 
 
 class Manifest(BaseModel):
@@ -108,12 +166,19 @@ class Manifest(BaseModel):
         input: row counts of the dataset.
         images: number of images by treatment.
         content: statistics of duplicate images.
+        channels: mean and standard deviation of the color channels, in a sample of the first split
+            that has records; not written if there are no images.
         group_leaks: groups that are in more than one split; not written if there are none.
+        shares: the asked and actual share of each split that `--splits` gives a weight above 0; not
+            written without weights, or if rows can state their splits.
+        near_duplicates: statistics of similar images; not written if none were compared.
+        quality: statistics of the quality of images; not written if none were measured.
         splits: row counts and shards by split.
         sidecars: sha256 of each other file.
         lines: digests of the lines in rejects/ and dropped/, independent of their order; empty in
             datasets of earlier releases.
         base: comparison with the base version, if there is one.
+        source: what the input was recognized as, and its class ids; not written if empty.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -128,18 +193,29 @@ class Manifest(BaseModel):
     input: RowCounts
     images: dict[str, Count]
     content: DuplicateStats
+    channels: ChannelStatistics | None = None
     group_leaks: GroupLeakage | None = None
+    near_duplicates: NearDuplicates | None = None
+    quality: ImageQuality | None = None
+    shares: dict[str, Share] | None = None
     splits: dict[str, SplitEntry]
     sidecars: dict[File, str]
     lines: dict[str, str] = {}
     base: BaseEntry | None = None
+    source: SourceEntry | None = None
 
     @model_serializer(mode="wrap")
-    def _omit_missing_leaks(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _omit_missing(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         document: dict[str, Any] = handler(self)
-        if self.group_leaks is None:
-            document.pop("group_leaks", None)
+        for name in ("channels", "group_leaks", "near_duplicates", "quality", "shares", "source"):
+            if getattr(self, name) is None:
+                document.pop(name, None)
         return document
+
+    @property
+    def ordered_splits(self) -> dict[str, SplitEntry]:
+        """The splits in the order of tables for people: train, validation, test, others."""
+        return {name: self.splits[name] for name in sorted(self.splits, key=layout.split_rank)}
 
     @property
     def files(self) -> frozenset[str]:
@@ -150,7 +226,7 @@ class Manifest(BaseModel):
                 *(shard.file for shard in shards),
                 *(shard.index_file for shard in shards),
                 *self.sidecars,
-                *map(layout.lines_name, layout.LINES),
+                *map(layout.lines_name, (*layout.LINES, *self.lines)),
                 *(layout.SUCCESS, layout.MANIFEST, layout.RUN, layout.REPORT),
             }
         )
@@ -185,12 +261,16 @@ class Base:
         manifest_sha256: sha256 of its manifest.
         manifest: its manifest.
         fingerprints: fingerprint of each shard's input, by file; a shard may lack one.
+        keeps_records: whether its records stay although the input lacks their rows: `--append`.
+        on_conflict: what to do with a row whose record differs from that with its key.
     """
 
     directory: str
     manifest_sha256: str
     manifest: Manifest
     fingerprints: Mapping[str, str]
+    keeps_records: bool = False
+    on_conflict: OnConflict = "fail"
 
     @property
     def seed(self) -> int:
@@ -201,6 +281,20 @@ class Base:
         """Returns the shards of a split; () if there is no such split."""
         entry = self.manifest.splits.get(split)
         return entry.shards if entry else ()
+
+    def first_new_shard(self, split: str) -> int:
+        """Returns the number of the first shard of a split that takes new rows."""
+        return 0 if self.keeps_records else len(self.shards(split))
+
+    def kept_shard(self, split: str, index: int) -> ShardEntry | None:
+        """Returns the shard whose records stay in a new shard; None if the input has all rows.
+
+        Args:
+            split: the split of the new shard.
+            index: its number within the split.
+        """
+        shards = self.shards(split) if self.keeps_records else ()
+        return shards[index] if index < len(shards) else None
 
     def reusable_shard(self, split: str, index: int, fingerprint: str) -> ShardEntry | None:
         """Returns the shard of the base version that can be reused; None if its bytes would differ.

@@ -69,6 +69,11 @@ class DeclaredOption:
         return self.field.is_required() and get_origin(self.field.annotation) is tuple
 
     @property
+    def is_mapping(self) -> bool:
+        """Whether the option is a mapping, such as "a=b,c=d"; its flags are joined."""
+        return get_origin(self.field.annotation) is dict
+
+    @property
     def default(self) -> str:
         """The default as text; "" if there is none."""
         value = self.field.default

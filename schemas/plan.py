@@ -6,7 +6,13 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
+from fractions import Fraction
 from functools import cached_property
+from itertools import accumulate
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
 
 from recordmill.schemas.features import Schema
 from recordmill.schemas.rejects import Reject
@@ -17,7 +23,13 @@ _NUMERAL = re.compile(r"0|-?[1-9]\d*", re.ASCII)
 
 
 class ClassIds(dict[str, int]):
-    """Class ids by name."""
+    """Class ids by name.
+
+    Attributes:
+        by_id: whether integers in labels are always ids, as the source declares.
+    """
+
+    by_id = False
 
     @cached_property
     def has_numerals(self) -> bool:
@@ -33,19 +45,24 @@ class ResolvedSchema:
     Attributes:
         schema: a schema in which each feature has one source.
         classes: class names in the order of their ids, by feature; () if labels are integers.
+        by_id: the features for which the source declares that integers in labels are ids.
     """
 
     schema: Schema
     classes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    by_id: frozenset[str] = frozenset()
 
     @cached_property
     def class_ids(self) -> dict[str, ClassIds]:
         """Class ids by name, by feature."""
-        return {
+        found = {
             feature: ClassIds((name, i) for i, name in enumerate(names))
             for feature, names in self.classes.items()
             if names
         }
+        for feature, ids in found.items():
+            ids.by_id = feature in self.by_id
+        return found
 
     def class_feature_of(self, column: str) -> str | None:
         """Returns the feature with the class ids for the labels in a schema column, or None."""
@@ -63,6 +80,51 @@ class ResolvedSchema:
         return names[label] if names else str(label)
 
 
+class SourceEntry(BaseModel):
+    """What the input was recognized as, and the classes that it declares.
+
+    Attributes:
+        recognized: descriptions of inputs whose layout was recognized, and of their splits.
+        class_ids: (name, id in the source) of each declared class, by feature.
+        conflicts: how the sources differ in their class ids, by feature.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    recognized: tuple[str, ...] = ()
+    class_ids: dict[str, dict[str, int]] = {}
+    conflicts: dict[str, str] = {}
+
+
+@dataclass(frozen=True)
+class SplitRanges:
+    """Splits as consecutive ranges of a 64-bit hash.
+
+    Attributes:
+        names: the splits, in the order of the configuration.
+        bounds: the exclusive end of each range; the last is 2^64.
+        strata: the bounds for rows with certain labels, if splits are stratified.
+        groups: 1 + the number of the split of each group, by the first bits of its hash, if groups
+            are distributed by their rows.
+        group_bits: number of these bits.
+    """
+
+    names: tuple[str, ...]
+    bounds: tuple[int, ...]
+    strata: Mapping[Any, tuple[int, ...]] = field(default_factory=dict)
+    groups: Mapping[int, int] = field(default_factory=dict)
+    group_bits: int = 64
+
+    @classmethod
+    def from_weights(cls, weights: Mapping[str, Decimal]) -> SplitRanges:
+        """Returns ranges proportional to the weights, with an error of less than 2^-64."""
+        # Exact fractions, not floats, so that the bounds are the same on every machine.
+        weighted = {name: Fraction(weight) for name, weight in weights.items() if weight}
+        total = sum(weighted.values(), Fraction(0))
+        ends = accumulate(weighted.values())
+        return cls(tuple(weighted), tuple(int(end / total * 2**64) for end in ends))
+
+
 @dataclass(frozen=True)
 class Plan:
     """The plan of a conversion.
@@ -73,12 +135,17 @@ class Plan:
         rows: number of rows read by the analyze pass.
         starts: the hash position at which each shard except the first begins, by split; only with
             `records_per_shard`, otherwise shards are equal ranges.
+        source: what the input was recognized as, and the classes that it declares.
+        ranges: the ranges of the splits, for rows without a split of their own; None for those of
+            the weights.
     """
 
     resolved: ResolvedSchema
     shards: Mapping[str, int]
     rows: int
     starts: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    source: SourceEntry = field(default_factory=SourceEntry)
+    ranges: SplitRanges | None = None
 
 
 @dataclass
@@ -139,6 +206,7 @@ class Forecast:
         sample: measurements of a sample of rows.
         remote_images: number of images in object stores, each of which takes one GET request.
         gzipped_tables: large gzipped text tables, each of which a single core reads.
+        skipped: number of skipped inputs by kind.
     """
 
     plan: Plan
@@ -147,6 +215,7 @@ class Forecast:
     sample: SampleEstimate
     remote_images: int = 0
     gzipped_tables: tuple[str, ...] = ()
+    skipped: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def rejected(self) -> int:

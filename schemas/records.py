@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
+
+from recordmill.schemas.masking import masked_json, masked_source
 
 # The value of a feature; None for an empty list, and for a value that comes from the image.
 FeatureValue: TypeAlias = int | float | bytes | list[int] | list[float] | list[bytes] | None
 
+
+# The gray pixels of an image's thumbnail, by which it is measured; b"" if it was not decoded.
+Thumbnail: TypeAlias = bytes
 
 # Maximum bytes in a protobuf message: of a varint, and of tags and lengths around a value.
 _NUMBER_BYTES, _FIELD_BYTES = 10, 24
@@ -37,9 +41,25 @@ class Items(list[Any]):
     """
 
 
-@dataclass(frozen=True)
-class Row:
+class Cluster(NamedTuple):
+    """Rows with similar images, which are kept in one split.
+
+    Attributes:
+        name: their name, which replaces that of a group.
+        split: their split, if that of a row is fixed: by a column, or by the base version; or "".
+    """
+
+    name: str = ""
+    split: str = ""
+
+
+NO_CLUSTER = Cluster()
+
+
+class Row(NamedTuple):
     """One row of a table, before it is bound to a schema.
+
+    It is a tuple, because a frozen dataclass takes three times as long to create.
 
     Attributes:
         values: values by table column; a missing value is absent or None.
@@ -48,6 +68,7 @@ class Row:
             a negative number that only distinguishes rows if there is no file.
         is_text: whether values are untyped text, as in CSV; or the columns with such values.
         image: the location of the image, if the source determines it; None if a column does.
+        cluster: the rows with which it is kept together.
     """
 
     values: Mapping[str, Any]
@@ -55,6 +76,7 @@ class Row:
     line: int
     is_text: bool | frozenset[str] = False
     image: Location | None = None
+    cluster: Cluster = NO_CLUSTER
 
     def untyped(self, column: str) -> bool:
         """Returns whether the values of a column are untyped text."""
@@ -93,6 +115,24 @@ class SkippedInput(NamedTuple):
 
     kind: str
     number: int = 1
+
+
+class Unmatched(NamedTuple):
+    """A label without an image, or an image without a label.
+
+    Attributes:
+        key: the value of the column that the tables are joined on; "" if there is no join.
+        uri: the file of the image, or "".
+        source: the source location of the row, or "".
+    """
+
+    key: str
+    uri: str
+    source: str
+
+    def to_json(self) -> str:
+        """Returns a line of JSON, with secrets masked."""
+        return masked_json({"key": self.key, "uri": self.uri, "source": masked_source(self.source)})
 
 
 def source_of(file: str, line: int) -> str:
@@ -149,8 +189,8 @@ class ImageRef(NamedTuple):
 
     Attributes:
         key: the row's identity.
-        file: the table of the row.
-        line: the line of the row.
+        file: the table of the row; "" for a removal, and for rows that are dicts.
+        line: the line of the row; 0 for a removal, negative for rows that are dicts.
         uri: the file of the image; "" if the schema needs no image.
         start: first byte of the image within the file, or None for the whole file.
         stop: the byte after its last.
@@ -163,6 +203,7 @@ class ImageRef(NamedTuple):
             None.
         frame: the fields of `FrameLocation`, or None if records are not sequences.
         staged: as in `Location`.
+        cluster: the name of the rows with which it is kept in one split, or "".
     """
 
     key: str
@@ -179,6 +220,22 @@ class ImageRef(NamedTuple):
     segments: list[tuple[int, Any]] | None = None
     frame: tuple[str, str, str, str] | None = None
     staged: bytes = b""
+    cluster: str = ""
+
+    @property
+    def entity(self) -> str:
+        """The unit that must be in one split: the cluster or group of the row, or its record."""
+        return self.cluster or self.group or self.record_key
+
+    @classmethod
+    def removal(cls, key: str) -> ImageRef:
+        """Returns the removal of a record of the base version, which travels like a reference."""
+        return cls(key, "", 0, "", None, None, ())
+
+    @property
+    def is_removal(self) -> bool:
+        """Whether it is no row, but removes the record with its key."""
+        return not self.file and not self.line
 
     @property
     def record_key(self) -> str:
@@ -214,6 +271,7 @@ class StoredImage(NamedTuple):
         transcoded: 1 if the image was transcoded, 0 if its bytes are those of the source file.
         treatment: a description of the changes, by which images are counted.
         source_size: width and height in the source file, before EXIF orientation is applied.
+        thumbnail: the pixels by which it is measured.
     """
 
     data: bytes
@@ -230,6 +288,7 @@ class StoredImage(NamedTuple):
     transcoded: int = 0
     treatment: str = ""
     source_size: tuple[int, int] = (0, 0)
+    thumbnail: Thumbnail = b""
 
 
 class ImageShape(NamedTuple):
@@ -241,6 +300,7 @@ class ImageShape(NamedTuple):
         height: the height in pixels.
         channels: 1 to 4.
         bytes: size of the encoded image.
+        thumbnail: the pixels by which it is measured.
     """
 
     format: str
@@ -248,6 +308,7 @@ class ImageShape(NamedTuple):
     height: int
     channels: int
     bytes: int
+    thumbnail: Thumbnail = b""
 
 
 class BuiltFrame(NamedTuple):
@@ -313,3 +374,34 @@ class SerializedExample(NamedTuple):
     def size(self) -> int:
         """Size of the message in bytes."""
         return len(self.data)
+
+
+class CopiedRecord(NamedTuple):
+    """A record of the base version, which a rewritten shard copies without decoding it.
+
+    Attributes:
+        key: its key.
+        data: the serialized message.
+        row: its row in the index of the base's shard, by column.
+        is_removed: whether the rewritten shard leaves it out.
+    """
+
+    key: str
+    data: bytes
+    row: Mapping[str, Any]
+    is_removed: bool = False
+
+    @property
+    def rows(self) -> int:
+        """Number of rows from which the record was built."""
+        return int(self.row.get("frames", 1))
+
+
+class Unchanged(NamedTuple):
+    """Rows that are not written, because the base version has a record with their key.
+
+    Attributes:
+        rows: their number; several if they are the frames of one sequence.
+    """
+
+    rows: int

@@ -21,6 +21,7 @@ class Reason(str, Enum):
     """The rejection reasons: a closed list, by which reports and budgets count."""
 
     READ_ERROR = "read_error"
+    MISSING_FILE = "missing_file"
     EMPTY_FILE = "empty_file"
     NOT_AN_IMAGE = "not_an_image"
     UNSUPPORTED_FORMAT = "unsupported_format"
@@ -30,6 +31,7 @@ class Reason(str, Enum):
     TOO_MANY_PIXELS = "too_many_pixels"
     INVALID_DIMENSIONS = "invalid_dimensions"
     ANIMATED = "animated"
+    LOW_QUALITY = "low_quality"
     TIMEOUT = "timeout"
     DECODER_CRASH = "decoder_crash"
 
@@ -45,11 +47,45 @@ class Reason(str, Enum):
     BAD_BOX = "bad_box"
     UNMATCHED_JOIN = "unmatched_join"
     OUTSIDE_ROOT = "outside_root"
+    CHANGED_RECORD = "changed_record"
+    """The base version has another record with the key; it exceeds any budget."""
 
     DUPLICATE_ORDER = "duplicate_order"
     CONTEXT_DIFFERS = "context_differs"
     SEQUENCE_BROKEN = "sequence_broken"
 
+
+# What to do about a reject, unless its detail ends with a remedy of its own.
+REMEDIES = {
+    Reason.MISSING_FILE: "Check the path and --image_root.",
+    Reason.READ_ERROR: "Check permissions, disk and network.",
+    Reason.OUTSIDE_ROOT: "Put the file there, or pass --allow_outside_root.",
+    Reason.EMPTY_FILE: "Replace the file.",
+    Reason.NOT_AN_IMAGE: "Replace the file.",
+    Reason.UNSUPPORTED_FORMAT: "Convert the file to JPEG or PNG.",
+    Reason.UNSUPPORTED_FEATURE: "Convert the file to a plain JPEG or PNG.",
+    Reason.TRUNCATED: "Replace the file with an intact copy.",
+    Reason.CORRUPT: "Replace the file with an intact copy.",
+    Reason.TOO_MANY_PIXELS: "Scale the image down, or raise max_pixels with --image.",
+    Reason.INVALID_DIMENSIONS: "Replace the image, or its mask.",
+    Reason.ANIMATED: "Replace the image, or set --image animated=first.",
+    Reason.LOW_QUALITY: "Replace the image, or remove the issue from --reject_quality.",
+    Reason.TIMEOUT: "Raise --image_timeout.",
+    Reason.DECODER_CRASH: "Convert the file to a plain JPEG or PNG.",
+    Reason.LOST_ROWS: "Replace the table with an intact copy.",
+    Reason.MALFORMED_ROW: "Fix the row.",
+    Reason.MISSING_VALUE: "Fill in the value, or declare a default in the schema.",
+    Reason.WRONG_TYPE: "Fix the value, or change the kind of the feature in the schema.",
+    Reason.UNKNOWN_LABEL: "Fix the label, or add it to --classes.",
+    Reason.UNKNOWN_SPLIT: "Fix the value, or add the split to --splits.",
+    Reason.DUPLICATE_KEY: "Remove one of the rows, or choose another --key_column.",
+    Reason.UNMATCHED_JOIN: "Add a row to --labels, or check --join_on.",
+    Reason.CHANGED_RECORD: "Fix the row, or choose --on_conflict update or keep.",
+    Reason.BAD_BOX: "Fix the box, or leave such boxes out with --boxes invalid=drop.",
+    Reason.DUPLICATE_ORDER: "Give each frame a position of its own.",
+    Reason.CONTEXT_DIFFERS: "Give all rows of the sequence the same value.",
+    Reason.SEQUENCE_BROKEN: "Fix the other rows of the sequence.",
+}
 
 # Maximum characters of a detail, which may quote values with millions of characters.
 MAX_DETAIL = 1000
@@ -160,7 +196,24 @@ class Reject:
         return fields
 
 
+def reject_line(source: str, reason: str, detail: str) -> str:
+    """Returns the line on a reject in the terminal: where, what, and a remedy.
+
+    Args:
+        source: the source location, without secrets.
+        reason: the rejection reason.
+        detail: the detail of the reject.
+
+    >>> reject_line("t.csv:2", "missing_file", "a.jpg: No such file or directory")
+    't.csv:2: missing_file: a.jpg: No such file or directory. Check the path and --image_root.'
+    """
+    remedy = "" if detail.endswith(".") else f". {REMEDIES[Reason(reason)]}"
+    return f"{source}: {reason}: {detail}{remedy}".replace("\n", "\\n")
+
+
 _SHOWN_LOST = 3
+
+_NEVER_ALLOWED = (Reason.LOST_ROWS, Reason.CHANGED_RECORD)
 
 
 class RejectLimit(BaseModel):
@@ -200,7 +253,8 @@ class RejectBudget(BaseModel):
     """Limits for all rejects, and for rejects with single reasons.
 
     If only reasons have limits, rejects with other reasons are not allowed. Lost rows, whose number
-    is unknown, exceed any budget, and do not count towards other limits.
+    is unknown, exceed any budget, and do not count towards other limits. So do changed records,
+    unless `--on_conflict` says which record to keep.
 
     Attributes:
         total: the limit for all rejects; None if only reasons have limits.
@@ -251,7 +305,7 @@ class RejectBudget(BaseModel):
         counted = {name: count for name, count in rejects.items() if name != Reason.LOST_ROWS.value}
         lost = sum(rejects.values()) - sum(counted.values())
         rows -= lost  # a reject for lost rows is not a row itself
-        over = {Reason.LOST_ROWS.value} if lost else set[str]()
+        over = {reason.value for reason in _NEVER_ALLOWED if rejects.get(reason.value)}
         for name, count in counted.items():
             # Without a total, a reason without a limit of its own allows no rejects.
             limit = limits.get(name, RejectLimit() if self.total is None else None)
@@ -290,7 +344,7 @@ def lost_rows_message(lost: Iterable[tuple[str, str]]) -> str:
 def _reason(name: str) -> Reason:
     if name == Reason.LOST_ROWS.value:
         raise ValueError(f"{name} cannot have a limit: the number of lost rows is unknown")
-    known = [reason.value for reason in Reason if reason is not Reason.LOST_ROWS]
+    known = [reason.value for reason in Reason if reason not in _NEVER_ALLOWED]
     if name not in known:
         guess = did_you_mean(name, known)
         raise ValueError(f"{name!r} is not a reason{guess}; available: {', '.join(known)}")

@@ -45,10 +45,11 @@ class Counted(BaseModel, Converted):
     frames: Count | None = None
 
     @model_serializer(mode="wrap")
-    def _omit_missing_frames(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _omit_absent(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         document: dict[str, Any] = handler(self)
-        if self.frames is None:
-            document.pop("frames", None)
+        for name, absent in (("frames", None), ("unchanged", 0)):
+            if document.get(name, "") == absent:
+                del document[name]
         return document
 
 
@@ -60,17 +61,21 @@ class SplitCounts(Counted):
         records: number of records, counted by verification.
         rejected: number of rows rejected after they were assigned.
         duplicates: number of rows dropped, because another row has the same image.
+        unchanged: number of rows that are not written, because the base version has a record with
+            their key; not written to manifest.json if it is 0.
     """
 
     rows: Count
     records: Count
     rejected: Count
     duplicates: Count
+    unchanged: Count = 0
 
     @property
     def match(self) -> bool:
         """Whether every row is accounted for."""
-        return self.rows == self.converted + self.rejected + self.duplicates
+        done = self.rejected + self.duplicates + self.unchanged
+        return self.rows == self.converted + done
 
 
 class RowCounts(SplitCounts):
@@ -123,9 +128,10 @@ def mismatches(total: RowCounts, splits: Mapping[str, SplitCounts]) -> Iterator[
     """
     for name, split in splits.items():
         if not split.match:
+            same = f", {split.unchanged} unchanged" if split.unchanged else ""
             yield (
                 f"split {name!r}: {split.rows} rows assigned, {split.converted} converted, "
-                f"{split.rejected} rejected, {split.duplicates} dropped"
+                f"{split.rejected} rejected, {split.duplicates} dropped{same}"
             )
     assigned, with_reason = sum(s.rows for s in splits.values()), sum(total.reasons.values())
     if total.rows != assigned + total.unplaced:
@@ -146,6 +152,7 @@ def _sums(splits: Mapping[str, SplitCounts], unplaced: int) -> dict[str, int | N
         "records": sum(split.records for split in counts),
         "rejected": unplaced + sum(split.rejected for split in counts),
         "duplicates": sum(split.duplicates for split in counts),
+        "unchanged": sum(split.unchanged for split in counts),
         "frames": sum(frames) if frames else None,
     }
 

@@ -50,13 +50,24 @@ class Resize(BaseModel):
 
 
 def _parse_resize(value: Any) -> Any:
-    if not isinstance(value, str):
+    if not isinstance(value, (str, int)):
         return value
-    match = _RESIZE.fullmatch(value)
+    match = _RESIZE.fullmatch(str(value))
     if not match:
-        raise ValueError("expected WIDTHxHEIGHT [fit|pad|crop|exact] [filter]")
+        raise ValueError("expected WIDTHxHEIGHT [fit|pad|crop|exact] [filter], as in 224x224")
     names = ("width", "height", "mode", "filter")
     return {k: v for k, v in zip(names, match.groups(), strict=True) if v is not None}
+
+
+# The formats of encoded images: "raw" is a uint8 tensor.
+Encoding = Literal["jpeg", "png", "raw"]
+
+_QUALITY = 95
+
+
+def _quality(value: Any) -> Any:
+    """Returns the default for None, which manifests of release 0.1.0 have."""
+    return _QUALITY if value is None else value
 
 
 class ImageSettings(BaseModel):
@@ -72,9 +83,9 @@ class ImageSettings(BaseModel):
         alpha: "keep" or "drop" the alpha channel, or "composite #rrggbb" on a background color;
             JPEGs have no alpha channel, and are composited on white.
         bit_depth: "keep" the bit depth, or scale samples with more bits to 8.
-        format: "keep" JPEG and PNG, and convert others to PNG; or convert all images to "jpeg",
-            "png" or "raw", a uint8 tensor of shape (height, width, channels).
-        quality: quality of transcoded JPEGs; 95 by default.
+        format: "keep" JPEG and PNG, also when resized, and convert others to PNG; or convert all
+            images to "jpeg", "png" or "raw", a uint8 tensor of shape (height, width, channels).
+        quality: quality of the JPEGs that are encoded.
         max_side: length in pixels to which longer sides are scaled down.
         resize: the size to which all images are resized.
         animated: store the "first" of several frames, or "reject" the file.
@@ -93,7 +104,7 @@ class ImageSettings(BaseModel):
     alpha: Annotated[str, Field(pattern=f"^(?:{_ALPHA.pattern})$")] = "keep"
     bit_depth: Literal["keep", 8] = "keep"
     format: Literal["keep", "jpeg", "png", "raw"] = "keep"
-    quality: int | None = Field(default=None, ge=1, le=100)
+    quality: Annotated[int, Field(ge=1, le=100), BeforeValidator(_quality)] = _QUALITY
     max_side: Side | None = None
     resize: Annotated[Resize, BeforeValidator(_parse_resize)] | None = None
     animated: Literal["first", "reject"] = "first"
@@ -106,9 +117,10 @@ class ImageSettings(BaseModel):
     @model_validator(mode="after")
     def _check(self) -> ImageSettings:
         if self.max_side is not None and self.resize is not None:
-            raise ValueError("max_side cannot be combined with resize; remove one of them")
-        if self.quality is not None and self.format != "jpeg":
-            raise ValueError("quality applies only to JPEGs; add format: jpeg")
+            raise ValueError("max_side cannot be combined with resize. Remove one of them.")
+        encodes_jpeg = self.format == "jpeg" or (self.format == "keep" and self.changes_size)
+        if self.quality != _QUALITY and not encodes_jpeg:
+            raise ValueError("quality applies only to JPEGs that are encoded. Add format: jpeg.")
         if self.unsupported == "reject" and self.changes_all:
             raise ValueError(
                 "unsupported: reject stores files unchanged, and cannot be combined with "
@@ -119,7 +131,12 @@ class ImageSettings(BaseModel):
     @property
     def changes_all(self) -> bool:
         """Whether a setting changes nearly all images."""
-        return self.format != "keep" or self.resize is not None or self.max_side is not None
+        return self.format != "keep" or self.changes_size
+
+    @property
+    def changes_size(self) -> bool:
+        """Whether images are scaled, cropped or padded."""
+        return self.resize is not None or self.max_side is not None
 
     @property
     def background(self) -> tuple[int, int, int] | None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from pydantic import BaseModel, ConfigDict
 
+from recordmill.schemas.image_quality import IssueName
 from recordmill.schemas.masking import masked_json, masked_source
 from recordmill.schemas.records import ImageShape
 
@@ -92,9 +93,120 @@ class DuplicateStats(BaseModel):
     dropped_conflicts: Conflicts = Conflicts()
 
 
+class RecordExample(BaseModel):
+    """A record that is shown as an example.
+
+    Attributes:
+        key: the key of the record.
+        split: its split.
+        shard: the number of its shard within the split.
+        index: its number within the shard.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    key: str
+    split: str
+    shard: int
+    index: int
+
+
+class SimilarImages(BaseModel):
+    """A group of similar images.
+
+    Attributes:
+        records: number of records with these images.
+        spans_splits: whether they are in more than one split.
+        conflicting: whether they have different labels.
+        examples: some of the records, from different splits and with different labels if possible.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    records: int
+    spans_splits: bool
+    conflicting: bool
+    examples: tuple[RecordExample, ...]
+
+
+class NearDuplicates(BaseModel):
+    """Statistics of similar images, which are detected by their perceptual hashes.
+
+    Groups in which all images are identical are left out: `DuplicateStats` has these.
+
+    Attributes:
+        compared: number of images that were compared: those with a perceptual hash.
+        groups: number of groups of similar images.
+        records: number of records with these images.
+        duplicates: number of records with an image similar to that of another record of the split,
+            by split.
+        leaks: pairs of splits that share groups; `images` is the number of groups.
+        conflicts: groups whose records have different labels; `images` is the number of groups.
+        examples: some of the groups: first those in several splits, then those with different
+            labels.
+        full_buckets: number of buckets in which not all images were compared, because too many
+            share some bits of the hash.
+        overflow: whether there are too many similar images to be grouped; all but `compared` and
+            `full_buckets` is 0 then.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    compared: int = 0
+    groups: int = 0
+    records: int = 0
+    duplicates: dict[str, int] = {}
+    leaks: tuple[Leakage, ...] = ()
+    conflicts: Conflicts = Conflicts()
+    examples: tuple[SimilarImages, ...] = ()
+    full_buckets: int = 0
+    overflow: bool = False
+
+
+class QualityIssue(BaseModel):
+    """The images with one quality issue.
+
+    Attributes:
+        images: number of these images, by split.
+        examples: the worst ones, each with its measure.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    images: dict[str, int] = {}
+    examples: tuple[tuple[float, RecordExample], ...] = ()
+
+
+class ImageQuality(BaseModel):
+    """Statistics of the quality of images.
+
+    Attributes:
+        measured: number of images whose pixels were measured.
+        issues: the images with each issue, by its name; issues without images are left out.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    measured: int = 0
+    issues: dict[IssueName, QualityIssue] = {}
+
+
+@dataclass(frozen=True)
+class ImageFindings:
+    """What comparing and measuring all images has found.
+
+    Attributes:
+        near_duplicates: similar images.
+        quality: images of low quality.
+    """
+
+    near_duplicates: NearDuplicates = field(default_factory=NearDuplicates)
+    quality: ImageQuality = field(default_factory=ImageQuality)
+
+
 @dataclass(frozen=True)
 class Duplicate:
-    """A row that was dropped, because it has the same image as another row.
+    """A row that was dropped, because it has the same image as another row, or a similar one.
 
     Attributes:
         key: the row's key.
@@ -104,6 +216,7 @@ class Duplicate:
         kept: the key of the row that was kept.
         label: the row's label, if it differs from that of the kept row; "" otherwise.
         kept_label: the label of the kept row, if it differs; "" otherwise.
+        reason: "near_duplicate" if the image is only similar to that of the kept row; or "".
     """
 
     key: str
@@ -113,6 +226,7 @@ class Duplicate:
     kept: str
     label: str = ""
     kept_label: str = ""
+    reason: str = ""
 
     def to_json(self) -> str:
         """Returns one line of dropped/dropped-*.jsonl."""
@@ -120,7 +234,27 @@ class Duplicate:
         line = {"key": self.key, "uri": self.uri, "source": source, "repeats": self.kept}
         if self.label:
             line |= {"label": self.label, "label_of_repeated": self.kept_label}
+        if self.reason:
+            line["reason"] = self.reason
         return masked_json(line)
+
+
+class ChannelStatistics(BaseModel):
+    """Mean and standard deviation of the red, green and blue channel, to normalize images with.
+
+    Each image counts equally, whatever its size. Gray images have three equal channels.
+
+    Attributes:
+        images: number of images in the sample.
+        mean: the mean of each channel, from 0 for black to 1.
+        std: the standard deviation of each channel.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    images: int
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
 
 
 # Bins per doubling, for sides and bytes: bin i begins at 2^(i/4).
@@ -275,6 +409,29 @@ class Timeline:
 
 
 @dataclass
+class CopiedCounts:
+    """The records of a base version that are in a new shard or split.
+
+    Attributes:
+        records: their number.
+        rows: number of rows from which they were built.
+        base_classes: number of occurrences by feature and class id in all records of the base's
+            shards that were rewritten, including those that were not copied.
+    """
+
+    records: int = 0
+    rows: int = 0
+    base_classes: dict[str, Counter[int]] = field(default_factory=dict)
+
+    def update(self, other: CopiedCounts) -> None:
+        """Adds the counts of another shard or split."""
+        self.records += other.records
+        self.rows += other.rows
+        for feature, counts in other.base_classes.items():
+            self.base_classes.setdefault(feature, Counter()).update(counts)
+
+
+@dataclass
 class SplitTally:
     """The counts of a split's shards that are summed on the workers.
 
@@ -287,6 +444,9 @@ class SplitTally:
         timeline: number of records written over time.
         reused: number of shards that an earlier run has finished.
         linked: number of shards taken from the base version.
+        copied: the records of the base version, in linked and rewritten shards.
+        unchanged: number of rows that are not written, because the base version has a record with
+            their key.
     """
 
     records: int = 0
@@ -297,6 +457,8 @@ class SplitTally:
     timeline: Timeline = field(default_factory=Timeline)
     reused: int = 0
     linked: int = 0
+    copied: CopiedCounts = field(default_factory=CopiedCounts)
+    unchanged: int = 0
 
     @classmethod
     def sum_of(cls, tallies: Iterable[SplitTally]) -> SplitTally:
@@ -313,4 +475,6 @@ class SplitTally:
             total.timeline.update(tally.timeline)
             total.reused += tally.reused
             total.linked += tally.linked
+            total.copied.update(tally.copied)
+            total.unchanged += tally.unchanged
         return total

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, TypeAlias
+
+from recordmill.schemas.errors import UsageError
+
+# Columns and values that the folders of a file state, as in `split=train/`; None if it is missing.
+Partition: TypeAlias = tuple[tuple[str, str | None], ...]
 
 # The reported type of a bytes column with images, in formats without column types.
 IMAGES = "images"
+
+# The column with the split of a row, in sources that state it by their folders or file names.
+SPLIT = "split"
+
+# Names that folders and files of splits commonly have, in lower case.
+SPLIT_NAMES = frozenset(
+    {"train", "training", "val", "valid", "validation", "dev", "eval", "test", "testing"}
+)
 
 
 @dataclass(frozen=True)
@@ -19,12 +32,24 @@ class TableFile:
         format: one of `recordmill.transforms.storage.formats.FORMATS`.
         gzipped: whether the file is compressed.
         size: size in bytes, if byte ranges can be read; None otherwise.
+        delimiter: the character between the fields of a CSV or TSV table, or "" for the default.
+        header: the columns of a CSV or TSV table without a header; () if its first row is one.
+        partition: columns of the table that its folders state, or its name.
+        images: the base of relative image paths, or None for the folder of the file.
+        has_split_folders: whether the top-level folders of a class folder are splits.
+        yaml: the path of YOLO's data.yaml, relative to the folder, or "".
     """
 
     path: str
     format: str
     gzipped: bool = False
     size: int | None = None
+    delimiter: str = ""
+    header: tuple[str, ...] = ()
+    partition: Partition = ()
+    images: str | None = None
+    has_split_folders: bool = False
+    yaml: str = ""
 
 
 @dataclass(frozen=True)
@@ -72,8 +97,63 @@ class Projection:
     def apply(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the values of the projected columns of a row."""
         if self.columns is None:
-            return dict(values)
-        return {name: values[name] for name in self.columns if name in values}
+            return flat_values(values)
+        found = {name: values[name] for name in self.columns if name in values}
+        if len(found) < len(self.columns):
+            below = {n: field_of(values, n) for n in self.columns if n not in found and "." in n}
+            found |= {name: value for name, value in below.items() if value is not ABSENT}
+        return found
+
+
+@dataclass(frozen=True)
+class DeclaredClasses:
+    """The classes that a source declares for a column of labels.
+
+    Attributes:
+        names: (id in the source, name) of each class, in the order of the ids of the dataset.
+        by_id: whether integers in the column are ids of the source.
+        are_names: whether integers in the column are names, as those of folders are.
+        conflict: how the sources differ in their ids, or "".
+    """
+
+    names: tuple[tuple[int, str], ...]
+    by_id: bool = False
+    are_names: bool = False
+    conflict: str = ""
+
+    def merge(self, other: DeclaredClasses, where: str) -> DeclaredClasses:
+        """Returns the classes of two sources, ordered by id.
+
+        If the sources contradict each other, the classes of this source come first; labels that
+        are ids cannot be merged then.
+
+        Args:
+            other: the classes of another source for the same column.
+            where: the other source and the column, for messages.
+
+        Raises:
+            UsageError: if they contradict each other, and the labels are ids.
+        """
+        ids, by_name = dict(self.names), {name: id_ for id_, name in self.names}
+        changed = [
+            f"id {id_} is {name!r}, and {ids[id_]!r} in a file before"
+            if id_ in ids
+            else f"the id of {name!r} is {id_}, and {by_name[name]} in a file before"
+            for id_, name in other.names
+            if ids.get(id_, name) != name or by_name.get(name, id_) != id_
+        ]
+        by_id = self.by_id or other.by_id
+        if changed and by_id:
+            raise UsageError(
+                f"{where}: {changed[0]}. Convert the files separately, or replace the ids by names."
+            )
+        added = [(id_, name) for id_, name in other.names if name not in by_name]
+        merged = [*self.names, *added] if changed else sorted({*self.names, *added})
+        conflict = self.conflict or "".join(f"{where}: {change}" for change in changed[:1])
+        return DeclaredClasses(tuple(merged), by_id, self.are_names or other.are_names, conflict)
+
+
+NO_CLASSES = DeclaredClasses(())
 
 
 @dataclass(frozen=True)
@@ -85,9 +165,83 @@ class Probe:
         has_rows: whether the source has a row.
         unsupported: types of the columns that cannot become features, by column.
         embedded: the columns that may contain image bytes.
+        structs: the columns of structs, whose fields are columns of their own.
+        classes: the classes that the source declares, by column.
+        splits: the splits that the source states in the column `SPLIT`.
+        preset: the preset whose features the columns have, if it is not the default.
     """
 
     columns: tuple[str, ...]
     has_rows: bool
     unsupported: Mapping[str, str] = field(default_factory=dict)
     embedded: frozenset[str] = frozenset()
+    structs: frozenset[str] = frozenset()
+    classes: Mapping[str, DeclaredClasses] = field(default_factory=dict)
+    splits: tuple[str, ...] = ()
+    preset: Literal["", "object_detection", "captioning"] = ""
+
+
+# The value of a column that a row does not have.
+ABSENT: Any = object()
+
+
+def field_of(values: Mapping[str, Any], path: str) -> Any:
+    """Returns the value of a field within the objects of a row; `ABSENT` if there is none.
+
+    Args:
+        values: the values of the row by column.
+        path: a column and a field, such as `patient.id`; in a list of objects, it names the list of
+            their fields.
+
+    >>> field_of({"objects": [{"bbox": [1, 2]}, {"bbox": [3, 4]}]}, "objects.bbox")
+    [[1, 2], [3, 4]]
+    """
+    name, at = path, path.find(".")
+    while at >= 0:
+        if isinstance(below := values.get(name[:at]), dict | list):
+            found = _field(below, name[at + 1 :])
+            if found is not ABSENT:
+                return found
+        at = name.find(".", at + 1)
+    return ABSENT
+
+
+def _field(value: Any, name: str) -> Any:
+    if isinstance(value, dict):
+        return value[name] if name in value else field_of(value, name)
+    if not isinstance(value, list) or not any(isinstance(item, dict) for item in value):
+        return [] if value == [] else ABSENT
+    found = [_field(item, name) for item in value]
+    if all(item is ABSENT for item in found):
+        return ABSENT
+    return [None if item is ABSENT else item for item in found]
+
+
+def column_names(values: Mapping[str, Any]) -> Iterator[str]:
+    """Yields the columns of a row, each followed by the fields of its objects.
+
+    >>> list(column_names({"id": 7, "objects": [{"bbox": [1, 2]}, {"class": 3}]}))
+    ['id', 'objects', 'objects.bbox', 'objects.class']
+    """
+    for name, value in values.items():
+        yield name
+        for item in value if isinstance(value, list) else [value]:
+            if isinstance(item, dict):
+                yield from (f"{name}.{field}" for field in column_names(item))
+
+
+def flat_values(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the values of a row with a column for each field of its objects, except for images.
+
+    >>> flat_values({"id": 7, "patient": {"age": 40, "name": {"last": "Doe"}}})
+    {'id': 7, 'patient.age': 40, 'patient.name.last': 'Doe'}
+    """
+    if not any(isinstance(value, dict) for value in values.values()):
+        return dict(values)
+    found = dict[str, Any]()
+    for name, value in values.items():
+        # A dict with bytes is an image, as Hugging Face Datasets represents it.
+        is_object = isinstance(value, dict) and "bytes" not in value
+        below = flat_values(value) if is_object else {}
+        found |= {f"{name}.{field}": inner for field, inner in below.items()} or {name: value}
+    return found

@@ -14,7 +14,8 @@ from typing import Any
 from google.protobuf import text_format
 from tensorflow_metadata.proto.v0 import schema_pb2
 
-from recordmill.schemas.features import Feature, Kind, Origin
+from recordmill.schemas.config import ConvertConfig
+from recordmill.schemas.features import Feature, Kind, Origin, Schema
 from recordmill.schemas.plan import ResolvedSchema
 
 _TYPES = {
@@ -105,26 +106,34 @@ def _joined(features: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def dataset_info_document(
-    name: str,
-    version: str,
-    description: str,
+    config: ConvertConfig,
+    schema: Schema,
     splits: Mapping[str, Sequence[tuple[int, int]]],
 ) -> dict[str, Any]:
     """Returns dataset_info.json.
 
     Args:
-        name: the name of the dataset.
-        version: the version of the dataset.
-        description: a one-line description.
+        config: the name, version, description, citation, license and homepage of the dataset.
+        schema: the schema, whose description is the default.
         splits: (number of records, bytes of data) of each shard in order, by split.
     """
-    return {
-        "name": name,
-        "version": version,
-        "description": description,
+    document: dict[str, Any] = {
+        "name": config.name,
+        "version": config.version,
+        "description": config.description or schema.description,
         "fileFormat": "tfrecord",
         "splits": [_split(split, shards) for split, shards in splits.items()],
     }
+    if schema.supervised:  # what tfds.load(…, as_supervised=True) returns
+        keys = [{"featureKey": name} for name in schema.supervised]
+        document["supervisedKeys"] = {"tuple": {"items": keys}}
+    if config.citation:
+        document["citation"] = config.citation
+    if config.license:
+        document["redistributionInfo"] = {"license": config.license}
+    if config.homepage:
+        document["location"] = {"urls": [config.homepage]}
+    return document
 
 
 def _split(name: str, shards: Sequence[tuple[int, int]]) -> dict[str, Any]:

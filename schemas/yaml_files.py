@@ -5,7 +5,6 @@ The files may come from anywhere, so their size, depth and aliases are limited.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Hashable, Sequence
 from importlib import resources
 from typing import Any, get_args
@@ -16,7 +15,7 @@ from pydantic_core import ErrorDetails
 from yaml.composer import ComposerError
 from yaml.constructor import ConstructorError
 
-from recordmill.schemas.errors import SchemaError, UsageError, did_you_mean
+from recordmill.schemas.errors import SchemaError, UsageError, did_you_mean, problem_of_value
 from recordmill.schemas.features import Schema
 
 _PRESETS = resources.files("recordmill.schemas").joinpath("presets")
@@ -91,7 +90,7 @@ class _Loader(yaml.SafeLoader):
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Hashable:
         kind = node.tag.rpartition(":")[2]
         if isinstance(node, yaml.ScalarNode) and kind != "str" and len(node.value) > _MAX_SCALAR:
-            problem = f"a value of type {kind} with {len(node.value):,} characters; quote a text"
+            problem = f"a value of type {kind} with {len(node.value):,} characters. Quote a text."
             raise ConstructorError(None, None, problem, node.start_mark)
         try:
             found: Hashable = super().construct_object(node, deep)
@@ -232,7 +231,7 @@ def _entries(node: yaml.Node) -> dict[str, tuple[yaml.Node, yaml.Node]]:
 
 
 def _message(details: ErrorDetails, model: type[BaseModel]) -> str:
-    message, value = details["msg"].removeprefix("Value error, "), details["input"]
+    value = details["input"]
     name = str(details["loc"][-1]) if details["loc"] else ""
     if details["type"] == "extra_forbidden":
         known = _keys_at(model, details["loc"][:-1])
@@ -242,10 +241,11 @@ def _message(details: ErrorDetails, model: type[BaseModel]) -> str:
         if misspelt:
             return f"unknown key {misspelt[0]!r}{did_you_mean(misspelt[0], [name])}"
         return f"the key {name!r} is missing"
-    if isinstance(details.get("ctx", {}).get("error"), SchemaError):
+    message = problem_of_value(details, shortened(value))
+    is_whole = ", got " in message or message.endswith(".")
+    if is_whole or isinstance(details.get("ctx", {}).get("error"), SchemaError):
         return message
-    choices = re.findall(r"'([^']*)'", str(details.get("ctx", {}).get("expected", "")))
-    return f"{message}{did_you_mean(str(value)[:_SHOWN], choices)}, got {shortened(value)}"
+    return f"{message}, got {shortened(value)}"
 
 
 def shortened(value: Any) -> str:

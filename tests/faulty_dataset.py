@@ -25,7 +25,7 @@ CLASSES = (
 GOOD = 72
 COPIES = 5
 GIFS = 3
-BROKEN = {"truncated": 9, "corrupt": 2, "read_error": 8, "not_an_image": 1, "malformed_row": 1}
+BROKEN = {"truncated": 9, "corrupt": 2, "missing_file": 8, "not_an_image": 1, "malformed_row": 1}
 SPLITS = ("--splits", "train=0.6,validation=0.2,test=0.2", "--num_shards", "train=3,test=1")
 
 
@@ -78,6 +78,6 @@ def _broken(folder: Path) -> list[tuple[str, str]]:
         whole[len(whole) // 2] ^= 255
         (folder / f"bad{i}.png").write_bytes(bytes(whole))
         rows.append((f"bad{i}.png", "dog"))
-    rows += [(f"missing/{'x' * 50}{i}.jpg", "dog") for i in range(BROKEN["read_error"])]
+    rows += [(f"missing/{'x' * 50}{i}.jpg", "dog") for i in range(BROKEN["missing_file"])]
     (folder / "text.jpg").write_text("<html>404</html>")
     return [*rows, ("text.jpg", "cat")]

@@ -6,20 +6,22 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import apache_beam as beam
 from apache_beam.pvalue import AsIter, AsSingleton, PCollection
 
-from recordmill.schemas.plan import Plan
-from recordmill.schemas.records import Row
-from recordmill.transforms.elements import displayed
+from recordmill.schemas.plan import Plan, SplitRanges
+from recordmill.transforms.elements import RowBatch, displayed
+from recordmill.transforms.find_splits import FindSplits
 from recordmill.transforms.functional.rows.analysis import (
+    UNASSIGNED,
     Analysis,
     Analyzer,
     build_plan,
     check_shard_counts,
     needs_sizes,
-    row_position,
+    row_positions,
     sampled_rows,
 )
 from recordmill.transforms.functional.rows.placement import (
@@ -29,8 +31,10 @@ from recordmill.transforms.functional.rows.placement import (
     bucket_of,
     distinct_positions,
     first_ranks,
+    split_of,
     starts_in_bucket,
 )
+from recordmill.transforms.functional.rows.strata import Strata, with_class_ids
 from recordmill.transforms.shards.base_shards import base_shard_lookup
 from recordmill.transforms.storage.files import file_size
 from recordmill.transforms.workers.progress import advance, set_total
@@ -41,35 +45,53 @@ _STAT_THREADS = 16
 
 @dataclass(eq=False)
 class AnalyzeRows(beam.PTransform):
-    """Analyzes every row before any is assigned: PCollection[Row] → PCollection[Plan], one element.
+    """Analyzes every row before any is assigned: PCollection[RowBatch] → PCollection[Plan].
 
     Attributes:
         analyzer: the schema, column mapping and options.
+        all_rows: the rows with those outside of the sample, which determine columns, classes and
+            splits; None if all rows are converted.
     """
 
     analyzer: Analyzer
+    all_rows: PCollection[RowBatch] | None = None
 
     def display_data(self) -> dict[str, str]:
         """Returns the settings that engines show."""
         return displayed(
-            self.analyzer.config, "seed", "splits", "num_shards", "shard_size", "records_per_shard"
+            self.analyzer.config,
+            "seed",
+            "splits",
+            "split_method",
+            "num_shards",
+            "shard_size",
+            "records_per_shard",
         )
 
-    def expand(self, rows: PCollection[Row]) -> PCollection[Plan]:
-        """Adds the analysis; workers exchange sums, and hashes for `records_per_shard`."""
+    def expand(self, rows: PCollection[RowBatch]) -> PCollection[Plan]:
+        """Adds the analysis, which gives one plan.
+
+        Workers exchange sums, and hashes for `records_per_shard`.
+        """
+        config, nothing = self.analyzer.config, rows.pipeline | "NoneFound" >> beam.Create([])
         analysis = rows | "Analyze" >> beam.CombineGlobally(AnalyzeFn(self.analyzer))
-        starts: tuple[AsIter, ...] = ()
-        if self.analyzer.config.records_per_shard is not None:
-            found = rows | "FindShardStarts" >> FindShardStarts(
-                self.analyzer, self.analyzer.config.records_per_shard
+        ranges, starts, whole = nothing, nothing, nothing
+        if self.all_rows is not None:
+            whole = self.all_rows | "AnalyzeAll" >> beam.CombineGlobally(AnalyzeFn(self.analyzer))
+        if config.split_method != "hash":
+            ranges = (self.all_rows or rows) | "FindSplits" >> FindSplits(self.analyzer)
+        if config.records_per_shard is not None:
+            starts = rows | "FindShardStarts" >> FindShardStarts(
+                self.analyzer, config.records_per_shard, ranges
             )
-            starts = (AsIter(found),)
-        return analysis | "Plan" >> beam.Map(make_plan, self.analyzer, *starts)
+        return analysis | "Plan" >> beam.Map(
+            make_plan, self.analyzer, AsIter(starts), AsIter(ranges), AsIter(whole)
+        )
 
 
 @dataclass(eq=False)
 class FindShardStarts(beam.PTransform):
-    """Finds where shards start: PCollection[Row] → PCollection[(split, hash position)].
+    """Finds where shards start: PCollection[RowBatch] → PCollection[(split, hash position)].
 
     The result is the same as if all positions were sorted in one list, but a worker holds only the
     positions of one bucket: positions are counted by bucket, and then selected within each bucket.
@@ -77,17 +99,23 @@ class FindShardStarts(beam.PTransform):
     Attributes:
         analyzer: the schema, column mapping and options.
         records: the number of records in each shard except the last of a split.
+        ranges: the ranges of the splits, if they depend on all rows; otherwise empty.
     """
 
     analyzer: Analyzer
     records: int
+    ranges: PCollection[SplitRanges]
 
-    def expand(self, rows: PCollection[Row]) -> PCollection[tuple[str, int]]:
+    def expand(self, rows: PCollection[RowBatch]) -> PCollection[tuple[str, int]]:
         """Adds a shuffle of 8 bytes per row."""
         positions = (
             rows
+            # What decides the split of a row is small: it waits for the ranges in place of the row.
+            | "OrderOfRow" >> beam.Map(order_of_rows, self.analyzer)
             | "OrderByBucket"
-            >> beam.FlatMap(order_by_bucket, self.analyzer).with_output_types(tuple[Bucket, bytes])
+            >> beam.FlatMap(order_by_bucket, AsIter(self.ranges), self.analyzer).with_output_types(
+                tuple[Bucket, bytes]
+            )
             | "GroupByBucket" >> beam.GroupByKey()  # ((split, bucket), [8 bytes of an order hash])
             | "DistinctPositions" >> beam.MapTuple(_distinct)  # ((split, bucket), Positions)
         )
@@ -116,18 +144,19 @@ class AnalyzeFn(beam.CombineFn):
         """Returns an empty analysis."""
         return Analysis()
 
-    def add_input(self, analysis: Analysis, row: Row) -> Analysis:
-        """Adds a row to an analysis.
+    def add_input(self, analysis: Analysis, rows: RowBatch) -> Analysis:
+        """Adds rows to an analysis.
 
         Args:
             analysis: the analysis so far, changed in place.
-            row: the row.
+            rows: the rows.
 
         Returns:
             The same analysis.
         """
-        analysis.add(row, self.analyzer, base_shard_lookup(self.analyzer.base))
-        advance("analyzed")
+        find = base_shard_lookup(self.analyzer.base)
+        analysis.add(rows, self.analyzer, find)
+        advance("analyzed", len(rows))
         return analysis
 
     def merge_accumulators(self, analyses: Iterable[Analysis]) -> Analysis:
@@ -143,7 +172,11 @@ class AnalyzeFn(beam.CombineFn):
 
 
 def make_plan(
-    analysis: Analysis, analyzer: Analyzer, starts: Iterable[tuple[str, int]] = ()
+    analysis: Analysis,
+    analyzer: Analyzer,
+    starts: Iterable[tuple[str, int]] = (),
+    ranges: Iterable[SplitRanges] = (),
+    whole: Iterable[Analysis] = (),
 ) -> Plan:
     """Returns the plan; requests the file sizes of sampled images where the plan depends on them.
 
@@ -151,6 +184,8 @@ def make_plan(
         analysis: the analysis of all rows.
         analyzer: the schema, column mapping and options.
         starts: (split, hash position) of the starts of shards, if they have a number of records.
+        ranges: the ranges of the splits if they depend on all rows; otherwise empty.
+        whole: the analysis with the rows outside of the sample; empty if all rows are converted.
     """
     set_total(analysis.rows)
     rows = sampled_rows(analysis) if needs_sizes(analysis, analyzer.config) else ()
@@ -158,19 +193,58 @@ def make_plan(
     with ThreadPoolExecutor(_STAT_THREADS) as executor:
         sizes = zip(uris, executor.map(file_size, uris), strict=True)
     known = {uri: size for uri, size in sizes if size is not None}
-    return build_plan(analysis, analyzer, known, starts)
+    analysis = analysis.part_of(next(iter(whole), analysis))
+    plan = build_plan(analysis, analyzer, known, starts, next(iter(ranges), None))
+    return with_class_ids(plan)
 
 
-def order_by_bucket(row: Row, analyzer: Analyzer) -> Iterator[tuple[Bucket, bytes]]:
-    """Yields ((split, bucket), first bytes of the order hash) of a row that has a key.
+class RowOrder(NamedTuple):
+    """What decides the split and shard of a row.
+
+    Attributes:
+        split: its split; `UNASSIGNED` if it depends on all rows.
+        order: the first bytes of its order hash.
+        entity: the unit that must be in one split, of an unassigned row.
+        stratum: the labels of an unassigned row.
+    """
+
+    split: str
+    order: bytes
+    entity: str = ""
+    stratum: str = ""
+
+
+def order_of_rows(rows: RowBatch, analyzer: Analyzer) -> list[RowOrder]:
+    """Returns the order of each row that has a key and is not in a base shard.
 
     Args:
-        row: the row.
+        rows: the rows.
         analyzer: the schema, column mapping and options.
     """
-    if assigned := row_position(row, analyzer, base_shard_lookup(analyzer.base)):
-        split, order = assigned
-        yield (split, bucket_of(order)), order[:POSITION_BYTES]
+    find, orders = base_shard_lookup(analyzer.base), list[RowOrder]()
+    strata = Strata(analyzer)
+    for split, order, row, entity in row_positions(rows, analyzer, find):
+        decided = (entity, strata.of(row)) if split == UNASSIGNED else ()
+        orders.append(RowOrder(split, order[:POSITION_BYTES], *decided))
+    return orders
+
+
+def order_by_bucket(
+    rows: Iterable[RowOrder], ranges: Iterable[SplitRanges], analyzer: Analyzer
+) -> Iterator[tuple[Bucket, bytes]]:
+    """Yields ((split, bucket), first bytes of the order hash) of each row.
+
+    Args:
+        rows: what decides the shards of the rows.
+        ranges: the ranges of the splits if they depend on all rows; otherwise empty.
+        analyzer: the schema, column mapping and options.
+    """
+    found = next(iter(ranges), None)
+    for row in rows:
+        split = row.split
+        if found and split == UNASSIGNED:
+            split = split_of(row.entity, found, analyzer.config.seed, row.stratum)
+        yield (split, bucket_of(row.order)), row.order
 
 
 def _distinct(bucket: Bucket, orders: Iterable[bytes]) -> tuple[Bucket, Positions]:

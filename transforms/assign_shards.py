@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import apache_beam as beam
 from apache_beam.pvalue import AsSingleton, PCollection, TaggedOutput
+from apache_beam.transforms.window import GlobalWindow
+from apache_beam.utils.windowed_value import WindowedValue
 
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import RecordmillError
 from recordmill.schemas.manifest import Base
-from recordmill.schemas.plan import Plan
+from recordmill.schemas.plan import Plan, SplitRanges
 from recordmill.schemas.records import ImageRef
 from recordmill.schemas.rejects import Reject
-from recordmill.transforms.elements import REJECTS, Outcome, displayed, rejected
+from recordmill.transforms.elements import (
+    REJECTS,
+    AssignedRows,
+    OrderedRefs,
+    Outcome,
+    RefBatch,
+    ShardId,
+    displayed,
+    rejected,
+)
 from recordmill.transforms.functional.rows.placement import (
-    SplitRanges,
     first_of_key,
     order_of,
     shard_at,
@@ -26,31 +37,30 @@ from recordmill.transforms.functional.rows.placement import (
     stays_in_base,
 )
 from recordmill.transforms.functional.rows.sequences import in_one_split
+from recordmill.transforms.functional.rows.strata import class_positions, label_set_of_values
+from recordmill.transforms.functional.rows.stratification import LabelSet
 from recordmill.transforms.shards.base_shards import base_shard_lookup
 from recordmill.transforms.workers.progress import advance
 
-# A split and the number of a shard within it.
-ShardId = tuple[str, int]
-
-# A shard, and the order hash and reference of a row in it.
-AssignedRow = tuple[ShardId, tuple[bytes, ImageRef]]
+# Rows of a batch: an element costs a runner some 10 µs.
+_BATCH_ROWS = 256
 
 
 class Assignment(NamedTuple):
     """The assigned rows and their counts.
 
     Attributes:
-        rows: ((split, shard), (order, ImageRef)).
+        rows: ((split, shard), [(order, ImageRef)]).
         counts: (split, number of rows assigned to it).
     """
 
-    rows: PCollection[AssignedRow]
+    rows: PCollection[AssignedRows]
     counts: PCollection[tuple[str, int]]
 
 
 @dataclass(eq=False)
 class RejectDuplicateKeys(beam.PTransform):
-    """Keeps the first row of each key: PCollection[ImageRef] → Outcome(ImageRef).
+    """Keeps the first row of each key: PCollection[RefBatch] → Outcome(RefBatch).
 
     A sequence whose frames would be in several splits is rejected as a whole.
 
@@ -66,7 +76,7 @@ class RejectDuplicateKeys(beam.PTransform):
         """Returns the settings that engines show."""
         return displayed(self.config, "split_column", "group_column", "deduplicate")
 
-    def expand(self, refs: PCollection[ImageRef]) -> Outcome:
+    def expand(self, refs: PCollection[RefBatch]) -> Outcome:
         """Adds a shuffle of references by key if rows with one key can be in different shards.
 
         Otherwise, writing a shard detects its duplicate keys without a shuffle.
@@ -75,12 +85,12 @@ class RejectDuplicateKeys(beam.PTransform):
             return Outcome(refs, refs.pipeline | "NoDuplicateKeys" >> beam.Create([]))
         found = (
             refs
-            | "KeyOfRef" >> beam.Map(_with_key).with_output_types(tuple[str, ImageRef])
+            | "KeyOfRef" >> beam.FlatMap(_with_keys).with_output_types(tuple[str, ImageRef])
             | "GroupByKey" >> beam.GroupByKey()  # (key, [ImageRef])
             | "FirstOfKey"
-            >> beam.FlatMap(_resolve_key, self.config, self.sequences).with_outputs(
-                REJECTS, main="refs"
-            )
+            >> beam.ParDo(_FirstOfKey(self.config, self.sequences))
+            .with_output_types(RefBatch)
+            .with_outputs(REJECTS, main="refs")
         )
         return Outcome(found.refs, found[REJECTS])
 
@@ -88,37 +98,56 @@ class RejectDuplicateKeys(beam.PTransform):
 def keys_may_span_shards(config: ConvertConfig) -> bool:
     """Returns whether rows with the same key may be in different shards, or be dropped before.
 
-    A split or group column can separate them. `deduplicate` can drop the first row of a key for
-    its image, so that a later row would become the record.
+    A split or group column can separate them, and so can labels, in stratified splits.
+    `deduplicate` and `near_duplicates` can drop the first row of a key for its image, so that a
+    later row would become the record.
     """
-    return bool(config.split_column or config.group_column) or config.deduplicate == "content"
+    by_column = bool(config.split_column or config.group_column)
+    drops = config.deduplicate == "content" or config.near_duplicates == "drop"
+    return by_column or drops or config.split_method == "stratified"
 
 
-def _with_key(ref: ImageRef) -> tuple[str, ImageRef]:
-    return ref.record_key, ref
+def _with_keys(refs: RefBatch) -> list[tuple[str, ImageRef]]:
+    return [(ref.record_key, ref) for ref in refs]
 
 
-def _resolve_key(
-    group: tuple[str, Iterable[ImageRef]], config: ConvertConfig, sequences: bool
-) -> Iterator[ImageRef | TaggedOutput]:
-    _, refs = group  # (key, [ImageRef])
-    columns = config.split_column, config.group_column
-    found = in_one_split(refs, *columns) if sequences else first_of_key(refs)
-    for outcome in found:
-        if isinstance(outcome, Reject):
-            advance("assigned")  # the counter includes rows rejected before their assignment
-            yield rejected(outcome)
-        else:
-            yield outcome
+class _FirstOfKey(beam.DoFn):
+    """Keeps the first row of each key, and joins the rows of a bundle to batches again."""
+
+    def __init__(self, config: ConvertConfig, sequences: bool) -> None:
+        self._columns = config.split_column, config.group_column
+        self._sequences = sequences
+
+    def start_bundle(self) -> None:
+        self._refs = RefBatch()
+
+    def process(self, group: tuple[str, Iterable[ImageRef]]) -> Iterator[RefBatch | TaggedOutput]:
+        _, refs = group  # (key, [ImageRef]); the runner re-iterates them, possibly from disk
+        found = in_one_split(refs, *self._columns) if self._sequences else first_of_key(refs)
+        for outcome in found:
+            if isinstance(outcome, Reject):
+                advance("assigned")  # the counter includes rows rejected before their assignment
+                yield rejected(outcome)
+                continue
+            self._refs.append(outcome)
+            if len(self._refs) == _BATCH_ROWS:
+                yield self._refs
+                self._refs = RefBatch()
+
+    def finish_bundle(self) -> Iterator[WindowedValue]:
+        if self._refs:
+            window = GlobalWindow()
+            yield WindowedValue(self._refs, window.max_timestamp(), [window])
 
 
 @dataclass(eq=False)
 class AssignShards(beam.PTransform):
-    """Assigns each reference to a split and shard: PCollection[ImageRef] → Assignment.
+    """Assigns each reference to a split and shard: PCollection[RefBatch] → Assignment.
 
     Attributes:
         plan: the number of shards.
-        ranges: the hash ranges of the splits, for rows without a split of their own.
+        ranges: the ranges of the splits, for rows without a split of their own, unless the plan has
+            them.
         seed: the seed of the hashes that decide split, shard and order.
         base: the base version, whose rows keep their shards; None if there is none.
     """
@@ -128,15 +157,15 @@ class AssignShards(beam.PTransform):
     seed: int
     base: Base | None = None
 
-    def expand(self, refs: PCollection[ImageRef]) -> Assignment:
+    def expand(self, refs: PCollection[RefBatch]) -> Assignment:
         """Adds the assignment, and the count of rows by split."""
-        assigning = beam.Map(_assign, AsSingleton(self.plan), self.ranges, self.seed, self.base)
+        assigning = beam.FlatMap(_assign, AsSingleton(self.plan), self.ranges, self.seed, self.base)
         # Typed, so that the shuffle uses the coder of references.
-        rows = refs | "Assign" >> assigning.with_output_types(AssignedRow)
+        rows = refs | "Assign" >> assigning.with_output_types(AssignedRows)
         counts = (
             rows
-            | "SplitOfRow" >> beam.Map(_split_of_row).with_output_types(str)
-            | "RowsBySplit" >> beam.combiners.Count.PerElement()  # (split, rows)
+            | "RowsOfBatch" >> beam.Map(_rows_of_batch).with_output_types(tuple[str, int])
+            | "RowsBySplit" >> beam.CombinePerKey(sum)  # (split, rows)
         )
         return Assignment(rows, counts)
 
@@ -148,10 +177,12 @@ def assign(
     ranges: SplitRanges,
     seed: int,
     base: Base | None = None,
+    stratum: LabelSet | None = None,
 ) -> ShardId:
     """Returns the split and shard of a reference: its own split, or that of its group or key.
 
-    With a base version, new rows are assigned to shards numbered after those of the base.
+    With a base version, new rows are assigned to shards numbered after those of the base; or to all
+    shards, if the base version keeps its records.
 
     Args:
         ref: the reference.
@@ -160,12 +191,13 @@ def assign(
         ranges: the hash ranges of the splits.
         seed: the seed of the assignment.
         base: the base version; None if there is none.
+        stratum: the labels of the row, if splits are stratified.
 
     Raises:
         RecordmillError: if the analyze pass saw no row of that split.
     """
-    split = ref.split or split_of(ref.group or ref.record_key, ranges, seed)
-    first = len(base.shards(split)) if base else 0
+    split = ref.split or split_of(ref.entity, ranges, seed, stratum)
+    first = base.first_new_shard(split) if base else 0
     if plan.shards.get(split, 0) <= first:
         raise RecordmillError(
             f"{ref.source}: split {split!r} is new: the table changed while it was read"
@@ -175,17 +207,26 @@ def assign(
     return split, first + shard_of(order, plan.shards[split] - first)
 
 
-def _split_of_row(assigned: AssignedRow) -> str:
-    (split, _), _ = assigned
-    return split
+def _rows_of_batch(assigned: AssignedRows) -> tuple[str, int]:
+    (split, _), refs = assigned
+    return split, len(refs)
 
 
 def _assign(
-    ref: ImageRef, plan: Plan, ranges: SplitRanges, seed: int, base: Base | None
-) -> AssignedRow:
-    advance("assigned")
-    shard = base_shard_lookup(base)(ref.record_key)
-    if base and shard and stays_in_base(shard, ref.split):
-        return shard, (order_of(ref.record_key, base.seed), ref)
-    order = order_of(ref.record_key, seed)
-    return assign(ref, order, plan, ranges, seed, base), (order, ref)
+    refs: RefBatch, plan: Plan, ranges: SplitRanges, seed: int, base: Base | None
+) -> Iterable[AssignedRows]:
+    advance("assigned", len(refs))
+    find, ranges = base_shard_lookup(base), plan.ranges or ranges
+    classes = class_positions(plan.resolved.schema) if ranges.strata else None
+    found = defaultdict[ShardId, OrderedRefs](OrderedRefs)
+    for ref in refs:
+        shard = find(ref.record_key)
+        # The shard of a known key decides what happens to a row that states another split.
+        if base and shard and (base.keeps_records or stays_in_base(shard, ref.split)):
+            order = order_of(ref.record_key, base.seed)
+        else:
+            order = order_of(ref.record_key, seed)
+            stratum = label_set_of_values(ref.values, classes) if classes is not None else None
+            shard = assign(ref, order, plan, ranges, seed, base, stratum)
+        found[shard].append((order, ref))
+    return found.items()

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import apache_beam as beam
 from apache_beam.pvalue import AsSingleton, PCollection, TaggedOutput
@@ -14,14 +14,13 @@ from apache_beam.utils.shared import Shared
 
 from recordmill.schemas import layout
 from recordmill.schemas.config import ConvertConfig
-from recordmill.schemas.dataset_info import WrittenShard
+from recordmill.schemas.dataset_info import ShardVerification
 from recordmill.schemas.manifest import Base
 from recordmill.schemas.plan import Plan
 from recordmill.schemas.records import ImageRef
 from recordmill.schemas.rejects import RecordError
 from recordmill.schemas.statistics import Conflicts, Duplicate, DuplicateStats, GroupLeakage
-from recordmill.transforms.assign_shards import AssignedRow
-from recordmill.transforms.elements import displayed
+from recordmill.transforms.elements import AssignedRows, OrderedRefs, ShardId, displayed
 from recordmill.transforms.functional.duplicates import (
     Tally,
     distinct_splits,
@@ -37,7 +36,6 @@ from recordmill.transforms.functional.duplicates import (
     with_dropped_row,
 )
 from recordmill.transforms.functional.records.index import row_class
-from recordmill.transforms.reconcile_counts import WriteLines
 from recordmill.transforms.shards.build_examples import new_executor
 from recordmill.transforms.storage.dataset import read_index
 from recordmill.transforms.storage.files import read_bytes
@@ -46,7 +44,7 @@ from recordmill.transforms.storage.local_files import UNRESTRICTED, ImageRootGua
 
 @dataclass(eq=False)
 class FindDuplicateImages(beam.PTransform):
-    """Compares all images: PCollection[WrittenShard] → PCollection[DuplicateStats], one element.
+    """Compares all images: PCollection[ShardVerification] → PCollection[DuplicateStats], of one.
 
     The shuffle carries digests and keys, about a hundred bytes per image. They are read from the
     indexes of the shards, so shards reused from an earlier run are included without re-reading.
@@ -59,7 +57,7 @@ class FindDuplicateImages(beam.PTransform):
     directory: str
     plan: PCollection[Plan]
 
-    def expand(self, shards: PCollection[WrittenShard]) -> PCollection[DuplicateStats]:
+    def expand(self, shards: PCollection[ShardVerification]) -> PCollection[DuplicateStats]:
         """Adds the comparison; images are compared in buckets that fit in memory."""
         return (
             shards
@@ -92,10 +90,10 @@ def shard_tally(path: str, split: str) -> Tally:
     )
 
 
-def _read(info: WrittenShard, directory: str, plan: Plan) -> Iterator[tuple[int, Tally]]:
-    if plan.resolved.schema.has_image:
-        name = layout.records_name(info.split, info.index, plan.shards[info.split])
-        tally = shard_tally(layout.join(directory, name), info.split)
+def _read(shard: ShardVerification, directory: str, plan: Plan) -> Iterator[tuple[int, Tally]]:
+    # With problems, the index may be unreadable, and the dataset is not published.
+    if plan.resolved.schema.has_image and not shard.problems:
+        tally = shard_tally(layout.join(directory, shard.entry.index_file), shard.split)
         yield from split_by_bucket(tally, num_buckets(plan.rows)).items()
 
 
@@ -108,7 +106,7 @@ def _duplicates_of_bucket(bucket: tuple[int, Iterable[Tally]]) -> DuplicateStats
 
 @dataclass(eq=False)
 class FindGroupLeaks(beam.PTransform):
-    """Compares all groups: PCollection[AssignedRow] → PCollection[GroupLeakage], one element.
+    """Compares all groups: PCollection[AssignedRows] → PCollection[GroupLeakage], one element.
 
     Attributes:
         groups_may_span_splits: whether rows of one group can be in different splits, because a
@@ -117,26 +115,29 @@ class FindGroupLeaks(beam.PTransform):
 
     groups_may_span_splits: bool
 
-    def expand(self, rows: PCollection[AssignedRow]) -> PCollection[GroupLeakage]:
+    def expand(self, rows: PCollection[AssignedRows]) -> PCollection[GroupLeakage]:
         """Adds the comparison where groups may span splits; shuffles group and split names."""
         if not self.groups_may_span_splits:
             return rows.pipeline | "NoGroupLeaks" >> beam.Create([GroupLeakage()])
         return (
             rows
             | "SplitOfGroup"
-            >> beam.FlatMap(split_of_group).with_output_types(tuple[str, tuple[str, ...]])
+            >> beam.FlatMap(splits_of_groups).with_output_types(tuple[str, tuple[str, ...]])
             | "SplitsByGroup" >> beam.CombinePerKey(distinct_splits)  # (group, splits)
             | "LeaksOfGroup" >> beam.FlatMapTuple(group_leakage)
             | "CombineGroupLeaks" >> beam.CombineGlobally(merge_group_leaks)
         )
 
 
-def split_of_group(row: AssignedRow) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yields a row's group and split; nothing for a row without a group."""
-    (split, _), (_, ref) = row
-    if ref.group:
-        yield ref.group, (split,)
+def splits_of_groups(assigned: AssignedRows) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yields each group of the rows, and their split."""
+    (split, _), refs = assigned
+    for group in {ref.group: None for _, ref in refs if ref.group}:
+        yield group, (split,)
 
+
+# A shard, and the order hash and reference of one row in it.
+AssignedRow: TypeAlias = tuple[ShardId, tuple[bytes, ImageRef]]
 
 _DUPLICATES = "duplicates"
 _CONFLICTS = "conflicts"
@@ -152,18 +153,16 @@ class Deduplicated(NamedTuple):
         rows: the kept rows, as they were assigned.
         duplicates: the dropped rows.
         stats: the label conflicts of images of which rows were dropped.
-        files: the path of the file that lists the duplicates.
     """
 
-    rows: PCollection[AssignedRow]
+    rows: PCollection[AssignedRows]
     duplicates: PCollection[Duplicate]
     stats: PCollection[DuplicateStats]
-    files: PCollection[str]
 
 
 @dataclass(eq=False)
 class DropDuplicates(beam.PTransform):
-    """Keeps one row of each image: PCollection[AssignedRow] → Deduplicated.
+    """Keeps one row of each image: PCollection[AssignedRows] → Deduplicated.
 
     The row with the smallest key is kept, whatever its split. Two images are duplicates if their
     files have the same bytes, so every image is read once for its digest. Rows whose image cannot
@@ -171,7 +170,6 @@ class DropDuplicates(beam.PTransform):
 
     Attributes:
         config: `deduplicate`, and the image root guard.
-        directory: the dataset's folder.
         plan: the resolved schema, for comparing labels.
         base: the base version, whose rows take precedence over new ones; None if there is none.
         staged: whether embedded images are written to staging files by the read. A staging file
@@ -179,7 +177,6 @@ class DropDuplicates(beam.PTransform):
     """
 
     config: ConvertConfig
-    directory: str
     plan: PCollection[Plan]
     base: Base | None = None
     staged: bool = False
@@ -188,38 +185,57 @@ class DropDuplicates(beam.PTransform):
         """Returns the settings that engines show."""
         return displayed(self.config, "deduplicate")
 
-    def expand(self, rows: PCollection[AssignedRow]) -> Deduplicated:
+    def expand(self, rows: PCollection[AssignedRows]) -> Deduplicated:
         """Adds the digests and a shuffle of references by digest, if `deduplicate` is set."""
         if self.config.deduplicate == "none":
             nothing = rows.pipeline | "NoDuplicates" >> beam.Create([])
-            return Deduplicated(rows, nothing, nothing, nothing)
+            return Deduplicated(rows, nothing, nothing)
         barrier = []
         if self.staged:  # a side input is ready only when its whole PCollection is
             barrier = [AsSingleton(rows | "CountAssigned" >> beam.combiners.Count.Globally())]
-        dropping = (
+        kept: Deduplicated = (
             rows
+            | "SingleRows" >> beam.FlatMap(single_rows)
             | "BatchRows" >> beam.BatchElements(min_batch_size=1, max_batch_size=_BATCH_REFS)
             | "DigestImages"
             >> beam.ParDo(
                 _DigestImages(ImageRootGuard(self.config.guard)), *barrier
             ).with_output_types(tuple[bytes, AssignedRow])
-            | "GroupByDigest" >> beam.GroupByKey()  # (digest, [AssignedRow])
-            | "KeepFirst"
-            >> beam.FlatMap(_keep_first, AsSingleton(self.plan), self.base).with_outputs(
-                _DUPLICATES, _CONFLICTS, main="rows"
-            )
+            | "KeepOne" >> KeepOne(self.plan, self.base)
         )
-        # A tagged output has no type of its own; with one, the shuffle uses the references' coder.
-        kept: PCollection[AssignedRow] = dropping.rows | "Kept" >> beam.Map(
-            _same
-        ).with_output_types(AssignedRow)
+        return kept
+
+
+@dataclass(eq=False)
+class KeepOne(beam.PTransform):
+    """Keeps one row per image: PCollection[(image, AssignedRow)] → Deduplicated.
+
+    Attributes:
+        plan: the resolved schema, for comparing labels.
+        base: the base version, whose rows take precedence over new ones; None if there is none.
+        reason: why the others are dropped, in their list; "" for identical images.
+    """
+
+    plan: PCollection[Plan]
+    base: Base | None = None
+    reason: str = ""
+
+    def expand(self, rows: PCollection[tuple[bytes, AssignedRow]]) -> Deduplicated:
+        """Adds a shuffle of references by image."""
+        kept = (
+            rows
+            | "GroupByImage" >> beam.GroupByKey()  # (digest or cluster, [AssignedRow])
+            | "KeepFirst"
+            >> beam.FlatMap(_keep_first, AsSingleton(self.plan), self.base, self.reason)
+            .with_output_types(AssignedRows)  # so that the shuffle uses the references' coder
+            .with_outputs(_DUPLICATES, _CONFLICTS, main="rows")
+        )
         stats = (
-            dropping[_CONFLICTS]
+            kept[_CONFLICTS]
             | "StatsOfConflicts" >> beam.Map(_conflict_stats)
             | "CombineConflicts" >> beam.CombineGlobally(merge_duplicate_stats)
         )
-        files = dropping[_DUPLICATES] | "WriteDropped" >> WriteLines(self.directory, layout.DROPPED)
-        return Deduplicated(kept, dropping[_DUPLICATES], stats, files)
+        return Deduplicated(kept.rows, kept[_DUPLICATES], stats)
 
 
 def digest_of(ref: ImageRef, guard: ImageRootGuard = UNRESTRICTED) -> bytes:
@@ -253,8 +269,8 @@ class _DigestImages(beam.DoFn):
 
 
 def _keep_first(
-    group: tuple[bytes, Iterable[AssignedRow]], plan: Plan, base: Base | None
-) -> Iterator[AssignedRow | TaggedOutput]:
+    group: tuple[bytes, Iterable[AssignedRow]], plan: Plan, base: Base | None, reason: str
+) -> Iterator[AssignedRows | TaggedOutput]:
     """Yields the row with the smallest key and the duplicates; iterates with one row in memory."""
     _, rows = group  # (digest, [AssignedRow]); the runner re-iterates rows, possibly from disk
     first = min(rows, key=lambda row: (_is_new(row, base), _name(row)))
@@ -265,9 +281,10 @@ def _keep_first(
         # Dict rows have no file and line, so several rows can have the name of the first.
         if not kept and _name(row) == _name(first):
             kept = True
-            yield row
+            shard, ordered = row
+            yield shard, OrderedRefs([ordered])
         else:
-            duplicate = _dropped_row(row, first, _label(row, plan), label)
+            duplicate = _dropped_row(row, first, _label(row, plan), label, reason)
             conflicts = with_dropped_row(conflicts, duplicate)
             yield TaggedOutput(_DUPLICATES, duplicate)
     if conflicts.images:
@@ -289,7 +306,9 @@ def _label(row: AssignedRow, plan: Plan) -> str:
     return label_text(row_class(ref.values, plan.resolved))
 
 
-def _dropped_row(row: AssignedRow, first: AssignedRow, label: str, kept_label: str) -> Duplicate:
+def _dropped_row(
+    row: AssignedRow, first: AssignedRow, label: str, kept_label: str, reason: str
+) -> Duplicate:
     (split, _), (_, ref) = row
     _, (_, kept) = first
     differs = label != kept_label
@@ -301,11 +320,15 @@ def _dropped_row(row: AssignedRow, first: AssignedRow, label: str, kept_label: s
         kept=kept.key,
         label=label if differs else "",
         kept_label=kept_label if differs else "",
+        reason=reason,
     )
 
 
-def _same(row: AssignedRow) -> AssignedRow:
-    return row
+def single_rows(assigned: AssignedRows) -> Iterator[AssignedRow]:
+    """Yields assigned rows one by one."""
+    shard, refs = assigned
+    for order, ref in refs:
+        yield shard, (order, ref)
 
 
 def _conflict_stats(conflicts: Conflicts) -> DuplicateStats:

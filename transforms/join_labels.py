@@ -2,104 +2,129 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import apache_beam as beam
 from apache_beam.pvalue import PCollection, TaggedOutput
 
-from recordmill.schemas.records import Items, Row
+from recordmill.schemas.records import Items, Row, Unmatched
 from recordmill.schemas.rejects import Reason, RecordError, Reject
-from recordmill.transforms.elements import REJECTS, rejected
+from recordmill.transforms.elements import REJECTS, RowBatch, rejected
 from recordmill.transforms.functional.values.typed import single_value, to_bytes
 from recordmill.transforms.read_rows import ReadOutcome
 
 UNMATCHED = "label rows without an image"
 
-_SKIPPED = "skipped"
+_SKIPPED, _UNMATCHED_LABELS, _UNMATCHED_IMAGES = "skipped", "unmatched_labels", "unmatched_images"
 _ROWS, _LABELS = "rows", "labels"
 
 # A join key and its row.
 Keyed = tuple[str, Row]
 
 
+class JoinOutcome(NamedTuple):
+    """The result of a join.
+
+    Attributes:
+        read: the joined rows, with the rejects and skipped inputs of both tables.
+        labels: the label rows without a row.
+        images: the rows without labels, which are also rejects.
+    """
+
+    read: ReadOutcome
+    labels: PCollection[Unmatched]
+    images: PCollection[Unmatched]
+
+
 @dataclass(eq=False)
 class JoinLabels(beam.PTransform):
-    """Joins rows with the rows of a label table: ReadOutcome → ReadOutcome.
+    """Joins rows with the rows of a label table: ReadOutcome → JoinOutcome.
 
     Rows without labels are rejected. Label rows without a row are counted as skipped inputs, and
     rejected label rows are among the rejects of the result. Rows are shuffled once, images never.
 
     Attributes:
         labels: the label table.
-        column: the column that both tables are joined on.
+        columns: the columns of the rows and of the labels that both are joined on.
         image_column: the image column, whose value names rejects.
     """
 
     labels: ReadOutcome
-    column: str
+    columns: tuple[str, str]
     image_column: str
 
-    def expand(self, read: ReadOutcome) -> ReadOutcome:
+    def expand(self, read: ReadOutcome) -> JoinOutcome:
         """Adds the join."""
-        sides = {_ROWS: read.good, _LABELS: self.labels.good}  # {side: PCollection[Row]}
+        sides = {_ROWS: read.good, _LABELS: self.labels.good}  # {side: PCollection[RowBatch]}
         keyed = {
             side: rows
             | f"KeyOf{side.title()}"
-            >> beam.FlatMap(_keyed, self.column).with_outputs(REJECTS, main=side)
-            for side, rows in sides.items()
+            >> beam.FlatMap(_keyed, column)
+            .with_output_types(Keyed)
+            .with_outputs(REJECTS, main=side)
+            for (side, rows), column in zip(sides.items(), self.columns, strict=True)
         }
-        # A tagged output has no type of its own; with one, the shuffle uses the coder of rows.
-        grouped = {
-            side: found[side] | f"Typed{side.title()}" >> beam.Map(_same).with_output_types(Keyed)
-            for side, found in keyed.items()
-        } | "GroupByValue" >> beam.CoGroupByKey()  # (value, {"rows": [Row], "labels": [Row]})
-        found = grouped | "Join" >> beam.FlatMap(
-            _join, self.column, self.image_column
-        ).with_outputs(REJECTS, _SKIPPED, main="joined")
-        rows: PCollection[Row] = found.joined
+        # Typed, so that the shuffle uses the coder of rows.
+        found = (
+            {side: found[side] for side, found in keyed.items()}
+            | "GroupByValue" >> beam.CoGroupByKey()  # (value, {"rows": [Row], "labels": [Row]})
+            | "Join"
+            >> beam.FlatMap(_join, self.columns[1], self.image_column)
+            .with_output_types(RowBatch)
+            .with_outputs(REJECTS, _SKIPPED, _UNMATCHED_LABELS, _UNMATCHED_IMAGES, main="joined")
+        )
+        rows: PCollection[RowBatch] = found.joined
         rejects = (read.rejects, self.labels.rejects, *(k[REJECTS] for k in keyed.values()))
-        return ReadOutcome(
+        joined = ReadOutcome(
             rows,
             (*rejects, found[REJECTS]) | "UnjoinedRows" >> beam.Flatten(),
             (read.skipped, self.labels.skipped, found[_SKIPPED])
             | "AllSkippedInputs" >> beam.Flatten(),
         )
+        return JoinOutcome(joined, found[_UNMATCHED_LABELS], found[_UNMATCHED_IMAGES])
 
 
-def _keyed(row: Row, column: str) -> Iterator[Keyed | TaggedOutput]:
-    try:
-        yield join_key(row, column), row
-    except RecordError as error:
-        yield rejected(Reject("", row.own_uri, row.source, error.reason, error.detail))
-
-
-def _same(keyed: Keyed) -> Keyed:
-    return keyed
+def _keyed(rows: RowBatch, column: str) -> Iterator[Keyed | TaggedOutput]:
+    for row in rows:
+        try:
+            yield join_key(row, column), row
+        except RecordError as error:
+            yield rejected(Reject("", row.own_uri, row.source, error.reason, error.detail))
 
 
 def _join(
     group: tuple[str, Mapping[str, Iterable[Row]]], column: str, image_column: str
-) -> Iterator[Row | TaggedOutput]:
+) -> Iterator[RowBatch | TaggedOutput]:
     value, sides = group  # (value, {"rows": [Row], "labels": [Row]})
     labels = list(sides[_LABELS])
     matched = False
     for row in sides[_ROWS]:
         matched = True
         if labels:
-            yield join_row(row, labels)
+            yield RowBatch([join_row(row, labels)])
         else:
-            yield rejected(unmatched_reject(row, value, column, image_column))
+            reject = unmatched_reject(row, value, column, image_column)
+            yield rejected(reject)
+            image = Unmatched(value, reject.uri or reject.key, row.source)
+            yield TaggedOutput(_UNMATCHED_IMAGES, image)
     if not matched:
         yield TaggedOutput(_SKIPPED, (UNMATCHED, len(labels)))
+        for label in labels:
+            yield TaggedOutput(_UNMATCHED_LABELS, Unmatched(value, "", label.source))
 
 
 def join_key(row: Row, column: str) -> str:
-    """Returns the join key of a row: the text of a column, or its integer in decimal.
+    """Returns the join key of a row: the text of a column in NFC, or its integer in decimal.
+
+    File systems and tables may have different Unicode forms of the same name: macOS stores `é` as
+    two characters.
 
     Args:
         row: the row.
-        column: the column that both tables are joined on.
+        column: the column that the table is joined on.
 
     Raises:
         RecordError: missing_value or wrong_type, if the column has neither.
@@ -115,7 +140,7 @@ def join_key(row: Row, column: str) -> str:
         to_bytes(value, is_text=True)
     except RecordError as error:
         raise RecordError(error.reason, f"column {column!r}: {error.detail}") from None
-    return value
+    return unicodedata.normalize("NFC", value)
 
 
 def join_row(row: Row, labels: Sequence[Row]) -> Row:
@@ -133,7 +158,7 @@ def join_row(row: Row, labels: Sequence[Row]) -> Row:
     values = {column: Items(label.values.get(column) for label in ordered) for column in columns}
     untyped = {column for column in row.values if row.untyped(column)} - columns.keys()
     untyped |= {column for label in ordered for column in label.values if label.untyped(column)}
-    return replace(row, values={**row.values, **values}, is_text=frozenset(untyped))
+    return row._replace(values={**row.values, **values}, is_text=frozenset(untyped))
 
 
 def unmatched_reject(row: Row, key: str, column: str, image_column: str) -> Reject:
@@ -142,7 +167,7 @@ def unmatched_reject(row: Row, key: str, column: str, image_column: str) -> Reje
     Args:
         row: the row.
         key: its join key.
-        column: the column that both tables are joined on.
+        column: the column of the labels.
         image_column: the image column, whose value names the reject.
     """
     name = row.values.get(image_column)

@@ -18,11 +18,18 @@ from apache_beam.pvalue import AsSingleton, PCollection, TaggedOutput
 from recordmill.schemas import layout
 from recordmill.schemas.masking import masked_url
 from recordmill.schemas.plan import Plan
-from recordmill.schemas.records import Embedded, ImageRef, Location, Row, SkippedInput
+from recordmill.schemas.records import Embedded, Location, Row, SkippedInput
 from recordmill.schemas.rejects import RecordError, Reject
 from recordmill.schemas.tables import Projection, SourceSplit, TableFile
-from recordmill.transforms.elements import REJECTS, Outcome, rejected
-from recordmill.transforms.functional.rows.binding import Binding, bind, broken_frame, reject_row
+from recordmill.transforms.elements import REJECTS, Outcome, RefBatch, RowBatch, rejected
+from recordmill.transforms.functional.rows.binding import (
+    Binding,
+    bind_rows,
+    broken_frame,
+    by_halves,
+    reject_row,
+)
+from recordmill.transforms.functional.rows.sampling import Sampler
 from recordmill.transforms.functional.sources.dicts import row_of_dict
 from recordmill.transforms.functional.sources.text_ranges import (
     MAX_RECORD_BYTES,
@@ -31,12 +38,18 @@ from recordmill.transforms.functional.sources.text_ranges import (
     align,
     is_large,
 )
+from recordmill.transforms.functional.values.typed import size_of_values
 from recordmill.transforms.storage.files import is_local
 from recordmill.transforms.storage.formats import FORMATS, cut_text, scan_text
 from recordmill.transforms.storage.stores.options import max_image_bytes
-from recordmill.transforms.workers.progress import advance, advance_by
+from recordmill.transforms.workers.progress import advance
 
-_SKIPPED = "skipped"
+# The output of skipped inputs.
+SKIPPED = "skipped"
+
+# Limits of a batch of rows: an element costs a runner some 10 µs, and is in memory as a whole.
+_BATCH_ROWS = 1024
+_BATCH_BYTES = 2**20
 
 # Bytes of SHA-256 by which a fingerprint identifies a staged image.
 _HASH_BYTES = 16
@@ -62,12 +75,12 @@ class ReadOutcome(NamedTuple):
     """The rows of all sources.
 
     Attributes:
-        good: the rows.
+        good: the rows, in batches.
         rejects: rows that cannot be read, and files and folders that cannot be listed.
         skipped: (description, count) of skipped inputs; a description can occur several times.
     """
 
-    good: PCollection[Row]
+    good: PCollection[RowBatch]
     rejects: PCollection[Reject]
     skipped: PCollection[tuple[str, int]]
 
@@ -94,13 +107,13 @@ class ListSources(beam.PTransform):
         listed = (
             root
             | "Sources" >> beam.Create(small)
-            | "Split" >> beam.FlatMap(_splits_tagged).with_outputs(REJECTS, _SKIPPED, main="splits")
+            | "Split" >> beam.FlatMap(_splits_tagged).with_outputs(REJECTS, SKIPPED, main="splits")
         )
         splits = listed.splits
         if large:
             ranges = root | "LargeTables" >> beam.Create(large) | SplitText(self.range_bytes)
             splits = (splits, ranges) | "AllSplits" >> beam.Flatten()
-        return SourceSplits(splits, listed[REJECTS], listed[_SKIPPED])
+        return SourceSplits(splits, listed[REJECTS], listed[SKIPPED])
 
 
 @dataclass(eq=False)
@@ -135,14 +148,17 @@ class ReadRows(beam.PTransform):
             analyze pass, which needs only their sizes.
         counted: whether the progress counters include these rows; False for the analyze pass and
             for label tables.
+        sample: the sampler, one element; None to read all rows.
     """
 
     projection: Projection
     staging: str = ""
     counted: bool = True
+    sample: PCollection[Sampler] | None = None
 
     def expand(self, listed: SourceSplits) -> ReadOutcome:
         """Adds the reading; one split is one unit of work."""
+        sampler = AsSingleton(self.sample) if self.sample else None
         read = (
             listed.splits
             # Distributes the row groups of one file over workers. Each of the two readers of a
@@ -150,14 +166,14 @@ class ReadRows(beam.PTransform):
             # one in memory.
             | "SpreadSplits" >> beam.Reshuffle()  # SourceSplit
             | "ReadSplits"
-            >> beam.FlatMap(_read_tagged, self.projection, self.staging, self.counted).with_outputs(
-                REJECTS, _SKIPPED, main="rows"
-            )
+            >> beam.FlatMap(_read_tagged, self.projection, self.staging, self.counted, sampler)
+            .with_output_types(RowBatch)
+            .with_outputs(REJECTS, SKIPPED, main="rows")
         )
         return ReadOutcome(
             read.rows,
             (listed.rejects, read[REJECTS]) | "UnreadRows" >> beam.Flatten(),
-            (listed.skipped, read[_SKIPPED]) | "SkippedInputs" >> beam.Flatten(),
+            (listed.skipped, read[SKIPPED]) | "SkippedInputs" >> beam.Flatten(),
         )
 
 
@@ -184,18 +200,53 @@ def _splits_tagged(file: TableFile) -> Iterator[SourceSplit | TaggedOutput]:
 
 
 def _read_tagged(
-    split: SourceSplit, projection: Projection, staging: str, counted: bool
-) -> Iterator[Row | TaggedOutput]:
+    split: SourceSplit,
+    projection: Projection,
+    staging: str,
+    counted: bool,
+    sampler: Sampler | None,
+) -> Iterator[RowBatch | TaggedOutput]:
     """Yields the rows of one split of a source, and rejects for rows that cannot be read."""
     projection = replace(projection, pixels=bool(staging), max_image_bytes=max_image_bytes())
     rows = FORMATS[split.file.format].read(split, projection)
-    rows = staged(rows, staging_file(staging))
-    for row in advance_by("read", rows) if counted else rows:
-        yield row if isinstance(row, Row) else _tagged(row)
+    # Sampled before they are staged: images of other rows are not copied.
+    sampled = sampler.select(rows) if sampler else rows
+    for found in tagged_batches(staged(sampled, staging_file(staging))):
+        if counted:
+            advance("read", len(found) if isinstance(found, list) else 1)
+        yield found
+
+
+def tagged_batches(
+    rows: Iterable[Row | Reject | SkippedInput],
+) -> Iterator[RowBatch | TaggedOutput]:
+    """Yields rows in batches, and other elements as the outputs `REJECTS` and `SKIPPED`."""
+    for found in batched_rows(rows):
+        yield found if isinstance(found, list) else _tagged(found)
+
+
+def batched_rows(
+    rows: Iterable[Row | Reject | SkippedInput],
+) -> Iterator[RowBatch | Reject | SkippedInput]:
+    """Yields rows in batches of a limited number and size, and other elements as they are."""
+    batch, size = RowBatch(), 0
+    for row in rows:
+        if not isinstance(row, Row):
+            yield row
+            continue
+        full = len(batch) == _BATCH_ROWS or size >= _BATCH_BYTES
+        if full or (batch and row.is_text != batch[0].is_text):
+            yield batch
+            batch, size = RowBatch(), 0
+        batch.append(row)
+        values = row.values.values()
+        size += sum(map(len, values)) if row.is_text is True else size_of_values(values)
+    if batch:
+        yield batch
 
 
 def _tagged(other: Reject | SkippedInput) -> TaggedOutput:
-    return rejected(other) if isinstance(other, Reject) else TaggedOutput(_SKIPPED, tuple(other))
+    return rejected(other) if isinstance(other, Reject) else TaggedOutput(SKIPPED, tuple(other))
 
 
 def staged(
@@ -216,7 +267,7 @@ def staged(
                 yield row
                 continue
             blob = blob or StagedImages(path)
-            yield replace(row.row, image=blob.add(row.data))
+            yield row.row._replace(image=blob.add(row.data))
         if blob is not None:
             blob.commit()
             blob = None
@@ -283,9 +334,9 @@ class ReadDicts(beam.PTransform):
 
     def expand(self, dicts: PCollection[Any]) -> ReadOutcome:
         """Adds the reading."""
-        read = dicts | "ReadDict" >> beam.ParDo(
-            _ReadDict(self.projection, self.key_column, self.staging)
-        ).with_outputs(REJECTS, main="rows")
+        reading = beam.ParDo(_ReadDict(self.projection, self.key_column, self.staging))
+        typed = reading.with_output_types(RowBatch)
+        read = dicts | "ReadDict" >> typed.with_outputs(REJECTS, main="rows")
         skipped = dicts.pipeline | "NothingSkipped" >> beam.Create([])
         return ReadOutcome(read.rows, read[REJECTS], skipped)
 
@@ -302,16 +353,16 @@ class _ReadDict(beam.DoFn):
     def start_bundle(self) -> None:
         self._images = None  # drops the file of a failed bundle; the run deletes the whole folder
 
-    def process(self, element: Any) -> Iterator[Row | TaggedOutput]:
+    def process(self, element: Any) -> Iterator[RowBatch | TaggedOutput]:
         advance("read")
         found = row_of_dict(element, self._projection, self._key_column)
         if isinstance(found, Reject):
             yield rejected(found)
         elif isinstance(found, Embedded):
             self._images = self._images or StagedImages(staging_file(self._staging))
-            yield replace(found.row, image=self._images.add(found.data))
+            yield RowBatch([found.row._replace(image=self._images.add(found.data))])
         else:
-            yield found
+            yield RowBatch([found])
 
     def finish_bundle(self) -> None:
         if self._images is not None:
@@ -321,7 +372,7 @@ class _ReadDict(beam.DoFn):
 
 @dataclass(eq=False)
 class BindRows(beam.PTransform):
-    """Binds rows to the schema: PCollection[Row] → Outcome(ImageRef).
+    """Binds rows to the schema: PCollection[RowBatch] → Outcome(RefBatch).
 
     Attributes:
         binding: the column mapping.
@@ -331,12 +382,12 @@ class BindRows(beam.PTransform):
     binding: Binding
     plan: PCollection[Plan]
 
-    def expand(self, rows: PCollection[Row]) -> Outcome:
+    def expand(self, rows: PCollection[RowBatch]) -> Outcome:
         """Adds the binding."""
-        bound = rows | "Bind" >> beam.ParDo(
-            _Bind(self.binding), AsSingleton(self.plan)
-        ).with_outputs(REJECTS, main="refs")
-        refs: PCollection[ImageRef] = bound.refs
+        binding = beam.ParDo(_Bind(self.binding), AsSingleton(self.plan))
+        typed = binding.with_output_types(RefBatch)
+        bound = rows | "Bind" >> typed.with_outputs(REJECTS, main="refs")
+        refs: PCollection[RefBatch] = bound.refs
         return Outcome(refs, bound[REJECTS])
 
 
@@ -347,20 +398,25 @@ class _Bind(beam.DoFn):
         self._binding = binding
         self._plan: Plan | None = None
 
-    def process(self, row: Row, plan: Plan) -> Iterator[ImageRef | TaggedOutput]:
-        """Yields the reference or the reject of a row.
+    def process(self, rows: RowBatch, plan: Plan) -> Iterator[RefBatch | TaggedOutput]:
+        """Yields the references and the rejects of rows.
 
         A frame that cannot be bound is passed on as a marked reference, because its whole sequence
         has to be rejected, and frames are only grouped when their shard is written.
 
         Args:
-            row: the row.
+            rows: the rows.
             plan: the resolved schema.
         """
         if plan is not self._plan:
             self._plan, self._binding = plan, replace(self._binding, resolved=plan.resolved)
-        try:
-            yield bind(row, self._binding)
-        except RecordError as error:
-            frame = broken_frame(row, self._binding, error)
-            yield frame or rejected(reject_row(row, self._binding, error))
+        refs = RefBatch()
+        for part, found in by_halves(bind_rows, rows, self._binding):
+            if not isinstance(found, RecordError):
+                refs += found
+            elif frame := broken_frame(part[0], self._binding, found):
+                refs.append(frame)
+            else:
+                yield rejected(reject_row(part[0], self._binding, found))
+        if refs:
+            yield refs

@@ -13,10 +13,17 @@ from apache_beam.pvalue import AsDict, AsIter, AsSingleton, PCollection
 
 from recordmill.schemas import layout
 from recordmill.schemas.dataset_info import DatasetInfo, ShardVerification
+from recordmill.schemas.manifest import Base
 from recordmill.schemas.plan import Plan, RejectSum
-from recordmill.schemas.records import Row
 from recordmill.schemas.rejects import Reject
-from recordmill.schemas.statistics import Duplicate, DuplicateStats, GroupLeakage, SplitTally
+from recordmill.schemas.statistics import (
+    Duplicate,
+    DuplicateStats,
+    GroupLeakage,
+    ImageFindings,
+    SplitTally,
+)
+from recordmill.transforms.elements import RowBatch
 from recordmill.transforms.functional.duplicates import merge_duplicate_stats
 from recordmill.transforms.functional.reconcile import reconcile
 from recordmill.transforms.storage.drafts import Draft
@@ -33,7 +40,7 @@ class ReconcileCounts(beam.PTransform):
 
     Attributes:
         plan: the plan of the dataset.
-        rows: all rows read.
+        rows: all rows read, in batches.
         unread: rejects of rows that could not be read.
         skipped: (description, count) of skipped inputs.
         assigned: (split, number of rows assigned to it).
@@ -42,10 +49,12 @@ class ReconcileCounts(beam.PTransform):
         contents: duplicate statistics, in one or several parts.
         duplicates: rows that were dropped as duplicates.
         group_leaks: groups in more than one split; a single element.
+        findings: similar images, and images of low quality; a single element.
+        base: the base version; None if there is none.
     """
 
     plan: PCollection[Plan]
-    rows: PCollection[Row]
+    rows: PCollection[RowBatch]
     unread: PCollection[Reject]
     skipped: PCollection[tuple[str, int]]
     assigned: PCollection[tuple[str, int]]
@@ -54,15 +63,22 @@ class ReconcileCounts(beam.PTransform):
     contents: PCollection[DuplicateStats]
     duplicates: PCollection[Duplicate]
     group_leaks: PCollection[GroupLeakage]
+    findings: PCollection[ImageFindings]
+    base: Base | None = None
 
     def expand(self, verifications: PCollection[ShardVerification]) -> PCollection[DatasetInfo]:
         """Adds the counting and the comparison; only sums leave the workers."""
-        rows = self.rows | "CountRows" >> beam.combiners.Count.Globally()
+        rows = (
+            self.rows
+            | "RowsOfBatch" >> beam.Map(len).with_output_types(int)
+            | "CountRows" >> beam.CombineGlobally(sum)
+        )
         unread = self.unread | "CountUnread" >> beam.combiners.Count.Globally()
         reasons = (
             self.rejects
-            | "ReasonOfReject" >> beam.Map(split_and_reason).with_output_types(tuple[str, str])
-            | "CountReasons" >> beam.combiners.Count.PerElement()  # ((split, reason), rows)
+            | "ReasonOfReject"
+            >> beam.Map(_counted_reject).with_output_types(tuple[tuple[str, str], RejectSum])
+            | "CountReasons" >> beam.CombinePerKey(_sum)  # ((split, reason), RejectSum)
         )
         dropped = (
             self.duplicates
@@ -74,6 +90,7 @@ class ReconcileCounts(beam.PTransform):
             _reconcile,
             AsIter(self.contents),
             AsSingleton(self.group_leaks),
+            AsSingleton(self.findings),
             AsSingleton(self.plan),
             AsSingleton(rows),
             AsSingleton(unread),
@@ -83,6 +100,7 @@ class ReconcileCounts(beam.PTransform):
             AsIter(verifications),
             AsDict(dropped),
             AsDict(self.skipped | "SumSkippedInputs" >> beam.CombinePerKey(sum)),
+            base=self.base,
         )
 
 
@@ -92,16 +110,26 @@ def split_and_reason(reject: Reject) -> tuple[str, str]:
     return reject.split, reject.reason.value
 
 
+def _counted_reject(reject: Reject) -> tuple[tuple[str, str], RejectSum]:
+    return split_and_reason(reject), RejectSum(1, [reject])
+
+
 def split_of_duplicate(duplicate: Duplicate) -> str:
     """Returns the split to which a dropped row had been assigned."""
     return duplicate.split
 
 
 def _reconcile(
-    _: None, contents: Iterable[DuplicateStats], group_leaks: GroupLeakage, *counts: Any
+    _: None,
+    contents: Iterable[DuplicateStats],
+    group_leaks: GroupLeakage,
+    findings: ImageFindings,
+    *counts: Any,
+    base: Base | None,
 ) -> DatasetInfo:
     content = merge_duplicate_stats(contents)
-    return replace(reconcile(*counts), content=content, group_leaks=group_leaks)
+    found = reconcile(*counts, base=base)
+    return replace(found, content=content, group_leaks=group_leaks, findings=findings)
 
 
 @dataclass(eq=False)

@@ -7,13 +7,14 @@ expect.
 from __future__ import annotations
 
 import hashlib
+from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import apache_beam as beam
-from apache_beam.pvalue import AsSingleton, PCollection
+from apache_beam.pvalue import PCollection
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.shared import Shared
 from apache_beam.utils.windowed_value import WindowedValue
@@ -31,7 +32,11 @@ from recordmill.transforms.storage.dataset import read_index
 from recordmill.transforms.storage.files import write_bytes
 from recordmill.transforms.storage.shard_files import ShardFiles
 from recordmill.transforms.verification import verifier_process
+from recordmill.transforms.workers.cores import num_cores
 from recordmill.transforms.workers.progress import advance
+
+# Shards per core that wait for verification while others are written.
+_SHARDS_AHEAD = 4
 
 
 class Verified(NamedTuple):
@@ -48,30 +53,28 @@ class Verified(NamedTuple):
 
 @dataclass(eq=False)
 class VerifyShards(beam.PTransform):
-    """Re-reads all shards: PCollection[WrittenShard] → Verified.
+    """Re-reads all shards: PCollection[(WrittenShard, Plan)] → Verified.
 
     Attributes:
         config: the name, the compression, and the level of verification.
         directory: the dataset's folder.
-        plan: the number of shards, and the schema that every record has to match.
     """
 
     config: ConvertConfig
     directory: str
-    plan: PCollection[Plan]
 
     def display_data(self) -> dict[str, str]:
         """Returns the settings that engines show."""
         return displayed(self.config, "verify")
 
-    def expand(self, shards: PCollection[WrittenShard]) -> Verified:
-        """Adds the verification of each shard, and sums what grows with classes and images."""
-        verified = (
-            shards
-            | "SpreadShards" >> beam.Reshuffle()  # WrittenShard
-            | "VerifyShard"
-            >> beam.ParDo(_VerifyBundle(self.config, self.directory), AsSingleton(self.plan))
-        )  # (WrittenShard, ShardVerification)
+    def expand(self, shards: PCollection[tuple[WrittenShard, Plan]]) -> Verified:
+        """Adds the verification of each shard, and sums what grows with classes and images.
+
+        Engines fuse it with the writing, as nothing is shuffled between them: the worker that
+        writes a shard has it re-read while it writes the next one. After a failure, both run again.
+        """
+        verify = _VerifyShard(self.config, self.directory)
+        verified = shards | "VerifyShard" >> beam.ParDo(verify)  # (WrittenShard, ShardVerification)
         tallies = verified | "TallyOfShard" >> beam.MapTuple(tally_of).with_output_types(
             tuple[str, SplitTally]
         )
@@ -81,8 +84,8 @@ class VerifyShards(beam.PTransform):
         )
 
 
-class _VerifyBundle(beam.DoFn):
-    """Verifies the shards of a bundle concurrently, one per core."""
+class _VerifyShard(beam.DoFn):
+    """Verifies a few shards concurrently, and emits each when it is done."""
 
     def __init__(self, config: ConvertConfig, directory: str) -> None:
         self._config = config
@@ -90,25 +93,46 @@ class _VerifyBundle(beam.DoFn):
         self._shared = Shared()
 
     def setup(self) -> None:
-        verifier_process.prepare()
+        verifier_process.prepare(self._directory)
         self._executor = self._shared.acquire(new_executor)
+        self._ahead = _SHARDS_AHEAD * num_cores()
 
     def start_bundle(self) -> None:
-        self._verifications: list[tuple[WrittenShard, Future[ShardVerification]]] = []
+        self._running: deque[tuple[WrittenShard, Future[ShardVerification]]] = deque()
 
-    def process(self, info: WrittenShard, plan: Plan) -> None:
-        files = ShardFiles.planned(self._directory, self._config, plan, info.split, info.index)
+    def process(
+        self, element: tuple[WrittenShard, Plan]
+    ) -> Iterator[tuple[WrittenShard, ShardVerification]]:
+        written, plan = element
+        if written.entry:  # verified with the base version
+            yield (
+                written,
+                ShardVerification(
+                    written.split, written.index, written.entry, written.index_crc32c
+                ),
+            )
+            return
+        files = ShardFiles.planned(
+            self._directory, self._config, plan, written.split, written.index
+        )
         verification = self._executor.submit(
             verifier_process.verify, files, plan.resolved, self._config.verify
         )
-        self._verifications.append((info, verification))
+        self._running.append((written, verification))
+        # Waits for the oldest if there are many, so that verification keeps up with writing.
+        while self._running and (len(self._running) > self._ahead or self._running[0][1].done()):
+            yield self._next()
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
         # Outside of `process` an element has no window to inherit, so it needs an explicit one.
-        for written, verification in self._verifications:
-            found = verification.result()
-            advance("verified", found.entry.converted)
-            yield GlobalWindows.windowed_value((written, found))
+        while self._running:
+            yield GlobalWindows.windowed_value(self._next())
+
+    def _next(self) -> tuple[WrittenShard, ShardVerification]:
+        written, verification = self._running.popleft()
+        found = verification.result()
+        advance("verified", found.entry.converted)
+        return written, found
 
 
 @dataclass(eq=False)

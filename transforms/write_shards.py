@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, TypeAlias
 
 import apache_beam as beam
@@ -23,19 +24,29 @@ from apache_beam.utils.shared import Shared
 from recordmill.schemas import layout
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.dataset_info import Checkpoint, WrittenShard
+from recordmill.schemas.features import Schema
 from recordmill.schemas.layout import is_url
 from recordmill.schemas.manifest import Base
 from recordmill.schemas.plan import Plan
-from recordmill.schemas.records import ImageRef, SerializedExample
+from recordmill.schemas.records import ImageRef, SerializedExample, StoredImage
 from recordmill.schemas.rejects import Reject
 from recordmill.schemas.row_counts import ShardCounts
 from recordmill.schemas.statistics import Timeline
-from recordmill.transforms.assign_shards import AssignedRow, ShardId
-from recordmill.transforms.elements import REJECTS, Outcome, displayed, rejected
+from recordmill.transforms.elements import (
+    REJECTS,
+    AssignedRows,
+    OrderedRefs,
+    Outcome,
+    ShardId,
+    displayed,
+    rejected,
+)
+from recordmill.transforms.functional.records.examples import image_shape
+from recordmill.transforms.functional.records.image_columns import check_quality
 from recordmill.transforms.functional.records.index import label_ids
 from recordmill.transforms.functional.rows.sequences import arrange_shard, assemble_sequences
 from recordmill.transforms.shards.base_shards import link_shard
-from recordmill.transforms.shards.build_examples import Pools, build_all
+from recordmill.transforms.shards.build_examples import Check, Pools, build_all
 from recordmill.transforms.shards.checkpoints import (
     Checkpoints,
     Fingerprint,
@@ -43,6 +54,7 @@ from recordmill.transforms.shards.checkpoints import (
     settings_fingerprint,
     versions,
 )
+from recordmill.transforms.shards.kept_shard import KeptShard
 from recordmill.transforms.shards.writer import ShardWriter
 from recordmill.transforms.storage.files import (
     VersionTags,
@@ -58,7 +70,11 @@ from recordmill.transforms.workers.progress import advance
 
 
 class WriteShards(beam.io.WriteToTFRecord):
-    """Writes assigned rows to shards: PCollection[AssignedRow] → Outcome(WrittenShard)."""
+    """Writes assigned rows to shards: PCollection[AssignedRows] → Outcome((WrittenShard, Plan)).
+
+    The plan is in every element, because engines do not fuse a step that has side inputs with the
+    one before it. The step that verifies shards needs none, and so runs where they are written.
+    """
 
     def __init__(
         self,
@@ -89,20 +105,20 @@ class WriteShards(beam.io.WriteToTFRecord):
         """Returns the settings that engines show."""
         return displayed(self._config, "name", "version", "compression", "decode", "verify")
 
-    def expand(self, rows: PCollection[AssignedRow]) -> Outcome:
+    def expand(self, rows: PCollection[AssignedRows]) -> Outcome:
         """Adds a shuffle of references, and the writing of all shards, including empty ones."""
         settings = self._plan | "InitializeWrite" >> beam.Map(
             initialize, self._checkpoints, self._config
         )
         # A shard without rows would not be an element of the grouping, but readers expect its file.
         planned = self._plan | "PlannedShards" >> beam.FlatMap(planned_shards).with_output_types(
-            AssignedRow
+            AssignedRows
         )
         write = _WriteShard(self._sink, self._checkpoints, self._config, self._base)
         written = (
             (rows, planned)
-            | "WithEmptyShards" >> beam.Flatten()
-            | "GroupByShard" >> beam.GroupByKey()  # ((split, shard), [(order, ImageRef)])
+            | "WithEmptyShards" >> beam.Flatten().with_output_types(AssignedRows)
+            | "GroupByShard" >> beam.GroupByKey()  # ((split, shard), [[(order, ImageRef)]])
             | "WriteShard"
             >> beam.ParDo(write, AsSingleton(settings), AsSingleton(self._plan)).with_outputs(
                 REJECTS, main="shards"
@@ -113,15 +129,12 @@ class WriteShards(beam.io.WriteToTFRecord):
 
 _COMPRESSION = {"none": CompressionTypes.UNCOMPRESSED, "gzip": CompressionTypes.GZIP}
 
-# A placeholder element for a shard that may have no rows; no row has an empty order.
-_NO_ROW = b"", ImageRef("", "", 0, "", None, None, ())
 
-
-def planned_shards(plan: Plan) -> Iterator[AssignedRow]:
-    """Yields every shard of the plan, each with a placeholder element."""
+def planned_shards(plan: Plan) -> Iterator[AssignedRows]:
+    """Yields every shard of the plan, without rows."""
     for split, count in plan.shards.items():
         for index in range(count):
-            yield (split, index), _NO_ROW
+            yield (split, index), OrderedRefs()
 
 
 def build_records(
@@ -142,10 +155,25 @@ def build_records(
         seen: receives the version tags of the files that are read.
         guard: confines reads to the image root.
     """
-    check = check_decodes if config.verify == "decode" else None
-    built: Iterator[Any] = build_all(refs, plan, config.decode, pools, seen, guard, check)
+    built: Iterator[Any] = build_all(
+        refs, plan, config.decode, pools, seen, guard, check_of(config)
+    )
     schema = plan.resolved.schema
     return built if schema.sequence is None else assemble_sequences(built, refs, schema)
+
+
+def check_of(config: ConvertConfig) -> Check | None:
+    """Returns the check of images before they are stored, if an option asks for one."""
+    decodes = config.verify == "decode"
+    if not config.reject_quality:
+        return check_decodes if decodes else None
+
+    def check(image: StoredImage, mask: bytes | None, schema: Schema) -> None:
+        check_quality(image_shape(image), config.reject_quality)
+        if decodes:
+            check_decodes(image, mask, schema)
+
+    return check
 
 
 def initialize(plan: Plan, checkpoints: Checkpoints, config: ConvertConfig) -> str:
@@ -191,37 +219,52 @@ class _WriteShard(beam.DoFn):
 
     def process(
         self,
-        element: tuple[ShardId, Iterable[tuple[bytes, ImageRef]]],
+        element: tuple[ShardId, Iterable[OrderedRefs]],
         settings: str,
         plan: Plan,
-    ) -> Iterator[WrittenShard | TaggedOutput]:
-        shard, rows = element  # ((split, shard), [(order, ImageRef)])
+    ) -> Iterator[tuple[WrittenShard, Plan] | TaggedOutput]:
+        shard, rows = element  # ((split, shard), [[(order, ImageRef)]])
         files = ShardFiles.planned(self._checkpoints.dataset, self._config, plan, *shard)
-        refs, duplicates = arrange_shard((row for row in rows if row[0]), plan.resolved)
+        old = KeptShard.of(self._base, *shard)
+        assigned = chain.from_iterable(rows)
+        refs, duplicates = arrange_shard(
+            old.take_removals(assigned) if old else assigned, plan.resolved
+        )
+        settings = old.fingerprint(settings) if old else settings
         for reject in duplicates:
             yield rejected(replace(reject, split=shard[0]))
         checkpoint = self._checkpoints.read(files.file)
         # Version tags of remote files cost one request each, so they are requested only if a
         # checkpoint or base shard may match. Otherwise reading the images yields them for free.
-        tags = file_version_tags(refs, self._guard, remote=bool(self._base or checkpoint))
+        may_match = bool(checkpoint or (self._base and not old))
+        tags = file_version_tags(refs, self._guard, remote=may_match)
         fingerprint = _fingerprint(settings, shard, refs, plan, tags)
         if checkpoint and fingerprint and is_reusable(checkpoint, fingerprint.digest, files):
-            yield from self._reused(checkpoint, refs)
+            advance("written", checkpoint.shard.converted)
+            for reject in checkpoint.rejects(refs):
+                advance("rejected")
+                yield rejected(reject)
+            yield replace(checkpoint.shard, reused=True, timeline=Timeline()), plan
             return
         if checkpoint:  # before its files are replaced, so that it never describes others
             self._checkpoints.delete(files.file)
         replaced = checkpoint.versions if checkpoint else (None, None)
+        if old and not refs and not old.removed:
+            yield old.link(files, replaced), plan
+            return
         if fingerprint and (linked := self._linked(fingerprint, files, replaced)):
             advance("written", linked.converted)
-            yield linked
+            yield linked, plan
             return
-        writer, seen = ShardWriter(self._sink, files, plan), dict(tags)
+        hashed = self._config.near_duplicates != "none"
+        writer = ShardWriter(self._sink, files, plan, old.entry if old else None, hashed)
+        seen = dict(tags)
         built = build_records(refs, plan, self._config, self._pools, seen, self._guard)
-        for reject in writer.write(built):
+        for reject in writer.write(old.merged(built) if old else built):
             yield rejected(reject)
         if seen != tags:  # reading has added version tags
             fingerprint = _fingerprint(settings, shard, refs, plan, seen)
-        yield self._finished(writer, writer.close(replaced), files, fingerprint)
+        yield self._finished(writer, writer.close(replaced), files, fingerprint), plan
 
     def _linked(
         self, fingerprint: Fingerprint, files: ShardFiles, replaced: Sequence[Version | None]
@@ -232,16 +275,6 @@ class _WriteShard(beam.DoFn):
         split, index = fingerprint.split, fingerprint.index
         entry = self._base.reusable_shard(split, index, fingerprint.digest)
         return link_shard(self._base, entry, files, fingerprint, replaced) if entry else None
-
-    def _reused(
-        self, checkpoint: Checkpoint, refs: list[ImageRef]
-    ) -> Iterator[WrittenShard | TaggedOutput]:
-        """Yields the shard and the rejects of a checkpoint, as an earlier run left them."""
-        advance("written", checkpoint.shard.converted)
-        for reject in checkpoint.rejects(refs):
-            advance("rejected")
-            yield rejected(reject)
-        yield replace(checkpoint.shard, reused=True, timeline=Timeline())
 
     def _finished(
         self,
@@ -291,7 +324,7 @@ ShardForecast: TypeAlias = tuple[ShardCounts, int, Sequence[ImageRef]]
 
 @dataclass(eq=False)
 class ForecastShards(beam.PTransform):
-    """Forecasts each shard for a dry run: PCollection[AssignedRow] → Outcome(ShardForecast).
+    """Forecasts each shard for a dry run: PCollection[AssignedRows] → Outcome(ShardForecast).
 
     Attributes:
         plan: the number of shards, and the resolved schema.
@@ -301,7 +334,7 @@ class ForecastShards(beam.PTransform):
     plan: PCollection[Plan]
     sample: int
 
-    def expand(self, rows: PCollection[AssignedRow]) -> Outcome:
+    def expand(self, rows: PCollection[AssignedRows]) -> Outcome:
         """Adds the same grouping by shard as `WriteShards`, which brings duplicate keys together.
 
         Returns:
@@ -309,7 +342,7 @@ class ForecastShards(beam.PTransform):
         """
         found = (
             rows
-            | "GroupByShard" >> beam.GroupByKey()  # ((split, shard), [(order, ImageRef)])
+            | "GroupByShard" >> beam.GroupByKey()  # ((split, shard), [[(order, ImageRef)]])
             | "Forecast"
             >> beam.FlatMap(forecast, AsSingleton(self.plan), self.sample).with_outputs(
                 REJECTS, main="shards"
@@ -319,17 +352,17 @@ class ForecastShards(beam.PTransform):
 
 
 def forecast(
-    element: tuple[ShardId, Iterable[tuple[bytes, ImageRef]]], plan: Plan, sample: int
+    element: tuple[ShardId, Iterable[OrderedRefs]], plan: Plan, sample: int
 ) -> Iterator[ShardForecast | TaggedOutput]:
     """Yields the forecast of a shard and the rejects of its duplicate keys.
 
     Args:
-        element: ((split, shard), [(order, ImageRef)]).
+        element: ((split, shard), [[(order, ImageRef)]]).
         plan: the number of shards, and the resolved schema.
         sample: the number of references to keep, over all shards.
     """
     (split, index), rows = element
-    refs, duplicates = arrange_shard(rows, plan.resolved)
+    refs, duplicates = arrange_shard(chain.from_iterable(rows), plan.resolved)
     schema = plan.resolved.schema
     classes = {name: Counter[int]() for name in plan.resolved.schema.class_features}
     seen = set[str]()

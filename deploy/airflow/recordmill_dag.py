@@ -1,8 +1,12 @@
-"""An Airflow DAG that converts the label tables of a day and then verifies the dataset again.
+"""Airflow DAGs that convert the label tables of a day and then verify the dataset again.
 
 Copy this file into the DAG folder. Each day is a version of the dataset: 20 November 2026 becomes
 OUTPUT/NAME/2026.11.20, and DATE in the input pattern is replaced by 2026-11-20. A day that is
 already published is left alone, so runs can be repeated, cleared and backfilled.
+
+With the DAG `recordmill`, a version has the rows of its day. With `recordmill_append`, it has those
+of all days since `first_day`: the day's rows are appended to the version of the day before. A day
+waits until the one before it has succeeded.
 
 recordmill needs its own environment. The environment variable RECORDMILL names its program; by
 default it is searched on the PATH of the worker.
@@ -41,10 +45,13 @@ def convert_arguments(params: Mapping[str, Any], day: date) -> list[str]:
         params: of the DAG run.
         day: the date of its data.
     """
+    base: list[str] = []
+    if (first := params.get("first_day")) and day > date.fromisoformat(first):
+        base = ["--base", dataset(params, day - timedelta(days=1)), "--append"]
     return [
         *("convert", "--input", params["input"].replace("DATE", day.isoformat())),
         *("--output", params["output"], "--name", params["name"], "--version", version(day)),
-        *("--if_exists", "skip", "--json", *params["flags"]),
+        *(*base, "--if_exists", "skip", "--json", *params["flags"]),
     ]
 
 
@@ -55,7 +62,17 @@ def verify_arguments(params: Mapping[str, Any], day: date) -> list[str]:
         params: of the DAG run.
         day: the date of its data.
     """
-    return ["verify", "/".join([params["output"].rstrip("/"), params["name"], version(day)])]
+    return ["verify", dataset(params, day)]
+
+
+def dataset(params: Mapping[str, Any], day: date) -> str:
+    """Returns the path of the dataset of one day.
+
+    Args:
+        params: of the DAG run.
+        day: the date of its data.
+    """
+    return "/".join([params["output"].rstrip("/"), params["name"], version(day)])
 
 
 def version(day: date) -> str:
@@ -94,23 +111,54 @@ class RecordmillOperator(BaseOperator):
         self.process.send_sigterm()
 
 
-with DAG(
-    dag_id="recordmill",
-    description="Convert the label tables of a day to a verified TFRecord dataset",
-    schedule=CronDataIntervalTimetable("0 2 * * *", timezone="UTC"),  # at two, for the day before
-    start_date=datetime(2026, 1, 1, tzinfo=timezone.utc),
-    catchup=False,
-    max_active_runs=1,
-    dagrun_timeout=timedelta(hours=12),
-    default_args={"retries": 2, "retry_exponential_backoff": True},
-    params={
-        "input": Param("/data/labels/DATE/*.parquet", type="string", description="DATE: the day"),
-        "output": Param("/data/datasets", type="string"),
-        "name": Param("photos", type="string", pattern=r"^[A-Za-z]\w*$"),
-        "flags": Param([], type="array", items={"type": "string"}, description="more flags"),
-    },
-    tags=["recordmill"],
-):
-    convert = RecordmillOperator(task_id="convert", arguments=convert_arguments)
-    verify = RecordmillOperator(task_id="verify", arguments=verify_arguments)
-    convert >> verify
+def make_dag(
+    dag_id: str, description: str, params: Mapping[str, Param], depends_on_past: bool
+) -> DAG:
+    """Returns a DAG that runs at two o'clock for the day before.
+
+    Args:
+        dag_id: the name of the DAG.
+        description: a line about it.
+        params: parameters besides those of every DAG of this file.
+        depends_on_past: whether a day waits until the one before it has succeeded.
+    """
+    with DAG(
+        dag_id=dag_id,
+        description=description,
+        schedule=CronDataIntervalTimetable("0 2 * * *", timezone="UTC"),
+        start_date=datetime(2026, 1, 1, tzinfo=timezone.utc),
+        catchup=False,
+        max_active_runs=1,
+        dagrun_timeout=timedelta(hours=12),
+        default_args={
+            "retries": 2,
+            "retry_exponential_backoff": True,
+            "depends_on_past": depends_on_past,
+        },
+        params={
+            "input": Param("/data/labels/DATE/*.parquet", type="string", description="DATE: day"),
+            "output": Param("/data/datasets", type="string"),
+            "name": Param("photos", type="string", pattern=r"^[A-Za-z]\w*$"),
+            "flags": Param([], type="array", items={"type": "string"}, description="more flags"),
+            **params,
+        },
+        tags=["recordmill"],
+    ) as dag:
+        convert = RecordmillOperator(task_id="convert", arguments=convert_arguments)
+        verify = RecordmillOperator(task_id="verify", arguments=verify_arguments)
+        convert >> verify
+    return dag
+
+
+recordmill = make_dag(
+    "recordmill",
+    "Convert the label tables of a day to a verified TFRecord dataset",
+    params={},
+    depends_on_past=False,
+)
+recordmill_append = make_dag(
+    "recordmill_append",
+    "Append the label tables of a day to a verified TFRecord dataset",
+    params={"first_day": Param("2026-01-01", type="string", format="date")},
+    depends_on_past=True,
+)

@@ -32,7 +32,9 @@ def settings(given: Mapping[str, str]) -> dict[str, object]:
         "taskmanager.memory.jvm-overhead.min": "64m",
         "taskmanager.memory.jvm-overhead.max": "64m",
         "taskmanager.memory.framework.heap.size": "64m",
-        "taskmanager.memory.managed.size": "128m",
+        "taskmanager.memory.managed.size": "96m",
+        # For what is sent to Python workers: gRPC holds what they have not read yet.
+        "taskmanager.memory.task.off-heap.size": "160m",
         "taskmanager.memory.network.min": "96m",
         "taskmanager.memory.network.max": "96m",
         "taskmanager.network.sort-shuffle.min-buffers": 32,

@@ -7,11 +7,11 @@ that Beam's imports take.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import shtab
 
-from recordmill.pipelines.console.printing import say
+from recordmill.pipelines.console.printing import SHOWN, say, say_json
 from recordmill.pipelines.parser import program
 from recordmill.schemas.yaml_files import preset_names
 
@@ -32,27 +32,24 @@ _SCHEMA = {
 # How a shell completes the value of a flag, by its metavar.
 _BY_METAVAR = {
     "DIR": shtab.DIRECTORY,
+    "DIR/NAME": shtab.DIRECTORY,
     "DIR|FILE": shtab.FILE,
     "FILE": shtab.FILE,
     "FILE.png": shtab.FILE,
-    "NAME|FILE": _SCHEMA,
+    "NAME|FILE|DIR": _SCHEMA,
     "PATTERN": shtab.FILE,
     "PRESET|FILE": _SCHEMA,
     "TABLE": shtab.FILE,
 }
 
 
-def run(flags: argparse.Namespace, rest: Sequence[str]) -> int:
-    """Prints the completion script for a shell.
-
-    Args:
-        flags: the parsed flags.
-        rest: unknown flags; always empty.
-
-    Returns:
-        The exit code.
-    """
-    say(completion_script(program(), flags.shell))
+def run(flags: argparse.Namespace) -> int:
+    """Prints the completion script for a shell, and returns the exit code."""
+    script = completion_script(program(), flags.shell)
+    if flags.json:
+        say_json({**SHOWN, "script": script})
+    else:
+        say(script)
     return 0
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import json
-from collections.abc import Sequence
 from contextlib import nullcontext
+from typing import Any
 
 from recordmill.pipelines import api, dry_run
 from recordmill.pipelines.console.printing import print_error, say, say_json, warn
@@ -13,27 +12,22 @@ from recordmill.pipelines.console.terminal import Terminal
 from recordmill.pipelines.engines.beam_patches import apply, uncompressed_steps
 from recordmill.pipelines.engines.runners import runs_directly
 from recordmill.pipelines.options import beam_options
+from recordmill.pipelines.run.run_record import PUBLISHED, RunRecord
 from recordmill.pipelines.run.summary import show_summary
+from recordmill.schemas import layout
 from recordmill.schemas.config import ConvertConfig
+from recordmill.schemas.errors import RecordmillError
 from recordmill.schemas.plan import Forecast
 from recordmill.transforms.storage.dataset import Dataset
 
-_NO_OPTIONS = ("command", "json", "dry_run", "typed", "verbose", "log_format", "interrupt")
+_NO_OPTIONS = ("command", "json", "dry_run", "typed", "verbose", "log_format", "interrupt", "rest")
 
 
-def run(flags: argparse.Namespace, rest: Sequence[str]) -> int:
-    """Runs a conversion or a dry run, and prints the result.
-
-    Args:
-        flags: the parsed flags.
-        rest: flags of Beam.
-
-    Returns:
-        The exit code.
-    """
+def run(flags: argparse.Namespace) -> int:
+    """Runs a conversion or a dry run, prints the result, and returns the exit code."""
     apply()
     options = {k: v for k, v in vars(flags).items() if k not in _NO_OPTIONS}
-    beam, command = beam_options(rest), ("recordmill", *flags.typed)
+    beam, command = beam_options(flags.rest), ("recordmill", *flags.typed)
     is_dry = "dry_run" in flags
     with uncompressed_steps() if is_dry or runs_directly(beam) else nullcontext():
         if is_dry:
@@ -44,12 +38,12 @@ def run(flags: argparse.Namespace, rest: Sequence[str]) -> int:
             command=command,
             interrupt=flags.interrupt,
             show=True,
-            submission=print_error,
+            submission=lambda text: print_error(text, "INFO"),
         )
     if record is None:
         return _skipped(config, flags.json)
     if flags.json:
-        say_json(json.dumps(record.model_dump(mode="json"), ensure_ascii=False))
+        say_json(_document(config, record))
     for warning in record.warnings:
         warn(f"warning: {warning}")
     if record.exit_code or record.state == "submitted":
@@ -63,7 +57,8 @@ def run(flags: argparse.Namespace, rest: Sequence[str]) -> int:
 def _skipped(config: ConvertConfig, as_json: bool) -> int:
     text = f"{config.directory}: is already published; left unchanged (--if_exists skip)"
     if as_json:
-        say_json(json.dumps({"state": "skipped", "exit_code": 0, "message": text}))
+        shown = {"state": "skipped", "exit_code": 0, "message": text}
+        say_json({**shown, "directory": config.directory})
     else:
         say(text)
     return 0
@@ -72,9 +67,35 @@ def _skipped(config: ConvertConfig, as_json: bool) -> int:
 def _dry_run(config: ConvertConfig, forecast: Forecast | None, as_json: bool) -> int:
     if forecast is None:
         return _skipped(config, as_json)
-    if as_json:
-        say_json(json.dumps(dry_run.as_json(forecast, config), ensure_ascii=False))
-    else:
+    if not as_json:
         dry_run.show_forecast(Terminal(), forecast, config)
-    dry_run.check(forecast, config)
-    return 0
+        dry_run.check(forecast, config)
+        return 0
+    code, message = 0, ""
+    try:
+        dry_run.check(forecast, config)
+    except RecordmillError as error:
+        code, message = error.exit_code, str(error)
+        warn(message)
+    say_json({**dry_run.as_json(forecast, config), "exit_code": code, "message": message})
+    return code
+
+
+def _document(config: ConvertConfig, record: RunRecord) -> dict[str, Any]:
+    """Returns the record of a run with the location and the counts of its dataset."""
+    document = {**record.model_dump(mode="json"), "directory": config.directory}
+    published = record.state == PUBLISHED
+    if published:
+        splits = Dataset.open(config.directory).manifest.ordered_splits
+        document["splits"] = {
+            name: {
+                "rows": split.rows,
+                "records": split.records,
+                "rejected": split.rejected,
+                "shards": len(split.shards),
+            }
+            for name, split in splits.items()
+        }
+    has_report = config.report and (published or record.rows)
+    report = layout.join(config.directory, layout.REPORT)
+    return {**document, "report": report if has_report else None}

@@ -1,41 +1,84 @@
-"""`recordmill diff`: compares two datasets by key, and prints a table or JSON."""
+"""`recordmill diff`: compares datasets by key, and prints a table or JSON."""
 
 from __future__ import annotations
 
 import argparse
 import hashlib
-import json
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import Any
 
 from recordmill.pipelines.console.printing import say_json
 from recordmill.pipelines.console.terminal import Terminal
 from recordmill.pipelines.dataset.diff import Difference, diff, key_of, shard_of, value_differences
-from recordmill.schemas.errors import VerificationFailed
+from recordmill.schemas import layout
+from recordmill.schemas.errors import UsageError, VerificationFailed
 from recordmill.transforms.functional.compare import Pair, RecordLocation
-from recordmill.transforms.storage.dataset import Dataset
-from recordmill.transforms.storage.stores.options import use_store_flags
+from recordmill.transforms.storage.dataset import Dataset, published_versions
 
 _SHOWN_TEXT = 60
 
 
-def run(flags: argparse.Namespace, rest: Sequence[str]) -> int:
-    """Compares two datasets, and prints the difference.
-
-    Args:
-        flags: the parsed flags.
-        rest: unknown flags; always empty.
+def run(flags: argparse.Namespace) -> int:
+    """Compares each dataset with the one before it, and prints the differences.
 
     Returns:
         The exit code: 0 if the datasets are equal.
     """
-    use_store_flags(vars(flags))
-    difference = diff(flags.left, flags.right, max(0, flags.n))
+    chain = _versions(flags.paths[0]) if len(flags.paths) == 1 else flags.paths
+    differences = [diff(left, right, max(0, flags.n)) for left, right in pairwise(chain)]
+    is_equal = all(difference.is_empty for difference in differences)
+    code = 0 if is_equal else VerificationFailed.exit_code
+    is_pair = len(flags.paths) == 2
     if flags.json:
-        say_json(json.dumps(as_json(difference), ensure_ascii=False))
+        document = as_json(differences[0]) if is_pair else chain_as_json(differences)
+        state = "equal" if is_equal else "different"
+        say_json({"state": state, "exit_code": code, "message": "", **document})
+    elif is_pair:
+        show_diff(Terminal(), differences[0])
     else:
-        show_diff(Terminal(), difference)
-    return 0 if difference.is_empty else VerificationFailed.exit_code
+        show_chain(Terminal(), differences)
+    return code
+
+
+def _versions(folder: str) -> list[str]:
+    """Returns the folders of the versions of a dataset, oldest first."""
+    names = published_versions(folder)
+    if len(names) < 2:
+        raise UsageError(
+            f"{folder}: expected two datasets, or a folder DIR/NAME with two or more published "
+            f"versions, got {len(names)}. Name the dataset to compare it with."
+        )
+    return [layout.join(folder, name) for name in names]
+
+
+def show_chain(terminal: Terminal, differences: Sequence[Difference]) -> None:
+    """Prints the counts of each dataset compared with the one before it, without examples.
+
+    Args:
+        terminal: where to print.
+        differences: the difference of each dataset from the one before it.
+    """
+    first = differences[0].left
+    rows = [(first.directory, f"{first.manifest.input.records:,}", *[""] * 5)]
+    for difference in differences:
+        found, right = difference.comparison, difference.right
+        gone, new = found.only_left.total(), found.only_right.total()
+        counts = (found.same, found.different, found.moved.total(), gone, new)
+        numbers = (right.manifest.input.records, *counts)
+        rows.append((right.directory, *(f"{number:,}" for number in numbers)))
+    heads = ("dataset", "records", "same", "different", "moved", "gone", "new")
+    terminal.table(heads, rows, right=range(1, len(heads)), whole=True)
+    for difference in differences:
+        terminal.lines(f"{difference.right.directory}: {note}" for note in difference.notes)
+
+
+def chain_as_json(differences: Sequence[Difference]) -> dict[str, Any]:
+    """Returns the differences of a chain of datasets as a JSON document."""
+    return {
+        "equal": all(difference.is_empty for difference in differences),
+        "steps": [as_json(difference) for difference in differences],
+    }
 
 
 def show_diff(terminal: Terminal, difference: Difference) -> None:
@@ -153,7 +196,9 @@ def _pair(difference: Difference, pair: Pair) -> dict[str, Any]:
     return {
         "left": _record_entry(difference.left, pair.left),
         "right": _record_entry(difference.right, pair.right),
-        "features": {name: {"left": _shown(a), "right": _shown(b)} for name, (a, b) in values},
+        "features": {
+            name: {"left": json_value(a), "right": json_value(b)} for name, (a, b) in values
+        },
     }
 
 
@@ -163,7 +208,7 @@ def _record_entry(dataset: Dataset, location: RecordLocation) -> dict[str, Any]:
     return {"key": key, "split": split, "file": shard.file, "index": location.row}
 
 
-def _shown(value: list[Any] | None) -> Any:
+def json_value(value: list[Any] | None) -> Any:
     """Returns a feature value for JSON: bytes as text if possible, or else as size and digest."""
     if value is None:
         return None

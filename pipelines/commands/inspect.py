@@ -6,7 +6,10 @@ import argparse
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from typing import Any
 
+from recordmill.pipelines.commands.diff import json_value
+from recordmill.pipelines.console.printing import SHOWN, say_json
 from recordmill.pipelines.console.terminal import Terminal
 from recordmill.pipelines.inspect.display import (
     ClassNames,
@@ -20,22 +23,12 @@ from recordmill.pipelines.options import load_schema
 from recordmill.pipelines.parser import RECORDS, TILES
 from recordmill.schemas.errors import UsageError, VerificationFailed
 from recordmill.schemas.features import Feature, Kind, Schema
-from recordmill.transforms.storage.stores.options import use_store_flags
 
 _TYPES = {Kind.INT64: int, Kind.FLOAT: float, Kind.BYTES: bytes}
 
 
-def run(flags: argparse.Namespace, rest: Sequence[str]) -> int:
-    """Shows records.
-
-    Args:
-        flags: the parsed flags.
-        rest: unknown flags; always empty.
-
-    Returns:
-        The exit code.
-    """
-    use_store_flags(vars(flags))
+def run(flags: argparse.Namespace) -> int:
+    """Shows records, and returns the exit code."""
     inspect(Terminal(), flags)
     return 0
 
@@ -60,6 +53,10 @@ def inspect(terminal: Terminal, flags: argparse.Namespace) -> None:
     records, damage = _chosen(source, flags)
     if flags.sheet and records:
         write_contact_sheet(flags.sheet, records, names)
+    if flags.json and not damage:
+        say_json(_document(source, records, schema))
+        return
+    if flags.sheet and records:
         terminal.line(f"drew {flags.sheet}: {len(records)} records")
     elif records or not damage:
         _show(terminal, source, records, names, whole=_is_single(flags))
@@ -67,6 +64,36 @@ def inspect(terminal: Terminal, flags: argparse.Namespace) -> None:
         _show_differences(terminal, records, schema)
     if damage:
         raise damage
+
+
+def _document(
+    source: RecordSource, records: Sequence[FoundRecord], schema: Schema | None
+) -> dict[str, Any]:
+    """Returns records as a JSON document."""
+    manifest = source.dataset.manifest if source.dataset else None
+    document: dict[str, Any] = {
+        **SHOWN,
+        "directory": source.dataset.directory if source.dataset else None,
+        "splits": {n: s.records for n, s in manifest.ordered_splits.items()} if manifest else None,
+        "files": len(source.files),
+        "records": [_record(record) for record in records],
+    }
+    if schema:
+        found = Counter(text for record in records for text in differences(record, schema))
+        document["differences"] = dict(found)
+    return document
+
+
+def _record(record: FoundRecord) -> dict[str, Any]:
+    features = (record.features or {}).items()
+    return {
+        "file": record.file,
+        "record": record.number,
+        "offset": record.offset,
+        "key": record.key,
+        "split": record.split,
+        "features": {name: json_value(values) for name, values in features},
+    }
 
 
 def _is_single(flags: argparse.Namespace) -> bool:

@@ -1,68 +1,107 @@
-"""`recordmill schema`: prints a schema, or infers one from a table.
+"""`recordmill schema`: prints a schema or that of a dataset, or infers one from a table.
 
-A schema is printed with its features, its required columns, and the parse spec of its records. It
-is inferred from the columns of a table, its first rows, and some of its images.
+A schema is printed with its features, its required columns, and the parse spec of its records; that
+of a dataset with its classes, and the code that reads it with each library.
 """
 
 from __future__ import annotations
 
 import argparse
-import shlex
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from itertools import islice
+import os
+from typing import Any
 
-from recordmill.pipelines.console.printing import say
+from recordmill.pipelines.console.printing import SHOWN, say, say_json
 from recordmill.pipelines.console.terminal import Terminal
-from recordmill.pipelines.input_tables import InputTables, probe_tables
+from recordmill.pipelines.dataset.snippets import parse_code, snippets
+from recordmill.pipelines.infer_schema import infer_schema
 from recordmill.pipelines.options import load_schema
-from recordmill.schemas.config import ConvertConfig
-from recordmill.schemas.errors import UsageError
-from recordmill.schemas.features import NO_COLUMN, Feature, Kind, Missing, Origin, Schema, Source
-from recordmill.schemas.masking import masked_source
-from recordmill.schemas.records import Row
-from recordmill.schemas.rejects import Reason, RecordError, Reject, lost_rows_message
+from recordmill.schemas import layout
+from recordmill.schemas.errors import UsageError, VerificationFailed
+from recordmill.schemas.features import NO_COLUMN, Feature, Missing, Origin, Schema, Source
 from recordmill.schemas.settings import BoxSettings
-from recordmill.schemas.tables import Projection, SourceSplit
-from recordmill.schemas.yaml_files import preset, preset_names
-from recordmill.transforms.functional.rows.binding import resolve_path
-from recordmill.transforms.functional.rows.columns import resolve_sources
-from recordmill.transforms.functional.rows.infer_schema import (
-    InferredSchema,
-    SampledImages,
-    infer_from_rows,
-    schema_name,
-    schema_yaml,
-)
-from recordmill.transforms.storage.files import read_bytes
-from recordmill.transforms.storage.formats import FORMATS
-from recordmill.transforms.storage.stores.options import use_store_flags
-from recordmill.transforms.workers.sandbox import examine_in_subprocess
+from recordmill.schemas.yaml_files import preset_names
+from recordmill.transforms.storage.dataset import Dataset, newest_version
 
-_SAMPLED_ROWS = 10_000
-_SAMPLED_BYTES = 64 * 2**20
-_SAMPLED_IMAGES = 20
+_SHOWN_CLASSES = 24
 
 
-_DTYPES = {Kind.INT64: "tf.int64", Kind.FLOAT: "tf.float32", Kind.BYTES: "tf.string"}
+def run(flags: argparse.Namespace) -> int:
+    """Prints a schema or that of a dataset, or infers one; returns the exit code."""
+    if flags.infer is not None:
+        text = infer_schema(flags.infer, flags.image_root, flags.input_format)
+        say(text, end="") if not flags.json else say_json({**SHOWN, "yaml": text})
+        return 0
+    dataset = _dataset(flags.schema)
+    schema = dataset.manifest.dataset_schema if dataset else load_schema(flags.schema)
+    if flags.json:
+        say_json({**SHOWN, **as_json(schema, dataset)})
+    elif dataset:
+        show_dataset(Terminal(), dataset)
+    else:
+        show_schema(Terminal(), schema)
+    return 0
 
 
-def run(flags: argparse.Namespace, rest: Sequence[str]) -> int:
-    """Prints a schema, or infers one from a table.
+def _dataset(name: str) -> Dataset | None:
+    """Returns the dataset in a folder; None for a preset or a schema file."""
+    is_file = layout.is_url(name) and name.endswith((".yaml", ".yml"))
+    is_folder = os.path.isdir(name) or (layout.is_url(name) and not is_file)
+    if not is_folder or name in preset_names():
+        return None
+    try:
+        return Dataset.open(newest_version(name))
+    except VerificationFailed as error:  # a wrong argument
+        raise UsageError(str(error)) from error
+
+
+def as_json(schema: Schema, dataset: Dataset | None = None) -> dict[str, Any]:
+    """Returns a schema as a JSON document.
 
     Args:
-        flags: the parsed flags.
-        rest: unknown flags; always empty.
-
-    Returns:
-        The exit code.
+        schema: the schema.
+        dataset: a dataset with this schema, to add its splits, classes and code.
     """
-    use_store_flags(vars(flags))
-    if flags.infer is not None:
-        say(infer_schema(flags.infer, flags.image_root, flags.input_format), end="")
-    else:
-        show_schema(Terminal(), load_schema(flags.schema))
-    return 0
+    document: dict[str, Any] = {
+        "schema": schema.name,
+        "description": schema.description,
+        "columns": columns_of(schema),
+        "features": {
+            name: feature.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+            for name, feature in schema.features.items()
+        },
+    }
+    if dataset:
+        document |= {
+            "directory": dataset.directory,
+            "name": dataset.manifest.name,
+            "version": dataset.manifest.version,
+            "splits": {name: split.records for name, split in dataset.splits.items()},
+            "classes": dataset.classes,
+            "snippets": snippets(dataset),
+        }
+    return document
+
+
+def show_dataset(terminal: Terminal, dataset: Dataset) -> None:
+    """Prints the splits, features and classes of a dataset, and the code that reads it.
+
+    Args:
+        terminal: where to print.
+        dataset: the dataset.
+    """
+    schema = dataset.manifest.dataset_schema
+    found = dataset.manifest.ordered_splits
+    splits = ", ".join(f"{name} {split.records:,}" for name, split in found.items())
+    terminal.heading(dataset.directory, f" {splits} records; schema {schema.name}")
+    terminal.line()
+    _show_features(terminal, schema)
+    for feature, names in dataset.classes.items():
+        shown = [f"{number} {name}" for number, name in enumerate(names[:_SHOWN_CLASSES])]
+        more = len(names) - len(shown)
+        tail = f", and {more:,} more in {layout.labels_name(feature)}" if more else ""
+        terminal.lines(("", f"Classes of {feature}: {', '.join(shown)}{tail}"))
+    for name, code in snippets(dataset).items():
+        terminal.lines(("", f"# {name}", "", *code.split("\n")))
 
 
 def show_schema(terminal: Terminal, schema: Schema) -> None:
@@ -77,11 +116,15 @@ def show_schema(terminal: Terminal, schema: Schema) -> None:
     if schema.every_column:
         terminal.line("Every column of the table is a feature, by its type.")
         return
+    _show_features(terminal, schema)
+    terminal.lines(("", f"Columns: {', '.join(columns_of(schema)) or 'none'}", ""))
+    terminal.lines(parse_code(schema).split("\n"))
+
+
+def _show_features(terminal: Terminal, schema: Schema) -> None:
     heads = ("feature", "kind", "shape", "from", "missing")
     rows = [(name, *describe(feature)) for name, feature in schema.features.items()]
     terminal.table(heads, rows, whole=True)
-    terminal.lines(("", f"Columns: {', '.join(columns_of(schema)) or 'none'}", ""))
-    terminal.lines(parse_code(schema).split("\n"))
 
 
 def describe(feature: Feature) -> tuple[str, str, str, str]:
@@ -123,166 +166,3 @@ def _box_columns(boxes: BoxSettings) -> list[str]:
     ways = [", ".join(boxes.columns or ()), boxes.column]
     units = [] if boxes.units_column is None else [f"{boxes.units_column} (optional)"]
     return [" or ".join(way for way in ways if way), *units]
-
-
-def parse_code(schema: Schema) -> str:
-    """Returns TensorFlow code that parses the records of a schema."""
-    lines = [
-        f"    {name!r}: {_spec(feature)}," for name, feature in schema.context_features.items()
-    ]
-    if schema.sequence is not None:
-        frames = [
-            f"    {name!r}: {_spec_of_frames(feature)},"
-            for name, feature in schema.frame_features.items()
-        ]
-        parse = "tf.io.parse_single_sequence_example(record, context, frames)"
-        return "\n".join(["context = {", *lines, "}", "frames = {", *frames, "}", parse])
-    return "\n".join(["spec = {", *lines, "}", "tf.io.parse_single_example(record, spec)"])
-
-
-def _spec(feature: Feature) -> str:
-    dtype = _DTYPES[feature.kind]
-    if feature.optional:
-        return f"tf.io.VarLenFeature({dtype})"
-    shape = list(feature.shape or ())
-    if feature.has_open_rows:
-        return f"tf.io.FixedLenSequenceFeature({shape[1:]}, {dtype}, allow_missing=True)"
-    return f"tf.io.FixedLenFeature({shape}, {dtype})"
-
-
-def _spec_of_frames(feature: Feature) -> str:
-    dtype = _DTYPES[feature.kind]
-    if feature.optional:
-        return f"tf.io.RaggedFeature({dtype})"
-    return f"tf.io.FixedLenSequenceFeature({list(feature.shape or ())}, {dtype})"
-
-
-def infer_schema(table: str, image_root: str | None = None, input_format: str = "auto") -> str:
-    """Returns a schema file for a table, with comments that explain it.
-
-    Args:
-        table: a table, or a file pattern.
-        image_root: base of relative image paths; None for the table's folder.
-        input_format: as in `recordmill convert`.
-
-    Raises:
-        UsageError: if it is not a table, has no rows, or has no column with a supported type.
-    """
-    config = _config(table, image_root, input_format)
-    tables = probe_tables(config)
-    rows = list(islice(_up_to_bytes(_rows(tables), _SAMPLED_BYTES), _SAMPLED_ROWS))
-    if not rows:
-        raise UsageError(f"--infer {table}: has no rows. Add some.")
-    columns = [name for name in tables.columns if name not in tables.unsupported]
-    guess = infer_from_rows(columns, rows)
-    if not guess.columns:
-        contents = [f"{name} holds {what}" for name, what in guess.left_out.items()]
-        why = (
-            f"no column can become a feature: {', '.join(contents)}"
-            if contents
-            else "has no columns"
-        )
-        raise UsageError(f"--infer {table}: {why}")
-    images = _images(guess, rows, image_root)
-    return schema_yaml(guess, schema_name(table), _heading(table, guess, config, tables), images)
-
-
-def _config(table: str, image_root: str | None, input_format: str) -> ConvertConfig:
-    """Returns a config to probe the table with; name, output and schema are placeholders."""
-    return ConvertConfig.model_validate(
-        {
-            "inputs": (table,),
-            "input_format": input_format,
-            "image_root": image_root,
-            "output": ".",
-            "name": "unnamed",
-            "schema": preset("tabular"),
-        }
-    )
-
-
-def _rows(tables: InputTables) -> Iterator[Row]:
-    projection = Projection(tables.columns)
-    for file in tables.files:
-        source = FORMATS[file.format]
-        for split in source.split(file):
-            if isinstance(split, SourceSplit):
-                for found in source.read(split, projection):
-                    if isinstance(found, Row):
-                        yield found
-                    elif isinstance(found, Reject) and found.reason is Reason.LOST_ROWS:
-                        lost = lost_rows_message([(masked_source(found.source), found.detail)])
-                        raise UsageError(f"--infer: {lost}")
-
-
-def _up_to_bytes(rows: Iterator[Row], size: int) -> Iterator[Row]:
-    """Yields rows until the bytes in them, such as embedded images, exceed a size."""
-    for row in rows:
-        yield row
-        size -= sum(len(value) for value in row.values.values() if isinstance(value, bytes))
-        if size < 0:
-            return
-
-
-def _images(guess: InferredSchema, rows: Sequence[Row], image_root: str | None) -> SampledImages:
-    """Returns the formats and sizes of the first images."""
-    formats, sizes = Counter[str](), list[tuple[int, int]]()
-    with_image = [row for row in rows if guess.image and row.values.get(guess.image)]
-    sample = with_image[:_SAMPLED_IMAGES]
-    for row in sample:
-        try:
-            source = examine_in_subprocess(_image(row, guess.image or "", image_root))
-        except RecordError:
-            continue  # counted in the sample, but without a format
-        formats[source.format] += 1
-        sizes.append((source.width, source.height))
-    return SampledImages(len(sample), formats, sizes)
-
-
-def _image(row: Row, column: str, image_root: str | None) -> bytes:
-    value = row.values[column]
-    if isinstance(value, bytes):
-        return value
-    if row.image is not None:
-        return read_bytes(row.image.uri, row.image.start, row.image.stop)
-    return read_bytes(resolve_path(str(value), row.file, image_root))
-
-
-def _heading(
-    table: str, guess: InferredSchema, config: ConvertConfig, tables: InputTables
-) -> list[str]:
-    lines = [f"Guessed from the first {guess.rows:,} rows of {table}: check it before you use it."]
-    if fitting := [name for name in preset_names() if _fits(preset(name), guess, config)]:
-        lines += ["", "The table fits these presets without a schema file:"]
-        lines += [f"  {_command(name, table, guess)}" for name in fitting]
-    lines += [f"Left out: {name}, of type {type_}." for name, type_ in tables.unsupported.items()]
-    lines += [f"Left out: {name}: it holds {what}." for name, what in guess.left_out.items()]
-    return [*lines, ""]
-
-
-def _fits(schema: Schema, guess: InferredSchema, config: ConvertConfig) -> bool:
-    """Returns whether a table has all columns that a preset needs, possibly renamed."""
-    if schema.every_column:
-        return guess.image is None
-    mapped = config.model_copy(update={"columns": _mapping(schema, guess)})
-    try:
-        resolve_sources(schema, guess.columns, mapped)
-    except UsageError:
-        return False
-    return True
-
-
-def _mapping(schema: Schema, guess: InferredSchema) -> dict[str, str]:
-    """Returns the table's column by a preset's column, where the names differ."""
-    sources = [s for f in schema.features.values() for s in f.sources]
-    known = {s.name for s in sources if s.origin in (Origin.COLUMN, Origin.CLASS_NAME)}
-    known |= {schema.image.column} if schema.has_image else set()
-    roles = guess.roles.items()
-    return {role: column for role, column in roles if role in known and role != column}
-
-
-def _command(name: str, table: str, guess: InferredSchema) -> str:
-    mapping = ",".join(f"{role}={column}" for role, column in _mapping(preset(name), guess).items())
-    columns = f" --columns {shlex.quote(mapping)}" if mapping else ""
-    where = f"--input {shlex.quote(table)} --output DIR --name {schema_name(table)}"
-    return f"recordmill convert --schema {name} {where}{columns}"

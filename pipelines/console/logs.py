@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
 import sys
 import threading
 import traceback
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from types import TracebackType
 
 from recordmill.pipelines.console.printing import (
+    event,
     print_error,
     printable,
-    printable_json,
     printable_line,
+    use_events,
 )
 
 _NOISE = (
@@ -29,9 +33,17 @@ _NOISE = (
 # Loggers whose warnings are also rejects; those of urllib3 contain URLs with their secrets.
 _ABOUT_INPUT = ("urllib3.", "PIL.")
 
+# Ends the lines on standard error that `only_events` reads.
+_END = b"\0\n"
+
 _STEPS = frozenset({"apache_beam.runners.common", "apache_beam.runners.worker.sdk_worker"})
 _OWN = re.compile(r'log_location: "[^"]*/(?:transforms|schemas|pipelines)/')
 _HUNG_UP = frozenset({"StatusCode.CANCELLED", "StatusCode.UNAVAILABLE"})
+
+# The answer, with the code UNKNOWN, of a Java server whose own code failed: of an engine that
+# closes a stream while the worker closes it. Whatever waits for an answer on the stream fails with
+# this error, so a failed run is reported without it.
+_SERVER_FAILED = "Application error processing RPC"
 
 
 def set_up_logs() -> None:
@@ -77,7 +89,10 @@ def _is_hang_up(error: BaseException | None) -> bool:
     code = getattr(error, "code", None)
     if code is None:
         return type(error).__name__ == "RpcError"  # errors of the server side have no code
-    return callable(code) and str(code()) in _HUNG_UP
+    if not callable(code):
+        return False
+    details = getattr(error, "details", str)
+    return str(code()) in _HUNG_UP or details() == _SERVER_FAILED
 
 
 def _report_thread_failure(failure: threading.ExceptHookArgs) -> None:
@@ -109,10 +124,56 @@ def use_log_flags(verbose: bool, as_json: bool) -> None:
         verbose: whether to log progress, and tracebacks of errors.
         as_json: whether to log each record as a JSON object.
     """
+    use_events(as_json)
+    logging.captureWarnings(as_json)
     root = logging.getLogger()
     root.setLevel(logging.INFO if verbose else logging.WARNING)
     for handler in root.handlers:
         handler.setFormatter(_Json(verbose) if as_json else _Line(verbose))
+
+
+@contextmanager
+def only_events() -> Iterator[None]:
+    """Makes every line on standard error a JSON object while the body runs.
+
+    Native libraries and child processes write text to file descriptor 2. It is replaced by a pipe,
+    whose reader passes on events and turns all other lines into events.
+    """
+    sys.stderr.flush()
+    kept = os.dup(2)
+    source, sink = os.pipe()
+    reader = threading.Thread(target=_copy_as_events, args=(source, kept), daemon=True)
+    reader.start()
+    os.dup2(sink, 2)
+    os.close(sink)
+    try:
+        yield
+    finally:
+        sys.stderr.flush()
+        os.write(2, _END)  # not the end of the pipe, which child processes may keep open
+        reader.join()
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+def _copy_as_events(source: int, target: int) -> None:
+    """Copies lines from one file descriptor to another as events, up to `_END`."""
+    with open(source, "rb") as lines:
+        for line in lines:
+            if line.endswith(_END):
+                return
+            text = line.decode("utf-8", "backslashreplace").rstrip("\r\n")
+            if text and not _is_event(text):
+                text = event("WARNING", "stderr", text)
+            with suppress(OSError):  # keeps reading: a full pipe would block its writers
+                os.write(target, f"{text}\n".encode() if text else b"")
+
+
+def _is_event(line: str) -> bool:
+    try:
+        return line.startswith("{") and "level" in json.loads(line)
+    except ValueError:
+        return False
 
 
 class _Line(logging.Formatter):
@@ -137,18 +198,12 @@ class _Json(logging.Formatter):
         self._verbose = verbose
 
     def format(self, record: logging.LogRecord) -> str:
-        event = {
-            "time": datetime.fromtimestamp(record.created, timezone.utc).isoformat(
-                "T", "milliseconds"
-            ),
-            "level": record.levelname,
-            "logger": record.name,
-            "message": record.getMessage(),
-        }
+        created = datetime.fromtimestamp(record.created, timezone.utc)
+        more = {"time": created.isoformat("T", "milliseconds")}
         if record.exc_info and record.exc_info[1] is not None:
             in_full = self.formatException(record.exc_info)
-            event["error"] = in_full if self._verbose else repr(record.exc_info[1])
-        return printable_json(json.dumps(event, ensure_ascii=False))
+            more["error"] = in_full if self._verbose else repr(record.exc_info[1])
+        return event(record.levelname, record.name, record.getMessage(), **more)
 
 
 def _error_suffix(record: logging.LogRecord) -> str:

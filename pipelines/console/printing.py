@@ -7,8 +7,12 @@ a run.
 
 from __future__ import annotations
 
+import json
 import os
 import sys
+import threading
+from collections.abc import Mapping
+from datetime import datetime, timezone
 from io import TextIOWrapper
 from typing import Any, TextIO, cast
 
@@ -61,19 +65,59 @@ def say(text: str, end: str = "\n") -> None:
     print(printable(text), end=end)
 
 
-def say_json(document: str) -> None:
-    """Prints a JSON document on standard output."""
-    print(printable_json(document))
+# The fields that the JSON documents of all commands have, here of one that shows something.
+SHOWN = {"state": "shown", "exit_code": 0, "message": ""}
+
+
+def say_json(document: Mapping[str, Any]) -> None:
+    """Prints a JSON document on standard output, as one line."""
+    print(printable_json(json.dumps(document, ensure_ascii=False)))
+
+
+# Whether each line on standard error is a JSON object.
+_events = threading.Event()
+
+
+def use_events(enabled: bool) -> None:
+    """Sets whether messages on standard error are JSON objects, one per line."""
+    if enabled:
+        _events.set()
+    else:
+        _events.clear()
 
 
 def warn(text: str) -> None:
     """Prints a message on standard error, with the program's name as prefix."""
-    print_error(f"recordmill: {text}")
+    message = text.removeprefix("warning: ")
+    if _events.is_set():
+        print_error(message, "ERROR" if message == text else "WARNING")
+    else:
+        print_error(f"recordmill: {text}")
 
 
-def print_error(text: str) -> None:
-    """Prints text of any number of lines on standard error."""
-    print(printable(text), file=sys.stderr, flush=True)
+def print_error(text: str, level: str = "ERROR") -> None:
+    """Prints text of any number of lines on standard error.
+
+    Args:
+        text: the text.
+        level: its log level, which only JSON objects state.
+    """
+    shown = event(level, "recordmill", text) if _events.is_set() else printable(text)
+    print(shown, file=sys.stderr, flush=True)
+
+
+def event(level: str, logger: str, message: str, **more: str) -> str:
+    """Returns a message on standard error as a line of JSON.
+
+    Args:
+        level: the log level.
+        logger: the logger or program.
+        message: the text, of any number of lines.
+        **more: `time`, if it is not now; `error`.
+    """
+    time = datetime.now(timezone.utc).isoformat("T", "milliseconds")
+    document = {"time": time, "level": level, "logger": logger, "message": message} | more
+    return printable_json(json.dumps(document, ensure_ascii=False))
 
 
 def open_closed_streams() -> None:

@@ -10,9 +10,15 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import pyarrow as pa
+
+from recordmill.pipelines.dataset.class_weights import class_weights
 from recordmill.pipelines.dataset.records import Records
 from recordmill.schemas.config import Verify
 from recordmill.schemas.dataset_info import Problem
+from recordmill.schemas.errors import UsageError
+from recordmill.schemas.statistics import ChannelStatistics
 from recordmill.transforms.storage import dataset as storage
 
 if TYPE_CHECKING:
@@ -40,6 +46,14 @@ class Dataset(storage.Dataset):
         """
         return Records(self, "all")
 
+    @property
+    def channels(self) -> ChannelStatistics | None:
+        """Mean and standard deviation of the color channels, to normalize images with.
+
+        None if the dataset has no images, or is of an earlier release.
+        """
+        return self.manifest.channels
+
     def __getstate__(self) -> dict[str, Any]:
         """Returns the state without the index of the records, which is read again when needed."""
         return {name: value for name, value in vars(self).items() if name != "records"}
@@ -63,6 +77,39 @@ class Dataset(storage.Dataset):
 
             return load(self, split, **options)
 
+    def class_weights(self, split: str = "train") -> dict[int, float]:
+        """Returns a weight for each class id, by which all classes count the same.
+
+        It is that of scikit-learn's `class_weight="balanced"`: records / (classes * records of the
+        class). A class without a record has weight 0.
+
+        Args:
+            split: a split or slice, such as `train` or `train[:80%]`.
+
+        Raises:
+            UsageError: if records have no class, or several.
+        """
+        return class_weights(self, split)
+
+    def sizes(self, split: str = "train") -> np.ndarray:
+        """Returns the width and height of each image in pixels, (images, 2); reads no shard.
+
+        Args:
+            split: a split or slice, such as `train` or `train[:80%]`.
+
+        Raises:
+            UsageError: if the dataset has no images.
+        """
+        schema = self.manifest.dataset_schema
+        if not schema.has_image:
+            raise UsageError(f"{self.directory}: schema {schema.name!r} has no images.")
+        names = ["width", "height"]
+        table = self.columns(self.select(split), names)
+        # Sequences have a list of sizes per record.
+        columns = [table[name].combine_chunks() for name in names]
+        flat = [c.flatten() if pa.types.is_list(c.type) else c for c in columns]
+        return np.column_stack([column.to_numpy(zero_copy_only=False) for column in flat])
+
     def verify(self, level: Verify = "parse") -> list[Problem]:
         """Verifies all files against the manifest, and returns the problems.
 
@@ -78,7 +125,8 @@ def open_dataset(path: str | os.PathLike[str]) -> Dataset:
     """Opens a published dataset.
 
     Args:
-        path: the dataset's folder, DIR/NAME/VERSION, on this machine or in an object store.
+        path: the dataset's folder, DIR/NAME/VERSION, or DIR/NAME for its newest version; on this
+            machine or in an object store.
 
     Returns:
         The dataset. Its manifest is read and checked against the commit marker.
@@ -86,14 +134,15 @@ def open_dataset(path: str | os.PathLike[str]) -> Dataset:
     Raises:
         VerificationFailed: if no dataset is published there, or its manifest has been changed.
     """
-    return Dataset.open(path)
+    return Dataset.open(storage.newest_version(path))
 
 
 def verify(path: str | os.PathLike[str], level: Verify = "parse") -> Dataset:
     """Verifies a published dataset: every file, and every record with TensorFlow.
 
     Args:
-        path: the dataset's folder, DIR/NAME/VERSION, on this machine or in an object store.
+        path: the dataset's folder, DIR/NAME/VERSION, or DIR/NAME for its newest version; on this
+            machine or in an object store.
         level: "parse" to parse every record, "decode" to decode every image as well.
 
     Returns:
@@ -105,5 +154,5 @@ def verify(path: str | os.PathLike[str], level: Verify = "parse") -> Dataset:
     from recordmill.pipelines.dataset.verify import raise_problems, verify_dataset  # imports Beam
 
     found, problems = verify_dataset(os.fspath(path), level)
-    raise_problems(os.fspath(path), problems)
+    raise_problems(found.directory, problems)
     return Dataset(found.directory, found.manifest, found.manifest_sha256, found.is_committed)

@@ -35,7 +35,7 @@ from recordmill.transforms.functional.compare import (
 from recordmill.transforms.functional.read_ahead import map_ahead
 from recordmill.transforms.functional.records.examples import feature_values
 from recordmill.transforms.functional.records.framing import FrameError, read_frames
-from recordmill.transforms.storage.dataset import Dataset
+from recordmill.transforms.storage.dataset import Dataset, newest_version
 from recordmill.transforms.storage.shard_files import DAMAGED_GZIP, uncompressed
 from recordmill.transforms.workers.cores import num_cores
 
@@ -179,7 +179,7 @@ def _checksums(dataset: Dataset) -> set[tuple[str, str]]:
 
 def _open(directory: str) -> Dataset:
     try:
-        return Dataset.open(directory)
+        return Dataset.open(newest_version(directory))
     except VerificationFailed as error:  # a wrong argument, not a difference
         raise UsageError(str(error)) from error
 

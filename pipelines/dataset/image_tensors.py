@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal, get_args
 
 import tensorflow as tf
 
@@ -17,6 +17,79 @@ _OTHER_SIZE = (
 )
 
 
+# How an image of another shape fills a size: distorted, cropped, or with black bars.
+Fill = Literal["stretch", "crop", "pad"]
+
+
+@dataclass(frozen=True)
+class Resize:
+    """How images are resized.
+
+    Attributes:
+        size: (height, width) in pixels.
+        fill: "stretch" distorts images of another shape, "crop" cuts off their sides, "pad" adds
+            black bars, which are class 0 in masks.
+        antialias: whether each pixel is the mean of all that it covers, which takes longer.
+    """
+
+    size: tuple[int, int]
+    fill: Fill = "stretch"
+    antialias: bool = True
+
+    @classmethod
+    def of(
+        cls, image_size: int | tuple[int, int] | None, fill: Fill, antialias: bool
+    ) -> Resize | None:
+        """Returns the resize for the keywords of `load`; None for no resizing.
+
+        Args:
+            image_size: (height, width), or one number for both, in pixels; None for no resizing.
+            fill: "stretch", "crop" or "pad".
+            antialias: whether each pixel is the mean of all that it covers.
+
+        Raises:
+            UsageError: if a value is not valid.
+        """
+        if fill not in get_args(Fill):
+            raise UsageError(f"resize={fill!r}: expected one of {', '.join(get_args(Fill))}")
+        if image_size is None:
+            if fill != "stretch":
+                raise UsageError(f"resize={fill!r}: needs a size. Add image_size=(height, width).")
+            return None
+        return cls(_checked(image_size), fill, antialias)
+
+    @property
+    def keeps_positions(self) -> bool:
+        """Whether a position, as a fraction of the image, stays where it is."""
+        return self.fill == "stretch"
+
+    def image(self, image: tf.Tensor) -> tf.Tensor:
+        """Returns a resized image: bilinear, rounded to uint8."""
+        resized = tf.image.resize(self._shaped(image), self.size, antialias=self.antialias)
+        return tf.saturate_cast(tf.round(resized), tf.uint8)
+
+    def mask(self, ids: tf.Tensor) -> tf.Tensor:
+        """Returns a resized mask; interpolation would invent class ids."""
+        nearest = tf.image.ResizeMethod.NEAREST_NEIGHBOR
+        return tf.image.resize(self._shaped(ids), self.size, nearest)
+
+    def _shaped(self, image: tf.Tensor) -> tf.Tensor:
+        """Returns the image in the shape of the size, by the formulas of Keras."""
+        if self.fill == "stretch":
+            return image
+        height, width = tf.unstack(tf.shape(image)[:2])
+        of_width = width * self.size[0] // self.size[1]  # the height that fits the width
+        of_height = height * self.size[1] // self.size[0]
+        if self.fill == "crop":
+            rows = tf.maximum(1, tf.minimum(height, of_width))
+            columns = tf.maximum(1, tf.minimum(width, of_height))
+            top, left = (height - rows) // 2, (width - columns) // 2
+            return image[top : top + rows, left : left + columns]
+        bars = (tf.maximum(height, of_width) - height) // 2
+        sides = (tf.maximum(width, of_height) - width) // 2
+        return tf.pad(image, [[bars, bars], [sides, sides], [0, 0]])
+
+
 @dataclass(frozen=True)
 class ImageDecoder:
     """Decodes the images of a schema.
@@ -24,35 +97,32 @@ class ImageDecoder:
     Attributes:
         schema: the schema of the records.
         channels: 3 for RGB, 1 for gray, 0 for the stored number.
-        size: (height, width) in pixels to which images are resized; None for no resizing.
+        resize: how images are resized; None for no resizing.
         common: (height, width) in pixels of all images; None if it is not known.
         checked: whether each image is checked at run time to have the common size.
     """
 
     schema: Schema
     channels: int
-    size: tuple[int, int] | None
+    resize: Resize | None
     common: tuple[int, int] | None
     checked: bool = False
 
     @classmethod
-    def of(
-        cls, schema: Schema, channels: int, image_size: int | tuple[int, int] | None
-    ) -> ImageDecoder:
+    def of(cls, schema: Schema, channels: int, resize: Resize | None) -> ImageDecoder:
         """Returns the decoder of a schema's images.
 
         Args:
             schema: the schema of the records.
             channels: 3 for RGB, 1 for gray, 0 for the stored number.
-            image_size: (height, width), or one number for both, in pixels; None for no resizing.
+            resize: how images are resized; None for no resizing.
 
         Raises:
-            UsageError: if the size is not valid, or raw pixels have no stored size.
+            UsageError: if raw pixels have no stored size.
         """
         if schema.encoded_image is None:
             check_raw_size(schema)
-        size = None if image_size is None else _checked(image_size)
-        return cls(schema, channels, size, size or common_size(schema))
+        return cls(schema, channels, resize, resize.size if resize else common_size(schema))
 
     def of_one_size(self, records: tf.data.Dataset, parse: Any) -> ImageDecoder:
         """Returns a decoder for batches, which requires each image to have the size of the first.
@@ -71,8 +141,8 @@ class ImageDecoder:
         """Returns the image of a parsed example."""
         data = example[self.schema.image_feature or ""]
         image = self._raw(data, example) if self.schema.encoded_image is None else self._coded(data)
-        if self.size is not None:
-            image = _resized(image, self.size)
+        if self.resize is not None:
+            image = self.resize.image(image)
         if self.checked:
             # None in eager mode; in a graph, an op that runs only if something depends on it.
             same = tf.debugging.assert_equal(tf.shape(image)[:2], self.common, _OTHER_SIZE)
@@ -84,10 +154,8 @@ class ImageDecoder:
         """Returns the class ids of each pixel: uint8 or uint16, (height, width, 1)."""
         dtype = tf.uint8 if self.schema.masks.bit_depth == 8 else tf.uint16
         ids = tf.io.decode_png(data, dtype=dtype)
-        if self.size is not None:
-            # Interpolation would invent class ids.
-            nearest = tf.image.ResizeMethod.NEAREST_NEIGHBOR
-            ids = tf.image.resize(ids, self.size, nearest)
+        if self.resize is not None:
+            ids = self.resize.mask(ids)
         return tf.ensure_shape(ids, [*(self.common or (None, None)), 1])
 
     def _coded(self, data: tf.Tensor) -> tf.Tensor:
@@ -129,7 +197,7 @@ class FrameDecoder(ImageDecoder):
         return self._mapped(super().decode_mask, data, 1, dtype)
 
     def _mapped(self, decode: Any, stored: Any, channels: int | None, dtype: Any) -> tf.Tensor:
-        size = self.size or self.common or (None, None)
+        size = self.common or (None, None)
         # map_fn stacks its results, so all frames must have the shape of the first.
         first = tf.shape(decode(tf.nest.map_structure(lambda values: values[0], stored)))
 
@@ -147,9 +215,3 @@ def _checked(image_size: int | tuple[int, int]) -> tuple[int, int]:
     if len(size) != 2 or not all(isinstance(side, int) and side > 0 for side in size):
         raise UsageError(f"image_size={image_size!r}: expected (height, width), or one number")
     return size[0], size[1]
-
-
-def _resized(image: tf.Tensor, size: tuple[int, int]) -> tf.Tensor:
-    """Resizes an image, bilinear and antialiased, and rounds to uint8."""
-    resized = tf.image.resize(image, size, antialias=True)
-    return tf.saturate_cast(tf.round(resized), tf.uint8)

@@ -6,11 +6,11 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from recordmill.pipelines.dataset.image_tensors import FrameDecoder, ImageDecoder
+from recordmill.pipelines.dataset.image_tensors import Fill, FrameDecoder, ImageDecoder, Resize
 from recordmill.schemas import layout
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.features import Feature, Kind, Schema
@@ -19,8 +19,11 @@ from recordmill.schemas.plan import ResolvedSchema
 from recordmill.transforms.functional.records.example_reader import check_choice
 from recordmill.transforms.functional.records.framing import read_frames
 from recordmill.transforms.functional.splits import RecordRange
-from recordmill.transforms.storage.dataset import Dataset, read_file
+from recordmill.transforms.storage.dataset import Dataset, newest_version
 from recordmill.transforms.storage.shard_files import uncompressed
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 _PARALLEL_SHARDS = 16
 
@@ -42,6 +45,8 @@ def load(
     shuffle: bool = False,
     decode: bool = True,
     image_size: int | tuple[int, int] | None = None,
+    resize: Fill = "stretch",
+    antialias: bool = True,
     channels: int = 3,
     features: Sequence[str] | None = None,
     as_supervised: bool = False,
@@ -55,12 +60,14 @@ def load(
     """Returns a dataset of dicts: Example key to value; images as uint8, (height, width, 3).
 
     Args:
-        path: the dataset's folder, DIR/NAME/VERSION, local or in an object store; or a Dataset.
+        path: a Dataset, or its folder DIR/NAME/VERSION, or DIR/NAME for the newest version.
         split: a split or exact slice, such as `train`, `train[:80%]` or `train[100:200]+test`.
         batch_size: records per batch; sequences become ragged batches; None for no batches.
         shuffle: shuffles the shards in each epoch, and the records within a buffer.
         decode: decodes the image, and its mask to class ids; otherwise returns the stored bytes.
         image_size: (height, width) in pixels to resize images to, or one number for both.
+        resize: "stretch", "crop" or "pad" (with black bars) images of another shape.
+        antialias: averages all pixels when images shrink, which doubles the cost of resizing.
         channels: channels of decoded images: 3 for RGB, 1 for gray, 0 for the stored number.
         features: the features to return; all by default.
         as_supervised: returns pairs of image and label, or mask, as Keras expects them.
@@ -75,15 +82,11 @@ def load(
         VerificationFailed: if no dataset is published there.
         UsageError: if an option is not valid, or not supported by the dataset.
     """
-    dataset = path if isinstance(path, Dataset) else _open(path)
-    shards = _Shards(dataset, dataset.select(split, share))
-    order = _Order(shuffle, seed, shuffle_buffer, parallel_shards)
-    chosen = _Selection(dataset.manifest.dataset_schema, features, as_supervised, channels)
-    examples = _Examples(dataset.manifest, chosen, chosen.decoder(image_size) if decode else None)
-    if batch_size is not None:
-        examples = examples.for_batches(shards.first_record())
-    records = order.apply(shards).repeat(epochs)
-    return examples.of(records, batch_size, drop_remainder).with_options(order.options)
+    shards, size = _Shards.of(path, split, share), Resize.of(image_size, resize, antialias)
+    records = _Order(shuffle, seed, shuffle_buffer, parallel_shards).apply(shards).repeat(epochs)
+    chosen = _Selection(shards.manifest.dataset_schema, features, as_supervised, channels)
+    examples = _Examples(shards.manifest, chosen, chosen.decoder(size) if decode else None)
+    return examples.of(records, shards.first_record(), batch_size, drop_remainder)
 
 
 @dataclass(frozen=True)
@@ -92,6 +95,23 @@ class _Shards:
 
     dataset: Dataset
     parts: Sequence[RecordRange]
+
+    @classmethod
+    def of(cls, path: str | os.PathLike[str] | Dataset, split: str, share: tuple[int, int]) -> Self:
+        """Opens a dataset, unless it is open, and selects records.
+
+        Args:
+            path: a dataset, or its folder.
+            split: a split or slice.
+            share: (i, n) for the i-th of n equal shares.
+        """
+        dataset = path if isinstance(path, Dataset) else _open(path)
+        return cls(dataset, dataset.select(split, share))
+
+    @property
+    def manifest(self) -> Manifest:
+        """The manifest of the dataset."""
+        return self.dataset.manifest
 
     @property
     def bytes_per_record(self) -> float:
@@ -146,7 +166,7 @@ class _Order:
     parallel: int | None
 
     def apply(self, shards: _Shards) -> tf.data.Dataset:
-        """Returns the serialized records of the shards in this order."""
+        """Returns the serialized records of the shards in this order, which batches keep."""
         files, total = shards.files(), sum(part.take for part in shards.parts)
         if self.shuffle:
             # Each epoch has another order, because repeat() is applied after the shuffle.
@@ -158,6 +178,7 @@ class _Order:
             num_parallel_calls=tf.data.AUTOTUNE,
             deterministic=self.deterministic,
         ).apply(tf.data.experimental.assert_cardinality(total))
+        records = records.with_options(self.options)
         if not self.shuffle:
             return records
         # The unit of tf.data's buffer is records, so the limit in bytes is converted.
@@ -189,34 +210,39 @@ class _Selection:
     def __post_init__(self) -> None:
         check_choice(self.schema, self.names, self.channels)
         if self.as_supervised and self.names is not None:
-            raise UsageError("as_supervised returns image and label: leave features out")
-        if self.as_supervised and not (self.schema.image_feature and self._label):
+            raise UsageError("as_supervised returns image and label. Leave features out.")
+        if self.as_supervised and self.schema.supervised is None:
             raise UsageError(
                 f"as_supervised returns image and label; schema {self.schema.name!r} has features "
-                f"{', '.join(self.schema.features)}: choose with features=[…] and map them"
+                f"{', '.join(self.schema.features)}. Choose some with features=[…], and map them."
             )
-
-    @property
-    def _label(self) -> str | None:
-        """The first feature with class labels, or else the mask."""
-        return next(iter(self.schema.class_features), self.schema.mask_feature)
 
     @property
     def names_in_order(self) -> tuple[str, ...]:
         """The names of the features, in order."""
-        if self.as_supervised:
-            return (self.schema.image_feature or "", self._label or "")
+        if self.as_supervised and self.schema.supervised:
+            return self.schema.supervised
         return tuple(self.schema.features if self.names is None else self.names)
 
-    def decoder(self, image_size: int | tuple[int, int] | None) -> ImageDecoder | None:
-        """Returns the decoder of the image and its mask, if either is among the features."""
+    def decoder(self, resize: Resize | None) -> ImageDecoder | None:
+        """Returns the decoder of the image and its mask, if either is among the features.
+
+        Raises:
+            UsageError: if boxes would no longer be where the schema says.
+        """
+        boxes = [n for n in self.names_in_order if self.schema.features[n].is_box]
+        if boxes and resize and not resize.keeps_positions:
+            raise UsageError(
+                f"resize={resize.fill!r} moves what is in {', '.join(boxes)}. Use "
+                'resize="stretch", or leave them out with features=[…].'
+            )
         if self.schema.image_feature is None:
             return None
         if not {self.schema.image_feature, self.schema.mask_feature} & set(self.names_in_order):
             return None
         if self.schema.sequence is not None:
-            return FrameDecoder.of(self.schema, self.channels, image_size)
-        return ImageDecoder.of(self.schema, self.channels, image_size)
+            return FrameDecoder.of(self.schema, self.channels, resize)
+        return ImageDecoder.of(self.schema, self.channels, resize)
 
     def of(self, example: dict[str, Any]) -> Any:
         """Returns the selected features of an example."""
@@ -255,28 +281,31 @@ class _Examples:
     def _sequences(self) -> bool:
         return self.selection.schema.sequence is not None
 
-    def for_batches(self, first: tf.data.Dataset) -> _Examples:
+    def _of_one_size(self, first: tf.data.Dataset) -> _Examples:
         """Returns a copy that checks that all images have the size of the first one."""
         if self.decoder is None or self._sequences:
             return self
         decoder = self.decoder.of_one_size(first, self._parsed)
         return _Examples(self.manifest, self.selection, decoder)
 
-    def of(self, records: tf.data.Dataset, size: int | None, drop: bool) -> tf.data.Dataset:
+    def of(
+        self, records: tf.data.Dataset, first: tf.data.Dataset, size: int | None, drop: bool
+    ) -> tf.data.Dataset:
         """Returns the parsed and decoded examples of serialized records.
 
         Args:
             records: serialized examples.
+            first: the first of them, for the size of the images in batches.
             size: the number of records per batch; None for single examples.
             drop: whether to leave out the last batch if it is smaller.
         """
-        if size is not None and self.decoder is None and not self._sequences:
+        if size is None:
+            return _mapped(records, self._one).prefetch(tf.data.AUTOTUNE)
+        if self.decoder is None and not self._sequences:
             # Parsing a batch in one call is far cheaper than parsing record by record.
             batches = records.batch(size, drop_remainder=drop)
             return _mapped(batches, lambda batch: self.selection.of(self._all_parsed(batch)))
-        examples = _mapped(records, self._one)
-        if size is None:
-            return examples.prefetch(tf.data.AUTOTUNE)
+        examples = _mapped(records, self._of_one_size(first)._one)
         ragged = (
             isinstance(self.spec.get(n), tf.io.RaggedFeature) for n in self.selection.names_in_order
         )
@@ -354,8 +383,9 @@ def _as_ragged(spec: Any) -> Any:
 
 
 def _open(path: str | os.PathLike[str]) -> Dataset:
-    read = _read_by_tensorflow if _tensorflow_reads(os.fspath(path)) else read_file
-    return Dataset.open(path, read)
+    if layout.is_url(os.fspath(path)) and _tensorflow_reads(os.fspath(path)):
+        return Dataset.open(path, _read_by_tensorflow)
+    return Dataset.open(newest_version(path))
 
 
 def _tensorflow_reads(path: str) -> bool:

@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from functools import cached_property
-from typing import Any, overload
+from typing import Any, SupportsIndex, overload
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from recordmill.pipelines.dataset.class_weights import NO_CLASS, balanced_weights, class_ids
 from recordmill.schemas.errors import UsageError, VerificationFailed
 from recordmill.schemas.manifest import ShardEntry
 from recordmill.transforms.functional.records.example_reader import ExampleReader
-from recordmill.transforms.functional.splits import RecordRange
-from recordmill.transforms.storage.dataset import Dataset
+from recordmill.transforms.storage.dataset import Dataset, newest_version
 
 
 class Records:
@@ -30,8 +30,9 @@ class Records:
     `records[0]`, `records[-1]` and `records["photos/1.jpg"]` are dicts: Example key to an int, a
     float, bytes, an array or a list of bytes; the image is uint8, (height, width, channels).
     In a sequence, a frame feature is an array, (frames, …), or a list with one item per frame.
-    `records[10:20]` is a `Records` object as well. Objects can be shared by threads, forked and
-    pickled; a pickle has the manifest and the index, 16 bytes per record, and no open file.
+    Arrays are writable. `records[10:20]` and `records[[7, 3]]` are `Records` objects as well.
+    Objects can be shared by threads, forked and pickled; a pickle has the manifest and the index,
+    16 bytes per record, and no open file.
 
     Attributes:
         path: the dataset's folder, DIR/NAME/VERSION.
@@ -47,50 +48,73 @@ class Records:
         features: Sequence[str] | None = None,
         decode: bool = True,
         channels: int = 3,
+        transform: Callable[[dict[str, Any]], Any] | None = None,
     ) -> None:
         """Reads the index of the records; records are read on access.
 
         Args:
-            path: the dataset's folder, local or in an object store, or the dataset itself.
+            path: the dataset's folder, DIR/NAME/VERSION, or DIR/NAME for its newest version, local
+                or in an object store; or the dataset itself.
             split: a split or slice, such as `train`, `train[:80%]` or `train[100:200]+test`.
             features: the features to return; all by default.
             decode: whether to decode the image; otherwise its stored bytes are returned.
             channels: channels of decoded images: 3 for RGB, 1 for gray, 0 for the stored number.
+            transform: a function that is applied to each record; its result is returned instead.
 
         Raises:
             VerificationFailed: if no dataset is published there.
             UsageError: if there is no such split, slice or feature, or the shards are gzipped.
         """
-        dataset = path if isinstance(path, Dataset) else Dataset.open(path)
+        dataset = path if isinstance(path, Dataset) else Dataset.open(newest_version(path))
         _check_seekable(dataset)
         self.path, self.split = dataset.directory, split
         names = None if features is None else tuple(features)
         self._reader = ExampleReader(dataset.manifest.dataset_schema, names, decode, channels)
+        self._transform = transform
         self.class_names = dataset.classes
         self._index = _Index(dataset, split)
-        self._rows = range(self._index.size)
+        self._rows: range | list[int] = range(self._index.size)
 
     def __len__(self) -> int:
         return len(self._rows)
 
     @overload
-    def __getitem__(self, which: int | str) -> dict[str, Any]: ...
+    def __getitem__(self, which: SupportsIndex | str) -> Any: ...
     @overload
-    def __getitem__(self, which: slice) -> Records: ...
-    def __getitem__(self, which: int | str | slice) -> dict[str, Any] | Records:
+    def __getitem__(self, which: slice | Sequence[int] | np.ndarray) -> Records: ...
+    def __getitem__(self, which: SupportsIndex | str | slice | Sequence[int] | np.ndarray) -> Any:
+        if isinstance(which, str):
+            return self.__getitems__([self.number(which)])[0]
+        part = copy(self)  # shares the index of all records
         if isinstance(which, slice):
-            part = copy(self)  # shares the index of all records
             part._rows = self._rows[which]
             return part
+        numbers = np.asarray(which)  # an array of one number has __index__ as well
+        if not numbers.ndim:
+            return self.__getitems__([numbers])[0]
+        chosen = np.flatnonzero(numbers) if numbers.dtype == bool else numbers
+        part._rows = [self._rows[number] for number in chosen.tolist()]
+        return part
+
+    def __getitems__(self, numbers: Sequence[SupportsIndex]) -> list[Any]:
+        """Returns several records, as PyTorch's `DataLoader` fetches a batch.
+
+        In an object store, records that are close to each other take one request.
+        """
         # `_rows` maps numbers of this slice to rows of the shared index.
-        row = self._rows[self.number(which) if isinstance(which, str) else which]
-        data = self._index.read(row)
+        rows = [self._rows[number] for number in numbers]
+        return [
+            self._read(row, data) for row, data in zip(rows, self._index.read(rows), strict=True)
+        ]
+
+    def _read(self, row: int, data: bytes) -> Any:
         try:
-            return self._reader.read(data)
+            record = self._reader.read(data)
         except ValueError as error:
             raise self._index.damaged(row, str(error)) from error
+        return record if self._transform is None else self._transform(record)
 
-    def __iter__(self) -> Iterator[dict[str, Any]]:
+    def __iter__(self) -> Iterator[Any]:
         return (self[number] for number in range(len(self)))
 
     def __contains__(self, key: object) -> bool:
@@ -101,9 +125,24 @@ class Records:
 
     def keys(self) -> list[str]:
         """Returns the keys of the records, in order."""
-        rows = np.arange(self._rows.start, self._rows.stop, self._rows.step)
-        found: list[str] = self._index.keys.take(pa.array(rows)).to_pylist()
+        found: list[str] = self._index.keys.take(
+            pa.array(np.asarray(self._rows, np.int64))
+        ).to_pylist()
         return found
+
+    def sample_weights(self) -> np.ndarray:
+        """Returns the weight of each record, float64, by which all classes are sampled equally.
+
+        It is that of the record's class in these records, as in `Dataset.class_weights`; for
+        `torch.utils.data.WeightedRandomSampler`.
+
+        Raises:
+            UsageError: if records have no class, or several.
+        """
+        ids = self._index.class_ids()[np.asarray(self._rows, np.int64)]
+        weights = {NO_CLASS: 0.0, **balanced_weights(ids)}
+        found, of_records = np.unique(ids, return_inverse=True)
+        return np.array([weights[number] for number in found.tolist()])[of_records]
 
     def number(self, key: str) -> int:
         """Returns the number of the record with a key.
@@ -132,7 +171,7 @@ class _Index:
     def __init__(self, dataset: Dataset, split: str) -> None:
         self._dataset = dataset
         self._parts = dataset.select(split)
-        table = self._columns(["offset", "length"])
+        table = dataset.columns(self._parts, ["offset", "length"])
         self._offsets: np.ndarray = table["offset"].to_numpy()
         self._lengths: np.ndarray = table["length"].to_numpy()
         self._ends = np.cumsum([part.take for part in self._parts], dtype=np.int64)
@@ -145,7 +184,11 @@ class _Index:
     @cached_property
     def keys(self) -> pa.ChunkedArray:
         """The keys of the records; read on first use."""
-        return self._columns(["key"])["key"]
+        return self._dataset.columns(self._parts, ["key"])["key"]
+
+    def class_ids(self) -> np.ndarray:
+        """Returns the class id of each record, or -1."""
+        return class_ids(self._dataset, self._parts)
 
     def find(self, key: str) -> Iterator[int]:
         """Yields the rows with a key, by binary search."""
@@ -154,14 +197,18 @@ class _Index:
             yield int(self._order[at])
             at += 1
 
-    def read(self, row: int) -> bytes:
-        """Returns a record.
+    def read(self, rows: Sequence[int]) -> list[bytes]:
+        """Returns records.
 
         Raises:
-            VerificationFailed: if the record is damaged, or is not the published one.
+            VerificationFailed: if a record is damaged, or is not the published one.
         """
-        span = int(self._offsets[row]), int(self._lengths[row])
-        return self._dataset.record(*self._location(row), span)
+        return self._dataset.read_records(
+            [
+                (*self._location(row), (int(self._offsets[row]), int(self._lengths[row])))
+                for row in rows
+            ]
+        )
 
     def damaged(self, row: int, what: str) -> VerificationFailed:
         """Returns the error for a damaged record.
@@ -177,7 +224,9 @@ class _Index:
         # _ends[i] is the number of records in the first i + 1 ranges.
         at = int(np.searchsorted(self._ends, row, side="right"))
         part = self._parts[at]
-        return self._shard(part), part.skip + part.take - int(self._ends[at] - row)
+        return self._dataset.shard(part.split, part.shard), part.skip + part.take - int(
+            self._ends[at] - row
+        )
 
     @cached_property
     def _order(self) -> np.ndarray:
@@ -188,28 +237,10 @@ class _Index:
         key: str = self.keys[int(row)].as_py()
         return key
 
-    def _shard(self, part: RecordRange) -> ShardEntry:
-        return self._dataset.shard(part.split, part.shard)
-
-    def _columns(self, columns: list[str]) -> pa.Table:
-        tables = [
-            self._dataset.index(self._shard(part), columns).slice(part.skip, part.take)
-            for part in self._parts
-        ]
-        return pa.concat_tables(tables) if tables else _NOTHING.select(columns)
-
-
-_NOTHING = pa.table(
-    {
-        "key": pa.array([], pa.string()),
-        **dict.fromkeys(("offset", "length"), pa.array([], pa.int64())),
-    }
-)
-
 
 def _check_seekable(dataset: Dataset) -> None:
     if dataset.is_gzipped:
         raise UsageError(
-            f"{dataset.directory}: its shards are gzipped, and gzip streams are not seekable; "
-            "read it in order with recordmill.load, or convert with --compression none"
+            f"{dataset.directory}: its shards are gzipped, and gzip streams are not seekable. "
+            "Read it in order with recordmill.load, or convert with --compression none."
         )

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from recordmill.pipelines.dataset.removal import check_certificate
 from recordmill.schemas import layout
 from recordmill.schemas.config import Verify
 from recordmill.schemas.dataset_info import Problem, ShardVerification
@@ -24,7 +25,12 @@ from recordmill.transforms.functional.duplicates import (
 )
 from recordmill.transforms.functional.read_ahead import map_ahead
 from recordmill.transforms.reconcile_counts import digest_of_lines
-from recordmill.transforms.storage.dataset import Dataset, current_folder, read_lines
+from recordmill.transforms.storage.dataset import (
+    Dataset,
+    current_folder,
+    newest_version,
+    read_lines,
+)
 from recordmill.transforms.storage.files import all_files_below
 from recordmill.transforms.storage.shard_files import ShardFiles, open_stored
 from recordmill.transforms.verification import verifier_process
@@ -69,7 +75,7 @@ def verify_dataset(directory: str, verify: Verify) -> tuple[Dataset, list[Proble
     Raises:
         VerificationFailed: if no dataset is published there, or its manifest cannot be read.
     """
-    dataset = Dataset.open_unchecked(current_folder(directory))
+    dataset = Dataset.open_unchecked(newest_version(current_folder(directory)))
     directory, manifest = dataset.directory, dataset.manifest
     cores, resolved = num_cores(), manifest.resolved
 
@@ -95,6 +101,7 @@ def verify_dataset(directory: str, verify: Verify) -> tuple[Dataset, list[Proble
         *_check_manifest(dataset),
         *([] if shard_problems else _check_classes(dataset, classes)),
         *([] if shard_problems else _check_duplicates(dataset)),
+        *([] if shard_problems else check_certificate(dataset)),
     ]
 
 
@@ -171,9 +178,9 @@ def _unreadable(name: str, error: OSError) -> Problem:
 def _check_lines(dataset: Dataset) -> Iterator[Problem]:
     """Yields the problems of the lists of rejects and dropped rows: wrong counts or digests."""
     checks = {layout.REJECTS: _check_rejects, layout.DROPPED: _check_dropped}
-    for folder, check in checks.items():
+    for folder in (*checks, *(dataset.manifest.lines.keys() & {*layout.UNMATCHED})):
         try:
-            problems = list(check(dataset))
+            problems = list(checks[folder](dataset)) if folder in checks else []
             digest = dataset.manifest.lines.get(folder)
             lines = read_lines(dataset.directory, folder)
             if digest and not problems and digest_of_lines(lines) != digest:
@@ -197,13 +204,14 @@ def _check_rejects(dataset: Dataset) -> Iterator[Problem]:
 
 def _check_dropped(dataset: Dataset) -> Iterator[Problem]:
     manifest, rows, conflicts = dataset.manifest, 0, 0
-    images = set[str]()
+    images = set[tuple[str, str]]()
     try:
         for row in dataset.dropped():
             rows += 1
             if "label" in row:
                 conflicts += 1
-                images.add(row["repeats"])  # the key of the row that was kept for this image
+                # The key of the row that was kept for this image, or for these similar ones.
+                images.add((row["repeats"], row.get("reason", "")))
     except _INVALID_LINES as error:
         yield Problem(layout.DROPPED, f"contains a line that is not a dropped row: {error}")
         return

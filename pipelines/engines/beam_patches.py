@@ -47,6 +47,13 @@ _specs: WeakKeyDictionary[beam.DoFn, Any] = WeakKeyDictionary()
 
 _BZ2_SIGNATURE = b"BZh"  # no pickle begins with it
 _END_SECONDS = 1
+
+# The in-process runner sends what a step has written to a buffer every second, from a thread that
+# does not wait for the end of an element: the receiver decodes half of it, and allocates whatever
+# the next bytes say. Without a limit, buffers are sent when they are full. Unnecessary once
+# `TimeBasedBufferingClosableOutputStream` sends whole elements only; no issue is known.
+_NO_TIME_LIMIT = 0
+
 _WORKER = (
     "from recordmill.pipelines.run.startup import end_with_parent; end_with_parent({parent}); "
     "from recordmill.pipelines.console.logs import leave_logs_to_the_runner as quiet; quiet(); "
@@ -86,6 +93,7 @@ def _patches() -> tuple[tuple[Any, str, Any], ...]:
         (userstate, "get_dofn_specs", cached_specs),
         (sdk_worker, "print", print_nothing),  # hides the built-in function
         (worker_handlers.WorkerHandler, "_registered_environments", watched),
+        (worker_handlers, "DATA_BUFFER_TIME_LIMIT_MS", _NO_TIME_LIMIT),
     )
 
 

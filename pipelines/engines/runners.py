@@ -52,13 +52,18 @@ _HUNG_UP = "Channel closed prematurely"
 
 _AGAIN = "then run the same command again: finished shards are kept."
 
-# Remedies by the error text of the operating system.
+# Remedies by the error text of the operating system, or of Beam.
 _REMEDIES = {
     "No space left on device": f"Free some space where --output is, {_AGAIN}",
     "Disk quota exceeded": f"Free some space where --output is, or raise the quota, {_AGAIN}",
     "File too large": f"Allow larger files where --output is (see ulimit -f), {_AGAIN}",
     "Read-only file system": f"Make --output writable, {_AGAIN}",
     "Permission denied": f"Let this user read and write there, {_AGAIN}",
+    "Unable to fetch remote job server jar": (
+        "Name the version of your engine, as in --flink_version=1.20, or a job server of yours: "
+        "--flink_job_server_jar, --spark_job_server_jar or --job_endpoint; see "
+        "docs/how-to/engines.md"
+    ),
 }
 
 # Beam appends this to the message of an exception that a DoFn raises.

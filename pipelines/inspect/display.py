@@ -11,7 +11,7 @@ import numpy as np
 
 from recordmill.pipelines.console.terminal import Terminal
 from recordmill.pipelines.inspect.record_files import FoundRecord
-from recordmill.pipelines.report.statistics import size_text
+from recordmill.pipelines.report.histograms import size_text
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.rejects import RecordError
 from recordmill.transforms.functional.records.examples import read_first_frame
@@ -68,7 +68,8 @@ def print_records(terminal: Terminal, records: Sequence[FoundRecord], names: Cla
         names: the class names of features.
     """
     keyed = any(record.key for record in records)
-    features = sorted({name for record in records for name in record.features or {}})
+    found = [record.features or {} for record in records]
+    features = sorted({name for one in found for name in one}, key=lambda n: _rank(n, found, names))
     # The record number takes 6 characters; split, key and every feature take one column.
     room = max(1, (terminal.width - 6 - 2 * _COLUMN_WIDTH * keyed) // _COLUMN_WIDTH)
     shown = features[:room]
@@ -80,6 +81,14 @@ def print_records(terminal: Terminal, records: Sequence[FoundRecord], names: Cla
     terminal.table(heads, rows, pad_edge=False)
     if left_out := features[room:]:
         terminal.line(f"and {len(left_out)} more: {', '.join(left_out)}; see --record N")
+
+
+def _rank(
+    name: str, records: Sequence[Mapping[str, list[Any]]], names: ClassNames
+) -> tuple[bool, bool, str]:
+    """Returns the sort key of a feature's column: labels first, features without values last."""
+    is_label = name in names or name.rpartition("/")[2] in ("label", "labels")
+    return not any(record.get(name) for record in records), not is_label, name
 
 
 def _cells(record: FoundRecord, names: Sequence[str], classes: ClassNames) -> list[str]:

@@ -21,13 +21,17 @@ from recordmill.transforms.functional.records.framing import (
     masked_crc32c,
     read_frames,
 )
-from recordmill.transforms.storage.dataset import Dataset, RecordLocation
+from recordmill.transforms.storage.dataset import Dataset, RecordLocation, newest_version
 from recordmill.transforms.storage.files import exists, files_below, is_local, open_binary
 from recordmill.transforms.storage.shard_files import DAMAGED_GZIP
 
 _PATTERNS = ("*tfrecord*", "**/*tfrecord*")
 _CHUNK_BYTES = 2**16
 _SHOWN_KEYS = 3
+
+
+# Suffixes of tables, which `inspect` is sometimes tried on.
+_TABLES = (".csv", ".tsv", ".jsonl", ".parquet", ".arrow")
 
 
 @dataclass(frozen=True)
@@ -72,9 +76,12 @@ class RecordSource:
         Raises:
             UsageError: if there is no TFRecord file.
         """
-        if len(paths) != 1 or not _exists(layout.join(paths[0], layout.SUCCESS)):
+        folder = paths[0]
+        if len(paths) == 1 and not _exists(layout.join(folder, layout.SUCCESS)):
+            folder = newest_version(folder)
+        if len(paths) != 1 or not _exists(layout.join(folder, layout.SUCCESS)):
             return cls(tuple(find_record_files(paths)))
-        dataset = Dataset.open_unchecked(paths[0])
+        dataset = Dataset.open_unchecked(folder)
         return cls(tuple(dataset.path(s.file) for s in dataset.shards().values()), dataset)
 
     def first(self, count: int) -> Iterator[FoundRecord]:
@@ -86,7 +93,7 @@ class RecordSource:
         if self.dataset is None:
             yield from islice(self._in_files(), count)
             return
-        splits = list(self.dataset.splits)
+        splits = list(self.dataset.manifest.ordered_splits)
         # An equal number per split; the first splits get the remainder.
         for i, split in enumerate(splits):
             part = count // len(splits) + (i < count % len(splits))
@@ -195,7 +202,7 @@ def _files_of(path: str) -> list[str]:
         return [path]
     if not below:
         raise UsageError(
-            f"{path}: contains no file named *tfrecord*; pass the files, or a dataset: "
+            f"{path}: contains no file named *tfrecord*. Pass the files, or a dataset: "
             "DIR/NAME/VERSION"
         )
     return [layout.join(path, name) for name in below]
@@ -250,7 +257,9 @@ def read_records(file: str) -> Iterator[FoundRecord]:
 def _damage(file: str, error: FrameError) -> str:
     problem = f"{file}: record {error.record} at byte {error.offset}: {error}"
     if error.record == 0 and error.offset == 0:
-        return f"{problem}; the file is damaged, or is not a TFRecord file"
+        is_table = file.lower().endswith(_TABLES)
+        remedy = f". For a table, run: recordmill schema --infer {file}" if is_table else ""
+        return f"{problem}; the file is damaged, or is not a TFRecord file{remedy}"
     return f"{problem}; {_before(error.record)}"
 
 

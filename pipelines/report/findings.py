@@ -16,7 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from recordmill.pipelines.report.statistics import ClassTable
-from recordmill.pipelines.run.summary import SHOWN_LEAKS, group_notes, split_and_class_notes
+from recordmill.pipelines.run.class_notes import class_drift_notes, rare_class_notes
+from recordmill.pipelines.run.image_notes import image_notes
+from recordmill.pipelines.run.split_notes import share_notes, stratification_notes
+from recordmill.pipelines.run.summary import SHOWN_LEAKS, class_name_notes, group_notes
 from recordmill.schemas.manifest import Manifest
 from recordmill.schemas.statistics import DuplicateStats
 from recordmill.transforms.storage.dataset import LOCATION_COLUMNS, Dataset, RecordLocation
@@ -61,6 +64,7 @@ def findings(
         *(Finding("bad", text, "verdict") for text in problems),
         *_of_groups(manifest),
         *_of_duplicates(manifest.content),
+        *_of_images(manifest),
         *_of_rows(manifest),
         *(finding for table in tables for finding in _of_classes(table)),
     ]
@@ -76,9 +80,13 @@ def _of_rows(manifest: Manifest) -> Iterator[Finding]:
     if rejected := manifest.input.rejected:
         share = f"{rejected / manifest.input.rows:.2%} of all rows"
         yield Finding("warn", f"{_count(rejected, 'row')} rejected, {share}.", "rejects")
-    for note in split_and_class_notes(manifest):
-        text = note.removeprefix("note: ")
+    for note in share_notes(manifest) + class_name_notes(manifest):
+        text = note.partition(": ")[2]
         yield Finding("warn", f"{text[0].upper()}{text[1:]}.", "splits")
+    notes = stratification_notes(manifest) + rare_class_notes(manifest)
+    for note in notes + class_drift_notes(manifest):
+        text = note.removeprefix("note: ")
+        yield Finding("note", f"{text[0].upper()}{text[1:]}.", "splits")
     if transcoded := transcoded_images(manifest):
         yield Finding("note", f"{_count(transcoded, 'image')} transcoded.", "images")
 
@@ -120,6 +128,14 @@ def _of_duplicates(content: DuplicateStats) -> Iterator[Finding]:
     if n := sum(content.duplicates.values()):
         text = f"{_count(n, 'record')} with the image of another record of the same split."
         yield Finding("note", text, "leaks")
+
+
+def _of_images(manifest: Manifest) -> Iterator[Finding]:
+    for note in image_notes(manifest):
+        severity, _, text = note.partition(": ")
+        anchor = "leaks" if "similar" in text else "quality"
+        kind: Severity = "warn" if severity == "warning" else "note"
+        yield Finding(kind, f"{text[0].upper()}{text[1:]}.", anchor)
 
 
 def _count(number: int, what: str) -> str:

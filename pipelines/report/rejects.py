@@ -44,7 +44,8 @@ _TEXT = ("csv", "tsv", "jsonl")
 _JSON = ("coco", "jsonl")
 
 MEANINGS = {
-    Reason.READ_ERROR: "The file is missing or cannot be read.",
+    Reason.READ_ERROR: "The file cannot be read.",
+    Reason.MISSING_FILE: "There is no file with this path.",
     Reason.EMPTY_FILE: "The file is empty.",
     Reason.NOT_AN_IMAGE: "The content of the file is not an image, whatever its name.",
     Reason.UNSUPPORTED_FORMAT: "The image format cannot be read or stored.",
@@ -54,6 +55,7 @@ MEANINGS = {
     Reason.TOO_MANY_PIXELS: "More pixels than max_pixels allows, or than fit into memory.",
     Reason.INVALID_DIMENSIONS: "The width or height of the image is not valid.",
     Reason.ANIMATED: "The image is animated; the schema expects still images.",
+    Reason.LOW_QUALITY: "The image has a quality issue that --reject_quality lists.",
     Reason.TIMEOUT: "Decoding took longer than the time limit.",
     Reason.DECODER_CRASH: "The decoder crashed, in a separate process.",
     Reason.LOST_ROWS: "The file is damaged or truncated here; the following rows are lost.",
@@ -63,6 +65,7 @@ MEANINGS = {
     Reason.UNKNOWN_LABEL: "The label is not a known class.",
     Reason.UNKNOWN_SPLIT: "The split of the row is not one of the requested splits.",
     Reason.DUPLICATE_KEY: "An earlier row has the same key; only the first row is used.",
+    Reason.CHANGED_RECORD: "The row differs from the record with its key in the base version.",
     Reason.BAD_BOX: "A bounding box is not valid, or is outside the image.",
     Reason.UNMATCHED_JOIN: "The row has no matching row in the joined table.",
     Reason.OUTSIDE_ROOT: "The path leads outside the image root.",
@@ -72,6 +75,7 @@ MEANINGS = {
 }
 _NO_PIXELS = {
     Reason.READ_ERROR,
+    Reason.MISSING_FILE,
     Reason.EMPTY_FILE,
     Reason.NOT_AN_IMAGE,
     Reason.UNSUPPORTED_FORMAT,

@@ -219,7 +219,7 @@ def samples(
     )
     numbers = {
         split: {row.name: min(each, row.counts[i]) for row in rows}
-        for i, split in enumerate(manifest.splits)
+        for i, split in enumerate(manifest.ordered_splits)
     }
     locations = sample_locations(dataset, numbers)
     drawn = thumbnails(dataset, chain.from_iterable(locations.values()), budget)
@@ -230,7 +230,7 @@ def samples(
                 split: [
                     (at, drawn.get(at, NO_THUMBNAIL)) for at in locations.get((split, row.name), [])
                 ]
-                for split in manifest.splits
+                for split in manifest.ordered_splits
             },
         )
         for row in rows
@@ -243,7 +243,7 @@ def _sampled_rows(
     table = next((table for table in tables if table.feature == feature), None)
     # Without a class feature, all records form one row. Empty classes have no samples.
     if table is None:
-        counts = tuple(split.records for split in manifest.splits.values())
+        counts = tuple(split.records for split in manifest.ordered_splits.values())
         return (ClassRow("", 0, counts),) if feature is None else ()
     return most_and_least_frequent(table.present, SAMPLED_CLASSES)
 

@@ -1,156 +1,22 @@
-"""Class and feature statistics of a report, and the histograms that show them."""
+"""Class and feature statistics of a report."""
 
 from __future__ import annotations
 
 import io
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
+from recordmill.pipelines.report.boxes import BoxStatistics, box_statistics
+from recordmill.pipelines.report.histograms import Histogram, histogram_of_values, number_text
 from recordmill.schemas.features import Feature, Kind
 from recordmill.schemas.manifest import Manifest, ShardEntry, SplitEntry
-from recordmill.schemas.statistics import edge_of
 from recordmill.transforms.functional.records.examples import read_features
 from recordmill.transforms.functional.records.framing import FrameError, read_frames
 from recordmill.transforms.storage.dataset import Dataset
 from recordmill.transforms.storage.shard_files import uncompressed
-
-# Maximum number of bars in a histogram of logarithmic bins.
-MAX_BARS = 24
-
-
-@dataclass(frozen=True)
-class Bar:
-    """One bar of a histogram.
-
-    Attributes:
-        low: the lower edge, as text.
-        high: the upper edge, as text.
-        count: the number of values in the bar.
-        height: the height in percent of the highest bar.
-    """
-
-    low: str
-    high: str
-    count: int
-    height: float
-
-
-@dataclass(frozen=True)
-class Histogram:
-    """A histogram with bars of equal width.
-
-    Attributes:
-        bars: the bars from left to right.
-        minimum: the smallest value, as text.
-        maximum: the largest value, as text.
-    """
-
-    bars: tuple[Bar, ...]
-    minimum: str
-    maximum: str
-
-    @property
-    def peak(self) -> Bar:
-        """The highest bar."""
-        return max(self.bars, key=lambda bar: bar.count)
-
-    @property
-    def total(self) -> int:
-        """The number of values in all bars."""
-        return sum(bar.count for bar in self.bars)
-
-
-def histogram_of_bins(
-    counts: Mapping[int, int],
-    steps: float,
-    write: Callable[[float], str],
-    ends: tuple[float, float] | None = None,
-) -> Histogram | None:
-    """Returns the histogram of logarithmic bins; merges neighboring bins above `MAX_BARS`.
-
-    Args:
-        counts: the number of values by bin index; bin i begins at 2 ** (i / steps).
-        steps: bins per doubling of the value.
-        write: formats a value as text.
-        ends: the exact minimum and maximum, where known; by default the outer edges.
-
-    Returns:
-        The histogram, or None if there are no values.
-    """
-    if not counts:
-        return None
-    # Merging pairs of bins halves the resolution, and all edges are edges of the original bins.
-    while max(counts) - min(counts) >= MAX_BARS:
-        merged: dict[int, int] = {}
-        for index, count in counts.items():
-            merged[index // 2] = merged.get(index // 2, 0) + count
-        counts, steps = merged, steps / 2
-    edges = [edge_of(index, steps) for index in range(min(counts), max(counts) + 2)]
-    numbers = [counts.get(index, 0) for index in range(min(counts), max(counts) + 1)]
-    minimum, maximum = ends or (edges[0], edges[-1])
-    bars = make_bars(numbers, [write(edge) for edge in edges])
-    return Histogram(bars, write(minimum), write(maximum))
-
-
-def histogram_of_values(values: Sequence[float], write: Callable[[float], str]) -> Histogram:
-    """Returns the histogram of values, with up to 16 bars of equal width.
-
-    Args:
-        values: finite numbers, at least one.
-        write: formats a value as text.
-    """
-    low, high = min(values), max(values)
-    number = 1 if low == high else min(16, max(4, len(set(values))))
-    width = (high - low) / number or 1.0  # avoids 0 if all values are equal
-    counts = [0] * number
-    for value in values:
-        counts[min(number - 1, int((value - low) / width))] += 1
-    edges = [write(low + i * width) for i in range(number)] + [write(high)]
-    return Histogram(make_bars(counts, edges), write(low), write(high))
-
-
-def make_bars(counts: Sequence[int], edges: Sequence[str]) -> tuple[Bar, ...]:
-    """Returns the bars of a histogram.
-
-    Args:
-        counts: number of values per bar.
-        edges: the edges of the bars as text, one more than `counts`.
-    """
-    top = max(counts, default=0) or 1
-    # A bar with few values is still 1.5 % high, so that it is visible.
-    return tuple(
-        Bar(edges[i], edges[i + 1], count, round(max(100 * count / top, 1.5), 1) if count else 0.0)
-        for i, count in enumerate(counts)
-    )
-
-
-def size_text(count: float) -> str:
-    """Returns a size in bytes with a binary unit.
-
-    >>> size_text(512), size_text(110_300), size_text(2**30)
-    ('512 B', '108 KiB', '1.00 GiB')
-    """
-    # 1023.5 and more would be rounded to 1024 of the unit.
-    size, units = float(count), ["B", "KiB", "MiB", "GiB", "TiB", "PiB"]
-    while size >= 1023.5 and len(units) > 1:
-        size, units = size / 1024, units[1:]
-    places = 0 if units[0] == "B" or size >= 100 else 1 if size >= 10 else 2
-    return f"{size:.{places}f} {units[0]}"
-
-
-def number_text(value: float) -> str:
-    """Returns a number with up to four significant digits; integers are written in full.
-
-    >>> number_text(1234567), number_text(0.12345), number_text(3.0)
-    ('1,234,567', '0.1235', '3')
-    """
-    if value == int(value) and abs(value) < 1e15:
-        return f"{int(value):,}"
-    return f"{value:.4g}"
-
 
 # Maximum number of classes in a table.
 MAX_ROWS = 200
@@ -234,7 +100,8 @@ def class_tables(manifest: Manifest) -> list[ClassTable]:
 
 
 def _table(manifest: Manifest, feature: str) -> ClassTable:
-    counts = {name: split.classes.get(feature, {}) for name, split in manifest.splits.items()}
+    splits = manifest.ordered_splits
+    counts = {name: split.classes.get(feature, {}) for name, split in splits.items()}
     names = manifest.classes.get(feature, ())
     labels = {label for of_split in counts.values() for label in of_split}
     rows = (
@@ -247,7 +114,7 @@ def _table(manifest: Manifest, feature: str) -> ClassTable:
     )
     # The id breaks ties between classes of the same size, so that the order is deterministic.
     ranked = tuple(sorted(rows, key=lambda row: (-row.total, row.id)))
-    return ClassTable(feature, tuple(manifest.splits), ranked)
+    return ClassTable(feature, tuple(splits), ranked)
 
 
 def _whole(value: float) -> str:
@@ -267,7 +134,7 @@ def most_and_least_frequent(rows: tuple[ClassRow, ...], number: int) -> tuple[Cl
 
 
 # Limit of the bytes read per split.
-SAMPLE_BYTES = 4 * 2**20
+SAMPLE_BYTES = 16 * 2**20
 
 # Maximum number of records in the sample of a split.
 SAMPLE_RECORDS = 1000
@@ -309,11 +176,13 @@ class SampleStatistics:
     Attributes:
         records: the number of sampled records.
         features: the statistics of each feature, in the schema's order.
+        boxes: the statistics of boxes; None without boxes.
         rows: (split, values of the features as texts) of some records; empty for images.
     """
 
     records: int
     features: tuple[FeatureStatistics, ...]
+    boxes: BoxStatistics | None = None
     rows: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
@@ -323,18 +192,20 @@ def feature_statistics(dataset: Dataset) -> SampleStatistics:
     The sample is unbiased, because records are ordered by a salted hash of their keys.
     """
     by_split = {
-        name: list(_sample(dataset, split)) for name, split in dataset.manifest.splits.items()
+        name: list(_sample(dataset, split))
+        for name, split in dataset.manifest.ordered_splits.items()
     }
     records = [record for sampled in by_split.values() for record in sampled]
-    features = dataset.manifest.dataset_schema.features
-    image = dataset.manifest.dataset_schema.image_feature
+    schema = dataset.manifest.dataset_schema
+    stored = schema.image_feature  # is not sampled
     statistics = tuple(
-        _statistics(name, feature, [r.get(name, []) for r in records] if name != image else [])
-        for name, feature in features.items()
+        _statistics(name, feature, [r.get(name, []) for r in records] if name != stored else [])
+        for name, feature in schema.features.items()
     )
+    boxes = box_statistics(schema, records)
     # Datasets of images have thumbnails instead of rows.
-    rows = () if dataset.manifest.dataset_schema.has_image else _rows(by_split, list(features))
-    return SampleStatistics(len(records), statistics, tuple(rows))
+    rows = () if schema.has_image else _rows(by_split, list(schema.features))
+    return SampleStatistics(len(records), statistics, boxes, tuple(rows))
 
 
 def _rows(
@@ -363,7 +234,9 @@ def _first_records(dataset: Dataset, shard: ShardEntry) -> Iterator[dict[str, li
         head = io.BytesIO(stream.read(SAMPLE_BYTES))
     try:
         for frame in islice(read_frames(head), SAMPLE_RECORDS):
-            yield read_features(frame.data)
+            record = read_features(frame.data)
+            record.pop(dataset.manifest.dataset_schema.image_feature or "", None)  # saves memory
+            yield record
     except FrameError:
         return  # the sample ends inside a record; detecting damage is up to verification
 
@@ -373,7 +246,7 @@ def _statistics(name: str, feature: Feature, lists: list[list[Any]]) -> FeatureS
     statistics = FeatureStatistics(
         name=name,
         kind=f"{feature.kind.value}, class id" if feature.classes else feature.kind.value,
-        shape=_shape_text(feature),
+        shape=shape_text(feature),
         source=str(feature.source),
         missing=sum(not values for values in lists),
     )
@@ -407,7 +280,8 @@ def _text(value: bytes) -> str:
     return text if len(text) <= _TEXT_CHARACTERS else text[:_TEXT_CHARACTERS] + "…"
 
 
-def _shape_text(feature: Feature) -> str:
+def shape_text(feature: Feature) -> str:
+    """Returns the number of values that an example has for a feature, in words."""
     each = " per frame" if feature.per == "frame" else ""
     if feature.shape is None:
         return ("one value or none" if feature.optional else "one value") + each

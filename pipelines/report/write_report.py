@@ -10,12 +10,14 @@ import base64
 import hashlib
 import re
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, TypeVar
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from recordmill.pipelines.report.boxes import GRID
 from recordmill.pipelines.report.findings import (
     SHOWN_GROUPS,
     DuplicateGroup,
@@ -23,17 +25,17 @@ from recordmill.pipelines.report.findings import (
     findings,
     transcoded_images,
 )
-from recordmill.pipelines.report.rejects import reject_groups
-from recordmill.pipelines.report.samples import Thumbnail, ThumbnailBudget, samples, thumbnails
-from recordmill.pipelines.report.statistics import (
+from recordmill.pipelines.report.histograms import (
     Histogram,
-    class_tables,
-    feature_statistics,
     histogram_of_bins,
     make_bars,
     number_text,
     size_text,
 )
+from recordmill.pipelines.report.image_issues import ShownIssue, quality_issues, similar_groups
+from recordmill.pipelines.report.rejects import reject_groups
+from recordmill.pipelines.report.samples import ThumbnailBudget, samples, thumbnails
+from recordmill.pipelines.report.statistics import class_tables, feature_statistics
 from recordmill.pipelines.run.run_record import RunRecord
 from recordmill.schemas import layout
 from recordmill.schemas.dataset_info import Problem
@@ -209,6 +211,8 @@ def _content(source: ReportInput, sections: _Sections) -> dict[str, Any]:
     origin = (_image_root_guard(manifest), manifest.config.get("input_format", "auto"))
     rejects = sections.collect("rejects", reject_groups, dataset, budget, *origin)
     groups = sections.collect("duplicates", find_duplicates, dataset)
+    similar = sections.collect("similar images", similar_groups, dataset)
+    issues = sections.collect("image quality", quality_issues, dataset)
     tables = class_tables(manifest)
     problems = tuple(str(problem) for problem in source.problems)
     return {
@@ -224,11 +228,18 @@ def _content(source: ReportInput, sections: _Sections) -> dict[str, Any]:
         "rejects": rejects,
         "samples": sections.collect("samples", samples, dataset, tables, budget),
         "groups": groups,
+        "similar": similar,
+        "issues": issues,
         "group_thumbnails": sections.collect(
-            "duplicate images", _group_thumbnails, dataset, groups or (), budget
+            "duplicate images",
+            thumbnails,
+            dataset,
+            chain(_locations([*(groups or ()), *(similar or ())]), _worst(issues or ())),
+            budget,
         )
         or {},
         "throughput": throughput(source.record),
+        "grid": GRID,
         "max_rows": MAX_TABLE_ROWS,
         "max_groups": SHOWN_GROUPS,
         "omitted": budget.omitted,
@@ -241,12 +252,14 @@ def _image_root_guard(manifest: Manifest) -> ImageRootGuard:
     return ImageRootGuard(None if options.get("allow_outside_root") else options.get("image_root"))
 
 
-def _group_thumbnails(
-    dataset: Dataset, groups: Sequence[DuplicateGroup], budget: ThumbnailBudget
-) -> dict[RecordLocation, Thumbnail]:
-    """Returns the thumbnails of duplicate images."""
-    locations = (location for group in groups for location in group.locations)
-    return thumbnails(dataset, locations, budget)
+def _locations(groups: Sequence[DuplicateGroup]) -> Iterator[RecordLocation]:
+    """Yields the records of duplicate and similar images."""
+    return (location for group in groups for location in group.locations)
+
+
+def _worst(issues: Sequence[ShownIssue]) -> Iterator[RecordLocation]:
+    """Yields the records with images of low quality."""
+    return (location for issue in issues for _, location in issue.examples)
 
 
 def image_histograms(tally: ImageTally) -> list[tuple[str, Histogram]]:

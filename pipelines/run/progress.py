@@ -17,6 +17,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from recordmill.pipelines.console.printing import print_error
 from recordmill.pipelines.engines.runners import is_in_process
 from recordmill.transforms.storage.files import delete, is_local, make_folder
 from recordmill.transforms.workers.progress import (
@@ -62,10 +63,11 @@ def stage_of(counters: ProgressCounters) -> Stage:
             return Stage("analyzing", counters.analyzed, None)
         # Folders are listed and tables joined before anything is analyzed.
         return Stage("reading" if counters.read else "starting", counters.read, None)
-    if counters.verified:
-        return _of("verifying", counters.verified, counters.written)
-    if counters.written or counters.rejected:
-        return _of("writing", counters.written + counters.rejected, counters.assigned)
+    if written := counters.written + counters.rejected:
+        # Shards are verified while others are written, so this stage is that of the last shards.
+        if written >= counters.assigned:
+            return _of("verifying", counters.verified, counters.written)
+        return _of("writing", written, counters.assigned)
     return _of("assigning", counters.assigned, counters.total)
 
 
@@ -99,8 +101,9 @@ def _show_bar(console: Console, poll: Poll, done: threading.Event) -> None:
         BarColumn(),
         TextColumn("{task.fields[counts]}"),
         TimeElapsedColumn(),
-        TextColumn("left"),
+        TextColumn("+"),
         TimeRemainingColumn(),
+        TextColumn("left"),
     )
     with Progress(*columns, console=console, transient=True) as bar:
         name, began = "starting", time.monotonic()
@@ -115,7 +118,7 @@ def _show_bar(console: Console, poll: Poll, done: threading.Event) -> None:
             bar.update(task, completed=stage.done, total=stage.total, counts=counts)
 
 
-def _show_lines(console: Console, poll: Poll, done: threading.Event) -> None:
+def _show_lines(_: Console, poll: Poll, done: threading.Event) -> None:
     """Prints a line every ten seconds and at each new stage, but none in the first ten seconds."""
     began, due, name = time.monotonic(), _LINE_SECONDS, ""
     while not done.wait(_LINE_POLL_SECONDS):
@@ -129,7 +132,7 @@ def _show_lines(console: Console, poll: Poll, done: threading.Event) -> None:
         due, name = seconds + _LINE_SECONDS, stage.name
         of_all = f" of {stage.total:,}" if stage.total else ""
         line = f"{seconds:.0f} s: {stage.name}, {stage.done:,}{of_all} rows"
-        console.print(f"{line}, {counters.rejected:,} rejected", highlight=False)
+        print_error(f"{line}, {counters.rejected:,} rejected", "INFO")
 
 
 def describe(stage: Stage, seconds: float, rejected: int) -> str:

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from importlib import metadata
 from platform import python_version
+from typing import Any
 
+from PIL import features
 from pydantic import BaseModel, Field, ValidationError
 
 from recordmill.schemas import layout
@@ -24,6 +26,7 @@ from recordmill.schemas.errors import (
     VerificationFailed,
 )
 from recordmill.schemas.masking import masked, masked_command
+from recordmill.schemas.rejects import reject_line
 from recordmill.schemas.statistics import GroupLeakage, Timeline
 from recordmill.transforms.storage.files import open_binary
 
@@ -106,6 +109,7 @@ class RunRecord(BaseModel):
         manifest_sha256: checksum of the published manifest; "" if none was published.
         fingerprints: fingerprint of each shard's input, by file, for runs with this base version.
         group_leaks: groups that are in more than one split.
+        first_rejects: the first reject of each reason, as in rejects/.
         records_per_second: mean over the whole run, with start-up and verification.
         versions: versions of Python and of the packages that determine bytes.
         command: the command line with secrets masked; () for a call of the library.
@@ -131,6 +135,7 @@ class RunRecord(BaseModel):
     manifest_sha256: str = ""
     fingerprints: dict[str, str] = {}
     group_leaks: GroupLeakage = GroupLeakage()
+    first_rejects: tuple[dict[str, Any], ...] = ()
     records_per_second: float
     versions: dict[str, str]
     command: tuple[str, ...] = ()
@@ -142,6 +147,11 @@ class RunRecord(BaseModel):
         """Returns the file's content."""
         document = json.dumps(self.model_dump(mode="json"), ensure_ascii=False, indent=2)
         return document.encode("utf-8", "backslashreplace") + b"\n"
+
+    @property
+    def reject_lines(self) -> list[str]:
+        """A line on the first reject of each reason, with its source location and a remedy."""
+        return [reject_line(r["source"], r["reason"], r["detail"]) for r in self.first_rejects]
 
     def error(self) -> RecordmillError:
         """Returns the error of a failed run as an exception of the class for its exit code."""
@@ -191,6 +201,7 @@ def finished_record(
         shards_linked=info.linked if info else 0,
         fingerprints=dict(info.fingerprints) if info else {},
         group_leaks=info.group_leaks if info else GroupLeakage(),
+        first_rejects=tuple(r.to_dict() for r in info.rejects) if info else (),
         records_per_second=round(records / seconds, 1) if seconds else 0.0,
         versions=_versions(),
         command=context.command,
@@ -253,4 +264,5 @@ def _versions() -> dict[str, str]:
             versions[package] = metadata.version(package)
         except metadata.PackageNotFoundError:  # in a checkout, or provided by tensorflow-cpu
             versions[package] = "not installed as such"
-    return versions
+    # Part of Pillow, encodes resized JPEGs.
+    return {**versions, "libjpeg-turbo": features.version("libjpeg_turbo") or "none"}

@@ -3,14 +3,31 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from recordmill.pipelines.console.terminal import Terminal
+from recordmill.pipelines.run.class_notes import class_drift_notes, rare_class_notes
+from recordmill.pipelines.run.image_notes import image_notes
 from recordmill.pipelines.run.run_record import RunRecord
+from recordmill.pipelines.run.split_notes import (
+    missing_class_notes,
+    share_notes,
+    stratification_notes,
+)
+from recordmill.schemas import layout
 from recordmill.schemas.manifest import BaseEntry, Manifest
+from recordmill.schemas.plan import SourceEntry
 from recordmill.schemas.statistics import Conflicts, DuplicateStats, Leakage
+from recordmill.transforms.functional.rows.sampling import OUTSIDE
+from recordmill.transforms.join_labels import UNMATCHED
+from recordmill.transforms.list_unused_images import UNUSED
 
 _SHOWN_PAIRS = 2
+
+# Empty shards that a small dataset may have by chance.
+_FEW_SHARDS = 10
+_SHOWN_IDS = 3
 _NUMBER = re.compile(r"[+-]?\d+(?:\.\d*)?", re.ASCII)
 
 # Limit for pairs of splits that share images: 300 splits have 44,850 pairs.
@@ -27,17 +44,24 @@ def show_summary(terminal: Terminal, record: RunRecord, manifest: Manifest, dire
         directory: the folder of the dataset.
     """
     frames = ("frames",) if manifest.input.frames is not None else ()
-    heads = ("split", "rows", *frames, "records", "rejected", "shards", "MiB")
+    shares = ("share", "asked") if manifest.shares else ()
+    heads = ("split", "rows", *frames, "records", "rejected", "shards", "MiB", *shares)
     rows = []
-    for name, split in manifest.splits.items():
+    for name, split in manifest.ordered_splits.items():
         size = sum(shard.bytes for shard in split.shards) / 2**20
         written = (split.records,) if split.frames is None else (split.frames, split.records)
         counts = (split.rows, *written, split.rejected, len(split.shards))
-        rows.append((name, *(f"{count:,}" for count in counts), f"{size:,.1f}"))
+        share = (manifest.shares or {}).get(name)
+        of_all = (f"{share.actual:.1%}", f"{share.asked:.1%}") if share else ("",) * len(shares)
+        rows.append((name, *(f"{count:,}" for count in counts), f"{size:,.1f}", *of_all))
     if manifest.input.unplaced:
         unplaced = f"{manifest.input.unplaced:,}"
-        rows.append(("(no split)", unplaced, *("0" for _ in frames), "0", unplaced, "", ""))
+        empty = ("",) * (2 + len(shares))
+        rows.append(("(no split)", unplaced, *("0" for _ in frames), "0", unplaced, *empty))
     terminal.table(heads, rows, right=range(1, len(heads)))
+    if reasons := [f"{count:,} {reason}" for reason, count in manifest.input.reasons.items()]:
+        terminal.line(f"rejected: {', '.join(reasons)}")
+    terminal.lines(f"  {line}" for line in record.reject_lines)
     terminal.lines(notes(manifest))
     if manifest.base:
         terminal.line(_base_note(manifest.base, record))
@@ -48,29 +72,124 @@ def show_summary(terminal: Terminal, record: RunRecord, manifest: Manifest, dire
     terminal.line(f"verified and published: {directory} ({rate})")
 
 
+def shard_notes(records: Mapping[str, Sequence[int]]) -> list[str]:
+    """Returns a warning about each split most of whose shards are empty.
+
+    Args:
+        records: the number of records in each shard, by split.
+    """
+    lines = []
+    for name, shards in records.items():
+        empty = sum(count == 0 for count in shards)
+        if empty > _FEW_SHARDS and 2 * empty > len(shards):
+            lines.append(
+                f"warning: {empty:,} of the {len(shards):,} shards of {name!r} are empty. "
+                "Lower --num_shards, or give --shard_size a unit, as in 128MiB."
+            )
+    return lines
+
+
+def encoding_notes(manifest: Manifest) -> list[str]:
+    """Returns a note on the images that were encoded as JPEG, with its loss."""
+    settings = manifest.dataset_schema.image
+    count = sum(n for how, n in manifest.images.items() if " to jpeg" in how)
+    if not count:
+        return []
+    hint = "" if settings.format == "jpeg" else "; --image format=png resizes without further loss"
+    return [f"encoded: {count:,} images as JPEG with quality {settings.quality}{hint}"]
+
+
 def notes(manifest: Manifest) -> list[str]:
-    """Returns notes and warnings on a published dataset, in addition to its counts."""
-    reasons = [f"{count:,} {reason}" for reason, count in manifest.input.reasons.items()]
-    lines = [f"rejected: {', '.join(reasons)}"] if reasons else []
+    """Returns notes and warnings on a published dataset, in addition to its row counts."""
+    lines = list(manifest.source.recognized) if manifest.source else []
     if manifest.input.duplicates:
-        lines.append(f"dropped: {manifest.input.duplicates:,} rows with the image of another row")
-    lines += [f"skipped: {count:,} {what}" for what, count in manifest.input.asides.items()]
+        similar = manifest.config.get("near_duplicates") == "drop"
+        what = f"{manifest.input.duplicates:,} rows with the image of another row"
+        lines.append(f"dropped: {what}{', or a similar one' if similar else ''}")
+    sample = manifest.config.get("sample")
+    lists = {UNMATCHED: layout.UNMATCHED_LABELS, UNUSED: layout.UNMATCHED_IMAGES}
     return (
         lines
+        + skipped_notes(manifest.input.asides, manifest.input.rows, sample, lists)
+        + shard_notes(
+            {n: [shard.records for shard in s.shards] for n, s in manifest.splits.items()}
+        )
+        + encoding_notes(manifest)
         + group_notes(manifest)
         + duplicate_notes(manifest.content)
-        + split_and_class_notes(manifest)
+        + image_notes(manifest)
+        + share_notes(manifest)
+        + stratification_notes(manifest)
+        + missing_class_notes(manifest)
+        + rare_class_notes(manifest)
+        + class_drift_notes(manifest)
+        + class_name_notes(manifest)
     )
 
 
-def split_and_class_notes(manifest: Manifest) -> list[str]:
-    """Returns notes on splits without rows, and on class names that look like numbers."""
-    weights = manifest.config.get("splits") or {}
-    empty = [name for name in weights if float(weights[name]) > 0 and name not in manifest.splits]
-    lines = [f"note: no row was assigned to split {name!r}; it was not written" for name in empty]
+def skipped_notes(
+    skipped: Mapping[str, int],
+    rows: int,
+    sample: str | int | None,
+    lists: Mapping[str, str] = MappingProxyType({}),
+) -> list[str]:
+    """Returns a note on each kind of skipped input, and on the size of a sample.
+
+    Args:
+        skipped: the number of skipped inputs by kind.
+        rows: the number of rows that were read, or are in the sample.
+        sample: the option; None if all rows are converted.
+        lists: the folder with the list of a kind.
+
+    >>> skipped_notes({"rows outside of --sample": 993, "README files": 2}, 7, "1%")
+    ['sample 1%: 7 of 1,000 rows', 'skipped: 2 README files']
+    """
+    others = {what: count for what, count in skipped.items() if what != OUTSIDE}
+    total = rows + skipped.get(OUTSIDE, 0)
+    lines = [] if sample is None else [f"sample {sample}: {rows:,} of {_count(total, 'row')}"]
+    return lines + [
+        f"skipped: {count:,} {what}{f', listed in {lists[what]}/' if what in lists else ''}"
+        for what, count in others.items()
+    ]
+
+
+def class_name_notes(manifest: Manifest) -> list[str]:
+    """Returns notes on class names that look like numbers."""
+    lines = []
     for feature, names in manifest.classes.items():
-        if not manifest.config.get("classes"):
+        if manifest.source and feature in manifest.source.class_ids:
+            lines += id_notes(feature, names, manifest.source)
+        elif not (manifest.config.get("classes") or manifest.config.get("num_classes")):
             lines += number_notes(feature, names)
+    return lines
+
+
+def id_notes(feature: str, names: Sequence[str], source: SourceEntry) -> list[str]:
+    """Returns a note if the class ids of a feature are not those of the source.
+
+    Args:
+        feature: the feature with the classes.
+        names: the class names in the order of their ids.
+        source: the class ids of the source.
+
+    >>> id_notes("label", ("cat", "dog"), SourceEntry(class_ids={"label": {"cat": 0, "dog": 1}}))
+    []
+    """
+    declared = source.class_ids.get(feature, {})
+    lines = []
+    if conflict := source.conflicts.get(feature):
+        lines.append(f"note: {conflict}. The classes of {feature!r} are in the order of the files.")
+    changed = [(name, id_) for id_, name in enumerate(names) if declared.get(name, id_) != id_]
+    if not changed:
+        return lines
+    shown = ", ".join(f"{name} {declared[name]} → {id_}" for name, id_ in changed[:_SHOWN_IDS])
+    more = ", …" if len(changed) > _SHOWN_IDS else ""
+    lines.append(
+        f"note: {_count(len(changed), 'class id')} of {feature!r} differ from the source "
+        f"({shown}{more}), because ids count from 0 without gaps"
+    )
+    if all(declared[name] == id_ + 1 for name, id_ in changed) and len(changed) == len(names):
+        lines.append("      (--label_offset 1 keeps the ids of the source)")
     return lines
 
 

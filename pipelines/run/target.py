@@ -176,7 +176,7 @@ class Target:
 
         Lists only the folders that hold such files; the others grow with the dataset.
         """
-        for folder in (layout.STAGING, *layout.LINES):
+        for folder in (layout.STAGING, *layout.LINES, *layout.UNMATCHED):
             discard(layout.join(self.work, folder), partial(_is_temporary_below, folder))
 
     def publish(self, shards: Sequence[str]) -> None:
@@ -196,13 +196,23 @@ class Target:
         discard(self.run, self._owned_in_run())
 
     def keep_failed_output(self) -> None:
-        """Moves the output of a failed run to the final folder, without the files of a dataset."""
+        """Moves the results of a failed run to the final folder, without the files of a dataset.
+
+        Shards stay in the work folder, from which the next run resumes: a pattern such as
+        `1.0.0/*.tfrecord*` must not match a dataset that was not published.
+        """
         for name in (layout.SUCCESS, layout.DATASET_INFO):
             if self.work != self.final or not self.is_published:
                 delete(layout.join(self.work, name))
-        if is_local(self.final) and self.work != self.failed_folder and os.path.isdir(self.work):
-            with contextlib.suppress(OSError):  # if the final folder exists, the output stays
-                os.rename(self.work, self.final)
+        if not is_local(self.final) or self.work == self.failed_folder:
+            return
+        # run.json first, because it marks the folder as ours.
+        for name in (layout.RUN, layout.REPORT, *map(layout.lines_name, layout.LINES)):
+            source, target = layout.join(self.work, name), layout.join(self.final, name)
+            if os.path.isfile(source):
+                with contextlib.suppress(OSError):  # it stays where the next run deletes it
+                    os.makedirs(os.path.dirname(target), exist_ok=True)
+                    os.replace(source, target)
 
     def resume(self, context: RunContext) -> None:
         """Prepares the folders, keeps the finished shards of an earlier run, and deletes the rest.

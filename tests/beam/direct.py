@@ -15,6 +15,7 @@ from recordmill.schemas.plan import Plan, ResolvedSchema
 from recordmill.schemas.records import ImageRef
 from recordmill.schemas.rejects import Reject
 from recordmill.schemas.yaml_files import preset
+from recordmill.transforms.elements import AssignedRows
 
 TABLE = "/tables/labels.csv"
 SCHEMA = preset("image_classification")
@@ -68,6 +69,18 @@ def example(name: str, image: bytes, label: int = 0) -> bytes:
 def records(shard: Path | str, compression: str = "") -> list[bytes]:
     """Returns the records of a shard as TensorFlow reads them."""
     return list(tf.data.TFRecordDataset(str(shard), compression).as_numpy_iterator())
+
+
+def flat(batches: beam.PCollection[Any], label: str = "Flat") -> beam.PCollection[Any]:
+    """Returns the elements of batches one by one."""
+    return batches | label >> beam.FlatMap(lambda batch: batch)
+
+
+def single(rows: beam.PCollection[AssignedRows], label: str = "Single") -> beam.PCollection[Any]:
+    """Returns each assigned row on its own: ((split, shard), (order, ImageRef))."""
+    return rows | label >> beam.FlatMap(
+        lambda assigned: [(assigned[0], ordered) for ordered in assigned[1]]
+    )
 
 
 def as_tuples(rejects: beam.PCollection[Reject], label: str) -> beam.PCollection[tuple[str, ...]]:

@@ -12,12 +12,12 @@ from apache_beam.testing.util import assert_that, equal_to
 from recordmill.pipelines.convert import make_binding
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.features import Kind, Missing
-from recordmill.schemas.plan import Plan
+from recordmill.schemas.plan import Plan, SplitRanges
 from recordmill.schemas.records import Row
 from recordmill.schemas.yaml_files import preset
 from recordmill.transforms.analyze_rows import AnalyzeRows
 from recordmill.transforms.functional.rows.analysis import Analyzer
-from recordmill.transforms.functional.rows.placement import SplitRanges, hash_position, order_of
+from recordmill.transforms.functional.rows.placement import hash_position, order_of
 from tests.beam.direct import TABLE, config, direct_pipeline
 
 
@@ -48,7 +48,7 @@ ROWS = [
 def test_the_plan_has_classes_shards_and_rows() -> None:
     settings = config(split_column="split", num_shards={"test": 5})
     with direct_pipeline() as p:
-        plan = p | beam.Create(ROWS) | AnalyzeRows(analyzer(settings))
+        plan = p | beam.Create([ROWS[:4], ROWS[4:]]) | AnalyzeRows(analyzer(settings))
         expected = ({"label": ("cat", "dog", "emu")}, {"test": 5, "train": 1}, 6)
         assert_that(plan | beam.Map(summary), equal_to([expected]))
 
@@ -56,7 +56,7 @@ def test_the_plan_has_classes_shards_and_rows() -> None:
 def test_given_classes_take_precedence_over_found_classes() -> None:
     settings = config(classes=("yak", "dog"))
     with direct_pipeline() as p:
-        plan = p | beam.Create(ROWS) | AnalyzeRows(analyzer(settings))
+        plan = p | beam.Create([ROWS[:4], ROWS[4:]]) | AnalyzeRows(analyzer(settings))
         expected = ({"label": ("yak", "dog")}, {"train": 1}, 6)
         assert_that(plan | beam.Map(summary), equal_to([expected]))
 
@@ -64,8 +64,33 @@ def test_given_classes_take_precedence_over_found_classes() -> None:
 def test_integer_labels_have_no_names() -> None:
     rows = [row(2, image="1.jpg", label="7"), row(3, image="2.jpg", label="-3")]
     with direct_pipeline() as p:
-        plan = p | beam.Create(rows) | AnalyzeRows(analyzer(config()))
+        plan = p | beam.Create([rows]) | AnalyzeRows(analyzer(config()))
         assert_that(plan | beam.Map(summary), equal_to([({"label": ()}, {"train": 1}, 2)]))
+
+
+def test_a_sample_has_the_classes_and_splits_of_all_rows() -> None:
+    settings = config(splits={"train": 3, "test": 1}, split_method="exact")
+    kept = [row(2, image="1.jpg", label="emu"), row(3, image="2.jpg", label="cat")]
+    others = [row(line, image=f"{line}.jpg", label=f"c{line}") for line in range(4, 10)]
+    with direct_pipeline() as p:
+        every = p | "All" >> beam.Create([kept, others])
+        plan = p | "Sample" >> beam.Create([kept]) | AnalyzeRows(analyzer(settings), every)
+        all_of_them = every | "Whole" >> AnalyzeRows(analyzer(settings))
+        names = ("c4", "c5", "c6", "c7", "c8", "c9", "cat", "emu")
+        both = (plan, all_of_them) | beam.Flatten()
+        ranges = both | beam.Map(lambda plan: (plan.resolved.classes, plan.ranges.bounds))
+        rows = plan | "Rows" >> beam.Map(lambda plan: plan.rows)
+        assert_that(rows, equal_to([2]), label="Rows of the sample")
+        assert_that(ranges, _equal_ones({"label": names}), label="Same plan")
+
+
+def _equal_ones(classes: dict[str, tuple[str, ...]]) -> Any:
+    def check(found: list[Any]) -> None:
+        (one, other) = found
+        assert one == other
+        assert one[0] == classes
+
+    return check
 
 
 def test_the_number_of_shards_follows_the_size_of_the_images(tmp_path: Path) -> None:
@@ -73,7 +98,7 @@ def test_the_number_of_shards_follows_the_size_of_the_images(tmp_path: Path) -> 
     rows = [row(2, image="1.jpg", label="a"), row(3, image="nowhere.jpg", label="a")]
     settings = config(image_root=str(tmp_path), shard_size=4_000)
     with direct_pipeline() as p:
-        plan = p | beam.Create(rows) | AnalyzeRows(analyzer(settings))
+        plan = p | beam.Create([rows]) | AnalyzeRows(analyzer(settings))
         # two records of 10,000 bytes and less than 1,000 of names, labels and framing
         expected = ({"label": ("a",)}, {"train": 6}, 2)
         assert_that(plan | beam.Map(summary), equal_to([expected]))
@@ -100,7 +125,7 @@ def test_the_kind_of_a_column_fits_all_its_values() -> None:
         "text": (Kind.BYTES, Missing.REQUIRED),
     }
     with direct_pipeline() as p:
-        plan = p | beam.Create(rows) | AnalyzeRows(analyzer(settings))
+        plan = p | beam.Create([rows]) | AnalyzeRows(analyzer(settings))
         assert_that(plan | beam.Map(kinds), equal_to([expected]))
 
 
@@ -126,7 +151,7 @@ def test_shard_starts_equal_those_of_one_sorted_list(
         positions = sorted({hash_position(order_of(key, seed=0)) for key in keys})
         starts[split] = tuple(positions[records::records])
     with direct_pipeline() as p:
-        plan = p | beam.Create(rows) | AnalyzeRows(analyzer(settings))
+        plan = p | beam.Create([rows]) | AnalyzeRows(analyzer(settings))
         shards = {split: len(found) + 1 for split, found in starts.items()}
         found = plan | beam.Map(lambda plan: (dict(plan.starts), dict(plan.shards)))
         assert_that(found, equal_to([(starts, shards)]))

@@ -10,10 +10,10 @@ import apache_beam as beam
 import pytest
 from apache_beam.testing.util import assert_that, equal_to
 
+from recordmill.schemas.plan import SplitRanges
 from recordmill.schemas.records import ImageRef
 from recordmill.transforms.assign_shards import Assignment, AssignShards, RejectDuplicateKeys
-from recordmill.transforms.functional.rows.placement import SplitRanges
-from tests.beam.direct import TABLE, as_tuples, config, direct_pipeline, plan, ref
+from tests.beam.direct import TABLE, as_tuples, config, direct_pipeline, flat, plan, ref, single
 
 SHARDS = {"train": 5, "test": 2}
 RANGES = SplitRanges.from_weights({"train": Decimal(3), "test": Decimal(1)})
@@ -39,14 +39,14 @@ def expected(refs: list[ImageRef], seed: int) -> list[tuple[object, ...]]:
 
 def assignment(p: beam.Pipeline, refs: list[ImageRef], seed: int = 0) -> Assignment:
     plans = p | "Plan" >> beam.Create([plan(len(refs), **SHARDS)])
-    return p | "Refs" >> beam.Create(refs) | AssignShards(plans, RANGES, seed)
+    return p | "Refs" >> beam.Create([refs[:7], refs[7:]]) | AssignShards(plans, RANGES, seed)
 
 
 @pytest.mark.parametrize("seed", [0, 3])
 def test_the_key_decides_split_shard_and_order(seed: int) -> None:
     with direct_pipeline() as p:
         assigned = assignment(p, REFS, seed)
-        assert_that(assigned.rows, equal_to(expected(REFS, seed)), label="Assigned")
+        assert_that(single(assigned.rows), equal_to(expected(REFS, seed)), label="Assigned")
         splits = [split for (split, _), _ in expected(REFS, seed)]
         rows = [(split, splits.count(split)) for split in ("train", "test")]
         assert_that(assigned.counts, equal_to(rows), label="Rows")
@@ -62,7 +62,7 @@ def test_the_split_column_wins_over_the_group_and_the_group_over_the_key() -> No
     assert all(a == b for a, b in pairwise(splits[10:20]))
     assert set(splits[20:]) == {"train", "test"}
     with direct_pipeline() as p:
-        assert_that(assignment(p, refs).rows, equal_to(assigned))
+        assert_that(single(assignment(p, refs).rows), equal_to(assigned))
 
 
 @pytest.mark.parametrize(
@@ -74,9 +74,9 @@ def test_only_the_first_row_with_a_key_is_kept(options: dict[str, str]) -> None:
     first = ref("twice.jpg", line=3)
     later = [ref("twice.jpg", line=line)._replace(split="test") for line in (10, 7)]
     with direct_pipeline() as p:
-        refs = p | beam.Create([later[0], first, REFS[0], later[1]])
+        refs = p | beam.Create([[later[0], first], [REFS[0], later[1]]])
         found = refs | RejectDuplicateKeys(config(**options), sequences=False)
-        assert_that(found.good, equal_to([first, REFS[0]]), label="Kept")
+        assert_that(flat(found.good), equal_to([first, REFS[0]]), label="Kept")
         rejects = [
             ("twice.jpg", "/images/twice.jpg", f"{TABLE}:{line}", "duplicate_key", "")
             for line in (7, 10)
@@ -87,8 +87,8 @@ def test_only_the_first_row_with_a_key_is_kept(options: dict[str, str]) -> None:
 def test_rows_that_meet_in_a_shard_are_not_shuffled_for_their_keys() -> None:
     refs = [ref("twice.jpg", line=3), ref("twice.jpg", line=7)]
     with direct_pipeline() as p:
-        found = p | beam.Create(refs) | RejectDuplicateKeys(config(), sequences=False)
-        assert_that(found.good, equal_to(refs), label="Kept")
+        found = p | beam.Create([refs]) | RejectDuplicateKeys(config(), sequences=False)
+        assert_that(found.good, equal_to([refs]), label="Kept")
         assert_that(found.rejects, equal_to([]), label="Rejects")
 
 
@@ -100,9 +100,9 @@ def test_sequences_in_several_splits_are_rejected_as_a_whole() -> None:
     whole = [frame("a", 2, "train"), frame("a", 3, "train")]
     spanning = [frame("b", 4, "train"), frame("b", 5, "test")]
     with direct_pipeline() as p:
-        refs = p | beam.Create([*spanning, *whole])
+        refs = p | beam.Create([[*spanning, *whole]])
         found = refs | RejectDuplicateKeys(config(split_column="split"), sequences=True)
-        assert_that(found.good, equal_to(whole), label="Kept")
+        assert_that(flat(found.good), equal_to(whole), label="Kept")
         rejects = [
             (f"{line}.jpg", f"/images/{line}.jpg", f"{TABLE}:{line}", "context_differs", "")
             for line in (4, 5)
@@ -113,6 +113,6 @@ def test_sequences_in_several_splits_are_rejected_as_a_whole() -> None:
 def test_a_split_that_the_analyze_pass_did_not_see_fails_the_run() -> None:
     stray = REFS[0]._replace(split="validation")
     p = direct_pipeline()
-    assignment(p, [stray])
+    assignment(p, [stray] * 8)
     with pytest.raises(Exception, match="the table changed while it was read"):
         p.run()

@@ -92,7 +92,7 @@ def test_each_row_becomes_an_example_or_a_reject(rows: list[dict[str, Any]]) -> 
                 "key": "gone.jpg",
                 "uri": "gone.jpg",
                 "source": "row gone.jpg",
-                "reason": "read_error",
+                "reason": "missing_file",
                 "detail": "gone.jpg: No such file or directory",
             },
             {
@@ -180,7 +180,7 @@ def test_too_many_rejects_fail_the_pipeline_and_the_next_run_resumes(
     rows: list[dict[str, Any]], tmp_path: Path
 ) -> None:
     rows.append({"image": "gone.jpg", "label": "cat"})
-    with pytest.raises(RejectBudgetExceeded, match=r"1 of 25 rows were rejected \(1 read_error\)"):
+    with pytest.raises(RejectBudgetExceeded, match=r"1 of 25 rows was rejected \(1 missing_file\)"):
         write(rows, tmp_path)
     left = tmp_path / "birds" / "1.0.0"
     assert not (left / "_SUCCESS").exists()
@@ -201,7 +201,10 @@ def test_a_published_dataset_is_not_replaced_by_default(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"input": "a.csv"}, "input: the rows come from the pipeline. Read and join them there"),
+        (
+            {"input": "a.csv"},
+            "input: the rows come from the pipeline. Read, join and select them there",
+        ),
         ({"schema": "tabular"}, "schema 'tabular': has no image, whose path could be the key"),
         ({"schema": "none"}, "--schema none"),
         (

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from recordmill.pipelines.convert import groups_may_span_splits
 from recordmill.schemas.statistics import GroupLeakage
-from recordmill.transforms.assign_shards import AssignedRow
 from recordmill.transforms.duplicates import FindGroupLeaks
+from recordmill.transforms.elements import AssignedRows, OrderedRefs
 from recordmill.transforms.functional.duplicates import (
     distinct_splits,
     group_leakage,
@@ -29,9 +29,9 @@ LEAKS = GroupLeakage(
 )
 
 
-def assigned(rows: list[tuple[str, str]]) -> list[AssignedRow]:
+def assigned(rows: list[tuple[str, str]]) -> list[AssignedRows]:
     return [
-        ((split, 0), (bytes([i]), ref(f"{i}.jpg", i)._replace(group=group)))
+        ((split, 0), OrderedRefs([(bytes([i]), ref(f"{i}.jpg", i)._replace(group=group))]))
         for i, (group, split) in enumerate(rows)
     ]
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from recordmill.schemas.records import ImageRef
-from recordmill.transforms.elements import ImageRefCoder
+from recordmill.transforms.elements import ImageRefCoder, OrderedRefs, OrderedRefsCoder
 
 PLAIN = ImageRef("k", "t.csv", 2, "a.jpg", None, None, (None, b"x", 7, [1.5], []), "train", "g")
 
@@ -25,6 +27,35 @@ PLAIN = ImageRef("k", "t.csv", 2, "a.jpg", None, None, (None, b"x", 7, [1.5], []
 def test_references_survive_a_round_trip(ref: ImageRef) -> None:
     coder = ImageRefCoder()
     assert coder.decode(coder.encode(ref)) == ref
+
+
+FIELDS = {
+    "key": st.text(max_size=3),
+    "file": st.sampled_from(["t.csv", "u.csv"]),
+    "line": st.integers(0, 3),
+    "uri": st.sampled_from(["", "a.jpg"]),
+    "start": st.none() | st.integers(0, 1),
+    "values": st.tuples(st.sampled_from([0.0, -0.0, 1, None, b"", [1.5]])),
+    "split": st.sampled_from(["", "train"]),
+}
+
+
+@given(st.lists(st.fixed_dictionaries(FIELDS).map(lambda fields: PLAIN._replace(**fields))))
+def test_batches_of_references_survive_a_round_trip(refs: list[ImageRef]) -> None:
+    coder = OrderedRefsCoder()
+    batch = OrderedRefs((bytes([i]), ref) for i, ref in enumerate(refs))
+    found = coder.decode(coder.encode(batch))
+    assert type(found) is OrderedRefs
+    assert repr(found) == repr(batch)  # unlike ==, distinguishes 0.0 and -0.0
+
+
+def test_a_reference_in_a_batch_takes_no_more_bytes_than_alone() -> None:
+    refs = [PLAIN._replace(key=f"k{i}", line=i + 300) for i in range(100)]
+    alone = sum(len(ImageRefCoder().encode(ref)) for ref in refs)
+    ordered = OrderedRefs((bytes(16), ref) for ref in refs)
+    assert len(OrderedRefsCoder().encode(ordered)) < 0.7 * (alone + 100 * 18)
+    one = OrderedRefsCoder().encode(ordered[:1])
+    assert len(one) <= len(ImageRefCoder().encode(refs[0])) + 18 + 2 * len(PLAIN) + 8
 
 
 def test_the_encoded_size_is_a_few_bytes_per_box_coordinate() -> None:

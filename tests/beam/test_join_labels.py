@@ -29,7 +29,7 @@ def label(line: int, **values: Any) -> Row:
 
 def outcome(p: beam.Pipeline, name: str, rows: list[Row], unread: list[Reject]) -> ReadOutcome:
     return ReadOutcome(
-        p | f"{name}Rows" >> beam.Create(rows),
+        p | f"{name}Rows" >> beam.Create([rows[:2], rows[2:]]),
         p | f"{name}Rejects" >> beam.Create(unread),
         p | f"{name}SkippedInputs" >> beam.Create([(name, 1)]),
     )
@@ -58,7 +58,9 @@ def test_rows_are_joined_with_labels() -> None:
     unread = [Reject.of_malformed_row("labels.csv", 9, "why")]
     with direct_pipeline() as p:
         read = outcome(p, "of rows", rows, [])
-        found = read | JoinLabels(outcome(p, "of labels", labels, unread), "id", "image")
+        of_labels = outcome(p, "of labels", labels, unread)
+        joined = read | JoinLabels(of_labels, ("id", "id"), "image")
+        found = joined.read
         a = {"id": Items("a"), "box": Items(["0.1"]), "kind": Items("x")}
         b = {"id": Items("bb"), "box": Items(["", "0.2"]), "kind": Items("xx")}
         untyped = frozenset({"id", "box", "kind"})
@@ -76,10 +78,31 @@ def test_rows_are_joined_with_labels() -> None:
             ("", "", "labels.csv:8", "missing_value", ""),
             ("", "", "labels.csv:9", "malformed_row", ""),
         ]
-        assert_that(found.good, equal_to(good), label="Rows")
+        assert_that(found.good, equal_to([[row] for row in good]), label="Rows")
         assert_that(as_tuples(found.rejects, "ToTuples"), equal_to(bad), label="Rejects")
         skipped = [("of rows", 1), ("of labels", 1), (UNMATCHED, 2)]
         assert_that(found.skipped, equal_to(skipped), label="SkippedInputs")
+        without = [("nobody", "", "labels.csv:6"), ("nobody", "", "labels.csv:7")]
+        assert_that(joined.labels, equal_to(without), label="Labels")
+        assert_that(joined.images, equal_to([("none", "none.jpg", "rows.jsonl:5")]), label="Images")
+
+
+def test_tables_are_joined_on_columns_of_different_names() -> None:
+    with direct_pipeline() as p:
+        rows = [row(1, id="é", image="1.png"), row(2, id="b", image="2.png")]
+        labels = [label(2, id_code="e\u0301", id="x"), label(3, id_code="b")]
+        read = outcome(p, "of rows", rows, [])
+        of_labels = outcome(p, "of labels", labels, [])
+        joined = read | JoinLabels(of_labels, ("id", "id_code"), "image")
+        one = {"image": "1.png", "id": Items("x"), "id_code": Items(["e\u0301"])}
+        two = {"image": "2.png", "id": "b", "id_code": Items("b")}
+        good = [
+            [Row(one, "rows.jsonl", 1, frozenset({"id", "id_code"}))],
+            [Row(two, "rows.jsonl", 2, frozenset({"id_code"}))],
+        ]
+        assert_that(joined.read.good, equal_to(good), label="Rows")
+        assert_that(joined.labels, equal_to([]), label="Labels")
+        assert_that(joined.images, equal_to([]), label="Images")
 
 
 def test_join_keys_are_texts_or_integers() -> None:
@@ -117,8 +140,8 @@ def test_the_kinds_of_joined_columns_are_those_of_their_values() -> None:
     kinds = ColumnKinds()
     for labels in ([label(1, x="1", y="u")], [label(2, x="2", y="v"), label(3, x="3", y="v")]):
         made = join_row(row(1, id="a"), labels)
-        kinds.add(made.values, made.is_text)
-    found = {name: (f.kind.value, f.shape) for name, f in kinds.features(2).items()}
+        kinds.add([made])
+    found = {name: (f.kind.value, f.shape) for name, f in kinds.features().items()}
     assert found == {"id": ("bytes", None), "x": ("int64", ()), "y": ("bytes", None)}
 
 

@@ -67,7 +67,7 @@ def test_the_metrics_of_a_conversion_are_exact(tmp_path: Path) -> None:
         "rows_written": 17,
         "rows_verified": 17,
         "rejected_truncated": 3,
-        "rejected_read_error": 1,
+        "rejected_missing_file": 1,
         "rejected_missing_value": 1,
         "rejected_duplicate_key": 1,
         "rejected_malformed_row": 1,
@@ -125,6 +125,7 @@ def test_steps_display_the_settings_that_matter(tmp_path: Path) -> None:
     }
     assert shown["AnalyzeRows"] == {
         "seed": "3",
+        "split_method": "hash",
         "num_shards": "auto",
         "shard_size": "134217728",
         "records_per_shard": "9",

@@ -51,7 +51,14 @@ INFO = DatasetInfo(
 )
 CONTEXT = RunContext("run", 0.0, "DirectRunner")
 INDEXES = {"idx/b": "4" * 64, "idx/a": "5" * 64}
-SIDECARS = {"features.json", "dataset_info.json", "schema.pbtxt", "label.labels.txt"}
+SIDECARS = {
+    "features.json",
+    "dataset_info.json",
+    "schema.pbtxt",
+    "label.labels.txt",
+    "croissant.json",
+    "README.md",
+}
 
 
 def run_publish(
@@ -59,6 +66,8 @@ def run_publish(
 ) -> None:
     """Publishes in a pipeline and asserts the resulting state."""
     target = Target(str(folder), str(folder), f"{folder}.run")
+    if state == "published":
+        (folder / ENTRY.file).touch()
     with direct_pipeline(repeat) as p:
         rejects = p | "Rejects" >> beam.Create(["rejects-00000-of-00001.jsonl"])
         found = (
@@ -77,6 +86,7 @@ def test_a_verified_dataset_gets_sidecars_and_the_commit_marker(
     run_publish(INFO, settings, tmp_path, "published", repeat)
     assert {path.name for path in tmp_path.iterdir()} == {
         *SIDECARS,
+        ENTRY.file,
         "manifest.json",
         "run.json",
         "report.html",

@@ -13,14 +13,14 @@ import pyarrow.parquet as pq
 import pytest
 from apache_beam.testing.util import assert_that, equal_to
 
-from recordmill.schemas.records import Row
+from recordmill.schemas.records import Row, SkippedInput
 from recordmill.schemas.rejects import Reject
 from recordmill.schemas.tables import Projection, SourceSplit, TableFile
 from recordmill.transforms.functional.sources import parquet
 from recordmill.transforms.functional.sources.text_ranges import align
-from recordmill.transforms.read_rows import ListSources, ReadRows
+from recordmill.transforms.read_rows import ListSources, ReadRows, batched_rows
 from recordmill.transforms.storage.formats import FORMATS, cut_text, scan_text
-from tests.beam.direct import as_tuples, direct_pipeline
+from tests.beam.direct import as_tuples, direct_pipeline, flat
 
 ALL = Projection()
 
@@ -50,7 +50,7 @@ def test_rows_of_all_formats_are_read_with_their_lines(tmp_path: Path) -> None:
             Row({"x": 8, "y": "b"}, paths["d.parquet"], 2),
             Row({"x": 9, "y": None}, paths["d.parquet"], 3),
         ]
-        assert_that(read.good, equal_to(expected), label="Rows")
+        assert_that(flat(read.good), equal_to(expected), label="Rows")
         assert_that(read.rejects, equal_to([]), label="Rejects")
 
 
@@ -59,7 +59,7 @@ def test_all_columns_are_read_by_default(tmp_path: Path) -> None:
     Path(path).write_bytes(b"x,y\n1,2\n")
     with direct_pipeline() as p:
         read = p | ListSources((TableFile(path, "csv"),)) | ReadRows(Projection())
-        assert_that(read.good, equal_to([Row({"x": "1", "y": "2"}, path, 2, is_text=True)]))
+        assert_that(flat(read.good), equal_to([Row({"x": "1", "y": "2"}, path, 2, is_text=True)]))
 
 
 def test_rows_that_cannot_be_read_are_rejects(tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_rows_that_cannot_be_read_are_rejects(tmp_path: Path) -> None:
             ("", "", f"{csv}:5", "malformed_row", ""),
             ("", "", f"{jsonl}:2", "malformed_row", ""),
         ]
-        assert_that(read.good, equal_to(good), label="Rows")
+        assert_that(flat(read.good), equal_to(good), label="Rows")
         assert_that(as_tuples(read.rejects, "ToTuples"), equal_to(bad), label="Rejects")
 
 
@@ -97,8 +97,22 @@ def test_a_damaged_row_group_gives_one_reject_per_row(tmp_path: Path) -> None:
         read = p | ListSources((TableFile(path, "parquet"),)) | ReadRows(Projection())
         good = [Row({"x": f"value {i}" * 20}, path, i + 1) for i in range(3)]
         bad = [("", "", f"{path}:{line}", "malformed_row", "") for line in (4, 5, 6)]
-        assert_that(read.good, equal_to(good), label="Rows")
+        assert_that(flat(read.good), equal_to(good), label="Rows")
         assert_that(as_tuples(read.rejects, "ToTuples"), equal_to(bad), label="Rejects")
+
+
+def test_batches_are_bounded_by_their_number_of_rows_and_their_bytes() -> None:
+    small = [Row({"x": "y", "n": 1}, "t.csv", n) for n in range(2500)]
+    assert [len(batch) for batch in batched_rows(small)] == [1024, 1024, 452]
+    large = [Row({"x": [b"x" * 2**18, "y" * 2**17]}, "t.csv", n) for n in range(7)]
+    other = Reject.of_malformed_row("t.csv", 9, "why"), SkippedInput("x", 2)
+    found = list(batched_rows([*large[:4], *other, *large[4:]]))
+    assert found == [large[:3], *other, large[3:6], large[6:]]
+    assert list(batched_rows([])) == []
+    mixed = [
+        Row({}, "t.tar", n, text) for n, text in enumerate((True, True, False, frozenset("x")))
+    ]
+    assert list(batched_rows(mixed)) == [mixed[:2], mixed[2:3], mixed[3:]]
 
 
 def test_two_readers_share_one_listing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,7 +131,7 @@ def test_two_readers_share_one_listing(tmp_path: Path, monkeypatch: pytest.Monke
         splits = p | ListSources((TableFile(path, "parquet"),))
         for name in ("Once", "Again"):
             read = splits | name >> ReadRows(Projection())
-            assert_that(read.good, equal_to(rows), label=f"{name}Rows")
+            assert_that(flat(read.good, f"{name}Flat"), equal_to(rows), label=f"{name}Rows")
     assert listed == [path]
 
 
@@ -145,7 +159,7 @@ def test_large_text_tables_are_read_in_ranges(tmp_path: Path) -> None:
         assert_that(counted, equal_to(expected), label="Splits")
         good, rejects = ([r for r in whole if isinstance(r, kind)] for kind in (Row, Reject))
         assert (len(good), len(rejects)) == (38 + 29 + 1, 2 + 1 + 1)
-        assert_that(read.good, equal_to(good), label="Rows")
+        assert_that(flat(read.good), equal_to(good), label="Rows")
         assert_that(read.rejects, equal_to(rejects), label="Rejects")
 
 
@@ -156,7 +170,7 @@ def test_ranges_of_a_table_that_has_changed_are_lost_rows(tmp_path: Path) -> Non
     rows = list(FORMATS["csv"].read(second, ALL))
     assert rows == [Row({"n": "12345"}, file.path, n, is_text=True) for n in (9, 10, 11)]
     for text, detail in (
-        ("n\n" + "1234567\n" * 10, "the table has changed since it was listed; convert it again"),
+        ("n\n" + "1234567\n" * 10, "the table has changed since it was listed. Convert it again."),
         (
             "n\n" + "12345\n" * 8,
             "the rest of the table cannot be read: the file has become shorter since it was listed",
@@ -183,7 +197,7 @@ def test_a_table_that_cannot_be_split_is_read_by_one_worker(
         listed = p | ListSources((file,), range_bytes=10)
         assert_that(listed.splits, equal_to([SourceSplit(file)]))
         rows = [Row({"n": "1"}, str(path), n, is_text=True) for n in range(2, 12)]
-        assert_that((listed | ReadRows(ALL)).good, equal_to(rows), label="Rows")
+        assert_that(flat((listed | ReadRows(ALL)).good), equal_to(rows), label="Rows")
     assert [
         record.getMessage() for record in caplog.records if record.name.endswith("read_rows")
     ] == [

@@ -14,7 +14,13 @@ from recordmill.schemas.manifest import ShardEntry
 from recordmill.schemas.records import Row
 from recordmill.schemas.rejects import Reason, Reject
 from recordmill.schemas.row_counts import RowCounts, SplitCounts, mismatches
-from recordmill.schemas.statistics import Duplicate, DuplicateStats, GroupLeakage, SplitTally
+from recordmill.schemas.statistics import (
+    Duplicate,
+    DuplicateStats,
+    GroupLeakage,
+    ImageFindings,
+    SplitTally,
+)
 from recordmill.transforms.reconcile_counts import ReconcileCounts
 from tests.beam.direct import direct_pipeline, plan
 
@@ -50,11 +56,16 @@ def reject(reason: Reason, split: str) -> Reject:
     return Reject("key", "uri", "labels.csv:2", reason, "detail", split)
 
 
+def _batches(number: int) -> list[list[Row]]:
+    rows = [Row({}, "labels.csv", line) for line in range(number)]
+    return [rows[:2], rows[2:]]
+
+
 def case(**changes: Any) -> dict[str, Any]:
     """Returns counts that match: six rows read, one unread; four written, three rejected."""
     unread = [reject(Reason.MALFORMED_ROW, "")]
     return {
-        "rows": [Row({}, "labels.csv", line) for line in range(6)],
+        "rows": _batches(6),
         "unread": unread,
         "skipped": [("hidden", 2), ("labels", 1), ("hidden", 1), ("labels", -1)],
         "assigned": [("train", 4), ("test", 1)],
@@ -68,6 +79,7 @@ def case(**changes: Any) -> dict[str, Any]:
         "contents": [DuplicateStats(images=3), DuplicateStats(images=1, duplicates={"train": 1})],
         "duplicates": [],
         "group_leaks": [GroupLeakage()],
+        "findings": [ImageFindings()],
         **changes,
     }
 
@@ -104,6 +116,7 @@ def test_matching_counts_give_no_problem() -> None:
             problems=(),
             classes={"train": {"label": {0: 3}}, "test": {"label": {0: 1}}},
             content=DuplicateStats(images=4, duplicates={"train": 1}),
+            rejects=tuple(sorted(case()["rejects"], key=lambda reject: reject.reason)),
         )
         assert_that(reconciled(p, case()), equal_to([expected]))
 
@@ -112,7 +125,7 @@ def test_a_dropped_row_is_counted_in_its_split() -> None:
     with direct_pipeline() as p:
         resolved_plan = p | "resolved_plan" >> beam.Create([replace(PLAN, rows=7)])
         changed = case(
-            rows=[Row({}, "labels.csv", line) for line in range(7)],
+            rows=_batches(7),
             assigned=[("train", 5), ("test", 1)],
             duplicates=[Duplicate("b", "b.jpg", "labels.csv:3", "train", "a")],
         )
@@ -128,7 +141,7 @@ def test_mismatches_are_problems() -> None:
     splits = {**SPLITS, "train": counts(4, 3)}
     lost = "; ".join(mismatches(RowCounts.of(6, splits, 2, REASONS | {"corrupt": 0}), splits))
     changed = case(
-        rows=case()["rows"][1:],
+        rows=_batches(5),
         rejects=case()["rejects"][:-1],
         verifications=[
             replace(VERIFIED[0], problems=(Problem("records/test-0", "broken"),)),
@@ -137,7 +150,7 @@ def test_mismatches_are_problems() -> None:
     )
     expected = [
         Problem("records/test-0", "broken"),
-        Problem("input", f"{counted}: a table changed during the run; run again"),
+        Problem("input", f"{counted}: a table changed during the run. Run again."),
         Problem("row counts", f"do not match: {lost}"),
     ]
     with direct_pipeline() as p:

@@ -17,6 +17,7 @@ from apache_beam.testing.util import assert_that, equal_to
 from recordmill.schemas.dataset_info import Problem, ShardVerification, WrittenShard
 from recordmill.schemas.manifest import ShardEntry
 from recordmill.schemas.statistics import SplitTally
+from recordmill.transforms.elements import OrderedRefs
 from recordmill.transforms.shards.checkpoints import Checkpoints
 from recordmill.transforms.verify_shards import Verified, VerifyShards
 from recordmill.transforms.write_shards import WriteShards
@@ -51,7 +52,8 @@ def dataset(tmp_path: Path) -> Path:
         for place, label in enumerate(labels):
             name = f"{shard}{place}.png"
             (tmp_path / name).write_bytes(png(seed=place) if label else jpeg(seed=place))
-            elements.append((("train", shard), (bytes([place]), ref(name, 2, tmp_path, label))))
+            one = bytes([place]), ref(name, 2, tmp_path, label)
+            elements.append((("train", shard), OrderedRefs([one])))
     with direct_pipeline() as p:
         resolved_plan = p | "Plan" >> beam.Create([plan(4, train=2)])
         target = str(tmp_path / "out")
@@ -90,9 +92,8 @@ def verify_index(dataset: Path, index: int) -> ShardVerification:
 def verify_indexes(
     p: beam.Pipeline, dataset: Path, shards: Sequence[WrittenShard], **options: str
 ) -> Verified:
-    resolved_plan = p | "Plan" >> beam.Create([plan(4, train=2)])
-    written = p | "Shards" >> beam.Create(shards)
-    return written | VerifyShards(config(**options), str(dataset), resolved_plan)
+    written = p | "Shards" >> beam.Create([(shard, plan(4, train=2)) for shard in shards])
+    return written | VerifyShards(config(**options), str(dataset))
 
 
 @pytest.mark.parametrize("verify", ["parse", "decode"])
@@ -140,11 +141,10 @@ def test_a_class_without_a_name_is_a_problem(dataset: Path) -> None:
     one_class = plan(4, train=2)
     one_class = replace(one_class, resolved=replace(one_class.resolved, classes={"label": ("a",)}))
     with direct_pipeline() as p:
-        resolved_plan = p | "Plan" >> beam.Create([one_class])
         found = (
             p
-            | "Shards" >> beam.Create([written_shard(dataset, 1)])
-            | VerifyShards(config(), str(dataset), resolved_plan)
+            | "Shards" >> beam.Create([(written_shard(dataset, 1), one_class)])
+            | VerifyShards(config(), str(dataset))
         ).shards
         problems = found | beam.FlatMap(lambda verification: verification.problems)
         what = "feature 'label' holds class id 1; there are 1 classes"

@@ -19,13 +19,15 @@ from apache_beam.testing.util import assert_that, equal_to
 
 from recordmill.schemas.dataset_info import WrittenShard
 from recordmill.schemas.errors import RecordmillError
+from recordmill.schemas.records import ImageRef
 from recordmill.schemas.statistics import ImageTally
-from recordmill.transforms.assign_shards import AssignedRow
-from recordmill.transforms.elements import Outcome
+from recordmill.transforms.elements import OrderedRefs, Outcome, ShardId
 from recordmill.transforms.shards.checkpoints import Checkpoints
 from recordmill.transforms.write_shards import WriteShards
 from tests.beam.direct import TABLE, as_tuples, config, direct_pipeline, example, plan, records, ref
 from tests.images import jpeg
+
+Assigned = tuple[ShardId, tuple[bytes, ImageRef]]
 
 LAYOUT = {("train", 0): "dab", ("train", 2): "c", ("test", 0): "e"}
 """Shard to the names of its images, in their order; shard 1 of train has none."""
@@ -34,7 +36,7 @@ SHARDS = {"train": 3, "test": 1}
 
 
 @pytest.fixture
-def assigned(tmp_path: Path) -> list[AssignedRow]:
+def assigned(tmp_path: Path) -> list[Assigned]:
     """References in another order than in their shards."""
     elements = []
     for (split, shard), names in LAYOUT.items():
@@ -45,11 +47,11 @@ def assigned(tmp_path: Path) -> list[AssignedRow]:
     return sorted(elements, key=lambda element: element[1][1].key, reverse=True)
 
 
-def written(p: beam.Pipeline, assigned: list[AssignedRow], output: Path, **options: Any) -> Outcome:
+def written(p: beam.Pipeline, assigned: list[Assigned], output: Path, **options: Any) -> Outcome:
     resolved_plan = p | "Plan" >> beam.Create([plan(len(assigned), **SHARDS)])
     checkpoints = Checkpoints(f"{output}.checkpoints", str(output), "birds")
     writer = WriteShards(config(output, **options), checkpoints, resolved_plan)
-    return p | "AssignedRows" >> beam.Create(assigned) | writer
+    return p | "AssignedRows" >> beam.Create([(s, OrderedRefs([r])) for s, r in assigned]) | writer
 
 
 def expected_records(folder: Path, names: str) -> list[bytes]:
@@ -90,7 +92,7 @@ def assert_written(output: Path, images: Path, suffix: str = "") -> None:
 
 
 def test_every_shard_has_exactly_its_records_in_order(
-    assigned: list[AssignedRow], tmp_path: Path
+    assigned: list[Assigned], tmp_path: Path
 ) -> None:
     output = tmp_path / "out"
     with direct_pipeline() as p:
@@ -116,7 +118,7 @@ def tally_of(images: list[bytes]) -> ImageTally:
     )
 
 
-def test_the_infos_describe_the_files(assigned: list[AssignedRow], tmp_path: Path) -> None:
+def test_the_infos_describe_the_files(assigned: list[Assigned], tmp_path: Path) -> None:
     output = tmp_path / "out"
     infos: list[WrittenShard] = []
     with direct_pipeline() as p:
@@ -140,12 +142,11 @@ def test_the_infos_describe_the_files(assigned: list[AssignedRow], tmp_path: Pat
         )
     with direct_pipeline() as p:
         outcome = written(p, assigned, tmp_path / "again")
-        assert_that(outcome.good, equal_to(infos))
+        shards = outcome.good | beam.Keys()
+        assert_that(shards, equal_to(infos))
 
 
-def test_compressed_shards_have_the_same_stream(
-    assigned: list[AssignedRow], tmp_path: Path
-) -> None:
+def test_compressed_shards_have_the_same_stream(assigned: list[Assigned], tmp_path: Path) -> None:
     plain, zipped = tmp_path / "plain", tmp_path / "zipped"
     with direct_pipeline() as p:
         written(p, assigned, plain)
@@ -158,7 +159,7 @@ def test_compressed_shards_have_the_same_stream(
 
 
 def test_a_retried_bundle_leaves_no_duplicate_files(
-    assigned: list[AssignedRow], tmp_path: Path
+    assigned: list[Assigned], tmp_path: Path
 ) -> None:
     """Runs each bundle three times, like an engine with retries or speculative execution."""
     output = tmp_path / "out"
@@ -168,7 +169,7 @@ def test_a_retried_bundle_leaves_no_duplicate_files(
 
 
 def test_a_shard_that_another_attempt_has_left_stays_if_it_is_the_same(
-    assigned: list[AssignedRow], tmp_path: Path
+    assigned: list[Assigned], tmp_path: Path
 ) -> None:
     """As an attempt leaves it whose worker is lost before the engine knows that it is done."""
     output = tmp_path / "out"
@@ -201,7 +202,7 @@ def test_all_shards_are_written_without_rows(tmp_path: Path) -> None:
 
 
 def test_bad_images_and_duplicate_keys_are_rejects_of_their_split(
-    assigned: list[AssignedRow], tmp_path: Path
+    assigned: list[Assigned], tmp_path: Path
 ) -> None:
     (tmp_path / "a.jpg").write_bytes(jpeg(64, 48)[:-500])
     (tmp_path / "c.jpg").unlink()
@@ -212,7 +213,7 @@ def test_bad_images_and_duplicate_keys_are_rejects_of_their_split(
         rejects = [
             ("a.jpg", f"{tmp_path}/a.jpg", f"{TABLE}:{ord('a')}", "truncated", "train"),
             ("b.jpg", f"{tmp_path}/b.jpg", f"{TABLE}:500", "duplicate_key", "train"),
-            ("c.jpg", f"{tmp_path}/c.jpg", f"{TABLE}:{ord('c')}", "read_error", "train"),
+            ("c.jpg", f"{tmp_path}/c.jpg", f"{TABLE}:{ord('c')}", "missing_file", "train"),
         ]
         assert_that(as_tuples(outcome.rejects, "ToTuples"), equal_to(rejects))
     assert records(output / shard_file("train", 0)) == expected_records(tmp_path, "db")

@@ -129,15 +129,22 @@ def test_class_counts_match_the_manifest_and_missing_classes_are_marked(
 ) -> None:
     page.goto(reports["faults"].url)
     manifest = json.loads((reports["faults"].dataset / "manifest.json").read_bytes())
-    splits = list(manifest["splits"])
+    splits = [split for split in ("train", "validation", "test") if split in manifest["splits"]]
+    assert len(splits) == len(manifest["splits"])
     counts = {name: [0] * len(splits) for name in CLASSES}
     for i, split in enumerate(splits):
         for label, count in manifest["splits"][split]["classes"]["label"].items():
             counts[CLASSES[int(label)]][i] += count
-    shown = {row[0]: row[1 : 1 + len(splits)] for row in rows(page, ".class-table")}
+    shown = {row[0]: row[1 : 2 + len(splits)] for row in rows(page, ".class-table")}
     assert shown == {
-        name: [str(n) if n else "missing" for n in of_splits] for name, of_splits in counts.items()
+        name: [str(CLASSES.index(name)), *(str(n) if n else "missing" for n in of_splits)]
+        for name, of_splits in counts.items()
     }
+    channels = manifest["channels"]
+    assert rows(page, "#channels") == [
+        [name, *(f"{value:.4f}" for value in channels[key])]
+        for name, key in (("mean", "mean"), ("standard deviation", "std"))
+    ]
     assert "1 class of label without any record: never seen" in page.inner_text("#verdict")
 
 
@@ -151,13 +158,14 @@ def test_leakage_matches_the_manifest_and_images_are_shown_side_by_side(
         [*leak["splits"], leak["images"], leak["records"]] for leak in content["leaks"]
     ]
     assert number(page, "#conflict-images") == content["conflicts"]["images"]
-    groups = page.locator(".group").all()
-    assert len(groups) == 5
-    for group in groups:
+    identical = page.locator("#leaks .groups").first  # the groups of similar images follow
+    groups = identical.locator(".group")
+    assert groups.count() == 5
+    for group in groups.all():
         images = group.locator("img").evaluate_all("images => images.map(i => i.src)")
         assert len(images) == 2
         assert images[0] == images[1]
-    leaked = page.locator(".group", has_text="in several splits").count()
+    leaked = identical.locator(".group", has_text="in several splits").count()
     assert leaked == number(page, "#leak-images")
 
 

@@ -204,7 +204,7 @@ def _check_permissions() -> None:
 class _ForkedVerifier:
     """Replaces `subprocess.Popen` for the verifier process: forks instead of starting Python."""
 
-    pid = 0
+    latest: _ForkedVerifier | None = None
 
     @classmethod
     def stand_in(cls) -> None:
@@ -221,7 +221,9 @@ class _ForkedVerifier:
         if child == 0:
             self._serve(there, pass_fds)
         os.close(there)
-        type(self).pid = self.pid = child
+        self.pid = child
+        self._waiting = threading.RLock()  # a child can be waited for only once
+        type(self).latest = self
 
     def _serve(self, stdin: int, connections: Sequence[int]) -> None:
         """Runs the verifier with the file descriptors of the started program."""
@@ -246,12 +248,18 @@ class _ForkedVerifier:
         if self._code is None:
             os.kill(self.pid, signal.SIGKILL)
 
+    def poll(self) -> int | None:
+        """Like the method of `subprocess.Popen`."""
+        with self._waiting:
+            if self._code is None and (found := os.waitpid(self.pid, os.WNOHANG)) != (0, 0):
+                self._code = os.waitstatus_to_exitcode(found[1])
+            return self._code
+
     def wait(self) -> int:
         """Like the method of `subprocess.Popen`."""
-        if self._code is None:
-            self._code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
-            type(self).pid = 0
-        return self._code
+        while (code := self.poll()) is None:
+            time.sleep(0.001)
+        return code
 
     def communicate(self) -> None:
         """Like the method of `subprocess.Popen`."""
@@ -261,7 +269,7 @@ class _ForkedVerifier:
     @classmethod
     def is_alive(cls) -> bool:
         """Returns whether the verifier of this run is alive."""
-        return cls.pid > 0 and os.waitpid(cls.pid, os.WNOHANG) == (0, 0)
+        return cls.latest is not None and cls.latest.poll() is None
 
 
 class _Steps:

@@ -26,6 +26,11 @@ def commands() -> Iterator[tuple[str, str]]:
                     yield page.name, command[1]
 
 
+def commands_of(page: Path) -> list[list[str]]:
+    """Returns the words of each `recordmill` command on a page."""
+    return [shlex.split(text, comments=True) for name, text in commands() if name == page.name]
+
+
 COMMANDS = list(commands())
 
 

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from recordmill.schemas.features import Kind, Schema
-from recordmill.schemas.rejects import Reason
+from recordmill.schemas.rejects import REMEDIES, Reason
 from recordmill.schemas.settings import ImageSettings
 from recordmill.schemas.yaml_files import parse_schema, preset, preset_names
 from tests.docs.pages import DOCS, blocks
@@ -48,7 +48,7 @@ def test_every_image_setting_is_shown_with_its_default() -> None:
     defaults = {name: field.default for name, field in ImageSettings.model_fields.items()}
     assert shown.keys() | {"resize", "column"} == defaults.keys()
     for name, value in shown.items():
-        if name not in ("quality", "max_side"):  # without a default of their own
+        if name != "max_side":  # without a default
             assert value == str(defaults[name]).lower()
 
 
@@ -59,5 +59,6 @@ def test_the_table_of_presets_is_complete() -> None:
 
 def test_the_table_of_rejection_reasons_is_complete() -> None:
     text = (DOCS / "reference" / "rejects.md").read_text("utf-8")
-    table = text.split("| Reason | Meaning |")[1].split("\n\n")[0]
-    assert sorted(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == sorted(Reason)
+    table = text.split("| Reason | Meaning | Remedy |")[1].split("\n\n")[0]
+    rows = re.findall(r"^\| `(\w+)` \| .* \| (.*) \|$", table, re.MULTILINE)
+    assert dict(rows) == {reason.value: REMEDIES[reason] for reason in Reason}

@@ -22,7 +22,7 @@ EXPECTED = {("first-dataset", 1): 4, ("first-dataset", 2): 4}
 def test_every_step_works(name: str, tmp_path: Path) -> None:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)}
-    page, number = DOCS / "tutorials" / f"{name}.md", 0
+    page, number, printed = DOCS / "tutorials" / f"{name}.md", 0, ""
     for block in blocks(page, "python", "sh", "yaml"):
         if any(text in block for text in OTHERS):
             continue
@@ -37,4 +37,6 @@ def test_every_step_works(name: str, tmp_path: Path) -> None:
         number += not is_python
         expected = 0 if is_python else EXPECTED.get((name, number), 0)
         assert ended.returncode == expected, f"{block}\n{ended.stdout}\n{ended.stderr}"
+        printed += ended.stdout
     assert number >= 2
+    assert [quoted for quoted in blocks(page, "text") if quoted not in printed] == []

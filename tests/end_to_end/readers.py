@@ -112,6 +112,30 @@ def content(dataset: Path) -> dict[str, Any]:
     }
 
 
+def assert_the_same(dataset: Path, expected: Path) -> None:
+    """Asserts that two datasets have the same content; a failure shows which values differ."""
+    found, wanted = content(dataset), content(expected)
+    assert sorted(found) == sorted(wanted)
+    different = [name for name in wanted if found[name] != wanted[name]]
+    values = {
+        name: _differences(json.loads(found[name]), json.loads(wanted[name]))
+        for name in different
+        if name.endswith(".json")
+    }
+    assert not different, (different, values)
+
+
+def _differences(found: Any, expected: Any) -> Any:
+    """Returns what differs between two JSON values: dicts by key, others as a pair."""
+    if not (isinstance(found, dict) and isinstance(expected, dict)):
+        return found, expected
+    if list(found) != list(expected):
+        return list(found), list(expected)  # the order of keys counts, too
+    return {
+        key: _differences(found[key], expected[key]) for key in found if found[key] != expected[key]
+    }
+
+
 def shard_bytes(dataset: Path) -> dict[str, bytes]:
     """Returns the shards of a dataset: name to content."""
     return {path.name: path.read_bytes() for path in dataset.glob("*.tfrecord-*")}

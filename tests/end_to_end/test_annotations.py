@@ -303,7 +303,7 @@ def test_masks_of_another_size_are_rejected_with_their_reason(tmp_path: Path) ->
         ("turned.png", "invalid_dimensions"),
         ("colors.png", "unsupported_feature"),
         ("lossy.jpg", "unsupported_format"),
-        ("not there.png", "read_error"),
+        ("not there.png", "missing_file"),
     ]
     assert all(f"mask {tmp_path}/{r['key']}: " in r["detail"] for r in readers.rejects(dataset))
 

@@ -91,6 +91,12 @@ def test_rows_keep_their_split_shards_are_reused_and_class_ids_are_appended(
         "new": {split: count for split, count in new.items() if count},
         "gone": {"test": 0, "train": 0},
         "shards_unchanged": 4,
+        "classes": {
+            "label": {
+                **{"added": 1, "gone": 0, "changed": 0},
+                **{"added_examples": ["a"], "gone_examples": [], "changed_examples": []},
+            }
+        },
     }
     assert document["images"] == {"jpeg kept": 30}
     assert run_record(dataset)["shards_linked"] == 4

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tensorflow_datasets as tfds
 
 from recordmill.pipelines import convert as graph
 from recordmill.pipelines.api import convert, dry_run
@@ -130,7 +131,7 @@ def test_an_existing_dataset_is_an_error_or_is_returned(table: Path, tmp_path: P
 
 def test_rejects_above_the_budget(table: Path, tmp_path: Path) -> None:
     (tmp_path / "3.jpg").write_bytes(b"")
-    with pytest.raises(RejectBudgetExceeded, match=r"1 of 6 rows were rejected \(1 empty_file\)"):
+    with pytest.raises(RejectBudgetExceeded, match=r"1 of 6 rows was rejected \(1 empty_file\)"):
         convert(table, output=tmp_path / "out", name="birds", **NAMED)
     made = convert(table, output=tmp_path / "out", name="birds", max_rejects="20%", **NAMED)
     assert made.manifest.input.records == 5
@@ -141,7 +142,7 @@ def test_rejects_above_the_budget(table: Path, tmp_path: Path) -> None:
     [
         ({"splits": {"a/b": 1}}, "--splits a/b=1: 'a/b' cannot name a split"),
         ({"schema": "tf_slimm"}, r"tf_slimm: no such preset .* \(did you mean 'tf_slim'\?\)"),
-        ({"columns": {"image": "fil"}}, "no column 'fil'"),
+        ({"columns": {"image": "fil"}}, "no columns 'fil', 'label'; it has: file, class_name"),
         ({"beam_options": ["--runer=X"]}, r"unknown flag --runer \(did you mean '--runner'\?\)"),
         ({"beam_options": {"runner": "X"}}, "--runner=X: unknown runner"),
         ({"split": {"train": 1}}, r"unknown option 'split' \(did you mean 'splits'\?\)"),
@@ -214,3 +215,28 @@ def test_a_dry_run_writes_nothing(table: Path, tmp_path: Path) -> None:
     forecast = dry_run(table, output=tmp_path / "out", name="birds", **NAMED)
     assert (forecast.rows, forecast.records("train"), forecast.rejected) == (6, 6, 0)
     assert not (tmp_path / "out").exists()
+
+
+def test_tfds_reads_the_metadata_and_the_number_of_integer_classes(
+    table: Path, tmp_path: Path
+) -> None:
+    rows = "".join(f"{number}.jpg,{number}\n" for number in range(6))
+    (tmp_path / "ids.csv").write_text(f"image,label\n{rows}")
+    metadata = {
+        "description": "Six\nbirds.",
+        "citation": "@misc{birds}",
+        "license": "CC0-1.0",
+        "homepage": "https://example.com",
+        "creator": "Ada",
+    }
+    options = {"output": tmp_path, "name": "birds", "num_classes": 5, "max_rejects": 1}
+    dataset = convert(tmp_path / "ids.csv", **options, **metadata, report=False)
+    (reject,) = dataset.rejects()
+    detail = "column 'label': '5' is not one of the 5 classes"
+    assert (reject["reason"], reject["detail"]) == ("unknown_label", detail)
+    assert metadata.items() <= dataset.manifest.config.items()
+    builder = tfds.builder_from_directory(dataset.directory)
+    assert (builder.info.citation, builder.info.homepage) == ("@misc{birds}", "https://example.com")
+    assert builder.info.features["label"].num_classes == 5
+    data = builder.as_dataset(split="train", as_supervised=True)
+    assert sorted(int(label) for _, label in data) == [0, 1, 2, 3, 4]

@@ -83,6 +83,7 @@ def test_changes_are_reported(left: Path, right: Path, images: list[Photo]) -> N
     assert code == 3
     examples = document.pop("examples")
     assert document == {
+        **{"state": "different", "exit_code": 3, "message": ""},
         "equal": False,
         "left": {"directory": str(left), "name": "left", "version": "1.0.0", "records": 12},
         "right": {"directory": str(right), "name": "right", "version": "1.0.0", "records": 12},

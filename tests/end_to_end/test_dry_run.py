@@ -16,6 +16,7 @@ from recordmill.schemas.plan import Forecast, Plan, RejectSum, ResolvedSchema, S
 from recordmill.schemas.records import ImageRef
 from recordmill.schemas.row_counts import ShardCounts
 from recordmill.schemas.yaml_files import preset
+from recordmill.transforms.elements import OrderedRefs
 from recordmill.transforms.functional.rows import labels
 from recordmill.transforms.functional.sources.text_ranges import is_large_gzip
 from recordmill.transforms.write_shards import forecast
@@ -124,8 +125,11 @@ def test_an_exceeded_budget_gives_the_exit_code_of_the_run(faulty: Path, tmp_pat
     assert "at least 5 of 9 rows would be rejected, --max_rejects allows 4" in ended.err
     lines = [" ".join(line.split()) for line in ended.out.splitlines()]
     assert "would be rejected: 2 duplicate_key" in lines
-    assert f"{faulty}:8 missing_value column 'label': empty; the schema requires a value" in lines
-    assert f"{faulty}:9 not_an_image begins with b'no image'" in lines
+    assert (
+        f"{faulty}:8: missing_value: column 'label': empty; the schema requires a value. Fill in "
+        "the value, or declare a default in the schema."
+    ) in lines
+    assert f"{faulty}:9: not_an_image: begins with b'no image'. Replace the file." in lines
     assert lines[-1] == (
         f"dry run: nothing was written; a run would write {tmp_path}/out/birds/1.0.0"
     )
@@ -172,7 +176,7 @@ def test_requests_to_object_stores_are_counted() -> None:
         ImageRef(uri, "t", n, uri, None, None, (None, b"", n % 2)) for n, uri in enumerate(uris)
     ]
     ((counts, remote, first),) = forecast(
-        (("train", 1), [(b"%d" % n, ref) for n, ref in enumerate(refs)]), plan, 2
+        (("train", 1), [OrderedRefs((b"%d" % n, ref) for n, ref in enumerate(refs))]), plan, 2
     )
     classes = {"label": Counter({0: 2, 1: 1})}
     assert counts == ShardCounts(split="train", index=1, records=3, classes=classes)
@@ -218,5 +222,5 @@ def test_too_many_classes_are_one_line_with_a_remedy(
     assert ended.err == (
         "recordmill: feature 'label': expected at most 1 classes with 64 Mi characters of names, "
         "got more, such as 'cat', 'horse'. Map a column that holds classes with --columns, or use "
-        "a schema in which this feature is a plain value, without classes: true\n"
+        "a schema in which this feature is a plain value, without classes: true.\n"
     )

@@ -72,6 +72,7 @@ def test_duplicates_and_leakage_are_reported(
     assert ended.code == 0, ended.err
     dataset = tmp_path / "out" / "birds" / "1.0.0"
     first, fourth = images[0].path, images[3].path
+    (blurred,) = (photo.path for photo in images if photo.path.endswith("04.jpg"))
     assert manifest(dataset)["content"] == {
         "images": 12,
         "duplicates": {"train": 3},
@@ -91,6 +92,11 @@ def test_duplicates_and_leakage_are_reported(
         "warning: 1 image has more than one label (0 first.jpg = z again.jpg). "
         "Check which label is right.",
         "note: 3 records of train have the same image as another record of train",
+        f"note: 16 images are blurred ({blurred}, 0 first.jpg, …)",
+        f"note: 16 images are tiny (0 first.jpg, {first}, …)",
+        "warning: test lacks 3 of the 4 classes of 'label' (cat, goat, Übermut)",
+        "note: 4 of the 4 classes of 'label' occur fewer than 10 times "
+        "(goat 2, cat 4, Übermut 4, …)",
     ]
     assert len(readers.keys(dataset, "train")) == 15
     assert first in readers.keys(dataset, "train")
@@ -168,7 +174,7 @@ def test_duplicate_keys_and_unreadable_images_are_still_rejected(
     dataset = published(table, tmp_path / "out", *flags)
     assert readers.reject_reasons(dataset) == [
         ("z leak.jpg", "labels.csv:18", "duplicate_key"),
-        ("missing 1.jpg", "labels.csv:19", "read_error"),
-        ("missing 2.jpg", "labels.csv:20", "read_error"),
+        ("missing 1.jpg", "labels.csv:19", "missing_file"),
+        ("missing 2.jpg", "labels.csv:20", "missing_file"),
     ]
     assert [manifest(dataset)["input"][n] for n in ("rows", "records", "duplicates")] == [19, 12, 4]

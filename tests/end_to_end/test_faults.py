@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from recordmill.transforms.functional.rows.placement import SplitRanges, split_of
+from recordmill.schemas.plan import SplitRanges
+from recordmill.transforms.functional.rows.placement import split_of
 from tests.end_to_end import readers
 from tests.end_to_end.command import convert
 from tests.images import jpeg, png
@@ -56,7 +57,7 @@ def _image_fault(name: str, reason: str, image: bytes | None, file: str = "bad.j
 
 
 FAULTS = [
-    _image_fault("missing file", "read_error", None),
+    _image_fault("missing file", "missing_file", None),
     _image_fault("truncated JPEG", "truncated", jpeg(64, 48)[:-600]),
     _image_fault("truncated PNG", "truncated", png(64, 48)[:-600], "bad.png"),
     _image_fault("damaged PNG", "corrupt", png(64, 48).replace(b"IDAT", b"IDAU"), "bad.png"),
@@ -186,7 +187,7 @@ def test_by_default_one_fault_anywhere_publishes_nothing(
 
 
 ALL_REASONS = {
-    "read_error": 1,
+    "missing_file": 1,
     "truncated": 2,
     "corrupt": 1,
     "not_an_image": 1,
@@ -295,10 +296,10 @@ def test_nothing_is_published_if_every_row_is_rejected(tmp_path: Path) -> None:
     table.write_text("image,label\nnowhere/1.jpg,cat\nnowhere/2.jpg,dog\n")
     ended = convert(table, tmp_path / "out", "--max_rejects", "100%", "--no_report")
     assert ended.code == 4
-    assert "2 of 2 rows were rejected (2 read_error), and no record is left" in ended.err
+    assert "2 of 2 rows were rejected (2 missing_file), and no record is left" in ended.err
     dataset = tmp_path / "out" / "birds" / "1.0.0"
     assert not (dataset / "_SUCCESS").exists()
     assert readers.reject_reasons(dataset) == [
-        ("nowhere/1.jpg", "labels.csv:2", "read_error"),
-        ("nowhere/2.jpg", "labels.csv:3", "read_error"),
+        ("nowhere/1.jpg", "labels.csv:2", "missing_file"),
+        ("nowhere/2.jpg", "labels.csv:3", "missing_file"),
     ]

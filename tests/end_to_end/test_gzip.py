@@ -58,7 +58,7 @@ def test_the_records_are_those_of_an_uncompressed_dataset(
 
 def test_a_second_run_gives_the_same_bytes(made: Path, table: Path, tmp_path: Path) -> None:
     again = published(table, tmp_path, "--compression", "gzip", "--num_shards", "2")
-    assert readers.content(again) == readers.content(made)
+    readers.assert_the_same(again, made)
 
 
 def test_the_dataset_is_verified(made: Path) -> None:

@@ -76,8 +76,10 @@ def test_a_dataset_shows_records_of_each_split_with_keys_and_class_names(
             expected = f"{image.format.upper()} {image.width}×{image.height}"
             assert line.split()[1] == split
             assert expected in line
-            assert line.rstrip().endswith(image.label)
+            assert 0 < line.index(f" {image.label} ") < line.index(expected)
     assert "birds 1.0.0: 12 records in 3 files, schema image_classification" in ended.out
+    shown = [line.split()[:2] for line in ended.out.splitlines() if line[:1].isdigit()]
+    assert shown == [["0", "train"], ["1", "train"], ["0", "test"], ["1", "test"]]
 
 
 @pytest.mark.parametrize("compression", ["", "GZIP", "ZLIB"])
@@ -258,3 +260,11 @@ def test_inspect_does_not_import_tensorflow(tmp_path: Path) -> None:
         "sys.exit('tensorflow' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, timeout=60).returncode == 0
+
+
+def test_a_table_is_shown_by_another_command(tmp_path: Path) -> None:
+    table = tmp_path / "t.csv"
+    table.write_text("image,label\n1.jpg,cat\n2.jpg,dog\n")
+    ended = recordmill("inspect", table)
+    assert ended.code == 3
+    assert f"For a table, run: recordmill schema --infer {table}" in ended.err

@@ -106,7 +106,7 @@ def test_rejects_name_keys_and_lines_exactly(tmp_path: Path) -> None:
         lines[name] = line
         line += 1 + name.count("\n") + name.count("\r")
     assert found == {
-        (name, f"{tmp_path}/{name}", f"{table}:{lines[name]}", "read_error") for name in NAMES
+        (name, f"{tmp_path}/{name}", f"{table}:{lines[name]}", "missing_file") for name in NAMES
     }
 
 

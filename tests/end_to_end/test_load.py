@@ -1,6 +1,6 @@
 """`load` returns the same records as TFDS and TensorFlow, and reports what it does not support.
 
-Covers `recordmill.pipelines.dataset.image_tensors`, `recordmill.pipelines.dataset.load`.
+Covers `recordmill.pipelines.dataset.load`.
 """
 
 from __future__ import annotations
@@ -249,7 +249,7 @@ def test_images_of_one_size_are_batched(tmp_path: Path) -> None:
         ({"image_size": (3,)}, "image_size=(3,): expected (height, width)"),
         ({"image_size": 0}, "image_size=0"),
         ({"share": (2, 2)}, "share=(2, 2)"),
-        ({"as_supervised": True, "features": ["label"]}, "leave features out"),
+        ({"as_supervised": True, "features": ["label"]}, "Leave features out"),
     ],
 )
 def test_invalid_arguments_are_usage_errors(

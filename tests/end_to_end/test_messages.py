@@ -132,7 +132,7 @@ TABLES = {
     "no_label.csv": (b"image,lable\n1.jpg,cat\n", ("'label'", "did you mean 'lable'?")),
     "no_image.csv": (b"img,label\n1.jpg,cat\n", ("'image'", "--columns image=")),
     "csv.jsonl": (b"image,label\n1.jpg,cat\n", ("JSON",)),
-    "table.xlsx": (b"PK\x03\x04 a spreadsheet", ("--input_format",)),
+    "table.xlsx": (b"PK\x03\x04 a spreadsheet", ("Excel", "CSV")),
     "cut.csv.gz": (gzip.compress(b"image,label\n1.jpg,cat\n" * 50)[:40], ("cannot be read",)),
 }
 
@@ -222,7 +222,6 @@ def test_a_file_that_is_not_a_list_of_classes_is_reported(name: str, here: Path)
 @pytest.mark.parametrize(
     "arguments",
     [
-        (),
         ("covert",),
         ("verify",),
         ("verify", "out", "--decod"),
@@ -252,7 +251,12 @@ def test_json_is_one_line_with_the_outcome_of_the_run(here: Path) -> None:
     run = json.loads(ended.out)
     outcome = {name: run[name] for name in ("state", "exit_code", "rows", "records", "rejected")}
     assert outcome == {"state": "published", "exit_code": 0, "rows": 2, "records": 2, "rejected": 0}
-    assert run == json.loads(Path("out/birds/1.0.0/run.json").read_bytes())
+    dataset = {
+        "directory": "out/birds/1.0.0",
+        "report": None,
+        "splits": {"train": {"rows": 2, "records": 2, "rejected": 0, "shards": 1}},
+    }
+    assert run == {**json.loads(Path("out/birds/1.0.0/run.json").read_bytes()), **dataset}
 
 
 @pytest.mark.parametrize(("flag", "code"), [("fail", 5), ("skip", 0)])
@@ -284,5 +288,5 @@ def test_the_summary_accounts_for_every_row(here: Path) -> None:
     ended = convert("--max_rejects", "2", "--num_shards", "2")
     assert ended.code == 0
     assert ["train", "3", "2", "1", "2", "0.0"] in [line.split() for line in ended.out.splitlines()]
-    assert "1 missing_value, 1 read_error" in ended.out
+    assert "1 missing_file, 1 missing_value" in ended.out
     assert str(Path("out/birds/1.0.0")) in ended.out

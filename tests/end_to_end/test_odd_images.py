@@ -77,7 +77,13 @@ NAMES = (
     "trailing space.jpg ",
     "no extension",
 )
-ABSENT = ("x/" * 2048, "n" * 256 + ".jpg", "nowhere.jpg", "a\0b.jpg", "")
+ABSENT = {
+    "x/" * 2048: "read_error",
+    "n" * 256 + ".jpg": "read_error",
+    "nowhere.jpg": "missing_file",
+    "a\0b.jpg": "read_error",
+    "": "missing_value",
+}
 
 
 @dataclass(frozen=True)
@@ -109,16 +115,15 @@ def case(tmp_path_factory: pytest.TempPathFactory) -> Case:
     for name, data in odd_names.items():
         (folder / name).write_bytes(data)
     rejected = {name: REJECTED[s.name] for name, s in files.items() if s.name in REJECTED}
-    absent = {name: "read_error" if name else "missing_value" for name in ABSENT}
     schema = folder / "attributes.yaml"
     schema.write_text(SCHEMA)
     table = folder / "labels.csv"
     with open(table, "w", newline="", encoding="utf-8") as stream:
         writer = csv.writer(stream)
         writer.writerow(["image", "label"])
-        for i, name in enumerate([*files, *odd_names, *absent]):
+        for i, name in enumerate([*files, *odd_names, *ABSENT]):
             writer.writerow([name, ["cat", "dog"][i % 2]])
-    return Case(table, schema, files, odd_names, {**rejected, **absent})
+    return Case(table, schema, files, odd_names, {**rejected, **ABSENT})
 
 
 @pytest.fixture(scope="module")

@@ -54,6 +54,42 @@ def test_weights_split_the_rows_in_proportion(weighted: Path) -> None:
         assert abs(len(splits[name]) - NUMBER * weight) < 5 * deviation
 
 
+def test_exact_splits_keep_those_of_a_base_version_and_fill_up(table: Path, tmp_path: Path) -> None:
+    """A base version with other shares, so that the new rows cannot be split by its weights."""
+    own = ("--splits", "train=0.9,test=0.1", "--split_method", "exact")
+    base = published(table, tmp_path / "base", *TABULAR, *own)
+    assert {name: len(ids) for name, ids in readers.splits(base).items()} == {
+        "train": 540,
+        "test": 60,
+    }
+    grown = write_table(tmp_path / "grown.csv", [row(i) for i in range(NUMBER + 100)])
+    flags = ("--splits", "train=0.8,test=0.2", "--split_method", "exact", "--base", str(base))
+    splits = readers.splits(published(grown, tmp_path / "new", *TABULAR, *flags))
+    assert {name: len(ids) for name, ids in splits.items()} == {"train": 560, "test": 140}
+    assert {name: ids & IDS for name, ids in splits.items()} == readers.splits(base)
+
+
+@pytest.mark.parametrize("method", ["exact", "stratified"])
+def test_groups_stay_whole_when_splits_follow_the_number_of_rows(
+    method: str, table: Path, tmp_path: Path
+) -> None:
+    columns = tmp_path / "class.yaml"
+    columns.write_text(
+        "name: texts\nfeatures:\n"
+        "  id: {kind: bytes, from: column:id}\n"
+        "  label: {kind: int64, from: column:own, classes: true, missing: empty, shape: []}\n",
+        encoding="utf-8",
+    )
+    flags = ("--schema", str(columns), "--key_column", "id", "--group_column", "patient")
+    dataset = published(table, tmp_path, *flags, *WEIGHTS, "--split_method", method)
+    splits = readers.splits(dataset)
+    patients = {r["id"]: r["patient"] for r in ROWS}
+    of_split = {name: {patients[key] for key in keys} for name, keys in splits.items()}
+    assert sum(map(len, of_split.values())) == len(set(patients.values()))
+    for name, weight in {"train": 0.7, "validation": 0.2, "test": 0.1}.items():
+        assert abs(len(splits[name]) - NUMBER * weight) <= 3
+
+
 def test_a_grown_table_leaves_old_rows_in_their_split(weighted: Path, tmp_path: Path) -> None:
     grown = write_table(tmp_path / "grown.csv", [row(i) for i in range(NUMBER, -200, -1)])
     splits = readers.splits(published(grown, tmp_path, *TABULAR, *WEIGHTS))
@@ -108,6 +144,28 @@ def test_another_seed_gives_other_splits_and_another_order_of_the_same_records(
     order = [[k for k in readers.keys(d, "train") if k in stayed] for d in (dataset, weighted)]
     assert sorted(order[0]) == sorted(order[1])
     assert order[0] != order[1]
+
+
+@pytest.mark.parametrize("method", ["hash", "exact"])
+def test_a_sample_is_a_part_of_the_whole_dataset_and_of_larger_samples(
+    method: str, table: Path, tmp_path: Path
+) -> None:
+    flags = (*TABULAR, *WEIGHTS, "--num_shards", "1", "--split_method", method)
+    whole = published(table, tmp_path / "whole", *flags)
+    ended = convert(table, tmp_path / "40%", *flags, "--sample", "40%", "--base", whole)
+    assert ended.code == 0, ended.err
+    large = tmp_path / "40%" / "birds" / "1.0.0"
+    small = published(table, tmp_path / "100", *flags, "--sample", "100")
+    counts = json.loads((large / "manifest.json").read_bytes())["input"]
+    assert f"sample 40%: {counts['rows']} of 600 rows" in ended.out
+    assert counts["asides"] == {"rows outside of --sample": 600 - counts["rows"]}
+    assert sum(map(len, readers.splits(small).values())) == 100
+    for sample, larger in ((small, large), (large, whole)):
+        for split, ids in readers.splits(sample).items():
+            assert ids < readers.splits(larger)[split]
+            order = [key for key in readers.keys(larger, split) if key in ids]
+            assert readers.keys(sample, split) == order
+    assert recordmill("verify", small).code == 0
 
 
 def test_the_split_column_takes_precedence_over_weights(

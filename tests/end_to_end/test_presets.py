@@ -13,9 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import mlcroissant
 import pytest
 import tensorflow as tf
 
+import recordmill as recordmill_api
 from tests.end_to_end import readers
 from tests.end_to_end.command import published, recordmill
 from tests.end_to_end.photos import Photo
@@ -265,6 +267,33 @@ def test_tensorflow_datasets_knows_the_class_names(made: Made) -> None:
     assert names == CLASSES
     file = made.directory / f"{made.case.label.replace('/', '.')}.labels.txt"
     assert file.read_text(encoding="utf-8") == "".join(f"{name}\n" for name in CLASSES)
+
+
+def test_the_dataset_knows_the_size_of_every_image(made: Made) -> None:
+    dataset = recordmill_api.open(made.directory)
+    if made.case.image is None:
+        with pytest.raises(recordmill_api.UsageError, match="schema 'tabular' has no images"):
+            dataset.sizes()
+        return
+    expected = [[photo.width, photo.height] for photo in made.in_order("train")]
+    assert dataset.sizes().tolist() == expected
+    assert dataset.sizes("train[:2]").tolist() == expected[:2]
+
+
+def test_mlcroissant_loads_every_record_set(made: Made) -> None:
+    """It fetches each file that croissant.json names, and compares digests."""
+    croissant = mlcroissant.Dataset(made.directory / "croissant.json")
+    found = {
+        each.uuid: list(croissant.records(each.uuid)) for each in croissant.metadata.record_sets
+    }
+    splits = {split: len(readers.keys(made.directory, split)) for split in ("test", "train")}
+    assert {row["splits/name"]: row["splits/records"] for row in found["splits"]} == splits
+    keys = {row["records/key"].decode() for row in found["records"]}
+    assert keys == set(made.by_key)
+    if made.case.label:
+        name = f"classes-{made.case.label}"
+        rows = [(row[f"{name}/id"], row[f"{name}/name"].decode()) for row in found[name]]
+        assert rows == list(enumerate(CLASSES))
 
 
 def test_tensorflow_datasets_counts_what_tf_data_reads(made: Made) -> None:

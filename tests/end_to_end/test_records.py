@@ -117,6 +117,48 @@ def test_numbers_slices_and_keys(dataset: Path) -> None:
             records[number]
 
 
+def test_several_records_are_read_as_a_batch(dataset: Path) -> None:
+    records = Records(dataset, "all", decode=False)
+    expected = [plain(records[number]) for number in (7, 3, 3, -1)]
+    assert list(map(plain, records.__getitems__([7, 3, np.int64(3), -1]))) == expected
+    assert list(map(plain, records[[7, 3, 3, -1]])) == expected
+    assert records[np.array([7, 3])].keys() == [records.keys()[7], records.keys()[3]]
+    assert records[np.arange(12) > 9].keys() == records.keys()[10:]
+    assert records[[]].keys() == []
+    assert records[[5, 4]].number(records.keys()[4]) == 1
+    for numbers in ([12], [0, -13]):
+        with pytest.raises(IndexError):
+            records.__getitems__(numbers)
+
+
+def test_arrays_are_writable(dataset: Path) -> None:
+    for channels in (0, 1, 3):
+        for record in Records(dataset, "all", channels=channels):
+            arrays = [value for value in record.values() if isinstance(value, np.ndarray)]
+            assert all(array.flags.writeable for array in arrays)
+            assert len(arrays) == 3
+
+
+def label_and_size(record: dict[str, Any]) -> tuple[int, int]:
+    return record["label"], record["image"].size
+
+
+def test_a_transform_is_applied_to_each_record(dataset: Path) -> None:
+    expected = [label_and_size(record) for record in Records(dataset)]
+    records = Records(dataset, transform=label_and_size)
+    assert list(records) == records.__getitems__(range(len(records))) == expected
+    assert pickle.loads(pickle.dumps(records))[1:][0] == expected[1]  # noqa: S301 - made here
+
+
+def test_sample_weights_balance_the_classes(dataset: Path) -> None:
+    records = Records(dataset, "all", features=["label"])[2:]
+    labels = np.array([record["label"] for record in records])
+    weights = records.sample_weights()
+    assert (weights.dtype, weights.shape) == (np.float64, (10,))
+    of_classes = [weights[labels == label].sum() for label in range(3)]
+    assert np.allclose(of_classes, 10 / 3)
+
+
 def test_chosen_features(dataset: Path) -> None:
     assert [list(r) for r in Records(dataset, features=["score", "label"])[:2]] == [
         ["score", "label"]

@@ -1,6 +1,6 @@
 """`recordmill schema --infer` prints a schema and a command that work.
 
-Covers `recordmill.pipelines.commands.schema`.
+Covers `recordmill.pipelines.commands.schema`, `recordmill.pipelines.infer_schema`.
 """
 
 from __future__ import annotations
@@ -89,3 +89,16 @@ def test_invalid_arguments_are_reported(arguments: tuple[str, ...], expected: st
     ended = recordmill("schema", *arguments)
     assert (ended.code, ended.out) == (2, "")
     assert expected in ended.err
+
+
+def test_images_that_hugging_face_embeds_are_inferred(
+    images: list[Photo], folder: Path, tmp_path: Path
+) -> None:
+    rows = [
+        {"photo": {"bytes": (folder / p.path).read_bytes(), "path": None}, "label": p.label}
+        for p in images
+    ]
+    printed = recordmill("schema", "--infer", write_table(tmp_path / "t.parquet", rows)).out
+    assert "image: {column: photo}" in printed
+    assert "recordmill convert --schema image_classification" in printed
+    assert "Left out" not in printed

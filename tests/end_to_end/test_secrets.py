@@ -117,7 +117,7 @@ def test_no_secret_leaves_the_program(
     if flags == ("--max_rejects=100%",):
         (dataset,) = (output / "x").iterdir()
         reasons = json.loads((dataset / "manifest.json").read_bytes())["input"]["reasons"]
-        assert {"read_error", "duplicate_key", "malformed_row"} <= set(reasons)
+        assert {"missing_file", "duplicate_key", "malformed_row"} <= set(reasons)
         assert any((dataset / "dropped").iterdir())
 
 

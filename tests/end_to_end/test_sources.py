@@ -175,7 +175,7 @@ def test_staged_images_of_a_killed_run_are_deleted_by_the_next_run(tmp_path: Pat
     [
         ("tfrecord", ("--schema", "tabular"), ("image/encoded", "contains images")),
         ("tfrecord", (), ("'image'", "--columns image=COLUMN")),
-        ("tar", ("--image_root", "x"), ("--image_root", "Remove --image_root")),
+        ("tar", ("--image_root", "."), ("--image_root", "Remove --image_root")),
         ("folder", ("--input_format", "tar"), ("is a folder",)),
         ("tar", ("--input_format", "folder"), ("is a file",)),
         ("tar", ("--input_format", "coco"), ("not a JSON document",)),
@@ -187,7 +187,7 @@ def test_staged_images_of_a_killed_run_are_deleted_by_the_next_run(tmp_path: Pat
             ("--labels", "l.csv", "--join_on", "key"),
             ("--join_on key", "image, label, id"),
         ),
-        ("folder", ("--labels", "l.csv", "--join_on", "label"), ("l.csv has no such column",)),
+        ("folder", ("--labels", "l.csv", "--join_on", "label"), ("l.csv has no column 'label'",)),
         ("folder", ("--records_per_shard", "0"), ("--records_per_shard",)),
         ("folder", ("--records_per_shard", "2", "--num_shards", "2"), ("Remove one of them",)),
         ("folder", ("--records_per_shard", "2", "--shard_size", "1MiB"), ("Remove one of them",)),

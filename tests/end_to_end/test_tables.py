@@ -1,7 +1,4 @@
-"""The same rows in several files, by pattern, or in a second run, give the same dataset.
-
-Covers `recordmill.pipelines.input_tables`.
-"""
+"""The same rows in several files, by pattern, or in a second run, give the same dataset."""
 
 from __future__ import annotations
 
@@ -56,7 +53,7 @@ def test_a_second_run_in_a_new_process_gives_the_same_files_but_run_json(
     again = ("--input", folder / "whole.csv", "--output", tmp_path, "--name", "birds")
     assert alone("convert", *again, *FLAGS)[0] == "0 False"
     second = tmp_path / "birds" / "1.0.0"
-    assert readers.content(second) == readers.content(dataset)
+    readers.assert_the_same(second, dataset)
     assert (second / "run.json").read_bytes() != (dataset / "run.json").read_bytes()
     assert alone("verify", second) == ("0 False", "")
 
@@ -117,6 +114,6 @@ def test_a_large_table_that_is_read_in_ranges_gives_the_same_dataset(
     assert ListSources.__init__.__defaults__ == (RANGE_BYTES,)
     monkeypatch.setattr(ListSources.__init__, "__defaults__", (range_bytes,))
     ranges = published(tmp_path / "t.csv", tmp_path / "ranges", *flags)
-    assert readers.content(ranges) == readers.content(whole)
+    readers.assert_the_same(ranges, whole)
     lines = [reject["source"].rpartition(":")[2] for reject in readers.rejects(ranges)]
     assert lines == ["118", "284"]

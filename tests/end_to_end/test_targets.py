@@ -126,7 +126,7 @@ def test_a_replacement_that_fails_leaves_the_old_dataset_and_one_that_succeeds_t
     assert recordmill("verify", dataset).code == 0
     assert published(changed, output, *TABULAR, *SHARDS, "--if_exists", "replace") == dataset
     assert values(dataset) == {b"new %d" % i for i in range(9)}
-    assert readers.content(dataset) == readers.content(new)
+    readers.assert_the_same(dataset, new)
 
 
 def test_the_next_run_cleans_up_after_a_failed_one(
@@ -134,10 +134,12 @@ def test_the_next_run_cleans_up_after_a_failed_one(
 ) -> None:
     ended = convert(broken, output, *TABULAR, "--num_shards", "5")
     assert ended.code == 4
-    left = {path.name for path in (output / "birds" / "1.0.0").glob("*.tfrecord-*")}
+    assert not list((output / "birds" / "1.0.0").glob("*.tfrecord-*"))
+    run = output / "birds" / ".1.0.0.run" / "dataset"
+    left = {path.name for path in run.glob("*.tfrecord-*")}
     assert left == {f"birds-train.tfrecord-{i:05d}-of-00005" for i in range(5)}
     dataset = published(table, output, *TABULAR, *SHARDS)
-    assert readers.content(dataset) == readers.content(old)
+    readers.assert_the_same(dataset, old)
 
 
 KILLED = """
@@ -168,7 +170,7 @@ def test_a_killed_run_leaves_no_dataset_and_the_next_run_cleans_up(
     assert any(run.glob("dataset/.staging/*.partial"))
     assert not dataset.exists()
     published(table, tmp_path, *TABULAR, *SHARDS)
-    assert readers.content(dataset) == readers.content(old)
+    readers.assert_the_same(dataset, old)
     assert {path.name for path in dataset.iterdir()} == {path.name for path in old.iterdir()}
     assert [path.name for path in (tmp_path / "birds").iterdir()] == ["1.0.0"]
 

@@ -16,7 +16,8 @@ PRESETS = (
 )
 USAGE_ERRORS = {
     "covert --input good.csv": "argument COMMAND: invalid choice: 'covert' (choose from 'convert', "
-    "'verify', 'diff', 'inspect', 'schema', 'completion') (did you mean 'convert'?); "
+    "'verify', 'diff', 'inspect', 'versions', 'gc', 'forget', 'schema', 'completion') "
+    "(did you mean 'convert'?); "
     "see recordmill --help",
     f"{CONVERT} --split train=1": "unknown flag --split (did you mean '--splits'?); "
     "see recordmill convert --help",
@@ -28,7 +29,7 @@ USAGE_ERRORS = {
     "values that contain blanks or patterns, and repeat --input for each table; "
     "see recordmill convert --help",
     f"{CONVERT} --columns label=class": "feature 'label': good.csv has no column 'class'; it has: "
-    "image, label; name it with --columns label=COLUMN",
+    "image, label. Name it with --columns label=COLUMN.",
     f"{CONVERT} --key_column imag": "--key_column imag: good.csv has no column 'imag' "
     "(did you mean 'image'?); it has: image, label",
     "convert --input goood.csv --output out --name birds": "--input goood.csv: no such file "
@@ -56,11 +57,26 @@ USAGE_ERRORS = {
     f"{CONVERT} --shard_size big": "--shard_size big: expected a size above 0, as in 128MiB",
     "convert --input good.csv --output out --name my-birds": "--name my-birds: expected letters, "
     "digits and _, beginning with a letter",
-    f"{CONVERT} --version 1.1": "--version 1.1: expected three numbers, as in 1.0.0",
-    f"{CONVERT} --labels good.csv": "--labels and --join_on require each other; set both",
+    f"{CONVERT} --version 1.1": (
+        "--version 1.1: expected three numbers without leading zeros, as in 1.0.0"
+    ),
+    f"{CONVERT} --homepage example.com": (
+        "--homepage example.com: expected a web address, as in https://example.com/birds"
+    ),
+    f"{CONVERT} --labels good.csv": "--labels and --join_on: each requires the other. Set both.",
     f"{CONVERT} --image max_size=512": "--image max_size: unknown setting (did you mean "
     "'max_side'?); available: column, orientation, color, alpha, bit_depth, format, quality, "
     "max_side, resize, animated, max_pixels, min_side, strip_metadata, unsupported, timeout",
+    f"{CONVERT} --image resize=224": "--image resize=224: expected WIDTHxHEIGHT "
+    "[fit|pad|crop|exact] [filter], as in 224x224",
+    f"{CONVERT} --image format=jpg": "--image format=jpg: expected 'keep', 'jpeg', 'png' or 'raw', "
+    "got 'jpg' (did you mean 'jpeg'?)",
+    f"{CONVERT} --boxes order=xyhw": "--boxes order=xyhw: expected 'xyxy', 'xywh', 'yxyx' or "
+    "'cxcywh', got 'xyhw' (did you mean 'xywh'?)",
+    f"{CONVERT} --image quality=high": "--image quality=high: expected an integer, got 'high'",
+    f"{CONVERT} --image max_side=0": "--image max_side=0: expected at least 1, got 0",
+    "convert --inptu good.csv --output out --name birds": "unknown flag --inptu (did you mean "
+    "'--input'?); see recordmill convert --help",
     f"{CONVERT} --runner FlinkRuner": "--runner=FlinkRuner: unknown runner (did you mean "
     "'FlinkRunner'?); available: DirectRunner, PrismRunner, FlinkRunner, SparkRunner, "
     "DataflowRunner",
@@ -104,11 +120,17 @@ def test_messages_for_rejected_rows_and_an_existing_dataset(here: Path) -> None:
     flags = ("--output", "out", "--name", "birds")
     ended = recordmill("convert", "--input", "gone.csv", *flags)
     assert ended.code == 4
-    assert ended.err.splitlines()[-1] == (
-        "recordmill: not published: 1 of 2 rows were rejected (1 read_error), --max_rejects allows "
-        "0; each is in out/birds/1.0.0/rejects with its reason, report.html beside it shows them. "
-        "Fix them, or raise --max_rejects."
-    )
+    assert ended.err.splitlines()[-3:] == [
+        "recordmill: not published: 1 of 2 rows was rejected (1 missing_file), --max_rejects "
+        "allows 0:",
+        "  gone.csv:3: missing_file: nowhere.jpg: No such file or directory. Check the path and "
+        "--image_root.",
+        "Each is in out/birds/1.0.0/rejects with its reason, report.html beside it shows them. "
+        "Fix them, or raise --max_rejects.",
+    ]
+    assert {path.name for path in Path("out/birds/1.0.0").iterdir()} == {
+        *("run.json", "report.html", "rejects")
+    }
     assert recordmill("convert", "--input", "good.csv", *flags).code == 0
     ended = recordmill("convert", "--input", "good.csv", *flags)
     assert (ended.code, ended.err) == (

@@ -32,6 +32,8 @@ SIDECARS = (
     "dataset_info.json",
     "schema.pbtxt",
     "label.labels.txt",
+    "croissant.json",
+    "README.md",
     "manifest.json",
     "_SUCCESS",
 )
@@ -315,7 +317,7 @@ def _garble(path: Path) -> None:
 
 
 def _change_reason(path: Path) -> None:
-    path.write_bytes(path.read_bytes().replace(b'"read_error"', b'"truncated"'))
+    path.write_bytes(path.read_bytes().replace(b'"missing_file"', b'"truncated"'))
 
 
 @pytest.mark.parametrize("edit", [_remove, _empty, _duplicate_line, _garble, _change_reason])

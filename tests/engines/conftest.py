@@ -13,6 +13,8 @@ import pytest
 from tests.engines.conversion import Conversion, Ended, convert
 from tests.engines.inputs import KINDS, rows
 from tests.engines.pause import Pause
+from tests.stores import servers
+from tests.stores.kinds import Store, s3
 
 
 @dataclass
@@ -125,6 +127,15 @@ def begin(tmp_path: Path) -> Iterator[Begin]:
     yield one
     for conversion in begun:
         conversion.kill()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    """An S3 server without objects."""
+    folder = tmp_path / "store"
+    folder.mkdir()
+    with s3(folder, servers.versitygw) as started:
+        yield started
 
 
 @pytest.fixture

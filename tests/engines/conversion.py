@@ -15,6 +15,7 @@ from pathlib import Path
 
 from tests.end_to_end import readers
 from tests.engines.inputs import PLACEMENT
+from tests.stores.kinds import Store
 
 ROOT = Path(__file__).parents[2]
 _SECONDS = 900  # a minute where nothing else runs
@@ -89,12 +90,17 @@ def convert(output: Path, *flags: str) -> Ended:
 
 
 def assert_the_same(dataset: Path, expected: Path) -> None:
-    """Asserts that two datasets have the same files with the same bytes."""
-    found, expected_files = readers.content(dataset), readers.content(expected)
-    different = [name for name in expected_files if found.get(name) != expected_files[name]]
-    assert not different, different
+    """Asserts that two datasets have the same content, and the same files and folders."""
+    readers.assert_the_same(dataset, expected)
     names = [{str(path.relative_to(d)) for path in d.rglob("*")} for d in (dataset, expected)]
     assert names[0] == names[1], names[0] ^ names[1]
+
+
+def assert_stored(store: Store, expected: Path, tmp_path: Path) -> None:
+    """Asserts that a store holds a dataset below `out/`, and no other objects."""
+    dataset = store.download("out/pics/1.0.0", tmp_path / "downloaded")
+    assert_the_same(dataset, expected)
+    assert len(store.names("out/")) == sum(path.is_file() for path in dataset.rglob("*"))
 
 
 def shard_digest(dataset: Path) -> str:

@@ -38,7 +38,7 @@ def files(folder: Path) -> tuple[str, ...]:
 
 
 def embedded(folder: Path) -> tuple[str, ...]:
-    """A Parquet table of embedded images; duplicates are dropped."""
+    """A Parquet table of embedded images; duplicates are dropped, and splits are exact."""
     listed = [
         {
             "image": {"bytes": _content(folder / "drawn" / row["image"]), "path": row["image"]},
@@ -48,18 +48,19 @@ def embedded(folder: Path) -> tuple[str, ...]:
     ]
     table = pa.Table.from_pylist(listed)
     pq.write_table(table, folder / "labels.parquet", row_group_size=500)
-    return ("--input", str(folder / "labels.parquet"), "--deduplicate", "content")
+    placed = ("--deduplicate", "content", "--split_method", "exact")
+    return ("--input", str(folder / "labels.parquet"), *placed)
 
 
 def tars(folder: Path) -> tuple[str, ...]:
-    """Tars of images with labels."""
+    """Tars of images with labels, by which splits are stratified."""
     for number, listed in enumerate(_parts(list(rows(folder / "drawn")))):
         with tarfile.open(folder / f"part-{number}.tar", "w") as tar:
             for row in listed:
                 image = folder / "drawn" / row["image"]
                 _add(tar, row["image"], _content(image))
                 _add(tar, str(Path(row["image"]).with_suffix(".cls")), row["label"].encode())
-    return ("--input", str(folder / "part-*.tar"))
+    return ("--input", str(folder / "part-*.tar"), "--split_method", "stratified")
 
 
 def _parts(listed: list[dict[str, str]]) -> list[list[dict[str, str]]]:
@@ -83,7 +84,7 @@ KINDS: dict[str, Callable[[Path], tuple[str, ...]]] = {
     "embedded": embedded,
     "tars": tars,
 }
-MISSING = {"files": "read_error", "embedded": "read_error", "tars": "malformed_row"}
+MISSING = {"files": "missing_file", "embedded": "missing_file", "tars": "malformed_row"}
 """What an image that is not there is rejected for."""
 
 

@@ -12,9 +12,10 @@ import pytest
 
 from tests.end_to_end.command import recordmill
 from tests.engines.conftest import Begin
-from tests.engines.conversion import Ended, assert_the_same, convert
+from tests.engines.conversion import Ended, assert_stored, assert_the_same, convert
 from tests.engines.engine import Engine, engine_for, running_on_flink
 from tests.engines.pause import Pause
+from tests.stores.kinds import Store
 
 
 def kill_task_manager(engine: Engine) -> None:
@@ -68,6 +69,29 @@ def test_with_retries_the_dataset_is_the_same(
     ended = conversion.wait()
     assert ended.code == 0, ended.output
     assert_the_same(ended.dataset, expected)
+
+
+@pytest.mark.parametrize("name", ["flink-1.20", "spark"])
+def test_a_store_has_the_same_objects_after_a_worker_was_killed(
+    name: str,
+    store: Store,
+    pause: Pause,
+    table: Path,
+    expected: Path,
+    begin: Begin,
+    tmp_path: Path,
+) -> None:
+    engine = engine_for(name, with_workers=True, folder=tmp_path)
+    try:
+        target = ("--output", f"{store.root}/out", *store.flags)
+        conversion = begin("--input", str(table), *target, *engine.start())
+        with pause.until_it_is_read(conversion):
+            kill_worker(engine)
+        ended = conversion.wait()
+    finally:
+        engine.stop()
+    assert ended.code == 0, ended.output
+    assert_stored(store, expected, tmp_path)
 
 
 @pytest.mark.parametrize("name", ["flink-1.20", "spark"])

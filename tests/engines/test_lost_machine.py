@@ -5,22 +5,33 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
+
 from tests.end_to_end.command import recordmill
 from tests.engines.conftest import Begin
-from tests.engines.conversion import assert_the_same
+from tests.engines.conversion import assert_stored, assert_the_same
 from tests.engines.engine import engine_for
 from tests.engines.pause import Pause
+from tests.stores.kinds import Store
 
 SECONDS = 120
 
 
+@pytest.mark.parametrize("in_store", [False, True], ids=["folder", "store"])
 def test_a_late_worker_changes_nothing(
-    pause: Pause, table: Path, expected: Path, begin: Begin, tmp_path: Path
+    in_store: bool,
+    store: Store,
+    pause: Pause,
+    table: Path,
+    expected: Path,
+    begin: Begin,
+    tmp_path: Path,
 ) -> None:
     """Its Python worker continues a shard that another worker is rewriting."""
     engine = engine_for("flink-1.20", with_workers=True, folder=tmp_path)
+    target = ("--output", f"{store.root}/out", *store.flags) if in_store else ()
     try:
-        conversion = begin("--input", str(table), *engine.start())
+        conversion = begin("--input", str(table), *target, *engine.start())
         with pause.until_it_is_read(conversion):
             worker = engine.child("workers", "forkserver")
             lost = engine.lose("taskmanager")
@@ -34,6 +45,9 @@ def test_a_late_worker_changes_nothing(
     finally:
         engine.stop()
     assert ended.code == 0, ended.output
+    if in_store:
+        assert_stored(store, expected, tmp_path)
+        return
     assert_the_same(ended.dataset, expected)
     assert os.listdir(ended.dataset.parent) == [ended.dataset.name]
     assert recordmill("verify", ended.dataset).code == 0

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recordmill.schemas.config import ConvertConfig
-from recordmill.schemas.plan import Plan, ResolvedSchema
+from recordmill.schemas.plan import Plan, ResolvedSchema, SplitRanges
 from recordmill.schemas.records import ImageRef, Items, Row, SkippedInput
 from recordmill.schemas.rejects import RecordError, Reject
 from recordmill.schemas.tables import Projection, SourceSplit, TableFile
@@ -24,7 +24,6 @@ from recordmill.transforms.elements import ImageRefCoder, RowCoder
 from recordmill.transforms.functional.rows.analysis import Analysis, Analyzer, build_plan
 from recordmill.transforms.functional.rows.binding import Binding, bind, broken_frame, reject_row
 from recordmill.transforms.functional.rows.columns import resolve_sources
-from recordmill.transforms.functional.rows.placement import SplitRanges
 from recordmill.transforms.functional.rows.sequences import arrange_shard
 from recordmill.transforms.functional.sources import coco, json_lines, voc, yolo
 from recordmill.transforms.join_labels import join_key, join_row
@@ -112,7 +111,7 @@ def run(name: str, columns: dict[str, Any], rows: list[Row]) -> None:
     rows = [RowCoder().decode(RowCoder().encode(row)) for row in rows]
     analysis = Analysis()
     for row in rows:
-        analysis.add(row, analyzer)
+        analysis.add([row], analyzer)
     plan = build_plan(analysis, analyzer, {})
     binding = Binding(plan.resolved, config.columns, "/d", guard="/d", **flags)
     refs = [ref for row in rows if isinstance(ref := bound(row, binding), ImageRef)]

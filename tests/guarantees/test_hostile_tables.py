@@ -81,7 +81,7 @@ def test_a_cell_beyond_the_limit_is_one_reject_in_bounded_memory(quote: bytes) -
     found = outcomes(delimited.read(table, SourceSplit(CSV), Projection()))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    why = f"malformed_row: the line is longer than {LIMIT:,} bytes; check for a missing line break"
+    why = f"malformed_row: the line is longer than {LIMIT:,} bytes. Check for a missing line break."
     assert found == [(2, "a.jpg"), (3, why), (4, "b.jpg")]
     assert peak < 32 * 2**20
 
@@ -94,7 +94,7 @@ def test_a_json_line_beyond_the_limit_is_one_reject_in_bounded_memory() -> None:
     found = outcomes(json_lines.read(table, SourceSplit(JSONL), Projection()))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    why = f"malformed_row: the line is longer than {LIMIT:,} bytes; check for a missing line break"
+    why = f"malformed_row: the line is longer than {LIMIT:,} bytes. Check for a missing line break."
     assert found == [(1, "a.jpg"), (2, why), (3, "b.jpg")]
     assert peak < 32 * 2**20
 
@@ -292,7 +292,7 @@ CLASSES = "{kind: int64, classes: true, from: 'column:c'}"
         (f'"\\ud800": {CLASSES}', "'\\ud800' is not a valid str"),
         (f'a: {CLASSES}\nname: "\\ud800"', "s.yaml:3:7: "),
         (f"{'n' * 300}: {CLASSES}", "too long; expected at most 255 bytes, got 311"),
-        (f"a/b: {CLASSES}\n  a.b: {CLASSES}", "'a/b' and 'a.b' have the same file; rename one"),
+        (f"a/b: {CLASSES}\n  a.b: {CLASSES}", "'a/b' and 'a.b' have the same file. Rename one."),
         ("a: {kind: float, from: key, default: 1.0e+39}", "the default 1e+39 is not a valid float"),
         (f"a: {{kind: float, from: key, default: {'9' * 99}}}", "is not a valid float"),
         (f"a: {{kind: float, from: key, default: .nan}}\n  {'9' * 99}a: {CLASSES}", ""),

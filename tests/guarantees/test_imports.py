@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -80,7 +81,11 @@ print(json.dumps([changed, ours]))
 
 def python(code: str, given: str = "") -> list[list[str]]:
     command = [sys.executable, "-c", PREAMBLE + code]
-    ended = subprocess.run(command, input=given, capture_output=True, text=True, cwd=ROOT)
+    # Those that `worker_imports` sets before it loads TensorFlow, in the process of a pool.
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
+    ended = subprocess.run(
+        command, input=given, capture_output=True, text=True, cwd=ROOT, env=environment
+    )
     assert ended.returncode == 0, ended.stderr[-2000:]
     found: list[list[str]] = json.loads(ended.stdout.splitlines()[-1])
     return found
@@ -94,4 +99,4 @@ def test_importing_a_module_changes_nothing_else() -> None:
     modules = json.dumps(python(LIST))
     changed, coders = python(COMPARE, modules)
     assert changed == []
-    assert coders == ["ImageRef", "Row"]
+    assert coders == ["ImageRef", "OrderedRefs", "RefBatch", "Row", "RowBatch"]

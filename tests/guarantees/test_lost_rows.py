@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recordmill.pipelines.commands.schema import infer_schema
+from recordmill.pipelines.infer_schema import infer_schema
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.example_pb2 import Example
 from recordmill.schemas.records import SkippedInput

@@ -37,10 +37,17 @@ from recordmill.pipelines.inspect.display import print_features, print_record, p
 from recordmill.pipelines.inspect.record_files import FoundRecord
 from recordmill.pipelines.run import summary
 from recordmill.schemas.features import Schema
-from recordmill.schemas.manifest import BaseEntry
+from recordmill.schemas.manifest import BaseEntry, ClassDrift, Manifest, Share
 from recordmill.schemas.masking import is_hidden, visible
-from recordmill.schemas.plan import Forecast, RejectSum, SampleEstimate
-from recordmill.schemas.rejects import Reason, Reject
+from recordmill.schemas.plan import (
+    Forecast,
+    Plan,
+    RejectSum,
+    ResolvedSchema,
+    SampleEstimate,
+    SourceEntry,
+)
+from recordmill.schemas.rejects import Reason, Reject, reject_line
 from recordmill.schemas.row_counts import ShardCounts
 from recordmill.schemas.statistics import Conflicts, DuplicateStats, GroupLeakage, Leakage
 from recordmill.schemas.yaml_files import preset
@@ -99,29 +106,62 @@ def manifest_with(text: str) -> Any:
         conflicts=conflicts,
         dropped_conflicts=conflicts,
     )
-    split = SimpleNamespace(shards=(), records=1, frames=None, rows=1, rejected=0)
-    counts = {text: 1}
-    base = BaseEntry(
-        version=text, manifest_sha256="", kept=counts, new=counts, gone=counts, shards_unchanged=1
+    split = SimpleNamespace(
+        shards=(), records=1, frames=None, rows=1, rejected=0, classes={"label": {0: 1}}
     )
-    return SimpleNamespace(
+    counts = {text: 1}
+    drift = ClassDrift(
+        added=1, gone=1, changed=1, added_examples=(text,), changed_examples=((text, 0.1, 0.2),)
+    )
+    base = BaseEntry(
+        version=text,
+        manifest_sha256="",
+        kept=counts,
+        new=counts,
+        gone=counts,
+        shards_unchanged=1,
+        classes={text: drift},
+    )
+    return Manifest.model_construct(
         input=SimpleNamespace(
-            frames=None, unplaced=1, reasons={text: 1}, duplicates=1, asides={text: 1}, records=1
+            frames=None,
+            unplaced=1,
+            reasons={text: 1},
+            duplicates=1,
+            asides={text: 1},
+            records=1,
+            rows=1,
         ),
         splits={text: split},
         config={"splits": {text: 1}, "group_column": text},
         classes={text: ("1", text)},
+        dataset_schema=preset("image_classification"),
+        images={f"{text} to jpeg": 1},
         content=content,
         base=base,
         group_leaks=GroupLeakage(groups=1, examples=((text, (text, text)),)),
+        shares={text: Share(asked=0.2, actual=1.0)},
+        source=source_with(text),
         name=text,
         version=text,
     )
 
 
+def source_with(text: str) -> SourceEntry:
+    """Returns a description of an input, with classes whose ids have changed."""
+    return SourceEntry(recognized=(text,), class_ids={text: {text: 7}}, conflicts={text: text})
+
+
 def show_summary(terminal: Terminal, text: str) -> None:
     """Prints the summary of a run."""
-    record = SimpleNamespace(shards_reused=1, shards=2, shards_linked=0, records=1, seconds=1.0)
+    record = SimpleNamespace(
+        shards_reused=1,
+        shards=2,
+        shards_linked=0,
+        records=1,
+        seconds=1.0,
+        reject_lines=[reject_line(text, "corrupt", text)],
+    )
     summary.show_summary(terminal, record, manifest_with(text), text)
 
 
@@ -157,12 +197,14 @@ class CounterLike(dict[Any, int]):
 def show_forecast(terminal: Terminal, text: str) -> None:
     """Prints what a run would do."""
     reject = Reject(text, text, text, Reason.CORRUPT, text)
-    resolved = SimpleNamespace(classes={text: (text,)})
-    plan = SimpleNamespace(shards={text: 1}, resolved=resolved)
+    resolved = ResolvedSchema(preset("image_classification"), {text: (text,)})
+    plan = Plan(resolved, {text: 1}, 1, source=source_with(text))
     shard = ShardCounts(split=text, index=0, records=1, classes={text: {0: 1}})
     trial = SampleEstimate(1, 1, 1.0, (reject,), {text: 1})
     forecast = Forecast(plan, (shard,), {text: RejectSum(1, [reject])}, trial)
-    config = SimpleNamespace(directory=text, index=False)
+    config = SimpleNamespace(
+        directory=text, index=False, sample=None, near_duplicates="keep_together"
+    )
     dry_run.show_forecast(terminal, forecast, config)
 
 

@@ -45,7 +45,7 @@ def test_every_bundle_run_twice_gives_the_same_bytes(
     table: Path, expected: Path, tmp_path: Path
 ) -> None:
     dataset = published(table, tmp_path, *FLAGS, "--direct_runner_bundle_repeat=1")
-    assert readers.content(dataset) == readers.content(expected)
+    readers.assert_the_same(dataset, expected)
     folders = [
         {str(path.relative_to(d)) for path in d.rglob("*") if path.is_dir()}
         for d in (dataset, expected)
@@ -59,7 +59,7 @@ def test_two_workers_give_the_same_bytes(
 ) -> None:
     workers = (f"--direct_running_mode={mode}", "--direct_num_workers=2")
     dataset = published(table, tmp_path, *FLAGS, *workers)
-    assert readers.content(dataset) == readers.content(expected)
+    readers.assert_the_same(dataset, expected)
 
 
 def test_shuffles_carry_less_than_1_kb_per_row(
@@ -71,7 +71,7 @@ def test_shuffles_carry_less_than_1_kb_per_row(
     watch(monkeypatch, execution.GroupingBuffer, grouped.append)
     watch(monkeypatch, execution.ListBuffer, kept.append)
     dataset = published(table, tmp_path, *FLAGS)
-    assert readers.content(dataset) == readers.content(expected)
+    readers.assert_the_same(dataset, expected)
     assert 0 < sum(map(len, grouped)) <= 1000 * NUMBER
     for data in (*grouped, *kept):
         assert not any(image[500:532] in data for image in images)

@@ -234,7 +234,9 @@ def forge_index_value(data: bytes, chance: random.Random, _: Neighbors) -> bytes
     field = table.schema.field(position)
     values = table.column(position).to_pylist()
     row = chance.randrange(len(values))
-    values[row] = values[row] + 1 if isinstance(values[row], int) else f"{values[row]}x"
+    is_text = pa.types.is_string(field.type)
+    # A smaller number fits into its type; an unknown one, such as that of a raw image, becomes 1.
+    values[row] = f"{values[row]}x" if is_text else abs((values[row] or 0) - 1)
     return _rewritten(table.set_column(position, field, pa.array(values, field.type)))
 
 

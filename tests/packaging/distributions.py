@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.deploy.runs.environments import ROOT, run
 
 LINKED = ("pipelines", "schemas", "transforms")
-LINKS = {f"recordmill/{name}" for name in LINKED}
+LINKS = {*(f"recordmill/{name}" for name in LINKED), "reader/recordmill"}
 
 
 def copy_source(folder: Path) -> Path:

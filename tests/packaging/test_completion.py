@@ -34,6 +34,8 @@ TYPED = {
     "a table": ("convert --input lab\t", "convert --input labels.csv"),
     "a folder": ("convert --output data\t", "convert --output datasets"),
     "a preset to show": ("schema landm\t", "schema landmark"),
+    "a dataset to show": ("schema data\t", "schema datasets"),
+    "the versions of a dataset": ("versions data\t", "versions datasets"),
     "a dataset": ("verify data\t", "verify datasets"),
     "a flag of inspect": ("inspect --she\t", "inspect --sheet"),
     "a shell": ("completion zs\t", "completion zsh"),

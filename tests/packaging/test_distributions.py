@@ -56,7 +56,7 @@ MYPY_OUTPUT = """\
 user.py:6: note: Revealed type is "recordmill.pipelines.dataset.dataset.Dataset"
 user.py:7: note: Revealed type is "int"
 user.py:8: note: Revealed type is "dict[str, tuple[str, ...]]"
-user.py:9: note: Revealed type is "dict[str, Any]"
+user.py:9: note: Revealed type is "Any"
 user.py:10: note: Revealed type is "recordmill.pipelines.dataset.dataset.Dataset"
 user.py:11: note: Revealed type is "recordmill.pipelines.dataset.dataset.Dataset"
 user.py:12: note: Revealed type is "recordmill.pipelines.dataset.records.Records"
@@ -117,7 +117,7 @@ def test_the_wheel_works_on_every_python_and_writes_the_same_shards(
         folder = tmp_path / version
         folder.mkdir()
         programs = environments(version, "")
-        release = metadata.version("recordmill")
+        release = f"recordmill {metadata.version('recordmill')}"
         assert run(programs / "recordmill", "--version", cwd=folder).strip() == release
         assert (
             run(programs / "python", "-m", "recordmill", "--version", cwd=folder).strip() == release

@@ -604,14 +604,14 @@ def test_images_of_several_sizes_in_a_clip_need_one_size_to_be_loaded(tmp_path: 
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ((), "the sequences: {table} has no column 'sequence'; it has: image, clip, at, action; "),
+        ((), "the sequences: {table} has no column 'sequence'; it has: image, clip, at, action. "),
         (
             ("--columns", "sequence=clip,frame=a,label=action"),
             "the sequences: {table} has no column 'a' (did you mean 'at'?)",
         ),
         (
             ("--columns", "sequence=clip,frame=at,label=action,fame=at"),
-            "--columns fame=…: schema 'image_sequence' has no such column; it has frame, image,",
+            "--columns fame=…: schema 'image_sequence' has no such column (did you mean 'frame'?)",
         ),
     ],
 )

@@ -18,7 +18,7 @@ from tests.images import image_bytes, jpeg, png
 from tests.stores.kinds import KINDS, Store
 
 IMAGES = 420
-REJECTS = {"read_error": 1, "truncated": 1, "empty_file": 1}
+REJECTS = {"missing_file": 1, "truncated": 1, "empty_file": 1}
 FLAGS = (
     "--splits=train=0.8,validation=0.1,test=0.1",
     "--num_shards=train=5,validation=1,test=1",

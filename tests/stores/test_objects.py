@@ -5,6 +5,8 @@ Covers `recordmill.transforms.storage.stores.clients`.
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -12,8 +14,9 @@ from apache_beam.io.aws.s3io import S3IO
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from recordmill.schemas.errors import RecordmillError
+from recordmill.schemas.errors import RecordmillError, UsageError
 from recordmill.schemas.rejects import RecordError
+from recordmill.transforms.shards.base_shards import publish_link
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.drafts import Draft
 from recordmill.transforms.storage.stores import retries
@@ -43,6 +46,8 @@ def test_objects_and_ranges_are_read_with_one_request(store: Store) -> None:
         assert files.expand(uri) == [uri]
     found = files.files_below(f"{store.root}/names", "**")
     assert found == sorted(NAMES)
+    folders, names = files.entries(f"{store.root}/names")
+    assert (folders, sorted(names)) == (["ü"], sorted(set(NAMES) - {"ü/x+y.jpg"}))
     assert files.files_below(f"{store.root}/names", "*") == sorted(set(NAMES) - {"ü/x+y.jpg"})
     assert files.expand(f"{store.root}/names/a*.jpg") == [
         f"{store.root}/names/{name}" for name in sorted(NAMES) if name.startswith("a")
@@ -77,6 +82,27 @@ def test_of_several_attempts_one_gives_an_object_its_name(object_store: Store) -
     with pytest.raises(RecordmillError, match="another attempt has written it with other bytes"):
         committed(folder, b"first", first)
     assert store.get("drafts/shard") == b"second"
+
+
+def test_files_of_a_base_version_are_copied_within_the_store(object_store: Store) -> None:
+    store = object_store
+    use_options(PipelineOptions(store.flags))
+    for name in NAMES:
+        content = bytes(range(256)) * 4096 + name.encode()
+        store.put(f"base/{name}", content)
+        source = f"{store.root}/base/{name}"
+        for replaced in (None, {"e_tag": "of an object that is not there anymore"}):
+            store.proxy.set()
+            publish_link(source, f"{store.root}/copies", name, replaced, len(content))
+            assert store.get(f"copies/{name}") == content
+            methods = Counter(request.split()[0] for request in store.proxy.counts())
+            if not store.root.startswith("gs:"):  # its emulator writes an empty object instead
+                assert methods == {"HEAD": 2, "PUT": 1}
+    with pytest.raises(UsageError, match=r"plain\.jpg: expected 3 bytes, got 1,048,585\. Restore"):
+        publish_link(f"{store.root}/base/{NAMES[0]}", f"{store.root}/copies", "new", None, 3)
+    with pytest.raises(UsageError, match=r"/none: is missing\. Restore it from a backup"):
+        publish_link(f"{store.root}/base/none", f"{store.root}/copies", "new", None)
+    assert store.names("copies/new") == []
 
 
 def test_a_folder_exists_if_any_object_is_below_it(store: Store) -> None:
@@ -132,7 +158,7 @@ def test_forbidden_objects_are_reported_without_retries(object_store: Store) -> 
     use_options(PipelineOptions(store.flags))
     store.put("names/plain.jpg", b"1")
     store.proxy.set(percent=100, faults=["403"])
-    with pytest.raises(RecordError, match=r"access denied \(403\); check credentials"):
+    with pytest.raises(RecordError, match=r"access denied \(403\)\. Check credentials"):
         files.read_bytes(f"{store.root}/names/plain.jpg")
     assert sum(store.proxy.counts().values()) == 1
 

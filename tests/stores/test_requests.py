@@ -53,7 +53,8 @@ def test_requests_are_a_fixed_number_per_shard_and_for_the_rest(
     assert not few - many
     of_all = {name: count for name, count in few.items() if count < 25}
     written = {name: count for name, count in of_all.items() if name.startswith("PUT")}
-    sidecars = ("features.json", "schema.pbtxt", "manifest.json", "dataset_info.json", "_SUCCESS")
+    sidecars = ("features.json", "schema.pbtxt", "croissant.json", "README.md", "manifest.json")
+    sidecars += ("dataset_info.json", "_SUCCESS")
     assert written == {
         f"PUT {OUTPUT}/run.json": 2,  # when it begins, and when it ends
         f"PUT {OUTPUT}/rejects/rejects-N.jsonl": 1,

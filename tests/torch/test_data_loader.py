@@ -7,6 +7,9 @@ Not in the default suite: the newest PyTorch on PyPI needs its GPU packages.
 from __future__ import annotations
 
 import os
+import re
+import warnings
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,13 +17,16 @@ import torch
 from torch.utils.data import DataLoader, Subset
 
 from recordmill.pipelines.dataset.records import Records
+from recordmill.pipelines.dataset.snippets import snippets
+from recordmill.transforms.storage.dataset import Dataset
 
 DATASET = os.environ["DATASET"]
+PAGE = Path(__file__).parents[2] / "docs/how-to/read.md"
 
 
 def to_tensors(examples: list[dict[str, Any]]) -> tuple[torch.Tensor, torch.Tensor]:
     """Returns the top-left corner of each image, and the labels."""
-    corners = [torch.from_numpy(example["image"][:8, :8].copy()) for example in examples]
+    corners = [torch.from_numpy(example["image"][:8, :8]) for example in examples]
     return torch.stack(corners), torch.tensor([example["label"] for example in examples])
 
 
@@ -55,3 +61,24 @@ def test_slices_equal_subsets() -> None:
     sliced = [int(x["label"]) for x in DataLoader(records[10:20], batch_size=None, num_workers=2)]
     subset = [int(x["label"]) for x in DataLoader(Subset(records, range(10, 20)), batch_size=None)]
     assert sliced == subset == [record["label"] for record in records[10:20]]
+
+
+def test_the_code_that_the_schema_command_prints_runs() -> None:
+    found: dict[str, Any] = {}
+    exec(snippets(Dataset.open(DATASET))["PyTorch"], found)  # noqa: S102 - as readers do
+    batches = list(found["loader"])
+    assert batches[0][0].shape == (32, 3, 224, 224)
+    assert sum(len(labels) for _, labels in batches) == len(found["records"])
+
+
+def test_the_example_of_the_page_runs() -> None:
+    blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+    (block,) = [block for block in blocks if "import torch" in block]
+    found: dict[str, Any] = {"path": DATASET, "Records": Records}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # such as for arrays that are not writable
+        exec(compile(block, PAGE, "exec"), found)  # noqa: S102 - as readers do
+    assert found["images"].shape == (32, 3, 224, 224)
+    assert found["images"].dtype == torch.float32
+    batches = list(found["loader"])
+    assert sum(len(labels) for _, labels in batches) == len(found["records"])

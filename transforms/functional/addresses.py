@@ -26,7 +26,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _BEFORE_PATH = re.compile(r"[A-Za-z]+://[^/?#]*")
 _PORTS = {"http": 80, "https": 443}
 
-REMEDY = "put the file there, or pass --allow_outside_root"
+REMEDY = "Put the file there, or pass --allow_outside_root."
 
 _SEPARATORS = re.compile(r"[/\\]")
 
@@ -210,7 +210,7 @@ def outside_root_error(target: str, root: str) -> RecordError:
         root: the image root.
     """
     return RecordError(
-        Reason.OUTSIDE_ROOT, f"leads to {target}, outside of --image_root {root}; {REMEDY}"
+        Reason.OUTSIDE_ROOT, f"leads to {target}, outside of --image_root {root}. {REMEDY}"
     )
 
 

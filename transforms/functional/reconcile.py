@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from types import MappingProxyType
 
 from recordmill.schemas.dataset_info import (
@@ -13,10 +14,11 @@ from recordmill.schemas.dataset_info import (
     ShardVerification,
     WrittenShard,
 )
-from recordmill.schemas.manifest import ShardEntry
-from recordmill.schemas.plan import Plan
+from recordmill.schemas.manifest import Base, ShardEntry
+from recordmill.schemas.plan import Plan, RejectSum
+from recordmill.schemas.rejects import Reject
 from recordmill.schemas.row_counts import RowCounts, SplitCounts, mismatches
-from recordmill.schemas.statistics import SplitTally
+from recordmill.schemas.statistics import CopiedCounts, SplitTally
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,7 @@ class StageCounts:
             assignment.
         dropped: the number of rows dropped as duplicate images, by split.
         skipped: the number of skipped inputs by description.
+        tallies: by split, how many rows the base version has records of: copied and unchanged.
     """
 
     rows: int
@@ -37,6 +40,7 @@ class StageCounts:
     rejects: Mapping[tuple[str, str], int]
     dropped: Mapping[str, int] = field(default_factory=dict)
     skipped: Mapping[str, int] = field(default_factory=dict)
+    tallies: Mapping[str, SplitTally] = field(default_factory=dict)
 
     def with_records(
         self, shards: Iterable[tuple[str, ShardEntry | SplitTally]], planned: Iterable[str]
@@ -47,7 +51,8 @@ class StageCounts:
             shards: split and counts of each shard.
             planned: the splits of the dataset.
         """
-        # rows = records + rejected + duplicates holds for each split, if nothing was lost.
+        # rows = records + rejected + duplicates + unchanged holds for each split, if nothing was
+        # lost. Copied records are both rows and records.
         records, frames = Counter[str](), Counter[str]()
         for split, shard in shards:
             records[split] += shard.records
@@ -57,12 +62,15 @@ class StageCounts:
         for (split, reason), count in self.rejects.items():
             rejected[split] += count
             reasons[reason] += count
+        copied = Counter({split: tally.copied.rows for split, tally in self.tallies.items()})
+        unchanged = Counter({split: tally.unchanged for split, tally in self.tallies.items()})
         splits = {
             split: SplitCounts(
-                rows=self.assigned.get(split, 0),
+                rows=self.assigned.get(split, 0) + copied[split],
                 records=records[split],
                 rejected=rejected[split],
                 duplicates=self.dropped.get(split, 0),
+                unchanged=unchanged[split],
                 frames=frames.get(split),
             )
             for split in sorted(
@@ -70,7 +78,8 @@ class StageCounts:
             )
         }
         skipped = {what: count for what, count in self.skipped.items() if count}
-        return RowCounts.of(self.rows, splits, rejected[""], reasons, skipped), splits
+        rows = self.rows + copied.total()
+        return RowCounts.of(rows, splits, rejected[""], reasons, skipped), splits
 
 
 def reconcile(
@@ -78,11 +87,13 @@ def reconcile(
     rows: int,
     unread: int,
     assigned: Mapping[str, int],
-    rejects: Mapping[tuple[str, str], int],
+    rejects: Mapping[tuple[str, str], RejectSum],
     tallies: Mapping[str, SplitTally],
     verified: Iterable[ShardVerification],
     dropped: Mapping[str, int] = MappingProxyType({}),
     skipped: Mapping[str, int] = MappingProxyType({}),
+    *,
+    base: Base | None = None,
 ) -> DatasetInfo:
     """Returns the metadata of a written dataset, with all problems that prevent its publication.
 
@@ -91,44 +102,86 @@ def reconcile(
         rows: rows of all tables that could be read.
         unread: rows of all tables that could not be read.
         assigned: split to rows assigned to it.
-        rejects: (split, reason) to number; the split is "" for rows rejected before assignment.
+        rejects: (split, reason) to their sum; the split is "" for rows rejected before assignment.
         tallies: split to the sums over its shards.
         verified: the shards as re-read by TensorFlow, compared with those written.
         dropped: split to rows dropped as duplicate images.
         skipped: description of skipped inputs to their number.
+        base: the base version; None if there is none.
     """
     shards = sorted(verified, key=lambda shard: (shard.split, shard.index))
-    stages = StageCounts(rows + unread, assigned, rejects, dropped, skipped)
-    counts, splits = stages.with_records(((s.split, s.entry) for s in shards), plan.shards)
-    by_writers = stages.with_records(tallies.items(), plan.shards)
+    rejected = {key: found.count for key, found in rejects.items()}
+    stages = StageCounts(rows + unread, assigned, rejected, dropped, skipped, tallies)
+    counts, splits = found = stages.with_records(((s.split, s.entry) for s in shards), plan.shards)
     # Three independent counts must agree: the stages', the writers' and TensorFlow's.
-    damage = [*_damage(plan, shards)]
-    # A damaged shard has too few verified records: report counts only if the writers' differ, too.
-    wrong = "" if damage and not _mismatch(*by_writers) else _mismatch(counts, splits)
-    unmatched = [Problem("row counts", f"do not match: {wrong}")] if wrong else []
     total = SplitTally.sum_of(tallies.values())
+    by_writers, damage = stages.with_records(tallies.items(), plan.shards), [*_damage(plan, shards)]
     return DatasetInfo(
         plan=plan,
         counts=counts,
         splits=splits,
         shards=tuple(shards),
         images=dict(sorted(total.images.items())),
-        problems=(*damage, *_changed_table(plan, rows), *unmatched),
-        classes={split: _sorted_counts(tally.classes) for split, tally in tallies.items()},
+        problems=(*damage, *_changed_table(plan, rows), *_unmatched(found, by_writers, damage)),
+        classes={split: _classes(tally, split, base) for split, tally in tallies.items()},
         reused=total.reused,
         linked=total.linked,
+        copied=_copied(tallies, base),
         fingerprints={s.entry.file: s.fingerprint for s in shards if s.fingerprint},
         shapes=total.shapes,
         timeline=total.timeline,
+        rejects=first_rejects(rejects),
     )
+
+
+def _unmatched(
+    verified: tuple[RowCounts, Mapping[str, SplitCounts]],
+    written: tuple[RowCounts, Mapping[str, SplitCounts]],
+    damage: Sequence[Problem],
+) -> Iterator[Problem]:
+    # A damaged shard has too few verified records: report counts only if the writers' differ, too.
+    wrong = "" if damage and not _mismatch(*written) else _mismatch(*verified)
+    if wrong:
+        yield Problem("row counts", f"do not match: {wrong}")
+
+
+def _copied(tallies: Mapping[str, SplitTally], base: Base | None) -> dict[str, CopiedCounts]:
+    keeps_records = base is not None and base.keeps_records
+    return {split: tally.copied for split, tally in tallies.items() if keeps_records}
+
+
+def first_rejects(rejects: Mapping[tuple[str, str], RejectSum]) -> tuple[Reject, ...]:
+    """Returns the first reject of each reason, in the order of the tables; sorted by reason.
+
+    Args:
+        rejects: (split, reason) to their sum.
+    """
+    first: dict[str, RejectSum] = {}
+    for (_, reason), found in rejects.items():
+        first[reason] = first.get(reason, RejectSum()).add(found, 1)
+    return tuple(chain.from_iterable(first[reason].examples for reason in sorted(first)))
 
 
 def _mismatch(counts: RowCounts, splits: Mapping[str, SplitCounts]) -> str:
     return "; ".join(mismatches(counts, splits))
 
 
-def _sorted_counts(classes: Mapping[str, Mapping[int, int]]) -> dict[str, dict[int, int]]:
-    return {feature: dict(sorted(counts.items())) for feature, counts in classes.items()}
+def _classes(tally: SplitTally, split: str, base: Base | None) -> dict[str, dict[int, int]]:
+    """Returns the number of occurrences in a split by feature and class id, sorted.
+
+    Shards that a base version keeps are not read: what the base counted is corrected by what was
+    in the rewritten shards before.
+    """
+    entry = base.manifest.splits.get(split) if base and base.keeps_records else None
+    total = {feature: Counter(counts) for feature, counts in tally.classes.items()}
+    for feature, counts in (entry.classes if entry else {}).items():
+        total.setdefault(feature, Counter()).update(counts)
+    for feature, counts in tally.copied.base_classes.items():
+        total.setdefault(feature, Counter()).subtract(counts)
+    return {
+        feature: {label: count for label, count in sorted(counts.items()) if count}
+        for feature, counts in total.items()
+    }
 
 
 def _damage(plan: Plan, shards: Sequence[ShardVerification]) -> Iterator[Problem]:
@@ -174,6 +227,8 @@ def tally_of(written: WrittenShard, verified: ShardVerification) -> tuple[str, S
         timeline=written.timeline,
         reused=int(written.reused),
         linked=int(written.linked),
+        copied=written.copied,
+        unchanged=written.unchanged,
     )
 
 
@@ -199,4 +254,4 @@ def compare_shard(written: WrittenShard, verified: ShardVerification) -> Iterato
 def _changed_table(plan: Plan, rows: int) -> Iterator[Problem]:
     if plan.rows != rows:
         what = f"the first pass counted {plan.rows} rows, the second {rows}"
-        yield Problem("input", f"{what}: a table changed during the run; run again")
+        yield Problem("input", f"{what}: a table changed during the run. Run again.")

@@ -124,7 +124,7 @@ def _parse_part(text: str, lengths: Lengths) -> list[SplitSlice]:
     split = match["split"]
     if split == "all" and split not in lengths:
         if match["slice"] is not None:
-            raise ValueError("all splits together cannot be sliced; slice each of them")
+            raise ValueError("all splits together cannot be sliced. Slice each of them.")
         return [SplitSlice(name, 0, sum(counts)) for name, counts in lengths.items()]
     if split not in lengths:
         raise ValueError(f"unknown split {split!r}; available: {', '.join(lengths)}")
@@ -143,7 +143,7 @@ def _bounds(text: str | None, shards: Sequence[int]) -> tuple[int, int]:
         raise ValueError(f"[{text}] is not a valid slice; {_EXPECTED}")
     units = {unit for _, unit in numbers}
     if len(units) > 1:
-        raise ValueError(f"[{text}] has two units; write both bounds in the same one")
+        raise ValueError(f"[{text}] has two units. Write both bounds in the same one.")
     if len(bounds) == 1 and units != {"shard"}:
         what = "only a shard can be selected by one number"
         raise ValueError(f"[{text}] is not a valid slice; {what}; {_EXPECTED}")
@@ -157,7 +157,7 @@ def _bounds(text: str | None, shards: Sequence[int]) -> tuple[int, int]:
 def _number(text: str, unit: str | None) -> Fraction:
     number = Fraction(text.replace("_", ""))
     if unit != "%" and number.denominator != 1:
-        raise ValueError(f"{text} is not an integer; only percentages can be fractions")
+        raise ValueError(f"{text} is not an integer. Only percentages can be fractions.")
     if unit == "%" and abs(number) > 100:
         raise ValueError(f"{text}% is not within -100% to 100%")
     return number

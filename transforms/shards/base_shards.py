@@ -29,8 +29,9 @@ from recordmill.transforms.functional.rows.placement import BaseShard, BaseShard
 from recordmill.transforms.shards.checkpoints import Fingerprint
 from recordmill.transforms.storage.dataset import Dataset
 from recordmill.transforms.storage.drafts import Draft
-from recordmill.transforms.storage.files import is_local, open_binary
+from recordmill.transforms.storage.files import file_size, is_local, open_binary
 from recordmill.transforms.storage.shard_files import Digests, ShardFiles, digests, local_copy
+from recordmill.transforms.storage.stores import objects
 from recordmill.transforms.storage.stores.objects import Version
 
 # Bytes of SHA-256 that stand for a key: among 10^9 keys, a collision has a chance of 10^-21.
@@ -109,7 +110,7 @@ def _digests_of(dataset: Dataset, shard: ShardEntry) -> bytes:
     try:
         keys = dataset.index(shard, ["key"])["key"].to_pylist()
     except VerificationFailed as error:
-        raise UsageError(f"--base {error}, choose another --base, or leave --base out") from error
+        raise UsageError(f"--base {error} Or choose another --base, or omit it.") from error
     return b"".join(map(_digest, keys))
 
 
@@ -142,22 +143,34 @@ def link_shard(
         return None
     if index_digests is None or index_digests.sha256 != entry.index_sha256:
         return None
-    drafts = [Draft(files.directory, name) for name in (files.file, files.records)]
-    for source, draft, version in zip(sources, drafts, replaced, strict=True):
-        _link(source, draft.path)
-        draft.commit(version)
+    for source, name, version in zip(sources, (files.file, files.records), replaced, strict=True):
+        publish_link(source, files.directory, name, version)
+    return linked_shard(entry, files, fingerprint.digest, index_digests.crc32c)
+
+
+def linked_shard(
+    entry: ShardEntry, files: ShardFiles, fingerprint: str, index_crc32c: int = 0
+) -> WrittenShard:
+    """Returns a shard that is linked, as its writer reports it.
+
+    Args:
+        entry: the shard in the base version.
+        files: its files in the new version.
+        fingerprint: the fingerprint of its input.
+        index_crc32c: the checksum of its index; 0 if the index was not read.
+    """
     return WrittenShard(
         split=files.split,
         index=files.index,
         records=entry.records,
         payload=entry.payload,
         crc32c=entry.crc32c,
-        index_crc32c=index_digests.crc32c,
+        index_crc32c=index_crc32c,
         classes={},  # the manifest has those of the whole split
         frames=entry.frames,
         images=entry.images,
         linked=True,
-        fingerprint=fingerprint.digest,
+        fingerprint=fingerprint,
     )
 
 
@@ -167,6 +180,41 @@ def _digests(path: str) -> Digests | None:
             return digests(copy)
     except OSError:
         return None
+
+
+def publish_link(
+    source: str,
+    directory: str,
+    name: str,
+    replaced: Version | None,
+    size: int | None = None,
+) -> None:
+    """Gives a file of the base version its name in a new version, without reading it if possible.
+
+    It becomes a hard link, or a copy that the object store makes; elsewhere, it is copied.
+
+    Args:
+        source: the file of the base version.
+        directory: the folder of the new version.
+        name: the name in that folder.
+        replaced: the version of the file that an earlier run left; None if there is none.
+        size: the expected bytes; None to accept any.
+
+    Raises:
+        UsageError: if it is missing, or has another size.
+    """
+    found = file_size(source)
+    if found is None or size not in (None, found):
+        what = "is missing" if found is None else f"expected {size:,} bytes, got {found:,}"
+        raise UsageError(f"--base {source}: {what}. Restore it from a backup.")
+    target = layout.join(directory, name)
+    copied = objects.copy(source, target)
+    # A server that ignores the header of a copy, as fake-gcs-server does, writes an empty object.
+    if copied and file_size(target) == found:
+        return
+    draft = Draft(directory, name)
+    _link(source, draft.path)
+    draft.commit({} if copied else replaced)
 
 
 def _link(source: str, target: str) -> None:

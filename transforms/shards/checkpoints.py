@@ -21,6 +21,7 @@ from functools import cached_property
 from importlib import metadata
 from itertools import chain
 
+from PIL import features
 from pydantic import ValidationError
 
 from recordmill.schemas import layout
@@ -159,7 +160,8 @@ _PACKAGES = ("recordmill", "Pillow", "pyarrow", "protobuf", "numpy", "pycocotool
 def versions() -> dict[str, str]:
     """Returns the versions of the libraries that decide the bytes of shards."""
     packages = {package: metadata.version(package) for package in _PACKAGES}
-    return {**packages, "zlib": zlib.ZLIB_RUNTIME_VERSION}  # writes --compression gzip
+    codec = features.version("libjpeg_turbo") or "none"  # encodes resized JPEGs
+    return {**packages, "zlib": zlib.ZLIB_RUNTIME_VERSION, "libjpeg-turbo": codec}
 
 
 def settings_fingerprint(
@@ -181,6 +183,10 @@ def settings_fingerprint(
     }
     if config.verify == "decode":  # a run without it may have stored images it would reject
         document["verify"] = config.verify
+    if config.reject_quality:  # as with `verify`
+        document["reject_quality"] = sorted(config.reject_quality)
+    if config.near_duplicates == "none":  # records/ has no hashes
+        document["near_duplicates"] = config.near_duplicates
     if config.guard is not None:  # a run without it may have read files outside the image root
         document["image_root_guard"] = config.guard
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
@@ -226,12 +232,13 @@ class Fingerprint:
         return [self._row(ref, version_tag) for ref, version_tag in self.refs]
 
     def _row(self, ref: ImageRef, version_tag: str) -> bytes:
-        # Neither the source location nor the split column changes a record's bytes; the shard's
-        # split is part of the digest itself.
-        hashed = ref._replace(file="", line=0, split="", group="")
+        # Neither the source location nor the split, group and cluster change a record's bytes; the
+        # shard's split is part of the digest itself.
+        key, _, _, uri, start, stop, values, _, _, *others, _ = ref
         if ref.staged:  # staged by this run under a new name; the field is the hash of its bytes
-            hashed = hashed._replace(uri="", start=None, stop=None)
-        text = repr((tuple(hashed), version_tag, row_class(ref.values, self.resolved)))
+            uri, start, stop = "", None, None
+        hashed = (key, "", 0, uri, start, stop, values, "", "", *others)
+        text = repr((hashed, version_tag, row_class(values, self.resolved)))
         return text.encode("utf-8", "backslashreplace")
 
     def _digest(self, rows: Iterable[bytes]) -> str:

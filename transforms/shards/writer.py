@@ -14,11 +14,14 @@ from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
 from recordmill.schemas.dataset_info import ImageFault, WrittenShard
+from recordmill.schemas.manifest import ShardEntry
 from recordmill.schemas.plan import Plan
-from recordmill.schemas.records import BuiltFrame, SerializedExample
+from recordmill.schemas.records import BuiltFrame, CopiedRecord, SerializedExample, Unchanged
 from recordmill.schemas.rejects import Reject
-from recordmill.schemas.statistics import ImageTally, Timeline
+from recordmill.schemas.statistics import CopiedCounts, ImageTally, Timeline
+from recordmill.transforms.functional.records.examples import class_ids
 from recordmill.transforms.functional.records.index import RecordIndex, label_ids
+from recordmill.transforms.functional.records.merge import Merged, copied_images
 from recordmill.transforms.storage.drafts import Draft
 from recordmill.transforms.storage.shard_files import ShardFiles
 from recordmill.transforms.storage.stores.objects import Version
@@ -71,22 +74,33 @@ class ShardWriter:
     sizes: tuple[int, int]
     versions: tuple[Version, Version]
 
-    def __init__(self, sink: FileBasedSink, files: ShardFiles, plan: Plan) -> None:
+    def __init__(
+        self,
+        sink: FileBasedSink,
+        files: ShardFiles,
+        plan: Plan,
+        old: ShardEntry | None = None,
+        hashed: bool = True,
+    ) -> None:
         """Opens drafts of both files.
 
         Args:
             sink: Beam's sink, which frames and compresses records.
             files: the names of the files.
             plan: the resolved schema.
+            old: the base's shard that records are copied from; None if there is none.
+            hashed: whether to compute perceptual hashes of images.
         """
-        self._sink, self._files, self._plan = sink, files, plan
+        self._sink, self._files, self._plan, self._old = sink, files, plan, old
         self._drafts = [Draft(files.directory, name) for name in (files.file, files.records)]
         shard, records = (draft.path for draft in self._drafts)
         self._shard = MeteredFile(sink.open(shard))
         self._records = MeteredFile(
             FileSystems.create(records, compression_type=CompressionTypes.UNCOMPRESSED)
         )
-        self._record_index = RecordIndex(self._records, files.split, files.index, plan.resolved)
+        self._record_index = RecordIndex(
+            self._records, files.split, files.index, plan.resolved, hashed
+        )
         self._number = 0
         self._classes: dict[str, Counter[int]] = {
             name: Counter() for name in plan.resolved.schema.class_features
@@ -94,24 +108,33 @@ class ShardWriter:
         self._images: Counter[str] = Counter()
         self._shapes = ImageTally()
         self._timeline = Timeline()
-        self._payload = self._rows = self._counted = 0
+        self._copied = CopiedCounts()
+        self._payload = self._rows = self._unchanged = self._counted = 0
         self.faults: list[ImageFault] = []
         self._opened = time.monotonic_ns()
         self._record_bytes = distribution("record_bytes")
 
-    def write(self, built: Iterable[SerializedExample | Reject]) -> Iterator[Reject]:
-        """Writes the examples in order and yields the rejects."""
-        position = 0  # counts references: an example of a sequence has several
+    def write(self, built: Iterable[Merged]) -> Iterator[Reject]:
+        """Writes the records in order and yields the rejects."""
+        position = 0  # counts references: an example of a sequence has several, a copied one none
         for outcome in built:
+            if isinstance(outcome, CopiedRecord):
+                self._copy(outcome)
+                continue
             if isinstance(outcome, Reject):
                 advance("rejected")
                 fault = ImageFault(position=position, reason=outcome.reason, detail=outcome.detail)
                 self.faults.append(fault)
                 yield replace(outcome, split=self._files.split)
                 position += 1
+                continue
+            if isinstance(outcome, Unchanged):
+                self._unchanged += outcome.rows
             else:
                 self._add(outcome)
-                position += outcome.rows
+            position += outcome.rows
+            if (done := self._rows + self._unchanged) - self._counted >= BATCH_ROWS:
+                self._advance(done)
 
     def close(self, replaced: Sequence[Version | None] = (None, None)) -> WrittenShard:
         """Closes the files and gives them their final names, the index last.
@@ -128,8 +151,12 @@ class ShardWriter:
         shard, records = self._drafts
         self.sizes = shard.size, records.size
         self.versions = shard.commit(replaced[0]), records.commit(replaced[1])
-        self._advance()
+        self._advance(self._rows + self._unchanged)
         distribution("shard_ms").update((time.monotonic_ns() - self._opened) // 10**6)
+        if old := self._old:
+            removed = old.converted - self._copied.rows
+            self._images.update(copied_images(old.images, old.converted, removed))
+        rows = self._rows + self._copied.rows
         return WrittenShard(
             split=self._files.split,
             index=self._files.index,
@@ -138,31 +165,48 @@ class ShardWriter:
             crc32c=self._shard.crc32c,
             index_crc32c=self._records.crc32c,
             classes={name: dict(counts) for name, counts in self._classes.items()},
-            frames=self._rows if self._plan.resolved.schema.sequence else None,
+            frames=rows if self._plan.resolved.schema.sequence else None,
             images=dict(self._images),
             shapes=self._shapes,
             timeline=self._timeline,
+            copied=self._copied,
+            unchanged=self._unchanged,
         )
 
-    def _add(self, example: SerializedExample) -> None:
-        self._sink.write_record(self._shard, example.data)
+    def _copy(self, record: CopiedRecord) -> None:
+        """Writes a record of the base version, unless it is removed."""
+        ids = class_ids(record.data, self._classes)
+        for name, labels in ids.items():
+            self._copied.base_classes.setdefault(name, Counter()).update(labels)
+        if record.is_removed:
+            return
+        self._write(record.data)
+        self._record_index.copy(record)
+        self._copied.records += 1
+        self._copied.rows += record.rows
+        for name, labels in ids.items():
+            self._classes[name].update(labels)
+
+    def _write(self, data: bytes) -> None:
+        self._sink.write_record(self._shard, data)
         self._number += 1
-        self._record_index.add(example)
-        self._payload += len(example.data)
+        self._payload += len(data)
         self._timeline.add(time.time())
+
+    def _add(self, example: SerializedExample) -> None:
+        self._write(example.data)
+        self._record_index.add(example)
         schema = self._plan.resolved.schema
         # The first frame of a sequence counts all labels; the others repeat its context.
         self._count(example.frames[0] if example.frames else example, schema.features)
         for frame in example.frames[1:]:
             self._count(frame, schema.frame_features)
         self._rows += example.rows
-        if self._rows - self._counted >= BATCH_ROWS:
-            self._advance()
         self._record_bytes.update(len(example.data))
 
-    def _advance(self) -> None:
-        advance("written", self._rows - self._counted)
-        self._counted = self._rows
+    def _advance(self, done: int) -> None:
+        advance("written", done - self._counted)
+        self._counted = done
 
     def _count(self, row: SerializedExample | BuiltFrame, names: Container[str]) -> None:
         """Counts a row's image, and its labels in the features of the given names."""
@@ -170,6 +214,8 @@ class ShardWriter:
             self._images.update((row.treatment, *row.remarks))
         if row.shape:
             self._shapes.add(row.shape)
+        if not self._classes:
+            return
         features = self._plan.resolved.schema.features
         for name, value in zip(features, row.ref.values, strict=True):
             if name in self._classes and name in names:

@@ -11,9 +11,9 @@ import hashlib
 import io
 import json
 import os
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
@@ -42,12 +42,13 @@ from recordmill.transforms.functional.splits import (
     record_ranges,
     share_of,
 )
-from recordmill.transforms.storage.local_files import open_regular
+from recordmill.transforms.storage.byte_ranges import ByteRange, read_ranges, unreadable
 from recordmill.transforms.storage.shard_files import (
     DAMAGED_GZIP,
     compression_of,
     open_stored,
     read_stored,
+    remote_files,
     uncompressed,
 )
 
@@ -57,13 +58,16 @@ if TYPE_CHECKING:
 # Rows of an index that are read at a time.
 _BATCH_ROWS = 65_536
 
-# Shards that stay open for `record`: far below the usual limit of 1,024 file descriptors.
-_OPEN_FILES = 256
+_VERSION = re.compile(r"\d+\.\d+\.\d+", re.ASCII)
 
 LOCATION_COLUMNS = ("key", "split", "shard", "index", "offset", "length", "sha256", "class")
 
 # Expected types of the columns that locate a record; they must not have nulls.
 _TYPES = {"key": pa.string(), "offset": pa.int64(), "length": pa.int64()}
+
+_NO_RECORDS = pa.table(
+    {name: pa.array([], _TYPES.get(name, pa.string())) for name in LOCATION_COLUMNS}
+)
 
 
 def read_file(path: str) -> bytes | None:
@@ -143,7 +147,7 @@ class Dataset:
         if not dataset.is_committed:
             raise VerificationFailed(
                 f"{dataset.path(layout.MANIFEST)}: does not match the checksum in "
-                f"{layout.SUCCESS}; convert again, or restore it from a backup"
+                f"{layout.SUCCESS}. Convert again, or restore it from a backup."
             )
         return dataset
 
@@ -163,15 +167,17 @@ class Dataset:
         folder = os.fspath(directory).rstrip("/") or "/"
         marker = _content(layout.join(folder, layout.SUCCESS), read)
         if marker is None:
+            versions = published_versions(folder)
+            has = f". It has the versions {', '.join(versions)}" if versions else ""
             raise VerificationFailed(
                 f"{folder}: not a published dataset: it has no {layout.SUCCESS}; "
-                "expected a folder DIR/NAME/VERSION that recordmill convert has published"
+                f"expected a folder DIR/NAME/VERSION that recordmill convert has published{has}"
             )
         path = layout.join(folder, layout.MANIFEST)
         data = _content(path, read)
         if data is None:
             raise VerificationFailed(
-                f"{path}: is missing; convert again, or restore it from a backup"
+                f"{path}: is missing. Convert again, or restore it from a backup."
             )
         try:
             manifest = _parse_manifest(data)
@@ -179,12 +185,13 @@ class Dataset:
             first = error.errors()[0]
             location = " > ".join(str(part) for part in first["loc"]) or "the file"
             what = f"is not a manifest that this version reads: at {location}: {first['msg']}"
-            raise VerificationFailed(f"{path}: {what}; convert again") from error
+            raise VerificationFailed(f"{path}: {what}. Convert again.") from error
         expected = commit_marker(data)
         return cls(folder, manifest, expected.decode().strip(), marker == expected)
 
     def __repr__(self) -> str:
-        records = ", ".join(f"{name} {split.records:,}" for name, split in self.splits.items())
+        splits = self.manifest.ordered_splits
+        records = ", ".join(f"{name} {split.records:,}" for name, split in splits.items())
         return f"{type(self).__name__}({self.directory!r}): {records} records"
 
     @property
@@ -255,6 +262,22 @@ class Dataset:
             VerificationFailed: if the index is missing, cannot be read, or was changed.
         """
         return read_index(self.path(shard.index_file), columns, shard.index_sha256)
+
+    def columns(self, parts: Sequence[RecordRange], names: Sequence[str]) -> pa.Table:
+        """Reads index columns of ranges of records, in order.
+
+        Args:
+            parts: the ranges, as `select` returns them.
+            names: the index columns to read.
+
+        Raises:
+            VerificationFailed: if an index is missing, cannot be read, or was changed.
+        """
+        tables = [
+            self.index(self.shard(part.split, part.shard), names).slice(part.skip, part.take)
+            for part in parts
+        ]
+        return pa.concat_tables(tables) if tables else _NO_RECORDS.select(names)
 
     def batches(self, shard: ShardEntry, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yields columns of a shard's index in bounded memory, without checking its checksum.
@@ -330,10 +353,37 @@ class Dataset:
         if span is None:
             row = self._row(shard, number, ("offset", "length"))
             span = row["offset"], row["length"]
+        if compression_of(shard.file):
+            return self._checked(shard, number, span, self._unzipped(shard, number, *span))
+        return self.read_records([(shard, number, span)])[0]
+
+    def read_records(
+        self, locations: Sequence[tuple[ShardEntry, int, tuple[int, int]]]
+    ) -> list[bytes]:
+        """Reads records of shards that are not gzipped, and checks the two CRCs of each.
+
+        In an object store, records that are close to each other take one request.
+
+        Args:
+            locations: (shard, number within the shard, (offset, length)) of each record.
+
+        Raises:
+            VerificationFailed: if a record is damaged, or is not the one in the index.
+        """
+        ranges = [
+            ByteRange(self.path(shard.file), shard.sha256, *_frame_of(*span))
+            for shard, _, span in locations
+        ]
+        frames = zip(locations, read_ranges(ranges), strict=True)
+        return [self._checked(*location, data) for location, data in frames]
+
+    def _checked(
+        self, shard: ShardEntry, number: int, span: tuple[int, int], framed: bytes
+    ) -> bytes:
         offset, length = span
         try:
-            frame = next(read_frames(io.BytesIO(self._range(shard, offset, length))), None)
-        except (FrameError, *DAMAGED_GZIP) as error:
+            frame = next(read_frames(io.BytesIO(framed)), None)
+        except FrameError as error:
             raise self.damaged(shard, number, offset, str(error)) from error
         if frame is None or len(frame.data) != length:
             raise self.damaged(shard, number, offset, "is not the one in the index")
@@ -376,24 +426,25 @@ class Dataset:
         row: dict[str, Any] = self.index(shard, columns).slice(number, 1).to_pylist()[0]
         return row
 
-    def _range(self, shard: ShardEntry, offset: int, length: int) -> bytes:
-        """Returns a framed record, cut short at the end of the shard."""
-        path, start, size = self.path(shard.file), offset - HEADER_BYTES, length + FRAME_BYTES
-        if start < 0 or not 0 <= length <= MAX_RECORD_BYTES:
-            return b""  # a wrong index: the caller finds no record there
+    def _unzipped(self, shard: ShardEntry, number: int, offset: int, length: int) -> bytes:
+        """Returns a framed record of a gzipped shard, cut short at the end of the shard."""
+        path, (start, stop) = self.path(shard.file), _frame_of(offset, length)
         try:
-            # The common case: one pread of a file that stays open, safe for threads and forks.
-            if not layout.is_url(path) and not compression_of(path):
-                return _open_file(path, shard.sha256).read(start, size)
             with uncompressed(path) as stream:
                 stream.seek(start)
-                return stream.read(size)
-        except FileNotFoundError as error:
-            raise VerificationFailed(f"{path}: is missing; restore it from a backup") from error
+                return stream.read(stop - start)
+        except DAMAGED_GZIP as error:  # one of them is an OSError
+            raise self.damaged(shard, number, offset, str(error)) from error
         except OSError as error:
-            if error.errno is None:  # gzip.BadGzipFile: the caller names the record
-                raise
-            raise _unreadable(path, error) from error
+            raise unreadable(path, error) from error
+
+
+def _frame_of(offset: int, length: int) -> tuple[int, int]:
+    """Returns the byte range of a framed record; an empty one if the index is wrong."""
+    start = offset - HEADER_BYTES
+    if start < 0 or not 0 <= length <= MAX_RECORD_BYTES:
+        return 0, 0  # no record is found there
+    return start, start + length + FRAME_BYTES
 
 
 def read_index(path: str, columns: Sequence[str], sha256: str | None = None) -> pa.Table:
@@ -409,26 +460,65 @@ def read_index(path: str, columns: Sequence[str], sha256: str | None = None) -> 
     """
     data = _content(path, read_file)
     if data is None:
-        raise VerificationFailed(f"{path}: is missing; restore it from a backup")
+        raise VerificationFailed(f"{path}: is missing. Restore it from a backup.")
     # Parsed from the same bytes that are hashed: the file may be replaced between two reads.
     if sha256 is not None and hashlib.sha256(data).hexdigest() != sha256:
         raise VerificationFailed(
-            f"{path}: is not the file that {layout.MANIFEST} lists: its sha256 differs; "
-            "restore it from a backup"
+            f"{path}: is not the file that {layout.MANIFEST} lists: its sha256 differs. "
+            "Restore it from a backup."
         )
     try:
         table = read_table(data, columns)
     except (pa.ArrowException, OSError, ValueError, KeyError) as error:  # bad Thrift is an OSError
-        raise VerificationFailed(f"{path}: is not a valid index: {error}; convert again") from error
+        raise VerificationFailed(
+            f"{path}: is not a valid index: {error}. Convert again."
+        ) from error
     for name in columns:
         column, expected = table[name], _TYPES.get(name)
         if expected is not None and (column.type != expected or column.null_count):
             what = f"{column.type} with {column.null_count} nulls"
             raise VerificationFailed(
                 f"{path}: is not a valid index: column {name!r}: expected {expected} without "
-                f"nulls, got {what}; convert again"
+                f"nulls, got {what}. Convert again."
             )
     return table
+
+
+def newest_version(path: str | os.PathLike[str]) -> str:
+    """Returns the folder of the newest version in DIR/NAME; other paths, such as a version, as is.
+
+    Raises:
+        VerificationFailed: if the folder cannot be read.
+    """
+    folder = os.fspath(path)
+    if _content(layout.join(folder, layout.SUCCESS), read_file) is not None:
+        return folder
+    versions = published_versions(folder)
+    return layout.join(folder, versions[-1]) if versions else folder
+
+
+def published_versions(folder: str) -> list[str]:
+    """Returns the versions that are published in a folder DIR/NAME, in the order of semver.
+
+    Raises:
+        VerificationFailed: if the folder cannot be read.
+    """
+    try:
+        if layout.is_url(folder):
+            markers = remote_files(folder).files_below(folder, f"*/{layout.SUCCESS}")
+            names = [marker.partition("/")[0] for marker in markers]
+        else:
+            names = [
+                name
+                for name in os.listdir(folder)
+                if os.path.isfile(layout.join(folder, name, layout.SUCCESS))
+            ]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise unreadable(folder, error) from error
+    versions = [name for name in names if _VERSION.fullmatch(name)]
+    return sorted(versions, key=lambda version: [int(number) for number in version.split(".")])
 
 
 def find_manifest(directory: str) -> tuple[Manifest | None, bool]:
@@ -499,29 +589,4 @@ def _content(path: str, read: Callable[[str], bytes | None]) -> bytes | None:
     try:
         return read(path)
     except OSError as error:
-        raise _unreadable(path, error) from error
-
-
-def _unreadable(path: str, error: OSError) -> VerificationFailed:
-    what = error.strerror or error
-    return VerificationFailed(f"{path}: cannot be read: {what}; restore it from a backup")
-
-
-class _OpenFile:
-    """A file for concurrent reads by threads and forked processes: each read states its offset."""
-
-    def __init__(self, path: str) -> None:
-        self._handle = open_regular(path)
-
-    def __del__(self) -> None:
-        if hasattr(self, "_handle"):
-            self._handle.close()
-
-    def read(self, start: int, size: int) -> bytes:
-        return os.pread(self._handle.fileno(), size, start)
-
-
-@lru_cache(_OPEN_FILES)
-def _open_file(path: str, sha256: str) -> _OpenFile:
-    """Opens a shard; the checksum is a cache key, so that a replaced shard is opened again."""
-    return _OpenFile(path)
+        raise unreadable(path, error) from error

@@ -16,6 +16,7 @@ import os
 import re
 import shutil
 import tempfile
+import unicodedata
 import uuid
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -54,6 +55,9 @@ _THREADS = 64
 
 # The version tag by file; None if the file has none, or changed while it was read.
 VersionTags: TypeAlias = dict[str, str | None]
+
+# Errors of the file system and the stores for a path without a file.
+_MISSING = (FileNotFoundError, NotADirectoryError)
 
 # The version tag of a missing file.
 ABSENT = "absent"
@@ -118,7 +122,7 @@ def open_range(path: str, start: int, stop: int) -> BinaryIO:
     """
 
     def read(first: int, end: int) -> bytes:
-        data = _read_range(path, start + first, start + end)
+        data = read_range(path, start + first, start + end)
         if len(data) < end - first:
             raise EOFError("the file has become shorter since it was listed")
         return data
@@ -128,7 +132,17 @@ def open_range(path: str, start: int, stop: int) -> BinaryIO:
     return objects.open_ranges(stop - start, read)
 
 
-def _read_range(path: str, start: int, stop: int) -> bytes:
+def read_range(path: str, start: int, stop: int) -> bytes:
+    """Returns a byte range of a file, with one request; fewer bytes where the file ends.
+
+    Args:
+        path: the file.
+        start: the first byte.
+        stop: the byte after the last.
+
+    Raises:
+        OSError: if it cannot be read; FileNotFoundError if it does not exist.
+    """
     size = stop - start
     if is_local(path):
         return read_regular(path, start, stop, size)[0]
@@ -155,7 +169,8 @@ def read_bytes(
             becomes None.
 
     Raises:
-        RecordError: read_error, if the file cannot be read or exceeds `--max_image_bytes`.
+        RecordError: missing_file if there is no such file; read_error if it cannot be read, or
+            exceeds `--max_image_bytes`.
     """
     try:
         limit = max_image_bytes()
@@ -180,7 +195,23 @@ def read_bytes(
         what = (
             error.strerror if isinstance(error, OSError) and error.strerror else masked(str(error))
         )
-        raise RecordError(Reason.READ_ERROR, f"{masked_url(uri)}: {what}") from error
+        reason = Reason.MISSING_FILE if isinstance(error, _MISSING) else Reason.READ_ERROR
+        if reason is Reason.MISSING_FILE and (form := _form_that_exists(uri)):
+            what += f"; a file exists with this name in the Unicode form {form}, so use one form"
+        raise RecordError(reason, f"{masked_url(uri)}: {what}") from error
+
+
+def _form_that_exists(path: str) -> str:
+    """Returns the Unicode form in which a path exists, "NFC" or "NFD"; "" if in neither.
+
+    macOS stores `é` as two characters (NFD), also in archives; most tables have one (NFC).
+    """
+    if path.isascii() or is_web(path):
+        return ""
+    forms = ((form, unicodedata.normalize(form, path)) for form in ("NFC", "NFD"))
+    with contextlib.suppress(OSError, ValueError):
+        return next((form for form, other in forms if other != path and exists(other)), "")
+    return ""
 
 
 def write_bytes(path: str, data: bytes) -> None:
@@ -351,6 +382,34 @@ def names_below(root: str) -> Iterator[str]:
         return (key[len(prefix) :] for key in objects.keys_below(where))
     matched = beam.request(lambda: FileSystems.match([root + "**"]))
     return (file.path[len(root) :] for file in matched[0].metadata_list)
+
+
+def entries(folder: str) -> tuple[list[str], list[str]]:
+    """Returns the names of the folders and of the files directly in a folder, in any order.
+
+    Both are empty if the folder does not exist.
+
+    Raises:
+        OSError: if the folder cannot be listed.
+    """
+    if is_local(folder):
+        if not os.path.isdir(folder):
+            return [], []
+        with os.scandir(folder) as found:
+            kinds = [(entry.name, entry.is_dir()) for entry in found]
+        return [n for n, is_dir in kinds if is_dir], [n for n, is_dir in kinds if not is_dir]
+    if hdfs.is_hdfs(folder):
+        return hdfs.entries(folder)
+    if where := objects.parse(folder):
+        return objects.entries(where)
+    folders, files = dict[str, None](), list[str]()
+    for name in names_below(folder.rstrip("/") + "/"):
+        first, slash, _ = name.partition("/")
+        if slash:
+            folders[first] = None
+        else:
+            files.append(first)
+    return list(folders), files
 
 
 def exists(path: str) -> bool:

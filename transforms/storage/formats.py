@@ -32,8 +32,15 @@ from recordmill.transforms.functional.sources import (
     yolo,
 )
 from recordmill.transforms.functional.sources.arrow import FEATHER_1_SIGNATURE, FILE_SIGNATURE
-from recordmill.transforms.functional.sources.class_folder import Tree, Unlisted, is_hidden
+from recordmill.transforms.functional.sources.class_folder import (
+    Entries,
+    Tree,
+    Unlisted,
+    is_hidden,
+)
+from recordmill.transforms.functional.sources.table_folders import is_spark_json, with_partition
 from recordmill.transforms.storage.files import (
+    entries,
     exists,
     is_local,
     names_below,
@@ -50,7 +57,7 @@ SPECIAL = "FIFOs, sockets and devices"
 # The maximum number of paths, through links, by which one folder is read.
 MAX_PATHS = 64
 
-_TOO_MANY_PATHS = f"links make over {MAX_PATHS} paths to this folder; remove some of them"
+_TOO_MANY_PATHS = f"links make over {MAX_PATHS} paths to this folder. Remove some of them."
 _UPWARDS = re.compile(r"/[^/]+/\.\./")
 
 # (device, inode).
@@ -70,6 +77,12 @@ class FileTree:
     def walk(self) -> Iterator[str | Unlisted | SkippedInput]:
         """Yields the path below the root of every file, and skipped inputs for hidden ones."""
         return _walk_here(self.root) if is_local(self.root) else _walk_store(self.root)
+
+    def entries(self, name: str = "") -> Entries:
+        """Returns the files and folders directly in a folder; none if it does not exist."""
+        folders, files = entries(self.path(name))
+        shown = [sorted(n for n in names if not is_hidden(n)) for names in (folders, files)]
+        return Entries(*map(tuple, shown))
 
     def path(self, name: str) -> str:
         """Returns the full path of a file; its name may begin with `../`."""
@@ -129,7 +142,7 @@ def _found(entry: os.DirEntry[str], name: str) -> str | Unlisted | SkippedInput 
     if is_hidden(entry.name):
         return SkippedInput(HIDDEN)
     if readable(entry.name) != entry.name:
-        return Unlisted(readable(name), "the name is not valid UTF-8; rename it")
+        return Unlisted(readable(name), "the name is not valid UTF-8. Rename it.")
     if entry.is_file():
         return name
     if entry.is_dir():
@@ -224,7 +237,9 @@ class _FileFormat:
             if fault := _fault_before(split, stream):
                 yield Reject.of_lost_rows(split.file.path, split.first, fault)
             else:
-                yield from self.reader.read(stream, split, projection)
+                rows = self.reader.read(stream, split, projection)
+                partition = split.file.partition
+                yield from with_partition(rows, partition, projection) if partition else rows
 
 
 @dataclass(frozen=True)
@@ -251,7 +266,7 @@ def _fault_before(split: SourceSplit, stream: BinaryIO) -> str:
         is_line = not split.start or stream.read(1) in (b"\n", b"\r")
     except (EOFError, OSError) as error:
         return f"the rest of the table cannot be read: {error}"
-    return "" if is_line else "the table has changed since it was listed; convert it again"
+    return "" if is_line else "the table has changed since it was listed. Convert it again."
 
 
 def cut_text(file: TableFile, range_bytes: int) -> list[SourceSplit]:
@@ -342,6 +357,8 @@ def format_of(path: str, head: bytes) -> str | None:
     for signature, found in _SIGNATURES.items():
         if head.startswith(signature):
             return found
+    if is_spark_json(path):
+        return "jsonl"
     # "x.tfrecord-00000-of-00010" has its suffix before the shard number.
     stem = _SHARD.sub("", path.lower().removesuffix(".gz"))
     return _SUFFIXES.get(stem.rpartition(".")[2])

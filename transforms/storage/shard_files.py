@@ -12,12 +12,14 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import google_crc32c
 
 from recordmill.schemas import layout
 from recordmill.schemas.config import ConvertConfig
+from recordmill.schemas.errors import UsageError
 from recordmill.schemas.layout import is_url
 from recordmill.schemas.plan import Plan
 from recordmill.transforms.storage.local_files import open_regular
@@ -198,18 +200,27 @@ def read_stored(path: str) -> bytes:
     if not is_url(path):
         with open_regular(path) as stream:
             return stream.read()
-    from recordmill.transforms.storage.files import (
-        load,  # loads Beam, so import it only when needed
-    )
-
-    return load(path)
+    data: bytes = remote_files(path).load(path)
+    return data
 
 
 def open_stored(path: str) -> BinaryIO:
     """Opens a file for reading, without decompression."""
     if not is_url(path):
         return open_regular(path)
-    # Imported here because it loads Beam, which readers of local files do not need.
-    from recordmill.transforms.storage.files import open_binary
+    return cast("BinaryIO", remote_files(path).open_binary(path))
 
-    return open_binary(path)
+
+def remote_files(path: str) -> Any:
+    """Returns the module that reads remote files; it loads Beam, which local files do not need.
+
+    Raises:
+        UsageError: if Beam is not installed.
+    """
+    try:
+        return import_module("recordmill.transforms.storage.files")
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"{path}: needs {error.name}, which is not installed. Install recordmill in place of "
+            "recordmill-reader, or copy the dataset to this machine."
+        ) from error

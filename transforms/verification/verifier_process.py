@@ -1,8 +1,8 @@
-"""The verifier process: verifies shards with TensorFlow while the main process writes others.
+"""The verifier process: verifies shards with TensorFlow while another process writes more of them.
 
 A separate process does not contend for the writer's GIL, and if TensorFlow crashes on a file, only
-that process dies. It is started before the main process
-imports anything slow, so this module imports slow modules inside functions.
+that process dies. Commands start it before they import anything slow, so this module imports slow
+modules inside functions. Each worker process of an engine starts its own.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
@@ -20,6 +20,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from recordmill.schemas.errors import RecordmillError
+from recordmill.schemas.layout import is_url
 from recordmill.transforms.workers.cores import num_cores
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ IN_PROCESS_RUNNERS = frozenset({"DirectRunner", "FnApiRunner"})
 
 # The verifier that a process started, by process id: a fork must not use its parent's.
 _verifiers: dict[int, VerifierProcess] = {}
+_STARTING = threading.Lock()
 
 
 def workers_are_threads(
@@ -54,21 +56,23 @@ def workers_are_threads(
 
 
 @contextmanager
-def verifier_process_started() -> Iterator[None]:
+def verifier_process_started(options: Mapping[str, Any] | None = None) -> Iterator[None]:
     """Starts the verifier process for the duration of the body.
 
     Does nothing if one is running, or if this process has imported TensorFlow already.
+
+    Args:
+        options: Beam's options, with which it reads shards from stores; None for local shards.
     """
     process = os.getpid()
     if process in _verifiers or "tensorflow" in sys.modules:
         yield
         return
-    verifier = _verifiers[process] = VerifierProcess(num_cores())
+    _verifiers[process] = VerifierProcess(num_cores(), options)
     try:
         yield
     finally:
-        del _verifiers[process]
-        verifier.end()
+        _verifiers.pop(process).end()
 
 
 def current_verifier() -> VerifierProcess | None:
@@ -76,12 +80,38 @@ def current_verifier() -> VerifierProcess | None:
     return _verifiers.get(os.getpid())
 
 
-def prepare() -> None:
-    """Loads TensorFlow into this process, unless a verifier process runs."""
-    if not current_verifier():
-        from recordmill.transforms.verification.tensorflow_ops import load
+def prepare(directory: str) -> None:
+    """Starts the verifier process of a worker, if it has none that is alive.
 
-        load()
+    A worker that has imported TensorFlow already verifies shards itself.
+
+    Args:
+        directory: the dataset's folder.
+    """
+    with _STARTING:
+        verifier = current_verifier()
+        if verifier and verifier.is_alive:
+            return
+        if "tensorflow" in sys.modules:
+            from recordmill.transforms.verification.tensorflow_ops import load
+
+            load()
+            return
+        _verifiers[os.getpid()] = VerifierProcess(num_cores(), store_options(directory))
+
+
+def store_options(directory: str) -> dict[str, Any] | None:
+    """Returns Beam's options of this process if a folder is in a store, and otherwise None.
+
+    Args:
+        directory: the dataset's folder.
+    """
+    if not is_url(directory):
+        return None
+    from recordmill.transforms.storage.stores.options import current_options
+
+    options: dict[str, Any] = current_options().get_all_options(drop_default=True)
+    return options
 
 
 def verify(shard: ShardFiles, resolved: ResolvedSchema, level: Verify) -> ShardVerification:
@@ -140,12 +170,13 @@ class VerifierProcess:
         pid: the process id.
     """
 
-    def __init__(self, concurrency: int) -> None:
+    def __init__(self, concurrency: int, options: Mapping[str, Any] | None = None) -> None:
         """Starts the process.
 
         Args:
             concurrency: the number of requests that it answers concurrently, each on its own
                 connection.
+            options: Beam's options, with which it reads shards from stores; None for local shards.
         """
         pairs = [Pipe() for _ in range(concurrency)]  # [(our end, its end)]
         descriptors = [remote.fileno() for _, remote in pairs]
@@ -162,6 +193,12 @@ class VerifierProcess:
         for local, remote in pairs:
             remote.close()
             self._free.put(local)
+        pairs[0][0].send(options)  # not as an argument: the options may contain secrets
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process runs."""
+        return self._process.poll() is None
 
     def verify(
         self, shard: ShardFiles, resolved: ResolvedSchema, level: Verify
@@ -228,14 +265,24 @@ def serve(descriptors: Sequence[int]) -> None:
         descriptors: the file descriptors of the connections.
     """
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    connections = [Connection(descriptor) for descriptor in descriptors]
+    try:
+        options = connections[0].recv()
+    except (EOFError, OSError):  # the other process has ended
+        os._exit(0)
+    if options:
+        from apache_beam.options.pipeline_options import PipelineOptions
+
+        from recordmill.transforms.storage.stores.options import use_options
+
+        use_options(PipelineOptions.from_dictionary(options))
     from recordmill.transforms.verification.tensorflow_ops import load
     from recordmill.transforms.verification.verify_shard import decode_error, verify_shard
 
     services: dict[str, Callable[..., Any]] = {"verify": verify_shard, "decode_error": decode_error}
     load()
     threads = [
-        threading.Thread(target=_answer, args=(Connection(descriptor), services))
-        for descriptor in descriptors
+        threading.Thread(target=_answer, args=(connection, services)) for connection in connections
     ]
     for thread in threads:
         thread.start()

@@ -13,9 +13,9 @@ import os
 import threading
 import time
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
-from typing import Literal, TypeVar
+from typing import Literal
 
 from apache_beam.options.pipeline_options import PipelineOptions
 
@@ -32,8 +32,6 @@ _SECONDS = 2.0
 
 # Interval of reports to an object store, where each is a billed request.
 _STORE_SECONDS = 10.0
-
-T = TypeVar("T")
 
 Count = Literal["read", "analyzed", "assigned", "written", "rejected", "verified"]
 
@@ -95,21 +93,6 @@ def advance(what: Count, number: int = 1) -> None:
     if what in _METRICS:
         _METRICS[what].inc(number)
     _REPORTER.report()
-
-
-def advance_by(what: Count, items: Iterable[T]) -> Iterator[T]:
-    """Yields items, and increments a counter by their number: cheaper than for each of them.
-
-    Args:
-        what: the name of the counter.
-        items: the items.
-    """
-    number = 0
-    for number, item in enumerate(items, start=1):
-        yield item
-        if number % BATCH_ROWS == 0:
-            advance(what, BATCH_ROWS)
-    advance(what, number % BATCH_ROWS)
 
 
 def set_total(rows: int) -> None:

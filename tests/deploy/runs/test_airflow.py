@@ -1,4 +1,4 @@
-"""The DAG under a real Airflow, with `airflow dags test`."""
+"""The DAGs under a real Airflow, with `airflow dags test`."""
 
 from __future__ import annotations
 
@@ -16,6 +16,9 @@ from tests.deploy.runs.environments import ROOT, environment, run
 
 DAG = ROOT / "deploy" / "airflow" / "recordmill_dag.py"
 DAY = "2026-11-20"
+IMAGES = 60
+"""The valid rows of the sample; the faulty ones follow."""
+
 CONSTRAINTS = DAG.with_name("constraints.txt")
 
 # Fails once as a program does when its machine is in trouble, and then is itself.
@@ -71,17 +74,20 @@ class Scheduler:
         shutil.copytree(sample, self.day)
         self.dataset = folder / "datasets" / "shapes" / "2026.11.20"
 
-    def test(self) -> subprocess.CompletedProcess[str]:
-        """Runs `airflow dags test` for the day."""
+    def test(
+        self, day: str = DAY, dag: str = "recordmill", **more: object
+    ) -> subprocess.CompletedProcess[str]:
+        """Runs `airflow dags test` for a day, with parameters besides those of all tests."""
         params = {
             "input": str(self.folder / "labels" / "DATE" / "labels.csv"),
             "output": str(self.folder / "datasets"),
             "name": "shapes",
             "flags": ["--max_rejects", "10"],
+            **more,
         }
         command = [self.airflow, "dags", "test", "-f", DAG, "-c", json.dumps(params)]
         return subprocess.run(
-            [*map(str, command), "recordmill", DAY],
+            [*map(str, command), dag, day],
             capture_output=True,
             text=True,
             check=False,
@@ -154,3 +160,51 @@ def test_a_damaged_dataset_fails_verification_without_retries(scheduler: Schedul
     ended = scheduler.test()
     assert "recordmill verify: exit code 3, verification failed" in ended.stdout + ended.stderr
     assert scheduler.states()["verify"] == ("failed", 1)
+
+
+def test_days_are_appended_and_a_day_that_failed_is_repaired(
+    scheduler: Scheduler, sample: Path, tmp_path: Path
+) -> None:
+    with (sample / "labels.csv").open(newline="") as table:
+        header, *rows = csv.reader(table)
+    rows = rows[:IMAGES]  # without the faulty ones
+    missing = [[f"images/missing-{i}.jpg", "circle"] for i in range(11)]
+    days = ["2026-11-20", "2026-11-21", "2026-11-22"]
+    tables = [scheduler.day.with_name(day) / "labels.csv" for day in days]
+    for i, path in enumerate(tables):
+        shutil.copytree(sample, path.parent, dirs_exist_ok=True)
+        write(path, [header, *rows[i::3], *(missing if i == 1 else [])])
+    options = ["--max_rejects", "10", "--num_shards", "4", "--columns", "label=label"]
+
+    def run_day(day: str) -> subprocess.CompletedProcess[str]:
+        more = {"first_day": days[0], "flags": options}
+        return scheduler.test(day, "recordmill_append", **more)
+
+    done = {"convert": ("success", 1), "verify": ("success", 1)}
+    assert run_day(days[0]).returncode == 0
+    assert "exit code 4, more rejects" in (ended := run_day(days[1])).stdout + ended.stderr
+    assert scheduler.states() == {"convert": ("failed", 1), "verify": ("upstream_failed", 0)}
+    write(tables[1], [header, *rows[1::3]])
+    for day in days[1:]:
+        ended = run_day(day)
+        assert ended.returncode == 0, ended.stderr[-4000:]
+        assert scheduler.states() == done
+    assert '"state": "skipped"' in (ended := run_day(days[2])).stdout + ended.stderr
+
+    write(sample / "all.csv", [header, *rows])
+    flags = ["--input", sample / "all.csv", "--output", tmp_path / "whole", "--name", "shapes"]
+    run(sys.executable, "-m", "recordmill", "convert", *flags, *options)
+    whole = shards(tmp_path / "whole" / "shapes" / "1.0.0")
+    assert len(whole) == 4
+    assert shards(scheduler.dataset.with_name("2026.11.22")) == whole
+
+
+def write(table: Path, rows: list[list[str]]) -> None:
+    """Writes the rows of a CSV table."""
+    with table.open("w", newline="") as stream:
+        csv.writer(stream).writerows(rows)
+
+
+def shards(dataset: Path) -> dict[str, bytes]:
+    """Returns the shards of a dataset: name to content."""
+    return {path.name: path.read_bytes() for path in dataset.glob("*.tfrecord-*")}

@@ -95,7 +95,7 @@ def test_an_index_that_differs_from_the_published_one_is_a_usage_error(
     dataset = published(tmp_path)
     damaged = dataset / layout.records_name("test", 0, 2)
     damage(damaged)
-    with pytest.raises(UsageError, match="leave --base out") as caught:
+    with pytest.raises(UsageError, match="choose another --base, or omit it") as caught:
         open_base(config(tmp_path, version="1.1.0", base=str(dataset)))
     assert str(damaged) in str(caught.value)
 
@@ -157,6 +157,9 @@ GROUPED = {"group_column": "patient", "splits": {"train": "0.5", "test": "0.5"}}
         (GROUPED, {**GROUPED, "group_column": "site"}, "Use the same --group_column"),
         (GROUPED, {**GROUPED, "seed": 1}, "Use the same --seed"),
         ({}, GROUPED, "Use the same --group_column"),
+        ({}, {**GROUPED, "split_method": "exact"}, "Use the same --group_column"),
+        ({**GROUPED, "split_method": "exact"}, GROUPED, "Use the same --split_method"),
+        (GROUPED, {**GROUPED, "split_method": "exact", "seed": 1}, None),
         (GROUPED, GROUPED, None),
         ({}, {}, None),
     ],
@@ -170,3 +173,42 @@ def test_new_rows_of_a_group_can_join_its_existing_rows(
     else:
         with pytest.raises(UsageError, match=remedy):
             open_base(asked)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ({}, {"seed": 7}, r"written with --seed 0, but this run has 7\. Use the same --seed"),
+        (
+            {},
+            {"splits": {"train": 1}},
+            "written with --splits None, but this run has {'train': '1'}",
+        ),
+        ({}, {"compression": "gzip"}, "written with --compression 'none'"),
+        ({}, {"split_method": "exact"}, "written with --split_method 'hash'"),
+        (
+            {},
+            {"num_shards": {"train": 3}},
+            r"2 shards of 'train', but --num_shards asks for 3: .* number\. Use",
+        ),
+        ({"deduplicate": "content"}, {}, "combined with --deduplicate content"),
+        ({"records_per_shard": 5}, {}, "combined with --records_per_shard"),
+        ({}, {"near_duplicates": "drop"}, "combined with --near_duplicates drop, .* report"),
+        ({}, {"near_duplicates": "keep_together"}, "with --near_duplicates keep_together, "),
+        ({"group_column": "g", "split_method": "exact"}, {}, "groups of the records in --base"),
+    ],
+)
+def test_an_increment_needs_the_options_of_its_base(
+    old: dict[str, object], new: dict[str, object], expected: str, tmp_path: Path
+) -> None:
+    shards = {} if "records_per_shard" in old else {"num_shards": {"train": 2}}
+    dataset = published(tmp_path, **old)
+    options = {**shards, **old, **new, "base": str(dataset), "append": True}
+    with pytest.raises(UsageError, match=f"^--append: .*{expected}"):
+        open_base(config(tmp_path, version="1.1.0", **options))
+
+
+def test_an_increment_needs_all_columns_of_the_indexes_of_its_base(tmp_path: Path) -> None:
+    options = {"base": str(published(tmp_path)), "append": True}
+    with pytest.raises(UsageError, match=r"^--append: --base .*records-test-00000.*is not a valid"):
+        open_base(config(tmp_path, version="1.1.0", **options))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import nullcontext
+from pathlib import Path
 
 import pytest
 
@@ -36,6 +38,46 @@ def test_the_verifier_starts_where_workers_are_threads_and_files_are_local(
     monkeypatch.setattr(
         command_line, "verifier_process_started", lambda: nullcontext(started.append(True))
     )
-    monkeypatch.setattr(command_line, "_run", lambda command, flags, rest: 0)
+    monkeypatch.setattr(command_line, "_run", lambda command, flags: 0)
     assert command_line.main(arguments) == 0
     assert started == [True] * starts
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["covert", "--json"], 2),
+        (["convert", "--json"], 2),
+        ([*CONVERT, "out", "--json", "--splits", "train=x"], 2),
+        (["verify", "nowhere", "--json"], 3),
+        (["diff", "nowhere", "nowhere", "--json"], 2),
+        (["inspect", "nowhere", "--json"], 2),
+        (["schema", "nothing", "--json"], 2),
+        (["schema", "tf_slim", "--json"], 0),
+        (["completion", "bash", "--json"], 0),
+    ],
+)
+def test_json_has_the_same_three_fields_however_a_command_ends(
+    arguments: list[str],
+    code: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(command_line, "_verifier", lambda flags: nullcontext())
+    assert command_line.main(arguments) == code
+    out, err = capsys.readouterr()
+    document = json.loads(out)
+    assert (document["state"], document["exit_code"]) == ("failed" if code else "shown", code)
+    assert err == (f"recordmill: {document['message']}\n" if code else "")
+
+
+def test_events_need_no_valid_flags(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command_line.main(["covert", "--log_format", "json"]) == 2
+    assert json.loads(capsys.readouterr().err)["level"] == "ERROR"
+
+
+def test_the_program_without_arguments_prints_its_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command_line.main([]) == 0
+    assert "convert" in capsys.readouterr().out

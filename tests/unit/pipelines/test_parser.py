@@ -6,7 +6,14 @@ import argparse
 
 import pytest
 
-from recordmill.pipelines.parser import Parser, add_convert_flags, add_convert_options
+from recordmill.pipelines.parser import (
+    COMMANDS,
+    Parser,
+    add_convert_flags,
+    add_convert_options,
+    command_parser,
+    program,
+)
 from recordmill.schemas.config import ConvertConfig, SchemaOverrides
 from recordmill.schemas.option import options_of
 
@@ -42,7 +49,7 @@ def test_every_field_has_a_flag_with_help_and_every_flag_is_a_field() -> None:
 
 
 def test_an_option_that_is_not_given_has_no_attribute() -> None:
-    assert parsed() == {"input": ["a.csv"], "output": "out", "name": "birds", "json": False}
+    assert parsed() == {"input": ["a.csv"], "output": "out", "name": "birds"}
 
 
 @pytest.mark.parametrize(
@@ -54,9 +61,23 @@ def test_an_option_that_is_not_given_has_no_attribute() -> None:
         (["--index", "--allow_outside_root"], {"index": True, "allow_outside_root": True}),
         (["--splits", "train=1"], {"splits": "train=1"}),
         (["--dry_run"], {"dry_run": True}),
+        (["--columns", "a=b", "--columns", "c=d"], {"columns": "a=b,c=d"}),
+        (["--image", "max_side=8", "--image=format=png"], {"image": "max_side=8,format=png"}),
     ],
 )
 def test_parsed_flags_have_the_names_of_options(
     arguments: list[str], given: dict[str, object]
 ) -> None:
     assert parsed(*arguments).items() >= given.items()
+
+
+@pytest.mark.parametrize("command", [name for name, it in COMMANDS.items() if it.reads_stores])
+def test_the_help_names_the_flags_of_stores_in_a_line_and_completion_has_them_all(
+    command: str,
+) -> None:
+    parser = command_parser(program([command]), command)
+    text = parser.format_help()
+    assert "--s3_access_key_id" not in text
+    assert "--s3_endpoint_url=…" in text
+    hidden = {a.option_strings[0]: a.help for a in parser._actions if a.option_strings}
+    assert hidden["--s3_access_key_id"] != argparse.SUPPRESS

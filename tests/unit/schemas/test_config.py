@@ -6,8 +6,10 @@ import os
 import subprocess
 import sys
 from decimal import Decimal
+from fractions import Fraction
 
 import pytest
+import tensorflow_datasets as tfds
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
@@ -33,32 +35,50 @@ def test_defaults():
     assert made.model_dump(exclude={"dataset_schema"}) == {
         "inputs": ("t.csv",),
         "input_format": "auto",
+        "delimiter": None,
+        "header": None,
         "output": "out",
         "name": "birds",
         "version": "1.0.0",
         "image_root": None,
         "allow_outside_root": False,
+        "image_suffix": None,
         "columns": {},
         "labels": None,
         "join_on": None,
+        "list_unused_images": False,
         "key_column": None,
+        "sample": None,
         "splits": None,
+        "split_method": "hash",
         "split_column": None,
         "group_column": None,
         "num_shards": "auto",
         "shard_size": 128 * 2**20,
         "records_per_shard": None,
         "base": None,
+        "append": False,
+        "on_conflict": "fail",
         "deduplicate": "none",
+        "near_duplicates": "report",
         "classes": None,
         "seed": 0,
         "compression": "none",
         "index": False,
         "decode": "full",
         "verify": "parse",
+        "reject_quality": (),
         "max_rejects": {"total": {"amount": Decimal(0), "percent": False}, "reasons": {}},
+        "fail_fast": 1000,
         "if_exists": "fail",
         "report": True,
+        "num_classes": None,
+        "description": "",
+        "citation": "",
+        "license": "",
+        "homepage": "",
+        "creator": "",
+        "croissant": {},
     }
     assert made.weights == {"train": Decimal(1)}
     assert made.directory == "out/birds/1.0.0"
@@ -76,9 +96,19 @@ def test_defaults():
         ({"name": "birds\n"}, "name"),
         ({"version": "1.0"}, "version"),
         ({"version": "1.0.0-rc1"}, "version"),
+        ({"version": "01.0.0"}, "version"),
+        ({"version": "1.0.00"}, "version"),
+        ({"homepage": "example.com"}, "homepage"),
+        ({"homepage": "https://a b"}, "homepage"),
+        ({"num_classes": 0}, "num_classes"),
+        ({"num_classes": 1_000_001}, "num_classes"),
+        ({"num_classes": 2, "classes": ("cat", "dog")}, "--classes. Remove one of them"),
         ({"splits": {"train": "-1"}}, "negative"),
         ({"splits": {"train": "0"}}, "above 0"),
         ({"splits": {}}, "above 0"),
+        ({"splits": {"a": "0.8", "b": "0.3"}}, "the fractions sum to 1.1; expected 1"),
+        ({"splits": {"a": "0.9"}}, "the fractions sum to 0.9; expected 1. Correct them, or write"),
+        ({"splits": {"a": 1, "b": 0.5}}, "the fractions sum to 1.5; expected 1"),
         ({"splits": {"../x": "1"}}, "cannot name a split"),
         ({"splits": {"train\n": "1"}}, "cannot name a split"),
         ({"splits": {"train": "nan"}}, "splits"),
@@ -108,35 +138,57 @@ def test_shard_sizes(text, size):
     assert config(shard_size=text).shard_size == size
 
 
+def test_versions_are_those_of_tfds():
+    for version in ("0.0.0", "1.0.0", "10.20.30"):
+        assert config(version=version).version == str(tfds.core.Version(version))
+    with pytest.raises(ValueError, match="Invalid version"):
+        tfds.core.Version("01.0.0")
+
+
+def test_a_number_of_classes_names_each_by_its_id():
+    assert config().class_names is None
+    assert config(classes=("b", "a")).class_names == ("b", "a")
+    assert config(num_classes=3).class_names == ("0", "1", "2")
+
+
 def test_column_returns_the_name_in_the_table():
     made = config(columns={"label": "class"})
     assert (made.column("label"), made.column("image")) == ("class", "image")
 
 
 MATTER = {
+    "sample": "1%",
+    "reject_quality": ("blank",),
     "inputs": ("u.csv",),
     "input_format": "tsv",
+    "delimiter": ";",
+    "header": (),
     "name": "fish",
     "version": "1.0.1",
     "schema": preset("tf_slim"),
     "image_root": "/images",
     "allow_outside_root": True,
+    "image_suffix": ".jpg",
     "columns": {"label": "class"},
     "key_column": "id",
     "splits": {"train": "0.9", "test": "0.1"},
+    "split_method": "exact",
     "split_column": "part",
     "group_column": "who",
     "num_shards": 7,
     "shard_size": "64MiB",
     "classes": ("cat",),
+    "num_classes": 3,
     "records_per_shard": 5,
     "base": "out/birds/0.9.0",
     "deduplicate": "content",
+    "near_duplicates": "drop",
     "seed": 1,
     "compression": "gzip",
     "decode": "header",
 }
 JOIN = ("labels", "join_on")
+APPEND = ("append", "on_conflict")
 DO_NOT_MATTER = {
     "output": "elsewhere",
     "if_exists": "replace",
@@ -144,6 +196,14 @@ DO_NOT_MATTER = {
     "max_rejects": RejectBudget.parse("5%"),
     "verify": "decode",
     "index": True,
+    "list_unused_images": True,
+    "fail_fast": 0,
+    "description": "Some birds.",
+    "citation": "@misc{birds}",
+    "license": "CC-BY-4.0",
+    "homepage": "https://example.com",
+    "creator": "Ada",
+    "croissant": {"keywords": "birds"},
 }
 
 
@@ -161,7 +221,7 @@ def test_the_fingerprint_changes_with_both_options_of_a_join(option):
 
 @pytest.mark.parametrize("option", JOIN)
 def test_the_options_of_a_join_require_each_other(option):
-    with pytest.raises(ValidationError, match="--labels and --join_on require each other"):
+    with pytest.raises(ValidationError, match="--labels and --join_on: each requires the other"):
         config(**{option: "x"})
 
 
@@ -172,12 +232,32 @@ def test_records_per_shard_and_a_number_of_shards_exclude_each_other():
 
 @pytest.mark.parametrize("option", DO_NOT_MATTER)
 def test_the_fingerprint_does_not_depend_on_output_and_checks(option):
-    assert config(**{option: DO_NOT_MATTER[option]}).fingerprint == config().fingerprint
+    one = {"image_root": "images"}
+    other = config(**one, **{option: DO_NOT_MATTER[option]})
+    assert other.fingerprint == config(**one).fingerprint
 
 
 def test_every_option_is_listed_as_relevant_or_irrelevant_to_the_fingerprint():
     aliases = {field.alias or name for name, field in ConvertConfig.model_fields.items()}
-    assert aliases == {*MATTER, *JOIN, *DO_NOT_MATTER}
+    assert aliases == {*MATTER, *JOIN, *APPEND, *DO_NOT_MATTER}
+
+
+def test_the_fingerprint_changes_with_the_options_of_an_increment():
+    base = {"base": "out/birds/0.9.0"}
+    appended = {**base, "append": True}
+    prints = [
+        config(**o).fingerprint for o in (base, appended, {**appended, "on_conflict": "keep"})
+    ]
+    assert len(set(prints)) == 3
+
+
+def test_the_options_of_an_increment_require_a_base():
+    with pytest.raises(
+        ValidationError, match=r"--append: adds rows to a base version\. Set --base"
+    ):
+        config(append=True)
+    with pytest.raises(ValidationError, match="--on_conflict: applies only to --append"):
+        config(base="out/birds/0.9.0", on_conflict="keep")
 
 
 @pytest.mark.parametrize(
@@ -194,6 +274,16 @@ def test_every_option_is_listed_as_relevant_or_irrelevant_to_the_fingerprint():
 )
 def test_similar_options_have_different_fingerprints(one, other):
     assert config(**one).fingerprint != config(**other).fingerprint
+
+
+@pytest.mark.parametrize(
+    "weights",
+    [(8, 1, 1), (1, 1), (1, 0), ("0.8", "0.2"), ("0.333",) * 3, (1 / 3,) * 3, ("33.3", "0.5")],
+    ids=str,
+)
+def test_weights_are_fractions_of_one_or_any_other_numbers(weights):
+    splits = {f"s{number}": weight for number, weight in enumerate(weights)}
+    assert len(config(splits=splits).weights) == len(weights)
 
 
 def test_two_spellings_of_a_size_are_equal():
@@ -220,14 +310,44 @@ def test_the_fingerprint_is_the_same_in_every_process():
         assert ran.stdout.strip() == here
 
 
+def test_quality_needs_the_pixels():
+    with pytest.raises(ValidationError, match="--reject_quality: needs the pixels of images"):
+        config(reject_quality="blank,tiny", decode="header")
+    assert config(reject_quality="blank, tiny").reject_quality == ("blank", "tiny")
+
+
 def test_a_config_survives_a_round_trip_through_json():
     made = config(
-        **{k: v for k, v in MATTER.items() if k not in ("schema", "num_shards")},
+        **{k: v for k, v in MATTER.items() if k not in ("schema", "num_shards", "num_classes")}
+        | {"decode": "full"},
         **DO_NOT_MATTER | {"index": False},
     )
     again = ConvertConfig.model_validate_json(made.model_dump_json())
     assert again == made
     assert again.fingerprint == made.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("given", "sample", "part"),
+    [
+        ("1%", "1%", Fraction(1, 100)),
+        (" 0.5% ", "0.5%", Fraction(1, 200)),
+        ("100%", "100%", Fraction(1)),
+        ("1000", 1000, None),
+        (1000, 1000, None),
+        (None, None, None),
+    ],
+)
+def test_a_sample_is_a_percentage_or_a_number_of_rows(given, sample, part):
+    made = config(sample=given)
+    assert (made.sample, made.sample_part) == (sample, part)
+    assert (made.fingerprint == config().fingerprint) is (sample is None)
+
+
+@pytest.mark.parametrize("given", ["0%", "100.1%", "0", "-1", "1.5", 0.01, "1 %%", "", "1000001"])
+def test_other_samples_are_rejected(given):
+    with pytest.raises(ValidationError):
+        config(sample=given)
 
 
 @pytest.mark.parametrize(

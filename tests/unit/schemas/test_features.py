@@ -79,7 +79,7 @@ def test_sources_are_named_from_in_a_schema_file():
             {"kind": "int64", "classes": True, "label_offset": 2}, "label_offset", id="offset of 2"
         ),
         pytest.param(
-            {"kind": "bytes", "single": True}, r"add shape: \[\]", id="single without a list"
+            {"kind": "bytes", "single": True}, r"Add shape: \[\]", id="single without a list"
         ),
         pytest.param({"kind": "int64", "shape": [-1]}, "greater than 0", id="length -1"),
         pytest.param({"kind": "bytes", "classes": True}, "must be int64", id="classes of bytes"),

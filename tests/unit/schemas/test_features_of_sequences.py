@@ -13,7 +13,7 @@ from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.features import Schema
 from recordmill.schemas.manifest import ShardEntry, SplitEntry
-from recordmill.schemas.plan import ResolvedSchema
+from recordmill.schemas.plan import ResolvedSchema, SplitRanges
 from recordmill.schemas.records import BuiltFrame, ImageRef, Row, SerializedExample
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.tensorflow_metadata import schema_text
@@ -24,7 +24,7 @@ from recordmill.transforms.functional.rows.analysis import (
     Analysis,
     Analyzer,
     build_plan,
-    row_position,
+    row_positions,
 )
 from recordmill.transforms.functional.rows.binding import (
     Binding,
@@ -33,7 +33,7 @@ from recordmill.transforms.functional.rows.binding import (
     broken_identity,
     identity_of,
 )
-from recordmill.transforms.functional.rows.placement import SplitRanges, split_of
+from recordmill.transforms.functional.rows.placement import split_of
 from recordmill.transforms.functional.rows.sequences import in_one_split, spans_splits_reject
 
 FRAMES = "  a: {kind: bytes, from: key, per: frame}\n"
@@ -71,28 +71,28 @@ def test_other_schemas_have_only_a_context():
     [
         (
             "features:\n" + FRAMES,
-            "s.yaml:2:36: at features > a > per: per: frame needs a sequence; "
-            "add sequence: {group: C, order: C}",
+            "s.yaml:2:36: at features > a > per: per: frame needs a sequence. "
+            "Add sequence: {group: C, order: C}.",
         ),
         (
             "sequence: {group: v, order: f}\nfeatures:\n  a: {kind: bytes, from: key}\n",
-            "s.yaml:1:11: at sequence: a sequence needs a feature with per: frame; add it",
+            "s.yaml:1:11: at sequence: a sequence needs a feature with per: frame. Add one.",
         ),
         (
             "sequence: {group: v, order: f}\nfeatures:\n" + FRAMES + "  b:\n"
             "    {kind: bytes, from: 'image:bytes'}\n",
-            "s.yaml:5:5: at features > b: a sequence has an image per frame; add per: frame",
+            "s.yaml:5:5: at features > b: a sequence has an image per frame. Add per: frame.",
         ),
         (
             "sequence: {group: v, order: f}\nfeatures:\n"
             + FRAMES
             + "  b: {kind: float, from: 'column:b', shape: [null, 2], per: frame}\n",
-            "s.yaml:4:45: at features > b > shape: a sequence cannot have shape [null, n]; "
-            "write [] for any number",
+            "s.yaml:4:45: at features > b > shape: a sequence cannot have shape [null, n]. "
+            "Write [] for any number.",
         ),
         (
             "sequence: {group: v, order: f}\nevery_column: true\nfeatures:\n" + FRAMES,
-            "s.yaml:2:15: at every_column: cannot be combined with sequence; declare the features",
+            "s.yaml:2:15: at every_column: cannot be combined with sequence. Declare the features.",
         ),
         (
             "sequence: {group: v}\nfeatures:\n" + FRAMES,
@@ -105,8 +105,8 @@ def test_other_schemas_have_only_a_context():
         ),
         (
             "sequence: {group: v, order: f}\nfeatures:\n  a: {kind: bytes, from: key, per: fram}\n",
-            "s.yaml:3:36: at features > a > per: Input should be 'record' or 'frame' (did you "
-            "mean 'frame'?), got 'fram'",
+            "s.yaml:3:36: at features > a > per: expected 'record' or 'frame', got 'fram' (did "
+            "you mean 'frame'?)",
         ),
     ],
 )
@@ -248,7 +248,7 @@ def analyzer(**options) -> Analyzer:
 def test_the_analyze_pass_counts_invalid_rows_with_their_sequences():
     asked, analysis = analyzer(num_shards=2), Analysis()
     for each in (row(2, video="a"), row(3, video="b"), row(4, video="c", image="", label="cow")):
-        analysis.add(each, asked)
+        analysis.add([each], asked)
     splits = [split_of(clip, asked.ranges, 0) for clip in "abc"]
     assert analysis.splits == {split: splits.count(split) for split in splits}
     plan = build_plan(analysis, asked, {})
@@ -259,7 +259,7 @@ def test_the_analyze_pass_counts_invalid_rows_with_their_sequences():
 def test_records_by_shard_are_sequences():
     asked = analyzer(records_per_shard=1)
     rows = [row(line, video="abcd"[line % 4]) for line in range(12)]
-    assert len({row_position(each, asked) for each in rows}) == 4
+    assert len({found[:2] for found in row_positions(rows, asked)}) == 4
 
 
 def sequence(key: str, labels: list[int], data: bytes) -> SerializedExample:

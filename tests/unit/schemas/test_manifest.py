@@ -142,6 +142,10 @@ def test_the_complete_document():
             "conflicts": {"images": 1, "records": 2, "examples": [["b", "c"]]},
             "dropped_conflicts": {"images": 0, "records": 0, "examples": []},
         },
+        "shares": {
+            "test": {"asked": 0.1, "actual": 0.25},
+            "train": {"asked": 0.9, "actual": 0.75},
+        },
         "sidecars": SIDECARS,
         "lines": {},
         "base": None,

@@ -8,18 +8,19 @@ import pickle
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recordmill.schemas.rejects import MAX_DETAIL, Reason, RecordError, Reject
+from recordmill.schemas.rejects import MAX_DETAIL, Reason, RecordError, Reject, reject_line
 
 
 def test_the_list_of_reasons_is_closed():
     images = (
-        "read_error empty_file not_an_image unsupported_format unsupported_feature truncated "
-        "corrupt too_many_pixels invalid_dimensions animated timeout decoder_crash"
+        "read_error missing_file empty_file not_an_image unsupported_format unsupported_feature "
+        "truncated corrupt too_many_pixels invalid_dimensions animated low_quality timeout "
+        "decoder_crash"
     )
     rows = (
         "lost_rows malformed_row missing_value wrong_type unknown_label unknown_split "
         "duplicate_key bad_box unmatched_join outside_root duplicate_order context_differs "
-        "sequence_broken"
+        "sequence_broken changed_record"
     )
     assert {reason.value for reason in Reason} == {*images.split(), *rows.split()}
 
@@ -29,6 +30,14 @@ def test_a_long_detail_is_truncated():
     for detail, expected in ((short, short), (long, f"{short[1:]}…")):
         assert RecordError(Reason.WRONG_TYPE, detail).detail == expected
         assert Reject("", "", "", Reason.WRONG_TYPE, detail).detail == expected
+
+
+def test_a_reject_is_shown_on_one_line_with_a_remedy():
+    assert reject_line("a\nb.csv:2", "timeout", "takes\nlong") == (
+        "a\\nb.csv:2: timeout: takes\\nlong. Raise --image_timeout."
+    )
+    own = "outside. Put the file there."
+    assert reject_line("t.csv:2", "outside_root", own) == f"t.csv:2: outside_root: {own}"
 
 
 def test_an_error_can_be_pickled():

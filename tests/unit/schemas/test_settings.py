@@ -18,7 +18,7 @@ def test_default_image_settings():
         "alpha": "keep",
         "bit_depth": "keep",
         "format": "keep",
-        "quality": None,
+        "quality": 95,
         "max_side": None,
         "resize": None,
         "animated": "first",
@@ -56,8 +56,9 @@ def test_sizes_as_text(text, expected):
         ({"resize": "13378x13378 exact"}, "178,970,884 pixels; expected at most 178,956,970"),
         ({"resize": "65500x65500"}, "4,290,250,000 pixels; expected at most"),
         ({"max_side": 0}, "max_side"),
-        ({"max_side": 100, "resize": "10x10"}, "remove one of them"),
-        ({"quality": 80}, "add format: jpeg"),
+        ({"max_side": 100, "resize": "10x10"}, "Remove one of them"),
+        ({"quality": 80}, "Add format: jpeg"),
+        ({"quality": 80, "format": "png", "max_side": 9}, "Add format: jpeg"),
         ({"format": "jpeg", "quality": 101}, "quality"),
         ({"format": "webp"}, "format"),
         ({"alpha": "composite red"}, "alpha"),
@@ -130,3 +131,9 @@ def test_flags_reject_digits_of_other_scripts(flag: str, form: str, text: str) -
     flags = {"input": ["t.csv"], "output": "o", "name": "n", flag: form.format(text)}
     with pytest.raises(UsageError, match=rf"--{flag}"):
         config_of(flags)
+
+
+@pytest.mark.parametrize("options", [{"format": "jpeg"}, {"max_side": 9}, {"resize": "9x9"}])
+def test_quality_applies_to_converted_and_resized_jpegs(options):
+    assert ImageSettings(**options, quality=80).quality == 80
+    assert ImageSettings(**options, quality=None).quality == 95  # as manifests of 0.1.0 have it

@@ -12,6 +12,7 @@ from google.protobuf import text_format
 from tensorflow_metadata.proto.v0 import schema_pb2
 
 from recordmill.schemas import layout
+from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.features import Feature, Schema
 from recordmill.schemas.plan import ResolvedSchema
 from recordmill.schemas.tensorflow_metadata import (
@@ -391,7 +392,12 @@ VALUES = {
 }
 
 
-def publish(folder, resolved_schema, records, splits):
+def config_of(**metadata):
+    named = {"inputs": ["t.csv"], "output": "out", "name": "birds", "version": "1.2.3"}
+    return ConvertConfig(**named, **metadata)
+
+
+def publish(folder, resolved_schema, records, splits, **metadata):
     """Writes a dataset's folder with the layout of the pipeline, and its shards with TensorFlow."""
     data = [encode_example(resolved_schema.schema.features, record) for record in records]
     for split, count in splits.items():
@@ -404,7 +410,8 @@ def publish(folder, resolved_schema, records, splits):
         split: [(len(data[i::count]), sum(map(len, data[i::count]))) for i in range(count)]
         for split, count in splits.items()
     }
-    info = dataset_info_document("birds", "1.2.3", "Some birds.", lengths)
+    config = config_of(**metadata)
+    info = dataset_info_document(config, resolved_schema.schema, lengths)
     (folder / layout.FEATURES).write_text(json.dumps(features_document(resolved_schema)))
     (folder / layout.DATASET_INFO).write_text(json.dumps(info))
     for feature, names in resolved_schema.classes.items():
@@ -437,7 +444,8 @@ def test_tfds_loads_every_preset(name, tmp_path):
 def test_tfds_reads_splits_shards_and_sizes(tmp_path):
     resolved_schema = resolved("tabular", ())
     records = [{"count": i, "name": b"x" * i, "score": 0.0} for i in range(5)]
-    builder = publish(tmp_path, resolved_schema, records, {"train": 2, "test": 1})
+    splits = {"train": 2, "test": 1}
+    builder = publish(tmp_path, resolved_schema, records, splits, description="Some birds.")
     info = builder.info
     size = sum(len(encode_example(resolved_schema.schema.features, record)) for record in records)
     assert (info.name, str(info.version), info.description) == ("birds", "1.2.3", "Some birds.")
@@ -451,11 +459,12 @@ def test_tfds_reads_splits_shards_and_sizes(tmp_path):
 
 
 def test_the_document_is_the_one_that_tfds_would_write():
-    document = dataset_info_document("birds", "1.2.3", "Some birds.", {"train": [(3, 100), (0, 0)]})
+    lengths = {"train": [(3, 100), (0, 0)]}
+    document = dataset_info_document(config_of(), preset("tabular"), lengths)
     assert document == {
         "name": "birds",
         "version": "1.2.3",
-        "description": "Some birds.",
+        "description": preset("tabular").description,
         "fileFormat": "tfrecord",
         "splits": [
             {
@@ -466,3 +475,44 @@ def test_the_document_is_the_one_that_tfds_would_write():
             }
         ],
     }
+
+
+CITATION = "@misc{birds,\n  title = {Birds},\n}"
+
+
+def test_the_metadata_is_what_tfds_shows(tmp_path):
+    schema = resolved("image_classification", PETS)
+    metadata = {
+        "description": "Some birds.",
+        "citation": CITATION,
+        "license": "CC-BY-4.0",
+        "homepage": "https://example.com/birds",
+        "creator": "Ada",  # of which TFDS knows nothing
+    }
+    builder = publish(tmp_path, schema, [VALUES["image_classification"]], {"train": 1}, **metadata)
+    info = builder.info
+    shown = (info.description, info.citation, info.redistribution_info.license, info.homepage)
+    assert shown == ("Some birds.", CITATION, "CC-BY-4.0", "https://example.com/birds")
+
+
+SUPERVISED = {
+    "image_classification": ("image", "label"),
+    "landmark": ("image_raw", "landmark_id"),
+    "multi_label": ("image", "labels"),
+    "object_detection": ("image/encoded", "image/object/class/label"),
+    "segmentation": ("image/encoded", "image/segmentation/class/encoded"),
+    "tf_slim": ("image/encoded", "image/class/label"),
+    "tf_tutorial": ("image_raw", "label"),
+}
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_tfds_returns_pairs_of_image_and_label(name, tmp_path):
+    builder = publish(tmp_path, resolved(name, PETS), [VALUES[name]], {"train": 1})
+    assert builder.info.supervised_keys == SUPERVISED.get(name)
+    if name not in SUPERVISED:
+        return
+    (found,) = builder.as_dataset(split="train", as_supervised=True).as_numpy_iterator()
+    (whole,) = builder.as_dataset(split="train").as_numpy_iterator()
+    for value, key in zip(found, SUPERVISED[name], strict=True):
+        np.testing.assert_array_equal(value, whole[key])

@@ -158,8 +158,8 @@ def test_a_schema_file():
         ),
         pytest.param(
             "features: {a: {kind: int32, from: column:a}}",
-            "s.yaml:1:22: at features > a > kind: Input should be 'int64', 'float' or 'bytes' "
-            "(did you mean 'int64'?), got 'int32'",
+            "s.yaml:1:22: at features > a > kind: expected 'int64', 'float' or 'bytes', got "
+            "'int32' (did you mean 'int64'?)",
             id="kind",
         ),
         pytest.param(

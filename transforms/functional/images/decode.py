@@ -36,7 +36,7 @@ def decode_stored(data: bytes, channels: int = 3) -> np.ndarray:
             # Pillow opens 16-bit gray with alpha as RGBA; TensorFlow decodes it to two channels.
             if image.format == "PNG" and data[_COLOR_TYPE] == _GRAY_WITH_ALPHA:
                 decoded = decoded.convert("LA")
-            pixels = np.asarray(_in_mode(decoded, channels))
+            pixels = np.array(_in_mode(decoded, channels))  # a copy, which is writable
     except (OSError, *PLUGIN_ERRORS) as error:
         raise ValueError(f"the image cannot be decoded: {error}") from error
     return pixels if pixels.ndim == 3 else pixels[:, :, None]
@@ -50,7 +50,7 @@ def decode_mask(data: bytes) -> np.ndarray:
     """
     try:
         with open_image(data, ("PNG",)) as image:
-            return np.asarray(image)[:, :, None]
+            return np.array(image)[:, :, None]
     except (OSError, *PLUGIN_ERRORS) as error:
         raise ValueError(f"the mask cannot be decoded: {error}") from error
 
@@ -71,7 +71,7 @@ def reshape_raw(data: bytes, height: int, width: int, channels: int = 3) -> np.n
     if rest or stored not in (1, 2, 3, 4):
         raise ValueError(f"{len(data)} bytes are not an image of {width} x {height} pixels")
     # The number of stored channels follows from the size: 2 and 4 include alpha.
-    pixels = np.frombuffer(data, np.uint8).reshape(height, width, stored)
+    pixels = np.array(np.frombuffer(data, np.uint8)).reshape(height, width, stored)
     if channels in (0, stored):
         return pixels
     if channels == 3:
@@ -94,7 +94,7 @@ def _in_mode(image: Image.Image, channels: int) -> Image.Image:
 
 
 def _gray(pixels: np.ndarray) -> np.ndarray:
-    return np.asarray(Image.fromarray(np.ascontiguousarray(pixels)).convert("L"))[:, :, None]
+    return np.array(Image.fromarray(np.ascontiguousarray(pixels)).convert("L"))[:, :, None]
 
 
 def common_size(schema: Schema) -> tuple[int, int] | None:

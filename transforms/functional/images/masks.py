@@ -373,7 +373,7 @@ def check_id(class_id: int, settings: MaskSettings) -> None:
         RecordError: wrong_type if it does not fit.
     """
     if not 0 <= class_id <= settings.max_id:
-        remedy = "; set masks: {bit_depth: 16}" if 0 <= class_id <= 65_535 else ""
+        remedy = ". Set masks: {bit_depth: 16}." if 0 <= class_id <= 65_535 else ""
         detail = f"class id {class_id} in a mask of {settings.bit_depth} bits{remedy}"
         raise RecordError(Reason.WRONG_TYPE, detail)
 

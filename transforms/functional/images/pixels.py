@@ -13,7 +13,7 @@ import numpy as np
 from PIL import Image, ImageCms, TiffImagePlugin
 
 from recordmill.schemas.rejects import Reason, RecordError
-from recordmill.schemas.settings import MAX_SIDE, ImageSettings
+from recordmill.schemas.settings import MAX_SIDE, Encoding
 from recordmill.transforms.functional.images.geometry import Geometry, inverse_orientation
 
 _FILTERS = {
@@ -35,7 +35,6 @@ _DEEP = ("I;16", "I;16B", "I;16L", "I;16N", "I", "F")
 _FULL_16 = 65_535
 _BITS_PER_SAMPLE, _SAMPLE_FORMAT = 258, 339  # TIFF 6.0, tags
 _UNSIGNED = 1  # TIFF 6.0, section 19: a SampleFormat
-_JPEG_QUALITY = 95
 
 
 def canonical(image: Image.Image, bit_depth: int = 8) -> Image.Image:
@@ -143,31 +142,30 @@ def resized(
     return padded
 
 
-def encode(image: Image.Image, settings: ImageSettings) -> tuple[bytes, str]:
-    """Encodes an image, and returns its format: "jpeg", "png" or "raw".
+def encode(image: Image.Image, format_: Encoding, quality: int) -> bytes:
+    """Encodes an image.
 
     No color profile is stored: readers assume sRGB, and profiles of lcms contain the current time.
 
     Args:
         image: an image in one of the five modes.
-        settings: the format and the quality.
+        format_: the format; "raw" for the samples themselves.
+        quality: the quality of a JPEG.
 
     Raises:
         RecordError: invalid_dimensions if a side exceeds the limit of JPEG.
     """
-    if settings.format == "raw":
-        pixels = np.asarray(image)
-        return pixels.reshape(image.height, image.width, -1).tobytes(), "raw"
+    if format_ == "raw":
+        return np.asarray(image).tobytes()
     stream = io.BytesIO()
-    if settings.format == "jpeg":
+    if format_ == "jpeg":
         if max(image.size) > MAX_SIDE:
             detail = f"{image.width} x {image.height} pixels; JPEG allows up to {MAX_SIDE} per side"
             raise RecordError(Reason.INVALID_DIMENSIONS, detail)
-        quality = settings.quality or _JPEG_QUALITY
         image.save(stream, "JPEG", quality=quality, subsampling=_subsampling(quality))
-        return stream.getvalue(), "jpeg"
-    image.save(stream, "PNG", icc_profile=None)
-    return stream.getvalue(), "png"
+    else:
+        image.save(stream, "PNG", icc_profile=None)
+    return stream.getvalue()
 
 
 def _subsampling(quality: int) -> str:

@@ -15,9 +15,10 @@ from PIL import Image, ImageFile
 from recordmill.schemas.config import Decode
 from recordmill.schemas.records import StoredImage
 from recordmill.schemas.rejects import Reason, RecordError
-from recordmill.schemas.settings import ImageSettings
+from recordmill.schemas.settings import Encoding, ImageSettings
 from recordmill.transforms.functional.images import jpeg, pixels, png
 from recordmill.transforms.functional.images.geometry import geometry_of, oriented_size, target_size
+from recordmill.transforms.functional.images.measures import MIN_HASHED_SIDE, thumbnail_of
 from recordmill.transforms.functional.images.source_image import (
     MAX_WORK,
     SourceImage,
@@ -30,7 +31,10 @@ from recordmill.transforms.functional.images.source_image import (
 )
 
 _MAX_SIDE = 1_000_000  # PNG_USER_WIDTH_MAX of libpng
-_DRAFT_SCALE = 8  # the smallest scale of libjpeg's DCT is 1/8
+_DRAFT_SCALES = (8, 4, 2)  # libjpeg's DCT also decodes at 1/8, 1/4 and 1/2
+
+# Limit for measuring a PNG, which takes a decode that its check does not need: 100 MB in RGB.
+_MAX_MEASURED_PIXELS = 2**25
 _MAX_PIXELS = 2**29 - 1  # limit of TensorFlow
 _CHANNELS = {"L": 1, "I;16": 1, "LA": 2, "RGB": 3, "RGBA": 4}
 
@@ -185,12 +189,13 @@ def keep(
         data = (png if source.format == "png" else jpeg).strip_metadata(data)
         source = source._replace(png=png.examine(data) if source.png else None)
     try:
-        if not _is_read_by_pillow(data, source, decode):
-            return None
+        thumbnail = _check(data, source, decode)
     except MemoryError as error:
         raise RecordError(Reason.TOO_MANY_PIXELS, "not enough memory to decode it") from error
+    if thumbnail is None:
+        return None
     size = (source.width, source.height)
-    return _stored(data, _family(source), size, source.channels, source, "")
+    return _stored(data, _family(source), size, source.channels, source, "", thumbnail)
 
 
 def _reencoded(data: bytes, source: SourceImage, settings: ImageSettings) -> StoredImage:
@@ -209,9 +214,29 @@ def _reencoded(data: bytes, source: SourceImage, settings: ImageSettings) -> Sto
             decoded = pixels.without_alpha(decoded, settings.background)
         decoded = pixels.in_color(decoded, settings.color)
         decoded = _resized(decoded, source, settings)
-        encoded, format_ = pixels.encode(decoded, settings)
+        format_ = _stored_format(source, decoded, settings)
+        encoded = pixels.encode(decoded, format_, settings.quality)
     how = ", ".join([f"{source.format} to {format_}", *_changes(source, settings)])
-    return _stored(encoded, format_, decoded.size, _CHANNELS[decoded.mode], source, how)
+    channels = _CHANNELS[decoded.mode]
+    return _stored(encoded, format_, decoded.size, channels, source, how, thumbnail_of(decoded))
+
+
+def _stored_format(source: SourceImage, decoded: Image.Image, settings: ImageSettings) -> Encoding:
+    """Returns the format of a re-encoded image.
+
+    Pixels that were scaled have lost what a lossless copy of a JPEG would preserve, and as a PNG
+    they would take more bytes than the JPEG did. Other changes to a JPEG are stored without loss.
+
+    Args:
+        source: the header of the original.
+        decoded: its pixels with all changes.
+        settings: the image settings of the schema.
+    """
+    if settings.format != "keep":
+        return settings.format
+    is_resized = "resized" in _changes(source, settings)
+    is_jpeg = _family(source) == "jpeg" and decoded.mode in ("L", "RGB")  # 8 bits
+    return "jpeg" if is_resized and is_jpeg else "png"
 
 
 def _oriented(image: Image.Image, source: SourceImage, settings: ImageSettings) -> Image.Image:
@@ -240,6 +265,7 @@ def _stored(
     channels: int,
     source: SourceImage,
     how: str,
+    thumbnail: bytes,
 ) -> StoredImage:
     return StoredImage(
         data=data,
@@ -256,29 +282,36 @@ def _stored(
         treatment=how or f"{source.format} kept",
         transcoded=int(bool(how)),
         source_size=(source.width, source.height),
+        thumbnail=thumbnail,
     )
 
 
-def _is_read_by_pillow(data: bytes, source: SourceImage, decode: Decode) -> bool:
-    """Returns whether Pillow can open a file, and checks its coded data.
+def _check(data: bytes, source: SourceImage, decode: Decode) -> bytes | None:
+    """Checks the coded data of a file.
+
+    Returns:
+        A thumbnail, or b"" if the pixels were not decoded; None if Pillow cannot open the file.
 
     Raises:
         RecordError: truncated or corrupt if the coded data is damaged.
     """
     image = open_with_pillow(data, _family(source))
     if image is None or image.size != (source.width, source.height):
-        return False
+        return None
     with image:
         if decode == "header":
-            return True
+            return b""
         if source.png is None:
-            read_coded_data(image, data)
-            return True
+            return read_coded_data(image, data)
         png.check_rows(data, source.png)
-        return source.png.ends_with_pixels or can_load(image)
+        if source.width * source.height > _MAX_MEASURED_PIXELS and source.png.ends_with_pixels:
+            return b""
+        if can_load(image):
+            return thumbnail_of(image)
+        return b"" if source.png.ends_with_pixels else None
 
 
-def read_coded_data(image: ImageFile.ImageFile, data: bytes) -> None:
+def read_coded_data(image: ImageFile.ImageFile, data: bytes) -> bytes:
     """Checks the coded data of a JPEG by decoding it in gray at an eighth of its size.
 
     This reads all entropy-coded data but skips most of the inverse DCT, which takes a third less
@@ -289,14 +322,19 @@ def read_coded_data(image: ImageFile.ImageFile, data: bytes) -> None:
         image: the image, opened by Pillow.
         data: the content of the file.
 
+    Returns:
+        A thumbnail.
+
     Raises:
         RecordError: truncated or corrupt if the coded data is damaged.
     """
+    size = image.size
+    # Small images are scaled down less, so that enough pixels remain for the thumbnail.
+    scale = next((s for s in _DRAFT_SCALES if min(size) // s >= MIN_HASHED_SIDE), 1)
     with reject_damage():
         # Pillow decodes in blocks, and stops after the block with the last row: damage after it, on
         # which TensorFlow fails, would be missed. So the whole file is one block.
         image.decodermaxblock = len(data)
-        image.draft(
-            "L", (max(1, image.width // _DRAFT_SCALE), max(1, image.height // _DRAFT_SCALE))
-        )
+        drafted = image.draft("L", (size[0] // scale, size[1] // scale))
         image.load()
+    return thumbnail_of(image, drafted[1] if drafted else None)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,15 @@ from recordmill.transforms.functional.images.geometry import (
     box_values,
     geometry_of,
     transform_boxes,
+)
+from recordmill.transforms.functional.records.wire_format import (
+    CONTEXT,
+    FEATURE_LISTS,
+    FEATURES,
+    encoded_feature,
+    encoded_features,
+    encoded_lists,
+    field,
 )
 
 _FIELDS = {Kind.INT64: "int64_list", Kind.FLOAT: "float_list", Kind.BYTES: "bytes_list"}
@@ -79,12 +88,11 @@ def complete_values(
     remarks: tuple[str, ...] = ()
     if ref.boxes is not None and image is not None:
         ref, remarks = _with_boxes(schema, ref, RowBoxes(*ref.boxes), image)
-    features = {
-        name: _attribute(image, feature.image_attribute)
-        if image and feature.image_attribute
-        else value
-        for (name, feature), value in zip(schema.features.items(), ref.values, strict=True)
-    }
+    features = dict(zip(schema.features, ref.values, strict=True))
+    if image is not None:
+        for name, feature in schema.features.items():
+            if feature.image_attribute:
+                features[name] = _attribute(image, feature.image_attribute)
     if schema.mask_feature is not None:
         features[schema.mask_feature] = mask
     return ref, remarks, features
@@ -92,7 +100,8 @@ def complete_values(
 
 def image_shape(image: StoredImage) -> ImageShape:
     """Returns the properties of an image that the image statistics count."""
-    return ImageShape(image.format, image.width, image.height, image.channels, len(image.data))
+    size = image.width, image.height
+    return ImageShape(image.format, *size, image.channels, len(image.data), image.thumbnail)
 
 
 def _with_boxes(
@@ -115,11 +124,7 @@ def encode_example(specs: Mapping[str, FeatureSpec], values: Mapping[str, Featur
         specs: the feature of each name, whose kind selects the list of the message.
         values: a value, a list of values, or None for an empty list, by name of the feature.
     """
-    example = Example()
-    features = example.features.feature
-    for name, value in values.items():
-        set_values(features[name], specs[name].kind, value)
-    return example.SerializeToString(deterministic=True)
+    return b"".join(field(FEATURES, encoded_features(specs, values)))
 
 
 def read_features(data: bytes) -> dict[str, list[Any]]:
@@ -142,43 +147,48 @@ def read_first_frame(data: bytes) -> dict[str, list[Any]]:
     return _features_of(data, 1)
 
 
-def _features_of(data: bytes, frames: int | None) -> dict[str, list[Any]]:
+def _parsed(data: bytes) -> SequenceExample:
     # An Example parses as a SequenceExample with only a context: both use field number 1.
     try:
-        example = SequenceExample.FromString(data)
+        return SequenceExample.FromString(data)
     except DecodeError as error:
         raise ValueError("is not a tf.train.Example") from error
+
+
+def _features_of(data: bytes, frames: int | None) -> dict[str, list[Any]]:
+    example = _parsed(data)
     found = {name: feature_values(feature) for name, feature in example.context.feature.items()}
     for name, listed in example.feature_lists.feature_list.items():
         found[name] = [value for part in listed.feature[:frames] for value in feature_values(part)]
     return {name: found[name] for name in sorted(found)}
 
 
+def class_ids(data: bytes, names: Collection[str]) -> dict[str, list[int]]:
+    """Returns the values of class features of a record of any schema, by name.
+
+    Args:
+        data: the serialized message.
+        names: the class features.
+
+    Raises:
+        ValueError: if the bytes are neither an example nor a sequence.
+    """
+    message = _parsed(data)
+    context, lists = message.context.feature, message.feature_lists.feature_list
+    return {
+        name: [
+            value
+            for part in (lists[name].feature if name in lists else (context[name],))
+            for value in part.int64_list.value
+        ]
+        for name in names
+    }
+
+
 def feature_values(feature: Feature) -> list[Any]:
     """Returns the values of a feature message of any kind; an empty list without values."""
     kind = feature.WhichOneof("kind")
     return list(getattr(feature, kind).value) if kind else []
-
-
-def set_values(feature: Feature, kind: Kind, value: FeatureValue) -> None:
-    """Sets the values of a feature message, in place.
-
-    Args:
-        feature: the message.
-        kind: selects the list.
-        value: a value, a list of values, or None for an empty list.
-    """
-    # In place, because building a message from submessages copies the image's bytes.
-    items: Any = value if isinstance(value, list) else [] if value is None else [value]
-    if kind is Kind.BYTES:
-        feature.bytes_list.SetInParent()
-        feature.bytes_list.value.extend(items)
-    elif kind is Kind.FLOAT:
-        feature.float_list.SetInParent()
-        feature.float_list.value.extend(items)
-    else:
-        feature.int64_list.SetInParent()
-        feature.int64_list.value.extend(items)
 
 
 def _attribute(image: StoredImage, attribute: ImageAttribute) -> FeatureValue:
@@ -303,17 +313,12 @@ def encode_sequence(
         context: a value, a list of values, or None for an empty list, by name of the feature.
         lists: the value of each frame, by name of the feature.
     """
-    sequence = SequenceExample()
-    sequence.context.SetInParent()  # also serializes an empty context
-    features = sequence.context.feature
-    for name, value in context.items():
-        set_values(features[name], specs[name].kind, value)
-    feature_lists = sequence.feature_lists.feature_list
-    for name, values in lists.items():
-        listed = feature_lists[name].feature
-        for value in values:
-            set_values(listed.add(), specs[name].kind, value)
-    return sequence.SerializeToString(deterministic=True)
+    frames = {
+        name: [encoded_feature(specs[name].kind, value) for value in values]
+        for name, values in lists.items()
+    }
+    parts = field(CONTEXT, encoded_features(specs, context))
+    return b"".join([*parts, *(field(FEATURE_LISTS, encoded_lists(frames)) if frames else ())])
 
 
 def decode_sequence(

@@ -9,8 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from recordmill.schemas.plan import ResolvedSchema
-from recordmill.schemas.records import FeatureValue, SerializedExample
+from recordmill.schemas.records import CopiedRecord, FeatureValue, SerializedExample
 from recordmill.transforms.functional.records.framing import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES
+from recordmill.transforms.functional.records.image_columns import IMAGE_COLUMNS, ImageColumns
 
 BATCH_ROWS = 8192
 
@@ -21,9 +22,15 @@ def arrow_schema(resolved: ResolvedSchema) -> pa.Schema:
     `offset` and `length` are the byte range of the data of a record, without its frame, in the
     uncompressed shard. `class` is the class name, or the label in decimal, or a list of these. For
     sequences, `frames` is the number of frames, `sha256` the digest of the image digests, and
-    `class`, if each frame has a class, the sorted list of all classes.
+    `class`, if each frame has a class, the sorted list of all classes. The columns of images follow
+    if the schema has images.
     """
-    frames = [("frames", pa.int64())] if resolved.schema.sequence else []
+    sequence = resolved.schema.sequence is not None
+    frames = [("frames", pa.int64())] if sequence else []
+    images = [
+        (column.name, pa.list_(column.type) if sequence else column.type)
+        for column in (list(IMAGE_COLUMNS) if resolved.schema.has_image else [])
+    ]
     return pa.schema(
         [
             ("key", pa.string()),
@@ -35,6 +42,7 @@ def arrow_schema(resolved: ResolvedSchema) -> pa.Schema:
             ("sha256", pa.string()),
             ("class", _class_type(resolved)),
             *frames,
+            *images,
         ]
     )
 
@@ -42,7 +50,9 @@ def arrow_schema(resolved: ResolvedSchema) -> pa.Schema:
 class RecordIndex:
     """Writes the index of one shard while its records are written."""
 
-    def __init__(self, handle: Any, split: str, shard: int, resolved: ResolvedSchema) -> None:
+    def __init__(
+        self, handle: Any, split: str, shard: int, resolved: ResolvedSchema, hashed: bool = True
+    ) -> None:
         """Starts an index.
 
         Args:
@@ -50,23 +60,38 @@ class RecordIndex:
             split: the split of the shard.
             shard: the number of the shard.
             resolved: the resolved schema.
+            hashed: whether to compute perceptual hashes.
         """
         self._split, self._shard, self._resolved = split, shard, resolved
         self._schema = arrow_schema(resolved)
         self._writer = pq.ParquetWriter(pa.PythonFile(handle, mode="w"), self._schema)
         self._rows: list[tuple[Any, ...]] = []
+        self._images = ImageColumns(hashed)
         self._next_index = 0  # number of the next record in the shard
         self._next_frame = 0  # byte offset of its frame
 
     def add(self, example: SerializedExample) -> None:
         """Adds the next record."""
-        length = len(example.data)
-        offset = self._next_frame + HEADER_BYTES
-        digest = example.image_sha256 or None
         label = record_class(example, self._resolved)
-        key, index = example.ref.key, self._next_index
+        if self._resolved.schema.has_image:
+            for built in example.frames or (example,):
+                self._images.add(built.shape)
+        self._add(example.ref.key, example.data, example.image_sha256 or None, label, example.rows)
+
+    def copy(self, record: CopiedRecord) -> None:
+        """Adds a record of the base version, with its row in the base's index."""
+        row = record.row
+        if self._resolved.schema.has_image:
+            is_list = self._resolved.schema.sequence is not None
+            columns = {name: row[name] if is_list else [row[name]] for name in IMAGE_COLUMNS.names}
+            self._images.add_described(columns)
+        self._add(record.key, record.data, row["sha256"], row["class"], record.rows)
+
+    def _add(self, key: str, data: bytes, digest: str | None, label: Any, rows: int) -> None:
+        length = len(data)
+        offset, index = self._next_frame + HEADER_BYTES, self._next_index
         row = (key, self._split, self._shard, index, offset, length, digest, label)
-        self._rows.append((*row, example.rows) if self._resolved.schema.sequence else row)
+        self._rows.append((*row, rows) if self._resolved.schema.sequence else row)
         self._next_index += 1
         self._next_frame += length + FRAME_BYTES
         if len(self._rows) >= BATCH_ROWS:
@@ -78,12 +103,24 @@ class RecordIndex:
         self._writer.close()
 
     def _flush(self) -> None:
+        if not self._rows:
+            return
         # [(key, split, shard, index, …)] is transposed to one list per column, as Arrow needs it.
-        columns = zip(*self._rows, strict=True) if self._rows else [()] * len(self._schema)
-        arrays = [pa.array(c, type=f.type) for c, f in zip(columns, self._schema, strict=True)]
-        if self._rows:
-            self._writer.write_table(pa.Table.from_arrays(arrays, schema=self._schema))
+        columns = list(zip(*self._rows, strict=True))
+        arrays = [pa.array(c, f.type) for c, f in zip(columns, self._schema, strict=False)]
+        if self._resolved.schema.has_image:
+            arrays += self._image_arrays()
+        self._writer.write_table(pa.Table.from_arrays(arrays, schema=self._schema))
         self._rows.clear()
+
+    def _image_arrays(self) -> list[pa.Array]:
+        """Returns the columns of the images of all rows; for sequences, with a list per row."""
+        columns = [column.chunk(0) for column in self._images.take().columns]
+        if not self._resolved.schema.sequence:
+            return columns
+        ends = accumulate((row[-1] for row in self._rows), initial=0)
+        offsets = pa.array(ends, pa.int32())
+        return [pa.ListArray.from_arrays(offsets, column) for column in columns]
 
 
 def index_lines(table: pa.Table) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import colorsys
 import io
 import math
+import zlib
 from bisect import bisect_right
 from collections.abc import Sequence
 from functools import lru_cache
@@ -72,13 +73,17 @@ _INK, _PALE, _PAPER, _EMPTY = (32, 33, 36), (95, 99, 104), (255, 255, 255), (241
 
 
 class Box(NamedTuple):
-    """A box as fractions of the image's width and height, and its class name."""
+    """A box as fractions of the image's width and height, and its class.
+
+    Its color follows from the number of its class, so that it is the same in all images.
+    """
 
     left: float
     top: float
     right: float
     bottom: float
     name: str
+    number: int
 
 
 def read_boxes(
@@ -98,8 +103,13 @@ def read_boxes(
     in_pixels = any(value > 2 for values in sides for value in values)
     width, height = size if in_pixels else (1, 1)
     names = _box_names(features, class_names)
+    numbers = _box_ids(features) or [zlib.crc32(name.encode()) for name in names]
     return [
-        Box(x0 / width, y0 / height, x1 / width, y1 / height, names[i] if i < len(names) else "")
+        Box(
+            *(x0 / width, y0 / height, x1 / width, y1 / height),
+            name=names[i] if i < len(names) else "",
+            number=numbers[i] if i < len(numbers) else 0,
+        )
         for i, (x0, y0, x1, y1) in enumerate(zip(*sides, strict=False))
         if all(map(math.isfinite, (x0, y0, x1, y1)))
     ]
@@ -108,8 +118,11 @@ def read_boxes(
 def _box_names(features: Features, class_names: Sequence[str]) -> list[str]:
     if texts := features.get(BOX_TEXT_KEY):
         return [t.decode("utf-8", "backslashreplace") for t in texts if isinstance(t, bytes)]
-    ids = [i for i in features.get(BOX_LABEL_KEY, []) if isinstance(i, int)]
-    return [class_names[i] if 0 <= i < len(class_names) else str(i) for i in ids]
+    return [class_names[i] if 0 <= i < len(class_names) else str(i) for i in _box_ids(features)]
+
+
+def _box_ids(features: Features) -> list[int]:
+    return [i for i in features.get(BOX_LABEL_KEY, []) if isinstance(i, int)]
 
 
 def draw_boxes(image: Image.Image, boxes: Sequence[Box]) -> Image.Image:
@@ -123,13 +136,12 @@ def draw_boxes(image: Image.Image, boxes: Sequence[Box]) -> Image.Image:
         return image
     drawn = image.copy()
     canvas = ImageDraw.Draw(drawn)
-    colors = {name: class_color(i) for i, name in enumerate(sorted({box.name for box in boxes}))}
     line = max(1, round(max(image.size) / 160))
     for box in boxes:
         x = sorted(_inside(part * image.width, image.width) for part in (box.left, box.right))
         y = sorted(_inside(part * image.height, image.height) for part in (box.top, box.bottom))
-        canvas.rectangle((x[0], y[0], x[1], y[1]), outline=colors[box.name], width=line)
-        _name_box(canvas, box.name, (x[0], y[0]), colors[box.name], image.size)
+        canvas.rectangle((x[0], y[0], x[1], y[1]), outline=class_color(box.number), width=line)
+        _name_box(canvas, box.name, (x[0], y[0]), class_color(box.number), image.size)
     return drawn
 
 
@@ -212,13 +224,27 @@ def draw_record(features: Features, side: int, class_names: Sequence[str] = ()) 
         RecordError: if an image cannot be decoded.
         ValueError: if there is no image, or it has too many pixels.
     """
-    key = image_key(features)
-    if key is None:
-        raise ValueError("the record has no image")
-    image = _decoded(features, key, side)
+    key, image = record_image(features, side)
     if MASK_KEY in features and is_image(next(iter(features[MASK_KEY]), None)):
         image = draw_mask(image, features[MASK_KEY][0])
     return draw_boxes(image, read_boxes(features, image_size(features, key), class_names))
+
+
+def record_image(features: Features, side: int) -> tuple[str, Image.Image]:
+    """Returns the Example key of a record's image, and the image in RGB, no side above `side`.
+
+    Args:
+        features: the features of the record.
+        side: the longest side in pixels; smaller images keep their size.
+
+    Raises:
+        RecordError: if the image cannot be decoded.
+        ValueError: if there is no image, or it has too many pixels.
+    """
+    key = image_key(features)
+    if key is None:
+        raise ValueError("the record has no image")
+    return key, _decoded(features, key, side)
 
 
 def is_cheap_to_draw(features: Features) -> bool:

@@ -47,7 +47,7 @@ def read_boxes(
     # Four columns with one list of numbers each, or one column with a list of four numbers per box.
     lists = [_box_items(row, column, feature) for column in used]
     fours = _zipped(lists, used) if settings.columns else _lists_of_four(lists[0], used[0], row)
-    corners = _CORNERS[settings.order]
+    corners = TO_CORNERS[settings.order]
     is_text = any(row.untyped(column) for column in used)
     numbers = [_numbers(four, i, is_text) for i, four in enumerate(fours)]
     return RowBoxes(_units(row, settings, columns), [x for four in numbers for x in corners(*four)])
@@ -119,7 +119,7 @@ def _from_cxcywh(x: float, y: float, width: float, height: float) -> Box:
 
 
 # From the four numbers of each order to (xmin, ymin, xmax, ymax).
-_CORNERS: dict[Order, Callable[[float, float, float, float], Box]] = {
+TO_CORNERS: dict[Order, Callable[[float, float, float, float], Box]] = {
     "xyxy": lambda xmin, ymin, xmax, ymax: (xmin, ymin, xmax, ymax),
     "yxyx": lambda ymin, xmin, ymax, xmax: (xmin, ymin, xmax, ymax),
     "xywh": _from_xywh,

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import posixpath
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any, NamedTuple, TypeAlias
+from itertools import repeat
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from recordmill.schemas.config import SPLIT_NAME, SPLIT_NAME_RULE
 from recordmill.schemas.features import Feature, Missing, Origin
@@ -20,6 +21,7 @@ from recordmill.schemas.rejects import Reason, RecordError, Reject
 from recordmill.transforms.functional.addresses import check_address
 from recordmill.transforms.functional.rows.annotations import with_annotations
 from recordmill.transforms.functional.rows.labels import class_id, label_text
+from recordmill.transforms.functional.values.plain import are_plain_keys, distinct, plain_column
 from recordmill.transforms.functional.values.typed import (
     CONVERTERS,
     Converter,
@@ -34,7 +36,9 @@ from recordmill.transforms.functional.values.typed import (
 )
 
 _FROM_THE_IMAGE = (Origin.IMAGE, Origin.BOX, Origin.MASK, Origin.SEGMENTATION)
-_Reader: TypeAlias = Callable[[Row, str], FeatureValue]
+_Reader: TypeAlias = Callable[[Sequence[Row], Sequence[str]], Sequence[FeatureValue]]
+
+_NO_IMAGE = Location("")
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,7 @@ class Binding:
             keys with the file name only.
         table_names: the name of a table in keys, where its address without secrets is not unique.
         guard: the image root that every image address must be inside, or None.
+        image_suffix: the suffix that is added to image paths without it, or "".
     """
 
     resolved: ResolvedSchema
@@ -65,6 +70,7 @@ class Binding:
     key_root: str | None = None
     table_names: Mapping[str, str] = field(default_factory=dict)
     guard: str | None = None
+    image_suffix: str = ""
 
     def table_column(self, schema_column: str) -> str:
         """Returns the table column of a schema column."""
@@ -72,7 +78,7 @@ class Binding:
 
     @cached_property
     def readers(self) -> tuple[_Reader, ...]:
-        """A function per feature, in the order of the schema, from (row, key) to its value."""
+        """A function per feature, in the order of the schema, from rows and keys to its values."""
         # Decisions that depend only on the schema are made here, once, and not for each row.
         features = self.resolved.schema.features.items()
         return tuple(_reader(name, feature, self) for name, feature in features)
@@ -96,6 +102,7 @@ class Identity(NamedTuple):
         stop: the offset after its last byte, or None.
         sequence: the key of the sequence that contains the row as a frame, or "".
         staged: the hash of a staged image, as in `Location`.
+        cluster: the name of the rows with which the row is kept in one split, or "".
     """
 
     key: str
@@ -106,69 +113,168 @@ class Identity(NamedTuple):
     stop: int | None = None
     sequence: str = ""
     staged: bytes = b""
+    cluster: str = ""
 
     @property
     def record(self) -> str:
         """The key of the record that contains the row."""
         return self.sequence or self.key
 
+    @property
+    def entity(self) -> str:
+        """The unit that must be in one split: the cluster or group of the row, or its record."""
+        return self.cluster or self.group or self.record
+
+
+_T = TypeVar("_T")
+
+
+def by_halves(
+    function: Callable[[Sequence[Row], Binding], _T], rows: Sequence[Row], binding: Binding
+) -> Iterator[tuple[Sequence[Row], _T | RecordError]]:
+    """Yields the result of a function for all rows, or if it fails, for halves of them.
+
+    So a function can work on columns in tight loops, and a row that it rejects is still found: the
+    error of a single row is yielded in place of its result.
+
+    Args:
+        function: takes rows and the column mapping, and raises a RecordError if a row is invalid.
+        rows: the rows, one at least.
+        binding: the column mapping.
+    """
+    try:
+        found: _T | RecordError = function(rows, binding)
+    except RecordError as error:
+        if len(rows) > 1:
+            middle = len(rows) // 2
+            yield from by_halves(function, rows[:middle], binding)
+            yield from by_halves(function, rows[middle:], binding)
+            return
+        found = error
+    yield rows, found
+
 
 def bind(row: Row, binding: Binding) -> ImageRef:
-    """Returns the image reference of a row.
+    """Returns the image reference of a single row.
 
     Args:
         row: the row.
+        binding: the column mapping.
+
+    Raises:
+        RecordError: as `bind_rows` does.
+    """
+    return bind_rows([row], binding)[0]
+
+
+def bind_rows(rows: Sequence[Row], binding: Binding) -> list[ImageRef]:
+    """Returns the image references of rows.
+
+    Args:
+        rows: the rows.
         binding: the column mapping.
 
     Raises:
         RecordError: if a value is missing, of the wrong type, or an unknown label or split.
     """
-    identity = identity_of(row, binding)
-    ref = ImageRef(
-        key=identity.key,
-        file=row.file,
-        line=row.line,
-        uri=identity.uri,
-        start=identity.start,
-        stop=identity.stop,
-        # This runs for every value of a table, and a list is faster than a generator.
-        values=tuple([read(row, identity.key) for read in binding.readers]),
-        split=identity.split,
-        group=identity.group,
-        frame=_frame(row, binding, identity.sequence) if identity.sequence else None,
-        staged=identity.staged,
-    )
+    identities = identities_of(rows, binding)
+    keys = [identity.key for identity in identities]
+    # [values of a feature] is transposed to one tuple of values per row.
+    columns = [read(rows, keys) for read in binding.readers]
+    values = zip(*columns, strict=True) if columns else repeat((), len(rows))
+    refs = [
+        ImageRef(
+            key=identity.key,
+            file=row.file,
+            line=row.line,
+            uri=identity.uri,
+            start=identity.start,
+            stop=identity.stop,
+            values=value,
+            split=identity.split,
+            group=identity.group,
+            frame=_frame(row, binding, identity.sequence) if identity.sequence else None,
+            staged=identity.staged,
+            cluster=identity.cluster,
+        )
+        for row, identity, value in zip(rows, identities, values, strict=True)
+    ]
     if not binding.has_annotations:
-        return ref
-    resolve = partial(_resolve_mask, table=row.file, binding=binding)
-    return with_annotations(ref, row, binding.resolved, binding.columns, resolve)
+        return refs
+    return [
+        with_annotations(
+            ref,
+            row,
+            binding.resolved,
+            binding.columns,
+            partial(_resolve_mask, table=row.file, binding=binding),
+        )
+        for ref, row in zip(refs, rows, strict=True)
+    ]
 
 
 def identity_of(row: Row, binding: Binding) -> Identity:
-    """Returns the identity of a row.
+    """Returns the identity of a single row.
 
     Args:
         row: the row.
         binding: the column mapping.
 
     Raises:
-        RecordError: if the row has no path, key or group, or an unknown split.
+        RecordError: as `identities_of` does.
     """
-    path = _image_path(row, binding)
-    image = _image(row, binding, path)
-    # Staged images are outside the image root, but the run itself wrote them.
-    if not image.staged:
-        _check_root(image.uri, binding)
-    return Identity(
-        key=_key(row, binding, path),
-        uri=image.uri,
-        split=_stated_split(row, binding),
-        group=_group(row, binding),
-        start=image.start,
-        stop=image.stop,
-        sequence=_sequence(row, binding),
-        staged=image.staged,
-    )
+    return identities_of([row], binding)[0]
+
+
+def identities_of(rows: Sequence[Row], binding: Binding) -> list[Identity]:
+    """Returns the identities of rows.
+
+    Args:
+        rows: the rows.
+        binding: the column mapping.
+
+    Raises:
+        RecordError: if a row has no path, key or group, or an unknown split.
+    """
+    schema, none = binding.resolved.schema, [""] * len(rows)
+    paths = [_image_path(row, binding) for row in rows] if schema.has_image else none
+    images = _images(rows, binding, paths) if schema.has_image else [_NO_IMAGE] * len(rows)
+    keys = _keys(rows, binding, paths)
+    splits = [_stated_split(row, binding) for row in rows] if binding.split_column else none
+    groups = [_group(row, binding) for row in rows] if binding.group_column else none
+    sequences = [_sequence(row, binding) for row in rows] if schema.sequence else none
+    return [
+        Identity(
+            key,
+            image.uri,
+            split or row.cluster.split,
+            group,
+            image.start,
+            image.stop,
+            sequence,
+            image.staged,
+            row.cluster.name,
+        )
+        for row, key, image, split, group, sequence in zip(
+            rows, keys, images, splits, groups, sequences, strict=True
+        )
+    ]
+
+
+def record_key(row: Row, binding: Binding) -> str:
+    """Returns the key of the record that contains a row.
+
+    Args:
+        row: the row.
+        binding: the column mapping.
+
+    Raises:
+        RecordError: if the row has no key.
+    """
+    if sequence := _sequence(row, binding):
+        return sequence
+    (key,) = _keys([row], binding, [_image_path(row, binding)])
+    return key
 
 
 def broken_identity(row: Row, binding: Binding) -> Identity | None:
@@ -188,8 +294,9 @@ def broken_identity(row: Row, binding: Binding) -> Identity | None:
         return None  # without a sequence key, no sequence can be rejected along with the frame
     if not sequence:
         return None
-    split = _or_empty(_stated_split, row, binding)
-    return Identity("", "", split, _or_empty(_group, row, binding), sequence=sequence)
+    split = _or_empty(_stated_split, row, binding) or row.cluster.split
+    group, cluster = _or_empty(_group, row, binding), row.cluster.name
+    return Identity("", "", split, group, sequence=sequence, cluster=cluster)
 
 
 def broken_frame(row: Row, binding: Binding, error: RecordError) -> ImageRef | None:
@@ -220,6 +327,7 @@ def broken_frame(row: Row, binding: Binding, error: RecordError) -> ImageRef | N
         split=identity.split,
         group=identity.group,
         frame=(identity.sequence, "", error.reason.value, error.detail),
+        cluster=identity.cluster,
     )
 
 
@@ -262,7 +370,7 @@ def reject_row(row: Row, binding: Binding, error: RecordError) -> Reject:
         image = _image(row, binding, path)
         # The file of a staged image is deleted at the end of the run: report the table instead.
         image = Location(row.file) if image.staged else image
-        key = _key(row, binding, path)
+        (key,) = _keys([row], binding, [path])
     except RecordError:
         pass  # `error` already reports the invalid path or key
     why = (error.reason, error.detail)
@@ -288,6 +396,30 @@ def resolve_path(path: str, table: str, image_root: str | None) -> str:
     if is_web(root):
         path = path.replace("#", "%23")  # valid in a file name; in a URL it begins a fragment
     return posixpath.join(root, path)
+
+
+def files_of(row: Row, binding: Binding) -> Iterator[str]:
+    """Yields the addresses of the image and the mask that a row names, if it names any.
+
+    Args:
+        row: the row.
+        binding: the column mapping.
+    """
+    schema = binding.resolved.schema
+    if row.image is not None:
+        yield row.image.uri
+    mask = schema.features[schema.mask_feature].source if schema.mask_feature else None
+    suffixes = {}
+    if row.image is None and schema.has_image:
+        suffixes[schema.image.column] = binding.image_suffix
+    if mask is not None and mask.origin is Origin.MASK:
+        suffixes[mask.name] = ""
+    for name, suffix in suffixes.items():
+        try:
+            path = _text(row, binding.table_column(name), numbers=bool(suffix))
+        except RecordError:
+            continue
+        yield resolve_path(with_suffix(path, suffix), row.file, binding.image_root)
 
 
 def _resolve_mask(path: str, table: str, binding: Binding) -> str:
@@ -340,22 +472,53 @@ def _image_path(row: Row, binding: Binding) -> str:
     column = binding.table_column(schema.image.column)
     if not schema.has_image or (row.image is not None and row.values.get(column) is None):
         return ""
-    return _text(row, column)
+    # Names of files without a suffix may be integers.
+    return _text(row, column, numbers=bool(binding.image_suffix))
 
 
 def _image(row: Row, binding: Binding, path: str) -> Location:
     """Returns the location of the image from the source of the row, or else from its path."""
     if row.image is not None and binding.resolved.schema.has_image:
         return row.image
+    path = with_suffix(path, binding.image_suffix)
     return Location(resolve_path(path, row.file, binding.image_root))
 
 
-def _key(row: Row, binding: Binding, path: str) -> str:
-    if binding.key_column is not None:
-        return _text(row, binding.key_column, numbers=True)
-    if path:
-        return path
-    # Without a key column and a path, the key is the table and the line.
+def with_suffix(path: str, suffix: str) -> str:
+    """Returns a path with a suffix, which is added if the path does not have it.
+
+    Args:
+        path: the path of an image as written, or "".
+        suffix: the suffix, or "".
+
+    >>> with_suffix("1a2b", ".jpg"), with_suffix("1a2b.JPG", ".jpg")
+    ('1a2b.jpg', '1a2b.JPG')
+    """
+    has_suffix = not path or path.lower().endswith(suffix.lower())
+    return path if has_suffix else path + suffix
+
+
+def _images(rows: Sequence[Row], binding: Binding, paths: Sequence[str]) -> list[Location]:
+    images = [_image(row, binding, path) for row, path in zip(rows, paths, strict=True)]
+    for image in images:
+        # Staged images are outside the image root, but the run itself wrote them.
+        if not image.staged:
+            _check_root(image.uri, binding)
+    return images
+
+
+def _keys(rows: Sequence[Row], binding: Binding, paths: Sequence[str]) -> Sequence[str]:
+    column = binding.key_column
+    if column is None:
+        return [path or _key(row, binding) for row, path in zip(rows, paths, strict=True)]
+    values = [row.values.get(column) for row in rows]
+    if are_plain_keys(values):
+        return values
+    return [_text(row, column, numbers=True) for row in rows]
+
+
+def _key(row: Row, binding: Binding) -> str:
+    """Returns the table and the line, the key of a row without a key column and a path."""
     file, root = binding.table_names.get(row.file) or bare_url(row.file), binding.key_root
     name = posixpath.basename(file) if root is None else file.removeprefix(root)
     return source_of(name, row.line)
@@ -416,12 +579,12 @@ def _group(row: Row, binding: Binding) -> str:
 
 
 def _reader(name: str, feature: Feature, binding: Binding) -> _Reader:
-    """Returns a function from (row, key) to the value of a feature.
+    """Returns a function from rows and their keys to the values of a feature.
 
     Values from images are None until the image is read.
     """
     if feature.source.origin in _FROM_THE_IMAGE:
-        return lambda row, key: None
+        return lambda rows, keys: [None] * len(rows)
     if feature.source.origin is Origin.KEY:
         of_sequence = binding.resolved.schema.sequence and feature.per == "record"
         return _key_reader(binding, bool(of_sequence))
@@ -429,11 +592,30 @@ def _reader(name: str, feature: Feature, binding: Binding) -> _Reader:
     convert = _converter(name, feature, binding.resolved)
     missing = _missing_value(feature)
     names_image = feature.source.name == binding.resolved.schema.image.column
+    is_plain = (
+        feature.shape is None and feature.source.origin is Origin.COLUMN and not feature.classes
+    )
 
-    def read(row: Row, key: str) -> FeatureValue:
-        value, is_text = row.values.get(column), row.untyped(column)
-        if value is None and names_image and row.image is not None:
-            value = key  # an embedded image without a path
+    def read(rows: Sequence[Row], keys: Sequence[str]) -> Sequence[FeatureValue]:
+        values, is_text = [row.values.get(column) for row in rows], rows[0].untyped(column)
+        if names_image:
+            values = [
+                key if value is None and row.image is not None else value
+                for row, key, value in zip(rows, keys, values, strict=True)
+            ]  # the key of an embedded image without a path
+            if binding.image_suffix:
+                values = [str(v) if isinstance(v, int) else v for v in values]
+        if is_plain and (plain := plain_column(values, feature.kind, is_text)) is not None:
+            return plain
+        if feature.shape is not None:  # a list is not shared between rows
+            return [read_one(value, is_text) for value in values]
+        unlike = distinct(values)
+        if len(unlike) == len(values):
+            return [read_one(value, is_text) for value in values]
+        by_value = {value: read_one(value, is_text) for value in unlike}
+        return [by_value[value] for value in values]
+
+    def read_one(value: Any, is_text: bool) -> FeatureValue:
         try:
             value = value if feature.shape is not None else single_value(value)
             if is_missing(value, feature, is_text):
@@ -447,8 +629,8 @@ def _reader(name: str, feature: Feature, binding: Binding) -> _Reader:
 
 def _key_reader(binding: Binding, of_sequence: bool) -> _Reader:
     if of_sequence:
-        return lambda row, key: _sequence(row, binding).encode("utf-8")
-    return lambda row, key: key.encode("utf-8")
+        return lambda rows, keys: [_sequence(row, binding).encode("utf-8") for row in rows]
+    return lambda rows, keys: [key.encode("utf-8") for key in keys]
 
 
 def _shaped(value: Any, feature: Feature, is_text: bool, convert: Converter) -> FeatureValue:

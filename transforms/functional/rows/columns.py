@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
+from types import MappingProxyType
 from typing import Any
 
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import UsageError, did_you_mean
 from recordmill.schemas.features import NO_COLUMN, Feature, Kind, Missing, Origin, Schema, Source
-from recordmill.schemas.records import Items
+from recordmill.schemas.records import Items, Row
 from recordmill.schemas.settings import BoxSettings
 from recordmill.schemas.tables import IMAGES
+from recordmill.transforms.functional.images.sniffing import has_image_suffix
+from recordmill.transforms.functional.values.plain import distinct, plain_type
 from recordmill.transforms.functional.values.typed import looks_boolean, looks_integer, looks_number
 
 
@@ -37,6 +41,7 @@ def resolve_sources(
     """
     # A dict for fast lookups that keeps the order: a table can have 100,000 columns.
     present = dict.fromkeys(present)
+    _check_several(schema, present, config, where)
     features = {
         name: _resolved_feature(name, feature, present, config, where)
         for name, feature in schema.features.items()
@@ -45,14 +50,13 @@ def resolve_sources(
         "--key_column": config.key_column,
         "--split_column": config.split_column,
         "--group_column": config.group_column,
-        "--join_on": config.join_on,
     }
     for flag, column in named.items():
         if column is not None and column not in present:
             raise UsageError(f"{flag} {column}: {_missing_column(column, present, where)}")
     image_column = config.column(schema.image.column)
     if schema.has_image and image_column not in present:
-        hint = f"; name it with --columns {schema.image.column}=COLUMN"
+        hint = f". Name it with --columns {schema.image.column}=COLUMN."
         raise UsageError(f"the image path: {_missing_column(image_column, present, where)}{hint}")
     # The order of these checks is that of the messages: a missing column before a useless mapping.
     _check_sequence(schema, present, config, where)
@@ -100,8 +104,9 @@ def needed_columns(schema: Schema, config: ConvertConfig) -> tuple[str, ...] | N
     names |= {config.column(schema.image.column)} if schema.has_image else set()
     names |= {config.column(name) for name in _annotation_columns(schema)}
     names |= {config.column(name) for name in _sequence_columns(schema)}
-    others = (config.key_column, config.split_column, config.group_column, config.join_on)
-    return tuple(sorted(names | {column for column in others if column is not None}))
+    others = (config.key_column, config.split_column, config.group_column)
+    names |= {column for column in others if column is not None}
+    return tuple(sorted({*names, *(config.join_columns or ())}))
 
 
 def typed_columns(schema: Schema, config: ConvertConfig) -> tuple[str, ...] | None:
@@ -119,30 +124,59 @@ def typed_columns(schema: Schema, config: ConvertConfig) -> tuple[str, ...] | No
 
 
 def check_types(
-    unsupported: Mapping[str, str], columns: tuple[str, ...] | None, images: str | None = None
+    unsupported: Mapping[str, str],
+    columns: tuple[str, ...] | None,
+    images: str | None = None,
+    structs: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> None:
     """Checks that the columns to read have types that a feature supports.
 
     Args:
         unsupported: the type of each column whose type is not supported.
-        columns: the columns to read, or None for all.
+        columns: the columns to read, or None for all, with fields in place of structs.
         images: the column of embedded images, or None.
+        structs: the fields of each column of structs; they are columns of their own.
 
     Raises:
-        UsageError: if a column to read has an unsupported type.
+        UsageError: if columns to read have an unsupported type; it names all of them.
     """
-    needed = unsupported.keys() if columns is None else unsupported.keys() & set(columns)
-    for name, type_ in unsupported.items():
-        if name == images or name not in needed:
-            continue
-        if type_ == IMAGES:
-            raise UsageError(
-                f"column {name!r}: contains images, which only the image of a schema can be. Use "
-                f"a schema with an image, and --columns image={name}"
-            )
+    read = unsupported.keys() - structs.keys() if columns is None else {*columns}
+    wrong = {name: type_ for name, type_ in unsupported.items() if name in read and name != images}
+    if images_elsewhere := [name for name, type_ in wrong.items() if type_ == IMAGES]:
+        name = images_elsewhere[0]
         raise UsageError(
-            f"column {name!r}: expected integers, floats, booleans, text, bytes, or lists of "
-            f"these, got {type_}. Cast or drop the column"
+            f"column {name!r}: contains images, which only the image of a schema can be. Use "
+            f"a schema with an image, and --columns image={name}."
+        )
+    if not wrong:
+        return
+    names = ", ".join(f"{name!r}" for name in wrong)
+    remedies = [f"Name one of {', '.join(structs[name])}." for name in wrong if name in structs]
+    if wrong.keys() - structs.keys():
+        what = "others" if remedies else "column" if len(wrong) == 1 else "columns"
+        remedies.append(f"Cast or drop the {what}.")
+    raise UsageError(
+        f"column{'s' * (len(wrong) > 1)} {names}: expected numbers, booleans, text, dates, bytes, "
+        f"or lists of these, got {', '.join(wrong.values())}. {' '.join(remedies)}"
+    )
+
+
+def _check_several(
+    schema: Schema, present: Collection[str], config: ConvertConfig, where: str
+) -> None:
+    """Names all columns that features lack, if there are several; one has a message of its own."""
+    lacking = dict[str, str]()  # {schema column: table column}
+    for feature in schema.features.values():
+        sources = feature.sources
+        found = any(s.origin in NO_COLUMN or config.column(s.name) in present for s in sources)
+        if not (found or feature.missing is Missing.EMPTY or feature.default is not None):
+            lacking[sources[0].name] = config.column(sources[0].name)
+    if len(lacking) > 1:
+        names = ", ".join(f"{column!r}" for column in lacking.values())
+        listed = f"it has: {', '.join(present) or 'none'}{_hint_at_header(present)}"
+        remedy = ",".join(f"{name}=COLUMN" for name in lacking)
+        raise UsageError(
+            f"{where} has no columns {names}; {listed}. Name them with --columns {remedy}."
         )
 
 
@@ -157,7 +191,7 @@ def _resolved_feature(
     if feature.missing is Missing.EMPTY or feature.default is not None:
         return feature.model_copy(update={"sources": (first,)})
     column = config.column(first.name)
-    hint = f"; name it with --columns {first.name}=COLUMN"
+    hint = f". Name it with --columns {first.name}=COLUMN."
     raise UsageError(f"feature {name!r}: {_missing_column(column, present, where)}{hint}")
 
 
@@ -178,12 +212,10 @@ def _resolved_boxes(
     if boxes.column is not None and config.column(boxes.column) in present:
         return boxes.model_copy(update={**update, "columns": None})
     first = absent[0] if boxes.columns is not None else boxes.column or ""
-    other = (
-        f"; or add a column {config.column(boxes.column)!r}"
-        if boxes.columns and boxes.column
-        else ""
+    column = (
+        f" add a column {config.column(boxes.column)!r}," if boxes.columns and boxes.column else ""
     )
-    hint = f"{other}; name it with --columns {first}=COLUMN, or set up --boxes"
+    hint = f". Name it with --columns {first}=COLUMN,{column} or set --boxes."
     raise UsageError(f"the boxes: {_missing_column(config.column(first), present, where)}{hint}")
 
 
@@ -194,7 +226,7 @@ def _check_mask_labels(
         return
     labels = config.column(schema.masks.labels)
     if labels not in present:
-        hint = f"; name it with --columns {schema.masks.labels}=COLUMN"
+        hint = f". Name it with --columns {schema.masks.labels}=COLUMN."
         what = "the labels of outlines"
         raise UsageError(f"{what}: {_missing_column(labels, present, where)}{hint}")
 
@@ -206,12 +238,17 @@ def _check_sequence(
     for name in _sequence_columns(schema):
         column = config.column(name)
         if column not in present:
-            hint = f"; name it with --columns {name}=COLUMN"
+            hint = f". Name it with --columns {name}=COLUMN."
             raise UsageError(f"the sequences: {_missing_column(column, present, where)}{hint}")
     if schema.sequence is not None and config.deduplicate != "none":
         raise UsageError(
             f"--deduplicate {config.deduplicate}: would drop single frames from the sequences of "
-            f"schema {schema.name!r}. Omit the flag; duplicate sequences are always reported"
+            f"schema {schema.name!r}. Omit the flag: duplicate sequences are always reported."
+        )
+    if schema.sequence is not None and config.near_duplicates == "drop":
+        raise UsageError(
+            "--near_duplicates drop: would drop single frames from the sequences of schema "
+            f"{schema.name!r}. Choose keep_together, which keeps similar sequences in one split."
         )
 
 
@@ -230,7 +267,18 @@ def _annotation_columns(schema: Schema) -> tuple[str, ...]:
 
 def _missing_column(column: str, present: Collection[str], where: str) -> str:
     guess = did_you_mean(column, present)
-    return f"{where} has no column {column!r}{guess}; it has: {', '.join(present) or 'none'}"
+    listed = f"it has: {', '.join(present) or 'none'}{_hint_at_header(present)}"
+    return f"{where} has no column {column!r}{guess}; {listed}"
+
+
+def _hint_at_header(present: Collection[str]) -> str:
+    """Returns a hint if columns look like a row of data, or like several columns."""
+    delimiters = [mark for mark in ";\t|" if len(present) == 1 and mark in next(iter(present))]
+    if delimiters:
+        return f" (if {delimiters[0]!r} separates its fields, set --delimiter)"
+    if any(has_image_suffix(name) for name in present):
+        return " (if its first row is not a header, set --header none)"
+    return ""
 
 
 def _check_mapping(schema: Schema, config: ConvertConfig) -> None:
@@ -243,7 +291,8 @@ def _check_mapping(schema: Schema, config: ConvertConfig) -> None:
         if name not in known:
             expected = ", ".join(sorted(known)) or "no columns"
             raise UsageError(
-                f"--columns {name}=…: schema {schema.name!r} has no such column; it has {expected}"
+                f"--columns {name}=…: schema {schema.name!r} has no such column"
+                f"{did_you_mean(name, sorted(known))}; it has {expected}"
             )
 
 
@@ -260,29 +309,39 @@ class ColumnKinds:
         untyped: the columns with untyped text.
         lists: the columns with lists.
         filled: the number of rows with a value, for each column.
+        rows: the number of all rows; columns with fewer values are optional.
     """
 
     seen: dict[str, set[str]] = field(default_factory=dict)
     untyped: set[str] = field(default_factory=set)
     lists: set[str] = field(default_factory=set)
     filled: Counter[str] = field(default_factory=Counter)
+    rows: int = 0
 
-    def add(self, values: Mapping[str, Any], is_text: bool | frozenset[str]) -> None:
-        """Adds the values of one row.
+    def add(self, rows: Sequence[Row]) -> None:
+        """Adds the values of rows.
 
         Args:
-            values: the values of the row by column.
-            is_text: whether all values are untyped text, or the columns of untyped text.
+            rows: rows with the same columns of untyped text, one at least.
         """
-        for column, found in values.items():
-            value = _single(found)
-            types = self.seen.setdefault(column, set())
-            if value is None:
-                continue
-            untyped = is_text if isinstance(is_text, bool) else column in is_text
-            if untyped:
-                self.untyped.add(column)
-            self.filled[column] += 1
+        self.rows += len(rows)
+        for column in dict.fromkeys(chain.from_iterable(row.values for row in rows)):
+            values = [_single(row.values.get(column)) for row in rows]
+            self._add_column(column, values, rows[0].untyped(column))
+
+    def _add_column(self, column: str, values: Sequence[Any], untyped: bool) -> None:
+        types = self.seen.setdefault(column, set())
+        values = [value for value in values if value is not None]
+        self.filled[column] += len(values)
+        if untyped and values:
+            self.untyped.add(column)
+        if untyped and set(map(type, values)) == {str}:
+            # A column with any text is text, whatever its other values are.
+            if "text" not in types:
+                plain = plain_type(values)
+                types.update([plain] if plain else map(_type_of_text, distinct(values)))
+            return
+        for value in values:
             if isinstance(value, list):
                 self.lists.add(column)
                 types.update(_type(item, untyped) for item in value if item is not None)
@@ -296,20 +355,17 @@ class ColumnKinds:
         self.untyped |= other.untyped
         self.lists |= other.lists
         self.filled += other.filled
+        self.rows += other.rows
 
-    def features(self, rows: int) -> dict[str, Feature]:
-        """Returns the feature of each column, sorted by name.
+    def features(self) -> dict[str, Feature]:
+        """Returns the feature of each column, sorted by name."""
+        return {column: self._feature(column) for column in sorted(self.seen)}
 
-        Args:
-            rows: the number of all rows; columns with fewer values are optional.
-        """
-        return {column: self._feature(column, rows) for column in sorted(self.seen)}
-
-    def _feature(self, column: str, rows: int) -> Feature:
+    def _feature(self, column: str) -> Feature:
         types = self.seen[column]
         kind = _kind(types, column in self.untyped)
         # Empty text is a valid value for a bytes feature, but a missing value for a number.
-        optional = self.filled[column] < rows or ("empty" in types and kind is not Kind.BYTES)
+        optional = self.filled[column] < self.rows or ("empty" in types and kind is not Kind.BYTES)
         return Feature(
             kind=kind,
             sources=(Source(origin=Origin.COLUMN, name=column),),

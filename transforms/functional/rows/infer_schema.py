@@ -24,7 +24,7 @@ _LABEL = re.compile(
     r"(^|[_\s])(label|class|category|target|species|landmark)s?([_\s]|$)", re.IGNORECASE
 )
 _SPLITS = frozenset({"train", "training", "test", "testing", "val", "valid", "validation", "dev"})
-_KEY = re.compile(r"(^|_)(id|key|uuid|guid)$", re.IGNORECASE)
+_KEY = re.compile(r"(^|[_.])(id|key|uuid|guid)$", re.IGNORECASE)
 _MAX_CLASSES = 1000
 _SHOWN = 3
 
@@ -105,7 +105,7 @@ def infer_from_rows(columns: Sequence[str], rows: Sequence[Row]) -> InferredSche
         items = {
             c: list(_leaves(v)) if shapes[c] and v is not None else v for c, v in items.items()
         }
-        kinds.add(items, row.is_text)
+        kinds.add([row._replace(values=items)])
         for column, value in items.items():
             seen = value if isinstance(value, list) else [value]
             values[column].update(v for v in seen if v is not None and v != "")
@@ -113,7 +113,7 @@ def infer_from_rows(columns: Sequence[str], rows: Sequence[Row]) -> InferredSche
         name: feature.model_copy(update={"shape": shapes[name]})
         if shapes[name]
         else _sized(feature, [row.values.get(name) for row in rows])
-        for name, feature in kinds.features(len(rows)).items()
+        for name, feature in kinds.features().items()
     }
     # A column has at most one role. Roles are assigned in this order: image, split, key, label.
     image = _best(columns, lambda c: _share(values[c], _is_image))
@@ -211,6 +211,8 @@ def _label_of(
 ) -> str | None:
     """Returns the column of class labels, by its name or by its small number of distinct values.
 
+    Ids, such as those of patients, have few distinct values, but are no classes.
+
     Args:
         columns: the columns to choose from.
         values: the count of each value, by column.
@@ -223,7 +225,9 @@ def _label_of(
     few = [
         c
         for c in candidates
-        if features[c].kind is Kind.BYTES and 1 < len(values[c]) <= min(_MAX_CLASSES, rows / 2)
+        if features[c].kind is Kind.BYTES
+        and 1 < len(values[c]) <= min(_MAX_CLASSES, rows / 2)
+        and not _KEY.search(c)
     ]
     return next(iter([*texts, *named, *few]), None)
 

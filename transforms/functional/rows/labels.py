@@ -6,19 +6,19 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from recordmill.schemas.config import MAX_CLASSES
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.plan import ClassIds
 from recordmill.schemas.rejects import Reason, RecordError
+from recordmill.schemas.tables import NO_CLASSES, DeclaredClasses
 from recordmill.transforms.functional.values.typed import (
     has_surrogates,
     looks_integer,
     short_repr,
     to_bytes,
     to_int64,
+    without_fraction,
 )
-
-# Limit for the classes of a feature: every worker holds their names, and counts their records.
-MAX_CLASSES = 1_000_000
 
 # Limit for the characters of all their names together.
 MAX_CLASS_TEXT = 2**26
@@ -40,14 +40,18 @@ def class_id(value: Any, is_text: bool, ids: ClassIds | None, offset: int = 0) -
         RecordError: unknown_label for an unknown class, wrong_type for a value of another type.
     """
     if ids is None:
-        return _with_offset(to_int64(value, is_text), offset)
+        return _with_offset(to_int64(without_fraction(value), is_text), offset)
+    if ids.by_id and isinstance(value, int):
+        return _known_id(int(value), len(ids) - offset) + offset
     # An integer may be a class name, since the labels of a table may mix numerals and names.
     name = str(int(value)) if isinstance(value, int) else value
+    name = str(value) if isinstance(value, float) else name
     if isinstance(name, str) and name in ids:
         return ids[name]
     # Other integers are ids, unless some class names look like integers.
-    if looks_integer(value, is_text) and not ids.has_numerals:
-        return _known_id(int(value), len(ids) - offset) + offset
+    number = without_fraction(value)
+    if looks_integer(number, is_text) and not ids.has_numerals:
+        return _known_id(int(number), len(ids) - offset) + offset
     if not isinstance(value, str | int):
         detail = f"expected a class name or id, got {short_repr(value)}"
         raise RecordError(Reason.WRONG_TYPE, detail)
@@ -71,6 +75,7 @@ def label_text(value: Any, is_text: bool) -> bytes:
     Raises:
         RecordError: wrong_type if the label is neither text nor an integer.
     """
+    value = without_fraction(value)
     number = isinstance(value, int) and not isinstance(value, bool)
     return to_bytes(str(value) if number else value, is_text)
 
@@ -112,18 +117,18 @@ class LabelSet:
                 f"feature {feature!r}: expected at most {MAX_CLASSES:,} classes with "
                 f"{MAX_CLASS_TEXT // 2**20} Mi characters of names, got more, such as {examples}. "
                 "Map a column that holds classes with --columns, or use a schema in which this "
-                "feature is a plain value, without classes: true"
+                "feature is a plain value, without classes: true."
             )
 
 
 def sorted_class_names(labels: Iterable[str | int]) -> tuple[str, ...]:
     """Returns the sorted class names among labels; none if all labels are integers.
 
-    >>> sorted_class_names(["dog", "cat"]), sorted_class_names([3, 1])
-    (('cat', 'dog'), ())
+    >>> sorted_class_names(["dog", "cat"]), sorted_class_names([3, 1]), sorted_class_names(["1.0"])
+    (('cat', 'dog'), (), ())
     """
     found = {label for label in labels if is_class_name(str(label))}
-    if all(isinstance(label, int) for label in found):
+    if all(isinstance(without_fraction(label), int) for label in found):
         return ()
     return tuple(sorted({str(label) for label in found}))
 
@@ -143,27 +148,39 @@ def with_background(names: tuple[str, ...], offset: int) -> tuple[str, ...]:
     return BACKGROUND, *(name for name in names if name != BACKGROUND)
 
 
-def merged_class_names(labels: Iterable[str | int], known: Sequence[str] | None) -> tuple[str, ...]:
+def merged_class_names(
+    labels: Iterable[str | int],
+    known: Sequence[str] | None,
+    declared: DeclaredClasses = NO_CLASSES,
+) -> tuple[str, ...]:
     """Appends new class names to those of the base version, which keep their ids.
 
     Args:
         labels: all labels of the table, as integers or names.
         known: the class names of the base version in the order of their ids; empty if its labels
             are integers; None if there is no base version.
+        declared: the classes that the source declares, which come before others.
 
     Raises:
         UsageError: if the base version has integer labels and the table has names.
 
     >>> merged_class_names(["ant", "dog"], ("cat", "dog"))
     ('cat', 'dog', 'ant')
+    >>> merged_class_names(["ant"], None, DeclaredClasses(((1, "cat"), (7, "bee"))))
+    ('cat', 'bee', 'ant')
     """
-    names = sorted_class_names(labels)
+    if declared.are_names and known != ():  # a base version may have integers as ids
+        labels = map(str, labels)
+    if declared.by_id:
+        labels = (label for label in labels if isinstance(label, str))
+    found = (name for _, name in declared.names if is_class_name(name))
+    names = tuple(dict.fromkeys((*found, *sorted_class_names(labels))))
     if known is None:
         return names
     if names and not known:
         raise UsageError(
             f"--base: expected integer labels as in the base version, got {names[0]!r}. Use "
-            "integer labels, or create a dataset without --base"
+            "integer labels, or create a dataset without --base."
         )
     # A dict keeps the order, in linear time: there can be 100,000 classes.
     return tuple(dict.fromkeys((*known, *names)))

@@ -11,22 +11,18 @@ from __future__ import annotations
 import hashlib
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from decimal import Decimal
-from fractions import Fraction
-from itertools import accumulate
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from recordmill.schemas.masking import masked_source
+from recordmill.schemas.plan import SplitRanges
 from recordmill.schemas.records import ImageRef, source_of
 from recordmill.schemas.rejects import Reason, Reject
 
 # Sizes of hashes in bytes.
-_SPLIT_BYTES = 8
 ORDER_BYTES = 16
 POSITION_BYTES = 8
 _BUCKET_BITS = 12
@@ -44,40 +40,43 @@ Positions: TypeAlias = npt.NDArray[np.uint64]
 BaseShardLookup: TypeAlias = Callable[[str], "BaseShard | None"]
 
 
-@dataclass(frozen=True)
-class SplitRanges:
-    """Splits as consecutive ranges of a 64-bit hash.
+def split_position(entity: str, seed: int) -> int:
+    """Returns the 64-bit hash position that decides the split of a row.
 
-    Attributes:
-        names: the splits, in the order of the configuration.
-        bounds: the exclusive end of each range; the last is 2^64.
+    Args:
+        entity: the unit that must be in one split: the group of the row, or its key.
+        seed: the seed of the run; another seed gives another partition.
     """
-
-    names: tuple[str, ...]
-    bounds: tuple[int, ...]
-
-    @classmethod
-    def from_weights(cls, weights: Mapping[str, Decimal]) -> SplitRanges:
-        """Returns ranges proportional to the weights, with an error of less than 2^-64."""
-        # Exact fractions, not floats, so that the bounds are the same on every machine.
-        weighted = {name: Fraction(weight) for name, weight in weights.items() if weight}
-        total = sum(weighted.values(), Fraction(0))
-        ends = accumulate(weighted.values())
-        bounds = tuple(int(end / total * 2 ** (8 * _SPLIT_BYTES)) for end in ends)
-        return cls(tuple(weighted), bounds)
+    return int.from_bytes(_digest(seed, "split", entity)[:POSITION_BYTES], "big")
 
 
-def split_of(entity: str, ranges: SplitRanges, seed: int) -> str:
+def sample_position(record: str, seed: int) -> int:
+    """Returns the 64-bit hash position that decides whether a row is in a sample.
+
+    Args:
+        record: the key of the record of the row.
+        seed: the seed of the run; another seed gives another sample.
+    """
+    return int.from_bytes(_digest(seed, "sample", record)[:POSITION_BYTES], "big")
+
+
+def split_of(entity: str, ranges: SplitRanges, seed: int, stratum: Hashable = None) -> str:
     """Returns the split of a row.
 
     Args:
         entity: the unit that must be in one split: the group of the row, or its key.
         ranges: the splits.
         seed: the seed of the run; another seed gives another partition.
+        stratum: the labels of the row, if splits are stratified.
     """
-    # Independent of all other rows: when rows are added to a table, the others keep their splits.
-    position = int.from_bytes(_digest(seed, "split", entity)[:_SPLIT_BYTES], "big")
-    return ranges.names[bisect_right(ranges.bounds, position)]
+    if len(ranges.names) == 1:
+        return ranges.names[0]
+    position = split_position(entity, seed)
+    if ranges.groups and (number := ranges.groups.get(position >> (64 - ranges.group_bits))):
+        return ranges.names[number - 1]
+    # Without strata, independent of all other rows: when rows are added to a table, the others
+    # keep their splits.
+    return ranges.names[bisect_right(ranges.strata.get(stratum, ranges.bounds), position)]
 
 
 def order_of(key: str, seed: int) -> bytes:

@@ -17,10 +17,11 @@ import pyarrow as pa
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import Embedded, Location, Row
 from recordmill.schemas.rejects import Reject
-from recordmill.schemas.tables import Probe, Projection, SourceSplit, TableFile
+from recordmill.schemas.tables import DeclaredClasses, Probe, Projection, SourceSplit, TableFile
 from recordmill.transforms.functional.sources import batches
 from recordmill.transforms.functional.sources.batches import BATCH_ROWS, rows_of, text_as_bytes
-from recordmill.transforms.functional.sources.parquet import existing_columns, probe_of_schema
+from recordmill.transforms.functional.sources.nested_columns import select, selected
+from recordmill.transforms.functional.sources.parquet import probe_of_schema
 
 FILE_SIGNATURE = b"ARROW1"
 FEATHER_1_SIGNATURE = b"FEA1"
@@ -45,12 +46,25 @@ def probe(stream: BinaryIO, file: TableFile) -> Probe:
     """
     if stream.peek(4)[:4] == FEATHER_1_SIGNATURE:  # type: ignore[attr-defined]
         raise UsageError(
-            f"{file.path}: Feather version 1 is not supported; rewrite it as version 2"
+            f"{file.path}: Feather version 1 is not supported. Rewrite it as version 2."
         )
     with _opened(stream, file) as table:
         schema = table.reader.schema
-        has_rows = any(batch.num_rows for batch in _batches(table.reader))
-    return probe_of_schema(schema, file, has_rows)
+        first = next((batch for batch in _batches(table.reader) if batch.num_rows), None)
+        classes = dict(_dictionaries(first)) if first is not None else {}
+    found = probe_of_schema(schema, file, has_rows=first is not None)
+    return replace(found, classes={**classes, **found.classes})
+
+
+def _dictionaries(batch: pa.RecordBatch) -> Iterator[tuple[str, DeclaredClasses]]:
+    """Yields the values of each dictionary of text by column: the categories of pandas."""
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        is_dictionary = pa.types.is_dictionary(column.type)
+        if is_dictionary and column.type.value_type in (pa.string(), pa.large_string()):
+            # Invalid UTF-8 rejects only the rows that have it.
+            values = text_as_bytes(column.dictionary).to_pylist()
+            names = [value.decode("utf-8", "replace") for value in values if value is not None]
+            yield name, DeclaredClasses(tuple(enumerate(dict.fromkeys(names))))
 
 
 def read(
@@ -172,24 +186,25 @@ def _rows(
     path, names, image = split.file.path, batch.schema.names, projection.image
     # Without embedded images, the image column contains paths, if there is one.
     if image not in names or not batches.is_embedded(batch.schema.field(image).type):
-        kept = existing_columns(names, projection.columns)
-        for number, values in enumerate(rows_of(batch.select(kept)), start=line):
+        kept = selected(batch.schema, projection.columns)
+        for number, values in enumerate(rows_of(select(batch, kept)), start=line):
             yield Row(values, path, number)
         return
     column = batch.column(names.index(image))
     images, paths = batches.bytes_of(column), batches.paths_of(column)
-    kept = [name for name in existing_columns(names, projection.columns) if name != image]
+    columns = selected(batch.schema, projection.columns)
+    kept = [column for column in columns if column.path[0] != image]
     spans = batches.spans_of(images)  # [(memory address, size in bytes) or None]
-    for i, (span, others) in enumerate(zip(spans, rows_of(batch.select(kept)), strict=True)):
+    for i, (span, others) in enumerate(zip(spans, rows_of(select(batch, kept)), strict=True)):
         row = Row(projection.apply({**others, image: paths[i]}), path, line + i)
         location = _location(span, path, mapped) if span is not None else None
         # The byte range in a mapped file, or else the bytes; for the analyze pass, just the size.
         if span is None or location is not None:
-            yield replace(row, image=location)
+            yield row._replace(image=location)
         elif projection.pixels:
             yield Embedded(row, images[i].as_py())
         else:
-            yield replace(row, image=Location(path, 0, span[1]))
+            yield row._replace(image=Location(path, 0, span[1]))
 
 
 def _location(span: tuple[int, int], path: str, mapped: pa.Buffer | None) -> Location | None:

@@ -5,16 +5,44 @@ Image columns contain bytes, or {bytes, path} structs as written by Hugging Face
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from recordmill.schemas.tables import DeclaredClasses
+
 BATCH_ROWS = 4096
 BATCH_BYTES = 4 * 2**20
 
 _BYTES_OF_TEXT = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}
+
+
+def class_labels(metadata: Mapping[bytes, bytes]) -> dict[str, DeclaredClasses]:
+    """Returns the `ClassLabel`s of Hugging Face Datasets by column, from the metadata of a schema.
+
+    Args:
+        metadata: the key-value metadata of the schema.
+    """
+    try:
+        features = json.loads(metadata.get(b"huggingface", b"{}"))["info"]["features"]
+        return dict(_class_labels(features, ""))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return {}  # metadata of another tool under this name
+
+
+def _class_labels(features: Any, above: str) -> Iterator[tuple[str, DeclaredClasses]]:
+    for name, feature in features.items():
+        # Lists are {"feature": …, "_type": "List"}, or [feature] in datasets before 4.
+        while isinstance(feature, list) or "feature" in feature:
+            feature = feature[0] if isinstance(feature, list) else feature["feature"]
+        if feature.get("_type") == "ClassLabel":
+            names = [str(name) for name in feature["names"]]
+            yield f"{above}{name}", DeclaredClasses(tuple(enumerate(names)), by_id=True)
+        elif "_type" not in feature:  # a struct
+            yield from _class_labels(feature, f"{above}{name}.")
 
 
 def rows_of(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:

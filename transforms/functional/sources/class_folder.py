@@ -1,5 +1,6 @@
 """Reads folders of images, in which the top-level folder of an image, at any depth, is its class.
 
+If the top-level folders are splits, as in train/cat/1.jpg, the folders in them are the classes.
 Also defines the interface of folders to their readers, and the splits of a folder.
 """
 
@@ -13,7 +14,15 @@ from typing import BinaryIO, NamedTuple, Protocol
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import Location, Row, SkippedInput
 from recordmill.schemas.rejects import Reason, Reject
-from recordmill.schemas.tables import Probe, Projection, SourceSplit, TableFile
+from recordmill.schemas.tables import (
+    SPLIT,
+    SPLIT_NAMES,
+    DeclaredClasses,
+    Probe,
+    Projection,
+    SourceSplit,
+    TableFile,
+)
 from recordmill.transforms.functional.images.sniffing import (
     HEAD_BYTES,
     has_image_suffix,
@@ -41,6 +50,18 @@ class Unlisted(NamedTuple):
     why: str
 
 
+class Entries(NamedTuple):
+    """The files and folders directly in a folder, sorted, without hidden ones.
+
+    Attributes:
+        folders: the names of the folders.
+        files: the names of the files.
+    """
+
+    folders: tuple[str, ...]
+    files: tuple[str, ...]
+
+
 class Tree(Protocol):
     """The interface of a local or remote folder with all files below it."""
 
@@ -50,6 +71,9 @@ class Tree(Protocol):
 
     def walk(self) -> Iterator[str | Unlisted | SkippedInput]:
         """Yields the path of each file below the root, and skipped inputs for hidden files."""
+
+    def entries(self, name: str = "") -> Entries:
+        """Returns the files and folders directly in a folder; none if it does not exist."""
 
     def path(self, name: str) -> str:
         """Returns the full path of a file; its name may begin with `../`."""
@@ -90,11 +114,22 @@ def probe(tree: Tree, file: TableFile) -> Probe:
     """
     for found in tree.walk():
         if isinstance(found, Unlisted) or (isinstance(found, str) and _is_row(tree, found)):
-            return Probe(COLUMNS, has_rows=True)
+            classes = {"label": DeclaredClasses((), are_names=True)}
+            if not file.has_split_folders:
+                return Probe(COLUMNS, has_rows=True, classes=classes)
+            splits = tree.entries().folders
+            return Probe((*COLUMNS, SPLIT), has_rows=True, classes=classes, splits=splits)
     raise UsageError(
         f"{file.path}: the folder contains no image; expected a table, or images in folders named "
         "after their classes"
     )
+
+
+def has_split_folders(tree: Tree) -> bool:
+    """Returns whether the top-level folders are splits, and the folders in them are classes."""
+    names = tree.entries().folders
+    are_splits = bool(names) and all(name.lower() in SPLIT_NAMES for name in names)
+    return are_splits and any(tree.entries(name).folders for name in names)
 
 
 def split(
@@ -141,24 +176,30 @@ def read(
             yield Reject("", uri, uri, Reason.READ_ERROR, str(error.strerror or error))
             continue
         if is_row:
-            yield _row(tree, name, projection)
+            yield _row(tree, name, split.file, projection)
         else:
             skipped += 1
     if skipped:
         yield SkippedInput(NO_IMAGE, skipped)
 
 
-def values_of(name: str) -> dict[str, str]:
+def values_of(name: str, has_split_folders: bool = False) -> dict[str, str]:
     """Returns the values of an image by column, from its path below the folder.
+
+    Args:
+        name: the path.
+        has_split_folders: whether the top-level folder is the split.
 
     >>> values_of("cats/tabby/1.b.jpg")
     {'image': 'cats/tabby/1.b.jpg', 'label': 'cats', 'id': '1.b'}
+    >>> values_of("train/cats/1.jpg", has_split_folders=True)
+    {'image': 'train/cats/1.jpg', 'label': 'cats', 'id': '1', 'split': 'train'}
     """
-    values = {"image": name, "id": stem_of(name)}
-    # Images directly in the folder have no label.
-    if "/" in name:
-        values["label"] = name.partition("/")[0]
-    return {column: values[column] for column in COLUMNS if column in values}
+    *folders, _ = name.split("/")
+    # Images directly in the folder have neither, and those directly in a split have no label.
+    roles = (SPLIT, "label") if has_split_folders else ("label",)
+    values = {"image": name, "id": stem_of(name), **dict(zip(roles, folders, strict=False))}
+    return {column: values[column] for column in (*COLUMNS, SPLIT) if column in values}
 
 
 def stem_of(name: str) -> str:
@@ -166,9 +207,9 @@ def stem_of(name: str) -> str:
     return posixpath.splitext(posixpath.basename(name))[0]
 
 
-def _row(tree: Tree, name: str, projection: Projection) -> Row:
-    uri = tree.path(name)
-    return Row(projection.apply(values_of(name)), uri, 0, is_text=True, image=Location(uri))
+def _row(tree: Tree, name: str, file: TableFile, projection: Projection) -> Row:
+    uri, values = tree.path(name), values_of(name, file.has_split_folders)
+    return Row(projection.apply(values), uri, 0, is_text=True, image=Location(uri))
 
 
 def _is_row(tree: Tree, name: str) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import posixpath
 import tempfile
 import zlib
 from collections import Counter
@@ -20,9 +21,16 @@ from typing import IO, Any, BinaryIO, NamedTuple, TypeAlias
 import ijson
 
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.records import Row, SkippedInput
+from recordmill.schemas.layout import is_url
+from recordmill.schemas.records import Location, Row, SkippedInput
 from recordmill.schemas.rejects import Reason, RecordError, Reject
-from recordmill.schemas.tables import Probe, Projection, SourceSplit, TableFile
+from recordmill.schemas.tables import (
+    DeclaredClasses,
+    Probe,
+    Projection,
+    SourceSplit,
+    TableFile,
+)
 from recordmill.transforms.functional.values.bounded_json import (
     check_depth,
     duplicate_name,
@@ -35,15 +43,23 @@ CORNERS = ("xmin", "ymin", "xmax", "ymax")
 PIXEL, NORMALIZED = "pixel", "normalized"
 
 UNMATCHED = (
-    "annotations whose image_id does not match an image; "
-    "use images and annotations of the same file"
+    "annotations whose image_id does not match an image. "
+    "Use images and annotations of the same file."
 )
 
 # The field with the image id, for each list.
 _IDS = {"images": "id", "annotations": "image_id"}
 
 _OF_IMAGES = ("image", "id", "height", "width")
-_OF_OBJECTS = (*CORNERS, "box_units", "labels", "is_crowd", "area", "segmentation")
+_OF_OBJECTS = (
+    *CORNERS,
+    "box_units",
+    "labels",
+    "category_id",
+    "is_crowd",
+    "area",
+    "segmentation",
+)
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _HEAD_ANNOTATIONS = 1000
 _SPOOLS = 64
@@ -110,6 +126,7 @@ def probe(stream: BinaryIO, file: TableFile) -> Probe:
         # A first pass finds the lists of the file, a second one reads their first entries.
         outline = outline_of(stream)
         images, first = _first_entries(stream, outline)
+        classes = _declared(entries_of(stream, outline, {"categories"}, is_checked=False))
     except _DAMAGE as error:
         raise UsageError(f"{file.path}: is not a JSON document: {_message(error)}") from error
     for name in ("images", "annotations", "categories"):
@@ -130,7 +147,39 @@ def probe(stream: BinaryIO, file: TableFile) -> Probe:
     columns = [*_OF_IMAGES]
     columns += [*_OF_OBJECTS] if "bbox" in keys else []
     columns += ["caption"] if "caption" in keys else []
-    return Probe(tuple(columns), has_rows=True)
+    return Probe(
+        tuple(columns),
+        has_rows=True,
+        classes={"labels": classes} if classes and "bbox" in keys else {},
+        preset="object_detection" if "bbox" in keys else "captioning" if "caption" in keys else "",
+    )
+
+
+def _declared(categories: Iterator[tuple[str, Any]]) -> DeclaredClasses | None:
+    """Returns the classes in `categories`; None if there are none, or not all ids are integers."""
+    names: dict[str, int] = {}
+    for _, entry in categories:
+        id_, name = (
+            (entry.get("id"), entry.get("name")) if isinstance(entry, dict) else (None, None)
+        )
+        if isinstance(id_, bool) or not isinstance(id_, int):
+            return None
+        if isinstance(name, str):
+            names.setdefault(name, id_)  # rows with another id of the same name have the same class
+    return DeclaredClasses(tuple(sorted((i, name) for name, i in names.items()))) if names else None
+
+
+def first_image(stream: BinaryIO) -> str | None:
+    """Returns the `file_name` of the first image; None if there is none.
+
+    Args:
+        stream: the file.
+    """
+    try:
+        names = ijson.items(stream, "images.item.file_name")
+        return next((name for name in names if isinstance(name, str) and name), None)
+    except _DAMAGE:
+        return None
 
 
 def read(
@@ -156,7 +205,7 @@ def read(
             fault = _fault_of_file(spools)
             for spool in spools:
                 for image in _images(spool):
-                    yield from _rows(image, path, categories, projection, fault)
+                    yield from _rows(image, split.file, categories, projection, fault)
     except _DAMAGE as error:
         detail = f"the rest of the JSON document cannot be read: {_message(error)}"
         yield Reject("", "", path, Reason.LOST_ROWS, detail)
@@ -286,8 +335,8 @@ def _fault_of_file(spools: list[Any]) -> str:
     if not has_annotations:
         return ""
     return (
-        "no annotation of the file has the id of one of its images as image_id; "
-        "use images and annotations of the same file"
+        "no annotation of the file has the id of one of its images as image_id. "
+        "Use images and annotations of the same file."
     )
 
 
@@ -305,15 +354,15 @@ def _images(spool: IO[str]) -> Iterator[_Image]:
 
 
 def _rows(
-    image: _Image, path: str, categories: _Categories, projection: Projection, fault: str
+    image: _Image, file: TableFile, categories: _Categories, projection: Projection, fault: str
 ) -> Iterator[Row | Reject | SkippedInput]:
     """Yields the rows of a group of entries, or their rejects.
 
     Args:
         image: the entries with one image id.
-        path: the path of the file.
+        file: the file.
         categories: the names of each category id.
-        projection: the columns to keep.
+        projection: the columns to keep, and the image root.
         fault: the reason to reject all images of the file, or "".
     """
     if not image.entries:
@@ -325,7 +374,7 @@ def _rows(
             detail = (
                 f"duplicate image id {entry.id!r}, first seen in number {first[entry.id].number}"
             )
-            yield Reject.of_malformed_row(path, entry.number, detail)
+            yield _reject(entry, file, projection, RecordError(Reason.MALFORMED_ROW, detail))
         else:
             first[entry.id] = entry
     # Annotations whose id is text where that of the image is a number, or vice versa.
@@ -335,9 +384,36 @@ def _rows(
         try:
             _check(entry, annotations, others, fault)
             values = _values(entry.values, annotations, categories)
-            yield Row(projection.apply(values), path, entry.number)
+            location = _location(values["image"], file, projection)
+            yield Row(projection.apply(values), file.path, entry.number, image=location)
         except RecordError as error:
-            yield Reject("", "", f"{path}:{entry.number}", error.reason, error.detail)
+            yield _reject(entry, file, projection, error)
+
+
+def _location(name: str, file: TableFile, projection: Projection) -> Location | None:
+    """Returns the location of an image if the folder of the images is known; None otherwise."""
+    if file.images is None or projection.image_root is not None or is_url(name):
+        return None
+    return Location(posixpath.join(file.images, name))
+
+
+def _reject(entry: _Entry, file: TableFile, projection: Projection, error: RecordError) -> Reject:
+    """Returns the reject of an image, with its name if that is known.
+
+    Args:
+        entry: the image.
+        file: the file.
+        projection: says where images are.
+        error: the reason.
+    """
+    name = entry.values.get("file_name")
+    key = name if isinstance(name, str) and not has_surrogates(name) else ""
+    location = _location(key, file, projection) if key else None
+    base = projection.image_root or posixpath.dirname(file.path)
+    uri = location.uri if location else posixpath.join(base, key) if key else ""
+    # The source has the number of the image in the file; people look for its name.
+    detail = f"{key}: {error.detail}" if key else error.detail
+    return Reject(key, uri, f"{file.path}:{entry.number}", error.reason, detail)
 
 
 def _check(entry: _Entry, annotations: list[_Entry], others: list[_Entry], fault: str) -> None:
@@ -358,7 +434,7 @@ def _check(entry: _Entry, annotations: list[_Entry], others: list[_Entry], fault
     if others:
         detail = (
             f"annotation {others[0].number}: image_id {short_repr(others[0].id)} and the image id "
-            f"{short_repr(entry.id)} differ in their type; write both as numbers"
+            f"{short_repr(entry.id)} differ in their type. Write both as numbers."
         )
         raise RecordError(Reason.MALFORMED_ROW, detail)
     if fault:
@@ -391,6 +467,7 @@ def _values(
         "width": entry.get("width"),
         **corners([_box(number, a) for number, a in objects], PIXEL),
         "labels": [_category_name(number, a, categories) for number, a in objects],
+        "category_id": [a.get("category_id") for _, a in objects],
         "is_crowd": [a.get("iscrowd", 0) for _, a in objects],
         "caption": [a["caption"] for _, a in numbered if "caption" in a],
     }
@@ -423,6 +500,6 @@ def _category_name(number: int, annotation: dict[str, Any], categories: _Categor
         listed = ", ".join(sorted(short_repr(name) for name in names if name is not None))
         detail = (
             f"{which} is the id of several categories"
-            f"{': ' * bool(listed)}{listed}; give each a unique id"
+            f"{': ' * bool(listed)}{listed}. Give each a unique id."
         )
     raise RecordError(Reason.UNKNOWN_LABEL, detail)

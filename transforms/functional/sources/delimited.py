@@ -29,7 +29,9 @@ class LongLine(ValueError):
     """The error for a line over the size limit."""
 
     def __init__(self, limit: int) -> None:
-        super().__init__(f"the line is longer than {limit:,} bytes; check for a missing line break")
+        super().__init__(
+            f"the line is longer than {limit:,} bytes. Check for a missing line break."
+        )
 
 
 class BoundedLines:
@@ -115,13 +117,14 @@ def probe(stream: BinaryIO, file: TableFile) -> Probe:
         ValueError: if the header is not valid CSV or UTF-8.
     """
     reject_binary(stream, file)
-    reader, _ = _reader(stream, DELIMITERS[file.format])
-    header = _header(reader)
+    reader, _ = _reader(stream, delimiter_of(file))
+    header = file.header or _header(reader)
     if not any(name.strip() for name in header):
         raise UsageError(f"{file.path}:1: the header is empty; expected column names")
     if repeated := [name for name, count in Counter(header).items() if name and count > 1]:
         raise UsageError(
-            f"{file.path}:1: column {repeated[0]!r} occurs twice; rename one of the two"
+            f"{file.path}:1: column {repeated[0]!r} occurs twice. Rename one of the two, "
+            "or set --header none if the first row is not a header."
         )
     try:
         return Probe(tuple(header), has_rows=any(fields for fields in reader))
@@ -137,9 +140,10 @@ def read(stream: BinaryIO, split: SourceSplit, projection: Projection) -> Iterat
         split: the source split: the file, or a byte range of it.
         projection: the columns to keep, and how to read images.
     """
-    delimiter, columns = DELIMITERS[split.file.format], projection.columns
-    header = split.header if split.start else None
-    return read_rows(stream, delimiter, split.file.path, columns, split.first, header)
+    file, columns = split.file, projection.columns
+    header = split.header if split.start else file.header or None
+    is_start = not split.start
+    return read_rows(stream, delimiter_of(file), file.path, columns, split.first, header, is_start)
 
 
 def reject_binary(stream: BinaryIO, file: TableFile) -> None:
@@ -158,7 +162,7 @@ def reject_binary(stream: BinaryIO, file: TableFile) -> None:
 
 
 def header_of(stream: BinaryIO, file: TableFile) -> tuple[str, ...]:
-    """Returns the header row.
+    """Returns the columns of a table: its first row, unless they are known.
 
     Args:
         stream: the decompressed file.
@@ -167,8 +171,13 @@ def header_of(stream: BinaryIO, file: TableFile) -> tuple[str, ...]:
     Raises:
         ValueError: if it is not valid CSV or UTF-8.
     """
-    reader, _ = _reader(stream, DELIMITERS[file.format])
-    return tuple(_header(reader))
+    reader, _ = _reader(stream, delimiter_of(file))
+    return file.header or tuple(_header(reader))
+
+
+def delimiter_of(file: TableFile) -> str:
+    """Returns the character between the fields of a table."""
+    return file.delimiter or DELIMITERS[file.format]
 
 
 def _header(reader: Any) -> list[str]:
@@ -188,6 +197,7 @@ def read_rows(
     columns: Sequence[str] | None,
     first: int = 1,
     header: Sequence[str] | None = None,
+    is_start: bool = True,
 ) -> Iterator[Row | Reject]:
     """Yields each row below the header, or its reject, in the order of the file.
 
@@ -200,17 +210,15 @@ def read_rows(
         columns: the columns to keep, or None for all.
         first: the number of the first line of the stream.
         header: the columns of the table if the stream begins below its header; None otherwise.
+        is_start: whether the stream begins at the start of the file.
     """
     try:
-        reader, lines = _reader(stream, delimiter, first, whole=header is None)
+        reader, lines = _reader(stream, delimiter, first, is_start)
         header = next(reader, []) if header is None else header
     except (csv.Error, *UNREADABLE) as error:
         yield Reject.of_lost_rows(file, 1, f"the table cannot be read: {error}")
         return
-    # Reversed, so that the first of two columns with the same name is kept.
-    positions = {name: i for i, name in reversed(list(enumerate(header)))}
-    names = header if columns is None else columns
-    kept = [(name, positions[name]) for name in names if name in positions]
+    kept = _positions(header, columns)
     while True:
         line = lines.number + 1
         try:
@@ -232,13 +240,20 @@ def read_rows(
             yield _row(fields, header, kept, file, line)
 
 
+def _positions(header: Sequence[str], columns: Sequence[str] | None) -> list[tuple[str, int]]:
+    # Reversed, so that the first of two columns with the same name is kept.
+    positions = {name: i for i, name in reversed(list(enumerate(header)))}
+    names = header if columns is None else columns
+    return [(name, positions[name]) for name in names if name in positions]
+
+
 def _reader(
-    stream: BinaryIO, delimiter: str, first: int = 1, whole: bool = True
+    stream: BinaryIO, delimiter: str, first: int = 1, is_start: bool = True
 ) -> tuple[Any, BoundedLines]:
     # The limit is global to the process, and other code may change it: set it for each table.
     csv.field_size_limit(MAX_FIELD_CHARACTERS)
     # Only the start of a file has a byte order mark; elsewhere, its bytes belong to the text.
-    encoding = _encoding(stream) if whole else "utf-8"
+    encoding = _encoding(stream) if is_start else "utf-8"
     text = io.TextIOWrapper(stream, encoding=encoding, errors="surrogateescape", newline="")
     lines = BoundedLines(text)
     lines.number = first - 1
@@ -262,12 +277,15 @@ def _row(
     if len(fields) > len(header):
         detail = f"{len(fields)} fields, expected {len(header)} as in the header"
         return Reject.of_malformed_row(
-            file, line, f"{detail}; quote fields that contain the delimiter"
+            file, line, f"{detail}. Quote fields that contain the delimiter."
         )
     present = len(fields)
     values = {name: fields[i] for name, i in kept if i < present}
-    if bad := [name for name, value in values.items() if has_surrogates(value)]:
-        return Reject.of_malformed_row(file, line, f"column {bad[0]!r} is not valid UTF-8")
+    bad = [name for name, value in values.items() if not value.isascii() and has_surrogates(value)]
+    if bad:
+        return Reject.of_malformed_row(
+            file, line, f"column {bad[0]!r} is not valid UTF-8; save the table as UTF-8"
+        )
     return Row(values, file, line, is_text=True)
 
 
@@ -282,12 +300,12 @@ def _reject_of(error: csv.Error, file: str, line: int, last: int) -> Reject:
     """
     if "unexpected end" in str(error):
         detail = "the quote that opens here is not closed, and the rest of the table is lost"
-        return Reject.of_lost_rows(file, line, f"{detail}; close it")
+        return Reject.of_lost_rows(file, line, f"{detail}. Close it.")
     if last > line:
         return _unclosed_quote(str(error), file, line, last)
     if "longer than" in str(error) or "field larger" in str(error):
         return Reject.of_malformed_row(file, line, str(error))
-    return Reject.of_malformed_row(file, line, f"{error}; double the quotes within a field")
+    return Reject.of_malformed_row(file, line, f"{error}. Double the quotes within a field.")
 
 
 def _unclosed_quote(what: str, file: str, line: int, last: int) -> Reject:

@@ -50,7 +50,7 @@ def row_of_dict(
     if image is None:
         return row
     if key_column is None and path is None:
-        detail = "the image has no path to use as the key; set key_column"
+        detail = "the image has no path to use as the key. Set key_column."
         return Reject("", "", source, Reason.MISSING_VALUE, detail)
     return Embedded(row, image)
 

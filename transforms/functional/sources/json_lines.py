@@ -9,14 +9,14 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import islice
 from typing import Any, BinaryIO
 
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import Row
 from recordmill.schemas.rejects import Reject
-from recordmill.schemas.tables import Probe, Projection, SourceSplit, TableFile
+from recordmill.schemas.tables import Probe, Projection, SourceSplit, TableFile, column_names
 from recordmill.transforms.functional.sources.delimited import (
     LongLine,
     bounded_lines,
@@ -51,7 +51,8 @@ def probe(stream: BinaryIO, file: TableFile) -> Probe:
         raise UsageError(
             f"{file.path}: expected a JSON object per line, got none in the first rows"
         )
-    return Probe(tuple(sorted({name for row in rows for name in row.values})), has_rows=True)
+    names = {name for row in rows for name in column_names(row.values)}
+    return Probe(tuple(sorted(names)), has_rows=True)
 
 
 def read(stream: BinaryIO, split: SourceSplit, projection: Projection) -> Iterator[Row | Reject]:
@@ -62,11 +63,11 @@ def read(stream: BinaryIO, split: SourceSplit, projection: Projection) -> Iterat
         split: the source split: the file, or a byte range of it.
         projection: the columns to keep, and how to read images.
     """
-    return read_rows(stream, split.file.path, projection.columns, split.first)
+    return read_rows(stream, split.file.path, projection, split.first)
 
 
 def read_rows(
-    stream: BinaryIO, file: str, columns: Sequence[str] | None, first: int = 1
+    stream: BinaryIO, file: str, projection: Projection | None, first: int = 1
 ) -> Iterator[Row | Reject]:
     """Yields each row, or its reject, in the order of the file; blank lines are ignored.
 
@@ -75,7 +76,7 @@ def read_rows(
     Args:
         stream: the decompressed table.
         file: the path that rows report as their source.
-        columns: the columns to keep, or None for all.
+        projection: the columns to keep, or None for the objects as they are.
         first: the number of the first line of the stream.
     """
     line = first - 1
@@ -84,7 +85,7 @@ def read_rows(
             if isinstance(text, LongLine):
                 yield Reject.of_malformed_row(file, line, str(text))
             elif text.strip():
-                yield from _rows(text.removeprefix(_BYTE_ORDER_MARK), file, line, columns)
+                yield from _rows(text.removeprefix(_BYTE_ORDER_MARK), file, line, projection)
     except (EOFError, OSError, zlib.error) as error:  # a truncated or damaged gzip stream
         detail = f"the rest of the table cannot be read: {error}"
         yield Reject.of_lost_rows(file, line + 1, detail)
@@ -100,13 +101,25 @@ def parse_object(text: bytes) -> dict[str, Any]:
     value = parse_json(text.decode("utf-8"))
     if not isinstance(value, dict):
         raise ValueError(f"expected an object {{…}}, got {type(value).__name__}")
-    if bad := [name for name in value if has_surrogates(name)]:
-        raise ValueError(f"the name {short_repr(bad[0])} contains a lone surrogate")
+    # In UTF-8, only an escape can stand for a surrogate, and few lines have one.
+    if b"\\ud" in text or b"\\uD" in text:
+        for name in _names(value):
+            if has_surrogates(name):
+                raise ValueError(f"the name {short_repr(name)} contains a lone surrogate")
     return value
 
 
+def _names(value: Any) -> Iterator[str]:
+    """Yields the names in an object and in those below it; fields of these are columns, too."""
+    if isinstance(value, dict):
+        yield from value
+    if isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _names(item)
+
+
 def _rows(
-    text: bytes, file: str, line: int, columns: Sequence[str] | None
+    text: bytes, file: str, line: int, projection: Projection | None
 ) -> Iterator[Row | Reject]:
     """Yields the row of one line, or its rejects."""
     try:
@@ -114,9 +127,7 @@ def _rows(
     except ValueError as error:
         yield from _rejects_of(text, error, file, line)
         return
-    if columns is not None:
-        values = {name: values[name] for name in columns if name in values}
-    yield Row(values, file, line)
+    yield Row(values if projection is None else projection.apply(values), file, line)
 
 
 def _rejects_of(text: bytes, error: ValueError, file: str, line: int) -> Iterator[Reject]:

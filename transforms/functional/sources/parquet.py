@@ -29,6 +29,12 @@ from recordmill.transforms.functional.sources.batches import (
     joined_batches,
     rows_of,
 )
+from recordmill.transforms.functional.sources.nested_columns import (
+    columns_of,
+    is_supported,
+    select,
+    selected,
+)
 
 _BUFFER_BYTES = 2**20
 
@@ -117,7 +123,7 @@ def probe(stream: BinaryIO, file: TableFile) -> Probe:
     if sum(counts) != footer.num_rows or min(counts, default=0) < 0:
         raise UsageError(
             f"{file.path}: the footer states {footer.num_rows:,} rows, but its row groups have "
-            f"{sum(counts):,}; the file is damaged"
+            f"{sum(counts):,}. Write the file again: it is damaged."
         )
     return probe_of_schema(schema, file, has_rows=footer.num_rows > 0)
 
@@ -134,9 +140,20 @@ def probe_of_schema(schema: pa.Schema, file: TableFile, has_rows: bool) -> Probe
         UsageError: if two columns have the same name.
     """
     if repeated := [name for name, count in Counter(schema.names).items() if count > 1]:
-        raise UsageError(f"{file.path}: column {repeated[0]!r} occurs twice; rename one of the two")
-    unsupported = {field.name: str(field.type) for field in schema if not _supported(field.type)}
-    return Probe(tuple(schema.names), has_rows, unsupported, batches.embedded_columns(schema))
+        raise UsageError(
+            f"{file.path}: column {repeated[0]!r} occurs twice. Rename one of the two."
+        )
+    columns = columns_of(schema)
+    unsupported = {c.name: str(c.type) for c in columns.values() if not is_supported(c.type)}
+    structs = frozenset(columns) - {column.name for column in selected(schema, None)}
+    return Probe(
+        tuple(columns),
+        has_rows,
+        unsupported,
+        batches.embedded_columns(schema),
+        structs,
+        classes=batches.class_labels(schema.metadata or {}),
+    )
 
 
 def split(stream: BinaryIO, file: TableFile) -> Iterator[SourceSplit]:
@@ -177,25 +194,6 @@ def first_rows(metadata: Any) -> list[int]:
     return [1 + before for before in accumulate(counts, initial=0)][: len(counts)]
 
 
-def _supported(type_: pa.DataType) -> bool:
-    """Returns whether values of a type can become a feature, as scalars or nested lists."""
-    types = pa.types
-    nesting = (types.is_dictionary, types.is_list, types.is_large_list, types.is_fixed_size_list)
-    if any(nests(type_) for nests in nesting):
-        return _supported(type_.value_type)
-    checks = (
-        types.is_null,
-        types.is_boolean,
-        types.is_integer,
-        types.is_floating,
-        types.is_string,
-        types.is_large_string,
-        types.is_binary,
-        types.is_large_binary,
-    )
-    return any(check(type_) for check in checks)
-
-
 def read_row_group(
     parquet: pq.ParquetFile, group: int, first: int, file: str, columns: Sequence[str] | None
 ) -> Iterator[Row | Reject]:
@@ -208,13 +206,13 @@ def read_row_group(
         file: the path that rows report as their source.
         columns: the columns to keep, or None for all.
     """
-    kept = existing_columns(parquet.schema_arrow.names, columns)
+    kept = selected(parquet.schema_arrow, columns)
 
     def rows(batch: pa.RecordBatch, line: int) -> Iterator[Row]:
-        for number, values in enumerate(rows_of(batch), start=line):
+        for number, values in enumerate(rows_of(select(batch, kept)), start=line):
             yield Row(values, file, number)
 
-    return _read_batches(parquet, group, first, file, kept, rows)
+    return _read_batches(parquet, group, first, file, [column.prefix for column in kept], rows)
 
 
 def _read_images(
@@ -224,12 +222,13 @@ def _read_images(
     group, path, image = split.row_group or 0, split.file.path, projection.image
     # The analyze pass does not read images: their mean size is enough to plan shards.
     mean = _mean_bytes(parquet.metadata.row_group(group))
-    names = existing_columns(parquet.schema_arrow.names, projection.columns)
-    kept = [name for name in names if name != image]
+    columns = selected(parquet.schema_arrow, projection.columns)
+    kept = [column for column in columns if column.path[0] != image]
+    names = [column.prefix for column in kept]
     if projection.pixels:
-        kept.append(image)
+        names.append(image)
     elif batches.has_path(parquet.schema_arrow.field(image).type):
-        kept.append(f"{image}.{batches.PATH}")
+        names.append(f"{image}.{batches.PATH}")
 
     def rows(batch: pa.RecordBatch, line: int) -> Iterator[Row | Embedded]:
         names = batch.schema.names
@@ -240,8 +239,7 @@ def _read_images(
             column = batch.column(names.index(image))
             images = batches.bytes_of(column) if projection.pixels else None
             paths = batches.paths_of(column)
-            batch = batch.drop_columns([image])
-        for i, values in enumerate(rows_of(batch)):
+        for i, values in enumerate(rows_of(select(batch, kept))):
             values = projection.apply({**values, image: paths[i]})
             data = images[i].as_py() if images is not None else None
             if data is not None:
@@ -252,7 +250,7 @@ def _read_images(
 
     # As many rows as have about BATCH_BYTES of images.
     most = max(1, BATCH_BYTES // max(1, mean)) if projection.pixels else BATCH_ROWS
-    return _read_batches(parquet, group, split.first, path, kept, rows, most)
+    return _read_batches(parquet, group, split.first, path, names, rows, most)
 
 
 def _read_batches(
@@ -295,10 +293,10 @@ def _batch_rows(schema: pa.Schema, columns: Sequence[str]) -> int:
     """Returns the number of rows per batch: few if a column has values of variable size."""
     # "image.path" is the field `path` of the struct `image`, unless a column has that very name.
     names = set(schema.names)
-    roots = (name if name in names else name.rpartition(".")[0] for name in columns)
-    types = [schema.field(root).type for root in roots]
     kinds = (pa.types.is_primitive, pa.types.is_null, pa.types.is_dictionary)
-    return BATCH_ROWS if all(any(kind(t) for kind in kinds) for t in types) else _FEW_ROWS
+    types = [schema.field(name).type for name in columns if name in names]
+    is_fixed = len(types) == len(columns) and all(any(kind(t) for kind in kinds) for t in types)
+    return BATCH_ROWS if is_fixed else _FEW_ROWS
 
 
 def _damaged_rows(line: int, end: int, file: str, detail: str) -> Iterator[Reject]:
@@ -310,17 +308,6 @@ def _damaged_rows(line: int, end: int, file: str, detail: str) -> Iterator[Rejec
     # The footer states the number of rows, so the row counts can include every damaged row.
     for damaged in range(line, end):
         yield Reject.of_malformed_row(file, damaged, detail)
-
-
-def existing_columns(names: list[str], columns: Sequence[str] | None) -> list[str]:
-    """Returns the selected columns that exist in a table.
-
-    Args:
-        names: the columns of the table.
-        columns: the columns to select, or None for all.
-    """
-    known = set(names)
-    return names if columns is None else [name for name in columns if name in known]
 
 
 def _mean_bytes(group: Any) -> int:

@@ -29,6 +29,7 @@ from recordmill.schemas.tables import SourceSplit, TableFile
 from recordmill.transforms.functional.sources.delimited import (
     DELIMITERS,
     MAX_FIELD_CHARACTERS,
+    delimiter_of,
     header_of,
     is_utf16,
 )
@@ -141,7 +142,7 @@ def scan(stream: BinaryIO, split: SourceSplit, block_bytes: int = _BLOCK_BYTES) 
     Returns:
         The scan; None if the file must be read as a whole.
     """
-    delimiter = DELIMITERS.get(split.file.format)
+    delimiter = delimiter_of(split.file) if split.file.format in DELIMITERS else None
     if split.stop is None:
         return None
     found = NO_LINES
@@ -244,7 +245,7 @@ class _Quotes:
 
     def __init__(self, data: bytes, delimiter: str) -> None:
         self._data = data
-        self._field_end = re.compile(rb"[\r\n" + delimiter.encode() + rb"]")
+        self._field_end = re.compile(rb"[\r\n" + re.escape(delimiter.encode()) + rb"]")
         codes = np.frombuffer(data, np.uint8)
         self._positions = np.flatnonzero(codes == ord(_QUOTE))
         # The bytes that can precede an opening quote or follow a closing one: delimiters, line

@@ -1,5 +1,7 @@
 """Reads Pascal VOC annotations: a folder with one XML file per image.
 
+Splits are the lists train.txt, val.txt and test.txt in ImageSets/Main.
+
 Format: http://host.robots.ox.ac.uk/pascal/VOC/voc2012/htmldoc/devkit_doc.html. The corners of boxes
 are in pixels, counted from 1, and are kept as written.
 """
@@ -17,7 +19,7 @@ from defusedxml.ElementTree import fromstring
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import Location, Row, SkippedInput
 from recordmill.schemas.rejects import Reason, RecordError, Reject
-from recordmill.schemas.tables import Probe, Projection, SourceSplit, TableFile
+from recordmill.schemas.tables import SPLIT, Probe, Projection, SourceSplit, TableFile
 from recordmill.transforms.functional.sources import class_folder
 from recordmill.transforms.functional.sources.class_folder import Tree, stem_of
 from recordmill.transforms.functional.sources.coco import (
@@ -38,11 +40,35 @@ COLUMNS = (
     "labels",
     "difficult",
     "truncated",
+    SPLIT,
 )
+
+UNLISTED = "annotations of images that no list in ImageSets/Main names"
 
 _FLAGS = ("difficult", "truncated")
 _FOLDERS = ("JPEGImages", "images", "Images")
+_LISTS = "ImageSets/Main"
+_SPLITS = ("train", "val", "test", "trainval")  # trainval is used only for images in none before
 _MAX_BYTES = 64 * 2**20
+
+
+def is_voc(tree: Tree) -> bool:
+    """Returns whether a folder has VOC's layout, directly or in its folders, as VOCdevkit has."""
+    folders = tree.entries().folders
+    return _is_voc(tree, "", folders) or any(
+        _is_voc(tree, folder, tree.entries(folder).folders) for folder in folders
+    )
+
+
+def _is_voc(tree: Tree, root: str, folders: tuple[str, ...]) -> bool:
+    for name in folders:
+        if name.lower() == "annotations":
+            if "JPEGImages" in folders or "ImageSets" in folders:
+                return True
+            annotations = posixpath.join(root, name)
+            below = (annotations, posixpath.join(annotations, "xmls"))
+            return any(_is_annotation(file) for f in below for file in tree.entries(f).files)
+    return False
 
 
 def probe(tree: Tree, file: TableFile) -> Probe:
@@ -55,11 +81,15 @@ def probe(tree: Tree, file: TableFile) -> Probe:
     Raises:
         UsageError: if the folder contains no XML file.
     """
-    if not any(isinstance(found, str) and _is_annotation(found) for found in tree.walk()):
+    first = next((n for n in tree.walk() if isinstance(n, str) and _is_annotation(n)), None)
+    if first is None:
         raise UsageError(
             f"{file.path}: has no XML file; expected a VOC folder with Annotations/*.xml"
         )
-    return Probe(COLUMNS, has_rows=True)
+    lists = tree.entries(_list_folder(posixpath.dirname(first))).files
+    found = [split for split in _SPLITS if f"{split}.txt" in lists]
+    splits = tuple(split for split in found if split != "trainval" or found == ["trainval"])
+    return Probe(COLUMNS, has_rows=True, splits=splits, preset="object_detection")
 
 
 def split(tree: Tree, file: TableFile) -> Iterator[SourceSplit | Reject | SkippedInput]:
@@ -83,11 +113,17 @@ def read(
         projection: the columns to keep, and the image root.
     """
     folders: dict[str, str] = {}  # {folder of annotations: folder of their images}
+    listed: dict[str, dict[str, str]] = {}  # {folder of annotations: {id: split}}
+    has_splits = projection.columns is None or SPLIT in projection.columns
     for name in split.names:
-        folder = posixpath.dirname(name)
+        folder, id_ = posixpath.dirname(name), stem_of(name)
         if folder not in folders:
             folders[folder] = _image_folder(tree, folder)
+            listed[folder] = _listed_splits(tree, folder) if has_splits else {}
         path = tree.path(name)
+        if listed[folder] and id_ not in listed[folder]:
+            yield SkippedInput(UNLISTED)  # lists name the images of the task: half of VOC2012
+            continue
         try:
             with tree.open(name) as stream:
                 values = parse(stream.read(_MAX_BYTES))
@@ -100,7 +136,8 @@ def read(
         image = None
         if projection.image_root is None:
             image = Location(tree.path(posixpath.join(folders[folder], values["image"])))
-        yield Row(projection.apply({**values, "id": stem_of(name)}), path, 0, image=image)
+        values = {**values, "id": id_, SPLIT: listed[folder].get(id_)}
+        yield Row(projection.apply(values), path, 0, image=image)
 
 
 def parse(data: bytes) -> dict[str, Any]:
@@ -156,6 +193,25 @@ def _image_folder(tree: Tree, folder: str) -> str:
         siblings = (posixpath.join(folder, "..", name) for name in _FOLDERS)
         return next((name for name in siblings if tree.has(name)), folder)
     return folder
+
+
+def _list_folder(folder: str) -> str:
+    """Returns the folder of the lists for a folder of annotations."""
+    return posixpath.normpath(posixpath.join(folder, "..", _LISTS)) if folder else _LISTS
+
+
+def _listed_splits(tree: Tree, folder: str) -> dict[str, str]:
+    """Returns the split of each id in the lists for a folder of annotations."""
+    lists, found = _list_folder(folder), dict[str, str]()
+    files = tree.entries(lists).files
+    for split in _SPLITS:
+        if f"{split}.txt" not in files:
+            continue
+        with tree.open(posixpath.join(lists, f"{split}.txt")) as stream:
+            lines = stream.read(_MAX_BYTES).decode("utf-8-sig", "backslashreplace").splitlines()
+        for line in filter(str.strip, lines):
+            found.setdefault(line.split()[0], split)
+    return found
 
 
 def _is_annotation(name: str) -> bool:

@@ -2,20 +2,30 @@
 
 A line is `class x-center y-center width height`, or `class x1 y1 x2 y2 x3 y3 …` for an outline, in
 fractions of the image size. Format: https://docs.ultralytics.com/datasets/detect/ and /segment/.
-Class names are in data.yaml, or one per line in classes.txt.
+Class names are in data.yaml, or one per line in classes.txt. The splits are the folders or lists of
+images that data.yaml names, or else folders such as train and val.
 """
 
 from __future__ import annotations
 
 import posixpath
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import Location, Row, SkippedInput
 from recordmill.schemas.rejects import Reason, RecordError, Reject
-from recordmill.schemas.tables import Probe, Projection, SourceSplit, TableFile
+from recordmill.schemas.tables import (
+    SPLIT,
+    SPLIT_NAMES,
+    DeclaredClasses,
+    Probe,
+    Projection,
+    SourceSplit,
+    TableFile,
+)
 from recordmill.schemas.yaml_files import load_yaml
 from recordmill.transforms.functional.images.sniffing import has_image_suffix
 from recordmill.transforms.functional.sources.class_folder import (
@@ -36,12 +46,12 @@ from recordmill.transforms.functional.values.typed import short_repr
 UNMATCHED = "label files without an image"
 UNLABELED = "images without a label file, read as images without objects"
 
-COLUMNS = ("image", "id", *CORNERS, "box_units", "labels", "segmentation", "split")
+COLUMNS = ("image", "id", *CORNERS, "box_units", "labels", "segmentation", SPLIT)
 
 _YAML = ("data.yaml", "data.yml", "dataset.yaml", "dataset.yml")
 _TEXTS = ("classes.txt", "obj.names", "classes.names", "labels/classes.txt")
 _NO_LABELS = ("classes.txt", "train.txt", "val.txt", "valid.txt", "test.txt", "readme.txt")
-_SPLITS = ("train", "val", "valid", "validation", "test")
+_SPLITS = ("train", "val", "test")  # the keys of data.yaml with the images of a split
 _MAX_BYTES = 16 * 2**20
 
 
@@ -52,10 +62,14 @@ class Classes(NamedTuple):
         names: the name of each class id.
         has_points: whether the numbers after a box are pose keypoints, so that no line is an
             outline.
+        splits: the folders, or text files with lists of images, of each split.
+        path: the folder that these are relative to, or "".
     """
 
     names: dict[int, str]
     has_points: bool = False
+    splits: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+    path: str = ""
 
 
 def probe(tree: Tree, file: TableFile) -> Probe:
@@ -68,10 +82,58 @@ def probe(tree: Tree, file: TableFile) -> Probe:
     Raises:
         UsageError: if there are no images or no class names.
     """
-    classes_of(tree)
+    classes = classes_of(tree, file.yaml)
     if not any(isinstance(found, str) and has_image_suffix(found) for found in tree.walk()):
         raise UsageError(f"{file.path}: has no image; expected images/ and labels/")
-    return Probe(COLUMNS, has_rows=True)
+    return Probe(
+        COLUMNS,
+        has_rows=True,
+        classes={"labels": DeclaredClasses(tuple(sorted(classes.names.items())))},
+        splits=tuple(classes.splits) or _split_folders(tree),
+        preset="object_detection",
+    )
+
+
+def _split_folders(tree: Tree) -> tuple[str, ...]:
+    names = (*tree.entries().folders, *tree.entries("images").folders)
+    return tuple(sorted({name for name in names if name.lower() in SPLIT_NAMES}))
+
+
+def yaml_of(tree: Tree) -> str:
+    """Returns the name of the data.yaml in a folder; "" if there is none.
+
+    Raises:
+        UsageError: if there are several with class names.
+    """
+    names = [name for name in tree.entries().files if name.lower().endswith((".yaml", ".yml"))]
+    preferred = [name for name in _YAML if name in names][:1]
+    found = [name for name in preferred or names if _has_names(tree, name)]
+    if len(found) > 1:
+        raise UsageError(
+            f"{tree.root}: has several files with YOLO class names: {', '.join(found)}. Name one "
+            f"of them, as in --input {tree.path(found[0])}"
+        )
+    return "".join(found)
+
+
+def _has_names(tree: Tree, name: str) -> bool:
+    try:
+        _, document = load_yaml(_content(tree, name), tree.path(name))
+    except (UsageError, OSError):
+        return False
+    return isinstance(document, dict) and "names" in document
+
+
+def has_labels(tree: Tree) -> bool:
+    """Returns whether a folder without data.yaml has labels of YOLO, in a folder beside images/."""
+    tops = ("", *(name for name in tree.entries().folders if name.lower() in SPLIT_NAMES))
+    for top in tops:
+        if {"images", "labels"} <= set(tree.entries(top).folders):
+            labels = posixpath.join(top, "labels")
+            folders = (labels, *(posixpath.join(labels, n) for n in tree.entries(labels).folders))
+            return any(_is_label(name) for f in folders for name in tree.entries(f).files)
+    files = tree.entries().files
+    return any(name in files for name in _TEXTS) and any(map(_is_label, files))
 
 
 def read(
@@ -84,10 +146,11 @@ def read(
         split: some of its files: images, labels and others.
         projection: the columns to keep.
     """
-    classes = classes_of(tree)
+    classes = classes_of(tree, split.file.yaml)
+    splits = _Splits(tree, classes)
     for name in split.names:
         if has_image_suffix(name):
-            yield from _row(tree, name, classes, projection)
+            yield from _row(tree, name, classes, splits, projection)
         elif _is_label(name):
             # A label file counts +1 here and -1 with its image, which may be in another split: the
             # sum is the number of label files without an image.
@@ -96,21 +159,42 @@ def read(
             yield SkippedInput(NO_IMAGE)
 
 
-def classes_of(tree: Tree) -> Classes:
+def classes_of(tree: Tree, yaml: str = "") -> Classes:
     """Reads the classes of a dataset from data.yaml or classes.txt.
+
+    Args:
+        tree: the folder.
+        yaml: the path of data.yaml relative to the folder; "" to look for it.
 
     Raises:
         UsageError: if neither exists, or the class names are invalid.
     """
-    for name in _YAML:
-        if tree.has(name):
+    for name in (yaml,) if yaml else _YAML:
+        if yaml or tree.has(name):
             return parse_yaml(_content(tree, name), tree.path(name))
     for name in _TEXTS:
         if tree.has(name):
             return parse_classes(_content(tree, name), tree.path(name))
     raise UsageError(
-        f"{tree.root}: no class names; expected data.yaml with 'names', or classes.txt"
+        f"{tree.root}: no class names for YOLO labels; expected data.yaml with 'names', or "
+        "classes.txt. For class folders, set --input_format folder"
     )
+
+
+def root_of(yaml: Tree, name: str) -> str:
+    """Returns the folder of the images and labels that a data.yaml describes.
+
+    Args:
+        yaml: the folder of the data.yaml.
+        name: its name.
+
+    Raises:
+        UsageError: if it is invalid.
+    """
+    path = posixpath.normpath(classes_of(yaml, name).path or ".")
+    found = path if path.startswith("/") else yaml.path(path)
+    # A `path` may be that of another machine, or relative to a setting of Ultralytics.
+    return found if path != "." and yaml.has(path) else yaml.root
 
 
 def parse_yaml(data: bytes, where: str) -> Classes:
@@ -136,10 +220,20 @@ def parse_yaml(data: bytes, where: str) -> Classes:
         # YAML parses an unquoted `no` as false.
         if isinstance(name, bool) or not isinstance(name, str | int):
             raise UsageError(
-                f"{where}: 'names': {id_}: expected a name, got {short_repr(name)}; quote it"
+                f"{where}: 'names': {id_}: expected a name, got {short_repr(name)}. Quote it."
             )
-    has_points = "kpt_shape" in document
-    return _classes({id_: str(name) for id_, name in names.items()}, where, has_points)
+    found = _classes({id_: str(name) for id_, name in names.items()}, where)
+    return found._replace(
+        has_points="kpt_shape" in document,
+        splits={key: paths for key in _SPLITS if (paths := _paths(document.get(key)))},
+        path=path if isinstance(path := document.get("path"), str) else "",
+    )
+
+
+def _paths(value: Any) -> tuple[str, ...]:
+    """Returns the paths of a split in data.yaml: none, one, or a list."""
+    values = value if isinstance(value, list) else [value]
+    return tuple(path for path in values if isinstance(path, str) and path)
 
 
 def parse_classes(data: bytes, where: str) -> Classes:
@@ -159,11 +253,11 @@ def parse_classes(data: bytes, where: str) -> Classes:
     return _classes({i: line.strip() for i, line in enumerate(lines) if line.strip()}, where)
 
 
-def _classes(names: dict[int, str], where: str, has_points: bool = False) -> Classes:
+def _classes(names: dict[int, str], where: str) -> Classes:
     if repeated := [name for name, count in Counter(names.values()).items() if count > 1]:
         name = short_repr(repeated[0])
-        raise UsageError(f"{where}: class {name} occurs twice; rename one of the two")
-    return Classes(names, has_points)
+        raise UsageError(f"{where}: class {name} occurs twice. Rename one of the two.")
+    return Classes(names)
 
 
 def parse(text: str, classes: Classes) -> dict[str, Any]:
@@ -194,8 +288,58 @@ def parse(text: str, classes: Classes) -> dict[str, Any]:
     return {**corners(boxes, NORMALIZED), "labels": labels, "segmentation": outlines}
 
 
+class _Splits:
+    """The splits of images by their paths below a folder."""
+
+    def __init__(self, tree: Tree, classes: Classes) -> None:
+        self._folders: list[tuple[str, str]] = []  # [(folder, split)], the deepest first
+        self._listed: dict[str, str] = {}  # {image: split}
+        for name, paths in classes.splits.items():
+            for path in paths:
+                below = _below(tree, path, classes.path)
+                if below.endswith(".txt"):
+                    top = posixpath.dirname(below)
+                    for line in _content(tree, below).decode("utf-8-sig").splitlines():
+                        image = _below(tree, line.strip(), classes.path, top)
+                        self._listed.setdefault(image, name)
+                else:
+                    self._folders.append((below, name))
+        self._folders.sort(key=lambda found: -len(found[0]))
+
+    def split_of(self, name: str) -> str | None:
+        """Returns the split of an image, or None."""
+        if name in self._listed:
+            return self._listed[name]
+        for folder, found in self._folders:
+            if folder == "." or name.startswith(f"{folder}/"):
+                return found
+        # Else the name of a folder at any level: images/train, train/images.
+        return next((part for part in name.split("/")[:-1] if part.lower() in SPLIT_NAMES), None)
+
+
+def _below(tree: Tree, path: str, base: str, folder: str = "") -> str:
+    """Returns a path in data.yaml, or in a list of images, relative to the folder of the dataset.
+
+    Args:
+        tree: the folder of the dataset.
+        path: the path.
+        base: `path` in data.yaml, which may name the folder on another machine.
+        folder: the folder that paths in a list are relative to.
+    """
+    for top in (tree.root, base):
+        if top and path.startswith(f"{top.rstrip('/')}/"):
+            return posixpath.normpath(path[len(top.rstrip("/")) + 1 :])
+    found = posixpath.normpath(posixpath.join(folder, path))
+    if base and not base.startswith("/") and tree.has(posixpath.join(base, found)):
+        return posixpath.normpath(posixpath.join(base, found))
+    # As Ultralytics does, read ../train of a Roboflow export as train.
+    while found.startswith("../"):
+        found = found[3:]
+    return found
+
+
 def _row(
-    tree: Tree, name: str, classes: Classes, projection: Projection
+    tree: Tree, name: str, classes: Classes, splits: _Splits, projection: Projection
 ) -> Iterator[Row | Reject | SkippedInput]:
     """Yields the row of an image or its reject, and the change of the skipped inputs."""
     label = next((label for label in _label_paths(name) if tree.has(label)), None)
@@ -211,9 +355,7 @@ def _row(
     except (RecordError, OSError, UnicodeError) as error:
         yield _reject(error, name, image, tree.path(label or name))
         return
-    # The split is the name of a folder at any level: images/train, train/images.
-    split_name = next((part for part in name.split("/") if part in _SPLITS), None)
-    values = {"image": name, "id": stem_of(name), "split": split_name, **values}
+    values = {"image": name, "id": stem_of(name), SPLIT: splits.split_of(name), **values}
     yield Row(projection.apply(values), tree.path(label or name), 0, image=Location(image))
 
 

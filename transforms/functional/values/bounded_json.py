@@ -177,7 +177,9 @@ def outline_of(stream: BinaryIO) -> Any:
     return parse_json(b"".join(kept).decode("utf-8-sig"))
 
 
-def entries_of(stream: BinaryIO, outline: Any, names: Collection[str]) -> Iterator[tuple[str, Any]]:
+def entries_of(
+    stream: BinaryIO, outline: Any, names: Collection[str], is_checked: bool = True
+) -> Iterator[tuple[str, Any]]:
     """Yields the entries of the document's top-level lists as (name of the list, entry).
 
     The document is parsed once, with one entry at a time in memory. Objects are `JsonObject`s. In
@@ -186,7 +188,8 @@ def entries_of(stream: BinaryIO, outline: Any, names: Collection[str]) -> Iterat
     Args:
         stream: the document.
         outline: the result of `outline_of` for it.
-        names: the lists to yield; the others are only checked to be well-formed.
+        names: the lists to yield.
+        is_checked: whether the other lists are checked to be well-formed, which takes longer.
 
     Raises:
         ijson.JSONError: if it is not valid JSON.
@@ -196,19 +199,24 @@ def entries_of(stream: BinaryIO, outline: Any, names: Collection[str]) -> Iterat
         return
     nested = [(n, type(value)) for n, value in outline.items() if isinstance(value, list | dict)]
     parser: Any = None
-    current, found = -1, ijson.sendable_list()
+    current, found, is_skipped, is_yielded = -1, ijson.sendable_list(), False, False
     for number, piece in _nested_values(stream):
         if number != current:
-            # One parser for each top-level value. "\0" matches no path, so no entries are built
-            # of lists that are not asked for.
+            # One parser for each top-level value. "\0" matches hardly any path, so almost nothing
+            # is built of what is not yielded.
             if number >= len(nested):
                 raise ValueError("it changed while it was read")
             name, type_ = nested[number]
-            path = "item" if name in names and type_ is list else "\0"
+            is_skipped = not is_checked and name not in names
+            is_yielded = name in names and type_ is list
+            path = "item" if is_yielded else "\0"
             parser = ijson.items_coro(found, path, use_float=True, map_type=JsonObject)
             current = number
+        if is_skipped:
+            continue
         parser.send(piece)
-        yield from ((name, entry) for entry in found)
+        if is_yielded:
+            yield from ((name, entry) for entry in found)
         found.clear()
 
 

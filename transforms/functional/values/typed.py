@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
 from recordmill.schemas.features import Feature, Kind, Origin
@@ -20,11 +20,13 @@ from recordmill.transforms.functional.values.bounded_json import parse_json
 FLOAT32_MAX = 3.4028235677973366e38
 
 _INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
+_INTEGRAL = re.compile(r"[+-]?\d{1,20}\.0+", re.ASCII)
 _NUMBER = re.compile(
     r"[+-]?(?:\d+(?:\.\d*)?(?:e[+-]?\d+)?|\.\d+(?:e[+-]?\d+)?|inf(?:inity)?|nan)",
     re.ASCII | re.IGNORECASE,
 )
 _SHOWN = 80
+_NUMBER_BYTES = 8
 _BOOLEANS = {"true": 1, "false": 0}
 
 
@@ -251,6 +253,21 @@ def looks_integer(value: Any, is_text: bool) -> bool:
     return isinstance(value, int)
 
 
+def without_fraction(value: Any) -> Any:
+    """Returns a float such as 1.0, also as text, as an integer, and any other value unchanged.
+
+    A column of integers that lacks a value becomes one of floats in pandas.
+
+    >>> without_fraction("1.0"), without_fraction(1.0), without_fraction("1.5")
+    (1, 1, '1.5')
+    """
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, str) and _INTEGRAL.fullmatch(value):
+        return int(value.partition(".")[0])
+    return value
+
+
 def looks_number(text: str) -> bool:
     """Returns whether a text is a float32, and not an identifier with leading zeros."""
     number = bool(_NUMBER.fullmatch(text)) and not re.match(r"[+-]?0\d", text)
@@ -284,6 +301,17 @@ def _items_of_text(text: str, feature: Feature) -> list[Any]:
 
 def _wrong_type(value: Any, expected: str) -> RecordError:
     return RecordError(Reason.WRONG_TYPE, f"expected {expected}, got {short_repr(value)}")
+
+
+def size_of_values(values: Iterable[Any]) -> int:
+    """Returns the approximate size of values in bytes, at any depth of lists."""
+    size = 0
+    for value in values:
+        if isinstance(value, str | bytes):
+            size += len(value)
+        else:
+            size += size_of_values(value) if isinstance(value, list) else _NUMBER_BYTES
+    return size
 
 
 def short_repr(value: Any) -> str:

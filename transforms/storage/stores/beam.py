@@ -122,7 +122,7 @@ def translate_error(error: Exception) -> OSError:
     if status == 404 or kind == "FileNotFoundException" or _is(FileNotFoundError, causes):
         return FileNotFoundError(f"no such file: {what}")
     if status in (401, 403) or kind == "AccessControlException":
-        return PermissionError(f"access denied: {what}; check credentials and permissions")
+        return PermissionError(f"access denied: {what}. Check credentials and permissions.")
     permanent = isinstance(root, _PERMANENT) or (status and not is_transient_status(status))
     return OSError(what) if permanent else TransientError(what)
 

@@ -140,6 +140,21 @@ def names_below(uri: str) -> Iterator[str]:
                 yield name
 
 
+def entries(uri: str) -> tuple[list[str], list[str]]:
+    """Returns the names of the folders and of the files directly in a folder, if it exists.
+
+    Raises:
+        OSError: if the folder cannot be listed.
+    """
+    found = state(uri)
+    if found is None or found["type"] != "DIRECTORY":
+        return [], []
+    kinds = _request(uri, partial(_entries, folder=""))
+    return [n for n, is_folder in kinds if is_folder], [
+        n for n, is_folder in kinds if not is_folder
+    ]
+
+
 def open_file(uri: str) -> BinaryIO:
     """Opens a file for seekable reads, in range requests of a few megabytes.
 

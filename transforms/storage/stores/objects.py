@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -19,6 +20,7 @@ from typing import Any, BinaryIO, NamedTuple, TypeAlias, TypeVar, cast
 import obstore
 from apache_beam.options.pipeline_options import PipelineOptions
 
+from recordmill.schemas.errors import UsageError
 from recordmill.transforms.storage.stores.clients import (
     MANY_PAGES,
     ONCE,
@@ -164,6 +166,23 @@ def put(path: ObjectPath, data: Any, mode: Any = "overwrite") -> Version:
     )
 
 
+def copy(source: str, target: str) -> bool:
+    """Has a store copy an object within a bucket; returns whether it did.
+
+    Args:
+        source: the URL of the object.
+        target: the URL of the copy, which is replaced if it exists.
+    """
+    one, other = parse(source), parse(target)
+    if one is None or other is None or one._replace(key="") != other._replace(key=""):
+        return False
+    try:
+        _request(one, lambda store: obstore.copy(store, one.key, other.key))
+    except OSError:  # some stores copy no objects, or none that are large
+        return False
+    return True
+
+
 def version(path: ObjectPath) -> Version:
     """Returns the version of an object.
 
@@ -227,6 +246,23 @@ def keys_below(path: ObjectPath) -> Iterator[str]:
             yield from (meta["path"] for meta in page)
     except (obstore.exceptions.BaseError, OSError) as error:
         raise OSError(str(_translate_error(error, path))) from error
+
+
+def entries(path: ObjectPath) -> tuple[list[str], list[str]]:
+    """Returns the names of the folders and of the objects directly in a folder.
+
+    Raises:
+        OSError: if the folder cannot be listed.
+    """
+    store, prefix = _STORES.of(path, retries=True), path.key.rstrip("/")
+    try:
+        found = obstore.list_with_delimiter(store, prefix or None)
+    except (obstore.exceptions.BaseError, OSError) as error:
+        raise OSError(str(_translate_error(error, path))) from error
+    keys = [key.rstrip("/") for key in found["common_prefixes"]]
+    files = [meta["path"] for meta in found["objects"] if meta["path"] != prefix]
+    folders, names = ([key.rpartition("/")[2] for key in group] for group in (keys, files))
+    return folders, names
 
 
 def open_object(path: ObjectPath) -> BinaryIO:
@@ -340,7 +376,7 @@ def _translate_error(error: Exception, path: ObjectPath) -> OSError:
         what = f"no such bucket: {path.bucket}" if code in _NO_BUCKET else "no such object"
         return FileNotFoundError(f"{what} ({answer})" if answer else what)
     if status in (401, 403):
-        return PermissionError(f"access denied ({answer}); {_denied(path)}")
+        return PermissionError(f"access denied ({answer}). {_denied(path)}")
     if status and not is_transient_status(status) and code not in _TRANSIENT_CODES:
         return OSError(f"the store responds with {answer}{_advice(code, status)}")
     reason = answer or _cause(str(error))
@@ -348,15 +384,15 @@ def _translate_error(error: Exception, path: ObjectPath) -> OSError:
 
 
 def _denied(path: ObjectPath) -> str:
-    advice = "check credentials and permissions"
+    advice = "Check credentials and permissions."
     if path.scheme == "s3":  # S3 answers 403 to a missing object if the bucket may not be listed
-        return f"{advice}; S3 also denies access to a missing object"
+        return f"{advice} S3 also denies access to a missing object."
     return advice
 
 
 def _advice(code: str, status: int) -> str:
     if code == "AuthorizationHeaderMalformed" or status == 301:
-        return "; the bucket is in another region; set --s3_region_name or AWS_REGION"
+        return "; the bucket is in another region. Set --s3_region_name or AWS_REGION."
     return ""
 
 
@@ -394,10 +430,20 @@ class _Stores:
         self._lock = threading.Lock()
         self._options: PipelineOptions | None = None
         self._stores: dict[tuple[str, str, str, bool], _Store] = {}
+        self._process: int | None = None  # in which the first client was created
 
     def of(self, path: ObjectPath, retries: bool = False) -> Any:
         options = current_options()
+        if self._process not in (None, os.getpid()):
+            # Would wait forever: https://github.com/developmentseed/obstore/pull/441
+            raise UsageError(
+                f"{path.scheme}://{path.bucket}: this process was forked from one that has read "
+                "from the store, and the connection does not survive a fork. Start it in another "
+                'way: multiprocessing.get_context("spawn"), or DataLoader(…, '
+                'multiprocessing_context="spawn").'
+            )
         with self._lock:
+            self._process = os.getpid()
             if options is not self._options:
                 self._options, self._stores = options, {}
             name = (path.scheme, path.account, path.bucket, retries)

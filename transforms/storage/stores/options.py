@@ -63,11 +63,10 @@ def _positive(text: str) -> int:
     return int(text)
 
 
-def add_store_flags(parser: argparse.ArgumentParser) -> None:
-    """Adds the flags of object stores and the web."""
-    section: Any = parser.add_argument_group("object stores and the web")
+def add_store_flags(parser: Any) -> None:
+    """Adds the flags of object stores and the web to a parser, or a group of one."""
     for options in STORE_OPTIONS:
-        options._add_argparse_args(section)
+        options._add_argparse_args(parser)
 
 
 def use_store_flags(flags: Mapping[str, Any]) -> None:

@@ -386,8 +386,8 @@ def _response_error(response: urllib3.BaseHTTPResponse) -> OSError:
     if status in (404, 410):
         return FileNotFoundError(f"no such file ({answer})")
     if status in (401, 403, 407):
-        advice = "check the permissions, and that the signature has not expired"
-        return PermissionError(f"access denied ({answer}); {advice}")
+        advice = "Check the permissions, and that the signature has not expired."
+        return PermissionError(f"access denied ({answer}). {advice}")
     if is_transient_status(status):
         wait = _seconds(response.headers.get("Retry-After"))
         return TransientError(f"the host responds with {answer}", wait)

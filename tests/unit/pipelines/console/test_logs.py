@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import subprocess
 import sys
 import threading
 import warnings
@@ -13,8 +14,15 @@ import grpc
 import pytest
 
 from recordmill.pipelines.command_line import main
-from recordmill.pipelines.console.logs import is_worth_reporting, set_up_logs, use_log_flags
+from recordmill.pipelines.console.logs import (
+    is_worth_reporting,
+    only_events,
+    set_up_logs,
+    use_log_flags,
+)
+from recordmill.pipelines.console.printing import print_error, warn
 
+SERVER_FAILED = "Application error processing RPC"
 URL = "https://host/a.jpg?X-Amz-Signature=secret"
 
 
@@ -25,6 +33,7 @@ def root(monkeypatch: pytest.MonkeyPatch) -> Iterator[logging.Handler]:
     monkeypatch.setattr(logger, "handlers", [handler])
     level = logger.level
     yield handler
+    use_log_flags(verbose=False, as_json=False)
     logger.setLevel(level)
 
 
@@ -44,6 +53,31 @@ def test_an_event_is_one_line_of_text(root: logging.Handler) -> None:
     assert "secret" not in logged
     assert "\n" not in logged
     assert logging.getLogger().level == logging.WARNING
+
+
+def test_every_line_on_standard_error_is_json(
+    root: logging.Handler, capfd: pytest.CaptureFixture[str]
+) -> None:
+    use_log_flags(verbose=False, as_json=True)
+    with only_events():
+        warn("failed:\n  here")
+        warn("warning: full")
+        print_error("10 s: writing", "INFO")
+        subprocess.run(["/bin/sh", "-c", "echo native >&2; echo >&2"], check=True)
+        warnings.warn("old", DeprecationWarning, stacklevel=1)
+    events = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
+    assert [(e["level"], e["logger"], e["message"]) for e in events] == [
+        ("ERROR", "recordmill", "failed:\n  here"),
+        ("WARNING", "recordmill", "full"),
+        ("INFO", "recordmill", "10 s: writing"),
+        ("WARNING", "stderr", "native"),
+    ]
+
+
+def test_text_is_not_json_after_the_events(capfd: pytest.CaptureFixture[str]) -> None:
+    use_log_flags(verbose=False, as_json=False)
+    warn("warning: full")
+    assert capfd.readouterr().err == "recordmill: warning: full\n"
 
 
 def test_an_event_is_one_line_of_json(root: logging.Handler) -> None:
@@ -84,6 +118,15 @@ def test_a_usage_error_has_a_traceback_only_with_verbose(
     assert in_full.endswith(short)
 
 
+class EndedCall(grpc.RpcError):
+    """An RPC that ended with a status."""
+
+    def __init__(self, code: grpc.StatusCode, details: str) -> None:
+        super().__init__()
+        self.code = lambda: code
+        self.details = lambda: details
+
+
 def record(
     message: str, module: str = "files", error: Exception | None = None, logger: str = "x"
 ) -> logging.LogRecord:
@@ -100,6 +143,9 @@ def record(
         (record("apitools not found, and so on"), False),
         (record("disk full", logger="apache_beam.runners.common"), False),
         (record("a connection ended", error=grpc.RpcError()), False),
+        (record("closed", error=EndedCall(grpc.StatusCode.CANCELLED, "bye")), False),
+        (record("closed twice", error=EndedCall(grpc.StatusCode.UNKNOWN, SERVER_FAILED)), False),
+        (record("failed", error=EndedCall(grpc.StatusCode.UNKNOWN, "no such file")), True),
         (record('Worker: log_location: "/x/apache_beam/x.py:7"', "local_job_service"), False),
         (record('Worker: log_location: "/x/transforms/files.py:7"', "local_job_service"), True),
     ],

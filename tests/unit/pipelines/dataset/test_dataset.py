@@ -9,11 +9,33 @@ from pathlib import Path
 
 import pytest
 
+from recordmill.pipelines.base_version import open_base
 from recordmill.pipelines.dataset.dataset import Dataset, open_dataset, verify
+from recordmill.pipelines.dataset.diff import diff
+from recordmill.pipelines.dataset.load import load
+from recordmill.pipelines.dataset.records import Records
+from recordmill.pipelines.dataset.verify import verify_dataset
+from recordmill.pipelines.inspect.record_files import RecordSource
+from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import UsageError, VerificationFailed
+from recordmill.transforms.storage import dataset as storage
 from tests.unit.transforms.storage.test_dataset import put
 
 ROOT = Path(__file__).parents[4]
+
+
+def test_every_reader_takes_the_newest_version(tmp_path: Path) -> None:
+    for version in ("1.0.0", "1.1.0"):
+        put(tmp_path / "birds" / version)
+    path, newest = tmp_path / "birds", str(tmp_path / "birds/1.1.0")
+    assert open_dataset(path).directory == Records(path).path == newest
+    assert load(path, decode=False, features=["label"]).cardinality() == 3
+    assert RecordSource.of([str(path)]).dataset == storage.Dataset.open(newest)
+    assert diff(str(path), newest).left.directory == newest
+    assert verify_dataset(str(path), "parse")[0].directory == newest
+    for base in (path, path / "2.0.0"):
+        with pytest.raises(UsageError, match=r"--base .*not a published dataset"):
+            open_base(ConvertConfig(inputs=["t"], output="out", name="birds", base=base))
 
 
 def test_records_of_all_splits_are_read_by_number_and_key(tmp_path: Path) -> None:

@@ -6,21 +6,24 @@ import functools
 import gc
 import inspect
 import pickle
+import time
 import weakref
 from dataclasses import dataclass
 
 import apache_beam as beam
 import pytest
-from apache_beam.coders import VarIntCoder
+from apache_beam.coders import Coder, VarIntCoder, registry
 from apache_beam.internal import cloudpickle_pickler, pickler
 from apache_beam.options.pipeline_options import DebugOptions, DirectOptions, PipelineOptions
 from apache_beam.portability import python_urns
 from apache_beam.portability.api import beam_fn_api_pb2
+from apache_beam.runners.portability.fn_api_runner import worker_handlers
 from apache_beam.runners.portability.fn_api_runner.worker_handlers import (
     ControlConnection,
     WorkerHandler,
 )
 from apache_beam.runners.worker import sdk_worker
+from apache_beam.testing.util import assert_that, equal_to
 from apache_beam.transforms import core, userstate
 from apache_beam.transforms.userstate import CombiningValueStateSpec
 from apache_beam.typehints.decorators import get_signature
@@ -150,11 +153,12 @@ def patched() -> list[object]:
         userstate.get_dofn_specs,
         vars(sdk_worker).get("print"),
         WorkerHandler._registered_environments[python_urns.SUBPROCESS_SDK][0],
+        worker_handlers.DATA_BUFFER_TIME_LIMIT_MS,
     ]
 
 
 def test_patches_apply_only_while_the_body_runs() -> None:
-    ours = [cached_signature, cached_view, cached_specs, print_nothing, WatchedWorkerHandler]
+    ours = [cached_signature, cached_view, cached_specs, print_nothing, WatchedWorkerHandler, 0]
     before = patched()
     with applied():
         assert patched() == ours
@@ -162,6 +166,35 @@ def test_patches_apply_only_while_the_body_runs() -> None:
             assert patched() == ours
         assert patched() == ours
     assert patched() == before
+
+
+class SlowCoder(Coder):
+    """Takes longer for one number than Beam's runner waits before it sends what it has."""
+
+    def encode(self, value: int) -> bytes:
+        if value == 1:
+            time.sleep(1.05)
+        return bytes([value])
+
+    def decode(self, encoded: bytes) -> int:
+        return encoded[0]
+
+
+class Slow(int): ...
+
+
+def test_threads_send_whole_elements_however_long_one_takes() -> None:
+    registry.register_coder(Slow, SlowCoder)
+    options = PipelineOptions(["--direct_running_mode=multi_threading"])
+    with applied(), beam.Pipeline("FnApiRunner", options=options) as pipeline:
+        grouped = (
+            pipeline
+            | beam.Create([0, 1])
+            | beam.Map(lambda i: ("key", Slow(i))).with_output_types(tuple[str, Slow])
+            | beam.GroupByKey()
+            | beam.MapTuple(lambda key, numbers: (key, sorted(numbers)))
+        )
+        assert_that(grouped, equal_to([("key", [0, 1])]))
 
 
 def test_pending_and_later_requests_to_a_dead_worker_fail() -> None:

@@ -72,6 +72,13 @@ def test_an_error_of_the_operating_system_is_reported_with_a_remedy(code: int, r
     assert message.splitlines()[1:] == [f"  {remedy}, {again}"]
 
 
+def test_a_job_server_that_is_not_published_is_reported_with_a_remedy() -> None:
+    found = "Unable to fetch remote job server jar at https://repo/x.jar: HTTP Error 404: Not Found"
+    message, remedy = short_message(RuntimeError(found)).splitlines()
+    assert message == f"RuntimeError: {found}"
+    assert remedy.startswith("  Name the version of your engine, as in --flink_version=1.20, or ")
+
+
 def test_the_step_name_that_beam_appends_is_removed_from_a_message() -> None:
     error = without_step(UsageError("t.csv: no column [x] [while running 'AnalyzeRows/Plan']"))
     assert (type(error), str(error)) == (UsageError, "t.csv: no column [x]")

@@ -42,7 +42,7 @@ def leads(uri: str, root: str) -> str:
 
 def place_in(rejection: RecordError) -> str:
     assert rejection.reason == "outside_root"
-    assert rejection.detail.endswith("put the file there, or pass --allow_outside_root")
+    assert rejection.detail.endswith("Put the file there, or pass --allow_outside_root.")
     return rejection.detail.removeprefix("leads to ").partition(", outside of ")[0]
 
 

@@ -220,9 +220,9 @@ def test_a_call_that_hangs_while_others_return_is_repeated(stalled, monkeypatch)
 
 
 def test_no_call_is_repeated_while_all_of_them_are_slow(monkeypatch):
-    monkeypatch.setattr(read_ahead, "SLOW_SECONDS", 0.05)
+    monkeypatch.setattr(read_ahead, "SLOW_SECONDS", 0.4)
     work = Stalling(range(4))
-    threading.Timer(0.5, work.end.set).start()
+    threading.Timer(1, work.end.set).start()
     with ThreadPoolExecutor(4) as executor:
         found = list(fetch_ahead(work, range(8), executor, 4, Budget(10**6), int))
     assert found == [*range(8)]

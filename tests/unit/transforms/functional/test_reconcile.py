@@ -11,12 +11,14 @@ from hypothesis import strategies as st
 from recordmill.schemas.dataset_info import DatasetInfo, Problem, ShardVerification, WrittenShard
 from recordmill.schemas.features import Feature, Schema
 from recordmill.schemas.manifest import ShardEntry
-from recordmill.schemas.plan import Plan, ResolvedSchema
+from recordmill.schemas.plan import Plan, RejectSum, ResolvedSchema
+from recordmill.schemas.rejects import Reason, Reject
 from recordmill.schemas.row_counts import RowCounts, SplitCounts, mismatches
 from recordmill.schemas.statistics import SplitTally
 from recordmill.transforms.functional.reconcile import (
     StageCounts,
     compare_shard,
+    first_rejects,
     reconcile,
     tally_of,
     without_tally,
@@ -88,6 +90,7 @@ def reconciled(written, verified, **stages):
         found = next((v for w, v in pairs if w is shard), None)
         name, tally = tally_of(shard, found or replace(SHARDS[0], classes={}))
         tallies[name] = SplitTally.sum_of([tallies.get(name, SplitTally()), tally])
+    stages["rejects"] = {key: RejectSum(count) for key, count in stages["rejects"].items()}
     return reconcile(**stages, tallies=tallies, verified=[without_tally(*pair) for pair in pairs])
 
 
@@ -114,6 +117,20 @@ def test_row_counts_that_match():
     assert (COUNTS.records, COUNTS.rejected) == (9, 4)
 
 
+def test_the_first_reject_of_each_reason_is_that_of_the_first_row():
+    def rejects(reason, *lines):
+        found = [Reject("", "", f"t.csv:{line}", reason, "detail") for line in lines]
+        return RejectSum(9, found)
+
+    counted = {
+        ("train", "truncated"): rejects(Reason.TRUNCATED, 12, 20),
+        ("test", "truncated"): rejects(Reason.TRUNCATED, 3),
+        ("", "malformed_row"): rejects(Reason.MALFORMED_ROW, 100),
+    }
+    found = [(reject.reason, reject.source) for reject in first_rejects(counted)]
+    assert found == [(Reason.MALFORMED_ROW, "t.csv:100"), (Reason.TRUNCATED, "t.csv:3")]
+
+
 def test_the_row_counts_of_an_empty_dataset_match():
     plan = Plan(SCHEMA, {}, 0)
     expected = DatasetInfo(plan, RowCounts.of(0, {}), {}, (), images={}, problems=())
@@ -132,7 +149,7 @@ NOT_AS_PLANNED = "was not both written and verified exactly as planned"
                 Problem(
                     "input",
                     "the first pass counted 12 rows, the second 11: "
-                    "a table changed during the run; run again",
+                    "a table changed during the run. Run again.",
                 ),
                 "row counts",
             ],

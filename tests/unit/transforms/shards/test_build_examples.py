@@ -77,7 +77,7 @@ def test_unreadable_files_are_rejects(tmp_path: Path) -> None:
         (row._replace(uri=gone), f"{gone}: {missing}"),
         (row._replace(mask_uri=gone), f"mask {gone}: {missing}"),
     ):
-        assert fetch(broken) == Reject.of(broken, Reason.READ_ERROR, detail)
+        assert fetch(broken) == Reject.of(broken, Reason.MISSING_FILE, detail)
 
 
 def test_one_slow_object_does_not_hold_up_a_shard(

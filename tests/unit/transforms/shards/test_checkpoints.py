@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import google_crc32c
 import pytest
 
 from recordmill.schemas.dataset_info import Checkpoint, WrittenShard
-from recordmill.transforms.shards.checkpoints import Checkpoints, is_reusable
+from recordmill.schemas.plan import ResolvedSchema
+from recordmill.schemas.records import ImageRef
+from recordmill.schemas.yaml_files import preset
+from recordmill.transforms.shards.checkpoints import Checkpoints, Fingerprint, is_reusable
 from recordmill.transforms.storage.shard_files import ShardFiles
 
 SHARDS = [f"birds-a-b.tfrecord-{i:05d}-of-00003" for i in range(3)]
@@ -81,3 +85,28 @@ def test_a_shard_is_complete_if_both_files_are_as_they_were(
     path = Path(checkpoints.dataset, name)
     path.unlink() if data is None else path.write_bytes(data)
     assert not is_reusable(checkpoint(), "f", files)
+
+
+CLASSIFIED = ResolvedSchema(preset("image_classification"), {"label": ("cat", "dog")})
+REF = ImageRef("a", "/d/t.csv", 2, "/d/a.jpg", None, None, (None, b"a.jpg", 1))
+
+# Stated by releases whose references had fewer fields: their shards must be found again.
+DIGEST = "10175ad5d531bd84f95ef4f612c738840546fafbb4800994f9517c72bda1bb63"
+
+
+def digest(ref: ImageRef) -> str:
+    return Fingerprint("settings", "train", 0, [(ref, "tag")], CLASSIFIED).digest
+
+
+@pytest.mark.parametrize(
+    "field", [{"file": "u.csv"}, {"line": 3}, {"split": "test"}, {"group": "g"}, {"cluster": "c"}]
+)
+def test_what_only_places_a_row_is_not_in_a_fingerprint(field: dict[str, Any]) -> None:
+    assert digest(REF._replace(**field)) == digest(REF) == DIGEST
+
+
+@pytest.mark.parametrize(
+    "field", [{"key": "b"}, {"uri": "/d/b.jpg"}, {"boxes": ("pixel", [1.0])}, {"staged": b"s"}]
+)
+def test_what_a_record_is_made_of_is_in_a_fingerprint(field: dict[str, Any]) -> None:
+    assert digest(REF._replace(**field)) != DIGEST

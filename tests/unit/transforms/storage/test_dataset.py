@@ -31,6 +31,8 @@ from recordmill.transforms.storage.dataset import (
     commit_marker,
     current_folder,
     find_manifest,
+    newest_version,
+    published_versions,
     read_index,
 )
 
@@ -70,10 +72,14 @@ def write(path: Path, data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def put(folder: Path, compression: str = "none") -> Path:
+def put(
+    folder: Path,
+    compression: str = "none",
+    content: dict[tuple[str, int], dict[str, bytes]] = SHARDS,
+) -> Path:
     """Writes a dataset of three shards and returns its folder."""
     shards = []
-    for (split, number), records in SHARDS.items():
+    for (split, number), records in content.items():
         name = layout.shard_name("birds", split, number, 2, compression)
         index = layout.records_name(split, number, 2)
         data = b"".join(map(framed, records.values()))
@@ -116,7 +122,7 @@ def failing(action: Callable[..., Any], *arguments: Any) -> str:
 
 def test_an_open_dataset_describes_its_files(folder: Path) -> None:
     dataset = Dataset.open(folder)
-    assert repr(dataset) == f"Dataset({str(folder)!r}): test 1, train 3 records"
+    assert repr(dataset) == f"Dataset({str(folder)!r}): train 3, test 1 records"
     assert {name: split.records for name, split in dataset.splits.items()} == {
         "test": 1,
         "train": 3,
@@ -130,11 +136,25 @@ def test_an_open_dataset_describes_its_files(folder: Path) -> None:
     assert Dataset.open(f"{folder}/") == dataset
 
 
+def test_the_newest_version_is_by_number_and_published(tmp_path: Path) -> None:
+    for version in ("1.9.0", "1.10.0", "2.0.0", "3.0.0-draft"):
+        put(tmp_path / version)
+    (tmp_path / "2.0.0" / "_SUCCESS").unlink()
+    assert published_versions(str(tmp_path)) == ["1.9.0", "1.10.0"]
+    assert newest_version(tmp_path) == newest_version(f"{tmp_path}/") == f"{tmp_path}/1.10.0"
+    assert newest_version(tmp_path / "1.9.0") == f"{tmp_path}/1.9.0"
+    assert newest_version(tmp_path / "none") == f"{tmp_path}/none"
+    assert newest_version(tmp_path / "1.9.0/_SUCCESS") == f"{tmp_path}/1.9.0/_SUCCESS"
+    assert failing(Dataset.open, tmp_path).endswith(
+        "recordmill convert has published. It has the versions 1.9.0, 1.10.0"
+    )
+
+
 def test_only_committed_datasets_are_opened(folder: Path) -> None:
     (folder / "_SUCCESS").write_bytes(b"")
     assert failing(Dataset.open, folder) == (
-        f"{folder}/manifest.json: does not match the checksum in _SUCCESS; "
-        "convert again, or restore it from a backup"
+        f"{folder}/manifest.json: does not match the checksum in _SUCCESS. "
+        "Convert again, or restore it from a backup."
     )
     assert not Dataset.open_unchecked(folder).is_committed
     assert find_manifest(str(folder)) == (Dataset.open_unchecked(folder).manifest, False)
@@ -144,7 +164,7 @@ def test_only_committed_datasets_are_opened(folder: Path) -> None:
     )
     (folder / "_SUCCESS").write_bytes(b"")
     (folder / "manifest.json").unlink()
-    assert failing(Dataset.open, folder).startswith(f"{folder}/manifest.json: is missing; ")
+    assert failing(Dataset.open, folder).startswith(f"{folder}/manifest.json: is missing. ")
     assert find_manifest(str(folder)) == (None, False)
 
 
@@ -250,7 +270,7 @@ def test_an_unreadable_shard_is_reported(tmp_path: Path) -> None:
     shard = dataset.shards()["test", 0]
     path = tmp_path / shard.file
     path.unlink()
-    assert failing(dataset.record, shard, 0) == f"{path}: is missing; restore it from a backup"
+    assert failing(dataset.record, shard, 0) == f"{path}: is missing. Restore it from a backup."
     path.mkdir()
     assert failing(dataset.record, shard, 0).startswith(f"{path}: cannot be read: Is a directory")
 

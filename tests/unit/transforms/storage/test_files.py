@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.transforms.storage import files
-from recordmill.transforms.storage.files import write_bytes
+from recordmill.transforms.storage.files import read_bytes, write_bytes
 
 
 def test_concurrent_writes_of_one_file_both_succeed(
@@ -72,3 +73,23 @@ def test_a_truncated_file_is_an_error(tmp_path: Path) -> None:
         pytest.raises(EOFError, match=r"^the file has become shorter since it was listed$"),
     ):
         stream.read()
+
+
+@pytest.mark.parametrize(
+    ("written", "asked", "form"),
+    [
+        ("e\u0301.jpg", "\xe9.jpg", "NFD"),
+        ("\xe9.jpg", "e\u0301.jpg", "NFC"),
+        ("\xe9.jpg", "\xe8.jpg", ""),
+        ("e.jpg", "f.jpg", ""),
+    ],
+)
+def test_a_name_in_another_unicode_form_is_reported(
+    written: str, asked: str, form: str, tmp_path: Path
+) -> None:
+    (tmp_path / written).touch()
+    with pytest.raises(RecordError) as error:
+        read_bytes(str(tmp_path / asked))
+    assert error.value.reason is Reason.MISSING_FILE
+    more = f"; a file exists with this name in the Unicode form {form}, so use one form"
+    assert error.value.detail.endswith(f"No such file or directory{more if form else ''}")

@@ -90,7 +90,9 @@ def test_a_file_replaced_within_one_clock_tick_is_detected(
     assert fingerprint([ref(str(path))]) != before
 
 
-@pytest.mark.parametrize("reason", [Reason.OUTSIDE_ROOT, Reason.READ_ERROR, Reason.TIMEOUT])
+@pytest.mark.parametrize(
+    "reason", [Reason.OUTSIDE_ROOT, Reason.READ_ERROR, Reason.MISSING_FILE, Reason.TIMEOUT]
+)
 def test_transient_rejects_leave_no_checkpoint(reason: Reason) -> None:
     assert ImageFault(position=0, reason=reason, detail="").is_transient
 

@@ -15,7 +15,7 @@ import pytest
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import Location, Row, SkippedInput
 from recordmill.schemas.rejects import Reason, Reject
-from recordmill.schemas.tables import Probe, Projection, SourceSplit, TableFile
+from recordmill.schemas.tables import DeclaredClasses, Probe, Projection, SourceSplit, TableFile
 from recordmill.transforms.functional.sources import class_folder, voc, yolo
 from recordmill.transforms.functional.sources.class_folder import Unlisted
 from recordmill.transforms.storage.formats import FORMATS, HIDDEN, LOOPS, FileTree
@@ -69,6 +69,14 @@ def test_files_at_any_depth_are_found(tmp_path: Path) -> None:
     assert walked(tmp_path) == sorted(NAMES)
 
 
+def test_entries_are_those_directly_in_a_folder(tmp_path: Path) -> None:
+    put(tmp_path, "b/1.jpg", "a/c/2.jpg", "3.jpg", ".git/x", "a/.hidden", "Thumbs.db")
+    tree = FileTree(str(tmp_path))
+    assert tree.entries() == (("a", "b"), ("3.jpg",))
+    assert tree.entries("a") == (("c",), ())
+    assert tree.entries("none") == tree.entries("3.jpg") == ((), ())
+
+
 def test_trees_deeper_than_half_the_recursion_limit_are_walked(tmp_path: Path) -> None:
     folder, here = os.open(tmp_path, os.O_RDONLY), tmp_path
     depth = 600  # one frame a level is enough for pytest to delete it, and too much for two
@@ -114,7 +122,7 @@ def test_the_number_of_paths_through_links_is_limited(
     assert (len(paths), len(set(paths)), min(paths)) == (64, 64, "a/" * 16 + "x.jpg")
     assert len(paths) + len(others) < 64 * 17
     assert {other.why for other in others} == {
-        "links make over 64 paths to this folder; remove some of them"
+        "links make over 64 paths to this folder. Remove some of them."
     }
     assert list(FileTree(str(tmp_path / "16")).walk()) == found
 
@@ -137,7 +145,7 @@ def test_a_name_of_invalid_utf8_is_reported_readably(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     with open(os.fsencode(tmp_path / "a") + b"/b\xff.jpg", "wb"):
         pass
-    unlisted = Unlisted(r"a/b\xff.jpg", "the name is not valid UTF-8; rename it")
+    unlisted = Unlisted(r"a/b\xff.jpg", "the name is not valid UTF-8. Rename it.")
     assert list(FileTree(str(tmp_path)).walk()) == [unlisted]
     (reject,) = read(tmp_path, "folder")
     expected = Reject("", "", rf"{tmp_path}/a/b\xff.jpg", Reason.READ_ERROR, unlisted.why)
@@ -278,7 +286,14 @@ def test_probes_return_the_columns(tmp_path: Path) -> None:
     put(tmp_path, "classes.txt", data=b"cat\n")
     found = {n: FORMATS[n].probe(TableFile(str(tmp_path), n)) for n in ("folder", "voc", "yolo")}
     assert found == {
-        "folder": Probe(("image", "label", "id"), True),
-        "voc": Probe(voc.COLUMNS, True),
-        "yolo": Probe(yolo.COLUMNS, True),
+        "folder": Probe(
+            ("image", "label", "id"), True, classes={"label": DeclaredClasses((), are_names=True)}
+        ),
+        "voc": Probe(voc.COLUMNS, True, preset="object_detection"),
+        "yolo": Probe(
+            yolo.COLUMNS,
+            True,
+            classes={"labels": DeclaredClasses(((0, "cat"),))},
+            preset="object_detection",
+        ),
     }

@@ -9,21 +9,30 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from subprocess import PIPE
 
 import psutil
 import pytest
 import tensorflow as tf
+from apache_beam.options.pipeline_options import PipelineOptions
 
 from recordmill.schemas.config import Verify
 from recordmill.schemas.errors import RecordmillError
 from recordmill.transforms.storage.shard_files import ShardFiles
+from recordmill.transforms.storage.stores.options import use_options
+from recordmill.transforms.verification import verifier_process
 from recordmill.transforms.verification.verifier_process import (
     VerifierProcess,
+    current_verifier,
+    prepare,
+    store_options,
     verifier_process_started,
 )
 from recordmill.transforms.verification.verify_shard import verify_shard
@@ -112,6 +121,46 @@ def test_it_ends_with_the_process_that_started_it(end: signal.Signals) -> None:
         started = psutil.Process(int(parent.stdout.readline()))
         parent.send_signal(end)
     started.wait(ENDS_SECONDS)
+
+
+def test_a_worker_starts_one_and_replaces_it_if_it_has_died(
+    shard: ShardFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verifier_process, "_verifiers", {})
+    monkeypatch.delitem(sys.modules, "tensorflow")  # as in a worker, which never imports it
+    prepare(shard.directory)
+    first = current_verifier()
+    assert first is not None
+    prepare(shard.directory)
+    assert current_verifier() is first
+    first.end()
+    prepare(shard.directory)
+    second = current_verifier()
+    assert second is not None
+    assert second is not first
+    assert verifier_process.verify(shard, RESOLVED, "parse").entry.records == 3
+    second.end()
+
+
+def test_a_worker_that_has_imported_tensorflow_verifies_itself(tmp_path: Path) -> None:
+    prepare(str(tmp_path))
+    assert current_verifier() is None
+
+
+def test_the_options_of_stores_are_used_in_the_process(shard: ShardFiles) -> None:
+    handler = partial(SimpleHTTPRequestHandler, directory=shard.directory)
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        remote = replace(shard, directory=f"http://127.0.0.1:{server.server_port}")
+        use_options(PipelineOptions(["--allow_private_hosts"]))
+        try:
+            assert store_options(shard.directory) is None
+            verifier = VerifierProcess(1, store_options(remote.directory))
+        finally:
+            use_options(PipelineOptions([]))
+        assert verifier.verify(remote, RESOLVED, "parse").entry.records == 3
+        verifier.end()
+        server.shutdown()
 
 
 def test_no_process_is_started_after_an_import_of_tensorflow() -> None:

@@ -31,13 +31,17 @@ STAGES = {
         ProgressCounters(total=9, assigned=9, written=3, rejected=1),
         Stage("writing", 4, 9),
     ),
-    "writing once more": (
-        ProgressCounters(total=9, assigned=9, written=17),
-        Stage("writing", 9, 9),
+    "writing and verifying": (
+        ProgressCounters(total=9, assigned=9, written=7, rejected=1, verified=5),
+        Stage("writing", 8, 9),
     ),
     "verifying": (
-        ProgressCounters(total=9, assigned=9, written=8, verified=5),
+        ProgressCounters(total=9, assigned=9, written=8, rejected=1, verified=5),
         Stage("verifying", 5, 8),
+    ),
+    "verifying once more": (
+        ProgressCounters(total=9, assigned=9, written=17, verified=18),
+        Stage("verifying", 17, 17),
     ),
 }
 

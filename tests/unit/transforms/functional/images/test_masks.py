@@ -110,7 +110,9 @@ def test_a_mask_of_another_size_is_rejected():
 def test_ids_beyond_the_bit_depth_are_rejected():
     geometry = geometry_of(SIZE, 1, ImageSettings())
     ids = np.full((3, 5), 256)
-    with pytest.raises(RecordError, match=r"256 in a mask of 8 bits; set masks: \{bit_depth: 16\}"):
+    with pytest.raises(
+        RecordError, match=r"256 in a mask of 8 bits\. Set masks: \{bit_depth: 16\}"
+    ):
         encode_mask(ids, geometry, MaskSettings())
     deep = decoded(encode_mask(ids, geometry, MaskSettings(bit_depth=16)))
     assert (deep.dtype, deep.tolist()) == (np.uint16, ids.tolist())
@@ -122,7 +124,7 @@ def test_ids_of_outlines_beyond_the_bit_depth_are_rejected():
     schema = preset("segmentation")
     whole = {"size": [3, 5], "counts": [0, 15]}
     for class_id, message in (
-        (256, "256 in a mask of 8 bits; set"),
+        (256, r"256 in a mask of 8 bits\. Set"),
         (-1, "-1 in a mask of 8 bits$"),
     ):
         with pytest.raises(RecordError, match=f"class id {message}"):

@@ -288,6 +288,38 @@ def test_settings_are_applied(data, options, shape):
     assert (decoded.shape, decoded.dtype) == (shape, tf.uint8)
 
 
+@pytest.mark.parametrize(
+    ("data", "options", "format_", "treatment"),
+    [
+        (jpeg(40, 30), {"max_side": 20}, "jpeg", "jpeg to jpeg, resized"),
+        (jpeg(40, 30), {"resize": "50x50 pad"}, "jpeg", "jpeg to jpeg, resized"),
+        (jpeg(40, 30, mode="L"), {"max_side": 20}, "jpeg", "jpeg to jpeg, resized"),
+        (jpeg(40, 30), {"max_side": 20, "format": "png"}, "png", "jpeg to png, resized, png"),
+        (jpeg(40, 30), {"max_side": 40}, "jpeg", "jpeg kept"),
+        (jpeg(40, 30), {"max_side": 40, "color": "gray"}, "png", "jpeg to png, in gray"),
+        (png(40, 30), {"max_side": 20}, "png", "png to png, resized"),
+        (image_bytes("WEBP", 40, 30), {"max_side": 20}, "png", "webp to png, resized"),
+    ],
+)
+def test_only_resized_jpegs_are_encoded_as_jpegs(data, options, format_, treatment):
+    stored = transcode(data, ImageSettings(**options))
+    assert (stored.format, stored.treatment) == (format_, treatment)
+    assert data == stored.data if treatment == "jpeg kept" else stored.transcoded == 1
+
+
+def test_a_resized_jpeg_has_the_stated_quality_and_fewer_bytes():
+    data = jpeg(640, 480, 3, quality=90)
+    resized = Image.open(io.BytesIO(data)).resize((320, 240), Image.Resampling.LANCZOS)
+    expected = np.asarray(resized).astype(int)
+    sizes = []
+    for quality, difference in ((95, 3), (50, 12)):
+        stored = transcode(data, ImageSettings(max_side=320, quality=quality)).data
+        found = np.asarray(Image.open(io.BytesIO(stored))).astype(int)
+        assert np.abs(found - expected).mean() < difference
+        sizes.append(len(stored))
+    assert sizes[1] < sizes[0] < len(data)
+
+
 def test_raw_images_are_the_samples():
     stored = transcode(png(40, 30, 5), ImageSettings(format="raw"))
     assert stored.format == "raw"

@@ -12,7 +12,14 @@ import tensorflow as tf
 
 from recordmill.schemas.features import Feature, Schema
 from recordmill.schemas.plan import ResolvedSchema
-from recordmill.schemas.records import ImageRef, SerializedExample
+from recordmill.schemas.records import (
+    BuiltFrame,
+    ImageRef,
+    ImageShape,
+    SerializedExample,
+)
+from recordmill.schemas.settings import SequenceSettings
+from recordmill.transforms.functional.records.image_columns import IMAGE_COLUMNS, describe
 from recordmill.transforms.functional.records.index import (
     BATCH_ROWS,
     RecordIndex,
@@ -23,6 +30,12 @@ from recordmill.transforms.functional.records.index import (
     row_class,
 )
 
+IMAGE = Feature(kind="bytes", sources="image:bytes")
+SHAPES = [
+    ImageShape("jpeg", 640, 480, 3, 999, bytes(range(256)) * 16),
+    ImageShape("png", 30, 20, 1, 9, bytes(64 * 64)),
+    ImageShape("jpeg", 64, 48, 3, 99),
+]
 LABEL = Feature(kind="int64", sources="column:label", classes=True)
 LABELS = Feature(kind="int64", sources="column:labels", shape=(), classes=True)
 NUMBER = Feature(kind="int64", sources="column:n")
@@ -97,6 +110,31 @@ def test_rows_of_an_index():
             **{"key": "", **rest, "index": 2, "offset": 12 + 5 + 16 + 16, "length": 300},
             **{"sha256": "cd" * 32, "class": None},
         },
+    ]
+
+
+def test_images_are_described():
+    resolved = ResolvedSchema(Schema(features={"image": IMAGE}), {})
+    rows = [example(str(i), b"1", (None,))._replace(shape=SHAPES[i % 3]) for i in range(300)]
+    table = index_of(rows, resolved)
+    assert table.schema.equals(arrow_schema(resolved))
+    described = describe([SHAPES[i % 3] for i in range(300)]).to_pylist()
+    assert table.select(IMAGE_COLUMNS.names).to_pylist() == described
+
+
+def test_images_of_sequences_are_described_by_lists():
+    frame = IMAGE.model_copy(update={"per": "frame"})
+    sequence = SequenceSettings(group="video", order="frame")
+    resolved = ResolvedSchema(Schema(features={"image": frame}, sequence=sequence), {})
+    video = example("v", b"1", ())
+    frames = [BuiltFrame(video.ref, (), shape=shape) for shape in SHAPES]
+    videos = [video._replace(frames=(frames[0], frames[1])), video._replace(frames=(frames[2],))]
+    table = index_of(videos, resolved)
+    assert table.schema.equals(arrow_schema(resolved))
+    one, two, three = describe(list(SHAPES)).to_pylist()
+    assert table.select(IMAGE_COLUMNS.names).to_pylist() == [
+        {name: [one[name], two[name]] for name in one},
+        {name: [value] for name, value in three.items()},
     ]
 
 

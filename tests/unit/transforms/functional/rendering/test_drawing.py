@@ -151,6 +151,20 @@ def test_boxes_have_the_names_of_their_classes():
     assert [box.name for box in read_boxes(features, (1, 1))] == ["a", "\\xff"]
 
 
+def test_a_class_has_one_color_in_all_images():
+    of_two = {**boxes((0, 0, 1, 1), (0, 0, 0.5, 1)), "image/object/class/label": [4, 1]}
+    of_one = {**boxes((0, 0, 1, 1)), "image/object/class/label": [4]}
+    assert [box.number for box in read_boxes(of_two, (1, 1))] == [4, 1]
+    assert read_boxes(of_one, (1, 1))[0].number == 4
+    drawn = np.asarray(draw_record({"image": [flat()], **of_one}, 100))
+    assert tuple(drawn[0, 40]) == class_color(4)
+    for texts in ([b"cat", b"dog"], [b"dog", b"cat"]):  # without ids, the name decides
+        found = read_boxes(
+            {**boxes((0, 0, 1, 1), (0, 0, 1, 1)), "image/object/class/text": texts}, (1, 1)
+        )
+        assert {box.name: box.number for box in found} == {"cat": 2656977832, "dog": 2167159165}
+
+
 def test_boxes_outside_the_image_or_inverted_are_clipped():
     features = {"image": [flat()], **boxes((1.5, 0.9, -0.5, 0.1))}
     drawn = np.asarray(draw_record(features, 100))

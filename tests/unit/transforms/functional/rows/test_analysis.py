@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import RecordmillError, UsageError
 from recordmill.schemas.features import Feature, Schema
-from recordmill.schemas.plan import Plan, ResolvedSchema
+from recordmill.schemas.plan import Plan, ResolvedSchema, SourceEntry, SplitRanges
 from recordmill.schemas.records import Row
+from recordmill.schemas.tables import DeclaredClasses
 from recordmill.schemas.yaml_files import preset
 from recordmill.transforms.functional.rows import analysis as analysis_module
 from recordmill.transforms.functional.rows import labels
@@ -28,7 +29,7 @@ from recordmill.transforms.functional.rows.analysis import (
     sampled_rows,
 )
 from recordmill.transforms.functional.rows.binding import Binding
-from recordmill.transforms.functional.rows.placement import SplitRanges, split_of
+from recordmill.transforms.functional.rows.placement import split_of
 
 MIB = 2**20
 
@@ -49,8 +50,8 @@ def analyzer(schema, **options):
 
 def analyze(rows, asked):
     analysis = Analysis()
-    for row in rows:
-        analysis.add(row, asked)
+    for start in range(0, len(rows), 3):
+        analysis.add(rows[start : start + 3], asked)
     return analysis
 
 
@@ -93,6 +94,10 @@ def test_a_plan():
         pytest.param(["cat", "", " "], True, ("cat",), id="empty fields are none"),
         pytest.param(["cat", None, 1.5, b"x", ["y"]], False, ("cat",), id="what can be no label"),
         pytest.param([1, "1"], False, ("1",), id="a number and its numeral"),
+        pytest.param(["0.0", "1.0", ""], True, (), id="integers as pandas writes them"),
+        pytest.param([0.0, 1.0, None, 2], False, (), id="also typed"),
+        pytest.param(["1.0", "1.5"], True, ("1.0", "1.5"), id="a fraction makes names"),
+        pytest.param([1.0, "cat"], False, ("1.0", "cat"), id="as does a name"),
     ],
 )
 def test_collected_labels(labels, is_text, expected):
@@ -122,7 +127,7 @@ def test_configured_classes_take_precedence():
 def test_rows_without_columns_are_reported():
     asked = analyzer(preset("tabular"))
     with pytest.raises(
-        UsageError, match=r"^--input t\.csv: the table has no columns; add a column$"
+        UsageError, match=r"^--input t\.csv: the table has no columns\. Add a column\.$"
     ):
         build_plan(analyze([Row({}, "/d/t.jsonl", 1)], asked), asked, {})
 
@@ -343,3 +348,36 @@ def test_the_shards_of_a_split_are_limited():
     check_shard_counts({"train": 99_999}, 1)
     with pytest.raises(RecordmillError, match="got 100000 for 'test'"):
         check_shard_counts({"train": 10, "test": 199_999}, 2)
+
+
+def test_classes_that_the_source_declares_have_its_order_even_if_they_are_absent():
+    declared = {"label": DeclaredClasses(((1, "z"), (7, "a"), (90, "m")))}
+    asked = analyzer(preset("image_classification")).with_source(declared, ("read as a test",))
+    rows = text_rows({"image": "1.jpg", "label": "m"}, {"image": "2.jpg", "label": "b"})
+    plan = build_plan(analyze(rows, asked), asked, {})
+    assert plan.resolved.classes == {"label": ("z", "a", "m", "b")}
+    assert plan.source == SourceEntry(
+        recognized=("read as a test",), class_ids={"label": {"z": 1, "a": 7, "m": 90}}
+    )
+    chosen = analyzer(preset("image_classification"), classes=("m", "b"))
+    plan = build_plan(analyze(rows, asked), chosen.with_source(declared, ()), {})
+    assert plan.resolved.classes == {"label": ("m", "b")}
+
+
+def test_classes_of_columns_that_no_feature_uses_are_left_out():
+    asked = analyzer(preset("image_classification"))
+    assert asked.with_source({"other": DeclaredClasses(((0, "a"),))}, ()).declared == {}
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        (["1.0", "0.0", ""], ("labels of 'label' such as 0.0 are read as integers",)),
+        (["1", "0"], ()),
+        (["1.0", "cat"], ()),
+    ],
+)
+def test_integers_that_are_written_as_floats_are_noted(labels, expected):
+    asked = analyzer(CLASSIFICATION)
+    rows = text_rows(*({"image": f"{i}.jpg", "label": x} for i, x in enumerate(labels)))
+    assert build_plan(analyze(rows, asked), asked, {}).source.recognized == expected

@@ -256,14 +256,14 @@ def test_needed_columns_of_annotations():
             "object_detection",
             ["image", "labels", "xmin", "ymin", "xmax"],
             "the boxes: the table has no column 'ymax' (did you mean 'xmax'?); it has: image, "
-            "labels, xmin, ymin, xmax; or add a column 'bbox'; name it with --columns "
-            "ymax=COLUMN, or set up --boxes",
+            "labels, xmin, ymin, xmax. Name it with --columns ymax=COLUMN, add a column 'bbox', "
+            "or set --boxes.",
         ),
         (
             "segmentation",
             ["image", "segmentation"],
             "the labels of outlines: the table has no column 'labels'; it has: image, "
-            "segmentation; name it with --columns labels=COLUMN",
+            "segmentation. Name it with --columns labels=COLUMN.",
         ),
     ],
 )

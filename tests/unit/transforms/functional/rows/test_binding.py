@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.features import Feature, Schema
@@ -14,6 +16,8 @@ from recordmill.transforms.functional.rows.binding import (
     Binding,
     Identity,
     bind,
+    bind_rows,
+    by_halves,
     identity_of,
     reject_row,
     resolve_path,
@@ -198,6 +202,43 @@ def test_class_names_of_a_list():
     assert bind(typed_row(labels=[]), bound).values == ([], [])
 
 
+CELLS = st.sampled_from(["", " ", "7", "-3", "007", "1.5", "true", "x", "cat", "\ud800", "9" * 19])
+EVERY = st.fixed_dictionaries(
+    dict.fromkeys("ifbcl", CELLS), optional={"key": CELLS, "group": CELLS, "part": CELLS}
+)
+
+
+@given(
+    st.lists(EVERY, min_size=1, max_size=20),
+    st.sampled_from([{}, {"key_column": "key"}, {"group_column": "group", "split_column": "part"}]),
+)
+def test_rows_are_bound_together_as_one_by_one(values, flags):
+    features = {
+        "i": Feature(kind="int64", sources="column:i", missing="empty"),
+        "f": Feature(kind="float", sources="column:f", missing="empty"),
+        "b": Feature(kind="bytes", sources="column:b"),
+        "c": Feature(kind="int64", sources="column:c", classes=True, missing="empty"),
+        "l": Feature(kind="int64", sources="column:l", shape=(), missing="empty"),
+    }
+    bound = binding(Schema(features=features), {"c": ("7", "cat")}, **flags)
+    rows = [Row(value, "/data/t.csv", i, True) for i, value in enumerate(values, start=2)]
+    singly = []
+    for row in rows:
+        try:
+            singly.append(bind(row, bound))
+        except RecordError as error:
+            singly.append((error.reason, error.detail))
+    together = []
+    for part, found in by_halves(bind_rows, rows, bound):
+        if isinstance(found, RecordError):
+            assert len(part) == 1
+            together.append((found.reason, found.detail))
+        else:
+            assert [ref.line for ref in found] == [row.line for row in part]
+            together += found
+    assert together == singly
+
+
 def test_rejects_name_the_table_column():
     bound = binding(preset("image_classification"), {"label": ("cat",)}, {"label": "pet"})
     with pytest.raises(RecordError) as raised:
@@ -298,6 +339,24 @@ SPLIT = {"split_column": "part"}
             {"group_column": "who"},
             Reason.MISSING_VALUE,
             id="no group",
+        ),
+        pytest.param(
+            text_row(image="1a"),
+            {"image_suffix": ".jpg"},
+            Identity("1a", "/data/1a.jpg", "", ""),
+            id="suffix",
+        ),
+        pytest.param(
+            text_row(image="b/1a.JPG"),
+            {"image_suffix": ".jpg"},
+            Identity("b/1a.JPG", "/data/b/1a.JPG", "", ""),
+            id="suffix that the path has",
+        ),
+        pytest.param(
+            typed_row(image=17),
+            {"image_suffix": ".jpg"},
+            Identity("17", "/data/17.jpg", "", ""),
+            id="suffix of a number",
         ),
     ],
 )

@@ -84,31 +84,31 @@ def test_an_optional_feature_keeps_its_first_source(without):
             ["image", "lable"],
             {},
             "feature 'label': the table has no column 'label' (did you mean 'lable'?); "
-            "it has: image, lable; name it with --columns label=COLUMN",
+            "it has: image, lable. Name it with --columns label=COLUMN.",
             id="label",
         ),
         pytest.param(
             Schema(features={"b": Feature(kind="bytes", sources="image:bytes")}),
             ["path", "label"],
             {},
-            "the image path: the table has no column 'image'; it has: path, label; "
-            "name it with --columns image=COLUMN",
+            "the image path: the table has no column 'image'; it has: path, label. "
+            "Name it with --columns image=COLUMN.",
             id="image",
         ),
         pytest.param(
             CLASSIFICATION,
             ["image", "label"],
             {"columns": {"label": "klass"}},
-            "feature 'label': the table has no column 'klass'; it has: image, label; "
-            "name it with --columns label=COLUMN",
+            "feature 'label': the table has no column 'klass'; it has: image, label. "
+            "Name it with --columns label=COLUMN.",
             id="a mapped column that is not there",
         ),
         pytest.param(
             CLASSIFICATION,
             ["image", "label"],
             {"columns": {"labels": "label"}},
-            "--columns labels=…: schema 'image_classification' has no such column; "
-            "it has image, label",
+            "--columns labels=…: schema 'image_classification' has no such column "
+            "(did you mean 'label'?); it has image, label",
             id="a mapping that no feature takes",
         ),
         pytest.param(
@@ -136,8 +136,8 @@ def test_an_optional_feature_keeps_its_first_source(without):
             Schema(features={"f": Feature(kind="int64", sources="column:x")}),
             [],
             {},
-            "feature 'f': the table has no column 'x'; it has: none; "
-            "name it with --columns x=COLUMN",
+            "feature 'f': the table has no column 'x'; it has: none. "
+            "Name it with --columns x=COLUMN.",
             id="no columns at all",
         ),
     ],
@@ -194,6 +194,54 @@ def test_needed_columns_of_unsupported_types_are_rejected():
             check_types(UNSUPPORTED, columns)
 
 
+def test_all_columns_of_unsupported_types_are_named():
+    unsupported = {"took": "duration[s]", "patient": "struct<id: int64>", "tags": "map<…>"}
+    with pytest.raises(UsageError) as error:
+        check_types(unsupported, None, structs={"patient": ["patient.id"]})
+    assert str(error.value) == (
+        "columns 'took', 'tags': expected numbers, booleans, text, dates, bytes, or lists of "
+        "these, got duration[s], map<…>. Cast or drop the columns."
+    )
+    with pytest.raises(UsageError) as error:
+        check_types(unsupported, ("took", "patient"), structs={"patient": ["patient.id"]})
+    assert str(error.value) == (
+        "columns 'took', 'patient': expected numbers, booleans, text, dates, bytes, or lists of "
+        "these, got duration[s], struct<id: int64>. Name one of patient.id. "
+        "Cast or drop the others."
+    )
+
+
+def test_with_every_column_the_fields_of_structs_replace_them():
+    check_types({"patient": "struct<id: int64>"}, None, structs={"patient": ["patient.id"]})
+
+
 def test_other_columns_can_have_any_type():
     check_types(UNSUPPORTED, ("label",))
     check_types({}, None)
+
+
+@pytest.mark.parametrize(
+    ("present", "expected"),
+    [
+        (
+            ("file", "class"),
+            "t.csv has no columns 'image', 'label'; it has: file, class. "
+            "Name them with --columns image=COLUMN,label=COLUMN.",
+        ),
+        (
+            ("file;class",),
+            "t.csv has no columns 'image', 'label'; it has: file;class (if ';' separates its "
+            "fields, set --delimiter). Name them with --columns image=COLUMN,label=COLUMN.",
+        ),
+        (
+            ("a.jpg", "cat"),
+            "t.csv has no columns 'image', 'label'; it has: a.jpg, cat (if its first row is not a "
+            "header, set --header none). Name them with --columns image=COLUMN,label=COLUMN.",
+        ),
+    ],
+)
+def test_all_missing_columns_are_named(present, expected):
+    schema = preset("image_classification")
+    with pytest.raises(UsageError) as error:
+        resolve_sources(schema, present, config(schema), "t.csv")
+    assert str(error.value) == expected

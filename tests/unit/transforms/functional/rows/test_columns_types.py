@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recordmill.schemas.features import Feature, Kind, Missing
+from recordmill.schemas.records import Row
 from recordmill.transforms.functional.rows.columns import ColumnKinds
 from recordmill.transforms.functional.values.typed import CONVERTERS, is_missing
 
@@ -18,7 +19,7 @@ ABSENT = object()
 def kinds_of(values, is_text):
     kinds = ColumnKinds()
     for value in values:
-        kinds.add({} if value is ABSENT else {"c": value}, is_text)
+        kinds.add([Row({} if value is ABSENT else {"c": value}, "t", 1, is_text)])
     return kinds
 
 
@@ -58,7 +59,7 @@ def feature(kind, shape=None, missing=Missing.REQUIRED):
     ],
 )
 def test_untyped_text(values, expected):
-    assert kinds_of(values, TEXT).features(len(values)) == {"c": expected}
+    assert kinds_of(values, TEXT).features() == {"c": expected}
 
 
 @pytest.mark.parametrize(
@@ -84,13 +85,13 @@ def test_untyped_text(values, expected):
     ],
 )
 def test_typed_values(values, expected):
-    assert kinds_of(values, TYPED).features(len(values)) == {"c": expected}
+    assert kinds_of(values, TYPED).features() == {"c": expected}
 
 
 def test_columns_are_sorted_by_name():
     kinds = ColumnKinds()
-    kinds.add({"b": "1", "a": "x", "C": ""}, TEXT)
-    assert list(kinds.features(1)) == ["C", "a", "b"]
+    kinds.add([Row({"b": "1", "a": "x", "C": ""}, "t", 1, TEXT)])
+    assert list(kinds.features()) == ["C", "a", "b"]
 
 
 FIELD = st.sampled_from(["", " ", "0", "7", "007", "1.5", "true", "x", "1e300", "nan", "9" * 19])
@@ -101,7 +102,7 @@ FIELD = st.sampled_from(["", " ", "0", "7", "007", "1.5", "true", "x", "1e300", 
 )
 @settings(max_examples=300)
 def test_every_field_of_a_text_column_fits_the_inferred_kind(fields):
-    (found,) = kinds_of(fields, TEXT).features(len(fields)).values()
+    (found,) = kinds_of(fields, TEXT).features().values()
     for field in fields:
         if is_missing(field, found, TEXT):
             assert found.missing is Missing.EMPTY
@@ -127,12 +128,16 @@ ROW = st.dictionaries(
 def test_parts_can_be_merged_in_any_order(rows, random, parts):
     whole = ColumnKinds()
     for values, is_text in rows:
-        whole.add(values, is_text)
+        whole.add([Row(values, "t", 1, is_text)])
     random.shuffle(rows)
     pieces = [ColumnKinds() for _ in range(parts)]
-    for i, (values, is_text) in enumerate(rows):
-        pieces[i % parts].add(values, is_text)
+    for i, piece in enumerate(pieces):
+        for text in (TEXT, TYPED):
+            if batch := [
+                Row(values, "t", 1, text) for values, own in rows[i::parts] if own is text
+            ]:
+                piece.add(batch)
     merged = ColumnKinds()
     for piece in pieces:
         merged.merge(piece)
-    assert merged.features(len(rows)) == whole.features(len(rows))
+    assert merged.features() == whole.features()

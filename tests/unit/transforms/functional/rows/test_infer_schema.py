@@ -116,6 +116,8 @@ def test_a_table_of_images():
         (["image", "what", "n"], [[f"{n}.jpg", "ab"[n % 2], f"{n}"] for n in range(9)], "what"),
         (["image", "text"], [[f"{n}.jpg", f"text {n}"] for n in range(9)], None),
         (["image", "weight"], [["1.jpg", "0.5"]], None),
+        (["image", "patient.id"], [[f"{n}.jpg", f"p{n % 3}"] for n in range(9)], None),
+        (["image", "label_id"], [[f"{n}.jpg", f"p{n % 3}"] for n in range(9)], "label_id"),
     ],
 )
 def test_the_label_column_is_inferred(columns, cells, label):

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from recordmill.schemas.plan import ClassIds
 from recordmill.schemas.rejects import Reason, RecordError
+from recordmill.schemas.tables import DeclaredClasses
 from recordmill.transforms.functional.rows.labels import (
     class_id,
     is_class_name,
@@ -52,7 +53,9 @@ def outcome(function, *arguments):
         pytest.param("-1", TEXT, PETS, Reason.UNKNOWN_LABEL, id="-1 as text neither"),
         pytest.param("02", TEXT, PETS, Reason.UNKNOWN_LABEL, id="a leading zero makes a name"),
         pytest.param("2", TYPED, PETS, Reason.UNKNOWN_LABEL, id="typed text is a name"),
-        pytest.param(1.0, TYPED, PETS, Reason.WRONG_TYPE, id="a float"),
+        pytest.param(1.0, TYPED, PETS, 1, id="a float without a fraction is an id"),
+        pytest.param("1.0", TEXT, PETS, 1, id="also as text"),
+        pytest.param(1.5, TYPED, PETS, Reason.WRONG_TYPE, id="a float"),
         pytest.param(b"dog", TYPED, PETS, Reason.WRONG_TYPE, id="bytes"),
         pytest.param(["dog"], TYPED, PETS, Reason.WRONG_TYPE, id="a list"),
         pytest.param("10", TEXT, NUMERALS, 0, id="names that look like numbers win"),
@@ -69,7 +72,10 @@ def outcome(function, *arguments):
         pytest.param(-1, TYPED, None, -1, id="negative ones, too"),
         pytest.param(2**63, TYPED, None, Reason.WRONG_TYPE, id="within 64 bits"),
         pytest.param("cat", TEXT, None, Reason.WRONG_TYPE, id="a name where there are no classes"),
-        pytest.param("1.0", TEXT, None, Reason.WRONG_TYPE, id="a float where there are no classes"),
+        pytest.param("1.0", TEXT, None, 1, id="an integer as pandas writes it beside a NaN"),
+        pytest.param(-1.0, TYPED, None, -1, id="also typed"),
+        pytest.param("1.5", TEXT, None, Reason.WRONG_TYPE, id="a float where there are no classes"),
+        pytest.param(float("nan"), TYPED, None, Reason.WRONG_TYPE, id="a NaN"),
     ],
 )
 def test_class_id(value, is_text, ids, expected):
@@ -172,3 +178,36 @@ def test_merging_100_000_class_names_is_fast():
     assert merged_class_names(names[50_000:], names[:100_000]) == tuple(
         names
     )  # hours, if each is sought
+
+
+def test_integers_are_ids_where_the_source_declares_that_even_if_classes_are_numerals():
+    ids = ClassIds({"0": 0, "1": 1, "10": 2, "2": 3})
+    assert class_id(2, TYPED, ids) == 3
+    ids.by_id = True
+    assert class_id(2, TYPED, ids) == 2
+    assert class_id("2", TYPED, ids) == 3
+    assert outcome(class_id, -1, TYPED, ids) is Reason.UNKNOWN_LABEL
+
+
+def test_integers_that_are_names_are_classes_unless_the_base_has_integers():
+    folders = DeclaredClasses((), are_names=True)
+    assert merged_class_names([8, 10, 9], None, folders) == ("10", "8", "9")
+    assert merged_class_names([8, 10], ("8",), folders) == ("8", "10")
+    assert merged_class_names([8, 10], (), folders) == ()
+
+
+@pytest.mark.parametrize(
+    ("labels", "known", "by_id", "expected"),
+    [
+        (["ant"], None, False, ("cat", "bee", "ant")),
+        ([1, 7], None, False, ("cat", "bee")),
+        ([1, "x"], None, False, ("cat", "bee", "1", "x")),
+        ([1, "x"], None, True, ("cat", "bee", "x")),
+        ([], ("bee",), False, ("bee", "cat")),
+    ],
+)
+def test_declared_classes_come_before_others_and_after_those_of_the_base(
+    labels, known, by_id, expected
+):
+    declared = DeclaredClasses(((1, "cat"), (7, "bee"), (9, " not a class name ")), by_id)
+    assert merged_class_names(labels, known, declared) == expected

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recordmill.schemas.plan import SplitRanges
 from recordmill.schemas.records import ImageRef
 from recordmill.schemas.rejects import Reason, Reject
 from recordmill.transforms.functional.rows.placement import (
-    SplitRanges,
     bucket_of,
     distinct_positions,
     duplicate_key_reject,

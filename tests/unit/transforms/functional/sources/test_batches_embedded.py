@@ -15,8 +15,9 @@ import pytest
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import Embedded, Location, Row
 from recordmill.schemas.rejects import Reason
-from recordmill.schemas.tables import Projection, SourceSplit, TableFile
+from recordmill.schemas.tables import DeclaredClasses, Projection, SourceSplit, TableFile
 from recordmill.transforms.functional.sources import arrow, parquet
+from recordmill.transforms.storage.formats import FORMATS
 
 ANALYZE = Projection(("image", "label"), "image")
 WHOLE = Projection(("image", "label"), "image", pixels=True)
@@ -164,7 +165,7 @@ def test_an_arrow_table_of_paths_is_a_table():
 
 
 def test_the_first_version_of_feather_is_rejected():
-    with pytest.raises(UsageError, match="version 1 is not supported; rewrite it as version 2"):
+    with pytest.raises(UsageError, match="Rewrite it as version 2"):
         arrow.probe(io.BufferedReader(io.BytesIO(b"FEA1".ljust(64))), TableFile("t", "arrow"))
 
 
@@ -179,3 +180,16 @@ def test_probes_detect_columns_that_can_be_images(tmp_path):
     feather.write_feather(made, str(path))
     with open(path, "rb") as stream:
         assert arrow.probe(stream, TableFile(str(path), "arrow")) == found
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_dictionaries_of_text_are_declared_classes(tmp_path, ordered):
+    values = pa.array(["owl", "cat", "ant"])
+    label = pa.DictionaryArray.from_arrays(pa.array([1, 0, 1]), values, ordered=ordered)
+    number = pa.DictionaryArray.from_arrays(pa.array([0, 0, 0]), pa.array([7]))
+    table = pa.table({"label": label, "number": number, "text": ["a", "b", "c"]})
+    path = str(tmp_path / "t.arrow")
+    with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+    found = FORMATS["arrow"].probe(TableFile(path, "arrow"))
+    assert found.classes == {"label": DeclaredClasses(((0, "owl"), (1, "cat"), (2, "ant")))}

@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -14,7 +15,13 @@ from hypothesis import strategies as st
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import Row, SkippedInput
 from recordmill.schemas.rejects import Reason, Reject
-from recordmill.schemas.tables import Probe, Projection, SourceSplit, TableFile
+from recordmill.schemas.tables import (
+    DeclaredClasses,
+    Probe,
+    Projection,
+    SourceSplit,
+    TableFile,
+)
 from recordmill.transforms.functional.sources import coco
 
 FILE = TableFile("d/c.json", "coco")
@@ -86,6 +93,7 @@ def test_a_image_is_a_row_with_a_list_an_attribute():
             "ymax": [8.25, 30.0],
             "box_units": "pixel",
             "labels": ["cat", "Übermut"],
+            "category_id": [1, 7],
             "is_crowd": [0, 1],
             "caption": [],
             "area": [31.25, 31.25],
@@ -151,6 +159,48 @@ def test_what_makes_no_row_is_a_reject(images, annotations, reason, message):
     (reject,) = read(document(images, annotations))
     assert (reject.source, reject.reason) == ("d/c.json:1", reason)
     assert message in reject.detail
+    named = ("5.jpg", "d/5.jpg") if "file_name" in images[0] else ("", "")
+    assert (reject.key, reject.uri) == named
+
+
+def test_categories_are_declared_in_the_order_of_their_ids():
+    categories = [{"id": 90, "name": "z"}, {"id": 1, "name": "b"}, {"id": 7, "name": "a"}]
+    probed = probe(document([image_bytes(5)], [annotation(1, 5)], categories))
+    assert probed.classes["labels"].names == ((1, "b"), (7, "a"), (90, "z"))
+    twice = [*categories, {"id": 91, "name": "z"}]
+    assert probe(document([image_bytes(5)], [annotation(1, 5)], twice)).classes == probed.classes
+    for odd in ("1", None, True):
+        unordered = [*categories, {"id": odd, "name": "c"}]
+        assert probe(document([image_bytes(5)], [annotation(1, 5)], unordered)).classes == {}
+
+
+def test_images_are_in_the_folder_of_the_source_unless_there_is_an_image_root():
+    data = json.dumps(document([image_bytes(5)], [annotation(1, 5, category_id=3)])).encode()
+    file = replace(FILE, images="d/train")
+
+    def uri(projection: Projection, file_name: str = "5.jpg") -> str:
+        changed = io.BytesIO(data.replace(b"5.jpg", file_name.encode()))
+        (found,) = coco.read(io.BufferedReader(changed), SourceSplit(file), projection)
+        return found.uri
+
+    assert uri(Projection()) == "d/train/5.jpg"
+    assert uri(Projection(image_root="other")) == "other/5.jpg"
+    assert uri(Projection(), "/a/5.jpg") == "/a/5.jpg"
+
+
+@pytest.mark.parametrize(
+    ("data", "name"),
+    [
+        (json.dumps(document([image_bytes(5), image_bytes(6)], [])).encode(), "5.jpg"),
+        (json.dumps(document([{"id": 5}, image_bytes(6)], [])).encode(), "6.jpg"),
+        (b'{"annotations": [{"image_id": 1}]}', None),
+        (b'{"images": [{"file_name": 7}]}', None),
+        (b'{"images": [{"file_na', None),
+        (b"", None),
+    ],
+)
+def test_the_first_image_is_found_without_reading_on(data, name):
+    assert coco.first_image(io.BytesIO(data)) == name
 
 
 def test_invalid_entries_and_duplicate_ids_are_reported():
@@ -167,7 +217,7 @@ def test_invalid_entries_and_duplicate_ids_are_reported():
             "d/c.json",
             "images, number 3: expected an object whose 'id' is an integer or text, got None",
         ),
-        ("d/c.json:2", "duplicate image id 5, first seen in number 1"),
+        ("d/c.json:2", "5.jpg: duplicate image id 5, first seen in number 1"),
     ]
 
 
@@ -205,8 +255,8 @@ def test_image_ids_of_different_types_are_rejected():
     row, *rejects = read(document([image_bytes(i) for i in (1, 2, 3)], notes))
     assert row.values["image"] == "1.jpg"
     assert sorted(reject.detail for reject in rejects) == [
-        f"annotation {number}: image_id '{id_}' and the image id {id_} differ in their type; "
-        "write both as numbers"
+        f"{id_}.jpg: annotation {number}: image_id '{id_}' and the image id {id_} differ in their "
+        "type. Write both as numbers."
         for number, id_ in ((2, 2), (4, 3))
     ]
 
@@ -224,8 +274,8 @@ def test_categories_of_one_id_are_no_label():
     assert row.values["labels"] == ["Übermut"]
     assert (reject.reason, reject.detail) == (
         Reason.UNKNOWN_LABEL,
-        "annotation 1: category_id 1 is the id of several categories: 'cat', 'dog'; "
-        "give each a unique id",
+        "5.jpg: annotation 1: category_id 1 is the id of several categories: 'cat', 'dog'. "
+        "Give each a unique id.",
     )
 
 
@@ -244,7 +294,7 @@ def test_a_bad_annotation_costs_its_image_and_no_other(entry, message):
     assert [f.values["image"] for f in found if isinstance(f, Row)] == ["6.jpg"]
     (reject,) = (f for f in found if isinstance(f, Reject))
     assert (reject.source, reject.reason) == ("d/c.json:1", Reason.MALFORMED_ROW)
-    assert reject.detail.startswith("annotation 1: ")
+    assert reject.detail.startswith("5.jpg: annotation 1: ")
     assert message in reject.detail
 
 
@@ -267,7 +317,9 @@ def test_the_probe_returns_the_columns():
     nothing = probe(document([image_bytes(5)], []))
     shared = ("image", "id", "height", "width")
     assert {"xmin", "labels", "segmentation", "box_units"} <= set(instances.columns)
-    assert captions == Probe((*shared, "caption"), True)
+    assert captions == Probe((*shared, "caption"), True, preset="captioning")
+    classes = {"labels": DeclaredClasses(((1, "cat"), (7, "Übermut")))}
+    assert (instances.classes, instances.preset) == (classes, "object_detection")
     assert nothing == Probe(shared, True)
 
 

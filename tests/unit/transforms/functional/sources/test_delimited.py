@@ -15,11 +15,14 @@ from hypothesis import strategies as st
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import Row
 from recordmill.schemas.rejects import Reason
-from recordmill.schemas.tables import TableFile
+from recordmill.schemas.tables import Projection, SourceSplit, TableFile
 from recordmill.transforms.functional.sources.delimited import (
     MAX_FIELD_CHARACTERS,
     probe,
     read_rows,
+)
+from recordmill.transforms.functional.sources.delimited import (
+    read as read_split,
 )
 
 
@@ -171,8 +174,8 @@ def test_a_field_at_the_limit_is_read():
 def test_a_message_states_the_remedy():
     outcomes = list(read_rows(buffered(b'a\n1,2\n"x"y\n'), ",", "t.csv", None))
     assert [o.detail for o in outcomes] == [
-        "2 fields, expected 1 as in the header; quote fields that contain the delimiter",
-        "',' expected after '\"'; double the quotes within a field",
+        "2 fields, expected 1 as in the header. Quote fields that contain the delimiter.",
+        "',' expected after '\"'. Double the quotes within a field.",
     ]
 
 
@@ -269,3 +272,22 @@ def test_header(data, expected):
 def test_a_header_that_is_no_text_is_rejected(data):
     with pytest.raises((ValueError, UsageError), match=r"\S"):
         probe(buffered(data), TableFile("t.csv", "csv"))
+
+
+@pytest.mark.parametrize(
+    ("delimiter", "header", "data", "expected"),
+    [
+        (";", (), b"a;b\n1;x\n", [(2, ROW_1)]),
+        ("|", ("a", "b"), b"1|x\n2|y\n", [(1, ROW_1), (2, ROW_2)]),
+        ("", ("a", "b"), b"\xef\xbb\xbf1,x\n\n2,y\n", [(1, ROW_1), (3, ROW_2)]),
+        ("", ("a", "b"), b"1,x,?\n", [1]),
+        ("\t", ("a", "b"), b"", []),
+    ],
+)
+def test_delimiter_and_columns_of_a_table_can_be_stated(delimiter, header, data, expected):
+    file = TableFile("t.csv", "csv", delimiter=delimiter, header=header)
+    found = probe(buffered(data), file)
+    assert found.columns == ("a", "b")
+    assert found.has_rows == bool(expected)
+    rows = read_split(buffered(data), SourceSplit(file), Projection())
+    assert [plain(row) for row in rows] == expected

@@ -85,7 +85,7 @@ def test_an_image_is_a_path_bytes_or_both() -> None:
             {"image": b"jpeg", "label": 3},
             "row {'image': None, 'label': 3}",
             Reason.MISSING_VALUE,
-            "the image has no path to use as the key; set key_column",
+            "the image has no path to use as the key. Set key_column.",
         ),
     ],
 )

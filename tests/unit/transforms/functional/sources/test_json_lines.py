@@ -13,12 +13,14 @@ from hypothesis import strategies as st
 
 from recordmill.schemas.records import Row
 from recordmill.schemas.rejects import Reason
+from recordmill.schemas.tables import Projection
 from recordmill.transforms.functional.sources.json_lines import parse_object, read_rows
 
 
 def read(data, columns=None):
     """Returns all rows as (line, values), all rejects as their line, and lost rows as "LINE-"."""
-    return [plain(o) for o in read_rows(io.BytesIO(data), "t.jsonl", columns)]
+    projection = None if columns is None else Projection(columns)
+    return [plain(o) for o in read_rows(io.BytesIO(data), "t.jsonl", projection)]
 
 
 def plain(outcome):
@@ -101,9 +103,14 @@ def test_the_duplicate_name_is_reported():
         parse_object(b'{"a": 1, "b": 2, "a": 3}')
 
 
-def test_a_name_with_a_lone_surrogate_is_rejected():
+@pytest.mark.parametrize("text", [rb'{"a": 1, "\ud800": 2}', rb'{"a": {"b": [1, {"\uD800": 2}]}}'])
+def test_a_name_with_a_lone_surrogate_is_rejected(text):
     with pytest.raises(ValueError, match=r"^the name '\\ud800' contains a lone surrogate$"):
-        parse_object(b'{"a": 1, "\\ud800": 2}')
+        parse_object(text)
+
+
+def test_a_name_with_a_pair_of_surrogates_is_a_name():
+    assert parse_object(rb'{"a": {"\ud83d\ude00": 1}}') == {"a": {"😀": 1}}
 
 
 def test_a_value_that_is_not_an_object_is_named():

@@ -6,6 +6,7 @@ Covers `recordmill.transforms.functional.sources.batches`.
 from __future__ import annotations
 
 import io
+import json
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,8 +14,8 @@ import pytest
 
 from recordmill.schemas.records import Row
 from recordmill.schemas.rejects import Reason
-from recordmill.schemas.tables import Projection, SourceSplit, TableFile
-from recordmill.transforms.functional.sources import arrow, parquet
+from recordmill.schemas.tables import DeclaredClasses, Projection, SourceSplit, TableFile
+from recordmill.transforms.functional.sources import arrow, batches, parquet
 from recordmill.transforms.functional.sources.batches import BATCH_ROWS
 from recordmill.transforms.functional.sources.parquet import (
     first_rows,
@@ -169,29 +170,33 @@ def test_unsupported_columns_are_named_with_their_type():
         [
             ("good", pa.int64()),
             ("when", pa.timestamp("us")),
-            ("day", pa.date32()),
-            ("price", pa.decimal128(10, 2)),
             ("nested", pa.struct([("x", pa.int64())])),
             ("pairs", pa.map_(pa.string(), pa.int64())),
-            ("times", pa.list_(pa.timestamp("s"))),
-            ("pair_of_times", pa.list_(pa.timestamp("s"), 2)),
-            ("coded_days", pa.dictionary(pa.int32(), pa.date32())),
+            ("took", pa.duration("s")),
             ("texts", pa.list_(pa.string())),
             ("pair", pa.list_(pa.float32(), 2)),
             ("coded", pa.dictionary(pa.int32(), pa.string())),
         ]
     )
     file = TableFile("t.parquet", "parquet")
-    assert probe_of_schema(schema, file, has_rows=True).unsupported == {
-        "when": "timestamp[us]",
-        "day": "date32[day]",
-        "price": "decimal128(10, 2)",
+    probe = probe_of_schema(schema, file, has_rows=True)
+    assert probe.unsupported == {
         "nested": "struct<x: int64>",
         "pairs": "map<string, int64>",
-        "times": "list<item: timestamp[s]>",
-        "pair_of_times": "fixed_size_list<item: timestamp[s]>[2]",
-        "coded_days": "dictionary<values=date32[day], indices=int32, ordered=0>",
+        "took": "duration[s]",
     }
+    assert probe.structs == {"nested"}
+    assert probe.columns == (
+        "good",
+        "when",
+        "nested",
+        "nested.x",
+        "pairs",
+        "took",
+        "texts",
+        "pair",
+        "coded",
+    )
 
 
 # Damage. Parquet has no checksum of its own by default: a flipped bit may well give another value,
@@ -297,3 +302,29 @@ def test_damaged_rows_are_reported_one_by_one_up_to_a_number(most, reasons, monk
     rejects = list(read_row_group(file, 1, GROUP + 1, "t.parquet", None))
     assert [reject.reason.value for reject in rejects] == reasons
     assert rejects[0].source == f"t.parquet:{GROUP + 1}"
+
+
+LABEL = {"names": ["owl", "cat"], "_type": "ClassLabel"}
+
+
+@pytest.mark.parametrize(
+    ("features", "columns"),
+    [
+        ({"label": LABEL, "image": {"_type": "Image"}}, ["label"]),
+        ({"labels": {"feature": LABEL, "_type": "List"}}, ["labels"]),
+        ({"labels": [LABEL]}, ["labels"]),
+        ({"objects": {"feature": {"category": LABEL}, "_type": "Sequence"}}, ["objects.category"]),
+        ({"objects": [{"category": LABEL, "box": {"_type": "Value"}}]}, ["objects.category"]),
+        ({"a": {"b": {"c": LABEL}}}, ["a.b.c"]),
+    ],
+)
+def test_class_labels_of_hugging_face_are_declared_classes(features, columns):
+    metadata = {b"huggingface": json.dumps({"info": {"features": features}}).encode()}
+    expected = DeclaredClasses(((0, "owl"), (1, "cat")), by_id=True)
+    assert batches.class_labels(metadata) == dict.fromkeys(columns, expected)
+
+
+@pytest.mark.parametrize("data", [b"", b"[]", b"{", b'{"info": 1}', b'{"info": {"features": [1]}}'])
+def test_other_metadata_declares_nothing(data):
+    assert batches.class_labels({b"huggingface": data}) == {}
+    assert batches.class_labels({}) == {}

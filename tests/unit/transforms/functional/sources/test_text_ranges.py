@@ -229,3 +229,16 @@ def test_a_range_that_cannot_be_read_leaves_the_file_whole() -> None:
 def test_only_plain_text_tables_over_one_range_are_cut(file: TableFile, expected: bool) -> None:
     assert is_large(file, 10) is expected
     assert is_large_gzip(file, 10) is (file.gzipped and file.format == "csv")
+
+
+@pytest.mark.parametrize("delimiter", [";", "|", "]", "^", "\\", "\t"])
+def test_ranges_of_a_table_with_any_delimiter_and_no_header(delimiter: str) -> None:
+    lines = ["1{0}x", '"a{0}""\n"{0}y', 'a"b{0}"{0}"', "{0}", '"z"{0}"\r\n"'] * 5
+    data = "\n".join(lines).format(delimiter).encode()
+    file = TableFile("t.csv", "csv", size=len(data), delimiter=delimiter, header=("a", "b"))
+    whole = read(data, SourceSplit(file))
+    assert len([row for row in whole if isinstance(row, Row)]) == 25
+    for range_bytes in range(1, len(data)):
+        ranges = list(cut(stream(data), file, range_bytes))
+        splits = align((split, scan(stream(data), split)) for split in ranges)
+        assert [row for split in splits for row in read(data, split)] == whole

@@ -10,9 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recordmill.schemas.errors import UsageError
+from recordmill.schemas.records import Row
 from recordmill.schemas.rejects import Reason, RecordError
+from recordmill.schemas.tables import Projection, TableFile
 from recordmill.transforms.functional.sources import voc, yolo
 from recordmill.transforms.functional.sources.yolo import Classes
+from recordmill.transforms.storage.formats import FORMATS, FileTree
 
 OBJECT = (
     "<object><name>cat</name><difficult>{difficult}</difficult><truncated>1</truncated>"
@@ -169,3 +172,80 @@ def test_a_yaml_file_without_names_is_rejected(data):
 def test_a_list_of_classes_that_is_not_valid_is_a_message(data, problem):
     with pytest.raises(UsageError, match=rf"^classes\.txt: {problem}"):
         yolo.parse_classes(data, "classes.txt")
+
+
+def put(root, files):
+    """Writes files by name, and returns the folder."""
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(text if isinstance(text, bytes) else text.encode())
+    return FileTree(str(root))
+
+
+def splits_of(tree, format_, columns=("image", "split"), yaml=""):
+    """Returns the split of each image, and the number of skipped annotations."""
+    file, found, skipped = TableFile(tree.root, format_, yaml=yaml), {}, 0
+    for split in FORMATS[format_].split(file):
+        for row in FORMATS[format_].read(split, Projection(columns)):
+            if isinstance(row, Row):
+                found[row.values["image"]] = row.values.get("split")
+            elif row.kind == voc.UNLISTED:
+                skipped += row.number
+    return found, skipped
+
+
+def test_the_splits_of_voc_are_its_lists(tmp_path):
+    xml = {f"Annotations/{i}.xml": annotation(filename=f"{i}.jpg") for i in range(5)}
+    lists = {"train": "0\n", "val": "1 1\n\n", "trainval": "0\n1\n2\n", "cat_train": "4 -1\n"}
+    tree = put(tmp_path, {**xml, **{f"ImageSets/Main/{k}.txt": v for k, v in lists.items()}})
+    assert voc.is_voc(tree)
+    assert FORMATS["voc"].probe(TableFile(tree.root, "voc")).splits == ("train", "val")
+    expected = {"0.jpg": "train", "1.jpg": "val", "2.jpg": "trainval"}
+    assert splits_of(tree, "voc") == (expected, 2)
+    everything = {f"{i}.jpg": None for i in range(5)}
+    assert splits_of(tree, "voc", columns=("image",)) == (everything, 0)
+
+
+YAML = "path: ../datasets/pets\ntrain: {train}\nval: {val}\nnames: [cat, dog]\n"
+IMAGES = {"images/a/b.jpg": b"", "images/c/d.jpg": b""}
+
+
+@pytest.mark.parametrize(
+    ("train", "val", "expected"),
+    [
+        ("images/a", "./images/c/", {"images/a/b.jpg": "train", "images/c/d.jpg": "val"}),
+        ("../images/a", "images", {"images/a/b.jpg": "train", "images/c/d.jpg": "val"}),
+        ("[images/a, images/c]", "", {"images/a/b.jpg": "train", "images/c/d.jpg": "train"}),
+        ("/old/pets/images/a", "", {"images/a/b.jpg": None, "images/c/d.jpg": None}),
+        ("one.txt", "two.txt", {"images/a/b.jpg": "train", "images/c/d.jpg": "val"}),
+        (".", "", {"images/a/b.jpg": "train", "images/c/d.jpg": "train"}),
+    ],
+)
+def test_the_splits_of_yolo_are_those_of_its_yaml(train, val, expected, tmp_path):
+    lists = {"one.txt": "./images/a/b.jpg\n", "two.txt": "images/c/d.jpg\n"}
+    text = YAML.format(train=train, val=val)
+    tree = put(tmp_path, {"pets.yaml": text, "readme.yaml": "a: 1", **IMAGES, **lists})
+    assert yolo.yaml_of(tree) == "pets.yaml"
+    assert splits_of(tree, "yolo", yaml="pets.yaml") == (expected, 0)
+
+
+def test_a_yaml_may_describe_another_folder(tmp_path):
+    put(tmp_path / "datasets" / "pets", {"images/b.jpg": b""})
+    text = {"data.yaml": YAML.format(train="images", val="")}
+    tree = put(tmp_path / "configs", text)
+    assert yolo.root_of(tree, "data.yaml") == f"{tmp_path}/datasets/pets"
+    moved = put(tmp_path / "moved" / "pets", text)
+    assert yolo.root_of(moved, "data.yaml") == moved.root
+
+
+def test_several_yaml_files_with_names_are_ambiguous(tmp_path):
+    tree = put(tmp_path, {"a.yaml": "names: [a]", "b.yaml": "names: [b]"})
+    with pytest.raises(UsageError, match=r"a\.yaml, b\.yaml\. Name one of them, as in --input /"):
+        yolo.yaml_of(tree)
+
+
+def test_folders_are_splits_of_yolo_without_a_yaml(tmp_path):
+    images = {"images/train/b.jpg": b"", "images/c.jpg": b""}
+    tree = put(tmp_path, {"labels/train/b.txt": "", "classes.txt": "cat", **images})
+    assert yolo.has_labels(tree)
+    assert splits_of(tree, "yolo") == ({"images/train/b.jpg": "train", "images/c.jpg": None}, 0)

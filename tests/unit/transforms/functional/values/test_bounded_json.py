@@ -82,6 +82,7 @@ def test_only_top_level_lists_have_entries():
         ("a]", [2]),
         ("a]", {"a": [3]}),
     ]
+    assert entries(b'{"b": {"\\u0000": 1}, "a": [2]}', "a") == [("a", 2)]
     assert entries(b'[{"a": [1]}]', "a") == entries(b"[[1], [2]]", "a") == []
 
 

@@ -221,6 +221,19 @@ def test_an_object_above_the_limit_is_not_read(
             objects.get_with_version_tag(path, *span, limit=999)
 
 
+def test_entries_of_a_folder_are_listed_without_those_below(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = obstore.store.MemoryStore()
+    for key in ("pets/train/cat/1.jpg", "pets/val/2.jpg", "pets/a b.txt", "petshop/3.jpg", "top"):
+        obstore.put(store, key, b"x")
+    monkeypatch.setattr(objects._STORES, "of", lambda *_, **__: store)
+    for key in ("pets", "pets/"):
+        assert objects.entries(ObjectPath("s3", "", "b", key)) == (["train", "val"], ["a b.txt"])
+    assert objects.entries(ObjectPath("s3", "", "b", "")) == (["pets", "petshop"], ["top"])
+    assert objects.entries(ObjectPath("s3", "", "b", "pe")) == ([], [])
+
+
 def test_hdfs_reads_have_a_limit_and_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     assert hdfs._read(io.BytesIO(bytes(1000)), 1000) == bytes(1000)
     assert hdfs._read(io.BytesIO(bytes(1000)), None) == bytes(1000)

@@ -1,0 +1,198 @@
+"""`recordmill forget`: makes a version of a dataset without some of its records."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+from collections.abc import Collection, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict
+from typing import Any
+
+import pyarrow as pa
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from recordmill.pipelines import forget
+from recordmill.pipelines.console.printing import say, say_json, warn
+from recordmill.pipelines.engines.beam_patches import apply, uncompressed_steps
+from recordmill.pipelines.engines.runners import runs_directly, waits_for_result
+from recordmill.pipelines.options import beam_options
+from recordmill.pipelines.run.run_record import PUBLISHED
+from recordmill.pipelines.versions import Holder, delete_all, holders
+from recordmill.schemas import layout
+from recordmill.schemas.errors import UsageError, VerificationFailed
+from recordmill.schemas.removal import RemovedRecords
+from recordmill.transforms.functional.sources.parquet import read_table
+from recordmill.transforms.storage.files import read_bytes
+from recordmill.transforms.storage.stores.options import use_options
+
+_SHOWN = 5
+
+
+def run(flags: argparse.Namespace) -> int:
+    """Removes records, and lists or deletes the versions that still have them.
+
+    Args:
+        flags: the parsed flags.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        VerificationFailed: if files that were to be deleted have hard links elsewhere.
+    """
+    apply()
+    beam = beam_options(flags.rest)
+    if not waits_for_result(beam):
+        raise UsageError(
+            "--no_wait_until_finish: forget waits for its job, to list the versions that still "
+            "have the records. Remove the flag."
+        )
+    use_options(beam)
+    keys = read_keys(flags.keys, flags.column)
+    selection = forget.select(flags.directory, keys)
+    if not flags.allow_missing:
+        forget.check_keys(selection)
+    similar = forget.similar_records(selection)
+    removed = forget.removed_records(selection, similar)
+    document = _remove(flags, selection, removed, beam)
+    for line in _similar_lines(similar):
+        warn(f"warning: {line}")
+    folder = selection.dataset.directory.rpartition("/")[0] or "."
+    found = [
+        holder
+        for holder in holders(folder, keys, frozenset(removed.images_sha256))
+        if holder.version.directory != document["directory"]
+    ]
+    if flags.purge:
+        delete_all(folder, [holder.version for holder in found])
+    document |= {
+        "similar": [asdict(record) for record in similar],
+        "purged" if flags.purge else "holders": [_holder(holder) for holder in found],
+    }
+    return _finish(flags, found, document)
+
+
+def _remove(
+    flags: argparse.Namespace,
+    selection: forget.Selection,
+    removed: RemovedRecords,
+    beam: PipelineOptions,
+) -> dict[str, Any]:
+    """Publishes the version without the records, if there are any; returns it as JSON."""
+    dataset = selection.dataset
+    if not selection.records:
+        _say(flags, f"nothing to remove: {dataset.directory} has no record with these keys")
+        return {"directory": dataset.directory, "removed": 0}
+    version = flags.version or forget.next_version(dataset.manifest.version)
+    command = ("recordmill", *flags.typed)
+    with uncompressed_steps() if runs_directly(beam) else nullcontext():
+        record = forget.run(selection, removed, version, beam, flags.interrupt, command)
+    if record.state != PUBLISHED:
+        raise record.error()
+    directory = layout.join(dataset.directory.rpartition("/")[0] or ".", version)
+    certificate = layout.join(directory, layout.REMOVAL)
+    text = f"removed {selection.records:,} records from {dataset.directory}"
+    _say(flags, f"{text}; published {directory} ({record.records:,} records)")
+    _say(flags, f"certificate: {certificate}")
+    return {"directory": directory, "removed": selection.records, "certificate": certificate}
+
+
+def _finish(flags: argparse.Namespace, found: Sequence[Holder], document: dict[str, Any]) -> int:
+    """Prints the versions that have, or had, the records; fails if purged bytes remain."""
+    what = "deleted" if flags.purge else "still has them"
+    for holder in found:
+        _say(flags, f"{what}: {holder.version.directory} ({holder.records:,} of these records)")
+    if found and not flags.purge:
+        _say(flags, "Delete these versions with --purge, or with recordmill gc.")
+    links = [link for holder in found for link in holder.links]
+    for path, inode, number in links:
+        warn(
+            f"warning: {path}: has {number} hard links outside of this dataset. "
+            f"Find them with find DIR -xdev -inum {inode}"
+        )
+    message = f"{len(links)} deleted files with removed records have hard links elsewhere"
+    remains = bool(flags.purge and links)
+    code = VerificationFailed.exit_code if remains else 0
+    if flags.json:
+        done = PUBLISHED if document["removed"] else "skipped"
+        state = "failed" if remains else done
+        say_json({"state": state, "exit_code": code, "message": message * remains, **document})
+    elif remains:
+        warn(message)
+    return code
+
+
+def _say(flags: argparse.Namespace, text: str) -> None:
+    if not flags.json:
+        say(text)
+
+
+def _similar_lines(similar: Collection[forget.SimilarRecord]) -> list[str]:
+    lines = [
+        f"{record.key} ({record.split}) remains with "
+        + (
+            "the same image"
+            if record.is_same
+            else f"a similar image ({record.distance} of 256 bits)"
+        )
+        for record in list(similar)[:_SHOWN]
+    ]
+    more = len(similar) - len(lines)
+    return [*lines, f"and {more:,} more; --json lists all"] if more else lines
+
+
+def _holder(holder: Holder) -> dict[str, Any]:
+    links = [
+        {"file": path, "inode": inode, "links": number} for path, inode, number in holder.links
+    ]
+    manifest = holder.version.manifest
+    return {
+        "version": manifest.version,
+        "directory": holder.version.directory,
+        "records": holder.records,
+        "links_elsewhere": links,
+    }
+
+
+def read_keys(path: str, column: str | None) -> frozenset[str]:
+    """Reads keys from a file.
+
+    Args:
+        path: a text file with one key per line; with a column, a Parquet or CSV table.
+        column: the column with the keys, or None.
+
+    Raises:
+        UsageError: if the file cannot be read, lacks the column, or has no key.
+    """
+    try:
+        data = read_bytes(path)
+        keys = _lines(data) if column is None else _column(data, column)
+    except UnicodeDecodeError as error:
+        what = f"byte {error.start} is not valid UTF-8"
+        remedy = "Write one key per line, or set --column if it is a table."
+        raise UsageError(f"--keys {path}: {what}. {remedy}") from error
+    except (KeyError, pa.ArrowException) as error:
+        raise UsageError(f"--keys {path}: has no column {column!r}: {error}") from error
+    except (OSError, ValueError) as error:
+        raise UsageError(f"--keys {path}: cannot be read: {error}") from error
+    if not keys:
+        raise UsageError(f"--keys {path}: has no keys; expected one per line. Add some.")
+    return keys
+
+
+def _lines(data: bytes) -> frozenset[str]:
+    # Only line feeds end a line: a key may have any other character.
+    lines = data.decode("utf-8-sig").replace("\r\n", "\n").split("\n")
+    return frozenset(line for line in lines if line)
+
+
+def _column(data: bytes, column: str) -> frozenset[str]:
+    if data[:4] == b"PAR1":
+        values = read_table(data, [column])[column].to_pylist()
+        return frozenset(str(value) for value in values if value is not None)
+    rows = csv.DictReader(io.StringIO(data.decode("utf-8-sig"), newline=""), strict=True)
+    if column not in (rows.fieldnames or ()):
+        raise KeyError(f"expected one of {', '.join(rows.fieldnames or ())}")
+    return frozenset(row[column] for row in rows if row[column])

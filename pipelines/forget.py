@@ -1,0 +1,380 @@
+"""Makes a version of a dataset without some of its records, and lists who else has them.
+
+The new version is a conversion whose only input is its base version and the keys to remove: shards
+without such keys are linked, and the others are rewritten from the records in the base's shards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+
+import apache_beam as beam
+import pyarrow as pa
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.pvalue import AsDict, AsIter, PCollection
+from pydantic import ValidationError
+
+from recordmill.pipelines.base_version import base_of
+from recordmill.pipelines.convert import Conversion, make_binding
+from recordmill.pipelines.convert import run as run_conversion
+from recordmill.pipelines.dataset.removal import image_digests
+from recordmill.pipelines.engines.runners import runner_name
+from recordmill.pipelines.input_tables import InputTables
+from recordmill.pipelines.publish import publish
+from recordmill.pipelines.run.lock import lock_target
+from recordmill.pipelines.run.run_record import RunContext, RunRecord
+from recordmill.pipelines.run.startup import Interrupt
+from recordmill.schemas import layout
+from recordmill.schemas.config import ConvertConfig
+from recordmill.schemas.errors import UsageError, VerificationFailed
+from recordmill.schemas.manifest import Base, ShardEntry
+from recordmill.schemas.plan import Plan, SplitRanges
+from recordmill.schemas.records import ImageRef
+from recordmill.schemas.removal import RemovedRecords, digest_of_key
+from recordmill.schemas.statistics import GroupLeakage
+from recordmill.transforms.duplicates import FindDuplicateImages
+from recordmill.transforms.elements import AssignedRows, OrderedRefs
+from recordmill.transforms.functional.near_duplicates import MAX_DISTANCE, distances_to
+from recordmill.transforms.functional.rows.analysis import Analyzer
+from recordmill.transforms.image_findings import FindImageIssues
+from recordmill.transforms.reconcile_counts import ReconcileCounts, WriteLines
+from recordmill.transforms.storage.dataset import Dataset, newest_version, published_versions
+from recordmill.transforms.storage.files import exists
+from recordmill.transforms.verify_shards import IndexShards, VerifyShards
+from recordmill.transforms.write_shards import WriteShards
+
+# Concurrent reads of indexes: they wait for the file system or store, not for a core.
+_THREADS = 16
+
+_SHOWN_KEYS = 5
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The records of a dataset that are to be removed.
+
+    Attributes:
+        dataset: the newest version of the dataset.
+        keys: their keys, by (split, shard number); shards without any are left out.
+        images: the hex digest of each of their images.
+        hashes: the perceptual hash of each of their images that has one, in hexadecimal.
+        missing: the keys that no record has, sorted.
+    """
+
+    dataset: Dataset
+    keys: Mapping[tuple[str, int], tuple[str, ...]]
+    images: frozenset[str]
+    hashes: tuple[str, ...]
+    missing: tuple[str, ...]
+
+    @property
+    def records(self) -> int:
+        """Their number."""
+        return sum(map(len, self.keys.values()))
+
+
+@dataclass(frozen=True)
+class SimilarRecord:
+    """A remaining record whose image is that of a removed record, or similar to it.
+
+    Attributes:
+        key: its key.
+        split: its split.
+        distance: number of different bits of the perceptual hashes, of 256; 0 for the same image.
+        is_same: whether the images are identical.
+    """
+
+    key: str
+    split: str
+    distance: int
+    is_same: bool
+
+
+def select(directory: str, keys: Collection[str]) -> Selection:
+    """Finds the records to remove.
+
+    Args:
+        directory: the folder of the newest version, or that of all versions, DIR/NAME.
+        keys: the keys of the records.
+
+    Raises:
+        UsageError: if there is no published dataset, or if there is a newer version.
+    """
+    try:
+        dataset = Dataset.open(newest_version(directory))
+    except VerificationFailed as error:
+        raise UsageError(str(error)) from error
+    parent = dataset.directory.rpartition("/")[0] or "."
+    versions = published_versions(parent)
+    if versions and versions[-1] != dataset.manifest.version:
+        raise UsageError(
+            f"{directory}: is not the newest version; expected {layout.join(parent, versions[-1])}."
+        )
+    chosen_keys = frozenset(keys)
+    with ThreadPoolExecutor(_THREADS) as executor:
+        tables = executor.map(partial(_index_of, dataset), dataset.shards().values())
+        chosen = {
+            shard: found
+            for shard, table in zip(dataset.shards(), tables, strict=True)
+            if len(found := _rows_with(table, "key", chosen_keys))
+        }
+    found = {shard: tuple(table["key"].to_pylist()) for shard, table in chosen.items()}
+    present = {key for some in found.values() for key in some}
+    hashes = (value for table in chosen.values() for value in _flat(table, "phash"))
+    return Selection(
+        dataset,
+        found,
+        frozenset(d for shard, table in chosen.items() for d in _images(dataset, shard, table)),
+        tuple(value for value in hashes if value),
+        tuple(sorted(chosen_keys - present)),
+    )
+
+
+def check_keys(selection: Selection) -> None:
+    """Rejects keys that no record has.
+
+    Raises:
+        UsageError: if there are any, with what is known of the first ones.
+    """
+    if not selection.missing:
+        return
+    dataset, missing = selection.dataset, selection.missing
+    dropped = {row["key"]: row["repeats"] for row in dataset.dropped()}
+    rejected = {row["key"] for row in dataset.rejects()}
+    shown = []
+    for key in missing[:_SHOWN_KEYS]:
+        note = f" (dropped: the record {dropped[key]!r} has its image)" if key in dropped else ""
+        note = note or (" (rejected: it has no record)" if key in rejected else "")
+        shown.append(f"\n  {key!r}{note}")
+    more = len(missing) - len(shown)
+    raise UsageError(
+        f"{dataset.directory}: has no record with {len(missing):,} of the keys in --keys:"
+        f"{''.join(shown)}{f'{chr(10)}  and {more:,} more' if more else ''}\n"
+        "Correct them; keys are those in records/. Or add --allow_missing to pass over them."
+    )
+
+
+def similar_records(selection: Selection) -> list[SimilarRecord]:
+    """Returns the remaining records with the image of a removed record, or one similar to it.
+
+    Takes time for each pair of a removed and a remaining image. Identical images come first.
+    """
+    dataset, found = selection.dataset, list[SimilarRecord]()
+    if not dataset.manifest.dataset_schema.has_image:
+        return found
+    for (split, number), shard in dataset.shards().items():
+        gone = frozenset(selection.keys.get((split, number), ()))
+        table = _index_of(dataset, shard)
+        images = dict.fromkeys(_flat(table, "phash"))
+        near = distances_to(selection.hashes, [value for value in images if value])
+        for row in table.to_pylist():
+            if row["key"] in gone:
+                continue
+            hashes = row["phash"] if isinstance(row["phash"], list) else [row["phash"]]
+            distance = min((near[h] for h in hashes if h), default=MAX_DISTANCE + 1)
+            is_same = row["sha256"] in selection.images
+            if is_same or distance <= MAX_DISTANCE:
+                distance = 0 if is_same else distance
+                found.append(SimilarRecord(row["key"], split, distance, is_same))
+    return sorted(found, key=lambda record: (not record.is_same, record.distance, record.key))
+
+
+def _index_of(dataset: Dataset, shard: ShardEntry) -> pa.Table:
+    """Returns the index of a shard; the column of perceptual hashes is empty without images."""
+    names = ["key", "sha256", "index"]
+    if dataset.manifest.dataset_schema.has_image:
+        return dataset.index(shard, [*names, "phash"])
+    table = dataset.index(shard, names)
+    return table.append_column("phash", pa.nulls(len(table), pa.string()))
+
+
+def _rows_with(table: pa.Table, column: str, values: Collection[str]) -> pa.Table:
+    return table.filter(
+        pa.array([value in values for value in table[column].to_pylist()], pa.bool_())
+    )
+
+
+def _flat(table: pa.Table, column: str) -> Iterator[str | None]:
+    """Yields the values of a column, which are lists for sequences."""
+    for value in table[column].to_pylist():
+        yield from value if isinstance(value, list) else [value]
+
+
+def _images(dataset: Dataset, shard: tuple[str, int], table: pa.Table) -> Iterator[str]:
+    """Yields the digests of the images of some records of a shard."""
+    if dataset.manifest.dataset_schema.sequence is None:
+        yield from (value for value in table["sha256"].to_pylist() if value)
+        return
+    entry = dataset.shard(*shard)  # the index has the digest of a sequence, not those of its images
+    for number in table["index"].to_pylist():
+        yield from image_digests(dataset.record(entry, number), dataset.manifest.resolved)
+
+
+def removed_records(selection: Selection, similar: Sequence[SimilarRecord]) -> RemovedRecords:
+    """Returns the removed records as the certificate states them.
+
+    Args:
+        selection: the records.
+        similar: the remaining records with similar images.
+    """
+    keys = (key for some in selection.keys.values() for key in some)
+    same = {record.key for record in similar if record.is_same}
+    remaining = set[str]()
+    for shard in selection.dataset.shards().values() if same else ():
+        table = _rows_with(_index_of(selection.dataset, shard), "key", same)
+        remaining.update(value for value in table["sha256"].to_pylist() if value)
+    return RemovedRecords(
+        keys_sha256=tuple(sorted(map(digest_of_key, keys))),
+        images_sha256=tuple(sorted(selection.images - remaining)),
+        remaining_images_sha256=tuple(sorted(selection.images & remaining)),
+    )
+
+
+def next_version(version: str) -> str:
+    """Returns the version after another one.
+
+    >>> next_version("1.2.9")
+    '1.2.10'
+    """
+    first, _, last = version.rpartition(".")
+    return f"{first}.{int(last) + 1}"
+
+
+def config_without(dataset: Dataset, version: str) -> ConvertConfig:
+    """Returns the options of the new version: those of its base version.
+
+    Args:
+        dataset: the base version.
+        version: the new version.
+
+    Raises:
+        UsageError: if this release does not know the options of the base version, or if the new
+            version is not later.
+    """
+    folder = dataset.directory.rpartition("/")[0]
+    if _numbers(version) <= _numbers(dataset.manifest.version):
+        raise UsageError(
+            f"--version {version}: expected a version after {dataset.manifest.version}."
+        )
+    changes = {
+        "inputs": (dataset.directory,),
+        "output": folder.rpartition("/")[0] or ".",
+        "version": version,
+        "base": dataset.directory,
+        "report": exists(dataset.report),
+    }
+    try:
+        return ConvertConfig.model_validate({**dataset.manifest.config, **changes})
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = " > ".join(map(str, first["loc"]))
+        raise UsageError(
+            f"{dataset.path(layout.MANIFEST)}: at config > {where}: {first['msg']}. Convert again."
+        ) from error
+
+
+def _numbers(version: str) -> list[int]:
+    parts = version.split(".")
+    if len(parts) != 3 or not all(part.isascii() and part.isdigit() for part in parts):
+        raise UsageError(f"--version {version}: expected three numbers, as in 1.0.1.")
+    return [int(part) for part in parts]
+
+
+def run(
+    selection: Selection,
+    removed: RemovedRecords,
+    version: str,
+    options: PipelineOptions,
+    interrupt: Interrupt,
+    command: Sequence[str] = (),
+) -> RunRecord:
+    """Writes, verifies and publishes a version without the selected records.
+
+    Args:
+        selection: the records, at least one.
+        removed: the same records as the certificate states them.
+        version: the new version.
+        options: pipeline options of Beam.
+        interrupt: records whether the process received a signal.
+        command: the command line, for run.json.
+
+    Returns:
+        The run record.
+
+    Raises:
+        UsageError: if no record would be left.
+        DatasetExists: if the version is already published, or another run is writing it.
+    """
+    dataset = selection.dataset
+    if selection.records == dataset.manifest.input.records:
+        raise UsageError(
+            f"{dataset.directory}: --keys names all of its records. Delete the dataset instead."
+        )
+    config, base = config_without(dataset, version), base_of(dataset, keeps_records=True)
+    schema = dataset.manifest.dataset_schema
+    splits = SplitRanges.from_weights(config.weights)
+    analyzer = Analyzer(config, schema, make_binding(config, schema), splits, base)
+    context = RunContext.begin(runner_name(options), command)
+    locked = lock_target(config, context)
+    if locked is None:  # the options have if_exists=fail, which raises instead
+        raise UsageError(f"{config.directory}: is already published.")
+    job = Conversion(config, InputTables((), (), True, {}), None, analyzer, context, *locked)
+
+    def build(root: beam.Pipeline, job: Conversion) -> PCollection[str]:
+        return _build(root, job, base, selection, removed)
+
+    return run_conversion(job, options, interrupt, stages=build)
+
+
+def _build(
+    root: beam.Pipeline,
+    job: Conversion,
+    base: Base,
+    selection: Selection,
+    removed: RemovedRecords,
+) -> PCollection[str]:
+    """Adds the stages of a conversion that follow its rows: there are none, only removals."""
+    config, work = job.config, job.target.work
+    shards = {split: len(entry.shards) for split, entry in base.manifest.splits.items()}
+    resolved = Plan(base.manifest.resolved, shards, 0)
+    left = base.manifest.input.records - selection.records
+    plan = root | "Plan" >> beam.Create([resolved])
+    sized = root | "PlanOfRecords" >> beam.Create([replace(resolved, rows=left)])
+    removals = root | "Removals" >> beam.Create(list(_removals(selection))).with_output_types(
+        AssignedRows
+    )
+    none = root | "NoRows" >> beam.Create([])
+    written = removals | "WriteShards" >> WriteShards(config, job.target.checkpoints, plan, base)
+    verified = written.good | "VerifyShards" >> VerifyShards(config, work)
+    info = verified.shards | "Reconcile" >> ReconcileCounts(
+        plan=plan,
+        rows=none,
+        unread=none,
+        skipped=none,
+        assigned=none,
+        duplicates=none,
+        group_leaks=root | "NoGroups" >> beam.Create([GroupLeakage()]),
+        findings=verified.shards | "FindImageIssues" >> FindImageIssues(work, sized),
+        rejects=none,
+        tallies=verified.tallies,
+        contents=verified.shards | "FindDuplicateImages" >> FindDuplicateImages(work, sized),
+        base=base,
+    )
+    lines = [
+        none | f"Write{folder.title()}" >> WriteLines(work, folder) for folder in layout.LINES[:1]
+    ]
+    files = lines | "AllFiles" >> beam.Flatten()
+    indexed = verified.shards if config.index else none
+    indexes = indexed | "IndexShards" >> IndexShards(work)
+    return info | "Publish" >> beam.Map(
+        publish, config, job.target, job.context, AsIter(files), AsDict(indexes), base, removed
+    )
+
+
+def _removals(selection: Selection) -> Iterator[AssignedRows]:
+    """Yields the removals of each shard: ((split, shard), [(order, ImageRef)])."""
+    for shard, keys in selection.keys.items():
+        yield shard, OrderedRefs([(b"", ImageRef.removal(key)) for key in keys])

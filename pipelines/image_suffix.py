@@ -1,0 +1,75 @@
+"""Finds the suffix of image files that the paths in a table lack: `1a2b` for `1a2b.jpg`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain, islice
+
+from recordmill.pipelines.first_rows import TABLES
+from recordmill.pipelines.input_tables import InputTables
+from recordmill.schemas.config import ConvertConfig
+from recordmill.schemas.layout import is_web
+from recordmill.schemas.records import Row
+from recordmill.schemas.rejects import RecordError
+from recordmill.schemas.tables import Projection, SourceSplit
+from recordmill.transforms.functional.images.sniffing import has_image_suffix
+from recordmill.transforms.functional.rows.binding import resolve_path
+from recordmill.transforms.storage.files import exists
+from recordmill.transforms.storage.formats import FORMATS
+from recordmill.transforms.storage.local_files import ImageRootGuard
+
+# Enough to see whether files have several suffixes, and few requests to a store.
+_ROWS = 20
+
+_SUFFIXES = (
+    *(".jpg", ".jpeg", ".png", ".JPG", ".JPEG", ".PNG"),
+    *(".webp", ".bmp", ".gif", ".tif", ".tiff"),
+)
+
+
+def missing_suffix(config: ConvertConfig, tables: InputTables) -> str:
+    """Returns the suffix of the files that the first rows of a table name; "" if there is none.
+
+    No path may have a suffix of images or be that of a file, and all files must have one suffix.
+
+    Args:
+        config: the options.
+        tables: the probed input.
+    """
+    schema = config.dataset_schema
+    column = config.column(schema.image.column)
+    has_paths = column in tables.columns and column not in tables.embedded
+    of_tables = all(file.format in TABLES for file in tables.files)
+    if config.image_suffix is not None or not (schema.has_image and has_paths and of_tables):
+        return ""
+    try:
+        found = [suffixes_of(address) for address in _addresses(config, tables, column)]
+    except (OSError, ValueError, RecordError):  # reported when the images are read
+        return ""
+    several = {suffix for suffixes in found for suffix in suffixes}
+    return several.pop() if len(several) == 1 else ""
+
+
+def suffixes_of(address: str) -> list[str]:
+    """Returns the suffixes with which files exist; "" stands for the file without a suffix.
+
+    Args:
+        address: the address of an image, as written.
+    """
+    if has_image_suffix(address) or is_web(address):
+        return [""]
+    return [suffix for suffix in ("", *_SUFFIXES) if exists(address + suffix)]
+
+
+def _addresses(config: ConvertConfig, tables: InputTables, column: str) -> Iterator[str]:
+    """Yields the addresses of the images of the first rows, as written."""
+    file = tables.files[0]
+    splits = (s for s in FORMATS[file.format].split(file) if isinstance(s, SourceSplit))
+    projection, guard = Projection((column,)), ImageRootGuard(config.guard)
+    rows = chain.from_iterable(FORMATS[file.format].read(s, projection) for s in splits)
+    for row in islice(rows, _ROWS):
+        value = row.values.get(column) if isinstance(row, Row) else None
+        if isinstance(value, str | int) and str(value):
+            address = resolve_path(str(value), file.path, config.image_root)
+            guard.check(address)
+            yield address

@@ -1,0 +1,1 @@
+"""The files that describe a published dataset to other tools."""

@@ -1,0 +1,120 @@
+"""README.md: the card of a dataset, which dataset hubs and people read.
+
+Its front matter is that of the Hugging Face Hub's dataset cards
+(https://github.com/huggingface/hub-docs/blob/main/datasetcard.md).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import yaml
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from recordmill.pipelines.report.statistics import shape_text
+from recordmill.schemas import layout
+from recordmill.schemas.config import ConvertConfig
+from recordmill.schemas.croissant_properties import RESPONSIBLE_AI
+from recordmill.schemas.dataset_info import DatasetInfo
+from recordmill.schemas.features import Schema
+
+# Number of class names in the card; all of them are in a file beside it.
+_SHOWN_CLASSES = 20
+
+# The Hub's size categories: the number of records from which each begins.
+_SIZES = (
+    (10**12, "n>1T"),
+    (10**11, "100B<n<1T"),
+    (10**10, "10B<n<100B"),
+    (10**9, "1B<n<10B"),
+    (10**8, "100M<n<1B"),
+    (10**7, "10M<n<100M"),
+    (10**6, "1M<n<10M"),
+    (10**5, "100K<n<1M"),
+    (10**4, "10K<n<100K"),
+    (10**3, "1K<n<10K"),
+    (0, "n<1K"),
+)
+
+
+def dataset_card(info: DatasetInfo, config: ConvertConfig) -> bytes:
+    """Returns README.md.
+
+    Args:
+        info: the written dataset.
+        config: the options.
+    """
+    environment = Environment(
+        loader=PackageLoader("recordmill.pipelines.sidecars"),
+        autoescape=False,  # noqa: S701 - Markdown, which the Hub sanitizes
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(cell=_cell, shape=shape_text, labels_name=layout.labels_name)
+    resolved = info.plan.resolved
+    text = environment.get_template("dataset_card.md").render(
+        front_matter=yaml.safe_dump(
+            _front_matter(info, config), sort_keys=False, allow_unicode=True
+        ),
+        config=config,
+        description=config.description or resolved.schema.description,
+        splits=[_split(info, split) for split in info.splits],
+        example="SequenceExample" if resolved.schema.sequence else "Example",
+        features=resolved.schema.features,
+        classes={feature: names for feature, names in resolved.classes.items() if names},
+        shown=_SHOWN_CLASSES,
+        responsible={
+            name: (value,) if isinstance(value, str) else value
+            for name, value in config.croissant.items()
+            if name in RESPONSIBLE_AI
+        },
+    )
+    return text.encode("utf-8")
+
+
+def _front_matter(info: DatasetInfo, config: ConvertConfig) -> dict[str, Any]:
+    records = sum(counts.records for counts in info.splits.values())
+    found: dict[str, Any] = {"pretty_name": config.name}
+    if config.license_id:
+        found["license"] = config.license_id.lower()  # the Hub's ids are SPDX's in lower case
+    elif config.license:
+        found |= {"license": "other", "license_name": config.license}
+    if tasks := _tasks(info.plan.resolved.schema):
+        found["task_categories"] = tasks
+    found["size_categories"] = [next(name for least, name in _SIZES if records >= least)]
+    found["tags"] = ["tfrecord", "croissant"]
+    return found
+
+
+def _tasks(schema: Schema) -> list[str]:
+    """Returns the Hub's names for the tasks that a schema has labels for."""
+    if schema.sequence is not None:
+        return ["video-classification"] if schema.class_features else []
+    if not schema.has_image:
+        return ["tabular-classification"] if schema.class_features else []
+    if schema.has_boxes:
+        return ["object-detection"]
+    if schema.mask_feature:
+        return ["image-segmentation"]
+    return ["image-classification"] if schema.class_features else []
+
+
+def _split(info: DatasetInfo, split: str) -> dict[str, Any]:
+    shards = [shard.entry for shard in info.shards if shard.split == split]
+    return {
+        "name": split,
+        "records": info.splits[split].records,
+        "shards": len(shards),
+        "mib": sum(shard.bytes for shard in shards) / 2**20,
+    }
+
+
+def _cell(text: str) -> str:
+    r"""Escapes a text for a cell of a table in Markdown.
+
+    >>> print(_cell("a|b"))
+    a\|b
+    """
+    return re.sub(r"\s", " ", text).replace("|", "\\|")

@@ -1,0 +1,132 @@
+"""removal.json: the certificate of a version from which records were removed."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import datetime
+
+from pydantic import BaseModel, ConfigDict
+
+from recordmill.schemas.dataset_info import DatasetInfo
+from recordmill.schemas.manifest import Base, File, ShardEntry
+from recordmill.schemas.row_counts import Count
+
+
+def digest_of_key(key: str) -> str:
+    """Returns the SHA-256 of a key in hexadecimal, as certificates state it."""
+    return hashlib.sha256(key.encode("utf-8", "backslashreplace")).hexdigest()
+
+
+class ShardDigest(BaseModel):
+    """A shard of one version.
+
+    Attributes:
+        file: its file.
+        records: number of records.
+        sha256: sha256 of the file.
+        index_sha256: sha256 of its file in records/.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    file: File
+    records: Count
+    sha256: str
+    index_sha256: str
+
+    @classmethod
+    def of(cls, entry: ShardEntry) -> ShardDigest:
+        """Returns the digests of a shard in a manifest."""
+        return cls(**{name: getattr(entry, name) for name in cls.model_fields})
+
+
+class RewrittenShard(BaseModel):
+    """A shard that had removed records.
+
+    Attributes:
+        before: the shard of the base version.
+        after: the shard without the removed records.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    before: ShardDigest
+    after: ShardDigest
+
+
+class RemovedRecords(BaseModel):
+    """The records that are removed.
+
+    Attributes:
+        keys_sha256: sha256 of each key, sorted.
+        images_sha256: sha256 of each removed image as stored, sorted, except for those that remain.
+        remaining_images_sha256: sha256 of each removed image that a remaining record has as well.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    keys_sha256: tuple[str, ...]
+    images_sha256: tuple[str, ...]
+    remaining_images_sha256: tuple[str, ...] = ()
+
+
+class Removal(RemovedRecords):
+    """The content of removal.json.
+
+    It has digests in place of keys and images: who knows a key or has an image can check that it
+    was removed.
+
+    Attributes:
+        name: the name of the dataset.
+        version: the version without the records.
+        base_version: the version that they were removed from.
+        base_manifest_sha256: sha256 of the manifest of that version.
+        removed_at: the start of the run.
+        records: number of removed records.
+        remaining_records: number of records of the new version.
+        shards: the shards that had removed records, in order.
+    """
+
+    name: str
+    version: str
+    base_version: str
+    base_manifest_sha256: str
+    removed_at: datetime
+    records: Count
+    remaining_records: Count
+    shards: tuple[RewrittenShard, ...]
+
+    def to_json(self) -> bytes:
+        """Returns the file's content."""
+        return self.model_dump_json(indent=2).encode() + b"\n"
+
+
+def certificate_of(
+    removed: RemovedRecords, base: Base, info: DatasetInfo, version: str, removed_at: datetime
+) -> Removal:
+    """Returns the certificate of a new version.
+
+    Args:
+        removed: the removed records.
+        base: the version that they were removed from.
+        info: the written dataset.
+        version: the new version.
+        removed_at: the start of the run.
+    """
+    shards = []
+    for shard in info.shards:
+        before = base.shards(shard.split)[shard.index]
+        if before.records != shard.entry.records:
+            pair = ShardDigest.of(before), ShardDigest.of(shard.entry)
+            shards.append(RewrittenShard(before=pair[0], after=pair[1]))
+    return Removal(
+        **dict(removed),
+        name=base.manifest.name,
+        version=version,
+        base_version=base.manifest.version,
+        base_manifest_sha256=base.manifest_sha256,
+        removed_at=removed_at,
+        records=len(removed.keys_sha256),
+        remaining_records=info.counts.records,
+        shards=tuple(shards),
+    )

@@ -1,0 +1,43 @@
+"""ListUnusedImages: the images below a folder that no row names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import pytest
+from apache_beam.testing.util import assert_that, equal_to
+
+from recordmill.schemas.plan import ResolvedSchema
+from recordmill.schemas.records import Location, Row
+from recordmill.schemas.yaml_files import preset
+from recordmill.transforms.functional.rows.binding import Binding
+from recordmill.transforms.list_unused_images import UNUSED, ListUnusedImages
+from tests.beam.direct import direct_pipeline
+
+
+def row(image: Location | None = None, **values: Any) -> Row:
+    return Row(values, "labels.csv", 1, is_text=True, image=image)
+
+
+def test_images_that_no_row_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ("a.png", "b/c.JPG", "b/d.png", "e.png", "f.png", "mask.png", ".g.png", "notes.txt")
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    monkeypatch.chdir(tmp_path.parent)
+    root = tmp_path.name  # relative, and some rows have absolute paths
+    binding = Binding(ResolvedSchema(preset("segmentation")), {"image": "file"}, image_root=root)
+    rows = [
+        row(file="./b/../a.png", mask="mask.png"),
+        row(file=str(tmp_path / "e.png")),
+        row(file="none.png", mask=""),
+        row(file=""),
+        row(Location(str(tmp_path / "b" / "d.png"))),
+    ]
+    with direct_pipeline() as p:
+        found = p | beam.Create([rows[:2], rows[2:]]) | ListUnusedImages(f"{root}/", binding)
+        expected = [("", f"{root}/b/c.JPG", ""), ("", f"{root}/f.png", "")]
+        assert_that(found.images, equal_to(expected), label="Images")
+        assert_that(found.skipped, equal_to([(UNUSED, 1)] * 2), label="Skipped")

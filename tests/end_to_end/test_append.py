@@ -1,0 +1,165 @@
+"""Increments: `--append` adds new rows to a base version, as one conversion of all rows would.
+
+Covers `recordmill.transforms.shards.kept_shard`.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.end_to_end import readers
+from tests.end_to_end.command import Ended, convert, published, recordmill
+from tests.images import jpeg, png
+
+FLAGS = ("--splits", "train=0.7,test=0.3", "--num_shards", "train=4,test=2", "--no_report")
+
+
+def table(folder: Path, name: str, numbers: range, label: str = "{}") -> Path:
+    """Writes a table of images, and draws missing images: JPEGs, PNGs and a duplicate."""
+    lines = ["image,label"]
+    for i in numbers:
+        if not (folder / f"{i}.jpg").exists():
+            data = png(16, 12, seed=i) if i % 5 == 0 else jpeg(16, 12, seed=i % 27)
+            (folder / f"{i}.jpg").write_bytes(data)
+        lines.append(f"{i}.jpg,{label.format('cd'[i % 2])}")
+    (folder / name).write_text("\n".join(lines) + "\n")
+    return folder / name
+
+
+def append(day: Path, output: Path, version: str, base: str, *flags: object) -> Ended:
+    folder = output / "birds" / base
+    return convert(day, output, "--version", version, "--base", folder, "--append", *FLAGS, *flags)
+
+
+def manifest(dataset: Path) -> dict[str, Any]:
+    return json.loads((dataset / "manifest.json").read_bytes())
+
+
+@pytest.fixture(scope="module")
+def days(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three days of rows, as increments in out/, and at once in full/."""
+    folder = tmp_path_factory.mktemp("days")
+    parts = (range(16), range(16, 22), range(22, 30))
+    tables = [table(folder, f"{n}.csv", part) for n, part in enumerate(parts)]
+    published(tables[0], folder / "out", *FLAGS)
+    for n in (1, 2):
+        ended = append(tables[n], folder / "out", f"1.{n}.0", f"1.{n - 1}.0")
+        assert ended.code == 0, ended.err
+    whole = table(folder, "all.csv", range(30))
+    assert convert(whole, folder / "full", "--version", "1.2.0", *FLAGS).code == 0
+    return folder
+
+
+def test_increments_give_the_files_of_one_conversion(days: Path) -> None:
+    one, other = (days / output / "birds" / "1.2.0" for output in ("full", "out"))
+    names = {str(p.relative_to(d)) for d in (one, other) for p in d.rglob("*") if p.is_file()}
+    same = {n for n in names if (one / n).read_bytes() == (other / n).read_bytes()}
+    assert names - same == {"_SUCCESS", "manifest.json", "run.json"}
+    before, after = manifest(one), manifest(other)
+    changed = {name for name, value in after.items() if value != before[name]}
+    assert changed == {"config", "fingerprint", "base"}
+    config = {name for name, value in after["config"].items() if value != before["config"][name]}
+    assert config == {"inputs", "base", "append"}
+    assert recordmill("verify", other, "--decode").code == 0
+
+
+def test_shards_without_new_rows_are_links_and_the_others_are_rewritten(days: Path) -> None:
+    old, new = (days / "out" / "birds" / version for version in ("1.0.0", "1.1.0"))
+    linked = {p.name for p in new.glob("*.tfrecord-*") if p.samefile(old / p.name)}
+    gained = {
+        f"birds-{split}.tfrecord-{row['shard']:05d}-of-{count:05d}"
+        for split, count in (("train", 4), ("test", 2))
+        for row in readers.index_rows(new, split)
+        if int(row["key"].partition(".")[0]) >= 16
+    }
+    shards = {p.name for p in new.glob("*.tfrecord-*")}
+    assert linked
+    assert linked == shards - gained
+    of_base = manifest(new)["base"]
+    assert sum(of_base["kept"].values()) == 16
+    assert sum(of_base["new"].values()) == 6
+    assert set(of_base["gone"].values()) == {0}
+    assert of_base["shards_unchanged"] == len(linked)
+
+
+def test_the_same_day_again_changes_nothing(days: Path, tmp_path: Path) -> None:
+    base = days / "out" / "birds" / "1.2.0"
+    ended = convert(
+        days / "2.csv", tmp_path, "--version", "1.2.0", "--base", base, "--append", *FLAGS
+    )
+    assert ended.code == 0, ended.err
+    again = tmp_path / "birds" / "1.2.0"
+    assert readers.shard_bytes(again) == readers.shard_bytes(base)
+    counts = manifest(again)["input"]
+    assert (counts["rows"], counts["records"], counts["unchanged"]) == (38, 30, 8)
+    assert "unchanged" not in manifest(base)["input"]
+
+
+def test_a_changed_row_fails_replaces_its_record_or_is_left_out(days: Path, tmp_path: Path) -> None:
+    base = days / "out" / "birds" / "1.2.0"
+    day = table(days, "changed.csv", range(3, 4), "new")
+    asked = ("--version", "1.3.0", "--base", base, "--append", *FLAGS)
+    ended = convert(day, tmp_path, *asked, "--max_rejects", "50%")
+    assert ended.code == 4
+    assert "changed.csv:2: changed_record: has other values or another image" in ended.err
+    assert "choose --on_conflict update or keep" in ended.err
+    labels = {}
+    for choice in ("keep", "update"):
+        ended = convert(day, tmp_path / choice, *asked, "--on_conflict", choice)
+        assert ended.code == 0, ended.err
+        dataset = tmp_path / choice / "birds" / "1.3.0"
+        assert recordmill("verify", dataset).code == 0
+        rows = [r for split in ("train", "test") for r in readers.index_rows(dataset, split)]
+        labels[choice] = {row["key"]: row["class"] for row in rows}
+    assert labels["update"] == {**labels["keep"], "3.jpg": "new"}
+    assert labels["keep"]["3.jpg"] == "d"
+    assert manifest(tmp_path / "update" / "birds" / "1.3.0")["classes"]["label"] == [
+        "c",
+        "d",
+        "new",
+    ]
+
+
+def test_rejects_are_those_of_the_new_rows_and_the_budget_is_of_them(
+    days: Path, tmp_path: Path
+) -> None:
+    base = days / "out" / "birds" / "1.2.0"
+    day = table(days, "broken.csv", range(30, 34))
+    (days / "30.jpg").write_bytes(b"no image")
+    asked = ("--version", "1.3.0", "--base", base, "--append", *FLAGS)
+    assert convert(day, tmp_path, *asked, "--max_rejects", "20%").code == 4
+    ended = convert(day, tmp_path, *asked, "--max_rejects", "25%")
+    assert ended.code == 0, ended.err
+    (days / "30.jpg").write_bytes(jpeg(16, 12, seed=30))
+    base, asked = tmp_path / "birds" / "1.3.0", asked[4:]
+    again = ("--version", "1.4.0", "--base", base, *asked)
+    ended = convert(day, tmp_path, *again)
+    assert ended.code == 0, ended.err
+    counts = manifest(tmp_path / "birds" / "1.4.0")["input"]
+    assert (counts["records"], counts["unchanged"], counts["rejected"]) == (34, 3, 0)
+
+
+def test_a_damaged_shard_that_gains_records_is_named(days: Path, tmp_path: Path) -> None:
+    base = published(days / "0.csv", tmp_path, *FLAGS)
+    for shard in base.glob("*.tfrecord-*"):
+        data = shard.read_bytes()
+        shard.write_bytes(data[:-1] + bytes([data[-1] ^ 1]) if data else data)
+    ended = append(days / "1.csv", tmp_path, "1.1.0", "1.0.0")
+    assert ended.code == 2
+    assert "--base" in ended.err
+    assert "Restore it from a backup, or convert the whole table without --append." in ended.err
+
+
+def test_another_schema_is_rejected_by_the_setting_that_differs(days: Path, tmp_path: Path) -> None:
+    base = published(days / "0.csv", tmp_path, *FLAGS)
+    asked = ("--version", "1.1.0", "--base", base, "--append", *FLAGS)
+    ended = convert(days / "1.csv", tmp_path, *asked, "--image", "max_side=8")
+    assert ended.code == 2
+    assert "differs from --base in image > max_side: expected None, got 8" in ended.err
+    ended = convert(days / "1.csv", tmp_path, *asked, "--schema", "tf_slim")
+    assert ended.code == 2
+    assert "is only in" in ended.err

@@ -1,0 +1,250 @@
+"""A version without some records: no byte of them is left, as its certificate states.
+
+Covers `recordmill.pipelines.forget`, `recordmill.pipelines.commands.forget`,
+`recordmill.pipelines.dataset.removal` and `recordmill.schemas.removal`.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.end_to_end import readers
+from tests.end_to_end.command import published, recordmill
+from tests.images import jpeg
+
+GONE = ("photo-03.jpg", "photo-10.jpg", "photo-17.jpg", "photo-39.jpg")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """40 images; "photo-39.jpg" is the only one of its split, shard and class."""
+    folder = tmp_path_factory.mktemp("forget")
+    lines = ["image,label,split"]
+    for i in range(40):
+        name = f"photo-{i:02d}.jpg"
+        (folder / name).write_bytes(jpeg(80, 60, seed=i))
+        lines.append(f"{name},{'bcd'[i % 3] if i < 39 else 'a'},{'train' if i < 39 else 'test'}")
+    (folder / "photos.csv").write_text("\n".join(lines) + "\n")
+    (folder / "keys.txt").write_text("\r\n".join(GONE) + "\r\n\r\n")
+    flags = ("--split_column", "split", "--num_shards", "train=8,test=1", "--report", "--index")
+    published(folder / "photos.csv", folder / "out", *flags)
+    return folder
+
+
+@pytest.fixture
+def birds(made: Path, tmp_path: Path) -> Path:
+    """A copy of the dataset's folder."""
+    shutil.copytree(made / "out/birds", tmp_path / "birds")
+    return tmp_path / "birds"
+
+
+def forget(birds: Path, keys: Path, *flags: object) -> dict[str, Any]:
+    ended = recordmill("forget", birds, "--keys", keys, "--json", *flags)
+    assert ended.code == 0, ended.err
+    document: dict[str, Any] = json.loads(ended.out)
+    return document
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def traces(made: Path, folder: Path) -> set[tuple[str, str]]:
+    """Returns (file, key) of each file with bytes, the digest or the key of a removed image."""
+    found = set()
+    for key in GONE:
+        data = (made / key).read_bytes()
+        middle = data[len(data) // 2 :][:60]
+        signs = (
+            middle,
+            *(base64.b64encode(data)[n : n + 80] for n in (400, 800)),
+            hashlib.sha256(data).hexdigest().encode(),
+            key.encode(),
+        )
+        for name, content in files(folder).items():
+            if not name.endswith("removal.json") and any(sign in content for sign in signs):
+                found.add((name, key))
+    return found
+
+
+def test_no_byte_of_removed_images_is_left_and_the_rest_is_unchanged(
+    made: Path, birds: Path
+) -> None:
+    assert {key for _, key in traces(made, birds / "1.0.0")} == set(GONE)  # the search finds them
+    document = forget(birds, made / "keys.txt")
+    old, new = birds / "1.0.0", birds / "1.0.1"
+    assert document["directory"] == str(new)
+    assert (document["removed"], document["similar"]) == (4, [])
+    assert [(holder["version"], holder["records"]) for holder in document["holders"]] == [
+        ("1.0.0", 4)
+    ]
+    assert traces(made, new) == set()
+    assert recordmill("verify", new, "--decode").code == 0
+    # Class ids, the split, its shard, and the order of all other records stay.
+    assert (new / "label.labels.txt").read_text().split() == ["a", "b", "c", "d"]
+    splits = json.loads((new / "manifest.json").read_bytes())["splits"]
+    assert (splits["test"]["records"], len(splits["test"]["shards"])) == (0, 1)
+    assert len(splits["train"]["shards"]) == 8
+    kept = [key for key in readers.keys(old, "train") if key not in GONE]
+    assert readers.keys(new, "train") == kept
+    assert splits["test"]["classes"] == {"label": {}}
+    changed = {row["shard"] for row in readers.index_rows(old, "train") if row["key"] in GONE}
+    for number, shard in enumerate(readers.shards(old, "train")):
+        assert (new / shard.name).samefile(shard) == (number not in changed)
+
+
+def test_the_certificate_states_what_was_removed(made: Path, birds: Path) -> None:
+    forget(birds, made / "keys.txt", "--version", "2.0.0")
+    removal = json.loads((birds / "2.0.0/removal.json").read_bytes())
+    manifest = json.loads((birds / "1.0.0/manifest.json").read_bytes())
+    digests = [hashlib.sha256((made / key).read_bytes()).hexdigest() for key in GONE]
+    assert removal["keys_sha256"] == sorted(hashlib.sha256(k.encode()).hexdigest() for k in GONE)
+    assert removal["images_sha256"] == sorted(digests)
+    assert (removal["base_version"], removal["version"]) == ("1.0.0", "2.0.0")
+    assert (removal["records"], removal["remaining_records"]) == (4, 36)
+    before = {
+        s["file"]: s["sha256"] for part in manifest["splits"].values() for s in part["shards"]
+    }
+    for pair in removal["shards"]:
+        assert before[pair["before"]["file"]] == pair["before"]["sha256"]
+        data = (birds / "2.0.0" / pair["after"]["file"]).read_bytes()
+        assert hashlib.sha256(data).hexdigest() == pair["after"]["sha256"]
+
+
+def seal(dataset: Path, removal: dict[str, Any]) -> None:
+    """Replaces the certificate, with the checksums that protect it."""
+    data = json.dumps(removal).encode()
+    (dataset / "removal.json").write_bytes(data)
+    manifest = json.loads((dataset / "manifest.json").read_bytes())
+    manifest["sidecars"]["removal.json"] = hashlib.sha256(data).hexdigest()
+    document = json.dumps(manifest).encode()
+    (dataset / "manifest.json").write_bytes(document)
+    (dataset / "_SUCCESS").write_text(hashlib.sha256(document).hexdigest() + "\n")
+
+
+def test_a_forged_certificate_is_found(made: Path, birds: Path) -> None:
+    forget(birds, made / "keys.txt")
+    dataset = birds / "1.0.1"
+    removal = json.loads((dataset / "removal.json").read_bytes())
+    whole = (dataset / "removal.json").read_bytes()
+    (dataset / "removal.json").write_bytes(whole + b" ")
+    assert "removal.json: is not the published file" in recordmill("verify", dataset).err
+    present = hashlib.sha256(b"photo-00.jpg").hexdigest()
+    image = hashlib.sha256((made / "photo-00.jpg").read_bytes()).hexdigest()
+    shards = [*removal["shards"]]
+    shards[0] = {**shards[0], "after": {**shards[0]["after"], "sha256": "0" * 64}}
+    for change, problem in (
+        ({"keys_sha256": [present, *removal["keys_sha256"][1:]]}, "its key 'photo-00.jpg' is one"),
+        ({"images_sha256": [image]}, "its image is one that removal.json states as removed"),
+        ({"base_version": "0.9.0"}, "states the base version 0.9.0, but the manifest has 1.0.0"),
+        ({"records": 3}, "states removed records: 3, but the manifest has 4"),
+        ({"shards": shards}, "states the shard birds-"),
+        ({"records": "x"}, "is not a certificate: at records"),
+    ):
+        seal(dataset, removal | change)
+        ended = recordmill("verify", dataset)
+        assert ended.code == 3
+        assert problem in ended.err
+    seal(dataset, removal)
+    assert recordmill("verify", dataset).code == 0
+
+
+def test_purge_leaves_no_byte_on_disk(made: Path, birds: Path) -> None:
+    document = forget(birds, made / "keys.txt", "--purge")
+    assert [holder["version"] for holder in document["purged"]] == ["1.0.0"]
+    assert sorted(path.name for path in birds.iterdir()) == ["1.0.1"]
+    assert traces(made, birds) == set()
+    assert recordmill("verify", birds).code == 0
+
+
+def test_a_hard_link_elsewhere_is_reported_and_fails_a_purge(
+    made: Path, birds: Path, tmp_path: Path
+) -> None:
+    shard = next(s for s in readers.shards(birds / "1.0.0", "test"))
+    os.link(shard, tmp_path / "backup")
+    ended = recordmill("forget", birds, "--keys", made / "keys.txt", "--purge")
+    assert ended.code == 3
+    assert f"{shard}: has 1 hard links outside of this dataset" in ended.err
+    assert f"-inum {(tmp_path / 'backup').stat().st_ino}" in ended.err
+
+
+def test_copies_that_remain_are_listed(made: Path, tmp_path: Path) -> None:
+    for name, source in (("a.jpg", 0), ("b.jpg", 0), ("c.jpg", 1)):
+        shutil.copy(made / f"photo-{source:02d}.jpg", tmp_path / name)
+    (tmp_path / "t.csv").write_text("image,label\na.jpg,x\nb.jpg,x\nc.jpg,x\n")
+    (tmp_path / "keys.csv").write_text("id,person\na.jpg,1\n")
+    birds = published(tmp_path / "t.csv", tmp_path / "out").parent
+    document = forget(birds, tmp_path / "keys.csv", "--column", "id")
+    assert document["similar"] == [
+        {"key": "b.jpg", "split": "train", "distance": 0, "is_same": True}
+    ]
+    removal = json.loads((birds / "1.0.1/removal.json").read_bytes())
+    assert removal["images_sha256"] == []
+    assert len(removal["remaining_images_sha256"]) == 1
+    assert recordmill("verify", birds).code == 0
+
+
+def test_unknown_keys_are_a_usage_error_unless_they_may_be_missing(
+    birds: Path, tmp_path: Path
+) -> None:
+    table = pa.table({"id": ["photo-00.jpg", "nobody", None]})
+    pq.write_table(table, tmp_path / "keys.parquet")
+    keys = ("--keys", tmp_path / "keys.parquet", "--column", "id")
+    ended = recordmill("forget", birds, *keys)
+    assert (ended.code, ended.out) == (2, "")
+    assert "has no record with 1 of the keys in --keys:\n  'nobody'" in ended.err
+    assert not (birds / "1.0.1").exists()
+    assert (
+        forget(birds, tmp_path / "keys.parquet", "--column", "id", "--allow_missing")["removed"]
+        == 1
+    )
+    (tmp_path / "none.txt").write_text("nobody\n")
+    ended = recordmill("forget", birds, "--keys", tmp_path / "none.txt", "--allow_missing")
+    assert (ended.code, ended.err) == (0, "")
+    assert ended.out.startswith(f"nothing to remove: {birds}/1.0.1 has no record")
+
+
+@pytest.mark.parametrize(
+    ("content", "flags", "message"),
+    [
+        (b"", (), "has no keys; expected one per line"),
+        (b"\xff\xfe", (), "byte 0 is not valid UTF-8"),
+        (b"a,b\n1,2\n", ("--column", "c"), "has no column 'c'"),
+        (b"photo-00.jpg", ("--version", "1.0.0"), "expected a version after 1.0.0"),
+        (b"photo-00.jpg", ("--version", "next"), "expected three numbers, as in 1.0.1"),
+    ],
+)
+def test_a_wrong_key_file_or_version_is_a_usage_error(
+    content: bytes, flags: tuple[str, ...], message: str, birds: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "keys").write_bytes(content)
+    ended = recordmill("forget", birds, "--keys", tmp_path / "keys", *flags)
+    assert (ended.code, ended.out) == (2, "")
+    assert message in ended.err
+
+
+def test_records_are_removed_from_the_newest_version_and_never_all(
+    made: Path, birds: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "all").write_text("".join(f"photo-{i:02d}.jpg\n" for i in range(40)))
+    ended = recordmill("forget", birds, "--keys", tmp_path / "all")
+    assert ended.code == 2
+    assert "--keys names all of its records" in ended.err
+    forget(birds, made / "keys.txt")
+    ended = recordmill("forget", birds / "1.0.0", "--keys", made / "keys.txt")
+    assert ended.code == 2
+    assert f"is not the newest version; expected {birds}/1.0.1" in ended.err

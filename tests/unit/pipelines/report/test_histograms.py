@@ -1,0 +1,59 @@
+"""Histograms and sizes as texts."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recordmill.pipelines.report.histograms import histogram_of_bins, histogram_of_values, size_text
+from recordmill.schemas.statistics import edge_of
+
+
+@given(st.dictionaries(st.integers(-30, 120), st.integers(1, 99), min_size=1, max_size=40))
+def test_merged_bins_hold_all_values(counts):
+    histogram = histogram_of_bins(counts, 4, repr)
+    assert histogram.total == sum(counts.values())
+    assert len(histogram.bars) <= 24
+    assert float(histogram.bars[0].low) <= edge_of(min(counts), 4) * (1 + 1e-9)
+    assert float(histogram.bars[-1].high) >= edge_of(max(counts) + 1, 4) * (1 - 1e-9)
+    assert [bar.high for bar in histogram.bars[:-1]] == [bar.low for bar in histogram.bars[1:]]
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=50))
+def test_every_value_is_in_a_bar(values):
+    histogram = histogram_of_values(values, repr)
+    assert histogram.total == len(values)
+    assert (float(histogram.minimum), float(histogram.maximum)) == (min(values), max(values))
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1.00 KiB"),
+        (2**20 - 1, "1.00 MiB"),
+        (10**13, "9.09 TiB"),
+    ],
+)
+def test_sizes_have_the_largest_unit_that_fits(count, text):
+    assert size_text(count) == text
+
+
+def test_bars_of_integers_hold_whole_numbers():
+    found = histogram_of_values([0, 2, 2, 5], str)
+    assert [(bar.low, bar.high, bar.count) for bar in found.bars] == [
+        ("0", "1", 1),
+        ("1", "2", 0),
+        ("2", "3", 2),
+        ("3", "4", 0),
+        ("4", "5", 0),
+        ("5", "6", 1),
+    ]
+    assert (found.minimum, found.maximum) == ("0", "5")
+    wide = histogram_of_values(list(range(40)), str)
+    assert [(bar.low, bar.high, bar.count) for bar in wide.bars[-2:]] == [
+        ("36", "39", 3),
+        ("39", "42", 1),
+    ]

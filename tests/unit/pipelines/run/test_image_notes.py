@@ -1,0 +1,60 @@
+"""Notes on similar images and on images of low quality."""
+
+from __future__ import annotations
+
+from recordmill.pipelines.run.image_notes import image_notes, near_duplicate_notes, quality_notes
+from recordmill.schemas.manifest import Manifest
+from recordmill.schemas.statistics import (
+    Conflicts,
+    ImageQuality,
+    Leakage,
+    NearDuplicates,
+    QualityIssue,
+    RecordExample,
+)
+
+
+def test_similar_images_are_noted():
+    examples = (("a", "b"), ("c", "d"), ("e", "f"))
+    leak = Leakage(splits=("test", "train"), images=3, records=7, examples=examples)
+    near = NearDuplicates(
+        groups=3,
+        duplicates={"train": 4},
+        leaks=(leak,) * 11,
+        conflicts=Conflicts(images=1, records=2, examples=(("a", "b"),)),
+        full_buckets=2,
+    )
+    lines = near_duplicate_notes(near)
+    assert lines[0] == (
+        "warning: test and train share 3 groups of similar images (a ~ b, c ~ d, …)"
+    )
+    assert lines[10:] == [
+        "warning: 1 more pairs of splits share similar images",
+        "warning: 1 group of similar images has more than one label (a ~ b)",
+        "note: 4 records of train have an image similar to that of another record of train",
+        "note: 2 sets of images with equal low frequencies are too large to compare all pairs; "
+        "some similar images may be missing",
+    ]
+
+
+def test_an_overflow_is_noted():
+    (line,) = near_duplicate_notes(NearDuplicates(overflow=True))
+    assert line == "note: too many images are similar to be grouped; none of them is listed"
+
+
+def test_low_quality_is_noted():
+    examples = tuple(
+        (0.1, RecordExample(key=key, split="train", shard=0, index=0)) for key in ("a", "b", "c")
+    )
+    issues = {
+        "dark": QualityIssue(images={"train": 1, "test": 2}, examples=examples),
+        "tiny": QualityIssue(images={"train": 1}, examples=examples[:1]),
+    }
+    assert quality_notes(ImageQuality(measured=9, issues=issues)) == [
+        "note: 3 images are dark (a, b, …)",
+        "note: 1 image is tiny (a)",
+    ]
+
+
+def test_a_dataset_without_measures_has_no_notes():
+    assert image_notes(Manifest.model_construct()) == []

@@ -1,0 +1,105 @@
+"""Notes on splits that miss their share, or lack classes."""
+
+from __future__ import annotations
+
+import pytest
+
+from recordmill.pipelines.run.split_notes import (
+    missing_class_notes,
+    share_notes,
+    stratification_notes,
+)
+from recordmill.schemas.manifest import Manifest, Share, SplitEntry
+from recordmill.schemas.yaml_files import preset
+
+
+def entry(records: int = 1, classes: dict[int, int] | None = None) -> SplitEntry:
+    return SplitEntry(
+        rows=records,
+        records=records,
+        rejected=0,
+        duplicates=0,
+        classes={"label": classes or {}},
+        shards=(),
+    )
+
+
+@pytest.mark.parametrize(
+    ("method", "remedy"),
+    [("hash", ". For exact shares, set --split_method exact."), ("stratified", "")],
+)
+@pytest.mark.parametrize(
+    ("actual", "warned"), [(0.081, False), (0.079, True), (0.119, False), (0.121, True)]
+)
+def test_a_split_that_misses_its_share_by_a_fifth_of_it_is_a_warning(
+    actual: float, warned: bool, method: str, remedy: str
+) -> None:
+    manifest = Manifest.model_construct(
+        config={"splits": {"test": "0.1"}, "split_method": method},
+        shares={"test": Share(asked=0.1, actual=actual)},
+        splits={"test": entry()},
+    )
+    expected = [f"warning: test has {actual:.1%} of the records; expected 10.0%{remedy}"]
+    assert share_notes(manifest) == (expected if warned else [])
+
+
+def test_a_split_without_rows_is_noted_once() -> None:
+    manifest = Manifest.model_construct(
+        config={"splits": {"test": "0.1", "none": "0"}},
+        shares={"test": Share(asked=0.1, actual=0)},
+        splits={},
+    )
+    assert share_notes(manifest) == [
+        "note: no row was assigned to split 'test'; it was not written"
+    ]
+
+
+def test_a_split_lacks_a_class_only_if_each_split_could_have_it() -> None:
+    # Class 3 has a single record, so that one of the two splits cannot have it.
+    manifest = Manifest.model_construct(
+        config={},
+        dataset_schema=preset("image_classification"),
+        classes={"label": ("a", "b", "c", "d", "e")},
+        splits={
+            "test": entry(classes={0: 1, 4: 9}),
+            "train": entry(classes={0: 8, 1: 5, 2: 3, 3: 1}),
+            "validation": entry(records=0),
+        },
+    )
+    assert missing_class_notes(manifest) == [
+        "warning: train lacks 1 of the 5 classes of 'label' (e)",
+        "warning: test lacks 2 of the 5 classes of 'label' (b, c)",
+    ]
+
+
+def test_the_largest_difference_from_the_share_of_a_class_is_noted() -> None:
+    manifest = Manifest.model_construct(
+        config={"split_method": "stratified"},
+        dataset_schema=preset("image_classification"),
+        classes={"label": ("a", "b")},
+        shares={
+            "test": Share(asked=0.25, actual=0.25),
+            "train": Share(asked=0.75, actual=0.75),
+            "none": Share(asked=0.0, actual=0),
+        },
+        splits={"test": entry(classes={0: 2, 1: 5}), "train": entry(classes={0: 7, 1: 15})},
+    )
+    assert stratification_notes(manifest) == [
+        "note: the classes of 'label' are within 0.2 records of their shares "
+        "(a in train: 7, share 6.8)"
+    ]
+    other = manifest.model_copy(update={"config": {"split_method": "exact"}})
+    assert stratification_notes(other) == []
+
+
+def test_the_splits_of_a_sample_are_those_of_all_rows_as_they_happen() -> None:
+    manifest = Manifest.model_construct(
+        config={"splits": {"train": "0.5", "test": "0.5"}, "sample": "1%"}
+        | {"split_method": "stratified"},
+        dataset_schema=preset("image_classification"),
+        classes={"label": ("a", "b")},
+        shares={"train": Share(asked=0.5, actual=0.9), "test": Share(asked=0.5, actual=0.1)},
+        splits={"train": entry(9, {0: 4, 1: 5}), "test": entry(1, {0: 1})},
+    )
+    assert share_notes(manifest) + stratification_notes(manifest) == []
+    assert missing_class_notes(manifest) == []

@@ -1,0 +1,115 @@
+"""README.md: the complete card, and its front matter as the Hugging Face Hub reads it."""
+
+from __future__ import annotations
+
+import pytest
+from huggingface_hub import DatasetCard
+
+from recordmill.pipelines.sidecars.dataset_card import dataset_card
+from recordmill.schemas.yaml_files import preset
+from tests.unit.pipelines.sidecars.test_croissant import config_of, info_of
+
+CARD = """\
+---
+pretty_name: birds
+license: cc-by-4.0
+task_categories:
+- image-classification
+size_categories:
+- n<1K
+tags:
+- tfrecord
+- croissant
+---
+
+# birds 1.0.0
+
+Birds | bees.
+
+Homepage: <https://example.com/birds>
+
+## Splits
+
+| split | records | shards | MiB |
+|---|--:|--:|--:|
+| test | 1 | 0 | 0.0 |
+| train | 2 | 0 | 0.0 |
+
+## Features
+
+Each record is a `tf.train.Example` with these features:
+
+| feature | type | values | from |
+|---|---|---|---|
+| `image` | bytes | one value | `image:bytes` |
+| `image/filename` | bytes | one value | `column:image` |
+| `label` | int64 | one value | `column:label` |
+
+`label` has 2 classes, in the order of their ids in `label.labels.txt`:
+cat\\|lynx, dög
+
+## Use
+
+```python
+import recordmill
+
+dataset = recordmill.load("birds/1.0.0")  # tf.data.Dataset
+```
+
+Before this dataset was published, every record was read back and parsed by TensorFlow.
+`recordmill verify` repeats the check, and compares each file with its digest in `manifest.json`.
+
+## License and citation
+
+Created by A. Person.
+
+License: CC-BY-4.0
+
+```bibtex
+@misc{birds}
+```
+
+## Responsible AI
+
+- dataBiases: Only garden birds.; Mostly males.
+"""
+
+
+def test_the_complete_card() -> None:
+    schema = preset("image_classification")
+    config = config_of(
+        schema,
+        license="CC-BY-4.0",
+        homepage="https://example.com/birds",
+        creator="A. Person",
+        citation="@misc{birds}",
+        description="Birds | bees.",
+        croissant={"keywords": "birds", "dataBiases": ("Only garden birds.", "Mostly males.")},
+    )
+    info = info_of(schema, {"label": ("cat|lynx", "dög")})
+    assert dataset_card(info, config).decode() == CARD
+
+
+@pytest.mark.parametrize(
+    ("name", "tasks"),
+    [
+        ("object_detection", ["object-detection"]),
+        ("segmentation", ["image-segmentation"]),
+        ("image_sequence", ["video-classification"]),
+        ("tabular", None),
+        ("captioning", None),
+    ],
+)
+def test_the_hub_reads_the_front_matter(name: str, tasks: list[str] | None) -> None:
+    schema = preset(name)
+    card = DatasetCard(
+        dataset_card(info_of(schema, {}), config_of(schema, license="My own")).decode()
+    )
+    expected = {
+        "pretty_name": "birds",
+        "license": "other",
+        "license_name": "My own",
+        "size_categories": ["n<1K"],
+        "tags": ["tfrecord", "croissant"],
+    }
+    assert card.data.to_dict() == expected | ({"task_categories": tasks} if tasks else {})

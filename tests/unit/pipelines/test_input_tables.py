@@ -1,0 +1,149 @@
+"""Tests of the inputs of a run: folders of tables, their partitions, and options of CSV tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pytest
+
+from recordmill.pipelines.input_tables import probe_tables
+from recordmill.pipelines.options import config_of
+from recordmill.schemas.errors import UsageError
+from recordmill.schemas.records import Row
+from recordmill.schemas.tables import Projection, SourceSplit
+from recordmill.transforms.storage.formats import FORMATS
+
+ROWS = [{"image": f"{i}.png", "split": "ab"[i % 2], "year": 2000 + i % 3} for i in range(12)]
+
+
+def config(*inputs: Path | str, **options: Any) -> Any:
+    values = {"input": [str(path) for path in inputs], "output": "out", "name": "birds", **options}
+    return config_of({**values, "schema": "tabular"})
+
+
+def values_of(*inputs: Path | str, **options: Any) -> list[dict[str, Any]]:
+    """Returns the values of all rows, in the order of the files."""
+    found = []
+    for file in probe_tables(config(*inputs, **options)).files:
+        for split in FORMATS[file.format].split(file):
+            assert isinstance(split, SourceSplit)
+            rows = FORMATS[file.format].read(split, Projection())
+            found += [dict(row.values) for row in rows if isinstance(row, Row)]
+    return found
+
+
+def message_of(*inputs: Path | str, **options: Any) -> str:
+    with pytest.raises(UsageError) as error:
+        probe_tables(config(*inputs, **options))
+    return str(error.value)
+
+
+@pytest.fixture
+def hive(tmp_path: Path) -> Path:
+    """A folder with the layout of Spark's output."""
+    schema = pa.schema([("split", pa.string()), ("year", pa.int64())])
+    partitioning = ds.partitioning(schema, flavor="hive")
+    table = pa.Table.from_pylist(ROWS)
+    root = tmp_path / "table"
+    ds.write_dataset(table, root, format="parquet", partitioning=partitioning)
+    (root / "_SUCCESS").touch()
+    (root / "split=a" / "._SUCCESS.crc").touch()
+    return root
+
+
+def test_partitions_of_a_folder_are_columns(hive: Path) -> None:
+    assert probe_tables(config(hive)).columns == ("image", "split", "year")
+    found = sorted(values_of(hive), key=lambda row: int(row["image"].partition(".")[0]))
+    # The names of folders have no type, as in CSV.
+    assert found == [{**row, "year": str(row["year"])} for row in ROWS]
+
+
+def test_only_folders_that_a_pattern_leaves_open_are_columns(hive: Path) -> None:
+    found = values_of(f"{hive}/split=a/year=*/*.parquet")
+    assert sorted(found[0]) == ["image", "year"]
+    assert len(found) == 6
+    assert values_of(f"{hive}/split=a/*") == found
+    assert sorted(values_of(hive / "split=b" / "year=2001")[0]) == ["image"]
+
+
+def test_files_beside_the_tables_are_ignored_in_patterns(hive: Path) -> None:
+    (hive / "_SUCCESS").rename(hive / "split=a" / "year=2000" / "_SUCCESS")
+    assert len(values_of(f"{hive}/split=a/year=2000/*")) == 2
+
+
+def test_a_folder_has_the_parts_of_one_table(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("image,label\n1.png,cat\n")
+    (tmp_path / "b.csv").write_text("image\n2.png\n")
+    assert message_of(tmp_path) == (
+        f"--input {tmp_path}: its tables have different columns: {tmp_path}/a.csv has 'label', "
+        f"and {tmp_path}/b.csv has not. Name one of them, or a pattern of parts of one table."
+    )
+    (tmp_path / "b.csv").write_text("label,image\ndog,2.png\n")
+    assert values_of(tmp_path) == [
+        {"image": "1.png", "label": "cat"},
+        {"image": "2.png", "label": "dog"},
+    ]
+
+
+def test_a_column_of_the_file_takes_precedence_over_its_folder(tmp_path: Path) -> None:
+    (tmp_path / "a=1").mkdir()
+    (tmp_path / "a=1" / "t.csv").write_text("a,b\n2,3\n")
+    assert values_of(tmp_path) == [{"a": "2", "b": "3"}]
+
+
+def test_json_of_spark_is_json_lines(tmp_path: Path) -> None:
+    (tmp_path / "part-00000-5d-c000.json").write_text('{"a": {"b": 1}}\n')
+    assert values_of(tmp_path) == [{"a.b": 1}]
+
+
+@pytest.mark.parametrize("pattern", ["", "/*.parquet", "/data/*.parquet", "/data/day=*/*.parquet"])
+def test_files_of_tables_with_a_log_are_rejected(tmp_path: Path, pattern: str) -> None:
+    (tmp_path / "_delta_log").mkdir()
+    for folder in (tmp_path, tmp_path / "data", tmp_path / "data" / "day=1"):
+        ds.write_dataset(
+            pa.table({"a": [1]}),
+            folder,
+            format="parquet",
+            existing_data_behavior="overwrite_or_ignore",
+        )
+    assert message_of(f"{tmp_path}{pattern}").startswith(
+        f"--input {tmp_path}: is a table of Delta; its Parquet files also contain deleted rows"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "expected"),
+    [
+        ("a;b\n1;2\n", {"delimiter": ";"}, {"a": "1", "b": "2"}),
+        ("a\tb\n1\t2\n", {"delimiter": "tab"}, {"a": "1", "b": "2"}),
+        ("1,2\n", {"header": "none"}, {"0": "1", "1": "2"}),
+        ("1;2\n", {"header": "a, b", "delimiter": ";"}, {"a": "1", "b": "2"}),
+        ("1,2\n", {"header": ["a", "b"]}, {"a": "1", "b": "2"}),
+    ],
+)
+def test_delimiter_and_header_of_csv(
+    tmp_path: Path, text: str, options: dict[str, Any], expected: dict[str, str]
+) -> None:
+    (tmp_path / "t.csv").write_text(text)
+    assert values_of(tmp_path / "t.csv", **options) == [expected]
+
+
+@pytest.mark.parametrize("value", ["", ";;", "a", "7", '"', "\n", "ü"])
+def test_a_delimiter_is_one_character(value: str) -> None:
+    with pytest.raises(UsageError, match=r"(?s)^--delimiter .*: expected a single character"):
+        config("t.csv", delimiter=value)
+
+
+@pytest.mark.parametrize("value", ["", "a,,b", "a,b,a"])
+def test_a_header_has_distinct_names(value: str) -> None:
+    with pytest.raises(UsageError, match=r"^--header"):
+        config("t.csv", header=value)
+
+
+def test_options_of_csv_need_a_csv_table(hive: Path) -> None:
+    assert message_of(hive, header="none") == (
+        "--header: the input has no CSV or TSV table. Remove the option."
+    )

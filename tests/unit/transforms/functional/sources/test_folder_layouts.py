@@ -1,0 +1,121 @@
+"""The layouts of folders as torchvision, Ultralytics, Roboflow, COCO and others write them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from recordmill.schemas.tables import SPLIT, TableFile
+from recordmill.transforms.functional.sources.folder_layouts import Layout, layout_of
+from recordmill.transforms.storage.formats import FileTree
+
+COCO = json.dumps({"images": [{"id": 1, "file_name": "1.jpg"}], "annotations": []})
+YAML = "names: [cat]\n"
+
+
+def found(root: Path, *names: str) -> Layout:
+    """Writes files, whose content follows from their names, and returns the layout."""
+    for name in names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        text = {".json": COCO, ".yaml": YAML}.get(Path(name).suffix, "x")
+        (root / name).write_text(text)
+    return layout_of(FileTree(str(root)))
+
+
+@pytest.mark.parametrize(
+    ("names", "has_splits", "text"),
+    [
+        (["train/cat/1.jpg", "val/dog/2.jpg"], True, "class folders within split folders"),
+        (["training/cat/1.jpg", "Test/1.jpg", "a.png"], True, "class folders within split folders"),
+        (["cat/1.jpg", "dog/a/2.jpg", ".git/train/x"], False, ""),
+        (["1.jpg"], False, ""),
+        (
+            ["train/cat/1.jpg", "car/2.jpg"],
+            False,
+            "class folders; train: a class, not a split, because 'car' is not the name of a split",
+        ),
+        (
+            ["test/1.jpg", "train/1.jpg"],
+            False,
+            "class folders; test, train: classes, not splits, because they contain no folders",
+        ),
+    ],
+)
+def test_class_folders(names: list[str], has_splits: bool, text: str, tmp_path: Path) -> None:
+    file = TableFile(str(tmp_path), "folder", has_split_folders=has_splits)
+    assert found(tmp_path, *names) == Layout((file,), text)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["Annotations/1.xml", "JPEGImages/1.jpg"],
+        ["VOC2007/Annotations/1.xml", "VOC2007/ImageSets/Main/train.txt"],
+        ["annotations/1.xml", "images/1.png"],
+        ["annotations/xmls/1.xml", "images/1.jpg"],
+    ],
+)
+def test_voc(names: list[str], tmp_path: Path) -> None:
+    expected = Layout((TableFile(str(tmp_path), "voc"),), "Pascal VOC")
+    assert found(tmp_path, *names) == expected
+
+
+@pytest.mark.parametrize(
+    ("names", "yaml"),
+    [
+        (["data.yaml", "images/train/1.jpg", "labels/train/1.txt"], "data.yaml"),
+        (["coco8.yaml", "train/images/1.jpg", "train/labels/1.txt"], "coco8.yaml"),
+        (["classes.txt", "1.jpg", "1.txt"], ""),
+        (["images/1.jpg", "labels/1.txt"], ""),
+        (["train/images/1.jpg", "train/labels/1.txt"], ""),
+    ],
+)
+def test_yolo(names: list[str], yaml: str, tmp_path: Path) -> None:
+    (file,) = found(tmp_path, *names).files
+    assert file == TableFile(str(tmp_path), "yolo", yaml=yaml)
+
+
+def test_folders_named_images_and_labels_without_text_are_classes(tmp_path: Path) -> None:
+    (file,) = found(tmp_path, "images/1.jpg", "labels/1.png", "classes.txt").files
+    assert file.format == "folder"
+
+
+@pytest.mark.parametrize(
+    ("annotations", "image", "split", "folder"),
+    [
+        ("annotations/instances_train2017.json", "train2017/1.jpg", "train", "train2017"),
+        ("annotations/instances_val2017.json", "images/val2017/1.jpg", "val", "images/val2017"),
+        ("annotations/train.json", "images/train/1.jpg", "train", "images/train"),
+        ("annotations/instances_default.json", "images/1.jpg", "", "images"),
+        ("valid/_annotations.coco.json", "valid/1.jpg", "valid", "valid"),
+        ("labels.json", "data/1.jpg", "", "data"),
+        ("instances.json", "1.jpg", "", ""),
+        ("test/labels.json", "test/data/1.jpg", "test", "test/data"),
+    ],
+)
+def test_coco(annotations: str, image: str, split: str, folder: str, tmp_path: Path) -> None:
+    (tmp_path / image).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / image).touch()
+    (file,) = found(tmp_path, annotations).files
+    images = FileTree(str(tmp_path)).path(folder)
+    partition = ((SPLIT, split),) if split else ()
+    path = str(tmp_path / annotations)
+    assert file == TableFile(path, "coco", partition=partition, images=images)
+
+
+def test_of_the_kinds_of_coco_annotations_instances_are_read(tmp_path: Path) -> None:
+    names = ["captions_val2017", "instances_train2017", "instances_val2017", "panoptic_val2017"]
+    layout = found(tmp_path, *(f"annotations/{name}.json" for name in names))
+    assert [Path(file.path).stem for file in layout.files] == names[1:3]
+    assert layout.text == (
+        "COCO (annotations/instances_train2017.json, annotations/instances_val2017.json; "
+        "not read: annotations/captions_val2017.json, annotations/panoptic_val2017.json)"
+    )
+
+
+def test_other_json_files_are_not_coco(tmp_path: Path) -> None:
+    (tmp_path / "meta.json").write_text('{"images": 3}')
+    (file,) = found(tmp_path, "cat/1.jpg").files
+    assert file.format == "folder"

@@ -1,0 +1,72 @@
+"""Tests of files that are not tables: each is named for what it is, with a remedy."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import sqlite3
+import zipfile
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from recordmill.transforms.functional.sources.foreign_files import describe
+
+HEAD = 64
+
+
+def archive() -> bytes:
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w") as stream:
+        stream.writestr("xl/workbook.xml", "<workbook/>")
+    return data.getvalue()
+
+
+def image() -> bytes:
+    data = io.BytesIO()
+    Image.new("RGB", (2, 2)).save(data, "jpeg")
+    return data.getvalue()
+
+
+def array() -> bytes:
+    data = io.BytesIO()
+    np.save(data, np.zeros(3))
+    return data.getvalue()
+
+
+def database(path) -> bytes:
+    connection = sqlite3.connect(path)
+    connection.execute("create table t (x)")
+    connection.close()
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "expected"),
+    [
+        ("labels.xlsx", archive(), "an Excel workbook. Save the sheet as CSV"),
+        ("LABELS.XLSX", archive(), "an Excel workbook."),
+        ("labels.ods", archive(), "an OpenDocument spreadsheet."),
+        ("photos.zip", archive(), "an archive. Unpack it"),
+        ("labels.xls", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "an Excel workbook."),
+        ("photo.jpg", image(), "an image. Name its folder"),
+        ("labels.npy", array(), "a NumPy array."),
+        ("labels.pkl", pickle.dumps({"a": 1}), "a Python pickle."),
+        ("labels.txt", b"a.jpg 1\n", "a text file. Set --input_format csv, with --delimiter"),
+        ("1.xml", b"<annotation>", "an XML file. For Pascal VOC"),
+        ("labels", b"a,b\n", ""),
+        ("labels.foo", b"\x00\x01", ""),
+        ("labels.foo", b"", ""),
+    ],
+    ids=lambda value: "" if isinstance(value, bytes) else str(value),  # a zip has its time
+)
+def test_what_a_file_is(name, data, expected):
+    found = describe(name, data[:HEAD])
+    assert found.startswith(expected)
+    assert bool(found) == bool(expected)
+
+
+def test_a_database(tmp_path):
+    data = database(tmp_path / "t.db")
+    assert describe("t.db", data[:HEAD]).startswith("an SQLite database.")

@@ -1,0 +1,74 @@
+"""Tests of the listing of inputs: patterns, folders of tables, and their partitions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from recordmill.schemas.errors import UsageError
+from recordmill.transforms.storage.listing import ListedPath, is_folder, list_paths, similar_path
+
+
+def touch(root: Path, *names: str) -> None:
+    for name in names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).touch()
+
+
+def test_files_of_a_pattern_are_sorted(tmp_path: Path) -> None:
+    touch(tmp_path, "b.csv", "a.csv", "_SUCCESS", "c.jsonl")
+    assert list_paths(f"{tmp_path}/*.csv", "auto") == [
+        ListedPath(f"{tmp_path}/a.csv"),
+        ListedPath(f"{tmp_path}/b.csv"),
+    ]
+    assert [path for path, _, _ in list_paths(f"{tmp_path}/*", "auto")] == [
+        f"{tmp_path}/{name}" for name in ("a.csv", "b.csv", "c.jsonl")
+    ]
+
+
+def test_tables_of_a_folder_have_its_partitions(tmp_path: Path) -> None:
+    touch(tmp_path, "year=2024/site=A%2FB/part-0.parquet", "year=2025/part-1.parquet")
+    first, second = (f"{tmp_path}/{name}" for name in ("year=2024", "year=2025"))
+    assert list_paths(str(tmp_path), "auto") == [
+        ListedPath(
+            f"{first}/site=A%2FB/part-0.parquet", (("year", "2024"), ("site", "A/B")), str(tmp_path)
+        ),
+        ListedPath(f"{second}/part-1.parquet", (("year", "2025"),), str(tmp_path)),
+    ]
+    assert list_paths(f"{tmp_path}/year=*", "auto") == [
+        ListedPath(
+            f"{first}/site=A%2FB/part-0.parquet", (("year", "2024"), ("site", "A/B")), first
+        ),
+        ListedPath(f"{second}/part-1.parquet", (("year", "2025"),), second),
+    ]
+
+
+def test_other_folders_are_listed_as_they_are(tmp_path: Path) -> None:
+    touch(tmp_path, "cat/1.png", "labels.csv")
+    assert list_paths(str(tmp_path), "auto") == [ListedPath(str(tmp_path))]
+    (tmp_path / "cat" / "1.png").unlink()
+    assert list_paths(str(tmp_path), "folder") == [ListedPath(str(tmp_path))]
+    assert list_paths(str(tmp_path), "auto") == [
+        ListedPath(f"{tmp_path}/labels.csv", (), str(tmp_path))
+    ]
+
+
+def test_a_missing_path_is_reported_with_a_similar_one(tmp_path: Path) -> None:
+    touch(tmp_path, "labels.csv")
+    with pytest.raises(UsageError) as error:
+        list_paths(f"{tmp_path}/lables.csv", "auto")
+    assert str(error.value) == (
+        f"{tmp_path}/lables.csv: no such file (did you mean '{tmp_path}/labels.csv'?). Check the "
+        "path and its permissions."
+    )
+
+
+def test_similar_paths_of_stores() -> None:
+    assert similar_path("s3:/bucket/a.csv") == " (did you mean s3://bucket/a.csv?)"
+    assert similar_path("s3://bucket/a.csv") == ""
+
+
+def test_prefixes_of_stores_end_with_a_slash(tmp_path: Path) -> None:
+    assert [is_folder("s3://bucket/a"), is_folder("s3://bucket/a/")] == [False, True]
+    assert is_folder(str(tmp_path))

@@ -1,0 +1,426 @@
+"""Finds the ranges of splits that depend on all rows: exact counts, and stratified splits."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from itertools import accumulate
+from operator import itemgetter
+from typing import NamedTuple, TypeAlias
+
+import apache_beam as beam
+from apache_beam.pvalue import AsIter, AsSingleton, PCollection, TaggedOutput
+
+from recordmill.schemas.errors import UsageError
+from recordmill.schemas.plan import SplitRanges
+from recordmill.transforms.elements import RowBatch
+from recordmill.transforms.functional.rows.analysis import Analyzer, unassigned_rows
+from recordmill.transforms.functional.rows.placement import (
+    POSITION_BYTES,
+    Positions,
+    distinct_positions,
+    split_position,
+)
+from recordmill.transforms.functional.rows.strata import Strata, distributes_groups
+from recordmill.transforms.functional.rows.stratification import (
+    GROUP_BITS,
+    Cut,
+    Group,
+    LabelSet,
+    allocate_groups,
+    allocate_rows,
+    cuts_in_buckets,
+    group_bits,
+)
+from recordmill.transforms.shards.base_shards import base_shard_lookup
+
+_BASE = "base"
+
+# Buckets of hash positions: with 10^8 rows, each holds 1.6 million of them, 13 MB.
+_BUCKET_BITS = 6
+_BUCKETS = 1 << _BUCKET_BITS
+
+# Limit for the strata, whose counts one worker holds, and whose bounds all do.
+MAX_STRATA = 2**18
+
+# The number of rows in each bucket of a stratum.
+BucketCounts: TypeAlias = Sequence[int]
+
+# The hash positions of rows by stratum, each as 8 bytes.
+StrataHashes: TypeAlias = dict[str, bytes]
+
+# (stratum, bucket).
+StratumBucket: TypeAlias = tuple[str, int]
+
+
+@dataclass(eq=False)
+class FindSplits(beam.PTransform):
+    """Finds where splits end: PCollection[RowBatch] → PCollection[SplitRanges], one element.
+
+    The strata of its result are labels as text.
+
+    Attributes:
+        analyzer: the schema, column mapping and options; with a split method other than hash.
+    """
+
+    analyzer: Analyzer
+
+    def expand(self, rows: PCollection[RowBatch]) -> PCollection[SplitRanges]:
+        """Adds a shuffle of hashes, or of the labels of groups."""
+        if distributes_groups(self.analyzer.config, self.analyzer.schema):
+            return rows | FindGroupSplits(self.analyzer)
+        positioning = beam.FlatMap(positions_of_rows, self.analyzer)
+        placed = rows | "StrataOfRows" >> positioning.with_outputs(_BASE, main="new")
+        positions = (
+            placed.new
+            | "TypedPositions" >> beam.Map(_itself).with_output_types(tuple[int, StrataHashes])
+            | "GroupByBucket" >> beam.GroupByKey()  # (bucket, [{stratum: hashes}])
+            | "DistinctHashes" >> beam.MapTuple(_distinct)  # (bucket, {stratum: Positions})
+        )
+        counts = positions | "CountHashes" >> beam.MapTuple(_count)  # (bucket, {stratum: rows})
+        in_base = placed[_BASE] | "CountInBase" >> beam.combiners.Count.PerElement()
+        allocation = (
+            rows.pipeline
+            | "OneAllocation" >> beam.Create([None])
+            | "Allocate" >> beam.Map(_allocate, AsIter(counts), AsIter(in_base), self.analyzer)
+        )
+        ends = positions | "EndsInBuckets" >> beam.FlatMap(ends_in_bucket, AsSingleton(allocation))
+        return allocation | "Ranges" >> beam.Map(ranges_of, AsIter(ends))
+
+
+class End(NamedTuple):
+    """The position at which a split ends within a stratum, exclusively."""
+
+    stratum: str
+    split: int
+    position: int
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """The number of rows of each stratum in each split, and how to find them by their hashes.
+
+    Attributes:
+        names: the splits.
+        rows: number of rows in each split.
+        cuts: the ends of splits that are in a bucket.
+        last: the splits of each stratum that end after its last row.
+    """
+
+    names: tuple[str, ...]
+    rows: tuple[int, ...]
+    cuts: Mapping[StratumBucket, Sequence[Cut]] = field(default_factory=dict)
+    last: Mapping[str, Sequence[int]] = field(default_factory=dict)
+
+
+def positions_of_rows(
+    rows: RowBatch, analyzer: Analyzer
+) -> Iterator[tuple[int, StrataHashes] | TaggedOutput]:
+    """Yields (bucket, {stratum: positions}) of new rows, and (stratum, split) of those in the base.
+
+    Args:
+        rows: the rows; those that state their split are left out.
+        analyzer: the schema, column mapping and options.
+    """
+    find, strata = base_shard_lookup(analyzer.base), Strata(analyzer)
+    # A row is not an element of its own, which would cost a runner ten times as much as its hash.
+    found = defaultdict[int, defaultdict[str, bytes]](lambda: defaultdict(bytes))
+    for row, entity, base_split in unassigned_rows(rows, analyzer, find):
+        stratum = strata.of(row)
+        if base_split:
+            yield TaggedOutput(_BASE, (stratum, base_split))
+            continue
+        position = split_position(entity, analyzer.config.seed)
+        bucket = position >> (8 * POSITION_BYTES - _BUCKET_BITS)
+        found[bucket][stratum] += position.to_bytes(POSITION_BYTES, "big")
+    yield from ((bucket, dict(hashes)) for bucket, hashes in found.items())
+
+
+def _itself(element: tuple[int, StrataHashes]) -> tuple[int, StrataHashes]:
+    return element
+
+
+def _distinct(bucket: int, parts: Iterable[StrataHashes]) -> tuple[int, dict[str, Positions]]:
+    hashes = defaultdict[str, list[bytes]](list)
+    for part in parts:
+        for stratum, found in part.items():
+            hashes[stratum].append(found)
+    return bucket, {stratum: distinct_positions(found) for stratum, found in hashes.items()}
+
+
+def _count(bucket: int, positions: Mapping[str, Positions]) -> tuple[int, dict[str, int]]:
+    return bucket, {stratum: len(found) for stratum, found in positions.items()}
+
+
+def _allocate(
+    _: None,
+    counts: Iterable[tuple[int, Mapping[str, int]]],
+    in_base: Iterable[tuple[tuple[str, str], int]],
+    analyzer: Analyzer,
+) -> Allocation:
+    buckets: dict[str, list[int]] = {}
+    for bucket, strata in counts:
+        for stratum, rows in strata.items():
+            buckets.setdefault(stratum, [0] * _BUCKETS)[bucket] = rows
+    return allocate(buckets, dict(in_base), analyzer)
+
+
+def allocate(
+    counts: Mapping[str, BucketCounts], in_base: Mapping[tuple[str, str], int], analyzer: Analyzer
+) -> Allocation:
+    """Returns the number of rows of each stratum for each split.
+
+    Args:
+        counts: the number of new rows in each bucket, by stratum.
+        in_base: the number of rows by stratum and the split in which they stay.
+        analyzer: the schema, column mapping and options.
+
+    Raises:
+        UsageError: if there are too many strata.
+    """
+    if len(counts) > MAX_STRATA:
+        raise UsageError(
+            f"--split_method stratified: expected at most {MAX_STRATA:,} different combinations of "
+            f"labels, got {len(counts):,}. Choose --split_method exact, or a schema in which only "
+            "labels with many rows are classes."
+        )
+    names, weights = whole_weights(analyzer)
+    fixed: dict[str, list[int]] = {}
+    for (stratum, split), number in in_base.items():
+        if split in names:
+            fixed.setdefault(stratum, [0] * len(names))[names.index(split)] = number
+    sets = label_sets([*counts, *fixed])
+    allocated = allocate_rows(
+        {sets[stratum]: sum(buckets) for stratum, buckets in counts.items()},
+        weights,
+        {sets[stratum]: numbers for stratum, numbers in fixed.items()},
+    )
+    cuts, last = dict[StratumBucket, list[Cut]](), dict[str, list[int]]()
+    for stratum, buckets in counts.items():
+        found, last[stratum] = cuts_in_buckets(buckets, allocated[sets[stratum]])
+        for bucket, cut in found:
+            cuts.setdefault((stratum, bucket), []).append(cut)
+    rows = map(sum, zip(*allocated.values(), strict=True)) if allocated else weights
+    return Allocation(names, tuple(rows), cuts, last)
+
+
+def whole_weights(analyzer: Analyzer) -> tuple[tuple[str, ...], list[int]]:
+    """Returns the names of the splits, and their weights as whole numbers."""
+    weights = {name: Fraction(weight) for name, weight in analyzer.config.weights.items() if weight}
+    least = min(weights.values())
+    scaled = [weight / least for weight in weights.values()]
+    common = 1
+    for weight in scaled:
+        common *= (weight * common).denominator
+    return tuple(weights), [int(weight * common) for weight in scaled]
+
+
+def label_sets(strata: Iterable[str]) -> dict[str, LabelSet]:
+    """Returns a set of numbers for each stratum, in which a number stands for a label."""
+    labels = {
+        stratum: [tuple(found) for found in json.loads(stratum or "[]")] for stratum in strata
+    }
+    distinct = {label for found in labels.values() for label in found}
+    numbers = {label: i for i, label in enumerate(sorted(distinct, key=repr))}
+    return {
+        stratum: tuple(sorted(numbers[label] for label in found))
+        for stratum, found in labels.items()
+    }
+
+
+def ends_in_bucket(
+    element: tuple[int, Mapping[str, Positions]], allocation: Allocation
+) -> Iterator[End]:
+    """Yields the ends of splits in a bucket.
+
+    Args:
+        element: a bucket, and the distinct hash positions of the rows of each stratum, sorted.
+        allocation: the number of rows for each split.
+    """
+    bucket, strata = element
+    for stratum, positions in strata.items():
+        for split, rank in allocation.cuts.get((stratum, bucket), ()):
+            yield End(stratum, split, int(positions[rank]))
+
+
+def ranges_of(allocation: Allocation, ends: Iterable[End]) -> SplitRanges:
+    """Returns the ranges of the splits for each stratum, and for rows of other strata.
+
+    Args:
+        allocation: the number of rows for each split.
+        ends: the ends of splits that are in a bucket.
+    """
+    strata: dict[str, list[int]] = {
+        stratum: [2**64] * len(allocation.names) for stratum in allocation.last
+    }
+    for stratum, split, position in ends:
+        strata[stratum][split] = position
+    bounds = {stratum: tuple(found) for stratum, found in strata.items()}
+    if bounds.keys() == {""}:  # exact: rows have no stratum
+        return SplitRanges(allocation.names, bounds[""])
+    return SplitRanges(allocation.names, bounds_of_counts(allocation.rows), bounds)
+
+
+def bounds_of_counts(rows: Sequence[int]) -> tuple[int, ...]:
+    """Returns the ends of ranges of hashes that are proportional to numbers of rows.
+
+    >>> bounds_of_counts([1, 0, 1]) == (2**63, 2**63, 2**64)
+    True
+    """
+    total = sum(rows) or 1
+    ends = [end * 2**64 // total for end in accumulate(rows)]
+    return (*ends[:-1], 2**64)
+
+
+@dataclass(eq=False)
+class FindGroupSplits(beam.PTransform):
+    """Finds the split of each group: PCollection[RowBatch] → PCollection[SplitRanges], one element.
+
+    Attributes:
+        analyzer: the schema, column mapping and options.
+    """
+
+    analyzer: Analyzer
+
+    def expand(self, rows: PCollection[RowBatch]) -> PCollection[SplitRanges]:
+        """Adds a shuffle of the labels of each group."""
+        groups = (
+            rows
+            | "GroupsOfRows"
+            >> beam.FlatMap(groups_of_rows, self.analyzer).with_output_types(
+                tuple[bytes, GroupRows]
+            )
+            | "RowsOfGroup" >> beam.CombinePerKey(merged_rows)  # (hash of group, GroupRows)
+        )
+        sizes = groups | "SizesOfGroups" >> beam.CombineGlobally(GroupSizesFn())
+        fewer = (
+            groups
+            | "ShortenHashes" >> beam.Map(shortened, AsSingleton(sizes))
+            | "MergeGroups" >> beam.CombinePerKey(merged_rows)  # (first bits of hash, GroupRows)
+        )
+        return sizes | "AllocateGroups" >> beam.Map(group_ranges, AsIter(fewer), self.analyzer)
+
+
+# Number of rows by label as JSON, "" for all rows; and of rows in the base version, by split.
+GroupRows: TypeAlias = tuple[dict[str, int], dict[str, int]]
+
+
+def groups_of_rows(rows: RowBatch, analyzer: Analyzer) -> Iterator[tuple[bytes, GroupRows]]:
+    """Yields the hash of each row's group, and its labels.
+
+    Args:
+        rows: the rows; those that state their split are left out.
+        analyzer: the schema, column mapping and options.
+    """
+    find, strata = base_shard_lookup(analyzer.base), Strata(analyzer)
+    for row, entity, base_split in unassigned_rows(rows, analyzer, find):
+        labels = json.loads(strata.of(row) or "[]")
+        counts = {"": 1, **{json.dumps(label): 1 for label in labels}}
+        position = split_position(entity, analyzer.config.seed)
+        # Bytes, because coders of integers are signed.
+        yield (
+            position.to_bytes(POSITION_BYTES, "big"),
+            (counts, {base_split: 1} if base_split else {}),
+        )
+
+
+def merged_rows(parts: Iterable[GroupRows]) -> GroupRows:
+    """Returns the sums of parts of a group."""
+    labels, fixed = Counter[str](), Counter[str]()
+    for counts, splits in parts:
+        labels.update(counts)
+        fixed.update(splits)
+    return dict(labels), dict(fixed)
+
+
+class GroupSizes(NamedTuple):
+    """Sizes by which groups are merged or not.
+
+    Attributes:
+        groups: number of groups.
+        group_labels: number of labels in each group, in sum.
+        labels: the labels.
+    """
+
+    groups: int
+    group_labels: int
+    labels: frozenset[str]
+
+    @property
+    def bits(self) -> int:
+        """By how many bits of their hashes groups are distinguished."""
+        return group_bits(self.groups, self.group_labels, len(self.labels))
+
+
+class GroupSizesFn(beam.CombineFn):
+    """Sums the sizes of groups."""
+
+    def create_accumulator(self) -> GroupSizes:
+        """Returns the sizes of no group."""
+        return GroupSizes(0, 0, frozenset())
+
+    def add_input(self, sizes: GroupSizes, group: tuple[bytes, GroupRows]) -> GroupSizes:
+        """Returns the sizes with one more group.
+
+        Args:
+            sizes: the sizes so far.
+            group: the hash and the rows of a group.
+        """
+        labels = group[1][0].keys()
+        known = sizes.labels if labels <= sizes.labels else sizes.labels | labels
+        return GroupSizes(sizes.groups + 1, sizes.group_labels + len(labels), known)
+
+    def merge_accumulators(self, parts: Iterable[GroupSizes]) -> GroupSizes:
+        """Returns the sizes of all groups."""
+        found = list(parts)
+        return GroupSizes(
+            sum(part.groups for part in found),
+            sum(part.group_labels for part in found),
+            frozenset().union(*(part.labels for part in found)),
+        )
+
+    def extract_output(self, sizes: GroupSizes) -> GroupSizes:
+        """Returns the sizes."""
+        return sizes
+
+
+def shortened(group: tuple[bytes, GroupRows], sizes: GroupSizes) -> tuple[bytes, GroupRows]:
+    """Returns the first bits of the hash of a group as a number, and its rows.
+
+    Args:
+        group: the hash position and the rows of the group.
+        sizes: the sizes of all groups.
+    """
+    position, rows = group
+    first = int.from_bytes(position, "big") >> (GROUP_BITS - sizes.bits)
+    return first.to_bytes(POSITION_BYTES, "big"), rows
+
+
+def group_ranges(
+    sizes: GroupSizes, groups: Iterable[tuple[bytes, GroupRows]], analyzer: Analyzer
+) -> SplitRanges:
+    """Returns the split of each group.
+
+    Args:
+        sizes: the sizes of all groups.
+        groups: the first bits of the hash, and the rows of groups.
+        analyzer: the schema, column mapping and options.
+    """
+    names, weights = whole_weights(analyzer)
+    numbers = {label: number for number, label in enumerate(sorted(sizes.labels - {""}))}
+    found = {}
+    for hash_, (counts, fixed) in sorted(groups, key=itemgetter(0)):
+        position = int.from_bytes(hash_, "big")
+        kept = tuple(fixed.get(name, 0) for name in names)
+        labels = {numbers[label]: number for label, number in counts.items() if label}
+        found[position] = Group(labels, counts[""], kept if any(kept) else ())
+    placed = allocate_groups(found, weights)
+    rows = Counter[int]()
+    for position, split in placed.items():
+        rows[split] += found[position].rows
+    bounds = bounds_of_counts([rows[split] for split in range(len(names))])
+    of_groups = {position: split + 1 for position, split in placed.items()}
+    return SplitRanges(names, bounds, groups=of_groups, group_bits=sizes.bits)

@@ -1,0 +1,160 @@
+"""Serializes `Example` and `SequenceExample` in protobuf's wire format.
+
+The bytes are those of protobuf's own deterministic serialization, which needs several calls for
+each value, and copies each image twice. Messages are lists of parts, which are joined once.
+Format: https://protobuf.dev/programming-guides/encoding/, and `schemas/example.proto`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+from recordmill.schemas.features import Feature, Kind
+from recordmill.schemas.records import FeatureValue
+
+# The parts of a serialized message.
+Parts: TypeAlias = list[bytes]
+
+
+def _tag(number: int) -> bytes:
+    return bytes([number << 3 | 2])  # wire type 2: a length, and as many bytes
+
+
+# The fields of Example, and of SequenceExample.
+FEATURES = CONTEXT = _tag(1)
+FEATURE_LISTS = _tag(2)
+
+# The fields of Feature; and the only field of its lists, and of the other messages.
+_BYTES_LIST, _FLOAT_LIST, _INT64_LIST = _tag(1), _tag(2), _tag(3)
+_ITEMS = _tag(1)
+
+# The fields of an entry of a map.
+_KEY, _VALUE = _tag(1), _tag(2)
+
+_FLOAT = struct.Struct("<f")
+
+
+def field(tag: bytes, parts: Sequence[bytes]) -> Parts:
+    """Returns a field of a message.
+
+    Args:
+        tag: the number of the field.
+        parts: the content of the field.
+    """
+    return [tag + varint(sum(map(len, parts))), *parts]
+
+
+def encoded_features(specs: Mapping[str, Feature], values: Mapping[str, FeatureValue]) -> Parts:
+    """Returns a Features message.
+
+    Args:
+        specs: the feature of each name, whose kind selects the list of the message.
+        values: a value, a list of values, or None for an empty list, by name of the feature.
+    """
+    parts = Parts()
+    for name in _sorted(tuple(values)):
+        kind, value = specs[name].kind, values[name]
+        if value is None or isinstance(value, list):
+            tag, items = _list(kind, value or [])
+            parts.append(_entry_header(name, tag, sum(map(len, items))))
+            parts += items
+        else:  # nearly all values, and most of the time of a record without an image
+            tag, item = _item(kind, value)
+            parts.append(_item_header(name, tag, len(item)))
+            parts.append(item)
+    return parts
+
+
+def encoded_feature(kind: Kind, value: FeatureValue) -> Parts:
+    """Returns a Feature message.
+
+    Args:
+        kind: selects the list of the message.
+        value: a value, a list of values, or None for an empty list.
+    """
+    values = value if isinstance(value, list) else [] if value is None else [value]
+    return field(*_list(kind, values))
+
+
+def encoded_lists(lists: Mapping[str, Iterable[Parts]]) -> Parts:
+    """Returns a FeatureLists message of the Feature messages of each name."""
+    parts = Parts()
+    for name in _sorted(tuple(lists)):
+        items = [part for feature in lists[name] for part in field(_ITEMS, feature)]
+        entry = [*field(_KEY, [name.encode()]), *field(_VALUE, items)]
+        parts += field(_ITEMS, entry)
+    return parts
+
+
+def varint(number: int) -> bytes:
+    """Returns an integer from 0 to 2^64 - 1 in groups of 7 bits, the lowest first."""
+    if number < 0x80:
+        return _LAST[number]
+    groups = b""
+    while number >= 0x4000:
+        groups += _PAIRS[number & 0x3FFF]
+        number >>= 14
+    return groups + (_LAST[number] if number < 0x80 else _MORE[number & 0x7F] + _LAST[number >> 7])
+
+
+# A last group, a group that is followed by more, and two of them.
+_LAST = [bytes([group]) for group in range(0x80)]
+_MORE = [bytes([group | 0x80]) for group in range(0x80)]
+_PAIRS = [low + high for high in _MORE for low in _MORE]
+
+
+def _item(kind: Kind, value: Any) -> tuple[bytes, bytes]:
+    """Returns the field of a Feature that holds a list, and the one item of the list."""
+    if kind is Kind.BYTES:
+        return _BYTES_LIST, value
+    if kind is Kind.FLOAT:
+        return _FLOAT_LIST, _FLOAT.pack(value)
+    # Negative numbers are encoded as their two's complement of 64 bits.
+    return _INT64_LIST, varint(value & 0xFFFFFFFFFFFFFFFF)
+
+
+def _list(kind: Kind, values: Sequence[Any]) -> tuple[bytes, Parts]:
+    """Returns the field of a Feature that holds a list, and the content of the list."""
+    items = [_item(kind, value)[1] for value in values]
+    if kind is Kind.BYTES:
+        return _BYTES_LIST, [part for item in items for part in field(_ITEMS, [item])]
+    tag = _FLOAT_LIST if kind is Kind.FLOAT else _INT64_LIST
+    return tag, field(_ITEMS, [b"".join(items)]) if items else []  # numbers are packed
+
+
+# The values of a feature have few sizes; those of images are many, but cost little in comparison.
+@lru_cache(2**14)
+def _entry_header(name: str, tag: bytes, size: int) -> bytes:
+    """Returns the bytes of an entry of Features before the content of its list.
+
+    Args:
+        name: the name of the feature.
+        tag: the field of the Feature that holds the list.
+        size: the size of the list's content.
+    """
+    header = tag + varint(size)
+    key = b"".join(field(_KEY, [name.encode()]))
+    value = _VALUE + varint(len(header) + size)
+    return _ITEMS + varint(len(key) + len(value) + len(header) + size) + key + value + header
+
+
+@lru_cache(2**14)
+def _item_header(name: str, tag: bytes, size: int) -> bytes:
+    """Returns the bytes of an entry of Features before the only item of its list.
+
+    Args:
+        name: the name of the feature.
+        tag: the field of the Feature that holds the list.
+        size: the size of the item.
+    """
+    header = _ITEMS + varint(size)
+    return _entry_header(name, tag, len(header) + size) + header
+
+
+@lru_cache
+def _sorted(names: tuple[str, ...]) -> list[str]:
+    """Returns the keys of a map in protobuf's order: "image/format" precedes "image"."""
+    return sorted(names, key=lambda name: name.encode() + b"\xff")  # a byte that is not in UTF-8

@@ -1,0 +1,148 @@
+"""The stratum of a row: its labels, by which splits are stratified.
+
+The analyze pass knows labels as they are in the table; bound rows have class ids.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from recordmill.schemas.config import ConvertConfig
+from recordmill.schemas.features import Schema
+from recordmill.schemas.plan import ClassIds, Plan, ResolvedSchema
+from recordmill.schemas.records import FeatureValue, Row
+from recordmill.schemas.rejects import RecordError
+from recordmill.transforms.functional.records.index import label_ids
+from recordmill.transforms.functional.rows.analysis import Analyzer, labels_in
+from recordmill.transforms.functional.rows.labels import class_id, with_background
+from recordmill.transforms.functional.rows.stratification import LabelSet
+
+
+def distributes_groups(config: ConvertConfig, schema: Schema) -> bool:
+    """Returns whether splits are made of whole groups, whose rows are counted.
+
+    Args:
+        config: the settings of the conversion.
+        schema: the schema. The frames of a sequence are a group, because their labels can differ.
+    """
+    frames = schema.sequence is not None and config.split_method == "stratified"
+    groups = config.group_column is not None or config.near_duplicates == "keep_together"
+    return config.split_method != "hash" and (groups or frames)
+
+
+def stratum_of_row(row: Row, analyzer: Analyzer) -> str:
+    """Returns the labels of a row as JSON; "" unless splits are stratified.
+
+    Args:
+        row: the row.
+        analyzer: the settings.
+    """
+    if analyzer.config.split_method != "stratified":
+        return ""
+    labels = {
+        (number, label)
+        for number, name in enumerate(analyzer.schema.class_features)
+        for label in _labels(row, name, analyzer)
+    }
+    # ASCII, because labels that no encoding can represent are rejected only later.
+    return json.dumps(sorted(labels, key=lambda found: (found[0], str(found[1]))))
+
+
+class Strata:
+    """The strata of some rows with the same columns of untyped text.
+
+    Rows have few different labels, so that the stratum of each is computed once.
+    """
+
+    def __init__(self, analyzer: Analyzer) -> None:
+        """Remembers no stratum.
+
+        Args:
+            analyzer: the settings.
+        """
+        self._analyzer = analyzer
+        features = (analyzer.schema.features[name] for name in analyzer.schema.class_features)
+        self._columns = [analyzer.binding.table_column(feature.source.name) for feature in features]
+        self._known: dict[str, str] = {}
+
+    def of(self, row: Row) -> str:
+        """Returns the labels of a row as JSON; "" unless splits are stratified."""
+        if self._analyzer.config.split_method != "stratified":
+            return ""
+        # As text, because 1 == True, and lists cannot be keys.
+        values = repr([row.values.get(column) for column in self._columns])
+        if values not in self._known:
+            self._known[values] = stratum_of_row(row, self._analyzer)
+        return self._known[values]
+
+
+def _labels(row: Row, name: str, analyzer: Analyzer) -> Iterable[str | int]:
+    feature = analyzer.schema.features[name]
+    column = analyzer.binding.table_column(feature.source.name)
+    found = labels_in(row.values.get(column), feature, row.untyped(column))
+    if not found and feature.default is not None:
+        found = [feature.default] if isinstance(feature.default, str | int) else []
+    if analyzer.config.class_names is None:
+        return found
+    # A class of a given list can be written as its name or its id.
+    names = with_background(analyzer.config.class_names, feature.label_offset)
+    ids = ClassIds((name, number) for number, name in enumerate(names))
+    known = (_id_of(label, ids, feature.label_offset) for label in found)
+    return [names[number] for number in known if number is not None]
+
+
+def _id_of(label: str | int, ids: ClassIds | None, offset: int) -> int | None:
+    try:
+        return class_id(label, False, ids, offset)
+    except RecordError:
+        return None  # the row is rejected
+
+
+def label_set_of_stratum(stratum: str, resolved: ResolvedSchema) -> LabelSet:
+    """Returns the class ids of a stratum.
+
+    Args:
+        stratum: labels as JSON, as in `stratum_of_row`.
+        resolved: the schema with its classes.
+    """
+    features = resolved.schema.class_features
+    found = set()
+    for number, label in json.loads(stratum):
+        offset = resolved.schema.features[features[number]].label_offset
+        id_ = _id_of(label, resolved.class_ids.get(features[number]), offset)
+        if id_ is not None:
+            found.add(id_ * len(features) + number)
+    return tuple(sorted(found))
+
+
+def label_set_of_values(values: Sequence[FeatureValue], positions: Sequence[int]) -> LabelSet:
+    """Returns the class ids of a bound row, as of its stratum.
+
+    Args:
+        values: the value of each feature.
+        positions: the positions of the class features among them.
+
+    >>> label_set_of_values([b"a", 3, [0, 0]], [1, 2])
+    (1, 6)
+    """
+    of_features = enumerate(map(label_ids, (values[position] for position in positions)))
+    return tuple(sorted({id_ * len(positions) + n for n, ids in of_features for id_ in ids}))
+
+
+def class_positions(schema: Schema) -> list[int]:
+    """Returns the positions of the class features among all features of a resolved schema."""
+    names = list(schema.features)
+    return [names.index(name) for name in schema.class_features]
+
+
+def with_class_ids(plan: Plan) -> Plan:
+    """Returns a plan whose strata are class ids instead of labels as text."""
+    if plan.ranges is None or not plan.ranges.strata:
+        return plan
+    strata = {
+        label_set_of_stratum(str(stratum), plan.resolved): bounds
+        for stratum, bounds in plan.ranges.strata.items()
+    }
+    return replace(plan, ranges=replace(plan.ranges, strata=strata))

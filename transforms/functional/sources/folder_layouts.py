@@ -1,0 +1,150 @@
+"""Recognizes the layout of a folder: COCO, VOC, YOLO, or class folders.
+
+A folder becomes one source, or one for each annotation file. Only names are read, except for small
+files and the beginning of JSON files.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from recordmill.schemas.tables import SPLIT, SPLIT_NAMES, TableFile
+from recordmill.transforms.functional.sources import class_folder, coco, voc, yolo
+from recordmill.transforms.functional.sources.class_folder import Tree
+
+# Kinds of annotations in the names of COCO's files, from the preferred one; "" are other names.
+_KINDS = ("instances", "", "person_keypoints", "captions")
+_KIND = re.compile(r"(instances|person_keypoints|captions|stuff|panoptic|image_info)_(?=.)")
+_YEAR = re.compile(r"[-_]?\d{4}$")
+_ROBOFLOW = "_annotations.coco"
+_COCO_LISTS = re.compile(rb'"(images|annotations|categories)"\s*:\s*\[')
+_HEAD_BYTES = 2**16
+
+
+class Layout(NamedTuple):
+    """What a folder was recognized as.
+
+    Attributes:
+        files: its sources.
+        text: a description for users; "" for plain class folders.
+    """
+
+    files: tuple[TableFile, ...]
+    text: str = ""
+
+
+def layout_of(tree: Tree) -> Layout:
+    """Returns the layout of a folder.
+
+    Args:
+        tree: the folder.
+
+    Raises:
+        UsageError: if the folder has several layouts.
+    """
+    if voc.is_voc(tree):
+        return Layout((TableFile(tree.root, "voc"),), "Pascal VOC")
+    if (yaml := yolo.yaml_of(tree)) or yolo.has_labels(tree):
+        file = TableFile(tree.root, "yolo", yaml=yaml)
+        return Layout((file,), f"YOLO ({yaml})" if yaml else "YOLO")
+    return coco_layout(tree) or class_folders(tree)
+
+
+def class_folders(tree: Tree) -> Layout:
+    """Returns the layout of a folder with images in class folders.
+
+    Args:
+        tree: the folder.
+    """
+    if class_folder.has_split_folders(tree):
+        file = TableFile(tree.root, "folder", has_split_folders=True)
+        return Layout((file,), "class folders within split folders")
+    names = tree.entries().folders
+    splits = [name for name in names if name.lower() in SPLIT_NAMES]
+    if not splits:
+        return Layout((TableFile(tree.root, "folder"),))
+    others = [name for name in names if name not in splits]
+    why = f"{others[0]!r} is not the name of a split" if others else "they contain no folders"
+    what = "classes, not splits" if len(splits) > 1 else "a class, not a split"
+    text = f"class folders; {', '.join(splits)}: {what}, because {why}"
+    return Layout((TableFile(tree.root, "folder"),), text)
+
+
+def coco_layout(tree: Tree) -> Layout | None:
+    """Returns the layout of a folder with COCO annotations, or None.
+
+    Of several kinds of annotations for the same images, one is chosen.
+
+    Args:
+        tree: the folder.
+    """
+    by_kind: dict[str, list[str]] = {}
+    for name in _json_files(tree):
+        match = _KIND.match(posixpath.basename(name))
+        by_kind.setdefault(match[1] if match else "", []).append(name)
+    kind = next((kind for kind in _KINDS if kind in by_kind), None)
+    if kind is None:
+        return None
+    files = tuple(coco_file(tree, name) for name in by_kind[kind])
+    others = sorted(name for other in by_kind if other != kind for name in by_kind[other])
+    unread = f"; not read: {', '.join(others)}" if others else ""
+    return Layout(files, f"COCO ({', '.join(by_kind[kind])}{unread})")
+
+
+def coco_file(tree: Tree, name: str) -> TableFile:
+    """Returns a COCO file as a source, with its split and the folder of its images.
+
+    Args:
+        tree: the dataset's folder.
+        name: the path of the file below it.
+    """
+    folder, stem = posixpath.dirname(name), posixpath.splitext(posixpath.basename(name))[0]
+    stem = _KIND.sub("", stem)
+    named = (_YEAR.sub("", stem), posixpath.basename(folder))
+    split = next((name for name in named if name.lower() in SPLIT_NAMES), "")
+    names = tuple(dict.fromkeys(n for n in (stem, split) if n and not n.startswith("_")))
+    images = _image_folder(tree, name, names)
+    partition = ((SPLIT, split),) if split else ()
+    return TableFile(tree.path(name), "coco", partition=partition, images=tree.path(images))
+
+
+def _image_folder(tree: Tree, name: str, names: tuple[str, ...]) -> str:
+    """Returns the folder, below that of the dataset, to which the paths in a COCO file refer.
+
+    Args:
+        tree: the dataset's folder.
+        name: the path of the COCO file.
+        names: names that a folder of its images may have.
+    """
+    folder = posixpath.dirname(name)
+    below = [posixpath.join(top, n) for top in ("", "images") for n in names]
+    inner = posixpath.join(folder, "data")
+    candidates = [folder, *below, inner, "images", "data", "JPEGImages", ""]
+    with tree.open(name) as stream:
+        first = coco.first_image(stream)
+    if first is None:
+        return folder
+    return next((f for f in candidates if tree.has(posixpath.join(f, first))), folder)
+
+
+def _json_files(tree: Tree) -> Iterator[str]:
+    """Yields the paths of COCO files: in the folder, in annotations/, or beside their images."""
+    top = tree.entries()
+    for folder in ("", *(name for name in top.folders if _may_annotate(name))):
+        files = top.files if not folder else tree.entries(folder).files
+        for name in files:
+            path = posixpath.join(folder, name)
+            if name.lower().endswith(".json") and _is_coco(tree, path):
+                yield path
+
+
+def _may_annotate(folder: str) -> bool:
+    return folder.lower() in SPLIT_NAMES or folder.lower() in ("annotations", "labels")
+
+
+def _is_coco(tree: Tree, name: str) -> bool:
+    with tree.open(name) as stream:
+        return _COCO_LISTS.search(stream.read(_HEAD_BYTES)) is not None

@@ -1,0 +1,173 @@
+"""Finds similar images and images of low quality, by the measures in the indexes of the shards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import apache_beam as beam
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from apache_beam.pvalue import AsSingleton, PCollection, TaggedOutput
+
+from recordmill.schemas import layout
+from recordmill.schemas.dataset_info import ShardVerification
+from recordmill.schemas.plan import Plan
+from recordmill.schemas.statistics import ImageFindings, ImageQuality, NearDuplicates
+from recordmill.transforms.functional.duplicates import label_text
+from recordmill.transforms.functional.image_quality import (
+    MEASURES,
+    merge_quality,
+    quality_of_shard,
+)
+from recordmill.transforms.functional.near_duplicates import (
+    Groups,
+    Ids,
+    Member,
+    merge_near_duplicates,
+    pack,
+    split_by_bucket,
+    statistics_of_group,
+)
+from recordmill.transforms.similar_rows import ConnectSimilar
+from recordmill.transforms.storage.dataset import read_index
+
+_QUALITY, _COMPARED = "quality", "compared"
+
+# Bits of the id of a record: its number in the shard, and that of the shard; the rest is its split.
+_INDEX_BITS, _SHARD_BITS = 32, 17
+
+
+@dataclass(eq=False)
+class FindImageIssues(beam.PTransform):
+    """Compares and measures images: PCollection[ShardVerification] → PCollection[ImageFindings].
+
+    The measures are read from the indexes of the shards, so shards reused from an earlier run or
+    linked from a base version are included. The shuffle carries 160 bytes per image: 8 of its
+    record and 32 of its hash, in four bands.
+
+    Attributes:
+        directory: the dataset's folder.
+        plan: the number of shards and rows.
+    """
+
+    directory: str
+    plan: PCollection[Plan]
+
+    def expand(self, shards: PCollection[ShardVerification]) -> PCollection[ImageFindings]:
+        """Adds the comparison in buckets, the grouping on one worker, and the statistics."""
+        plan = AsSingleton(self.plan)
+        read = shards | "ReadMeasures" >> beam.FlatMap(_read, self.directory, plan).with_outputs(
+            _QUALITY, _COMPARED, main="images"
+        )
+        groups = (
+            read.images
+            | "TypeImages" >> beam.Map(_same).with_output_types(tuple[int, bytes])
+            | "ConnectSimilar" >> ConnectSimilar()
+        )
+        of_groups = (
+            shards
+            | "ReadMembers"
+            >> beam.FlatMap(_members, self.directory, plan, AsSingleton(groups)).with_output_types(
+                tuple[int, Member]
+            )
+            | "GroupMembers" >> beam.GroupByKey()  # (root, [Member])
+            | "CountGroup" >> beam.Map(_statistics_of_group)
+        )
+        limits = groups | "LimitsOfGroups" >> beam.Map(_limits)
+        near = (
+            (read[_COMPARED], of_groups, limits)
+            | "AllSimilar" >> beam.Flatten()
+            | "SumSimilar" >> beam.CombineGlobally(merge_near_duplicates)
+        )
+        quality = read[_QUALITY] | "SumQuality" >> beam.CombineGlobally(merge_quality)
+        return near | "Findings" >> beam.Map(_findings, AsSingleton(quality))
+
+
+@dataclass(frozen=True)
+class _Images:
+    """The images of one shard.
+
+    Attributes:
+        measures: the columns of the index that describe images, with one image per row.
+        records: the number of the record of each image, (images,).
+    """
+
+    measures: pa.Table
+    records: npt.NDArray[np.int64]
+
+    @classmethod
+    def of(cls, index: pa.Table, names: Iterable[str], is_sequence: bool) -> _Images:
+        """Returns the images of an index, whose columns are lists for sequences."""
+        chosen = index.select(list(names)).combine_chunks()
+        if not is_sequence:
+            return cls(chosen, np.arange(len(index)))
+        frames = index["frames"].to_numpy()
+        columns = {name: pa.chunked_array(chosen[name].chunks).combine_chunks() for name in names}
+        flat = pa.table({name: column.flatten() for name, column in columns.items()})
+        return cls(flat, np.repeat(np.arange(len(index)), frames))
+
+
+def _ids(
+    shard: ShardVerification, plan: Plan, records: npt.NDArray[np.int64]
+) -> npt.NDArray[np.uint64]:
+    """Returns the ids of records: their split, shard and number in 64 bits."""
+    split = sorted(plan.shards).index(shard.split)
+    first = (split << _SHARD_BITS | shard.index) << _INDEX_BITS
+    ids: Ids = records.astype(np.uint64) + np.uint64(first)
+    return ids
+
+
+def _read(
+    shard: ShardVerification, directory: str, plan: Plan
+) -> Iterator[tuple[int, bytes] | TaggedOutput]:
+    schema = plan.resolved.schema
+    # With problems, the index may be unreadable, and the dataset is not published.
+    if not schema.has_image or shard.problems:
+        return
+    frames = ["frames"] if schema.sequence else []
+    index = read_index(
+        layout.join(directory, shard.entry.index_file), ["key", *frames, "phash", *MEASURES]
+    )
+    images = _Images.of(index, ("phash", *MEASURES), bool(frames))
+    keys = index["key"]
+    quality = quality_of_shard(shard.split, shard.index, images.measures, keys, images.records)
+    yield TaggedOutput(_QUALITY, quality)
+    hashed = images.measures["phash"].is_valid().to_numpy()
+    yield TaggedOutput(_COMPARED, NearDuplicates(compared=int(hashed.sum())))
+    hashes = images.measures["phash"].drop_null().to_pylist()
+    packed = pack(_ids(shard, plan, images.records[hashed]), hashes)
+    yield from split_by_bucket(packed, plan.rows)
+
+
+def _same(images: tuple[int, bytes]) -> tuple[int, bytes]:
+    return images
+
+
+def _members(
+    shard: ShardVerification, directory: str, plan: Plan, groups: Groups
+) -> Iterator[tuple[int, Member]]:
+    """Yields (root, member) for each record of a shard that is in a group."""
+    if not len(groups.members) or shard.problems:
+        return
+    found, roots = groups.roots_of(_ids(shard, plan, np.arange(shard.entry.records)))
+    if not found.any():
+        return
+    index = read_index(layout.join(directory, shard.entry.index_file), ["key", "sha256", "class"])
+    rows = index.filter(pa.array(found)).to_pylist()
+    for root, number, row in zip(roots, np.flatnonzero(found), rows, strict=True):
+        label, digest = label_text(row["class"]), row["sha256"]
+        yield int(root), Member(shard.split, label, row["key"], digest, shard.index, int(number))
+
+
+def _statistics_of_group(group: tuple[int, Iterable[Member]]) -> NearDuplicates:
+    return statistics_of_group(group[1])
+
+
+def _limits(groups: Groups) -> NearDuplicates:
+    return NearDuplicates(full_buckets=groups.full, overflow=groups.overflow)
+
+
+def _findings(near: NearDuplicates, quality: ImageQuality) -> ImageFindings:
+    return ImageFindings(near, quality)

@@ -1,0 +1,107 @@
+"""Recognizes what a file or folder contains: its format, and the sources in it.
+
+Only names and the first bytes of files are read; the columns of a source are probed by its format.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from dataclasses import replace
+
+from recordmill.schemas.errors import UsageError
+from recordmill.schemas.layout import MANIFEST, SUCCESS, is_web, join
+from recordmill.schemas.masking import masked_url
+from recordmill.schemas.tables import TableFile
+from recordmill.transforms.functional.sources import yolo
+from recordmill.transforms.functional.sources.folder_layouts import (
+    Layout,
+    class_folders,
+    coco_file,
+    coco_layout,
+    layout_of,
+)
+from recordmill.transforms.functional.sources.foreign_files import describe
+from recordmill.transforms.functional.sources.text_ranges import TEXT_FORMATS
+from recordmill.transforms.storage.files import exists, open_binary, ranged_size
+from recordmill.transforms.storage.formats import FORMATS, FileTree, format_of
+from recordmill.transforms.storage.listing import is_folder
+
+_GZIP = b"\x1f\x8b"
+_HEAD_BYTES = 64
+
+
+def sources_of(path: str, input_format: str, has_images: bool) -> Layout:
+    """Returns the sources of a path, and what it was recognized as.
+
+    Args:
+        path: a file or folder.
+        input_format: its format, or "auto".
+        has_images: whether the images of a COCO file are needed, as those of labels are not.
+
+    Raises:
+        UsageError: if the format is not known, or does not fit the path.
+        OSError: if the path cannot be read.
+    """
+    if is_folder(path):
+        return _folder(path, input_format)
+    if path.lower().endswith((".yaml", ".yml")) and input_format in ("auto", "yolo"):
+        return _yolo(path)
+    return _file(path, input_format, has_images)
+
+
+def _folder(path: str, input_format: str) -> Layout:
+    root = path.rstrip("/") or "/"
+    if all(exists(join(root, name)) for name in (SUCCESS, MANIFEST)):
+        raise UsageError(f"{path}: is a dataset. To read its records, use {root}/*.tfrecord*.")
+    tree = FileTree(root)
+    if input_format == "auto":
+        return layout_of(tree)
+    if input_format == "folder":
+        return class_folders(tree)
+    if input_format == "coco" and (found := coco_layout(tree)):
+        return found
+    if not FORMATS[input_format].is_folder:
+        raise UsageError(
+            f"{path}: is a folder; expected a file of format {input_format}, or a pattern of them"
+        )
+    yaml = yolo.yaml_of(tree) if input_format == "yolo" else ""
+    return Layout((TableFile(root, input_format, yaml=yaml),))
+
+
+def _yolo(path: str) -> Layout:
+    """Returns the folder that YOLO's data.yaml describes."""
+    folder, name = posixpath.split(path)
+    root = yolo.root_of(FileTree(folder or "."), name)
+    text = f"YOLO, with images and labels in {masked_url(root)}"
+    return Layout((TableFile(root, "yolo", yaml=posixpath.relpath(path, root)),), text)
+
+
+def _coco(path: str) -> Layout:
+    """Returns a COCO file with its split, and the folder of its images if that is another one."""
+    folder, name = posixpath.split(path)
+    if posixpath.basename(folder).lower() in ("annotations", "labels"):
+        folder, name = posixpath.dirname(folder), posixpath.join(posixpath.basename(folder), name)
+    file = coco_file(FileTree(folder or "."), name)
+    if file.images == FileTree(folder or ".").path(posixpath.dirname(name)):
+        return Layout((replace(file, path=path, images=None),))
+    text = f"COCO, with images in {file.images}"
+    return Layout((replace(file, path=path),), text)
+
+
+def _file(path: str, input_format: str, has_images: bool) -> Layout:
+    with open_binary(path) as stream:
+        head = stream.read(_HEAD_BYTES)
+    found = format_of(path, head) if input_format == "auto" else input_format
+    if found is None:
+        what = describe(path, head)
+        why = f"is {what}" if what else "unknown format. Set --input_format."
+        raise UsageError(f"{path}: {why}")
+    if FORMATS[found].is_folder:
+        raise UsageError(f"{path}: is a file; expected a folder of format {found}")
+    if not head and (found != "tfrecord" or path.endswith(".gz")):  # a shard can have no records
+        raise UsageError(f"{path}: the file is empty; expected a table")
+    is_gzipped = head.startswith(_GZIP)
+    if found == "coco" and has_images and not is_gzipped and not is_web(path):
+        return _coco(path)
+    size = ranged_size(path) if found in TEXT_FORMATS else None
+    return Layout((TableFile(path, found, is_gzipped, size),))
