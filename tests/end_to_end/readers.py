@@ -114,11 +114,11 @@ def content(dataset: Path) -> dict[str, Any]:
 
 def assert_the_same(dataset: Path, expected: Path) -> None:
     """Asserts that two datasets have the same content; a failure shows which values differ."""
-    found, wanted = content(dataset), content(expected)
-    assert sorted(found) == sorted(wanted)
-    different = [name for name in wanted if found[name] != wanted[name]]
+    found, target = content(dataset), content(expected)
+    assert sorted(found) == sorted(target)
+    different = [name for name in target if found[name] != target[name]]
     values = {
-        name: _differences(json.loads(found[name]), json.loads(wanted[name]))
+        name: _differences(json.loads(found[name]), json.loads(target[name]))
         for name in different
         if name.endswith(".json")
     }

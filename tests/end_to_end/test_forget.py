@@ -125,7 +125,7 @@ def test_the_certificate_states_what_was_removed(made: Path, birds: Path) -> Non
         assert hashlib.sha256(data).hexdigest() == pair["after"]["sha256"]
 
 
-def seal(dataset: Path, removal: dict[str, Any]) -> None:
+def replace_certificate(dataset: Path, removal: dict[str, Any]) -> None:
     """Replaces the certificate, with the checksums that protect it."""
     data = json.dumps(removal).encode()
     (dataset / "removal.json").write_bytes(data)
@@ -155,11 +155,11 @@ def test_a_forged_certificate_is_found(made: Path, birds: Path) -> None:
         ({"shards": shards}, "states the shard birds-"),
         ({"records": "x"}, "is not a certificate: at records"),
     ):
-        seal(dataset, removal | change)
+        replace_certificate(dataset, removal | change)
         ended = recordmill("verify", dataset)
         assert ended.code == 3
         assert problem in ended.err
-    seal(dataset, removal)
+    replace_certificate(dataset, removal)
     assert recordmill("verify", dataset).code == 0
 
 
