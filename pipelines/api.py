@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from recordmill.pipelines import convert as graph
+from recordmill.pipelines import convert as conversion
 from recordmill.pipelines import dry_run as trial
 from recordmill.pipelines.dataset.dataset import Dataset, open_dataset
 from recordmill.pipelines.engines.beam_patches import applied
 from recordmill.pipelines.engines.runners import check_submission, waits_for_result
+from recordmill.pipelines.graph import Conversion
 from recordmill.pipelines.input_tables import probe_tables
 from recordmill.pipelines.options import beam_options as parsed_beam_options
 from recordmill.pipelines.options import config_of, with_implied_options
@@ -172,7 +173,7 @@ def run(
     if job is None:
         return config, None
     with _watched(job, beam) if show else nullcontext():
-        record = graph.run(job, beam, interrupt, submission)
+        record = conversion.run(job, beam, interrupt, submission)
         interrupt.code = record.exit_code
     return config, record
 
@@ -204,17 +205,17 @@ def forecast_of(
 
 def _prepared(
     options: Mapping[str, Any], beam: PipelineOptions, command: Sequence[str], is_dry: bool = False
-) -> tuple[ConvertConfig, graph.Conversion | None]:
+) -> tuple[ConvertConfig, Conversion | None]:
     use_options(beam)  # before any table is read: it may be in an object store
     # The splits that --num_shards may name are known when the input has been read.
     early = config_of({name: value for name, value in options.items() if name != "num_shards"})
     check_submission(early, beam)
     config, tables = with_implied_options(options, probe_tables(early))
-    return config, graph.prepare(config, beam, command, is_dry, tables)
+    return config, conversion.prepare(config, beam, command, is_dry, tables)
 
 
 @contextmanager
-def _watched(job: graph.Conversion, beam: PipelineOptions) -> Iterator[None]:
+def _watched(job: Conversion, beam: PipelineOptions) -> Iterator[None]:
     with poll_workers(job.target.progress, beam) as poll, shown_progress(poll):
         yield
 

@@ -15,14 +15,8 @@ import apache_beam as beam
 from apache_beam.pvalue import PCollection, TaggedOutput
 from apache_beam.utils.shared import Shared
 
-from recordmill.pipelines.convert import (
-    Conversion,
-    Reading,
-    make_analyzer,
-    make_binding,
-    projection_of,
-    write_dataset,
-)
+from recordmill.pipelines.convert import make_analyzer, make_binding
+from recordmill.pipelines.graph import Conversion, Reading, projection_of, write_dataset
 from recordmill.pipelines.input_tables import InputTables
 from recordmill.pipelines.options import config_of
 from recordmill.pipelines.run.lock import Lock, lock_target

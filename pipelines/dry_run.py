@@ -18,8 +18,8 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.pvalue import AsDict, AsIter, AsSingleton
 
 from recordmill.pipelines.console.terminal import Terminal
-from recordmill.pipelines.convert import Conversion, read_rows
 from recordmill.pipelines.engines.runners import in_process, make_pipeline, without_step
+from recordmill.pipelines.graph import Conversion, read_rows
 from recordmill.pipelines.run.summary import id_notes, shard_notes, skipped_notes
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import RecordmillError, RejectBudgetExceeded, UsageError

@@ -18,10 +18,11 @@ from apache_beam.pvalue import AsDict, AsIter, PCollection
 from pydantic import ValidationError
 
 from recordmill.pipelines.base_version import base_of
-from recordmill.pipelines.convert import Conversion, make_binding
+from recordmill.pipelines.convert import make_binding
 from recordmill.pipelines.convert import run as run_conversion
 from recordmill.pipelines.dataset.removal import image_digests
 from recordmill.pipelines.engines.runners import runner_name
+from recordmill.pipelines.graph import Conversion
 from recordmill.pipelines.input_tables import InputTables
 from recordmill.pipelines.publish import publish
 from recordmill.pipelines.run.lock import lock_target

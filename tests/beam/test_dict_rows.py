@@ -16,8 +16,9 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing.util import assert_that, equal_to
 
-from recordmill.pipelines import convert
+from recordmill.pipelines.convert import prepare
 from recordmill.pipelines.dict_rows import BuildExamples, WriteDataset, WrittenDataset
+from recordmill.pipelines.graph import build
 from recordmill.pipelines.options import config_of
 from recordmill.schemas.errors import DatasetExists, RejectBudgetExceeded, UsageError
 from tests.beam.direct import direct_pipeline, example, records
@@ -60,10 +61,10 @@ def converted(table: Path, output: Path, **options: Any) -> Path:
     config = config_of(
         {"input": [str(table)], "output": str(output), "name": "birds", "report": False, **options}
     )
-    job = convert.prepare(config, PipelineOptions([]))
+    job = prepare(config, PipelineOptions([]))
     assert job is not None
     with direct_pipeline() as p:
-        convert.build(p, job)
+        build(p, job)
     job.lock.release()
     return Path(config.directory)
 

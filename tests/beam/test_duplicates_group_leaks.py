@@ -9,7 +9,7 @@ from apache_beam.testing.util import assert_that, equal_to
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recordmill.pipelines.convert import groups_may_span_splits
+from recordmill.pipelines.graph import groups_may_span_splits
 from recordmill.schemas.statistics import GroupLeakage
 from recordmill.transforms.duplicates import FindGroupLeaks
 from recordmill.transforms.elements import AssignedRows, OrderedRefs

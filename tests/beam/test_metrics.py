@@ -15,7 +15,8 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.runners.runner import PipelineResult
 
-from recordmill.pipelines import convert
+from recordmill.pipelines.convert import prepare
+from recordmill.pipelines.graph import build
 from recordmill.pipelines.options import config_of
 from recordmill.transforms.workers.metrics import NAMESPACE, Measurements, counter
 from tests.beam.direct import direct_pipeline, records
@@ -54,10 +55,10 @@ def test_the_metrics_of_a_conversion_are_exact(tmp_path: Path) -> None:
     table.write_text("\n".join(lines) + "\n")
     settings = {"name": "birds", "report": False, "num_shards": 2, "max_rejects": "100%"}
     config = config_of({"input": [str(table)], "output": str(tmp_path / "out"), **settings})
-    job = convert.prepare(config, PipelineOptions([]))
+    job = prepare(config, PipelineOptions([]))
     assert job is not None
     p = direct_pipeline()
-    convert.build(p, job)
+    build(p, job)
     result = p.run()
     job.lock.release()
 
@@ -110,10 +111,10 @@ def test_steps_display_the_settings_that_matter(tmp_path: Path) -> None:
     table.write_text("image,label,part\n1.jpg,cat,test\n")
     options = {"split_column": "part", "records_per_shard": 9, "verify": "decode", "seed": 3}
     settings = {"input": [str(table)], "output": str(tmp_path / "out"), "name": "birds"}
-    job = convert.prepare(config_of({**settings, **options}), PipelineOptions([]))
+    job = prepare(config_of({**settings, **options}), PipelineOptions([]))
     assert job is not None
     p = direct_pipeline()
-    convert.build(p, job)
+    build(p, job)
     job.lock.release()
     shown = {
         step.unique_name: {

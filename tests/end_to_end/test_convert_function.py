@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 import tensorflow_datasets as tfds
 
-from recordmill.pipelines import convert as graph
+from recordmill.pipelines import convert as conversion
 from recordmill.pipelines.api import convert, dry_run
 from recordmill.schemas.config import ConvertConfig, SchemaOverrides
 from recordmill.schemas.dataset_info import ShardVerification
@@ -185,7 +185,7 @@ def test_ctrl_c_of_the_host_ends_the_run_and_reaches_the_host(
     def interrupted(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(graph, "build", interrupted)
+    monkeypatch.setattr(conversion, "build", interrupted)
     with pytest.raises(KeyboardInterrupt):
         convert(table, output=tmp_path / "out", name="birds", **NAMED)
     record = json.loads((tmp_path / "out/birds/1.0.0/run.json").read_bytes())

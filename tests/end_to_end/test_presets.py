@@ -2,8 +2,6 @@
 
 TensorFlow, TensorFlow Datasets and pyarrow read the same values from the records as the test wrote
 to the table and the images.
-
-Covers `recordmill.pipelines.convert`.
 """
 
 from __future__ import annotations

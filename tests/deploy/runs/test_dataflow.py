@@ -19,7 +19,7 @@ from google.protobuf import wrappers_pb2
 
 from deploy.dataflow import metadata
 from deploy.dataflow.main import command
-from recordmill.pipelines import convert
+from recordmill.pipelines import graph
 from tests.deploy.runs.cloud import BUCKET, Cloud, google_cloud
 from tests.deploy.runs.environments import run
 
@@ -195,8 +195,8 @@ def test_the_job_graph_has_one_shuffle_of_references_and_no_table(
 
 
 def named_steps() -> set[str]:
-    """Returns the labels of the steps in pipelines/convert.py."""
-    return set(re.findall(r'"(\w+)"\s*>>', inspect.getsource(convert)))
+    """Returns the labels of the steps in pipelines/graph.py."""
+    return set(re.findall(r'"(\w+)"\s*>>', inspect.getsource(graph)))
 
 
 def coder_names(pipeline: beam_runner_api_pb2.Pipeline, step: str) -> list[str]:

@@ -10,8 +10,9 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from recordmill.pipelines import first_rows
-from recordmill.pipelines.convert import prepare, projection_of, run
+from recordmill.pipelines.convert import prepare, run
 from recordmill.pipelines.first_rows import first_rejects
+from recordmill.pipelines.graph import projection_of
 from recordmill.pipelines.options import config_of
 from recordmill.pipelines.run.startup import Interrupt
 from recordmill.schemas.config import ConvertConfig

@@ -1,0 +1,111 @@
+"""A run ends with a run record, whatever fails in it, and always releases its dataset."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import apache_beam as beam
+import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from recordmill.pipelines.convert import prepare, run
+from recordmill.pipelines.graph import Conversion, build
+from recordmill.pipelines.options import config_of
+from recordmill.pipelines.run.run_record import RunRecord
+from recordmill.pipelines.run.startup import Interrupt
+from recordmill.schemas.errors import DatasetExists, VerificationFailed
+
+Stages = Callable[[beam.Pipeline, Conversion], object]
+
+
+@pytest.fixture
+def prepared(tmp_path: Path) -> Callable[..., Conversion | None]:
+    """Prepares a conversion of two rows without images."""
+    (tmp_path / "t.csv").write_text("n,x\n1,a\n2,b\n")
+
+    def prepared_job(**options: object) -> Conversion | None:
+        paths = {"input": [str(tmp_path / "t.csv")], "output": str(tmp_path), "name": "birds"}
+        of_table = {"schema": "tabular", "key_column": "n", "report": False}
+        return prepare(config_of({**paths, **of_table, **options}), PipelineOptions([]))
+
+    return prepared_job
+
+
+def ended(job: Conversion | None, stages: Stages, interrupt: Interrupt | None = None) -> RunRecord:
+    """Runs a conversion and returns its record, which run.json holds, too."""
+    assert job is not None
+    record = run(job, PipelineOptions([]), interrupt or Interrupt(), stages=stages)
+    assert json.loads(Path(job.target.final, "run.json").read_bytes())["state"] == record.state
+    return record
+
+
+def failing(error: BaseException) -> Stages:
+    """Returns stages whose construction fails."""
+
+    def fail(root: beam.Pipeline, job: Conversion) -> None:
+        raise error
+
+    return fail
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (VerificationFailed("train-0: differs"), 3, "train-0: differs"),
+        (MemoryError("no more"), 1, "the engine failed: MemoryError: no more"),
+    ],
+)
+def test_failures_are_recorded(
+    error: Exception, code: int, message: str, prepared: Callable[..., Conversion | None]
+) -> None:
+    record = ended(prepared(), failing(error))
+    assert (record.state, record.exit_code, record.message) == ("failed", code, message)
+    assert prepared() is not None  # the dataset is not locked any more
+
+
+def test_an_engine_that_ends_without_a_result(prepared: Callable[..., Conversion | None]) -> None:
+    job = prepared()
+    assert job is not None
+    record = ended(job, lambda root, _: root | beam.Create([1]))
+    assert record.message == f"{job.target.work}: the engine ended without a result. See its log."
+
+
+def test_a_signal_is_recorded_with_the_shards_that_are_kept(
+    prepared: Callable[..., Conversion | None],
+) -> None:
+    interrupt = Interrupt()
+    interrupt.number = signal.SIGTERM
+    record = ended(prepared(), failing(KeyboardInterrupt()), interrupt)
+    assert (record.state, record.exit_code) == ("interrupted", 143)
+    assert record.message.endswith("; no shard was finished. Run the command again.")
+
+
+def test_an_interrupt_of_the_host_program_is_raised_again(
+    tmp_path: Path, prepared: Callable[..., Conversion | None]
+) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        ended(prepared(), failing(KeyboardInterrupt()))
+    record = json.loads((tmp_path / "birds/1.0.0/run.json").read_bytes())
+    assert (record["state"], record["message"]) == ("failed", "interrupted")
+
+
+def test_a_failure_after_publishing_does_not_fail_the_run(
+    prepared: Callable[..., Conversion | None],
+) -> None:
+    def publish_and_fail(_: beam.Pipeline, job: Conversion) -> None:
+        with beam.Pipeline("DirectRunner") as pipeline:
+            build(pipeline, job)
+        raise ConnectionError("the engine is gone")
+
+    record = ended(prepared(), publish_and_fail)
+    assert (record.state, record.exit_code, record.records) == ("published", 0, 2)
+
+
+def test_a_published_dataset_is_kept(prepared: Callable[..., Conversion | None]) -> None:
+    assert ended(prepared(), build).state == "published"
+    with pytest.raises(DatasetExists):
+        prepared()
+    assert prepared(if_exists="skip") is None
