@@ -6,6 +6,11 @@ Covers `recordmill.transforms.shards.kept_shard`.
 from __future__ import annotations
 
 import json
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -54,8 +59,8 @@ def days(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_increments_give_the_files_of_one_conversion(days: Path) -> None:
-    one, other = (days / output / "birds" / "1.2.0" for output in ("full", "out"))
+def assert_is_one_conversion(one: Path, other: Path) -> None:
+    """Asserts that an increment has the files of one conversion, as docs/how-to/increments.md."""
     names = {str(p.relative_to(d)) for d in (one, other) for p in d.rglob("*") if p.is_file()}
     same = {n for n in names if (one / n).read_bytes() == (other / n).read_bytes()}
     assert names - same == {"_SUCCESS", "manifest.json", "run.json"}
@@ -65,6 +70,10 @@ def test_increments_give_the_files_of_one_conversion(days: Path) -> None:
     config = {name for name, value in after["config"].items() if value != before["config"][name]}
     assert config == {"inputs", "base", "append"}
     assert recordmill("verify", other, "--decode").code == 0
+
+
+def test_increments_give_the_files_of_one_conversion(days: Path) -> None:
+    assert_is_one_conversion(*(days / output / "birds" / "1.2.0" for output in ("full", "out")))
 
 
 def test_shards_without_new_rows_are_links_and_the_others_are_rewritten(days: Path) -> None:
@@ -163,3 +172,78 @@ def test_another_schema_is_rejected_by_the_setting_that_differs(days: Path, tmp_
     ended = convert(days / "1.csv", tmp_path, *asked, "--schema", "tf_slim")
     assert ended.code == 2
     assert "is only in" in ended.err
+
+
+MANY = ("--splits", "train=0.7,test=0.3", "--num_shards", "train=48,test=16", "--no_report")
+OF_A_DAY = 40
+SAMPLE = 256
+"""Images of `train` whose channels are measured, however many are new."""
+
+_opened: list[Counter[str]] = []
+
+
+def _count_open(event: str, arguments: tuple[Any, ...]) -> None:
+    if event == "open" and _opened and str(arguments[1]).startswith("r"):
+        _opened[-1][str(arguments[0])] += 1
+
+
+@contextmanager
+def reads() -> Iterator[Counter[str]]:
+    """Counts how often this process opens each file to read it; the verifier is another one."""
+    if "hook" not in vars(reads):
+        vars(reads)["hook"] = sys.addaudithook(_count_open)  # no hook can be removed
+    _opened.append(Counter())
+    yield _opened[-1]
+    _opened.pop()
+
+
+def test_ten_days_are_one_conversion_and_each_reads_its_images_and_shards_only(
+    tmp_path: Path,
+) -> None:
+    out = tmp_path / "out"
+    first = table(tmp_path, "0.csv", range(OF_A_DAY))
+    assert convert(first, out, "--version", "1.0.0", *MANY).code == 0
+    for n in range(1, 10):
+        day = table(tmp_path, f"{n}.csv", range(n * OF_A_DAY, (n + 1) * OF_A_DAY))
+        asked = ("--base", out / "birds" / f"1.{n - 1}.0", "--append", *MANY)
+        with reads() as counts:
+            ended = convert(day, out, "--version", f"1.{n}.0", *asked)
+        assert ended.code == 0, ended.err
+        assert_reads_of_day(counts, tmp_path, n)
+    whole = table(tmp_path, "all.csv", range(10 * OF_A_DAY))
+    assert convert(whole, tmp_path / "full", "--version", "1.9.0", *MANY).code == 0
+    assert_is_one_conversion(tmp_path / "full/birds/1.9.0", out / "birds/1.9.0")
+
+
+def assert_reads_of_day(counts: Counter[str], folder: Path, n: int) -> None:
+    """Asserts that a day's images and the shards that gain records were read once, and no other.
+
+    The first image is also read before the pipeline starts, and the shards with the first images of
+    the new version at its end, for their channels.
+    """
+    base, new = (folder / "out/birds" / f"1.{version}.0" for version in (n - 1, n))
+    images = {name: c for name, c in counts.items() if name.endswith(".jpg")}
+    first = n * OF_A_DAY
+    assert images == {
+        str(folder / f"{i}.jpg"): 1 + (i == first) for i in range(first, first + OF_A_DAY)
+    }
+    shards = {name: c for name, c in counts.items() if re.search(r"tfrecord-[-\w]+$", name)}
+    changed = {p.name for p in new.glob("*.tfrecord-*") if not p.samefile(base / p.name)}
+    assert 20 < len(changed) < 40
+    of_base = {name: c for name, c in shards.items() if name.startswith(str(base))}
+    assert of_base == {str(base / name): 1 for name in changed}
+    written = {Path(name).name: c for name, c in shards.items() if name not in of_base}
+    assert written == {shard.name: 1 for shard in measured(new)}
+
+
+def measured(dataset: Path) -> Iterator[Path]:
+    """Yields the shards with the first images of `train`."""
+    images = 0
+    for shard, entry in zip(
+        readers.shards(dataset, "train"),
+        manifest(dataset)["splits"]["train"]["shards"],
+        strict=True,
+    ):
+        if images < SAMPLE and entry["records"]:
+            yield shard
+        images += entry["records"]

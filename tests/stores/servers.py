@@ -73,6 +73,10 @@ class Proxy(Server):
         """Returns how often each "METHOD /path" was requested."""
         return self._told()["counts"]
 
+    def bytes(self) -> dict[str, int]:
+        """Returns the bytes of all answers to each "METHOD /path"."""
+        return self._told()["bytes"]
+
     def faults(self) -> dict[str, int]:
         """Returns how often each fault was injected."""
         return self._told()["faults"]

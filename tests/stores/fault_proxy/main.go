@@ -1,4 +1,5 @@
-// Stands between recordmill and a store: counts requests, delays them, and has some of them fail.
+// Stands between recordmill and a store: counts requests and the bytes of their answers, delays them,
+// and has some of them fail.
 //
 //	fault_proxy -listen 127.0.0.1:0 -upstream http://127.0.0.1:9000
 //
@@ -41,6 +42,7 @@ type proxy struct {
 	match    *regexp.Regexp
 	counts   map[string]int // "METHOD /path" to how often it was requested
 	faults   map[string]int // fault to how often it was injected
+	bytes    map[string]int // "METHOD /path" to the bytes of all answers
 	upstream *httputil.ReverseProxy
 }
 
@@ -108,9 +110,9 @@ func (p *proxy) control(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		p.settings, p.match = settings, regexp.MustCompile(settings.Match)
-		p.counts, p.faults = map[string]int{}, map[string]int{}
+		p.counts, p.faults, p.bytes = map[string]int{}, map[string]int{}, map[string]int{}
 	}
-	json.NewEncoder(w).Encode(map[string]any{"counts": p.counts, "faults": p.faults})
+	json.NewEncoder(w).Encode(map[string]any{"counts": p.counts, "faults": p.faults, "bytes": p.bytes})
 }
 
 // reset drops a connection so that its client sees "connection reset by peer".
@@ -185,6 +187,21 @@ func (b *halfBody) Read(data []byte) (int, error) {
 	return n, err
 }
 
+// countedBody counts the bytes of a body as they are sent.
+type countedBody struct {
+	io.ReadCloser
+	p    *proxy
+	name string
+}
+
+func (b *countedBody) Read(data []byte) (int, error) {
+	n, err := b.ReadCloser.Read(data)
+	b.p.mutex.Lock()
+	defer b.p.mutex.Unlock()
+	b.p.bytes[b.name] += n
+	return n, err
+}
+
 func min(a, b int64) int64 {
 	if a < b {
 		return a
@@ -205,7 +222,8 @@ func main() {
 		log.Fatal(err)
 	}
 	fmt.Printf("http://%s\n", listener.Addr())
-	p := &proxy{match: regexp.MustCompile(""), counts: map[string]int{}, faults: map[string]int{}}
+	none := func() map[string]int { return map[string]int{} }
+	p := &proxy{match: regexp.MustCompile(""), counts: none(), faults: none(), bytes: none()}
 	p.upstream = &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(target)
@@ -220,6 +238,7 @@ func main() {
 			if r.Request.Context().Value(cut{}) != nil && r.ContentLength > 1 {
 				r.Body = &halfBody{r.Body, r.ContentLength / 2}
 			}
+			r.Body = &countedBody{r.Body, p, r.Request.Method + " " + r.Request.URL.Path}
 			return nil
 		},
 		ErrorLog: log.New(io.Discard, "", 0),
