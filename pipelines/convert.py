@@ -34,6 +34,7 @@ from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import Interrupted, RecordmillError, UsageError
 from recordmill.schemas.features import Schema
 from recordmill.schemas.plan import ResolvedSchema, SplitRanges
+from recordmill.schemas.tables import TableFile
 from recordmill.transforms.functional.rows.analysis import Analyzer
 from recordmill.transforms.functional.rows.binding import Binding, common_folder, table_names
 from recordmill.transforms.functional.rows.columns import (
@@ -80,7 +81,7 @@ def prepare(
     check_types(both.unsupported, typed_columns(schema, config), embedded, both.fields)
     if not tables.has_rows:
         raise UsageError(f"--input {tables.files[0].path}: has a header, but no rows. Add some.")
-    binding = make_binding(config, schema, [file.path for file in tables.files])
+    binding = make_binding(config, schema, tables.files)
     analyzer = make_analyzer(config, schema, binding)
     analyzer = analyzer.with_source(both.classes, tables.recognized)
     context = RunContext.begin(runner_name(options), command)
@@ -124,7 +125,7 @@ def _check_sequence_join(schema: Schema, columns: Sequence[str], config: Convert
         )
 
 
-def make_binding(config: ConvertConfig, schema: Schema, files: Sequence[str] = ()) -> Binding:
+def make_binding(config: ConvertConfig, schema: Schema, files: Sequence[TableFile] = ()) -> Binding:
     """Returns the column mapping, without class names, which the analyze pass finds.
 
     Args:
@@ -132,6 +133,7 @@ def make_binding(config: ConvertConfig, schema: Schema, files: Sequence[str] = (
         schema: the resolved schema.
         files: the input files, whose common folder is left out of keys.
     """
+    paths = [file.path for file in files]
     return Binding(
         resolved=ResolvedSchema(schema),
         columns=config.columns,
@@ -142,8 +144,9 @@ def make_binding(config: ConvertConfig, schema: Schema, files: Sequence[str] = (
         split_column=config.split_column,
         group_column=config.group_column,
         splits=frozenset(config.splits) if config.splits is not None else None,
-        key_root=common_folder(files),
-        table_names=table_names(files),
+        key_root=common_folder(paths),
+        table_names=table_names(paths),
+        key_prefixes={file.path: file.key_prefix for file in files if file.key_prefix},
     )
 
 

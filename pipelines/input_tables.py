@@ -215,7 +215,9 @@ class _Probed(NamedTuple):
 def _probe(flag: str, path: str, input_format: str, config: ConvertConfig) -> _Probed:
     try:
         check_utf8(path)
-        found = sources_of(path, input_format, has_images=flag == "--input")
+        is_input = flag == "--input"
+        has_labels = is_input and config.labels is not None
+        found = sources_of(path, input_format, has_images=is_input, has_labels=has_labels)
         files = [
             _with_text_options(f, config) if f.format in DELIMITERS else f for f in found.files
         ]

@@ -22,7 +22,7 @@ from recordmill.schemas.features import Schema
 from recordmill.schemas.layout import split_rank
 from recordmill.schemas.option import options_of
 from recordmill.schemas.settings import BoxSettings, ImageSettings, MaskSettings, is_integer
-from recordmill.schemas.tables import SPLIT
+from recordmill.schemas.tables import FILE_NAME, SPLIT
 from recordmill.schemas.yaml_files import MAX_LENGTH, parse_schema, preset, preset_names
 from recordmill.transforms.functional.rows.labels import is_class_name
 from recordmill.transforms.storage.files import exists, open_binary
@@ -61,8 +61,9 @@ def with_implied_options(
 ) -> tuple[ConvertConfig, InputTables]:
     """Returns the config with the options that the input implies, and the input that states them.
 
-    A source that states splits brings its own, one with boxes or captions its preset, and image
-    paths without a suffix that of their files, unless options say otherwise.
+    A source that states splits brings its own, and one with boxes or captions its preset. Image
+    paths without a suffix have that of their files, and those of ImageFolder are in `file_name`,
+    unless options say otherwise.
 
     Args:
         options: option values by name, as for `config_of`.
@@ -83,6 +84,7 @@ def with_implied_options(
         else:
             notes.append(f"splits: those of --splits; the input has {listed}")
     config = config_of({**options, **implied})
+    config = _with_file_name(config, tables)
     if suffix := missing_suffix(config, tables):
         config = config.model_copy(update={"image_suffix": suffix})
         notes.append(
@@ -90,6 +92,15 @@ def with_implied_options(
             "another"
         )
     return config, replace(tables, recognized=(*tables.recognized, *notes))
+
+
+def _with_file_name(config: ConvertConfig, tables: InputTables) -> ConvertConfig:
+    """Returns the config with the image column of ImageFolder if the table lacks another one."""
+    schema = config.dataset_schema
+    lacks_image = schema.has_image and schema.image.column not in tables.columns
+    if not (lacks_image and FILE_NAME in tables.columns):
+        return config
+    return config.model_copy(update={"columns": {schema.image.column: FILE_NAME, **config.columns}})
 
 
 Model = TypeVar("Model", bound=BaseModel)

@@ -17,6 +17,9 @@ IMAGES = "images"
 # The column with the split of a row, in sources that state it by their folders or file names.
 SPLIT = "split"
 
+# The column of image paths in Hugging Face's ImageFolder.
+FILE_NAME = "file_name"
+
 # Names that folders and files of splits commonly have, in lower case.
 SPLIT_NAMES = frozenset(
     {"train", "training", "val", "valid", "validation", "dev", "eval", "test", "testing"}
@@ -38,6 +41,7 @@ class TableFile:
         images: the base of relative image paths, or None for the folder of the file.
         has_split_folders: whether the top-level folders of a class folder are splits.
         yaml: the path of YOLO's data.yaml, relative to the folder, or "".
+        key_prefix: the folder that keys begin with, so that `1.jpg` of two folders differs.
     """
 
     path: str
@@ -50,6 +54,7 @@ class TableFile:
     images: str | None = None
     has_split_folders: bool = False
     yaml: str = ""
+    key_prefix: str = ""
 
 
 @dataclass(frozen=True)

@@ -67,6 +67,9 @@ def hugging_face() -> None:
             continue
         with pa.OSFile(path, "wb") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
             writer.write_table(table)
+    for split in ("train", "test"):
+        put(f"labeled/{split}/1.jpg", jpeg(8, 6, len(split)))
+        put(f"labeled/{split}/metadata.csv", "file_name,label\n1.jpg,cat\n")
     put("saved/dataset_dict.json", '{"splits": ["train"]}')
     put("saved/train/state.json", "{}")
 

@@ -68,6 +68,53 @@ def test_an_image_folder_is_what_tfds_reads(tmp_path: Path) -> None:
     assert manifest(by_split)["classes"]["label"] == ["train", "val"]
 
 
+def test_metadata_of_an_image_folder_is_read_as_its_table(tmp_path: Path) -> None:
+    root = tmp_path / "pets"
+    for i in range(4):
+        split = ("train", "val")[i % 2]
+        put(root / split / "images" / f"{i}.jpg", i)
+        with (root / split / "metadata.csv").open("a") as table:
+            header = "age,file_name,label\n" if i < 2 else ""
+            table.write(f"{header}{i},images/{i}.jpg,{('owl', 'cat')[i // 2]}\n")
+    ended = convert(root, tmp_path / "out")
+    assert ended.code == 0, ended.err
+    assert (
+        f"{root}: read as Hugging Face ImageFolder (train/metadata.csv, val/metadata.csv)\n"
+        "splits: train, val, as in the input; --splits sets others\n"
+    ) in ended.out
+    dataset = tmp_path / "out" / "birds" / "1.0.0"
+    assert manifest(dataset)["classes"]["label"] == ["cat", "owl"]
+    for split, expected in (("train", {"0": 1, "2": 0}), ("val", {"1": 1, "3": 0})):
+        found = readers.examples(dataset, split)
+        names = [example["image/filename"][0].decode() for example in found]
+        assert {Path(n).stem: e["label"][0] for n, e in zip(names, found, strict=True)} == expected
+
+
+def test_a_table_beside_one_folder_of_images_is_not_ignored(tmp_path: Path) -> None:
+    root = tmp_path / "leaves"
+    put(root / "train" / "7.jpg", 7)
+    (root / "train.csv").write_text("id,species\n7,oak\n")
+    ended = convert(root, tmp_path / "out")
+    options = f"--input {root}/train.csv --image_root {root}/train --columns image=id,label=species"
+    assert (ended.code, ended.out, ended.err) == (
+        2,
+        "",
+        f"recordmill: --input {root}: expected a folder per class, got images in train/ beside "
+        f"train.csv. To read a table, use {options}. To make folders the classes, add "
+        "--input_format folder.\n",
+    )
+    _, table, *flags = options.split()
+    dataset = published(table, tmp_path / "out", *flags)
+    assert manifest(dataset)["classes"]["label"] == ["oak"]
+    as_classes = published(root, tmp_path / "out", "--input_format", "folder", name="classes")
+    assert manifest(as_classes)["classes"]["label"] == ["train"]
+    put(root / "val" / "oak" / "8.jpg", 8)
+    (root / "train" / "oak").mkdir()
+    (root / "train" / "7.jpg").rename(root / "train" / "oak" / "7.jpg")
+    ended = convert(root, tmp_path / "out", "--dry_run", name="splits")
+    assert "read as class folders within split folders; not read: train.csv\n" in ended.out
+
+
 def write_coco(root: Path, years: dict[str, range]) -> None:
     categories = [{"id": id_, "name": name} for id_, name in ((90, "ant"), (1, "owl"), (7, "cat"))]
     for name, numbers in years.items():

@@ -1,4 +1,7 @@
-"""Writes a dataset with Hugging Face Datasets, in its own environment; prints what it holds."""
+"""Writes a dataset with Hugging Face Datasets, in its own environment; prints what it holds.
+
+Prints what it reads from a folder with metadata files, too.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +18,20 @@ loaded.save_to_disk(str(folder / "saved"))
 for split, part in loaded.items():
     part.to_parquet(str(folder / "hub" / "data" / f"{split}-00000-of-00001.parquet"))
 
-rows = {}
-for split, part in loaded.items():
-    rows[split] = []
-    for row in part.cast_column("image", Image(decode=False)):
-        data = row["image"]["bytes"] or Path(row["image"]["path"]).read_bytes()
-        rows[split].append((hashlib.sha256(data).hexdigest(), row["label"]))
-    rows[split].sort()
+
+def rows_of(dataset):
+    """Returns the digest of each image and its label, by split."""
+    rows = {}
+    for split, part in dataset.items():
+        rows[split] = []
+        for row in part.cast_column("image", Image(decode=False)):
+            data = row["image"]["bytes"] or Path(row["image"]["path"]).read_bytes()
+            rows[split].append((hashlib.sha256(data).hexdigest(), row["label"]))
+        rows[split].sort()
+    return rows
+
+
 names = loaded["train"].features["label"].names
-sys.stdout.write(json.dumps({"names": names, "rows": rows}))
+labeled = load_dataset("imagefolder", data_dir=str(folder / "labeled"))
+found = {"names": names, "rows": rows_of(loaded), "labeled": rows_of(labeled)}
+sys.stdout.write(json.dumps(found))

@@ -30,32 +30,34 @@ _GZIP = b"\x1f\x8b"
 _HEAD_BYTES = 64
 
 
-def sources_of(path: str, input_format: str, has_images: bool) -> Layout:
+def sources_of(path: str, input_format: str, has_images: bool, has_labels: bool = False) -> Layout:
     """Returns the sources of a path, and what it was recognized as.
 
     Args:
         path: a file or folder.
         input_format: its format, or "auto".
         has_images: whether the images of a COCO file are needed, as those of labels are not.
+        has_labels: whether the rows are joined to a table of labels.
 
     Raises:
         UsageError: if the format is not known, or does not fit the path.
         OSError: if the path cannot be read.
     """
     if is_folder(path):
-        return _folder(path, input_format)
+        return _folder(path, input_format, has_labels)
     if path.lower().endswith((".yaml", ".yml")) and input_format in ("auto", "yolo"):
         return _yolo(path)
     return _file(path, input_format, has_images)
 
 
-def _folder(path: str, input_format: str) -> Layout:
+def _folder(path: str, input_format: str, has_labels: bool) -> Layout:
     root = path.rstrip("/") or "/"
     if all(exists(join(root, name)) for name in (SUCCESS, MANIFEST)):
         raise UsageError(f"{path}: is a dataset. To read its records, use {root}/*.tfrecord*.")
     tree = FileTree(root)
     if input_format == "auto":
-        return layout_of(tree)
+        layout = layout_of(tree, has_labels)
+        return layout._replace(files=tuple(map(_with_size, layout.files)))
     if input_format == "folder":
         return class_folders(tree)
     if input_format == "coco" and (found := coco_layout(tree)):
@@ -66,6 +68,11 @@ def _folder(path: str, input_format: str) -> Layout:
         )
     yaml = yolo.yaml_of(tree) if input_format == "yolo" else ""
     return Layout((TableFile(root, input_format, yaml=yaml),))
+
+
+def _with_size(file: TableFile) -> TableFile:
+    """Returns a text table with its size, so that byte ranges of it can be read."""
+    return replace(file, size=ranged_size(file.path)) if file.format in TEXT_FORMATS else file
 
 
 def _yolo(path: str) -> Layout:

@@ -56,6 +56,7 @@ class Binding:
         key_root: the prefix of table paths that is omitted from keys of file and line; None for
             keys with the file name only.
         table_names: the name of a table in keys, where its address without secrets is not unique.
+        key_prefixes: what the keys of a table that are image paths begin with.
         guard: the image root that every image address must be inside, or None.
         image_suffix: the suffix that is added to image paths without it, or "".
     """
@@ -69,6 +70,7 @@ class Binding:
     splits: frozenset[str] | None = None
     key_root: str | None = None
     table_names: Mapping[str, str] = field(default_factory=dict)
+    key_prefixes: Mapping[str, str] = field(default_factory=dict)
     guard: str | None = None
     image_suffix: str = ""
 
@@ -510,7 +512,13 @@ def _images(rows: Sequence[Row], binding: Binding, paths: Sequence[str]) -> list
 def _keys(rows: Sequence[Row], binding: Binding, paths: Sequence[str]) -> Sequence[str]:
     column = binding.key_column
     if column is None:
-        return [path or _key(row, binding) for row, path in zip(rows, paths, strict=True)]
+        prefixes = binding.key_prefixes
+        named = zip(rows, paths, strict=True)
+        if not prefixes:
+            return [path or _key(row, binding) for row, path in named]
+        return [
+            prefixes.get(row.file, "") + path if path else _key(row, binding) for row, path in named
+        ]
     values = [row.values.get(column) for row in rows]
     if are_plain_keys(values):
         return values

@@ -1,4 +1,4 @@
-"""Recognizes the layout of a folder: COCO, VOC, YOLO, or class folders.
+"""Recognizes the layout of a folder: COCO, VOC, YOLO, ImageFolder, or class folders.
 
 A folder becomes one source, or one for each annotation file. Only names are read, except for small
 files and the beginning of JSON files.
@@ -14,6 +14,11 @@ from typing import NamedTuple
 from recordmill.schemas.tables import SPLIT, SPLIT_NAMES, TableFile
 from recordmill.transforms.functional.sources import class_folder, coco, voc, yolo
 from recordmill.transforms.functional.sources.class_folder import Tree
+from recordmill.transforms.functional.sources.tables_beside_images import (
+    check_has_classes,
+    metadata_files,
+    tables_beside,
+)
 
 # Kinds of annotations in the names of COCO's files, from the preferred one; "" are other names.
 _KINDS = ("instances", "", "person_keypoints", "captions")
@@ -36,21 +41,39 @@ class Layout(NamedTuple):
     text: str = ""
 
 
-def layout_of(tree: Tree) -> Layout:
+def layout_of(tree: Tree, has_labels: bool = False) -> Layout:
     """Returns the layout of a folder.
 
     Args:
         tree: the folder.
+        has_labels: whether its rows are joined to a table, so that others in it do not matter.
 
     Raises:
-        UsageError: if the folder has several layouts.
+        UsageError: if the folder has several layouts, or its tables have the labels.
     """
     if voc.is_voc(tree):
         return Layout((TableFile(tree.root, "voc"),), "Pascal VOC")
     if (yaml := yolo.yaml_of(tree)) or yolo.has_labels(tree):
         file = TableFile(tree.root, "yolo", yaml=yaml)
         return Layout((file,), f"YOLO ({yaml})" if yaml else "YOLO")
-    return coco_layout(tree) or class_folders(tree)
+    return coco_layout(tree) or (class_folders if has_labels else _with_tables)(tree)
+
+
+def _with_tables(tree: Tree) -> Layout:
+    """Returns the layout of a folder with images, or with images and tables."""
+    tables = tables_beside(tree)
+    if metadata := metadata_files(tree, tables):
+        names = ", ".join(file.path.removeprefix(f"{tree.root}/") for file in metadata)
+        splits = [name for name in tree.entries().folders if name.lower() in SPLIT_NAMES]
+        unsplit = "" if any(file.partition for file in metadata) else ", ".join(splits)
+        note = f"; {unsplit}: not splits, because they have no metadata file" if unsplit else ""
+        return Layout(metadata, f"Hugging Face ImageFolder ({names}{note})")
+    found = class_folders(tree)
+    if not tables:
+        return found
+    if not found.files[0].has_split_folders:
+        check_has_classes(tree, tables)
+    return Layout(found.files, f"{found.text or 'class folders'}; not read: {', '.join(tables)}")
 
 
 def class_folders(tree: Tree) -> Layout:

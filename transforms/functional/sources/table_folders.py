@@ -53,6 +53,11 @@ def is_parquet(path: str) -> bool:
     return path.lower().endswith((".parquet", ".pq"))
 
 
+def is_table(name: str) -> bool:
+    """Returns whether a file is a table without images of its own, by its suffix."""
+    return bool(_TABLE.search(name))
+
+
 def is_spark_json(name: str) -> bool:
     """Returns whether a file is named as Spark names its JSON output, which is JSON Lines."""
     return bool(_SPARK_JSON.search(name))
@@ -76,7 +81,7 @@ def tables_below(tree: Tree) -> list[str]:
             continue  # hidden files, and folders that cannot be listed
         if any(part.startswith("_") for part in name.split("/")) or _NOTES.search(name):
             continue
-        if not (_TABLE.search(name) or is_spark_json(name)):
+        if not (is_table(name) or is_spark_json(name)):
             return []  # without listing the rest: it may be a million images
         found.append(name)
     return sorted(found)

@@ -374,6 +374,16 @@ def test_without_an_image_the_key_is_file_and_line():
     assert identity_of(text_row(x="1"), bound) == Identity("t.csv:17", "", "", "")
 
 
+def test_equal_image_paths_in_two_folders_of_metadata_have_different_keys():
+    bound = binding(preset("image_classification"), key_prefixes={"/d/train/t.csv": "train/"})
+    rows = [Row({"image": "1.jpg"}, f"/d/{split}/t.csv", 2, True) for split in ("train", "test")]
+    found = [identity_of(row, bound) for row in rows]
+    assert [(one.key, one.uri) for one in found] == [
+        ("train/1.jpg", "/d/train/1.jpg"),
+        ("1.jpg", "/d/test/1.jpg"),
+    ]
+
+
 @pytest.mark.parametrize(
     ("row", "options", "key", "uri"),
     [

@@ -11,18 +11,20 @@ from recordmill.pipelines.convert import make_binding
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.records import Embedded, Location, Row, SkippedInput
 from recordmill.schemas.rejects import Reject
+from recordmill.schemas.tables import TableFile
 from recordmill.schemas.yaml_files import preset
 from recordmill.transforms.functional.rows.placement import sample_position, split_position
 from recordmill.transforms.functional.rows.sampling import OUTSIDE, Sampler, first_positions
 
-ROWS = [Row({"image": f"{i}.jpg"}, "/d/t.csv", i + 2, True) for i in range(1_000)]
+TABLE = TableFile("/d/t.csv", "csv")
+ROWS = [Row({"image": f"{i}.jpg"}, TABLE.path, i + 2, True) for i in range(1_000)]
 
 
 def sampler(schema: str = "image_classification", **options: Any) -> Sampler:
     settings = ConvertConfig(
         inputs=("/d/t.csv",), output="out", name="d", schema=preset(schema), **options
     )
-    return Sampler.of(settings, make_binding(settings, settings.dataset_schema, ("/d/t.csv",)))
+    return Sampler.of(settings, make_binding(settings, settings.dataset_schema, (TABLE,)))
 
 
 def selected(found: Sampler) -> list[Row]:

@@ -48,6 +48,17 @@ def test_class_folders(names: list[str], has_splits: bool, text: str, tmp_path: 
     assert found(tmp_path, *names) == Layout((file,), text)
 
 
+def test_a_table_of_labels_that_are_joined_is_not_read_twice(tmp_path: Path) -> None:
+    found(tmp_path, "train/1.jpg")
+    (tmp_path / "metadata.csv").write_text("file_name,label\ntrain/1.jpg,owl\n")
+    metadata = TableFile(f"{tmp_path}/metadata.csv", "csv")
+    note = "metadata.csv; train: not splits, because they have no metadata file"
+    tree = FileTree(str(tmp_path))
+    assert layout_of(tree) == Layout((metadata,), f"Hugging Face ImageFolder ({note})")
+    (file,) = layout_of(tree, has_labels=True).files
+    assert file == TableFile(str(tmp_path), "folder")
+
+
 @pytest.mark.parametrize(
     "names",
     [

@@ -1,0 +1,120 @@
+"""Tables beside images: which are metadata, and which command a message names for others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from recordmill.schemas.errors import UsageError
+from recordmill.schemas.tables import SPLIT, TableFile
+from recordmill.transforms.functional.sources.tables_beside_images import (
+    check_has_classes,
+    metadata_files,
+    tables_beside,
+)
+from recordmill.transforms.storage.formats import FileTree
+
+
+def folder(root: Path, files: dict[str, str]) -> FileTree:
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    return FileTree(str(root))
+
+
+def images(*names: str) -> dict[str, str]:
+    return dict.fromkeys(names, "")
+
+
+def test_tables_are_searched_in_few_folders(tmp_path: Path) -> None:
+    names = ["b.tsv", "a/c.csv.gz", "data/train/d.jsonl", "data/x/e.csv", "a/b/f.csv", "a/1.jpg"]
+    tree = folder(tmp_path, images(*names))
+    assert tables_beside(tree) == ("b.tsv", "a/c.csv.gz", "data/train/d.jsonl")
+    folder(tmp_path, images(*(f"class{i}/g.csv" for i in range(8))))
+    assert tables_beside(tree) == ("b.tsv",)
+
+
+def test_metadata_has_a_column_of_file_names_and_the_split_of_its_folder(tmp_path: Path) -> None:
+    line = '{"file_name": "1.jpg"}\n'
+    files = {"train/metadata.csv": "file_name\n1.jpg\n", "val/metadata.jsonl": line}
+    tree = folder(tmp_path, {**files, "metadata.csv": "name\n1.jpg\n", "labels.csv": "file_name\n"})
+    train, val = (f"{tmp_path}/{name}" for name in files)
+    assert metadata_files(tree, (*files, "metadata.csv", "labels.csv")) == (
+        TableFile(train, "csv", partition=((SPLIT, "train"),), key_prefix="train/"),
+        TableFile(val, "jsonl", partition=((SPLIT, "val"),), key_prefix="val/"),
+    )
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("cat/1.jpg", "dog/2.jpg"),
+        ("cat/1.jpg", "train/2.jpg"),  # a class of trains
+        ("photo_cats/1.jpg", "photo_dogs/2.jpg"),
+    ],
+)
+def test_several_folders_are_classes(names: tuple[str, ...], tmp_path: Path) -> None:
+    check_has_classes(folder(tmp_path, images(*names, "a.csv")), ("a.csv",))
+
+
+@pytest.mark.parametrize(
+    ("files", "places", "options"),
+    [
+        (
+            {"train.csv": "id,breed\n7,owl\n", "train/7.jpg": ""},
+            "images in train/ beside train.csv",
+            "--input {root}/train.csv --image_root {root}/train --columns image=id,label=breed",
+        ),
+        (
+            {"train.csv": "image,label\n1.jpg,owl\n", "images/1.jpg": ""},
+            "images in images/ beside train.csv",
+            "--input {root}/train.csv --image_root {root}/images",
+        ),
+        (  # the image paths contain the folder
+            {"labels.tsv": "age\tpath\tlabel\n3\tphotos/1.jpg\towl\n", "photos/1.jpg": ""},
+            "images in photos/ beside labels.tsv",
+            "--input {root}/labels.tsv --columns image=path",
+        ),
+        (
+            {"labels.jsonl": '{"file": 3, "name": "owl"}\n', "3.jpg": ""},
+            "images beside labels.jsonl",
+            "--input {root}/labels.jsonl --columns image=file,label=name",
+        ),
+        (  # several columns may be the label
+            {"a.csv": "age,id,breed\n3,x/y,owl\n", "img/x/y": ""},
+            "images in img/ beside a.csv",
+            "--input {root}/a.csv --image_root {root}/img --columns image=id,label=COLUMN "
+            "(columns: age, id, breed)",
+        ),
+        (  # the table without labels is not the one to read
+            {
+                "sample_submission.csv": "id,breed\n8,owl\n",
+                "test.csv": "id\n8\n",
+                "train.csv": "id,breed\n7,owl\n",
+                "train_images/7.png": "",
+                "test_images/8.png": "",
+            },
+            "images in test_images/ and train_images/ beside sample_submission.csv and test.csv "
+            "and train.csv",
+            "--input {root}/train.csv --image_root {root}/train_images "
+            "--columns image=id,label=breed",
+        ),
+        (  # unreadable
+            {"a.csv.gz": "x", "img 1/1.jpg": ""},
+            "images in img 1/ beside a.csv.gz",
+            "--input {root}/a.csv.gz --image_root '{root}/img 1' "
+            "--columns image=COLUMN,label=COLUMN",
+        ),
+    ],
+)
+def test_the_message_names_the_options_that_read_the_table(
+    files: dict[str, str], places: str, options: str, tmp_path: Path
+) -> None:
+    tree = folder(tmp_path, files)
+    with pytest.raises(UsageError) as error:
+        check_has_classes(tree, tables_beside(tree))
+    assert str(error.value) == (
+        f"{tmp_path}: expected a folder per class, got {places}. To read a table, use "
+        f"{options.format(root=tmp_path)}. To make folders the classes, add --input_format folder."
+    )
