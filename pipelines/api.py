@@ -21,6 +21,7 @@ from recordmill.pipelines.engines.beam_patches import applied
 from recordmill.pipelines.engines.runners import check_submission, waits_for_result
 from recordmill.pipelines.graph import Conversion
 from recordmill.pipelines.input_tables import probe_tables
+from recordmill.pipelines.lineage.run_with_events import run as run_with_events
 from recordmill.pipelines.options import beam_options as parsed_beam_options
 from recordmill.pipelines.options import config_of, with_implied_options
 from recordmill.pipelines.run.progress import poll_workers
@@ -173,7 +174,7 @@ def run(
     if job is None:
         return config, None
     with _watched(job, beam) if show else nullcontext():
-        record = conversion.run(job, beam, interrupt, submission)
+        record = run_with_events("convert", job, beam, interrupt, submission)
         interrupt.code = record.exit_code
     return config, record
 

@@ -19,11 +19,11 @@ from pydantic import ValidationError
 
 from recordmill.pipelines.base_version import base_of
 from recordmill.pipelines.convert import make_binding
-from recordmill.pipelines.convert import run as run_conversion
 from recordmill.pipelines.dataset.removal import image_digests
 from recordmill.pipelines.engines.runners import runner_name
 from recordmill.pipelines.graph import Conversion
 from recordmill.pipelines.input_tables import InputTables
+from recordmill.pipelines.lineage.run_with_events import run as run_with_events
 from recordmill.pipelines.publish import publish
 from recordmill.pipelines.run.lock import lock_target
 from recordmill.pipelines.run.run_record import RunContext, RunRecord
@@ -327,7 +327,7 @@ def run(
     def build(root: beam.Pipeline, job: Conversion) -> PCollection[str]:
         return _build(root, job, base, selection, removed)
 
-    return run_conversion(job, options, interrupt, stages=build)
+    return run_with_events("forget", job, options, interrupt, stages=build)
 
 
 def _build(

@@ -89,6 +89,8 @@ def _remove(
     command = ("recordmill", *flags.typed)
     with uncompressed_steps() if runs_directly(beam) else nullcontext():
         record = forget.run(selection, removed, version, beam, flags.interrupt, command)
+    for warning in record.warnings:
+        warn(f"warning: {warning}")
     if record.state != PUBLISHED:
         raise record.error()
     directory = layout.join(dataset.directory.rpartition("/")[0] or ".", version)
