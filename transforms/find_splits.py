@@ -73,10 +73,10 @@ class FindSplits(beam.PTransform):
         if distributes_groups(self.analyzer.config, self.analyzer.schema):
             return rows | FindGroupSplits(self.analyzer)
         positioning = beam.FlatMap(positions_of_rows, self.analyzer)
+        positioning = positioning.with_output_types(tuple[int, StrataHashes])
         placed = rows | "StrataOfRows" >> positioning.with_outputs(_BASE, main="new")
         positions = (
             placed.new
-            | "TypedPositions" >> beam.Map(_itself).with_output_types(tuple[int, StrataHashes])
             | "GroupByBucket" >> beam.GroupByKey()  # (bucket, [{stratum: hashes}])
             | "DistinctHashes" >> beam.MapTuple(_distinct)  # (bucket, {stratum: Positions})
         )
@@ -137,10 +137,6 @@ def positions_of_rows(
         bucket = position >> (8 * POSITION_BYTES - _BUCKET_BITS)
         found[bucket][stratum] += position.to_bytes(POSITION_BYTES, "big")
     yield from ((bucket, dict(hashes)) for bucket, hashes in found.items())
-
-
-def _itself(element: tuple[int, StrataHashes]) -> tuple[int, StrataHashes]:
-    return element
 
 
 def _distinct(bucket: int, parts: Iterable[StrataHashes]) -> tuple[int, dict[str, Positions]]:

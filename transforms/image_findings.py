@@ -58,14 +58,9 @@ class FindImageIssues(beam.PTransform):
     def expand(self, shards: PCollection[ShardVerification]) -> PCollection[ImageFindings]:
         """Adds the comparison in buckets, the grouping on one worker, and the statistics."""
         plan = AsSingleton(self.plan)
-        read = shards | "ReadMeasures" >> beam.FlatMap(_read, self.directory, plan).with_outputs(
-            _QUALITY, _COMPARED, main="images"
-        )
-        groups = (
-            read.images
-            | "TypeImages" >> beam.Map(_same).with_output_types(tuple[int, bytes])
-            | "ConnectSimilar" >> ConnectSimilar()
-        )
+        reading = beam.FlatMap(_read, self.directory, plan).with_output_types(tuple[int, bytes])
+        read = shards | "ReadMeasures" >> reading.with_outputs(_QUALITY, _COMPARED, main="images")
+        groups = read.images | "ConnectSimilar" >> ConnectSimilar()
         of_groups = (
             shards
             | "ReadMembers"
@@ -139,10 +134,6 @@ def _read(
     hashes = images.measures["phash"].drop_null().to_pylist()
     packed = pack(_ids(shard, plan, images.records[hashed]), hashes)
     yield from split_by_bucket(packed, plan.rows)
-
-
-def _same(images: tuple[int, bytes]) -> tuple[int, bytes]:
-    return images
 
 
 def _members(

@@ -220,15 +220,11 @@ class DropSimilar(beam.PTransform):
             | "ImagesOfRows" >> beam.FlatMapTuple(_chunks_of_shard).with_output_types(OrderedRefs)
             | "FindSimilarRows" >> FindSimilarRows(self.config, self.plan)
         )
-        found = rows | "SeparateSimilar" >> beam.FlatMap(
-            _separate_similar, AsSingleton(groups)
-        ).with_output_types(AssignedRows).with_outputs(_SIMILAR, main="others")
-        kept = (
-            found[_SIMILAR]
-            # All outputs of a step have one type; this one chooses the coder of the shuffle.
-            | "TypeSimilar" >> beam.Map(_same).with_output_types(tuple[bytes, AssignedRow])
-            | "KeepOne" >> KeepOne(self.plan, self.base, "near_duplicate")
-        )
+        separating = beam.FlatMap(_separate_similar, AsSingleton(groups))
+        # Each output has a type, which chooses the coder of the shuffle after it.
+        separating = separating.with_output_types(AssignedRows, similar=tuple[bytes, AssignedRow])
+        found = rows | "SeparateSimilar" >> separating.with_outputs(_SIMILAR, main="others")
+        kept = found[_SIMILAR] | "KeepOne" >> KeepOne(self.plan, self.base, "near_duplicate")
         all_rows = (found.others, kept.rows) | "AllDistinct" >> beam.Flatten()
         return Deduplicated(all_rows, kept.duplicates, kept.stats)
 
@@ -250,7 +246,3 @@ def _separate_similar(
             yield TaggedOutput(_SIMILAR, (root, (shard, row)))
     if others:
         yield shard, others
-
-
-def _same(element: tuple[bytes, AssignedRow]) -> tuple[bytes, AssignedRow]:
-    return element
