@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import re
 import sys
 import threading
 import traceback
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager
 from datetime import datetime, timezone
 from types import TracebackType
 
@@ -22,6 +20,7 @@ from recordmill.pipelines.console.printing import (
     printable_line,
     use_events,
 )
+from recordmill.transforms.workers.standard_error import rewritten_standard_error
 
 _NOISE = (
     "apitools not found",  # logged by Beam at import without its extra [gcp]
@@ -32,9 +31,6 @@ _NOISE = (
 
 # Loggers whose warnings are also rejects; those of urllib3 contain URLs with their secrets.
 _ABOUT_INPUT = ("urllib3.", "PIL.")
-
-# Ends the lines on standard error that `only_events` reads.
-_END = b"\0\n"
 
 _STEPS = frozenset({"apache_beam.runners.common", "apache_beam.runners.worker.sdk_worker"})
 _OWN = re.compile(r'log_location: "[^"]*/(?:transforms|schemas|pipelines)/')
@@ -132,41 +128,17 @@ def use_log_flags(verbose: bool, as_json: bool) -> None:
         handler.setFormatter(_Json(verbose) if as_json else _Line(verbose))
 
 
-@contextmanager
-def only_events() -> Iterator[None]:
-    """Makes every line on standard error a JSON object while the body runs.
-
-    Native libraries and child processes write text to file descriptor 2. It is replaced by a pipe,
-    whose reader passes on events and turns all other lines into events.
-    """
-    sys.stderr.flush()
-    kept = os.dup(2)
-    source, sink = os.pipe()
-    reader = threading.Thread(target=_copy_as_events, args=(source, kept), daemon=True)
-    reader.start()
-    os.dup2(sink, 2)
-    os.close(sink)
-    try:
-        yield
-    finally:
-        sys.stderr.flush()
-        os.write(2, _END)  # not the end of the pipe, which child processes may keep open
-        reader.join()
-        os.dup2(kept, 2)
-        os.close(kept)
+def only_events() -> AbstractContextManager[None]:
+    """Makes every line on standard error a JSON object while the body runs."""
+    return rewritten_standard_error(_as_event)
 
 
-def _copy_as_events(source: int, target: int) -> None:
-    """Copies lines from one file descriptor to another as events, up to `_END`."""
-    with open(source, "rb") as lines:
-        for line in lines:
-            if line.endswith(_END):
-                return
-            text = line.decode("utf-8", "backslashreplace").rstrip("\r\n")
-            if text and not _is_event(text):
-                text = event("WARNING", "stderr", text)
-            with suppress(OSError):  # keeps reading: a full pipe would block its writers
-                os.write(target, f"{text}\n".encode() if text else b"")
+def _as_event(line: bytes) -> bytes:
+    """Returns a line as an event, which it may already be; nothing for an empty one."""
+    text = line.decode("utf-8", "backslashreplace").rstrip("\r\n")
+    if text and not _is_event(text):
+        text = event("WARNING", "stderr", text)
+    return f"{text}\n".encode() if text else b""
 
 
 def _is_event(line: str) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import os
+import re
 import sys
 import threading
 from collections.abc import Mapping, Sequence
@@ -19,7 +20,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from recordmill.transforms.verification.native_log import filtered_native_log
+from recordmill.transforms.workers.standard_error import rewritten_standard_error
 
 # Values of `TF_DataType`.
 FLOAT, INT32, UINT8, STRING, INT64, BOOL, UINT16 = 1, 3, 4, 7, 9, 10, 17
@@ -50,6 +51,13 @@ _LETTERS: dict[str, Any] = {
     **{"-": None, "p": c_void_p, "s": c_char_p, "i": c_int},
     **{"l": c_int64, "z": c_size_t, "b": ctypes.c_ubyte},
 }
+
+# Lines of absl's log that are informational; warnings and errors do not match. TensorFlow 2.21
+# ignores its log level while it is loaded.
+_INFO_LINES = re.compile(
+    rb"(?:WARNING: All log messages before absl|To enable the following instructions:"
+    rb"|I\d{4} [\d:.]+ +\d+ [\w.]+:\d+\] ).*\n"
+)
 
 _LOADING = threading.Lock()
 _loaded: dict[str, ctypes.CDLL] = {}
@@ -83,7 +91,7 @@ def load() -> ctypes.CDLL:
             os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
             path = _library_path()
             try:
-                with filtered_native_log():
+                with rewritten_standard_error(without_info_lines):
                     library = ctypes.CDLL(str(path))
                 for name, letters in (item.split(":") for item in _FUNCTIONS.split()):
                     function = getattr(library, name)
@@ -93,6 +101,11 @@ def load() -> ctypes.CDLL:
                 raise ImportError(f"{path}: cannot be used: {error}; {expected}") from error
             _loaded["library"] = library
     return _loaded["library"]
+
+
+def without_info_lines(line: bytes) -> bytes:
+    """Returns a line of TensorFlow's log, or nothing if it is informational."""
+    return _INFO_LINES.sub(b"", line)
 
 
 def _library_path() -> Path:
@@ -111,7 +124,7 @@ def _context() -> int:
     with _LOADING:
         if process not in _contexts:
             options = library.TFE_NewContextOptions()
-            with filtered_native_log(), _Status(library) as status:
+            with rewritten_standard_error(without_info_lines), _Status(library) as status:
                 context = library.TFE_NewContext(options, status.pointer)
             library.TFE_DeleteContextOptions(options)
             _contexts[process] = context

@@ -25,11 +25,19 @@ from recordmill.transforms.verification.tensorflow_ops import (
     OpError,
     Tensor,
     run,
+    without_info_lines,
 )
 from tests.images import jpeg, png
 
 ROOT = Path(__file__).parents[4]
 LARGE = b"x" * 2**20
+
+LOG = [
+    b"WARNING: All log messages before absl::InitializeLog() is called are written to STDERR\n",
+    b"I0000 00:00:1795380594.342717   15430 port.cc:153] oneDNN custom operations are on.\n",
+    b"To enable the following instructions: AVX2 FMA, in other operations, rebuild TensorFlow\n",
+    b"W0000 00:00:1795380594.342717   15430 port.cc:153] the disk is full\n",
+]
 
 LOADED = """
 import sys
@@ -38,6 +46,11 @@ from recordmill.transforms.verification.tensorflow_ops import Tensor, run
 assert tensor.numpy().tolist() == [0, 4]
 print("tensorflow" in sys.modules, "numpy" in sys.modules)
 """
+
+
+def test_only_informational_lines_of_the_log_are_dropped() -> None:
+    assert b"".join(map(without_info_lines, LOG)) == LOG[-1]
+    assert without_info_lines(b"\r 7 rows" + LOG[1]) == b"\r 7 rows"
 
 
 @pytest.mark.parametrize(
