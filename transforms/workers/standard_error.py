@@ -21,7 +21,7 @@ def rewritten_standard_error(rewrite: Callable[[bytes], bytes]) -> Iterator[None
     body.
 
     Args:
-        rewrite: returns what is printed instead of a line. The last line may have no line end.
+        rewrite: returns the replacement of a line. The last line may lack its line end.
     """
     sys.stderr.flush()
     kept = os.dup(2)

@@ -11,17 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deploy.scaling import (
-    IDEAL,
-    TABLES,
-    Assumed,
-    Cluster,
-    Job,
-    Measured,
-    Model,
-    Simulation,
-    markdown,
-)
+from deploy.scaling.__main__ import TABLES, markdown
+from deploy.scaling.inputs import IDEAL, Assumed, Cluster, Job, Measured
+from deploy.scaling.simulation import Model, Simulation
 from recordmill.schemas.config import MAX_SHARDS
 
 PAGE = (Path(__file__).parents[3] / "docs/explanation/scaling.md").read_text(encoding="utf-8")
