@@ -19,7 +19,7 @@ from apache_beam.pvalue import AsDict, AsIter, AsSingleton
 
 from recordmill.pipelines.console.terminal import Terminal
 from recordmill.pipelines.engines.runners import in_process, make_pipeline, without_step
-from recordmill.pipelines.graph import Conversion, read_rows
+from recordmill.pipelines.graph import Conversion, assign_rows, read_rows
 from recordmill.pipelines.run.summary import id_notes, shard_notes, skipped_notes
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import RecordmillError, RejectBudgetExceeded, UsageError
@@ -28,11 +28,8 @@ from recordmill.schemas.masking import masked_source, masked_url
 from recordmill.schemas.plan import Forecast, Plan, RejectSum, SampleEstimate
 from recordmill.schemas.records import ImageRef
 from recordmill.schemas.rejects import Reason, Reject, lost_rows_message, reject_line
-from recordmill.transforms.analyze_rows import AnalyzeRows
-from recordmill.transforms.assign_shards import AssignShards, RejectDuplicateKeys
 from recordmill.transforms.functional.records.framing import FRAME_BYTES
 from recordmill.transforms.functional.sources.text_ranges import is_large_gzip
-from recordmill.transforms.read_rows import BindRows
 from recordmill.transforms.reconcile_counts import SumRejects
 from recordmill.transforms.shards.build_examples import Pools, build_all
 from recordmill.transforms.storage.local_files import ImageRootGuard
@@ -102,23 +99,10 @@ def check(forecast: Forecast, config: ConvertConfig) -> None:
 
 def _build(root: beam.Pipeline, job: Conversion, run: str) -> None:
     """Adds the stages of a conversion up to the shuffle, and a step that keeps the forecast."""
-    config, analyzer = job.config, job.analyzer
-    read, rows, _, all_rows = read_rows(root, job, staging="")  # RowBatch
-    plan = rows | "AnalyzeRows" >> AnalyzeRows(analyzer, all_rows)
-    bound = read.good | "BindRows" >> BindRows(analyzer.binding, plan)  # RefBatch
-    keyed = bound.good | "RejectDuplicateKeys" >> RejectDuplicateKeys(
-        config, sequences=analyzer.schema.sequence is not None
-    )
-    assigned = keyed.good | "AssignShards" >> AssignShards(
-        plan, analyzer.ranges, config.seed, analyzer.base
-    )
+    reading = read_rows(root, job, staging="")
+    plan, assigned, rejected = assign_rows(reading, job)
     shards = assigned.rows | "ForecastShards" >> ForecastShards(plan, SAMPLE_ROWS)
-    rejects = [
-        read.rejects,
-        bound.rejects,
-        keyed.rejects,
-        shards.rejects,
-    ] | "AllRejects" >> beam.Flatten()
+    rejects = (*rejected, shards.rejects) | "AllRejects" >> beam.Flatten()
     _ = (
         root
         | "Once" >> beam.Create([run])
@@ -128,8 +112,8 @@ def _build(root: beam.Pipeline, job: Conversion, run: str) -> None:
             AsSingleton(plan),
             AsIter(shards.good),
             AsDict(rejects | "SumRejects" >> SumRejects()),
-            AsDict(read.skipped | "SumSkippedInputs" >> beam.CombinePerKey(sum)),
-            config,
+            AsDict(reading.read.skipped | "SumSkippedInputs" >> beam.CombinePerKey(sum)),
+            job.config,
             job.stages_images,
         )
     )

@@ -19,9 +19,10 @@ from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.features import Schema
 from recordmill.schemas.plan import Plan
 from recordmill.schemas.records import Unmatched
+from recordmill.schemas.rejects import Reject
 from recordmill.schemas.tables import Projection
 from recordmill.transforms.analyze_rows import AnalyzeRows
-from recordmill.transforms.assign_shards import AssignShards, RejectDuplicateKeys
+from recordmill.transforms.assign_shards import Assignment, AssignShards, RejectDuplicateKeys
 from recordmill.transforms.duplicates import (
     Deduplicated,
     DropDuplicates,
@@ -120,23 +121,15 @@ def write_dataset(reading: Reading, job: Conversion) -> PCollection[str]:
     """
     reading = _keep_together(reading, job)
     read, rows = reading.read, reading.analyzed
-    config, work, analyzer, base = job.config, job.target.work, job.analyzer, job.analyzer.base
-    plan = rows | "AnalyzeRows" >> AnalyzeRows(analyzer, reading.all_rows)
-    bound = read.good | "BindRows" >> BindRows(analyzer.binding, plan)  # RefBatch
-    keyed = bound.good | "RejectDuplicateKeys" >> RejectDuplicateKeys(
-        config, sequences=analyzer.schema.sequence is not None
-    )  # RefBatch
-    assigned = keyed.good | "AssignShards" >> AssignShards(
-        plan, analyzer.ranges, config.seed, base
-    )  # ((split, shard), [(order, ImageRef)])
+    config, work, base = job.config, job.target.work, job.analyzer.base
+    plan, assigned, rejected = assign_rows(reading, job)
     distinct = _drop_duplicates(assigned.rows, plan, job)
     checkpoints = job.target.checkpoints
     written = distinct.rows | "WriteShards" >> WriteShards(config, checkpoints, plan, base)
     verified = written.good | "VerifyShards" >> VerifyShards(config, work)
     content = verified.shards | "FindDuplicateImages" >> FindDuplicateImages(work, plan)
 
-    rejected = [read.rejects, bound.rejects, keyed.rejects, written.rejects]
-    rejects = rejected | "AllRejects" >> beam.Flatten()
+    rejects = (*rejected, written.rejects) | "AllRejects" >> beam.Flatten()
     lists = {layout.REJECTS: rejects, **reading.unmatched}
     lists |= {layout.DROPPED: distinct.duplicates} if config.drops_rows else {}
     files = list(_written(lists, work)) | "AllFiles" >> beam.Flatten()
@@ -161,6 +154,39 @@ def write_dataset(reading: Reading, job: Conversion) -> PCollection[str]:
     return info | "Publish" >> beam.Map(
         publish, config, job.target, job.context, AsIter(files), AsDict(indexes), base
     )
+
+
+class AssignedReading(NamedTuple):
+    """The rows of a conversion in their shards.
+
+    Attributes:
+        plan: the classes, and the number of shards; one element.
+        assigned: the rows by shard, and their number by split.
+        rejects: the rejects so far, in several PCollections.
+    """
+
+    plan: PCollection[Plan]
+    assigned: Assignment
+    rejects: tuple[PCollection[Reject], ...]
+
+
+def assign_rows(reading: Reading, job: Conversion) -> AssignedReading:
+    """Adds the stages from the rows to the only shuffle of a plain run.
+
+    Args:
+        reading: the rows.
+        job: the conversion.
+    """
+    read, analyzer, config = reading.read, job.analyzer, job.config
+    plan = reading.analyzed | "AnalyzeRows" >> AnalyzeRows(analyzer, reading.all_rows)
+    bound = read.good | "BindRows" >> BindRows(analyzer.binding, plan)  # RefBatch
+    keyed = bound.good | "RejectDuplicateKeys" >> RejectDuplicateKeys(
+        config, sequences=analyzer.schema.sequence is not None
+    )  # RefBatch
+    assigned = keyed.good | "AssignShards" >> AssignShards(
+        plan, analyzer.ranges, config.seed, analyzer.base
+    )  # ((split, shard), [(order, ImageRef)])
+    return AssignedReading(plan, assigned, (read.rejects, bound.rejects, keyed.rejects))
 
 
 def _drop_duplicates(
