@@ -384,7 +384,8 @@ def _as_ragged(spec: Any) -> Any:
 
 def _open(path: str | os.PathLike[str]) -> Dataset:
     if layout.is_url(os.fspath(path)) and _tensorflow_reads(os.fspath(path)):
-        return Dataset.open(path, _read_by_tensorflow)
+        newest = newest_version(path, _read_by_tensorflow, _published_in_tensorflow)
+        return Dataset.open(newest, _read_by_tensorflow)
     return Dataset.open(newest_version(path))
 
 
@@ -403,6 +404,17 @@ def _read_by_tensorflow(path: str) -> bytes | None:
         return None
     except tf.errors.OpError as error:
         raise OSError(error.message) from error
+
+
+def _published_in_tensorflow(folder: str) -> list[str]:
+    """Returns the names of the folders in a folder that have a commit marker."""
+    try:
+        names = [name.rstrip("/") for name in tf.io.gfile.listdir(folder)]  # stores add a slash
+    except tf.errors.NotFoundError:
+        return []
+    except tf.errors.OpError as error:
+        raise OSError(error.message) from error
+    return [name for name in names if tf.io.gfile.exists(layout.join(folder, name, layout.SUCCESS))]
 
 
 def _frames_of(file: bytes, skip: int, take: int) -> Iterator[bytes]:

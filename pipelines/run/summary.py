@@ -142,13 +142,13 @@ def skipped_notes(
         lists: the folder with the list of a kind.
 
     >>> skipped_notes({"rows outside of --sample": 993, "README files": 2}, 7, "1%")
-    ['sample 1%: 7 of 1,000 rows', 'skipped: 2 README files']
+    ['sample 1%: 7 of 1,000 rows', 'skipped: README files (2)']
     """
     others = {what: count for what, count in skipped.items() if what != OUTSIDE}
     total = rows + skipped.get(OUTSIDE, 0)
     lines = [] if sample is None else [f"sample {sample}: {rows:,} of {_count(total, 'row')}"]
     return lines + [
-        f"skipped: {count:,} {what}{f', listed in {lists[what]}/' if what in lists else ''}"
+        f"skipped: {what} ({count:,}{f', listed in {lists[what]}/' if what in lists else ''})"
         for what, count in others.items()
     ]
 

@@ -292,12 +292,18 @@ print(len(batches), "apache_beam" in sys.modules)
 
 
 def test_a_file_system_of_tensorflow(dataset: Path) -> None:
-    for path in dataset.rglob("*"):
-        if path.is_file():
-            target = f"ram://birds/{path.relative_to(dataset)}"
-            tf.io.gfile.makedirs(os.path.dirname(target))
-            tf.io.gfile.copy(str(path), target)
+    for root in ("ram://birds", "ram://owls/1.10.0"):
+        for path in dataset.rglob("*"):
+            if path.is_file():
+                target = f"{root}/{path.relative_to(dataset)}"
+                tf.io.gfile.makedirs(os.path.dirname(target))
+                tf.io.gfile.copy(str(path), target)
     assert names(load("ram://birds/", "all")) == names(load(dataset, "all"))
+    for version, name in (("1.9.0", "_SUCCESS"), ("1.11.0", "manifest.json")):
+        tf.io.gfile.makedirs(f"ram://owls/{version}")
+        with tf.io.gfile.GFile(f"ram://owls/{version}/{name}", "w") as stream:
+            stream.write("an older version, and one that is not published")
+    assert names(load("ram://owls", "all")) == names(load(dataset, "all"))
     with pytest.raises(VerificationFailed, match="ram://nowhere"):
         load("ram://nowhere")
 

@@ -31,7 +31,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, 
         with (labeled / "metadata.jsonl").open("a") as table:
             table.write(f'{{"file_name": "images/{i}.jpg", "label": {i % 5}}}\n')
     venv = environment("hugging-face", ["datasets==5.2.0", "pillow"], ROOT / "constraints.txt")
-    script = Path(__file__).parent / "export.py"
+    script = Path(__file__).parent / "hugging_face_export.py"
     variables = {**os.environ, "HF_HOME": str(folder / "home"), "HF_HUB_OFFLINE": "1"}
     return folder, json.loads(run(venv / "bin" / "python", script, folder, env=variables))
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import recordmill
 from recordmill.pipelines.dataset.records import Records
 from recordmill.schemas.errors import UsageError
 from recordmill.transforms.storage.stores import options
@@ -42,6 +43,18 @@ def test_records_take_one_request_each_and_neighbors_one_request_per_shard(
     shards = sorted(path.name for path in local.glob("*tfrecord*"))
     assert requested(s3_store) == [(shard, 1) for shard in shards]
     assert len(shards) == 7
+
+
+def test_the_newest_version_is_read(object_store: Store, local: Path) -> None:
+    for version in ("1.9.0", "1.10.0"):
+        object_store.upload(local, f"newest/{version}")
+    object_store.upload(local / "records", "newest/1.11.0/records")  # not published
+    before = options.current_options()
+    options.use_store_flags(dict(flag[2:].split("=", 1) for flag in object_store.reading_flags))
+    dataset = recordmill.open(f"{object_store.root}/newest")
+    assert dataset.directory == f"{object_store.root}/newest/1.10.0"
+    assert len(Records(f"{object_store.root}/newest/", "all")) == len(Records(local, "all"))
+    options.use_options(before)
 
 
 def label(records: Records, number: int) -> int:

@@ -12,7 +12,7 @@ import io
 import json
 import os
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -484,41 +484,56 @@ def read_index(path: str, columns: Sequence[str], sha256: str | None = None) -> 
     return table
 
 
-def newest_version(path: str | os.PathLike[str]) -> str:
+def newest_version(
+    path: str | os.PathLike[str],
+    read: Callable[[str], bytes | None] = read_file,
+    list_published: Callable[[str], Iterable[str]] | None = None,
+) -> str:
     """Returns the folder of the newest version in DIR/NAME; other paths, such as a version, as is.
+
+    Args:
+        path: the folder.
+        read: returns the content of a file, or None if it does not exist.
+        list_published: returns the names of the folders in a folder that have a commit marker.
 
     Raises:
         VerificationFailed: if the folder cannot be read.
     """
     folder = os.fspath(path)
-    if _content(layout.join(folder, layout.SUCCESS), read_file) is not None:
+    if _content(layout.join(folder, layout.SUCCESS), read) is not None:
         return folder
-    versions = published_versions(folder)
+    versions = published_versions(folder, list_published)
     return layout.join(folder, versions[-1]) if versions else folder
 
 
-def published_versions(folder: str) -> list[str]:
+def published_versions(
+    folder: str, list_published: Callable[[str], Iterable[str]] | None = None
+) -> list[str]:
     """Returns the versions that are published in a folder DIR/NAME, in the order of semver.
+
+    Args:
+        folder: the folder.
+        list_published: as for `newest_version`.
 
     Raises:
         VerificationFailed: if the folder cannot be read.
     """
     try:
-        if layout.is_url(folder):
-            markers = remote_files(folder).files_below(folder, f"*/{layout.SUCCESS}")
-            names = [marker.partition("/")[0] for marker in markers]
-        else:
-            names = [
-                name
-                for name in os.listdir(folder)
-                if os.path.isfile(layout.join(folder, name, layout.SUCCESS))
-            ]
+        names = (list_published or _list_published)(folder)
     except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as error:
         raise unreadable(folder, error) from error
     versions = [name for name in names if _VERSION.fullmatch(name)]
     return sorted(versions, key=lambda version: [int(number) for number in version.split(".")])
+
+
+def _list_published(folder: str) -> list[str]:
+    if layout.is_url(folder):
+        markers = remote_files(folder).files_below(folder, f"*/{layout.SUCCESS}")
+        return [marker.partition("/")[0] for marker in markers]
+    names = os.listdir(folder)
+    return [name for name in names if os.path.isfile(layout.join(folder, name, layout.SUCCESS))]
 
 
 def find_manifest(directory: str) -> tuple[Manifest | None, bool]:

@@ -1,6 +1,6 @@
 """Reads Pascal VOC annotations: a folder with one XML file per image.
 
-Splits are the lists train.txt, val.txt and test.txt in ImageSets/Main.
+Splits are the lists in ImageSets/Main that are named like splits, such as train.txt and val.txt.
 
 Format: http://host.robots.ox.ac.uk/pascal/VOC/voc2012/htmldoc/devkit_doc.html. The corners of boxes
 are in pixels, counted from 1, and are kept as written.
@@ -17,9 +17,17 @@ from defusedxml import DefusedXmlException
 from defusedxml.ElementTree import fromstring
 
 from recordmill.schemas.errors import UsageError
+from recordmill.schemas.layout import split_rank
 from recordmill.schemas.records import Location, Row, SkippedInput
 from recordmill.schemas.rejects import Reason, RecordError, Reject
-from recordmill.schemas.tables import SPLIT, Probe, Projection, SourceSplit, TableFile
+from recordmill.schemas.tables import (
+    SPLIT,
+    SPLIT_NAMES,
+    Probe,
+    Projection,
+    SourceSplit,
+    TableFile,
+)
 from recordmill.transforms.functional.sources import class_folder
 from recordmill.transforms.functional.sources.class_folder import Tree, stem_of
 from recordmill.transforms.functional.sources.coco import (
@@ -48,7 +56,8 @@ UNLISTED = "annotations of images that no list in ImageSets/Main names"
 _FLAGS = ("difficult", "truncated")
 _FOLDERS = ("JPEGImages", "images", "Images")
 _LISTS = "ImageSets/Main"
-_SPLITS = ("train", "val", "test", "trainval")  # trainval is used only for images in none before
+# Of an image in several lists, the first one counts; trainval.txt also has the images of others.
+_SPLITS = (*sorted(SPLIT_NAMES, key=split_rank), "trainval")
 _MAX_BYTES = 64 * 2**20
 
 

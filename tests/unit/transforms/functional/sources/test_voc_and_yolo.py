@@ -196,11 +196,11 @@ def splits_of(tree, format_, columns=("image", "split"), yaml=""):
 
 def test_the_splits_of_voc_are_its_lists(tmp_path):
     xml = {f"Annotations/{i}.xml": annotation(filename=f"{i}.jpg") for i in range(5)}
-    lists = {"train": "0\n", "val": "1 1\n\n", "trainval": "0\n1\n2\n", "cat_train": "4 -1\n"}
+    lists = {"train": "0\n", "valid": "1 1\n\n", "trainval": "0\n1\n2\n", "cat_train": "4 -1\n"}
     tree = put(tmp_path, {**xml, **{f"ImageSets/Main/{k}.txt": v for k, v in lists.items()}})
     assert voc.is_voc(tree)
-    assert FORMATS["voc"].probe(TableFile(tree.root, "voc")).splits == ("train", "val")
-    expected = {"0.jpg": "train", "1.jpg": "val", "2.jpg": "trainval"}
+    assert FORMATS["voc"].probe(TableFile(tree.root, "voc")).splits == ("train", "valid")
+    expected = {"0.jpg": "train", "1.jpg": "valid", "2.jpg": "trainval"}
     assert splits_of(tree, "voc") == (expected, 2)
     everything = {f"{i}.jpg": None for i in range(5)}
     assert splits_of(tree, "voc", columns=("image",)) == (everything, 0)
