@@ -83,7 +83,7 @@ def prepare(
         raise UsageError(f"--input {tables.files[0].path}: has a header, but no rows. Add some.")
     binding = make_binding(config, schema, tables.files)
     analyzer = make_analyzer(config, schema, binding)
-    analyzer = analyzer.with_source(both.classes, tables.recognized)
+    analyzer = analyzer.with_source(both.classes, tables.recognized, both.snapshots)
     context = RunContext.begin(runner_name(options), command)
     locked = lock_target(config, context, dry_run)
     return Conversion(config, tables, labels, analyzer, context, *locked) if locked else None

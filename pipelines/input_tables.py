@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import zlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -17,9 +17,11 @@ from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import UsageError, did_you_mean
 from recordmill.schemas.layout import check_utf8
 from recordmill.schemas.masking import masked_url
+from recordmill.schemas.plan import TableSnapshot
 from recordmill.schemas.tables import SPLIT, DeclaredClasses, Probe, TableFile
 from recordmill.transforms.functional.addresses import parse_web_address
 from recordmill.transforms.functional.sources.delimited import DELIMITERS, header_of
+from recordmill.transforms.functional.sources.folder_layouts import Layout
 from recordmill.transforms.storage.files import (
     exists,
     open_table,
@@ -48,6 +50,7 @@ class InputTables:
         splits: the splits that the files state in the column `SPLIT`.
         preset: the preset whose features the columns have; "" for the default.
         recognized: what inputs were recognized as.
+        snapshots: the snapshots of lakehouse tables.
     """
 
     files: tuple[TableFile, ...]
@@ -60,6 +63,7 @@ class InputTables:
     splits: tuple[str, ...] = ()
     preset: str = ""
     recognized: tuple[str, ...] = ()
+    snapshots: tuple[TableSnapshot, ...] = ()
 
     @property
     def fields(self) -> dict[str, list[str]]:
@@ -127,10 +131,13 @@ def _probe_all(
     if repeated := [path for path, count in Counter(paths).items() if count > 1]:
         raise UsageError(f"{flag}: {min(repeated)} is matched twice. Give each file once.")
     with ThreadPoolExecutor(_THREADS) as executor:
-        found = list(executor.map(lambda path: _probe(flag, path, input_format, config), paths))
-    # A folder with annotation files is listed as one path, and read as several files.
-    parts = [(pair, at) for one, at in zip(found, listed, strict=True) for pair in one.probed]
-    probed = [_with_partition(*pair, where) for pair, where in parts]
+        found = list(executor.map(lambda path: _sources(flag, path, input_format, config), paths))
+        # A folder with annotation files is listed as one path, and read as several files.
+        parts = [(file, at) for one, at in zip(found, listed, strict=True) for file in one.files]
+        shown = list(executor.map(lambda part: _probe(flag, *part), parts))
+    probed = [
+        _with_partition(file, probe, at) for (file, at), probe in zip(parts, shown, strict=True)
+    ]
     probes = [probe for _, probe in probed]
     _check_folders(flag, [where for _, where in parts], probes)
     if not any(file.format in DELIMITERS for file, _ in probed):
@@ -153,6 +160,7 @@ def _probe_all(
             for path, one in zip(paths, found, strict=True)
             if one.text
         ),
+        snapshots=tuple(one.snapshot for one in found if one.snapshot),
     )
 
 
@@ -205,25 +213,29 @@ def _check_no_text_options(flag: str, config: ConvertConfig) -> None:
         raise UsageError(f"{names[0]}: the input has no CSV or TSV table. Remove the option.")
 
 
-class _Probed(NamedTuple):
-    """The sources of one path, and what it was recognized as."""
-
-    probed: tuple[tuple[TableFile, Probe], ...]
-    text: str
-
-
-def _probe(flag: str, path: str, input_format: str, config: ConvertConfig) -> _Probed:
-    try:
+def _sources(flag: str, path: str, input_format: str, config: ConvertConfig) -> Layout:
+    with _reading(flag, path):
         check_utf8(path)
         is_input = flag == "--input"
         has_labels = is_input and config.labels is not None
         found = sources_of(path, input_format, has_images=is_input, has_labels=has_labels)
-        files = [
+        files = (
             _with_text_options(f, config) if f.format in DELIMITERS else f for f in found.files
-        ]
-        return _Probed(
-            tuple((file, FORMATS[file.format].probe(file)) for file in files), found.text
         )
+        return found._replace(files=tuple(files))
+
+
+def _probe(flag: str, file: TableFile, found: ListedPath) -> Probe:
+    # The file of a lakehouse table is named, not the table.
+    with _reading(flag, file.path if file.data_file else found.path):
+        return FORMATS[file.format].probe(file)
+
+
+@contextmanager
+def _reading(flag: str, path: str) -> Iterator[None]:
+    """Raises the errors of reading an input as usage errors."""
+    try:
+        yield
     except UsageError as error:
         raise UsageError(f"{flag} {error}") from error
     except NotRegularError as error:  # as <(...) is in a shell
@@ -275,6 +287,7 @@ def with_labels(
         structs=tables.structs | labels.structs,
         classes={c: v for c, v in tables.classes.items() if c not in labels.columns}
         | dict(labels.classes),
+        snapshots=(*tables.snapshots, *labels.snapshots),
     )
 
 

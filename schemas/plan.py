@@ -12,7 +12,7 @@ from functools import cached_property
 from itertools import accumulate
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
 
 from recordmill.schemas.features import Schema
 from recordmill.schemas.rejects import Reject
@@ -80,11 +80,30 @@ class ResolvedSchema:
         return names[label] if names else str(label)
 
 
+class TableSnapshot(BaseModel):
+    """The snapshot of a lakehouse table that was converted.
+
+    Attributes:
+        input: the address of the table, as it was given.
+        pinned: its address with the snapshot, which reads the same rows again.
+        table: the id of the table, which is not that of another one in its place.
+        id: the version of a Delta table, or the id of an Iceberg snapshot.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    input: str
+    pinned: str
+    table: str
+    id: int
+
+
 class SourceEntry(BaseModel):
     """What the input was recognized as, and the classes that it declares.
 
     Attributes:
         recognized: descriptions of inputs whose layout was recognized, and of their splits.
+        snapshots: the snapshots of lakehouse tables; not written if there are none.
         class_ids: (name, id in the source) of each declared class, by feature.
         conflicts: how the sources differ in their class ids, by feature.
     """
@@ -92,8 +111,16 @@ class SourceEntry(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     recognized: tuple[str, ...] = ()
+    snapshots: tuple[TableSnapshot, ...] = ()
     class_ids: dict[str, dict[str, int]] = {}
     conflicts: dict[str, str] = {}
+
+    @model_serializer(mode="wrap")
+    def _omit_missing(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        document: dict[str, Any] = handler(self)
+        if not self.snapshots:
+            document.pop("snapshots", None)
+        return document
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,20 @@ SPLIT_NAMES = frozenset(
 
 
 @dataclass(frozen=True)
+class DataFile:
+    """How a table of Delta or Iceberg reads one of its Parquet files.
+
+    Attributes:
+        template: a row with the columns of the table, and their values where the file lacks them;
+            see `recordmill.transforms.functional.sources.data_files`.
+        deleted: the numbers of its deleted rows; b"" if there are none.
+    """
+
+    template: bytes
+    deleted: bytes = b""
+
+
+@dataclass(frozen=True)
 class TableFile:
     """An input file, or an input folder for formats that are folders.
 
@@ -42,6 +56,7 @@ class TableFile:
         has_split_folders: whether the top-level folders of a class folder are splits.
         yaml: the path of YOLO's data.yaml, relative to the folder, or "".
         key_prefix: the folder that keys begin with, so that `1.jpg` of two folders differs.
+        data_file: how its lakehouse table reads the file; None for other files.
     """
 
     path: str
@@ -55,6 +70,7 @@ class TableFile:
     has_split_folders: bool = False
     yaml: str = ""
     key_prefix: str = ""
+    data_file: DataFile | None = None
 
 
 @dataclass(frozen=True)

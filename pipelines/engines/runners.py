@@ -34,6 +34,7 @@ from apache_beam.runners.runner import PipelineResult
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import RecordmillError, UsageError, did_you_mean
 from recordmill.transforms.storage.files import is_local
+from recordmill.transforms.storage.lakehouse.address import TableAddress
 from recordmill.transforms.verification.verifier_process import (
     IN_PROCESS_RUNNERS,
     workers_are_threads,
@@ -265,7 +266,8 @@ def _paths(config: ConvertConfig) -> Iterator[tuple[str, str]]:
     """Yields (flag, path) of each path that workers read or write."""
     yield "output", config.output
     for path in config.inputs:
-        yield "input", path
+        address = TableAddress.parse(path)
+        yield "input", address.name if address else path
     for flag in ("labels", "image_root", "base"):
         path = getattr(config, flag)
         if path is not None:

@@ -146,6 +146,15 @@ def _parquet_bytes(root: Path, given: Sequence[Shot]) -> Path:
     return root / "shots.parquet"
 
 
+def _delta(root: Path, given: Sequence[Shot]) -> Path:
+    """Writes a table without the last image, then adds it in a file of its own."""
+    from deltalake import write_deltalake  # a test extra that most users of this module do not need
+
+    for part in (given[:-1], given[-1:]):
+        write_deltalake(str(root / "shots"), _structs(part), mode="append")
+    return Path(f"delta:{root / 'shots'}")
+
+
 def _arrow(root: Path, given: Sequence[Shot]) -> Path:
     table = _structs(given)
     with pa.ipc.new_stream(str(root / "shots.arrow"), table.schema) as writer:
@@ -168,6 +177,7 @@ SINGLE_LABEL = {
     ),
     "parquet structs": Form(_parquet_structs),
     "parquet bytes": Form(_parquet_bytes),
+    "delta": Form(_delta),
     "arrow": Form(_arrow),
     "feather": Form(_feather),
 }

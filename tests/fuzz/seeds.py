@@ -90,6 +90,8 @@ def seeds() -> Iterator[tuple[str, str, bytes]]:
     yield "parquet", "plain", _parquet(False)
     yield "parquet", "images", _parquet(True, compression="none", write_page_checksum=True)
     yield "parquet", "dictionary", _parquet(False, compression="zstd", data_page_version="2.0")
+    yield "data_file", "plain", _parquet(False)
+    yield "data_file", "images", _parquet(True, compression="none")
     yield "arrow", "file", _arrow(False, True)
     yield "arrow", "stream", _arrow(True, False)
     presets = Path(__file__).parents[2] / "schemas/presets"

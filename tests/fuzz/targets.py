@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Any, BinaryIO, cast
 
+import numpy as np
 import pyarrow as pa
 
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import Embedded, Row, SkippedInput
 from recordmill.schemas.rejects import RecordError, Reject
-from recordmill.schemas.tables import Projection, SourceSplit, TableFile
+from recordmill.schemas.tables import DataFile, Projection, SourceSplit, TableFile
 from recordmill.schemas.yaml_files import parse_schema
 from recordmill.transforms.functional.images.sniffing import HEAD_BYTES, is_image, sniff
 from recordmill.transforms.functional.images.source_image import examine
@@ -32,10 +33,15 @@ from recordmill.transforms.functional.sources import (
     webdataset,
     yolo,
 )
+from recordmill.transforms.functional.sources.data_files import (
+    encoded_rows,
+    encoded_template,
+    with_names,
+)
 from recordmill.transforms.functional.sources.text_ranges import align, cut, is_large, scan
 
 REJECTED = (UsageError, OSError, EOFError, ValueError, MemoryError, zlib.error, pa.ArrowException)
-"""Errors that `probe` may raise: see `recordmill.pipelines.input_tables._probe`."""
+"""Errors that `probe` may raise: see `recordmill.pipelines.input_tables._reading`."""
 
 MAX_ROWS = 20_000
 _PROJECTIONS = (Projection(), Projection(columns=("image", "label"), image="image", pixels=True))
@@ -50,9 +56,17 @@ def _consume(found: Iterable[Any]) -> None:
         assert isinstance(row, Row | Embedded | Reject | SkippedInput)
 
 
-def _table(reader: Any, format_: str) -> Callable[[bytes], None]:
+def _data_file() -> DataFile:
+    """Returns how a lakehouse table reads a file: with other columns, and without some rows."""
+    columns = {"image": pa.large_binary(), "label": pa.int64(), "added": pa.string()}
+    fields = [with_names(pa.field(*column), [column[0]], {}) for column in columns.items()]
+    deleted = encoded_rows(np.array([0, 3]))
+    return DataFile(encoded_template(pa.schema(fields), {"added": "x"}), deleted)
+
+
+def _table(reader: Any, format_: str, data_file: DataFile | None = None) -> Callable[[bytes], None]:
     """Returns the fuzz target of a table reader."""
-    file = TableFile(f"t.{format_}", format_)
+    file = TableFile(f"t.{format_}", format_, data_file=data_file)
 
     def fuzz(data: bytes) -> None:
         try:
@@ -131,6 +145,7 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "tsv": _table(delimited, "tsv"),
     "jsonl": _table(json_lines, "jsonl"),
     "parquet": _table(parquet, "parquet"),
+    "data_file": _table(parquet, "parquet", _data_file()),
     "arrow": _table(arrow, "arrow"),
     "schema": schema,
     "sniffing": sniffing,

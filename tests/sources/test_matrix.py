@@ -60,7 +60,7 @@ def test_a_pair_converts_is_verified_and_loads(
 def test_all_forms_give_the_same_images_byte_for_byte(given: list[Shot], tmp_path: Path) -> None:
     """The keys and their order are the same, so the shards are."""
     digests = {}
-    for name in ("parquet structs", "arrow", "feather", "tar", "tar.gz"):
+    for name in ("parquet structs", "delta", "arrow", "feather", "tar", "tar.gz"):
         form = SINGLE_LABEL[name]
         (tmp_path / name).mkdir()
         dataset = published(form.write(tmp_path / name, given), tmp_path / name / "out")

@@ -23,6 +23,7 @@ from recordmill.transforms.functional.sources.table_folders import (
 )
 from recordmill.transforms.storage.files import expand, is_local
 from recordmill.transforms.storage.formats import FORMATS, FileTree
+from recordmill.transforms.storage.lakehouse.address import TableAddress
 
 _STORE = re.compile(r"(s3|gs|azfs|hdfs|https?):/?(?=[^/])")
 
@@ -53,6 +54,8 @@ def list_paths(pattern: str, input_format: str) -> list[ListedPath]:
     Raises:
         UsageError: if nothing matches, or a folder is a table with a log.
     """
+    if TableAddress.parse(pattern):
+        return [ListedPath(pattern)]
     if is_folder(pattern):
         return _tables_or_folder(pattern, pattern, input_format)
     found = [path for path in _matched(pattern) if not is_marker(path)]

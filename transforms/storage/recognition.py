@@ -24,6 +24,8 @@ from recordmill.transforms.functional.sources.foreign_files import describe
 from recordmill.transforms.functional.sources.text_ranges import TEXT_FORMATS
 from recordmill.transforms.storage.files import exists, open_binary, ranged_size
 from recordmill.transforms.storage.formats import FORMATS, FileTree, format_of
+from recordmill.transforms.storage.lakehouse.address import TableAddress
+from recordmill.transforms.storage.lakehouse.delta import open_delta
 from recordmill.transforms.storage.listing import is_folder
 
 _GZIP = b"\x1f\x8b"
@@ -43,11 +45,22 @@ def sources_of(path: str, input_format: str, has_images: bool, has_labels: bool 
         UsageError: if the format is not known, or does not fit the path.
         OSError: if the path cannot be read.
     """
+    if address := TableAddress.parse(path):
+        return _lakehouse_table(address, input_format)
     if is_folder(path):
         return _folder(path, input_format, has_labels)
     if path.lower().endswith((".yaml", ".yml")) and input_format in ("auto", "yolo"):
         return _yolo(path)
     return _file(path, input_format, has_images)
+
+
+def _lakehouse_table(address: TableAddress, input_format: str) -> Layout:
+    if input_format not in ("auto", "parquet"):
+        raise address.error("a table has no other format. Remove --input_format.")
+    opened = open_delta(address)
+    if not opened.files:
+        raise address.error("has no rows. Add some.")
+    return opened
 
 
 def _folder(path: str, input_format: str, has_labels: bool) -> Layout:

@@ -18,7 +18,7 @@ from recordmill.schemas.config import MAX_SHARDS, ConvertConfig
 from recordmill.schemas.errors import RecordmillError, UsageError
 from recordmill.schemas.features import Feature, Schema
 from recordmill.schemas.manifest import Base
-from recordmill.schemas.plan import Plan, ResolvedSchema, SourceEntry, SplitRanges
+from recordmill.schemas.plan import Plan, ResolvedSchema, SourceEntry, SplitRanges, TableSnapshot
 from recordmill.schemas.records import Row
 from recordmill.schemas.rejects import RecordError
 from recordmill.schemas.tables import NO_CLASSES, DeclaredClasses
@@ -84,6 +84,7 @@ class Analyzer:
         base: the base version, whose rows stay in their shards, or None.
         declared: the classes that the source declares, by feature.
         recognized: what the input was recognized as, for the manifest.
+        snapshots: the snapshots of lakehouse tables, for the manifest.
     """
 
     config: ConvertConfig
@@ -93,6 +94,7 @@ class Analyzer:
     base: Base | None = None
     declared: Mapping[str, DeclaredClasses] = field(default_factory=dict)
     recognized: tuple[str, ...] = ()
+    snapshots: tuple[TableSnapshot, ...] = ()
 
     @cached_property
     def label_features(self) -> dict[str, Feature]:
@@ -101,20 +103,24 @@ class Analyzer:
         return {name: feature for name, feature in found.items() if feature is not None}
 
     def with_source(
-        self, classes: Mapping[str, DeclaredClasses], recognized: tuple[str, ...]
+        self,
+        classes: Mapping[str, DeclaredClasses],
+        recognized: tuple[str, ...],
+        snapshots: tuple[TableSnapshot, ...] = (),
     ) -> Analyzer:
         """Returns the analyzer of a source that declares classes.
 
         Args:
             classes: the declared classes by table column.
             recognized: what the input was recognized as.
+            snapshots: the snapshots of lakehouse tables.
         """
         columns = {
             name: self.binding.table_column(feature.source.name)
             for name, feature in self.label_features.items()
         }
         declared = {name: classes[column] for name, column in columns.items() if column in classes}
-        return replace(self, declared=declared, recognized=recognized)
+        return replace(self, declared=declared, recognized=recognized, snapshots=snapshots)
 
 
 @dataclass
@@ -431,6 +437,7 @@ def _source(analyzer: Analyzer, notes: Iterable[str]) -> SourceEntry:
     declared = analyzer.declared
     return SourceEntry(
         recognized=(*analyzer.recognized, *notes),
+        snapshots=analyzer.snapshots,
         class_ids={
             feature: {name: id_ for id_, name in found.names}
             for feature, found in declared.items()

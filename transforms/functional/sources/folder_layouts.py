@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from recordmill.schemas.plan import TableSnapshot
 from recordmill.schemas.tables import SPLIT, SPLIT_NAMES, TableFile
 from recordmill.transforms.functional.sources import class_folder, coco, voc, yolo
 from recordmill.transforms.functional.sources.class_folder import Tree
@@ -35,10 +36,12 @@ class Layout(NamedTuple):
     Attributes:
         files: its sources.
         text: a description for users; "" for plain class folders.
+        snapshot: the snapshot of a lakehouse table, or None.
     """
 
     files: tuple[TableFile, ...]
     text: str = ""
+    snapshot: TableSnapshot | None = None
 
 
 def layout_of(tree: Tree, has_labels: bool = False) -> Layout:

@@ -96,7 +96,7 @@ def select(batch: pa.RecordBatch, columns: Sequence[Column]) -> pa.RecordBatch:
 
 def is_supported(type_: pa.DataType) -> bool:
     """Returns whether values of a type can become a feature, as scalars or nested lists."""
-    if pa.types.is_dictionary(type_) or _is_list(type_):
+    if pa.types.is_dictionary(type_) or is_list(type_):
         return is_supported(type_.value_type)
     return str(type_) in _VIEWS or any(check(type_) for check in _PLAIN)
 
@@ -109,10 +109,10 @@ def plain(column: pa.Array) -> pa.Array:
     or else floats.
     """
     type_ = column.type
-    if _is_list(type_):
+    if is_list(type_):
         items = column.flatten()
         converted = plain(items)
-        return column if converted is items else _lists(column, converted)
+        return column if converted is items else lists(column, converted)
     if pa.types.is_dictionary(type_):
         return column if _is_plain(type_.value_type) else plain(column.dictionary_decode())
     if any(check(type_) for check in _TIMES):
@@ -133,7 +133,7 @@ def _column(field: pa.Field) -> Column:
 
 def _below(column: Column) -> Iterator[Column]:
     """Yields the fields of structs below a column, each followed by those below it."""
-    in_list = _is_list(column.type)
+    in_list = is_list(column.type)
     for field in _fields(column.type):
         name = f"{column.name}.{field.name}"
         prefix = column.prefix if in_list or column.prefix != column.name else name
@@ -145,7 +145,7 @@ def _below(column: Column) -> Iterator[Column]:
 
 def _fields(type_: pa.DataType) -> list[pa.Field]:
     """Returns the fields of a struct, or of the structs in a list; none for other types."""
-    while _is_list(type_):
+    while is_list(type_):
         type_ = type_.value_type
     if not pa.types.is_struct(type_) or is_embedded(type_):
         return []
@@ -155,21 +155,27 @@ def _fields(type_: pa.DataType) -> list[pa.Field]:
 def _child(column: pa.Array, path: Sequence[str]) -> pa.Array:
     if not path:
         return column
-    if _is_list(column.type):
-        return _lists(column, _child(column.flatten(), path))
+    if is_list(column.type):
+        return lists(column, _child(column.flatten(), path))
     # Unlike `field`, the function also applies the nulls of the struct.
     field = pc.struct_field(column, [column.type.get_field_index(path[0])])
     return _child(field, path[1:])
 
 
-def _lists(column: pa.Array, items: pa.Array) -> pa.Array:
-    """Returns a column of lists with other items, which are those of all its lists in a row."""
+def lists(column: pa.Array, items: pa.Array) -> pa.Array:
+    """Returns a column of lists with other items.
+
+    Args:
+        column: the lists.
+        items: the new items of all lists, in the order of those they replace.
+    """
     lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
     offsets = pa.array(np.concatenate(([0], np.cumsum(lengths, dtype=np.int64))))
     return pa.LargeListArray.from_arrays(offsets, items, mask=column.is_null())
 
 
-def _is_list(type_: pa.DataType) -> bool:
+def is_list(type_: pa.DataType) -> bool:
+    """Returns whether values of a type are lists."""
     return any(check(type_) for check in _LISTS)
 
 

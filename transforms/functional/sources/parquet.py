@@ -29,6 +29,7 @@ from recordmill.transforms.functional.sources.batches import (
     joined_batches,
     rows_of,
 )
+from recordmill.transforms.functional.sources.data_files import DataFileView, deleted_lines
 from recordmill.transforms.functional.sources.nested_columns import (
     columns_of,
     is_supported,
@@ -116,7 +117,7 @@ def probe(stream: BinaryIO, file: TableFile) -> Probe:
     Raises:
         UsageError: if two columns have the same name, or the footer is inconsistent.
     """
-    table = open_parquet(stream)
+    table = _opened(stream, file)
     schema, footer = table.schema_arrow, table.metadata
     groups = [footer.row_group(i) for i in range(footer.num_row_groups)]
     counts = [group.num_rows for group in groups]
@@ -125,7 +126,8 @@ def probe(stream: BinaryIO, file: TableFile) -> Probe:
             f"{file.path}: the footer states {footer.num_rows:,} rows, but its row groups have "
             f"{sum(counts):,}. Write the file again: it is damaged."
         )
-    return probe_of_schema(schema, file, has_rows=footer.num_rows > 0)
+    deleted = deleted_lines(file, 1, footer.num_rows)
+    return probe_of_schema(schema, file, has_rows=footer.num_rows > len(deleted))
 
 
 def probe_of_schema(schema: pa.Schema, file: TableFile, has_rows: bool) -> Probe:
@@ -177,15 +179,14 @@ def read(
         split: the row group to read.
         projection: the columns to keep, and how to read images.
     """
-    columns, path, group = projection.columns, split.file.path, split.row_group or 0
-    table = open_parquet(stream)
+    table = _opened(stream, split.file)
     schema = table.schema_arrow
     if projection.image in schema.names and batches.is_embedded(
         schema.field(projection.image).type
     ):
         yield from _read_images(table, split, projection)
     else:
-        yield from read_row_group(table, group, split.first, path, columns)
+        yield from _read_values(table, split, projection.columns)
 
 
 def first_rows(metadata: Any) -> list[int]:
@@ -194,29 +195,27 @@ def first_rows(metadata: Any) -> list[int]:
     return [1 + before for before in accumulate(counts, initial=0)][: len(counts)]
 
 
-def read_row_group(
-    parquet: pq.ParquetFile, group: int, first: int, file: str, columns: Sequence[str] | None
-) -> Iterator[Row | Reject]:
-    """Yields the rows of a row group in order, and a reject for each row after damage.
+def _opened(stream: BinaryIO, file: TableFile) -> Any:
+    """Returns a Parquet file, with the columns of its table if that is in a lakehouse."""
+    parquet = open_parquet(stream)
+    return DataFileView(parquet, file.data_file, file.path) if file.data_file else parquet
 
-    Args:
-        parquet: the open file.
-        group: the index of the row group.
-        first: the number of its first row within the file, counted from 1.
-        file: the path that rows report as their source.
-        columns: the columns to keep, or None for all.
-    """
+
+def _read_values(
+    parquet: Any, split: SourceSplit, columns: Sequence[str] | None
+) -> Iterator[Row | Reject]:
+    """Yields the rows of a row group in order, and a reject for each row after damage."""
     kept = selected(parquet.schema_arrow, columns)
 
     def rows(batch: pa.RecordBatch, line: int) -> Iterator[Row]:
         for number, values in enumerate(rows_of(select(batch, kept)), start=line):
-            yield Row(values, file, number)
+            yield Row(values, split.file.path, number)
 
-    return _read_batches(parquet, group, first, file, [column.prefix for column in kept], rows)
+    return _read_batches(parquet, split, [column.prefix for column in kept], rows)
 
 
 def _read_images(
-    parquet: pq.ParquetFile, split: SourceSplit, projection: Projection
+    parquet: Any, split: SourceSplit, projection: Projection
 ) -> Iterator[Row | Embedded | Reject]:
     """Yields the rows of a row group with their images, or with the mean image size."""
     group, path, image = split.row_group or 0, split.file.path, projection.image
@@ -250,14 +249,12 @@ def _read_images(
 
     # As many rows as have about BATCH_BYTES of images.
     most = max(1, BATCH_BYTES // max(1, mean)) if projection.pixels else BATCH_ROWS
-    return _read_batches(parquet, group, split.first, path, names, rows, most)
+    return _read_batches(parquet, split, names, rows, most)
 
 
 def _read_batches(
-    parquet: pq.ParquetFile,
-    group: int,
-    first: int,
-    file: str,
+    parquet: Any,
+    split: SourceSplit,
     columns: list[str],
     rows: Callable[[pa.RecordBatch, int], Iterator[_RowType]],
     max_rows: int = BATCH_ROWS,
@@ -266,27 +263,28 @@ def _read_batches(
 
     Args:
         parquet: the open file.
-        group: the index of the row group.
-        first: the number of its first row within the file, counted from 1.
-        file: the path that rejects report as their source.
+        split: the row group.
         columns: the columns to read.
         rows: converts a batch to rows, given the number of its first row.
         max_rows: the maximum number of rows in a batch.
     """
-    end = first + parquet.metadata.row_group(group).num_rows
-    line, damage = first, "it has fewer rows than its footer states"
+    group, file, line = split.row_group or 0, split.file, split.first
+    count = parquet.metadata.row_group(group).num_rows
+    end, damage = line + count, "it has fewer rows than its footer states"
+    deleted = deleted_lines(file, line, count)
     batch_rows = min(max_rows, _batch_rows(parquet.schema_arrow, columns))
     try:
         batches = read_batches(parquet, batch_rows, columns, [group])
         for batch in joined_batches(batches):
             for row in rows(batch, line):
-                yield row
+                if not deleted or line not in deleted:
+                    yield row
                 line += 1
     except (pa.ArrowException, OSError, UnicodeDecodeError, MemoryError) as error:
         damage = str(error) or "it requests more memory than available"
     # Even without an error, Arrow can stop before the last row. After a complete read, line == end.
     detail = f"the rest of row group {group} cannot be read: {damage}"
-    yield from _damaged_rows(line, end, file, detail)
+    yield from _damaged_rows(line, end, file.path, deleted, detail)
 
 
 def _batch_rows(schema: pa.Schema, columns: Sequence[str]) -> int:
@@ -299,7 +297,9 @@ def _batch_rows(schema: pa.Schema, columns: Sequence[str]) -> int:
     return BATCH_ROWS if is_fixed else _FEW_ROWS
 
 
-def _damaged_rows(line: int, end: int, file: str, detail: str) -> Iterator[Reject]:
+def _damaged_rows(
+    line: int, end: int, file: str, deleted: frozenset[int], detail: str
+) -> Iterator[Reject]:
     """Yields a reject for each remaining row, or a single `lost_rows` reject over the limit."""
     if end - line > MAX_DAMAGED_ROWS:
         why = f"its footer states {end - line:,} more rows, too many to report one by one"
@@ -307,7 +307,8 @@ def _damaged_rows(line: int, end: int, file: str, detail: str) -> Iterator[Rejec
         return
     # The footer states the number of rows, so the row counts can include every damaged row.
     for damaged in range(line, end):
-        yield Reject.of_malformed_row(file, damaged, detail)
+        if damaged not in deleted:
+            yield Reject.of_malformed_row(file, damaged, detail)
 
 
 def _mean_bytes(group: Any) -> int:

@@ -1,7 +1,7 @@
 """Lists the tables in a folder: output of Spark, with partitions in the names of its folders.
 
 Folders of Delta, Iceberg and Hudi are rejected: their files also contain deleted rows, and only the
-log of the table lists the current ones.
+log of the table lists the current ones; see `recordmill.transforms.storage.lakehouse`.
 """
 
 from __future__ import annotations
@@ -32,6 +32,12 @@ _NOTES = re.compile(
 )
 
 _LOGS = {"_delta_log": "Delta", ".hoodie": "Hudi"}
+_EXPORT = "Export the table to a folder of Parquet with its engine, and convert that folder."
+_REMEDIES = {
+    "Delta": "Read the table instead: --input delta:{0}.",
+    "Hudi": _EXPORT,
+    "Iceberg": _EXPORT,
+}
 
 
 # The name of a shard of Hugging Face Datasets.
@@ -102,8 +108,7 @@ def check_no_log(tree: Tree) -> None:
     if kinds:
         raise UsageError(
             f"{tree.root}: is a table of {kinds[0]}; its Parquet files also contain deleted rows, "
-            "and only its log lists the current ones. Export the table to a folder of Parquet with "
-            "its engine, and convert that folder."
+            f"and only its log lists the current ones. {_REMEDIES[kinds[0]].format(tree.root)}"
         )
 
 

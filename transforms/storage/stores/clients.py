@@ -53,8 +53,46 @@ def s3_store(bucket: str, options: PipelineOptions, retries: Any) -> S3Store:
     Raises:
         ImportError: if boto3 is not installed.
     """
-    import boto3  # an extra, and slow to import
     from obstore.auth.boto3 import Boto3CredentialProvider
+
+    session, endpoint, region = _s3_session(bucket, options)
+    access: dict[str, Any] = _UNSIGNED
+    if session.get_credentials() is not None:
+        access = {"credential_provider": Boto3CredentialProvider(session, ttl=_CREDENTIALS_LAST)}
+    return S3Store(
+        bucket,
+        endpoint=endpoint,
+        region=region,
+        client_options=_client_options(endpoint) | _trust(options.view_as(S3Options).s3_verify),
+        retry_config=retries,
+        **access,
+    )
+
+
+def s3_settings(bucket: str, options: PipelineOptions) -> dict[str, str]:
+    """Returns the settings of a bucket for libraries with their own client, in Rust's object_store.
+
+    Args:
+        bucket: the name of the bucket.
+        options: the Beam options with credentials and endpoints.
+
+    Raises:
+        ImportError: if boto3 is not installed.
+    """
+    session, endpoint, region = _s3_session(bucket, options)
+    found = {"aws_endpoint": endpoint, "aws_region": region}
+    if endpoint.startswith("http://"):
+        found["aws_allow_http"] = "true"
+    if (credentials := session.get_credentials()) is None:
+        return {**found, "aws_skip_signature": "true"}
+    frozen = credentials.get_frozen_credentials()
+    found |= {"aws_access_key_id": frozen.access_key, "aws_secret_access_key": frozen.secret_key}
+    return {**found, "aws_session_token": frozen.token} if frozen.token else found
+
+
+def _s3_session(bucket: str, options: PipelineOptions) -> tuple[Any, str, str]:
+    """Returns the session of boto3, and the endpoint and the region of a bucket."""
+    import boto3  # an extra, and slow to import
 
     s3 = options.view_as(S3Options)
     session = boto3.session.Session(
@@ -73,17 +111,7 @@ def s3_store(bucket: str, options: PipelineOptions, retries: Any) -> S3Store:
     if urlsplit(endpoint).netloc.endswith(_AMAZON):
         region = region_of(client, bucket) or region
         endpoint = session.client("s3", region_name=region).meta.endpoint_url
-    access: dict[str, Any] = _UNSIGNED
-    if session.get_credentials() is not None:
-        access = {"credential_provider": Boto3CredentialProvider(session, ttl=_CREDENTIALS_LAST)}
-    return S3Store(
-        bucket,
-        endpoint=endpoint,
-        region=_DEFAULT_REGION if region in (None, "aws-global") else region,
-        client_options=_client_options(endpoint) | _trust(s3.s3_verify),
-        retry_config=retries,
-        **access,
-    )
+    return session, endpoint, _DEFAULT_REGION if region in (None, "aws-global") else region
 
 
 def region_of(client: Any, bucket: str) -> str | None:

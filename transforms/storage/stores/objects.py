@@ -21,11 +21,13 @@ import obstore
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from recordmill.schemas.errors import UsageError
+from recordmill.schemas.layout import is_url
 from recordmill.transforms.storage.stores.clients import (
     MANY_PAGES,
     ONCE,
     azure_store,
     gcs_store,
+    s3_settings,
     s3_store,
 )
 from recordmill.transforms.storage.stores.options import current_options
@@ -452,13 +454,43 @@ class _Stores:
         return store.client(lambda: _make(path, options, MANY_PAGES if retries else ONCE))
 
 
+def library_settings(root: str) -> dict[str, str]:
+    """Returns the settings of a store for a library that accesses it with its own client.
+
+    Google's client reads its environment.
+
+    Args:
+        root: a path, local or in a store.
+
+    Raises:
+        OSError: if the extra of the store is not installed.
+        ValueError: if such libraries cannot use the store.
+    """
+    if not is_url(root):
+        return {}
+    path = parse(root)
+    if path is None or path.scheme not in ("s3", "gs"):
+        raise ValueError("expected a local path, s3:// or gs://")
+    if path.scheme == "gs":
+        return {}
+    with _extra_of(path):
+        return s3_settings(path.bucket, current_options())
+
+
 def _make(path: ObjectPath, options: PipelineOptions, retries: Any) -> Any:
-    try:
+    with _extra_of(path):
         if path.scheme == "s3":
             return s3_store(path.bucket, options, retries)
         if path.scheme == "gs":
             return gcs_store(path.bucket, options, retries)
         return azure_store(path.account, path.bucket, options, retries)
+
+
+@contextlib.contextmanager
+def _extra_of(path: ObjectPath) -> Iterator[None]:
+    """Names the extra to install if a library of a store is missing."""
+    try:
+        yield
     except ImportError as error:
         extra = _EXTRAS[path.scheme]
         needs = f"{path.scheme}:// needs the extra [{extra}]: pip install 'recordmill[{extra}]'"

@@ -17,11 +17,7 @@ from recordmill.schemas.rejects import Reason
 from recordmill.schemas.tables import DeclaredClasses, Projection, SourceSplit, TableFile
 from recordmill.transforms.functional.sources import arrow, batches, parquet
 from recordmill.transforms.functional.sources.batches import BATCH_ROWS
-from recordmill.transforms.functional.sources.parquet import (
-    first_rows,
-    probe_of_schema,
-    read_row_group,
-)
+from recordmill.transforms.functional.sources.parquet import first_rows, probe_of_schema
 
 
 def written(table, **options):
@@ -36,8 +32,14 @@ def read(data, columns=None):
     return [
         plain(outcome)
         for group, first in enumerate(first_rows(file.metadata))
-        for outcome in read_row_group(file, group, first, "t.parquet", columns)
+        for outcome in read_group(data, group, first, columns)
     ]
+
+
+def read_group(data, group, first, columns=None):
+    """Returns the rows and rejects of a row group."""
+    split = SourceSplit(TableFile("t.parquet", "parquet"), group, first)
+    return list(parquet.read(io.BytesIO(data), split, Projection(columns)))
 
 
 def plain(outcome):
@@ -252,8 +254,7 @@ def test_with_page_checksums_every_damaged_row_is_a_reject():
     whole = read(data)
     damaged = bytearray(data)
     damaged[bytes_of_group(data, 1)[-1]] ^= 1
-    file = pq.ParquetFile(io.BytesIO(bytes(damaged)), page_checksum_verification=True)
-    outcomes = [plain(o) for o in read_row_group(file, 1, GROUP + 1, "t.parquet", None)]
+    outcomes = [plain(o) for o in read_group(bytes(damaged), 1, GROUP + 1)]
     assert outcomes == list(range(GROUP + 1, 2 * GROUP + 1))
     assert [line for line, _ in whole] == list(range(1, 3 * GROUP + 1))
 
@@ -298,8 +299,7 @@ def test_damaged_rows_are_reported_one_by_one_up_to_a_number(most, reasons, monk
     monkeypatch.setattr(parquet, "MAX_DAMAGED_ROWS", most)
     data = bytearray(written(DAMAGED_TABLE, row_group_size=GROUP, write_page_checksum=True))
     data[bytes_of_group(bytes(data), 1)[-1]] ^= 1
-    file = pq.ParquetFile(io.BytesIO(bytes(data)), page_checksum_verification=True)
-    rejects = list(read_row_group(file, 1, GROUP + 1, "t.parquet", None))
+    rejects = read_group(bytes(data), 1, GROUP + 1)
     assert [reject.reason.value for reject in rejects] == reasons
     assert rejects[0].source == f"t.parquet:{GROUP + 1}"
 
