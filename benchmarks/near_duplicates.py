@@ -1,10 +1,11 @@
 """Measures how many edited copies of photographs are found, and how many unrelated ones by mistake.
 
-    python -m benchmarks.near_duplicates FOLDER [--photographs N] [--peers PYTHON]
+    python -m benchmarks.near_duplicates --photos FOLDER [--edited N] [--peers PYTHON]
 
-Each photograph is saved again, scaled, cropped, rotated, brightened and captioned by code. PYTHON
-is an interpreter with imagededup and cleanvision (`pip install --no-deps imagededup`; `pip install
-cleanvision PyWavelets scikit-learn`): its results are shown side by side.
+The first N photographs are saved again, scaled, cropped, rotated, brightened and captioned by code,
+17 copies of each. PYTHON is an interpreter with imagededup and cleanvision (`pip install --no-deps
+imagededup`; `pip install cleanvision PyWavelets scikit-learn`): its results are shown side by side.
+Unrelated are all pairs of different photographs, and of their copies of one kind.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ from recordmill.transforms.functional.records.image_columns import describe
 
 Pairs: TypeAlias = set[frozenset[str]]
 
-# Runs in the interpreter of the peers: the pairs within imagededup's distance of 10 of 64 bits, and
-# cleanvision's issues.
+# Runs in the interpreter of the peers: the pairs within imagededup's distance of 10 of 64 bits, by
+# two of its hashes, and cleanvision's issues of the photographs, whose names have no hyphen.
 _PEERS = """
 import json, sys, types
 # The import of its neural networks, which the hashes do not use, would need torch.
@@ -47,15 +48,23 @@ networks = types.ModuleType("networks")
 networks.__getattr__ = lambda name: None
 for name in ("methods.cnn", "utils.data_generator", "utils.models"):
     sys.modules[f"imagededup.{name}"] = networks
-from imagededup.methods.hashing import PHash
+from importlib.metadata import version
+from pathlib import Path
+from imagededup.methods.hashing import DHash, PHash
 from cleanvision import Imagelab
 folder = sys.argv[1]
-found = PHash(verbose=False).find_duplicates(image_dir=folder, max_distance_threshold=10)
-lab = Imagelab(data_path=folder)
+pairs = {
+    f"imagededup {version('imagededup')}, {method.__name__}": method(verbose=False).find_duplicates(
+        image_dir=folder, max_distance_threshold=10
+    )
+    for method in (PHash, DHash)
+}
+lab = Imagelab(filepaths=[str(path) for path in Path(folder).iterdir() if "-" not in path.name])
 names = ["dark", "light", "blurry", "low_information", "odd_aspect_ratio"]
 lab.find_issues({name: {} for name in names}, verbose=False)
 issues = {name: int(lab.issues[f"is_{name}_issue"].sum()) for name in names}
-json.dump({"pairs": found, "issues": issues}, open(sys.argv[2], "w"))
+tool = f"cleanvision {version('cleanvision')}"
+json.dump({"pairs": pairs, "issues": {tool: issues}}, open(sys.argv[2], "w"))
 """
 
 
@@ -139,6 +148,8 @@ def pairs_of_copies(files: dict[str, bytes], kinds: dict[str, tuple[str, str]]) 
 def show(title: str, pairs: Pairs, kinds: dict[str, tuple[str, str]]) -> None:
     """Prints the recall by kind of copy, and the precision.
 
+    A pair with a copy of another photograph, or of two of them, is wrong.
+
     Args:
         title: the name of the tool.
         pairs: the pairs of files that it finds similar.
@@ -155,8 +166,10 @@ def show(title: str, pairs: Pairs, kinds: dict[str, tuple[str, str]]) -> None:
         print(f"  {kind:16} recall {found[kind] / count:.3f} of {count:,}")
 
 
-def peer_results(python: str, files: dict[str, bytes]) -> tuple[Pairs, dict[str, int]]:
-    """Returns the pairs of imagededup and the issues of cleanvision.
+def peer_results(
+    python: str, files: dict[str, bytes]
+) -> tuple[dict[str, Pairs], dict[str, dict[str, int]]]:
+    """Returns the pairs of imagededup, and the issues of photographs of cleanvision, by tool.
 
     Args:
         python: an interpreter that has both.
@@ -170,21 +183,24 @@ def peer_results(python: str, files: dict[str, bytes]) -> tuple[Pairs, dict[str,
         command = [python, "-c", _PEERS, str(images), str(result)]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         found = json.loads(result.read_text())
-    pairs = {frozenset((a, b)) for a, others in found["pairs"].items() for b in others}
+    pairs = {
+        tool: {frozenset((a, b)) for a, others in of_files.items() for b in others}
+        for tool, of_files in found["pairs"].items()
+    }
     return pairs, found["issues"]
 
 
 def main() -> None:
     """Prints recall and precision, and the number of quality issues in the photographs."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--photographs", type=int, default=400)
+    parser.add_argument("--photos", type=Path, required=True, help="JPEG and PNG files")
+    parser.add_argument("--edited", type=int, default=300, help="photographs; default: 300")
     parser.add_argument("--peers", metavar="PYTHON")
     arguments = parser.parse_args()
-    paths = sorted(path for path in arguments.folder.iterdir() if path.is_file())
+    paths = sorted(path for path in arguments.photos.iterdir() if path.is_file())
     originals = {f"{i:04}.jpg": path.read_bytes() for i, path in enumerate(paths)}
     files, kinds = dict(originals), dict[str, tuple[str, str]]()
-    for original in list(originals)[: arguments.photographs]:
+    for original in list(originals)[: arguments.edited]:
         with Image.open(io.BytesIO(originals[original])) as image:
             for i, (kind, data) in enumerate(copies(image.convert("RGB"))):
                 name = f"{original.removesuffix('.jpg')}-{i:02}.jpg"
@@ -193,8 +209,10 @@ def main() -> None:
     found = find_issues(values_of(pa.Table.from_batches([describe_all(originals)])))
     issues = {"recordmill": {name: int(image.sum()) for name, image in found.items()}}
     if arguments.peers:
-        show("imagededup", peer_results(arguments.peers, files)[0], kinds)
-        issues["cleanvision"] = peer_results(arguments.peers, originals)[1]
+        peers, of_peers = peer_results(arguments.peers, files)
+        for tool, pairs in peers.items():
+            show(tool, pairs, kinds)
+        issues |= of_peers
     for tool, counts in issues.items():
         print(f"{tool}: issues of {len(originals):,} photographs:", dict(counts))
 
