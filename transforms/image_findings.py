@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import apache_beam as beam
 import numpy as np
@@ -35,6 +36,12 @@ from recordmill.transforms.storage.dataset import read_index
 
 _QUALITY, _COMPARED = "quality", "compared"
 
+# A member as it is shuffled, without the name of its class, which Beam would repeat in each.
+_PlainMember: TypeAlias = tuple[str, str, str, str, int, int]
+
+# Hexadecimal digits of a SHA-256 that are shuffled: images of one group differ in 64 bits of it.
+_DIGEST_DIGITS = 16
+
 # Bits of the id of a record: its number in the shard, and that of the shard; the rest is its split.
 _INDEX_BITS, _SHARD_BITS = 32, 17
 
@@ -65,9 +72,9 @@ class FindImageIssues(beam.PTransform):
             shards
             | "ReadMembers"
             >> beam.FlatMap(_members, self.directory, plan, AsSingleton(groups)).with_output_types(
-                tuple[int, Member]
+                tuple[int, _PlainMember]
             )
-            | "GroupMembers" >> beam.GroupByKey()  # (root, [Member])
+            | "GroupMembers" >> beam.GroupByKey()  # (root, [_PlainMember])
             | "CountGroup" >> beam.Map(_statistics_of_group)
         )
         limits = groups | "LimitsOfGroups" >> beam.Map(_limits)
@@ -138,7 +145,7 @@ def _read(
 
 def _members(
     shard: ShardVerification, directory: str, plan: Plan, groups: Groups
-) -> Iterator[tuple[int, Member]]:
+) -> Iterator[tuple[int, _PlainMember]]:
     """Yields (root, member) for each record of a shard that is in a group."""
     if not len(groups.members) or shard.problems:
         return
@@ -148,12 +155,12 @@ def _members(
     index = read_index(layout.join(directory, shard.entry.index_file), ["key", "sha256", "class"])
     rows = index.filter(pa.array(found)).to_pylist()
     for root, number, row in zip(roots, np.flatnonzero(found), rows, strict=True):
-        label, digest = label_text(row["class"]), row["sha256"]
-        yield int(root), Member(shard.split, label, row["key"], digest, shard.index, int(number))
+        label, digest = label_text(row["class"]), row["sha256"][:_DIGEST_DIGITS]
+        yield int(root), (shard.split, label, row["key"], digest, shard.index, int(number))
 
 
-def _statistics_of_group(group: tuple[int, Iterable[Member]]) -> NearDuplicates:
-    return statistics_of_group(group[1])
+def _statistics_of_group(group: tuple[int, Iterable[_PlainMember]]) -> NearDuplicates:
+    return statistics_of_group(Member(*member) for member in group[1])
 
 
 def _limits(groups: Groups) -> NearDuplicates:
