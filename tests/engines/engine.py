@@ -108,8 +108,11 @@ def _command_line(process: psutil.Process) -> str:
 
 
 def free_ports(number: int = _PORTS) -> int:
-    """Returns the first of consecutive free ports, from a different range in each test process."""
-    for port in range(20_000 + os.getpid() % 400 * 100, 60_000, number):
+    """Returns the first of consecutive free ports, from a different range in each test process.
+
+    They are below 32,768, where Linux begins to give ports to connections of any other program.
+    """
+    for port in range(20_000 + os.getpid() % 120 * 100, 32_768, number):
         if all(_is_free(port + i) for i in range(number)):
             return port
     raise AssertionError("no free ports")

@@ -12,8 +12,10 @@ import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from PIL import Image
 
 from tests.images import image_bytes, jpeg, png
 
@@ -30,11 +32,25 @@ PLACEMENT = (
 
 def files(folder: Path) -> tuple[str, ...]:
     """A CSV table that names images."""
+    return _table(folder, rows(folder))
+
+
+def _table(folder: Path, listed: Iterator[dict[str, str]]) -> tuple[str, ...]:
     with (folder / "labels.csv").open("w", newline="", encoding="utf-8") as stream:
         writer = csv.DictWriter(stream, ["image", "label"])
         writer.writeheader()
-        writer.writerows(rows(folder))
+        writer.writerows(listed)
     return ("--input", str(folder / "labels.csv"))
+
+
+def similar(folder: Path) -> tuple[str, ...]:
+    """A table of images, every fifth of which is half the size of the one before; none is split."""
+    return (*_table(folder, rows(folder, draw=draw_similar)), "--near_duplicates", "keep_together")
+
+
+def distinct(folder: Path) -> tuple[str, ...]:
+    """The same, without the smaller ones."""
+    return (*_table(folder, rows(folder, draw=draw_similar)), "--near_duplicates", "drop")
 
 
 def embedded(folder: Path) -> tuple[str, ...]:
@@ -83,28 +99,44 @@ KINDS: dict[str, Callable[[Path], tuple[str, ...]]] = {
     "files": files,
     "embedded": embedded,
     "tars": tars,
+    "similar": similar,
+    "distinct": distinct,
 }
-MISSING = {"files": "missing_file", "embedded": "missing_file", "tars": "malformed_row"}
+MISSING = dict.fromkeys(KINDS, "missing_file") | {"tars": "malformed_row"}
 """What an image that is not there is rejected for."""
 
 
-def rows(folder: Path, number: int = ROWS) -> Iterator[dict[str, str]]:
-    """Yields the rows of a table, and draws an image for each."""
-    (folder / "pictures").mkdir(parents=True)  # codespell:ignore pictures
-    for i in range(number):
-        name = f"pictures/{i:05d}.{'jpg' if i % 4 else 'png'}"  # codespell:ignore pictures
-        data = faulty(i, draw(i % DIFFERENT))
-        if data is not None:
-            (folder / name).write_bytes(data)
-        yield {"image": name, "label": "" if i % 113 == 112 else f"class {i % 7}"}
-
-
-def draw(i: int) -> bytes:
-    """Returns a small image; one in a hundred must be transcoded."""
+def draw_noise(i: int) -> bytes:
+    """Returns one of `DIFFERENT` small images; one in a hundred must be transcoded."""
+    i %= DIFFERENT
     width, height = 24 + i % 17, 20 + i % 13
     if i % 100 == 50:
         return image_bytes("GIF", width, height, i, "P")
     return (jpeg if i % 4 else png)(width, height, i)
+
+
+def draw_similar(i: int) -> bytes:
+    """Returns an image that has a perceptual hash; every fifth is half of that before."""
+    is_copy = i % 5 == 4
+    small = np.random.default_rng(i - is_copy).integers(0, 256, (12, 16, 3), dtype=np.uint8)
+    size = (48, 36) if is_copy else (96, 72)
+    stream = io.BytesIO()
+    drawn = Image.fromarray(small).resize((96, 72), Image.Resampling.BICUBIC).resize(size)
+    drawn.save(stream, "JPEG" if i % 4 else "PNG")
+    return stream.getvalue()
+
+
+def rows(
+    folder: Path, number: int = ROWS, draw: Callable[[int], bytes] = draw_noise
+) -> Iterator[dict[str, str]]:
+    """Yields the rows of a table, and draws an image for each."""
+    (folder / "pictures").mkdir(parents=True)  # codespell:ignore pictures
+    for i in range(number):
+        name = f"pictures/{i:05d}.{'jpg' if i % 4 else 'png'}"  # codespell:ignore pictures
+        data = faulty(i, draw(i))
+        if data is not None:
+            (folder / name).write_bytes(data)
+        yield {"image": name, "label": "" if i % 113 == 112 else f"class {i % 7}"}
 
 
 def faulty(i: int, data: bytes) -> bytes | None:

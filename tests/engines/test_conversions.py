@@ -25,7 +25,7 @@ DIRECT = {
     "two threads": ("--direct_running_mode=multi_threading", "--direct_num_workers=2"),
     "two processes": ("--direct_running_mode=multi_processing", "--direct_num_workers=2"),
 }
-DIRECT_KINDS = {"two threads": ["files"], "two processes": KINDS}
+DIRECT_KINDS = {"two threads": ["files"], "two processes": ["files", "embedded", "tars"]}
 PROGRESS = re.compile(
     r"^\d+ s: (reading|analyzing|placing|writing|verifying), [1-9][\d,]*( of [\d,]+)? rows, "
     r"\d+ rejected$",
@@ -35,10 +35,10 @@ PROGRESS = re.compile(
 
 THREADS, PROCESSES = "threads of the command", "processes"
 ENGINES = {
-    ("prism", THREADS): KINDS,
-    ("flink-1.20", THREADS): ["files", "embedded"],
+    ("prism", THREADS): ["files", "embedded", "tars"],
+    ("flink-1.20", THREADS): ["files", "embedded", "similar"],
     ("flink-1.20", PROCESSES): ["files"],
-    ("spark", THREADS): ["files", "tars"],
+    ("spark", THREADS): ["files", "tars", "distinct"],
     ("spark", PROCESSES): ["files"],
 }
 """Which kinds of input each engine converts in which mode: a minute each, so not all of all."""
