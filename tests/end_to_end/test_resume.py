@@ -17,7 +17,7 @@ from tests.images import jpeg
 SHARDS = ("--num_shards", "4", "--no_report")
 
 
-def fail(folder: Path) -> Path:
+def fail(folder: Path, *flags: str) -> Path:
     """Draws sixteen images, one of them truncated; returns their table, after a failed run."""
     lines = ["image,label"]
     for i in range(16):
@@ -26,7 +26,7 @@ def fail(folder: Path) -> Path:
         lines.append(f"{i}.jpg,{'ab'[i % 2]}")
     table = folder / "labels.csv"
     table.write_text("\n".join(lines) + "\n")
-    assert convert(table, folder / "out", *SHARDS).code == 4
+    assert convert(table, folder / "out", *SHARDS, *flags).code == 4
     assert [path.name for path in sorted((folder / "out" / "birds").iterdir())] == [
         ".1.0.0.run",
         "1.0.0",
@@ -74,6 +74,17 @@ def test_every_finished_shard_is_reused_with_its_rejects(table: Path, output: Pa
     assert (run["shards"], run["shards_reused"], run["rejected"]) == (4, 4, 1)
     assert readers.reject_reasons(dataset) == [("5.jpg", "other lines.csv:13", "truncated")]
     assert recordmill("verify", dataset).code == 0
+
+
+def test_a_sample_is_resumed_and_extended_to_all_rows(tmp_path: Path) -> None:
+    sample = ("--sample", "13")
+    table = fail(tmp_path, *sample)
+    failed = shutil.copytree(tmp_path / "out", tmp_path / "all" / "out")
+    _, run = gone_on(table, tmp_path / "out", *sample)
+    found = run["shards"], run["shards_reused"], run["records"], run["rejected"]
+    assert found == (4, 4, 12, 1)
+    _, run = gone_on(table, failed)
+    assert (run["records"], run["rejected"]) == (15, 1)
 
 
 def test_a_changed_image_or_row_rewrites_only_its_shard(tmp_path: Path) -> None:
