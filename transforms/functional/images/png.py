@@ -23,6 +23,7 @@ _PALETTE = 3
 _MAX_FILTER = 4  # section 9.2: None, Sub, Up, Average, Paeth
 _OUTPUT_BYTES = 2**20  # decompressed bytes per call of zlib
 _INPUT_BYTES = 2**16  # compressed bytes per call of zlib
+_BLOCK_BYTES = 2**16 - 1  # RFC 1951, 3.2.4: a stored block
 _TRAILING_BYTES = 2**14  # decompressed after the last row
 _LARGEST_WINDOW = 2**15  # RFC 1950: a window size of 32 KiB
 _CRITICAL = frozenset({b"IHDR", b"PLTE", b"IDAT", b"IEND"})
@@ -263,25 +264,56 @@ def check_rows(data: bytes, header: PngHeader) -> None:
     Raises:
         RecordError: corrupt or truncated if the image data is damaged.
     """
-    rows = RowChecker(header)
-    try:
-        complete = _inflate(data, rows, by_row=_states_small_window(data, header))
-    except zlib.error as error:
-        raise RecordError(Reason.CORRUPT, f"the compressed data is damaged: {error}") from error
-    if not complete:
-        raise RecordError(Reason.TRUNCATED, "the image data ends before the last row")
+    for _ in checked_rows(data, header):
+        pass
 
 
-def _inflate(data: bytes, rows: RowChecker, by_row: bool) -> bool:
-    """Decompresses the image data.
+def checked_rows(data: bytes, header: PngHeader) -> Iterator[bytes]:
+    """Yields the decompressed image data in parts that have been checked, none of them empty.
 
     Args:
         data: the content of the file.
-        rows: the checker that receives the decompressed data.
-        by_row: whether to decompress at most one row at a time.
+        header: its header.
 
-    Returns:
-        Whether the data contains all rows, and then the end of the stream or enough further bytes.
+    Raises:
+        RecordError: corrupt or truncated if the image data is damaged.
+    """
+    rows = RowChecker(header)
+    try:
+        yield from _inflate(data, rows, by_row=_states_small_window(data, header))
+    except zlib.error as error:
+        raise RecordError(Reason.CORRUPT, f"the compressed data is damaged: {error}") from error
+    if not rows.complete:
+        raise RecordError(Reason.TRUNCATED, "the image data ends before the last row")
+
+
+def stored(parts: Iterable[bytes]) -> Iterator[bytes]:
+    """Yields a zlib stream that contains data without compression (RFC 1950, RFC 1951).
+
+    Args:
+        parts: the data.
+    """
+    adler = 1
+    yield b"\x78\x01"
+    for part in parts:
+        adler = zlib.adler32(part, adler)
+        blocks = [part[at : at + _BLOCK_BYTES] for at in range(0, len(part), _BLOCK_BYTES)]
+        yield b"".join(
+            piece
+            for block in blocks
+            for piece in (struct.pack("<BHH", 0, len(block), len(block) ^ _BLOCK_BYTES), block)
+        )
+    yield struct.pack("<BHH", 1, 0, _BLOCK_BYTES) + adler.to_bytes(4, "big")
+
+
+def _inflate(data: bytes, rows: RowChecker, by_row: bool) -> Iterator[bytes]:
+    """Yields the decompressed image data.
+
+    Args:
+        data: the content of the file.
+        rows: the checker that receives the data before it is yielded. It is complete if the data
+            contains all rows, and then the end of the stream or enough further bytes.
+        by_row: whether to decompress at most one row at a time.
     """
     inflate = zlib.decompressobj(0)  # takes the window size from the zlib header, like libpng
     # After the last row, libpng continues to the end of the stream; it fails if the file ends
@@ -295,15 +327,17 @@ def _inflate(data: bytes, rows: RowChecker, by_row: bool) -> bool:
             limit = rows.rest_of_row if by_row and rows.missing else _OUTPUT_BYTES
             output = inflate.decompress(pending, _TRAILING_BYTES if after_rows else limit)
             rows.feed(output)
+            if output:
+                yield output
             trailing += len(output) if after_rows else 0
             if inflate.eof or trailing >= _TRAILING_BYTES:
-                return not rows.missing
+                rows.complete = not rows.missing
+                return
             pending = inflate.unconsumed_tail
             # zlib may still have output buffered when all input is consumed: call it until neither
             # is left.
             if not output and not pending:
                 break
-    return False
 
 
 def _image_data(data: bytes) -> Iterator[memoryview]:
@@ -332,6 +366,7 @@ class RowChecker:
         # [(rows, bytes per row)] of the incomplete passes; without interlacing, there is one pass.
         self._passes = list(_row_layout(header))
         self._done = 0  # number of checked bytes of the first of these passes
+        self.complete = False  # whether the stream does not end too early, either
 
     @property
     def missing(self) -> bool:

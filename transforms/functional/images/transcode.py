@@ -33,7 +33,7 @@ from recordmill.transforms.functional.images.source_image import (
 _MAX_SIDE = 1_000_000  # PNG_USER_WIDTH_MAX of libpng
 _DRAFT_SCALES = (8, 4, 2)  # libjpeg's DCT also decodes at 1/8, 1/4 and 1/2
 
-# Limit for measuring a PNG, which takes a decode that its check does not need: 100 MB in RGB.
+# Limit for measuring a PNG, whose check does not need all rows in memory: 100 MB in RGB.
 _MAX_MEASURED_PIXELS = 2**25
 _MAX_PIXELS = 2**29 - 1  # limit of TensorFlow
 _CHANNELS = {"L": 1, "I;16": 1, "LA": 2, "RGB": 3, "RGBA": 4}
@@ -303,12 +303,38 @@ def _check(data: bytes, source: SourceImage, decode: Decode) -> bytes | None:
             return b""
         if source.png is None:
             return read_coded_data(image, data)
+        if source.png.ends_with_pixels:
+            return _read_rows(image, data, source.png)
         png.check_rows(data, source.png)
-        if source.width * source.height > _MAX_MEASURED_PIXELS and source.png.ends_with_pixels:
-            return b""
-        if can_load(image):
-            return thumbnail_of(image)
-        return b"" if source.png.ends_with_pixels else None
+        return thumbnail_of(image) if can_load(image) else None
+
+
+def _read_rows(image: ImageFile.ImageFile, data: bytes, header: png.PngHeader) -> bytes:
+    """Checks the image data of a PNG whose pixels are at its end, and decodes it for the measures.
+
+    Args:
+        image: the image, opened by Pillow.
+        data: the content of the file.
+        header: its header.
+
+    Returns:
+        A thumbnail; b"" if the image is too large, or if Pillow fails on it.
+
+    Raises:
+        RecordError: truncated or corrupt if the image data is damaged.
+    """
+    if header.width * header.height > _MAX_MEASURED_PIXELS:
+        png.check_rows(data, header)
+        return b""
+    # Pillow gets the rows that have been decompressed for the check, so this is not done twice.
+    rows = png.stored(png.checked_rows(data, header))
+    image.load_read = lambda _: next(rows, b"")  # type: ignore[attr-defined]
+    if not can_load(image):
+        png.check_rows(data, header)
+        return b""
+    for _ in rows:  # Pillow stops at the last row, but readers fail on damage after it
+        pass
+    return thumbnail_of(image)
 
 
 def read_coded_data(image: ImageFile.ImageFile, data: bytes) -> bytes:

@@ -15,6 +15,7 @@ from recordmill.transforms.functional.images.png import (
     SIGNATURE,
     check_rows,
     examine,
+    stored,
     strip_metadata,
 )
 from tests.images import image, image_bytes, pixels, png, png_16_bit, png_chunk, png_header
@@ -168,3 +169,9 @@ def test_only_metadata_is_stripped():
     np.testing.assert_array_equal(np.asarray(opened), np.asarray(before))
     assert strip_metadata(bare) == bare
     assert reason(bare) is None
+
+
+@pytest.mark.parametrize("sizes", [(), (1,), (65_535,), (65_536, 3), (200_000, 131_070)])
+def test_a_stored_stream_decompresses_to_its_data(sizes):
+    parts = [np.random.default_rng(size).bytes(size) for size in sizes]
+    assert zlib.decompress(b"".join(stored(parts))) == b"".join(parts)

@@ -20,7 +20,9 @@ from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.settings import ImageSettings
 from recordmill.transforms.functional.images import png as png_parser
 from recordmill.transforms.functional.images.masks import examine_mask_in_process, read_ids
+from recordmill.transforms.functional.images.measures import thumbnail_of
 from recordmill.transforms.functional.images.transcode import keep, pass_through_source, transcode
+from tests.corpus import corpus
 from tests.images import (
     image,
     image_bytes,
@@ -588,3 +590,33 @@ def test_a_png_without_its_metadata_is_checked_again(examined):
     settings = ImageSettings(strip_metadata=True)
     stored = keep(data, pass_through_source(data, settings), settings, "full")
     assert examined == [len(data), len(stored.data)]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(specimen.data, id=specimen.name)
+        for specimen in corpus()
+        if specimen.format == "png" and specimen.outcome == "kept"
+    ],
+)
+def test_the_thumbnail_of_a_png_is_that_of_its_pixels(data):
+    with Image.open(io.BytesIO(data)) as decoded:
+        expected = thumbnail_of(decoded)
+    found = transcode(data, SETTINGS)
+    assert found.data == data
+    assert found.thumbnail == expected
+
+
+def test_a_png_is_decompressed_once(monkeypatch):
+    checked = png_parser.checked_rows
+    parts = []
+
+    def black(*arguments):
+        parts.extend(checked(*arguments))
+        return (bytes(len(part)) for part in parts)
+
+    monkeypatch.setattr(png_parser, "checked_rows", black)
+    data = png(1200, 900)
+    assert set(transcode(data, SETTINGS).thumbnail) == {0}  # of the rows that the check returned
+    assert sum(map(len, parts)) == png_parser.examine(data).inflated_bytes
