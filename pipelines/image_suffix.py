@@ -1,4 +1,7 @@
-"""Finds the suffix of image files that the paths in a table lack: `1a2b` for `1a2b.jpg`."""
+"""Finds how image paths of a table differ from their files: a missing suffix, and Unicode forms.
+
+`1a2b` stands for `1a2b.jpg`. Only the first rows are tried.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,9 @@ from recordmill.schemas.rejects import RecordError
 from recordmill.schemas.tables import Projection, SourceSplit
 from recordmill.transforms.functional.images.sniffing import has_image_suffix
 from recordmill.transforms.functional.rows.binding import resolve_path
-from recordmill.transforms.storage.files import exists
+from recordmill.transforms.storage.files import exists, is_local
 from recordmill.transforms.storage.formats import FORMATS
-from recordmill.transforms.storage.local_files import ImageRootGuard
+from recordmill.transforms.storage.local_files import ImageRootGuard, existing_form
 
 # Enough to see whether files have several suffixes, and few requests to a store.
 _ROWS = 20
@@ -36,18 +39,31 @@ def missing_suffix(config: ConvertConfig, tables: InputTables) -> str:
         config: the options.
         tables: the probed input.
     """
-    schema = config.dataset_schema
-    column = config.column(schema.image.column)
-    has_paths = column in tables.columns and column not in tables.embedded
-    of_tables = all(file.format in TABLES for file in tables.files)
-    if config.image_suffix is not None or not (schema.has_image and has_paths and of_tables):
+    if config.image_suffix is not None:
         return ""
     try:
-        found = [suffixes_of(address) for address in _addresses(config, tables, column)]
+        found = [suffixes_of(address) for address in _addresses(config, tables)]
     except (OSError, ValueError, RecordError):  # reported when the images are read
         return ""
     several = {suffix for suffixes in found for suffix in suffixes}
     return several.pop() if len(several) == 1 else ""
+
+
+def has_other_form(config: ConvertConfig, tables: InputTables) -> bool:
+    """Returns whether a file of the first rows exists in another Unicode form than in the table.
+
+    Args:
+        config: the options.
+        tables: the probed input.
+    """
+    if not is_local(tables.files[0].path):
+        return False
+    suffix = config.image_suffix or ""
+    try:
+        addresses = (a.removesuffix(suffix) + suffix for a in _addresses(config, tables))
+        return any(is_local(a) and existing_form(a) != a for a in addresses)
+    except (OSError, ValueError, RecordError):  # reported when the images are read
+        return False
 
 
 def suffixes_of(address: str) -> list[str]:
@@ -58,11 +74,18 @@ def suffixes_of(address: str) -> list[str]:
     """
     if has_image_suffix(address) or is_web(address):
         return [""]
-    return [suffix for suffix in ("", *_SUFFIXES) if exists(address + suffix)]
+    form = existing_form if is_local(address) else str
+    return [suffix for suffix in ("", *_SUFFIXES) if exists(form(address + suffix))]
 
 
-def _addresses(config: ConvertConfig, tables: InputTables, column: str) -> Iterator[str]:
-    """Yields the addresses of the images of the first rows, as written."""
+def _addresses(config: ConvertConfig, tables: InputTables) -> Iterator[str]:
+    """Yields the addresses of the images of the first rows, as written; none without paths."""
+    schema = config.dataset_schema
+    column = config.column(schema.image.column)
+    has_paths = column in tables.columns and column not in tables.embedded
+    of_tables = all(file.format in TABLES for file in tables.files)
+    if not (schema.has_image and has_paths and of_tables):
+        return
     file = tables.files[0]
     splits = (s for s in FORMATS[file.format].split(file) if isinstance(s, SourceSplit))
     projection, guard = Projection((column,)), ImageRootGuard(config.guard)

@@ -12,7 +12,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from pydantic import BaseModel, ValidationError
 
 from recordmill.pipelines.engines.runners import resolve_options
-from recordmill.pipelines.image_suffix import missing_suffix
+from recordmill.pipelines.image_suffix import has_other_form, missing_suffix
 from recordmill.pipelines.input_tables import InputTables
 from recordmill.pipelines.parser import Parser, add_convert_options
 from recordmill.schemas.config import DEFAULT_SCHEMA, ConvertConfig, SchemaOverrides
@@ -90,6 +90,10 @@ def with_implied_options(
         notes.append(
             f"image paths: {suffix} is added, as in the names of the files; --image_suffix sets "
             "another"
+        )
+    if has_other_form(config, tables):
+        notes.append(
+            "image paths: files with the same name in another Unicode form (NFC, NFD) are read"
         )
     return config, replace(tables, recognized=(*tables.recognized, *notes))
 

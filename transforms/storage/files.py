@@ -34,6 +34,7 @@ from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.tables import TableFile
 from recordmill.transforms.storage.local_files import (
     ImageRootGuard,
+    existing_form,
     open_regular,
     read_regular,
     version_tag,
@@ -176,7 +177,7 @@ def read_bytes(
         limit = max_image_bytes()
         # Local files first: they are the most frequent case, and is_local is the cheapest test.
         if is_local(uri):
-            data, tag = read_regular(uri, start, stop, limit)
+            data, tag = read_regular(existing_form(uri), start, stop, limit)
             if seen is not None and uri in seen:  # staging files of the run have no recorded tag
                 _note(seen, uri, tag)
             return data
@@ -202,11 +203,12 @@ def read_bytes(
 
 
 def _form_that_exists(path: str) -> str:
-    """Returns the Unicode form in which a path exists, "NFC" or "NFD"; "" if in neither.
+    """Returns the Unicode form in which an object exists, "NFC" or "NFD"; "" if in neither.
 
-    macOS stores `é` as two characters (NFD), also in archives; most tables have one (NFC).
+    Objects in another form are not read, as local files are: the address may be outside of the
+    image root then, and its version tag would take a request more.
     """
-    if path.isascii() or is_web(path):
+    if path.isascii() or is_web(path) or is_local(path):
         return ""
     forms = ((form, unicodedata.normalize(form, path)) for form in ("NFC", "NFD"))
     with contextlib.suppress(OSError, ValueError):
@@ -542,7 +544,7 @@ def _local_version_tag(path: str) -> str | None:
     if not path:
         return ""  # the schema has no image
     try:
-        state = os.stat(path)
+        state = os.stat(existing_form(path))
     except (FileNotFoundError, NotADirectoryError):
         return ABSENT
     except (OSError, ValueError):

@@ -6,10 +6,12 @@ and opening some devices has side effects.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
-from collections.abc import Callable
+import unicodedata
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, BinaryIO
@@ -67,7 +69,7 @@ class ImageRootGuard:
         if is_url(path) or is_url(root):
             check_address(path, root)
             return
-        resolved = self.real_path(path)
+        resolved = self.real_path(existing_form(path))
         if not is_below(resolved, self._real_folder(root)):
             raise outside_root_error(resolved, root)
 
@@ -92,6 +94,34 @@ class ImageRootGuard:
 
 # A guard that allows every file.
 UNRESTRICTED = ImageRootGuard()
+
+
+def existing_form(path: str) -> str:
+    """Returns a path in the Unicode form in which it exists; as it is if it exists, or in no form.
+
+    macOS stores `é` as two characters (NFD), also in archives; most tables have one (NFC). Folders
+    and the file may differ: forms are tried for the file, then for it and the folder above it, ….
+
+    Args:
+        path: a local path. A path that exists takes one `lstat`, or none if it is ASCII.
+    """
+    if path.isascii():
+        return path
+    with contextlib.suppress(OSError, ValueError):  # such as null bytes: reported by the read
+        return path if os.path.lexists(path) else next(_existing_forms(path), path)
+    return path
+
+
+def _existing_forms(path: str) -> Iterator[str]:
+    parts = path.split("/")
+    for first in reversed(range(len(parts))):
+        if parts[first].isascii():
+            continue
+        folder, rest = "".join(f"{part}/" for part in parts[:first]), "/".join(parts[first:])
+        for form in ("NFC", "NFD"):
+            other = folder + unicodedata.normalize(form, rest)
+            if os.path.lexists(other):
+                yield other
 
 
 def open_regular(path: str) -> BinaryIO:

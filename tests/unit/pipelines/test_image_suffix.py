@@ -88,3 +88,15 @@ def test_the_suffix_is_an_implied_option(folder: Path) -> None:
     assert tables.recognized == (
         "image paths: .jpg is added, as in the names of the files; --image_suffix sets another",
     )
+
+
+def test_a_note_states_that_files_have_another_unicode_form(folder: Path) -> None:
+    (folder / "train.csv").write_text("id_code,label\n\xe9,0\ne,1\n")
+    note = "image paths: files with the same name in another Unicode form (NFC, NFD) are read"
+    for name, expected in (("\xe9.jpg", False), ("e\u0301.jpg", True)):
+        (folder / "photos" / name).touch()
+        config = config_of(options(folder))
+        config, tables = with_implied_options(options(folder), probe_tables(config))
+        assert config.image_suffix == ".jpg"
+        assert (note in tables.recognized) is expected
+        (folder / "photos" / name).unlink()

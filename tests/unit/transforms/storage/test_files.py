@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from recordmill.schemas.records import ImageRef
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.files import read_bytes, write_bytes
+from recordmill.transforms.storage.local_files import ImageRootGuard
 
 
 def test_concurrent_writes_of_one_file_both_succeed(
@@ -75,21 +77,59 @@ def test_a_truncated_file_is_an_error(tmp_path: Path) -> None:
         stream.read()
 
 
+NFC, NFD = "\xe9", "e\u0301"
+
+
 @pytest.mark.parametrize(
-    ("written", "asked", "form"),
+    ("written", "asked"),
     [
-        ("e\u0301.jpg", "\xe9.jpg", "NFD"),
-        ("\xe9.jpg", "e\u0301.jpg", "NFC"),
-        ("\xe9.jpg", "\xe8.jpg", ""),
-        ("e.jpg", "f.jpg", ""),
+        (f"{NFD}.jpg", f"{NFC}.jpg"),
+        (f"{NFC}.jpg", f"{NFD}.jpg"),
+        (f"{NFD}/a/{NFD}.jpg", f"{NFC}/a/{NFC}.jpg"),
+        (f"{NFC}/{NFD}.jpg", f"{NFC}/{NFC}.jpg"),
     ],
 )
-def test_a_name_in_another_unicode_form_is_reported(
-    written: str, asked: str, form: str, tmp_path: Path
-) -> None:
-    (tmp_path / written).touch()
+def test_a_file_in_another_unicode_form_is_read(written: str, asked: str, tmp_path: Path) -> None:
+    (tmp_path / written).parent.mkdir(exist_ok=True, parents=True)
+    (tmp_path / written).write_bytes(b"other")
+    ref = ImageRef("key", "t.csv", 1, f"{tmp_path}/{asked}", None, None, ())
+    tags = files.file_version_tags([ref], ImageRootGuard(str(tmp_path)), remote=False)
+    before = dict(tags)
+    assert read_bytes(ref.uri, seen=tags) == b"other"
+    assert tags == before
+    assert tags[ref.uri] not in (None, files.ABSENT)
+    (tmp_path / asked).parent.mkdir(exist_ok=True, parents=True)
+    (tmp_path / asked).write_bytes(b"exact")
+    assert read_bytes(ref.uri) == b"exact"
+    assert read_bytes(f"{tmp_path}/{written}") == b"other"
+
+
+def test_objects_have_to_be_named_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
+    def get(*_: object) -> None:
+        raise FileNotFoundError(errno.ENOENT, "no such object")
+
+    monkeypatch.setattr(files.objects, "get_with_version_tag", get)
+    monkeypatch.setattr(files, "exists", lambda path: path == f"s3://birds/{NFD}.jpg")
     with pytest.raises(RecordError) as error:
-        read_bytes(str(tmp_path / asked))
-    assert error.value.reason is Reason.MISSING_FILE
-    more = f"; a file exists with this name in the Unicode form {form}, so use one form"
-    assert error.value.detail.endswith(f"No such file or directory{more if form else ''}")
+        read_bytes(f"s3://birds/{NFC}.jpg")
+    assert (error.value.reason, error.value.detail) == (
+        Reason.MISSING_FILE,
+        f"s3://birds/{NFC}.jpg: no such object; a file exists with this name in the Unicode form "
+        "NFD, so use one form",
+    )
+
+
+def test_other_names_are_not_read(tmp_path: Path) -> None:
+    (tmp_path / f"{NFD}.jpg").touch()
+    for name in ("e.jpg", "\xe8.jpg", f"{NFC}.png", f"{NFC}\0.jpg", f"{NFC}\ud800.jpg"):
+        with pytest.raises(RecordError):
+            read_bytes(f"{tmp_path}/{name}")
+
+
+def test_a_file_in_another_unicode_form_is_confined_to_the_image_root(tmp_path: Path) -> None:
+    (tmp_path / "root").mkdir()
+    (tmp_path / "outside.jpg").touch()
+    (tmp_path / "root" / f"{NFD}.jpg").symlink_to(tmp_path / "outside.jpg")
+    with pytest.raises(RecordError) as error:
+        ImageRootGuard(f"{tmp_path}/root").check(f"{tmp_path}/root/{NFC}.jpg")
+    assert error.value.reason is Reason.OUTSIDE_ROOT
