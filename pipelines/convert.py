@@ -85,6 +85,7 @@ def prepare(
     analyzer = make_analyzer(config, schema, binding)
     analyzer = analyzer.with_source(both.classes, tables.recognized, both.snapshots)
     context = RunContext.begin(runner_name(options), command)
+    # The last step, so that usage errors leave the output folder unchanged.
     locked = lock_target(config, context, dry_run)
     return Conversion(config, tables, labels, analyzer, context, *locked) if locked else None
 
@@ -176,8 +177,10 @@ def run(
         KeyboardInterrupt: if the host program raised it; run.json is written before.
     """
     allow_children()
+    # Stores are opened with the pipeline options, by the verifier as well.
     used = None if is_local(job.target.work) else options.get_all_options(drop_default=True)
     try:
+        # On this machine, the verifier loads TensorFlow while the graph is built.
         with verifier_process_started(used) if is_in_process(options) else nullcontext():
             return _run(job, options, submission, stages or build)
     except RecordmillError as error:
@@ -187,6 +190,7 @@ def run(
         return _failed(job, _interrupted(job, interrupt) or failure)
     except KeyboardInterrupt:
         record = _failed(job, _interrupted(job, interrupt) or RecordmillError("interrupted"))
+        # Without a signal to the command, the exception belongs to the host program.
         if interrupt.number is None:
             raise
         return record
@@ -206,6 +210,7 @@ def _run(
     result = pipeline.run()
     if where := job_page(result, options):
         submission(f"submitted: {where}")
+    # The last step of the graph publishes on a worker, so this process may exit.
     if not waits_for_result(options):
         return submitted_record(job.context, layout.join(job.target.final, layout.RUN))
     try:
@@ -213,6 +218,7 @@ def _run(
     except KeyboardInterrupt:
         result.cancel()
         raise
+    # The last step has written run.json to the final folder, or to the work folder if it failed.
     if record := job.context.record_in(job.target.final, job.target.work):
         return record
     raise RecordmillError(f"{job.target.work}: the engine ended without a result. See its log.")
@@ -226,6 +232,7 @@ def _check_first_rows(job: Conversion) -> None:
     """
     schema, files = job.analyzer.schema, job.tables.files
     is_table = all(file.format in TABLES for file in files)
+    # Joined rows, staged images and the members of archives are known only to the run.
     if job.labels or job.stages_images or not schema.has_image or not is_table:
         return
     projection = projection_of(schema, job.config)
@@ -252,6 +259,7 @@ def _interrupted(job: Conversion, interrupt: Interrupt) -> Interrupted | None:
 def _failed(job: Conversion, error: RecordmillError) -> RunRecord:
     """Records the failure of a run, unless it has already published its dataset."""
     with abandoning(job.context.run_id):
+        # An engine can fail after the last step: the dataset is published then.
         if job.target.is_published and (published := job.context.record_in(job.target.final)):
             job.target.clean_up()
             return published

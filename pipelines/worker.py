@@ -44,7 +44,10 @@ from recordmill.pipelines.run.startup import limit_allocator_caches
 _HARNESS = "apache_beam.runners.worker.sdk_worker_main"
 _PROVISION_SECONDS = 60
 _STOP_SECONDS = 5
+# gRPC does not support forks of a process that uses it, so a server without threads forks workers:
+# https://github.com/grpc/grpc/blob/master/doc/fork_support.md
 _FORKING = multiprocessing.get_context("forkserver")
+# Flags that engines pass to a worker: https://s.apache.org/beam-fn-api-container-contract
 _CONTRACT = (
     *("id", "logging_endpoint", "artifact_endpoint", "provision_endpoint", "control_endpoint"),
     "semi_persist_dir",
@@ -95,6 +98,7 @@ class Pool(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):
         arguments = [f"--id={request.worker_id}", *urls]
         worker = _FORKING.Process(target=main, args=(arguments,))
         try:
+            # Under the lock, so that `end` does not miss a worker that is being started.
             with self._lock:
                 worker.start()
                 self._workers[request.worker_id] = worker
@@ -135,6 +139,7 @@ def serve(host: str, port: int) -> None:
     Raises:
         RuntimeError: if the port is in use.
     """
+    # Forked workers share the memory of Beam and TensorFlow, which are imported once.
     _FORKING.set_forkserver_preload(["recordmill.pipelines.worker_imports"])
     pool = Pool()
     server = grpc.server(ThreadPoolExecutor())

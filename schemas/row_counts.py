@@ -47,6 +47,7 @@ class Counted(BaseModel, Converted):
     @model_serializer(mode="wrap")
     def _omit_absent(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         document: dict[str, Any] = handler(self)
+        # Left out, so that manifests without them have the bytes of earlier versions.
         for name, absent in (("frames", None), ("unchanged", 0)):
             if document.get(name, "") == absent:
                 del document[name]
@@ -90,6 +91,7 @@ class RowCounts(SplitCounts):
 
     unplaced: Count
     reasons: dict[str, Count]
+    # Datasets of earlier versions have this name; in the code, these are skipped inputs.
     asides: dict[str, Count] = Field(default_factory=dict)
 
     @classmethod

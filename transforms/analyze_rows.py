@@ -121,9 +121,9 @@ class FindShardStarts(beam.PTransform):
         )
         ranks = (
             positions
-            | "CountPositions" >> beam.MapTuple(_count)
-            | "CountsByBucket" >> beam.combiners.ToDict()
-            | "FirstRanks" >> beam.Map(ranks_of_buckets, self.records)
+            | "CountPositions" >> beam.MapTuple(_count)  # ((split, bucket), records)
+            | "CountsByBucket" >> beam.combiners.ToDict()  # {(split, bucket): records}
+            | "FirstRanks" >> beam.Map(ranks_of_buckets, self.records)  # {(split, bucket): rank}
         )
         return positions | "StartsInBucket" >> beam.FlatMap(
             starts_of_bucket, AsSingleton(ranks), self.records
@@ -192,6 +192,7 @@ def make_plan(
     uris = [uri for _, uri, _ in rows if uri]
     with ThreadPoolExecutor(_STAT_THREADS) as executor:
         sizes = zip(uris, executor.map(file_size, uris), strict=True)
+    # A missing file has no size; its row is rejected when its shard is written.
     known = {uri: size for uri, size in sizes if size is not None}
     analysis = analysis.part_of(next(iter(whole), analysis))
     plan = build_plan(analysis, analyzer, known, starts, next(iter(ranges), None))

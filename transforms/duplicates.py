@@ -66,7 +66,7 @@ class FindDuplicateImages(beam.PTransform):
                 tuple[int, Tally]
             )
             | "GroupByBucket" >> beam.GroupByKey()  # (bucket, [Tally]), one tally per shard
-            | "DuplicatesOfBucket" >> beam.Map(_duplicates_of_bucket)
+            | "DuplicatesOfBucket" >> beam.Map(_duplicates_of_bucket)  # DuplicateStats, one each
             | "CombineDuplicates" >> beam.CombineGlobally(merge_duplicate_stats)
         )
 
@@ -124,7 +124,7 @@ class FindGroupLeaks(beam.PTransform):
             | "SplitOfGroup"
             >> beam.FlatMap(splits_of_groups).with_output_types(tuple[str, tuple[str, ...]])
             | "SplitsByGroup" >> beam.CombinePerKey(distinct_splits)  # (group, splits)
-            | "LeaksOfGroup" >> beam.FlatMapTuple(group_leakage)
+            | "LeaksOfGroup" >> beam.FlatMapTuple(group_leakage)  # GroupLeakage, of one group
             | "CombineGroupLeaks" >> beam.CombineGlobally(merge_group_leaks)
         )
 
@@ -195,7 +195,7 @@ class DropDuplicates(beam.PTransform):
             barrier = [AsSingleton(rows | "CountAssigned" >> beam.combiners.Count.Globally())]
         kept: Deduplicated = (
             rows
-            | "SingleRows" >> beam.FlatMap(single_rows)
+            | "SingleRows" >> beam.FlatMap(single_rows)  # ((split, shard), (order, ImageRef))
             | "BatchRows" >> beam.BatchElements(min_batch_size=1, max_batch_size=_BATCH_REFS)
             | "DigestImages"
             >> beam.ParDo(

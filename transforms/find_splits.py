@@ -291,6 +291,7 @@ class FindGroupSplits(beam.PTransform):
             )
             | "RowsOfGroup" >> beam.CombinePerKey(merged_rows)  # (hash of group, GroupRows)
         )
+        # With too many groups for one worker, those whose hashes begin alike become one.
         sizes = groups | "SizesOfGroups" >> beam.CombineGlobally(GroupSizesFn())
         fewer = (
             groups

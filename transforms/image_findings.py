@@ -75,13 +75,13 @@ class FindImageIssues(beam.PTransform):
                 tuple[int, _PlainMember]
             )
             | "GroupMembers" >> beam.GroupByKey()  # (root, [_PlainMember])
-            | "CountGroup" >> beam.Map(_statistics_of_group)
+            | "CountGroup" >> beam.Map(_statistics_of_group)  # NearDuplicates, one for each group
         )
         limits = groups | "LimitsOfGroups" >> beam.Map(_limits)
         near = (
             (read[_COMPARED], of_groups, limits)
             | "AllSimilar" >> beam.Flatten()
-            | "SumSimilar" >> beam.CombineGlobally(merge_near_duplicates)
+            | "SumSimilar" >> beam.CombineGlobally(merge_near_duplicates)  # one NearDuplicates
         )
         quality = read[_QUALITY] | "SumQuality" >> beam.CombineGlobally(merge_quality)
         return near | "Findings" >> beam.Map(_findings, AsSingleton(quality))
@@ -136,6 +136,7 @@ def _read(
     keys = index["key"]
     quality = quality_of_shard(shard.split, shard.index, images.measures, keys, images.records)
     yield TaggedOutput(_QUALITY, quality)
+    # Uniform images have no hash, and none has with --near_duplicates none.
     hashed = images.measures["phash"].is_valid().to_numpy()
     yield TaggedOutput(_COMPARED, NearDuplicates(compared=int(hashed.sum())))
     hashes = images.measures["phash"].drop_null().to_pylist()

@@ -110,6 +110,7 @@ def _join(
             yield rejected(reject)
             image = Unmatched(value, reject.uri or reject.key, row.source)
             yield TaggedOutput(_UNMATCHED_IMAGES, image)
+    # Only rows become records or rejects, so labels without a row are skipped inputs.
     if not matched:
         yield TaggedOutput(_SKIPPED, (UNMATCHED, len(labels)))
         for label in labels:

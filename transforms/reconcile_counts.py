@@ -85,6 +85,7 @@ class ReconcileCounts(beam.PTransform):
             | "SplitOfDuplicate" >> beam.Map(split_of_duplicate).with_output_types(str)
             | "CountDuplicates" >> beam.combiners.Count.PerElement()  # (split, rows)
         )
+        # One element, so that counts are compared once, also without any row.
         once: Any = verifications.pipeline | "Once" >> beam.Create([None])
         return once | "Reconcile" >> beam.Map(
             _reconcile,

@@ -58,7 +58,7 @@ class ConnectSimilar(beam.PTransform):
             buckets
             | "GroupByBand" >> beam.GroupByKey()  # (bucket, [images]), packed
             | "CompareBucket" >> beam.MapTuple(groups_of_bucket)
-            | "ConnectGroups" >> beam.CombineGlobally(merge_groups)
+            | "ConnectGroups" >> beam.CombineGlobally(merge_groups)  # one Groups
         )
 
 
@@ -139,11 +139,12 @@ class FindClusters(beam.PTransform):
             >> beam.FlatMap(_images_of_rows, analyzer).with_output_types(OrderedRefs)
             | "FindSimilarRows" >> FindSimilarRows(analyzer.config, plan)
         )
+        # Groups without a fixed split are distributed by the split method.
         fixed = rows.pipeline | "NoFixedSplits" >> beam.Create([])
         if analyzer.config.split_column or analyzer.base:
             fixed = (
                 rows
-                | "FixedSplits" >> beam.FlatMap(_fixed_splits, analyzer)
+                | "FixedSplits" >> beam.FlatMap(_fixed_splits, analyzer)  # (split, orders of rows)
                 | "SplitsOfClusters"
                 >> beam.FlatMap(splits_of_groups, AsSingleton(groups)).with_output_types(
                     tuple[bytes, str]

@@ -239,6 +239,7 @@ def throughput_of(timeline: Timeline, started: float) -> Throughput:
         timeline: records by time since 1970.
         started: start of the run, in seconds since 1970.
     """
+    # Nothing was written: all rows were rejected, or all shards were reused.
     if not timeline.counts:
         return Throughput()
     first, last = min(timeline.counts), max(timeline.counts)

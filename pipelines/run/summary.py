@@ -54,6 +54,7 @@ def show_summary(terminal: Terminal, record: RunRecord, manifest: Manifest, dire
         share = (manifest.shares or {}).get(name)
         of_all = (f"{share.actual:.1%}", f"{share.asked:.1%}") if share else ("",) * len(shares)
         rows.append((name, *(f"{count:,}" for count in counts), f"{size:,.1f}", *of_all))
+    # Rows without a split are shown in their own line, so that columns sum to all rows.
     if manifest.input.unplaced:
         unplaced = f"{manifest.input.unplaced:,}"
         empty = ("",) * (2 + len(shares))
@@ -188,6 +189,7 @@ def id_notes(feature: str, names: Sequence[str], source: SourceEntry) -> list[st
         f"note: {_count(len(changed), 'class id')} of {feature!r} differ from the source "
         f"({shown}{more}), because ids count from 0 without gaps"
     )
+    # COCO counts its categories from 1.
     if all(declared[name] == id_ + 1 for name, id_ in changed) and len(changed) == len(names):
         lines.append("      (--label_offset 1 keeps the ids of the source)")
     return lines

@@ -154,6 +154,7 @@ class ShardWriter:
         self._advance(self._rows + self._unchanged)
         distribution("shard_ms").update((time.monotonic_ns() - self._opened) // 10**6)
         if old := self._old:
+            # The base counts treatments by shard: that of a single image is not known.
             removed = old.converted - self._copied.rows
             self._images.update(copied_images(old.images, old.converted, removed))
         rows = self._rows + self._copied.rows
@@ -177,6 +178,7 @@ class ShardWriter:
         """Writes a record of the base version, unless it is removed."""
         ids = class_ids(record.data, self._classes)
         for name, labels in ids.items():
+            # Removed ones as well: all of these are subtracted from the counts of the base.
             self._copied.base_classes.setdefault(name, Counter()).update(labels)
         if record.is_removed:
             return

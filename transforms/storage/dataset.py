@@ -165,6 +165,7 @@ class Dataset:
             VerificationFailed: if the commit marker is missing, or the manifest cannot be read.
         """
         folder = os.fspath(directory).rstrip("/") or "/"
+        # Written after all other files: without it, the folder is not a dataset.
         marker = _content(layout.join(folder, layout.SUCCESS), read)
         if marker is None:
             versions = published_versions(folder)
@@ -430,6 +431,7 @@ class Dataset:
         """Returns a framed record of a gzipped shard, cut short at the end of the shard."""
         path, (start, stop) = self.path(shard.file), _frame_of(offset, length)
         try:
+            # gzip has no entry points: everything before the record is decompressed.
             with uncompressed(path) as stream:
                 stream.seek(start)
                 return stream.read(stop - start)
@@ -530,6 +532,7 @@ def published_versions(
 
 def _list_published(folder: str) -> list[str]:
     if layout.is_url(folder):
+        # One listing in place of a request per version.
         markers = remote_files(folder).files_below(folder, f"*/{layout.SUCCESS}")
         return [marker.partition("/")[0] for marker in markers]
     names = os.listdir(folder)

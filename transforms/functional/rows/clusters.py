@@ -78,6 +78,7 @@ def images_of_rows(rows: Sequence[Row], analyzer: Analyzer) -> Iterator[tuple[by
                     uri=found.uri,
                     start=found.start,
                     stop=found.stop,
+                    # The schema of `images_plan` has one feature, the image, which is read later.
                     values=(None,),
                     staged=found.staged,
                 ),
@@ -178,6 +179,7 @@ def with_clusters(
     seed = analyzer.config.seed
     orders = [order_of(found.entity if found else "", seed) for _, found in known]
     member, of_members = clusters.groups.roots_of(ids_of(orders))
+    # Only members have a root; both are in the order of the rows.
     roots = iter(of_members.tolist())
     for (row, identity), is_member in zip(known, member.tolist(), strict=True):
         if is_member:
