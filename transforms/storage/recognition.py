@@ -42,7 +42,7 @@ def sources_of(path: str, input_format: str, has_images: bool, has_labels: bool 
         has_labels: whether the rows are joined to a table of labels.
 
     Raises:
-        UsageError: if the format is not known, or does not fit the path.
+        UsageError: if the format is not known, or does not match the path.
         OSError: if the path cannot be read.
     """
     if address := TableAddress.parse(path):

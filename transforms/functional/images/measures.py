@@ -1,4 +1,4 @@
-"""Measures what images look like: a perceptual hash, and the measures of their quality.
+"""Measures images: a perceptual hash, and the measures of their quality.
 
 The hash is PDQ (Meta, "The TMK+PDQF Video-Hashing Algorithm and the PDQ Image-Hashing Algorithm",
 2019) on a smaller gray image: the signs of the 256 lowest frequencies of a 64 x 64 thumbnail,

@@ -1,4 +1,4 @@
-"""Describes images in the columns of the record index: their size, and what they look like."""
+"""Describes images in the columns of the record index: their size, hash and quality."""
 
 from __future__ import annotations
 
