@@ -141,6 +141,7 @@ def _with_settings(schema: Schema, block: str, overrides: Mapping[str, Any]) -> 
     kept = getattr(schema, block).model_dump()
     if "column" in overrides:
         kept.pop("columns", None)  # boxes come either from `columns` or from `column`
+    # Flags state settings as text, which the models do not convert: numbers are converted here.
     typed = {k: int(v) if is_integer(str(v)) else v for k, v in overrides.items()}
     try:
         settings = _BLOCKS[block].model_validate({**kept, **typed})
@@ -238,6 +239,7 @@ def _class_names(path: str) -> tuple[str, ...]:
         if len(data) > _MAX_CLASSES_BYTES:
             raise ValueError(f"is larger than {_MAX_CLASSES_BYTES:,} bytes")
         lines = data.decode("utf-8-sig").splitlines()
+        # Empty lines at the end of a file are no class; elsewhere they are an error.
         while lines and not lines[-1]:
             lines.pop()
         if not lines:
@@ -280,6 +282,7 @@ def _checked(model: type[Model], values: Mapping[str, Any]) -> Model:
         name = str(first["loc"][0])
         if first["type"] == "missing":
             raise UsageError(f"--{name}: is required. Add it.") from error
+        # An option states what it expects in the words of its help, a model in those of its types.
         expected = {o.name: o.option.expected for o in options_of(model)}.get(name)
         problem = f"expected {expected}" if expected else problem
         raise UsageError(f"--{name} {_as_typed(values.get(name, ''))}: {problem}") from error

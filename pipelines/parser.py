@@ -340,6 +340,7 @@ def command_parser(parser: argparse.ArgumentParser, command: str) -> Parser:
         parser: the parser of the whole program.
         command: the name of the command.
     """
+    # argparse has no public access to the parsers of subcommands.
     choices = [action.choices for action in parser._actions if action.dest == "command"]
     return cast("dict[str, Parser]", choices[0])[command]
 

@@ -104,6 +104,7 @@ def check_publishable(info: DatasetInfo, config: ConvertConfig, target: Target) 
         raise UsageError(
             f"not published: --input {', '.join(config.inputs)}: has no rows. Add some."
         )
+    # The budget is about the rows of this run: those copied from the base version are not new.
     new_rows = counts.rows - sum(copied.rows for copied in info.copied.values())
     over = config.max_rejects.exceeded(counts.reasons, new_rows)
     if Reason.LOST_ROWS.value in over:
@@ -209,9 +210,11 @@ def _commit(
     folders = (*layout.LINES, *config.unmatched_lists)
     lines = {folder: digest_of_lines(read_lines(target.work, folder)) for folder in folders}
     document = manifest_of(info, config, digests, of_base, lines)
+    # Computed from the records, which are found by the shards of a manifest.
     channels = channel_statistics(Dataset(target.work, document))
     document = document.model_copy(update={"channels": channels})
     manifest = document.model_dump_json(indent=2).encode() + b"\n"
+    # Checked before anything is published: no removed record or image is left in the dataset.
     if certificate:
         raise_problems(
             target.work, list(removal_problems(Dataset(target.work, document), certificate))

@@ -194,6 +194,7 @@ class RejectSum:
             other: rejects with the same reason.
             shown: maximum number of examples.
         """
+        # In the order of the tables, so that the examples do not depend on the order of the sum.
         examples = sorted(self.examples + other.examples, key=_source_order)[:shown]
         return RejectSum(self.count + other.count, examples)
 

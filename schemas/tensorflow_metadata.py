@@ -153,6 +153,7 @@ def _feature(feature: Feature, num_classes: int) -> dict[str, Any]:
         return _sequence(item, -1)
     if feature.shape is None:
         return item
+    # Tensors of TFDS have neither class names nor text, so these are nested sequences.
     if num_classes or (feature.kind is Kind.BYTES and len(feature.shape) == 1):
         for size in reversed(feature.shape):
             item = _sequence(item, size or -1)
