@@ -25,6 +25,8 @@ _LABEL = re.compile(
 )
 _SPLITS = frozenset({"train", "training", "test", "testing", "val", "valid", "validation", "dev"})
 _KEY = re.compile(r"(^|[_.])(id|key|uuid|guid)$", re.IGNORECASE)
+_BOXES = re.compile(r"(^|\.)(bbox|bboxes|boxes)$", re.IGNORECASE)
+_OBJECT_LABEL = re.compile(r"labels?|class(es)?|categor(y|ies)", re.IGNORECASE)
 _MAX_CLASSES = 1000
 _SHOWN = 3
 
@@ -186,6 +188,8 @@ def _remarks(column: str, guess: InferredSchema) -> Iterator[str]:
         yield f"the split of each row: use --split_column {_word(column)}"
     elif column == guess.key:
         yield f"unique values: use --key_column {_word(column)} to make it the key"
+    elif feature.shape == (None, 4) and _BOXES.search(column):
+        yield _box_options(column, guess.columns)
     elif column == guess.label or (feature.kind is Kind.BYTES and 1 < len(values) <= _MAX_CLASSES):
         yield f"{len(values):,} values: {', '.join(_shown(values))}{' …' * (len(values) > _SHOWN)}"
     elif values:
@@ -194,6 +198,22 @@ def _remarks(column: str, guess: InferredSchema) -> Iterator[str]:
         yield "no value in the rows read"
     if feature.missing is Missing.EMPTY:
         yield "missing in some rows"
+
+
+def _box_options(column: str, columns: Sequence[str]) -> str:
+    """Returns a remark with the options that convert a column of boxes, and of their labels.
+
+    Args:
+        column: the column of boxes, which may be a field of objects.
+        columns: all columns.
+    """
+    objects = column[: column.rfind(".") + 1]
+    labels = [c for c in columns if _OBJECT_LABEL.fullmatch(c.removeprefix(objects))]
+    mapped = [f"bbox={column}", *(f"labels={c}" for c in labels[:1] if c.startswith(objects))]
+    return (
+        f"boxes: use --schema object_detection --columns {','.join(mapped)} --boxes column=bbox,"
+        "order=xywh, or order=xyxy for two corners"
+    )
 
 
 def _shown(values: Counter[Any]) -> list[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import posixpath
 import re
 import shlex
+import unicodedata
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -126,7 +127,12 @@ def _has_all_images(folder: str) -> bool:
 
 def _names_and_stems(tree: Tree, folder: str) -> frozenset[str]:
     files = [name for name in tree.entries(folder).files if not is_table(name)]
-    return frozenset({*files, *map(stem_of, files)})
+    return frozenset(map(_one_form, (*files, *map(stem_of, files))))
+
+
+def _one_form(name: str) -> str:
+    """Returns a name in the Unicode form of most tables; macOS names files in the other one."""
+    return unicodedata.normalize("NFC", name)
 
 
 def _labeled_first(tables: Sequence[str]) -> list[str]:
@@ -154,7 +160,8 @@ def _guess(tree: Tree, table: str, images: dict[str, frozenset[str]]) -> _Guess:
         (column, folder)
         for folder in reversed(images)
         for column, value in row.items()
-        if value in images[folder] or ("/" in value and tree.has(posixpath.join(folder, value)))
+        if _one_form(value) in images[folder]
+        or ("/" in value and tree.has(posixpath.join(folder, value)))
     )
     image, folder = next(found, ("COLUMN", next(reversed(images))))
     others = [column for column in row if column != image]

@@ -146,6 +146,22 @@ def test_images_that_cannot_be_opened_are_reported():
     assert str(found) == "2 jpeg, 1 png, 1x2 to 9x9; 1 cannot be opened"
 
 
+@pytest.mark.parametrize(
+    ("columns", "mapped"),
+    [
+        (["objects.bbox", "objects.category"], "bbox=objects.bbox,labels=objects.category"),
+        (["boxes", "labels"], "bbox=boxes,labels=labels"),
+        (["objects.bbox", "label"], "bbox=objects.bbox"),
+    ],
+)
+def test_a_column_of_boxes_states_the_options_for_detection(columns, mapped):
+    _, lines = guessed(columns, [[[[1, 2, 3, 4]], [0]], [[], []]])
+    assert (
+        f"# boxes: use --schema object_detection --columns {mapped} --boxes column=bbox,order=xywh"
+        ", or order=xyxy for two corners" in next(line for line in lines if columns[0] in line)
+    )
+
+
 BOXES = [[[1.5, 2, 3, 4]], [[5, 6, 7, 8], [1, 2, 3, 4]], []]
 
 

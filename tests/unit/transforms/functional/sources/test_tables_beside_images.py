@@ -76,6 +76,11 @@ def test_several_folders_are_classes(names: tuple[str, ...], tmp_path: Path) -> 
             "images in photos/ beside labels.tsv",
             "--input {root}/labels.tsv --columns image=path",
         ),
+        (  # as in an archive from macOS
+            {"train.csv": "id,breed\n\xe9,owl\n", "train/e\u0301.jpg": ""},
+            "images in train/ beside train.csv",
+            "--input {root}/train.csv --image_root {root}/train --columns image=id,label=breed",
+        ),
         (
             {"labels.jsonl": '{"file": 3, "name": "owl"}\n', "3.jpg": ""},
             "images beside labels.jsonl",
