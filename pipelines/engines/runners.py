@@ -34,7 +34,7 @@ from apache_beam.runners.runner import PipelineResult
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import RecordmillError, UsageError, did_you_mean
 from recordmill.transforms.storage.files import is_local
-from recordmill.transforms.storage.lakehouse.address import TableAddress
+from recordmill.transforms.storage.lakehouse.address import DELTA, TableAddress
 from recordmill.transforms.verification.verifier_process import (
     IN_PROCESS_RUNNERS,
     workers_are_threads,
@@ -267,7 +267,8 @@ def _paths(config: ConvertConfig) -> Iterator[tuple[str, str]]:
     yield "output", config.output
     for path in config.inputs:
         address = TableAddress.parse(path)
-        yield "input", address.name if address else path
+        if address is None or address.kind == DELTA:  # of Iceberg, the catalog knows the path
+            yield "input", address.name if address else path
     for flag in ("labels", "image_root", "base"):
         path = getattr(config, flag)
         if path is not None:

@@ -24,8 +24,9 @@ from recordmill.transforms.functional.sources.foreign_files import describe
 from recordmill.transforms.functional.sources.text_ranges import TEXT_FORMATS
 from recordmill.transforms.storage.files import exists, open_binary, ranged_size
 from recordmill.transforms.storage.formats import FORMATS, FileTree, format_of
-from recordmill.transforms.storage.lakehouse.address import TableAddress
+from recordmill.transforms.storage.lakehouse.address import DELTA, TableAddress
 from recordmill.transforms.storage.lakehouse.delta import open_delta
+from recordmill.transforms.storage.lakehouse.iceberg import open_iceberg
 from recordmill.transforms.storage.listing import is_folder
 
 _GZIP = b"\x1f\x8b"
@@ -57,7 +58,7 @@ def sources_of(path: str, input_format: str, has_images: bool, has_labels: bool 
 def _lakehouse_table(address: TableAddress, input_format: str) -> Layout:
     if input_format not in ("auto", "parquet"):
         raise address.error("a table has no other format. Remove --input_format.")
-    opened = open_delta(address)
+    opened = open_delta(address) if address.kind == DELTA else open_iceberg(address)
     if not opened.files:
         raise address.error("has no rows. Add some.")
     return opened

@@ -32,11 +32,10 @@ _NOTES = re.compile(
 )
 
 _LOGS = {"_delta_log": "Delta", ".hoodie": "Hudi"}
-_EXPORT = "Export the table to a folder of Parquet with its engine, and convert that folder."
 _REMEDIES = {
     "Delta": "Read the table instead: --input delta:{0}.",
-    "Hudi": _EXPORT,
-    "Iceberg": _EXPORT,
+    "Hudi": "Export the table to a folder of Parquet with its engine, and convert that folder.",
+    "Iceberg": "Read the table instead: --input iceberg:CATALOG.NAMESPACE.TABLE.",
 }
 
 

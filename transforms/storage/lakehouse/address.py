@@ -8,14 +8,15 @@ from typing import Any, NamedTuple
 
 from recordmill.schemas.errors import UsageError
 
-_ADDRESS = re.compile(r"(delta):(.*?)(?:@(\d+))?", re.DOTALL)
+_ADDRESS = re.compile(r"(delta|iceberg):(.*?)(?:@(\d+))?", re.DOTALL)
 
 _COLORS = re.compile(r"\x1b\[[0-9;]*m")
 
-DELTA = "delta"
+DELTA, ICEBERG = "delta", "iceberg"
 
 _FORMS = {
     DELTA: "delta:PATH or delta:PATH@VERSION",
+    ICEBERG: "iceberg:CATALOG.NAMESPACE.TABLE or iceberg:CATALOG.NAMESPACE.TABLE@SNAPSHOT",
 }
 
 
@@ -23,9 +24,9 @@ class TableAddress(NamedTuple):
     """The address of a lakehouse table.
 
     Attributes:
-        kind: `DELTA`.
-        name: the path of the table.
-        snapshot: the version; None for the current one.
+        kind: `DELTA` or `ICEBERG`.
+        name: the path of the table, or its name with that of its catalog.
+        snapshot: the version or the id of the snapshot; None for the current one.
     """
 
     kind: str

@@ -15,6 +15,7 @@ from recordmill.transforms.storage.lakehouse.address import TableAddress, plain_
         ("delta:/a@b/birds@12", ("delta", "/a@b/birds", 12)),
         ("delta:s3://bucket/birds", ("delta", "s3://bucket/birds", None)),
         ("delta:birds@latest", ("delta", "birds@latest", None)),
+        ("iceberg:prod.a.b.birds@7216345", ("iceberg", "prod.a.b.birds", 7216345)),
     ],
 )
 def test_an_address_is_parsed_and_written(text: str, expected: object) -> None:
