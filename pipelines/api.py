@@ -1,4 +1,4 @@
-"""Conversions for programs: `recordmill.convert` and `recordmill.dry_run`."""
+"""Conversions for programs: `recordmill.convert`, `dry_run` and `forget`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import inspect
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from copy import deepcopy
 from types import NoneType
@@ -16,6 +16,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from recordmill.pipelines import convert as conversion
 from recordmill.pipelines import dry_run as trial
+from recordmill.pipelines import forget as removal
 from recordmill.pipelines.dataset.dataset import Dataset, open_dataset
 from recordmill.pipelines.engines.beam_patches import applied
 from recordmill.pipelines.engines.runners import check_submission, waits_for_result
@@ -29,7 +30,7 @@ from recordmill.pipelines.run.progress import progress as shown_progress
 from recordmill.pipelines.run.run_record import RunRecord
 from recordmill.pipelines.run.startup import Interrupt
 from recordmill.schemas.config import ConvertConfig, SchemaOverrides
-from recordmill.schemas.errors import DatasetExists, UsageError
+from recordmill.schemas.errors import DatasetExists, UsageError, VerificationFailed
 from recordmill.schemas.option import DeclaredOption, options_of
 from recordmill.schemas.plan import Forecast
 from recordmill.transforms.storage.stores.options import use_options
@@ -116,6 +117,54 @@ def dry_run(
             "Raise version, or set if_exists to replace."
         )
     return forecast
+
+
+def forget(
+    directory: StrPath,
+    keys: str | Iterable[str],
+    *,
+    version: str | None = None,
+    allow_missing: bool = False,
+    purge: bool = False,
+    beam_options: BeamOptions = (),
+) -> removal.Forgotten:
+    """Publishes a version of a dataset without some records.
+
+    Args:
+        directory: the newest version of the dataset, or the folder of all of its versions.
+        keys: the keys of the records, as in `records/`; or a single one.
+        version: the new version; by default, the next number.
+        allow_missing: whether to ignore keys that no record has.
+        purge: whether to delete all versions that still have the records.
+        beam_options: as for `convert`.
+
+    Returns:
+        The new version, the similar records that remain in it, and the older versions that have
+        the records.
+
+    Raises:
+        UsageError: if there is no such dataset or record, or if no record would be left.
+        DatasetExists: if the version is already published, or another run is writing one.
+        VerificationFailed: if files that were purged have hard links elsewhere.
+        RecordmillError: if the run failed for another reason.
+    """
+    beam, chosen = _beam(beam_options), [keys] if isinstance(keys, str) else list(keys)
+    if not waits_for_result(beam):
+        raise UsageError("--no_wait_until_finish: forget() waits for the job. Remove the option.")
+    if not chosen:
+        raise UsageError("keys: is empty; expected the keys of records. Add some.")
+    with _one_at_a_time, applied():
+        use_options(beam)
+        done = removal.forget(
+            os.fspath(directory), chosen, beam, version=version, allow_missing=allow_missing
+        )
+        if purge:
+            removal.purge(done)
+    for warning in done.warnings:
+        logging.getLogger(__name__).warning("%s", warning)
+    if purge and done.links:
+        raise VerificationFailed(removal.links_message(done))
+    return done
 
 
 def _with_signature(function: Callable[..., Any]) -> None:

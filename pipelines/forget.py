@@ -6,6 +6,8 @@ without such keys are linked, and the others are rewritten from the records in t
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -26,8 +28,15 @@ from recordmill.pipelines.input_tables import InputTables
 from recordmill.pipelines.lineage.run_with_events import run as run_with_events
 from recordmill.pipelines.publish import publish
 from recordmill.pipelines.run.lock import lock_target
-from recordmill.pipelines.run.run_record import RunContext, RunRecord
+from recordmill.pipelines.run.run_record import PUBLISHED, RunContext, RunRecord
 from recordmill.pipelines.run.startup import Interrupt
+from recordmill.pipelines.versions import (
+    Holder,
+    delete_all,
+    delete_unfinished,
+    holders,
+    unfinished_versions,
+)
 from recordmill.schemas import layout
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import UsageError, VerificationFailed
@@ -94,6 +103,128 @@ class SimilarRecord:
     is_same: bool
 
 
+@dataclass(frozen=True)
+class Forgotten:
+    """What `forget` has done.
+
+    Attributes:
+        directory: the folder of the new version; that of the newest one if it has none of the keys.
+        source: the folder of the version that records were removed from.
+        removed: number of records removed.
+        records: number of records that remain; 0 if there is no new version.
+        similar: the remaining records with the image of a removed record, or one similar to it.
+        holders: the older versions that have the records, or had them before they were purged.
+        unfinished: the versions with files of unfinished runs, which may have the records.
+        warnings: problems that do not affect the data.
+    """
+
+    directory: str
+    source: str
+    removed: int
+    records: int
+    similar: tuple[SimilarRecord, ...]
+    holders: tuple[Holder, ...]
+    unfinished: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def certificate(self) -> str | None:
+        """The path of the certificate; None if there is no new version."""
+        return layout.join(self.directory, layout.REMOVAL) if self.removed else None
+
+    @property
+    def links(self) -> list[tuple[str, int, int]]:
+        """(path, inode, number) of each file of older versions with hard links elsewhere."""
+        return [link for holder in self.holders for link in holder.links]
+
+    @property
+    def folder(self) -> str:
+        """The folder of all versions."""
+        return _parent(self.source)
+
+
+def forget(
+    directory: str,
+    keys: Collection[str],
+    options: PipelineOptions,
+    *,
+    version: str | None = None,
+    allow_missing: bool = False,
+    interrupt: Interrupt | None = None,
+    command: Sequence[str] = (),
+) -> Forgotten:
+    """Publishes a version without some records, and finds the older versions that have them.
+
+    Args:
+        directory: the folder of the newest version, or that of all versions, DIR/NAME.
+        keys: the keys of the records.
+        options: pipeline options of Beam.
+        version: the new version; None for the next number.
+        allow_missing: whether to ignore keys that no record has.
+        interrupt: records whether the process received a signal.
+        command: the command line, for run.json.
+
+    Raises:
+        UsageError: if there is no such dataset or record, or if no record would be left.
+        RecordmillError: if the run failed.
+    """
+    selection = select(directory, keys)
+    if not allow_missing:
+        check_keys(selection)
+    similar = similar_records(selection)
+    removed = removed_records(selection, similar)
+    made = source = selection.dataset.directory
+    record = None
+    if selection.records:
+        number = version or next_version(selection.dataset.manifest.version)
+        record = run(selection, removed, number, options, interrupt or Interrupt(), command)
+        _check_published(record)
+        made = layout.join(_parent(source), number)
+    found = holders(_parent(source), frozenset(keys), frozenset(removed.images_sha256))
+    return Forgotten(
+        made,
+        source,
+        selection.records,
+        record.records if record else 0,
+        tuple(similar),
+        tuple(holder for holder in found if holder.version.directory != made),
+        tuple(unfinished_versions(_parent(source))),
+        record.warnings if record else (),
+    )
+
+
+def _check_published(record: RunRecord) -> None:
+    """Raises the error of a run that failed."""
+    if record.state != PUBLISHED:
+        for warning in record.warnings:  # the error does not have them
+            logging.getLogger(__name__).warning("%s", warning)
+        raise record.error()
+
+
+def purge(forgotten: Forgotten) -> None:
+    """Deletes the older versions that have the records, and the files of unfinished runs.
+
+    Args:
+        forgotten: the result of `forget`.
+
+    Raises:
+        UsageError: if the folder of one contains a foreign file.
+        DatasetExists: if a run is active.
+    """
+    delete_all(forgotten.folder, [holder.version for holder in forgotten.holders])
+    delete_unfinished(forgotten.folder, forgotten.unfinished)
+
+
+def links_message(forgotten: Forgotten) -> str:
+    """Returns the message on bytes of removed records that remain after a purge."""
+    number = len(forgotten.links)
+    return f"{number} deleted files with removed records have hard links elsewhere"
+
+
+def _parent(directory: str) -> str:
+    return directory.rpartition("/")[0] or "."
+
+
 def select(directory: str, keys: Collection[str]) -> Selection:
     """Finds the records to remove.
 
@@ -108,7 +239,7 @@ def select(directory: str, keys: Collection[str]) -> Selection:
         dataset = Dataset.open(newest_version(directory))
     except VerificationFailed as error:
         raise UsageError(str(error)) from error
-    parent = dataset.directory.rpartition("/")[0] or "."
+    parent = _parent(dataset.directory)
     versions = published_versions(parent)
     if versions and versions[-1] != dataset.manifest.version:
         raise UsageError(
@@ -252,17 +383,16 @@ def config_without(dataset: Dataset, version: str) -> ConvertConfig:
         version: the new version.
 
     Raises:
-        UsageError: if this release does not know the options of the base version, or if the new
-            version is not later.
+        UsageError: if this release does not know the options of the base version, if the new
+            version is not later, or if the folder of the dataset does not have its name.
     """
-    folder = dataset.directory.rpartition("/")[0]
     if _numbers(version) <= _numbers(dataset.manifest.version):
         raise UsageError(
             f"--version {version}: expected a version after {dataset.manifest.version}."
         )
     changes = {
         "inputs": (dataset.directory,),
-        "output": folder.rpartition("/")[0] or ".",
+        "output": _output_of(dataset),
         "version": version,
         "base": dataset.directory,
         "report": exists(dataset.report),
@@ -275,6 +405,20 @@ def config_without(dataset: Dataset, version: str) -> ConvertConfig:
         raise UsageError(
             f"{dataset.path(layout.MANIFEST)}: at config > {where}: {first['msg']}. Convert again."
         ) from error
+
+
+def _output_of(dataset: Dataset) -> str:
+    """Returns the folder in which the options of a new version place it beside its base version."""
+    folder, name = _parent(dataset.directory), dataset.manifest.name
+    if not layout.is_url(folder) and os.path.basename(folder) != name:
+        folder = os.path.abspath(folder)  # "." and ".." have no name
+    output, _, found = folder.rpartition("/")
+    if found != name:
+        raise UsageError(
+            f"{folder}: has versions of the dataset {name!r}; expected the folder DIR/{name}. "
+            "Rename it."
+        )
+    return output or "."
 
 
 def _numbers(version: str) -> list[int]:

@@ -10,12 +10,16 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from recordmill.pipelines.run.lock import Lock, lock
-from recordmill.pipelines.run.target import Contents
+from recordmill.pipelines.run.run_record import read_record
+from recordmill.pipelines.run.target import DATASET, Contents, Target
 from recordmill.schemas import layout
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.manifest import Manifest, ShardEntry
 from recordmill.transforms.storage.dataset import Dataset, published_versions
-from recordmill.transforms.storage.files import delete, is_local
+from recordmill.transforms.storage.files import delete, exists, is_local
+
+# The suffix of the folder of a run, which is beside the version that it writes.
+_RUN = ".run"
 
 
 @dataclass(frozen=True)
@@ -196,6 +200,57 @@ def _stats(dataset: Dataset, shards: Iterable[ShardEntry]) -> Iterator[os.stat_r
         if is_local(path):
             with contextlib.suppress(FileNotFoundError):  # `recordmill verify` reports it
                 yield os.stat(path)
+
+
+def unfinished_versions(folder: str) -> list[str]:
+    """Returns the versions with files of failed or interrupted runs, which may have any record.
+
+    They are not searched: drafts and copies of images have no index. Those in object stores are
+    not listed.
+
+    Args:
+        folder: the folder of all versions, DIR/NAME.
+    """
+    names = sorted(os.listdir(folder)) if is_local(folder) and os.path.isdir(folder) else []
+    runs = {name[1 : -len(_RUN)] for name in names if name.startswith(".") and name.endswith(_RUN)}
+    failed = {name for name in names if _is_failed(layout.join(folder, name))}
+    return sorted(runs | failed)
+
+
+def delete_unfinished(folder: str, versions: Sequence[str]) -> None:
+    """Deletes the files of failed or interrupted runs, with the shards to resume from.
+
+    Args:
+        folder: the folder of all versions, DIR/NAME.
+        versions: the versions that the runs were writing.
+
+    Raises:
+        UsageError: if a folder contains a foreign file, or has the only copy of a dataset.
+        DatasetExists: if a run is active.
+    """
+    for version in versions:
+        final, run = layout.join(folder, version), layout.run_folder(folder, version)
+        target = Target(final, layout.join(run, DATASET), run)
+        held = lock(layout.join(folder, f".{version}.lock"), final)
+        try:
+            if target.needs_rollback:
+                raise UsageError(
+                    f"{run}: a run was killed while it replaced the dataset, which is still there. "
+                    "Run its command again."
+                )
+            target.check_run()
+            if not target.is_published:
+                target.check_final()
+                target.contents().discard()
+            target.clean_up()
+        finally:
+            held.release()
+
+
+def _is_failed(directory: str) -> bool:
+    """Returns whether a folder has the output of a run that did not publish."""
+    is_published = exists(layout.join(directory, layout.SUCCESS))
+    return not is_published and read_record(directory) is not None
 
 
 def _locks(folder: str, versions: Sequence[Version]) -> Iterator[Lock]:

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from recordmill.pipelines.api import convert, dry_run
+    from recordmill.pipelines.api import convert, dry_run, forget
     from recordmill.pipelines.dataset.dataset import Dataset, verify
     from recordmill.pipelines.dataset.dataset import open_dataset as open
     from recordmill.pipelines.dataset.load import load
@@ -41,6 +41,7 @@ __all__ = [
     "__version__",
     "convert",
     "dry_run",
+    "forget",
     "load",
     "open",
     "verify",
@@ -60,6 +61,7 @@ _ORIGINS = {
     "WriteDataset": "pipelines.dict_rows.WriteDataset",
     "convert": "pipelines.api.convert",
     "dry_run": "pipelines.api.dry_run",
+    "forget": "pipelines.api.forget",
     "load": "pipelines.dataset.load.load",
     "open": "pipelines.dataset.dataset.open_dataset",
     "verify": "pipelines.dataset.dataset.verify",

@@ -5,13 +5,12 @@ from __future__ import annotations
 import argparse
 import csv
 import io
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from contextlib import nullcontext
 from dataclasses import asdict
 from typing import Any
 
 import pyarrow as pa
-from apache_beam.options.pipeline_options import PipelineOptions
 
 from recordmill.pipelines import forget
 from recordmill.pipelines.console.printing import say, say_json, warn
@@ -19,10 +18,8 @@ from recordmill.pipelines.engines.beam_patches import apply, uncompressed_steps
 from recordmill.pipelines.engines.runners import runs_directly, waits_for_result
 from recordmill.pipelines.options import beam_options
 from recordmill.pipelines.run.run_record import PUBLISHED
-from recordmill.pipelines.versions import Holder, delete_all, holders
-from recordmill.schemas import layout
+from recordmill.pipelines.versions import Holder
 from recordmill.schemas.errors import UsageError, VerificationFailed
-from recordmill.schemas.removal import RemovedRecords
 from recordmill.transforms.functional.sources.parquet import read_table
 from recordmill.transforms.storage.files import read_bytes
 from recordmill.transforms.storage.stores.options import use_options
@@ -50,80 +47,71 @@ def run(flags: argparse.Namespace) -> int:
             "have the records. Remove the flag."
         )
     use_options(beam)
-    keys = read_keys(flags.keys, flags.column)
-    selection = forget.select(flags.directory, keys)
-    if not flags.allow_missing:
-        forget.check_keys(selection)
-    similar = forget.similar_records(selection)
-    removed = forget.removed_records(selection, similar)
-    document = _remove(flags, selection, removed, beam)
-    for line in _similar_lines(similar):
-        warn(f"warning: {line}")
-    folder = selection.dataset.directory.rpartition("/")[0] or "."
-    found = [
-        holder
-        for holder in holders(folder, keys, frozenset(removed.images_sha256))
-        if holder.version.directory != document["directory"]
-    ]
-    if flags.purge:
-        delete_all(folder, [holder.version for holder in found])
-    document |= {
-        "similar": [asdict(record) for record in similar],
-        "purged" if flags.purge else "holders": [_holder(holder) for holder in found],
-    }
-    return _finish(flags, found, document)
-
-
-def _remove(
-    flags: argparse.Namespace,
-    selection: forget.Selection,
-    removed: RemovedRecords,
-    beam: PipelineOptions,
-) -> dict[str, Any]:
-    """Publishes the version without the records, if there are any; returns it as JSON."""
-    dataset = selection.dataset
-    if not selection.records:
-        _say(flags, f"nothing to remove: {dataset.directory} has no record with these keys")
-        return {"directory": dataset.directory, "removed": 0}
-    version = flags.version or forget.next_version(dataset.manifest.version)
-    command = ("recordmill", *flags.typed)
     with uncompressed_steps() if runs_directly(beam) else nullcontext():
-        record = forget.run(selection, removed, version, beam, flags.interrupt, command)
-    for warning in record.warnings:
-        warn(f"warning: {warning}")
-    if record.state != PUBLISHED:
-        raise record.error()
-    directory = layout.join(dataset.directory.rpartition("/")[0] or ".", version)
-    certificate = layout.join(directory, layout.REMOVAL)
-    text = f"removed {selection.records:,} records from {dataset.directory}"
-    _say(flags, f"{text}; published {directory} ({record.records:,} records)")
-    _say(flags, f"certificate: {certificate}")
-    return {"directory": directory, "removed": selection.records, "certificate": certificate}
+        done = forget.forget(
+            flags.directory,
+            read_keys(flags.keys, flags.column),
+            beam,
+            version=flags.version,
+            allow_missing=flags.allow_missing,
+            interrupt=flags.interrupt,
+            command=("recordmill", *flags.typed),
+        )
+    _show(flags, done)
+    if flags.purge:
+        forget.purge(done)
+    return _finish(flags, done)
 
 
-def _finish(flags: argparse.Namespace, found: Sequence[Holder], document: dict[str, Any]) -> int:
+def _show(flags: argparse.Namespace, done: forget.Forgotten) -> None:
+    """Prints the new version, and the similar records in it."""
+    if done.removed:
+        text = f"removed {done.removed:,} records from {done.source}"
+        _say(flags, f"{text}; published {done.directory} ({done.records:,} records)")
+        _say(flags, f"certificate: {done.certificate}")
+    else:
+        _say(flags, f"nothing to remove: {done.source} has no record with these keys")
+    for line in (*done.warnings, *_similar_lines(done.similar)):
+        warn(f"warning: {line}")
+
+
+def _finish(flags: argparse.Namespace, done: forget.Forgotten) -> int:
     """Prints the versions that have, or had, the records; fails if purged bytes remain."""
     what = "deleted" if flags.purge else "still has them"
-    for holder in found:
+    for holder in done.holders:
         _say(flags, f"{what}: {holder.version.directory} ({holder.records:,} of these records)")
-    if found and not flags.purge:
-        _say(flags, "Delete these versions with --purge, or with recordmill gc.")
-    links = [link for holder in found for link in holder.links]
-    for path, inode, number in links:
+    kind = "deleted" if flags.purge else "may have them"
+    for version in done.unfinished:
+        _say(flags, f"{kind}: files of an unfinished run of {done.folder}/{version}")
+    if (done.holders or done.unfinished) and not flags.purge:
+        _say(flags, "Delete these versions with --purge.")
+    for path, inode, number in done.links:
         warn(
             f"warning: {path}: has {number} hard links outside of this dataset. "
             f"Find them with find DIR -xdev -inum {inode}"
         )
-    message = f"{len(links)} deleted files with removed records have hard links elsewhere"
-    remains = bool(flags.purge and links)
+    message = forget.links_message(done)
+    remains = bool(flags.purge and done.links)
     code = VerificationFailed.exit_code if remains else 0
     if flags.json:
-        done = PUBLISHED if document["removed"] else "skipped"
-        state = "failed" if remains else done
-        say_json({"state": state, "exit_code": code, "message": message * remains, **document})
+        ended = PUBLISHED if done.removed else "skipped"
+        result = {"state": "failed" if remains else ended, "exit_code": code}
+        say_json({**result, "message": message * remains, **_document(flags, done)})
     elif remains:
         warn(message)
     return code
+
+
+def _document(flags: argparse.Namespace, done: forget.Forgotten) -> dict[str, Any]:
+    certificate = {"certificate": done.certificate} if done.removed else {}
+    return {
+        "directory": done.directory,
+        "removed": done.removed,
+        **certificate,
+        "similar": [asdict(record) for record in done.similar],
+        "purged" if flags.purge else "holders": [_holder(holder) for holder in done.holders],
+        "unfinished": list(done.unfinished),
+    }
 
 
 def _say(flags: argparse.Namespace, text: str) -> None:

@@ -1,7 +1,7 @@
 """A version without some records: no byte of them is left, as its certificate states.
 
-Covers `recordmill.pipelines.forget`, `recordmill.pipelines.commands.forget`,
-`recordmill.pipelines.dataset.removal` and `recordmill.schemas.removal`.
+Covers `recordmill.pipelines.commands.forget`, `recordmill.pipelines.dataset.removal` and
+`recordmill.schemas.removal`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import recordmill as api
 from tests.end_to_end import readers
 from tests.end_to_end.command import published, recordmill
 from tests.images import jpeg
@@ -171,6 +172,84 @@ def test_purge_leaves_no_byte_on_disk(made: Path, birds: Path) -> None:
     assert recordmill("verify", birds).code == 0
 
 
+def test_the_function_does_what_the_command_does(
+    made: Path, birds: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    other = tmp_path / "other/birds"
+    shutil.copytree(birds, other)
+    document = forget(other, made / "keys.txt")
+    capfd.readouterr()
+    done = api.forget(birds, GONE)
+    assert tuple(capfd.readouterr()) == ("", "")
+    assert (done.directory, done.removed, done.records) == (str(birds / "1.0.1"), 4, 36)
+    assert (done.folder, done.source) == (str(birds), str(birds / "1.0.0"))
+    assert done.certificate == str(birds / "1.0.1/removal.json")
+    assert (done.removed, list(done.similar)) == (document["removed"], document["similar"])
+    held = [(holder.version.manifest.version, holder.records) for holder in done.holders]
+    assert held == [(holder["version"], holder["records"]) for holder in document["holders"]]
+    shards = [path.name for path in readers.shards(birds / "1.0.1", "train")]
+    for name in shards:
+        assert (birds / "1.0.1" / name).read_bytes() == (other / "1.0.1" / name).read_bytes()
+
+    # A single key, and a purge; then a purge of keys that nobody has.
+    again = api.forget(birds / "1.0.1", "photo-00.jpg", version="3.0.0", purge=True)
+    assert [holder.version.manifest.version for holder in again.holders] == ["1.0.0", "1.0.1"]
+    assert sorted(path.name for path in birds.iterdir()) == ["3.0.0"]
+    none = api.forget(birds, GONE, allow_missing=True, purge=True)
+    assert (none.directory, none.removed, none.certificate) == (str(birds / "3.0.0"), 0, None)
+
+
+def test_the_function_raises_the_errors_of_the_command(
+    made: Path, birds: Path, tmp_path: Path
+) -> None:
+    os.link(next(iter(readers.shards(birds / "1.0.0", "test"))), tmp_path / "backup")
+    for arguments, message in (
+        ({"keys": []}, "keys: is empty; expected the keys of records. Add some."),
+        ({"keys": "nobody"}, f"{birds}/1.0.0: has no record with 1 of the keys"),
+        ({"keys": "photo-00.jpg", "version": "0.1.0"}, "--version 0.1.0: expected a version after"),
+        (
+            {"keys": "photo-00.jpg", "beam_options": {"no_wait_until_finish": True}},
+            "--no_wait_until_finish: forget() waits for the job. Remove the option.",
+        ),
+    ):
+        with pytest.raises(api.UsageError) as caught:
+            api.forget(birds, **arguments)  # type: ignore[arg-type]
+        assert str(caught.value).startswith(message)
+    with pytest.raises(api.VerificationFailed, match="1 deleted files with removed records have"):
+        api.forget(birds, GONE, purge=True)
+    assert sorted(path.name for path in birds.iterdir()) == ["1.0.1"]
+
+
+def test_files_of_unfinished_runs_are_listed_and_purged(
+    made: Path, birds: Path, tmp_path: Path
+) -> None:
+    failed = made / "failed.csv"
+    failed.write_text((made / "photos.csv").read_text() + "missing.jpg,a,train\n")
+    flags = ("--output", birds.parent, "--name", "birds", "--split_column", "split")
+    for version in ("1.1.0", "1.2.0"):
+        ended = recordmill("convert", "--input", failed, *flags, "--version", version)
+        assert ended.code == 4
+    names = {path.name for path in birds.iterdir()}
+    assert names == {"1.0.0", "1.1.0", ".1.1.0.run", "1.2.0", ".1.2.0.run"}
+    shutil.rmtree(birds / "1.2.0")  # as a run leaves it that was killed
+    document = forget(birds, made / "keys.txt")
+    assert document["unfinished"] == ["1.1.0", "1.2.0"]
+    (tmp_path / "one").write_text("photo-00.jpg\n")
+    ended = recordmill("forget", birds, "--keys", tmp_path / "one")
+    assert f"may have them: files of an unfinished run of {birds}/1.1.0\n" in ended.out
+    (birds / ".1.1.0.run/notes.txt").write_text("mine")
+    keys = ("--keys", made / "keys.txt", "--allow_missing", "--purge")
+    ended = recordmill("forget", birds, *keys)
+    assert ended.code == 2
+    assert "contains 'notes.txt', which is not part of a dataset" in ended.err
+    (birds / ".1.1.0.run/notes.txt").unlink()
+    ended = recordmill("forget", birds, *keys)
+    assert ended.code == 0, ended.err
+    assert f"deleted: files of an unfinished run of {birds}/1.2.0\n" in ended.out
+    assert sorted(path.name for path in birds.iterdir()) == ["1.0.1", "1.0.2"]
+    assert traces(made, birds) == set()
+
+
 def test_a_hard_link_elsewhere_is_reported_and_fails_a_purge(
     made: Path, birds: Path, tmp_path: Path
 ) -> None:
@@ -235,6 +314,21 @@ def test_a_wrong_key_file_or_version_is_a_usage_error(
     ended = recordmill("forget", birds, "--keys", tmp_path / "keys", *flags)
     assert (ended.code, ended.out) == (2, "")
     assert message in ended.err
+
+
+def test_a_new_version_is_beside_its_base_version(
+    made: Path, birds: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(birds)
+    assert forget(Path("."), made / "keys.txt")["directory"] == "./1.0.1"
+    assert sorted(path.name for path in birds.iterdir()) == ["1.0.0", "1.0.1"]
+    renamed = birds.rename(tmp_path / "bees")
+    ended = recordmill("forget", renamed, "--keys", made / "keys.txt", "--allow_missing")
+    assert ended.code == 0, ended.err  # nothing to remove
+    (tmp_path / "one").write_text("photo-00.jpg\n")
+    ended = recordmill("forget", renamed, "--keys", tmp_path / "one")
+    assert ended.code == 2
+    assert f"{renamed}: has versions of the dataset 'birds'; expected the folder" in ended.err
 
 
 def test_records_are_removed_from_the_newest_version_and_never_all(
