@@ -388,7 +388,13 @@ class Schema(BaseModel):
     @cached_property
     def has_image(self) -> bool:
         """Whether any feature is an attribute of an image, so that images are read."""
-        return any(f.image_attribute for f in self.features.values())
+        return bool(self.image_attributes)
+
+    @cached_property
+    def image_attributes(self) -> dict[str, ImageAttribute]:
+        """The attribute of each feature that is one of an image."""
+        found = ((name, feature.image_attribute) for name, feature in self.features.items())
+        return {name: attribute for name, attribute in found if attribute}
 
     @cached_property
     def frame_features(self) -> dict[str, Feature]:
@@ -442,10 +448,8 @@ class Schema(BaseModel):
     @cached_property
     def image_feature(self) -> str | None:
         """The Example key of the image, or None if the schema does not store it."""
-        attributes = ((key, f.image_attribute) for key, f in self.features.items())
-        return next(
-            (key for key, attribute in attributes if attribute is ImageAttribute.BYTES), None
-        )
+        attributes = self.image_attributes.items()
+        return next((key for key, found in attributes if found is ImageAttribute.BYTES), None)
 
     @property
     def encoded_image(self) -> str | None:

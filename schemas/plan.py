@@ -64,6 +64,12 @@ class ResolvedSchema:
             ids.by_id = feature in self.by_id
         return found
 
+    @cached_property
+    def class_position(self) -> int | None:
+        """The position of the first feature whose ids have names, or None."""
+        named = self.schema.named_features
+        return tuple(self.schema.features).index(named[0]) if named else None
+
     def class_feature_of(self, column: str) -> str | None:
         """Returns the feature with the class ids for the labels in a schema column, or None."""
         features = self.schema.features

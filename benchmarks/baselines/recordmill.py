@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import io
 import json
 import sys
@@ -11,7 +10,7 @@ from pathlib import Path
 
 from benchmarks.baseline import Outcome, main
 from recordmill.pipelines import command_line
-from recordmill.pipelines.run.startup import limit_allocator_caches
+from recordmill.pipelines.run.startup import collect_garbage, limit_allocator_caches
 
 
 def convert(table: Path, output: Path) -> Outcome:
@@ -39,7 +38,7 @@ def run_command(source: Path, output: Path, *flags: str) -> Outcome:
     }
     words = [word for pair in arguments.items() for word in pair]
     with metered_shuffle() as shuffled, redirect_stdout(io.StringIO()) as printed:
-        exit_code = command_line.main(["convert", *words, "--json", *flags], loaded=gc.freeze)
+        exit_code = command_line.main(["convert", *words, "--json", *flags], loaded=collect_garbage)
     if exit_code:
         sys.exit(exit_code)
     record = json.loads(printed.getvalue().splitlines()[-1])

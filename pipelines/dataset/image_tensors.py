@@ -188,7 +188,7 @@ class FrameDecoder(ImageDecoder):
 
     def decode(self, example: dict[str, Any]) -> tf.Tensor:
         """Returns the images of a parsed sequence."""
-        stored = {n: example[n] for n, f in self.schema.features.items() if f.image_attribute}
+        stored = {name: example[name] for name in self.schema.image_attributes}
         return self._mapped(super().decode, stored, self.channels or None, tf.uint8)
 
     def decode_mask(self, data: tf.Tensor) -> tf.Tensor:

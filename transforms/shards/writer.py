@@ -28,18 +28,24 @@ from recordmill.transforms.storage.stores.objects import Version
 from recordmill.transforms.workers.metrics import distribution
 from recordmill.transforms.workers.progress import BATCH_ROWS, advance
 
+_BUFFER_BYTES = 2**18
+
 
 class MeteredFile:
-    """A file wrapper that counts the bytes written and computes their checksum.
+    """A buffered file wrapper that counts the bytes written and computes their checksum.
 
     Attributes:
         size: the number of bytes written so far.
-        crc32c: their CRC-32C.
+        crc32c: their CRC-32C, once they are flushed.
         closed: whether the file is closed.
     """
 
     def __init__(self, handle: Any) -> None:
         self._handle = handle
+        # Each write to the file releases the GIL, for which threads that decode compete: for small
+        # records, waiting to get it back would take longer than everything else.
+        self._pending: list[bytes] = []
+        self._written = 0
         self.size = 0
         self.crc32c = 0
         self.closed = False
@@ -47,19 +53,28 @@ class MeteredFile:
     def write(self, data: bytes) -> int:
         """Writes all of `data`."""
         chunk = bytes(data)
-        self._handle.write(chunk)
+        self._pending.append(chunk)
         self.size += len(chunk)
-        self.crc32c = google_crc32c.extend(self.crc32c, chunk)
+        if self.size - self._written >= _BUFFER_BYTES:
+            self._write_pending()
         return len(chunk)
 
     def flush(self) -> None:
         """Flushes the file."""
+        self._write_pending()
         self._handle.flush()
 
     def close(self) -> None:
         """Closes the file."""
+        self._write_pending()
         self._handle.close()
         self.closed = True
+
+    def _write_pending(self) -> None:
+        data = b"".join(self._pending)  # a single chunk is not copied
+        self._handle.write(data)
+        self.crc32c = google_crc32c.extend(self.crc32c, data)
+        self._pending, self._written = [], self.size
 
 
 class ShardWriter:
@@ -128,11 +143,12 @@ class ShardWriter:
                 yield replace(outcome, split=self._files.split)
                 position += 1
                 continue
+            rows = outcome.rows
             if isinstance(outcome, Unchanged):
-                self._unchanged += outcome.rows
+                self._unchanged += rows
             else:
-                self._add(outcome)
-            position += outcome.rows
+                self._add(outcome, rows)
+            position += rows
             if (done := self._rows + self._unchanged) - self._counted >= BATCH_ROWS:
                 self._advance(done)
 
@@ -190,12 +206,12 @@ class ShardWriter:
             self._classes[name].update(labels)
 
     def _write(self, data: bytes) -> None:
-        self._sink.write_record(self._shard, data)
+        self._sink.write_encoded_record(self._shard, data)
         self._number += 1
         self._payload += len(data)
         self._timeline.add(time.time())
 
-    def _add(self, example: SerializedExample) -> None:
+    def _add(self, example: SerializedExample, rows: int) -> None:
         self._write(example.data)
         self._record_index.add(example)
         schema = self._plan.resolved.schema
@@ -203,7 +219,7 @@ class ShardWriter:
         self._count(example.frames[0] if example.frames else example, schema.features)
         for frame in example.frames[1:]:
             self._count(frame, schema.frame_features)
-        self._rows += example.rows
+        self._rows += rows
         self._record_bytes.update(len(example.data))
 
     def _advance(self, done: int) -> None:

@@ -519,8 +519,9 @@ def ref_version_tags(refs: Iterable[ImageRef], tags: VersionTags) -> list[str] |
     """
     joined = []
     for ref in refs:
-        found = [tag for uri in _files_of(ref) if (tag := tags.get(uri)) is not None]
-        if len(found) < len(_files_of(ref)):
+        files = _files_of(ref)
+        found = [tag for uri in files if (tag := tags.get(uri)) is not None]
+        if len(found) < len(files):
             return None
         joined.append("\n".join(found))
     return joined

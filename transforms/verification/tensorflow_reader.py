@@ -71,7 +71,7 @@ class ParsedBatch:
         schema = self.resolved.schema
         if schema.encoded_image is None:
             return
-        keys = {f.image_attribute: key for key, f in schema.features.items() if f.image_attribute}
+        keys = {attribute: key for key, attribute in schema.image_attributes.items()}
         keys = {attribute: keys[attribute] for attribute in _SHAPE if attribute in keys}
         names = (schema.encoded_image, schema.mask_feature, *keys.values())
         tensors = self.context if self.lengths is None else self.frames

@@ -107,7 +107,7 @@ def common_size(schema: Schema) -> tuple[int, int] | None:
 
 def attribute_features(schema: Schema) -> dict[ImageAttribute, str]:
     """Returns the name of the feature that stores each image attribute."""
-    return {f.image_attribute: name for name, f in schema.features.items() if f.image_attribute}
+    return {attribute: name for name, attribute in schema.image_attributes.items()}
 
 
 def raw_size(schema: Schema, example: Mapping[str, Any]) -> tuple[Any, Any]:

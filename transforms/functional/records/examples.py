@@ -38,6 +38,7 @@ from recordmill.transforms.functional.records.wire_format import (
     encoded_feature,
     encoded_features,
     encoded_lists,
+    encoded_rows,
     field,
 )
 
@@ -45,15 +46,32 @@ _FIELDS = {Kind.INT64: "int64_list", Kind.FLOAT: "float_list", Kind.BYTES: "byte
 _DTYPES = {Kind.INT64: np.int64, Kind.FLOAT: np.float32}
 
 
+def build_examples(schema: Schema, refs: Sequence[ImageRef]) -> list[SerializedExample]:
+    """Builds the examples of references to rows without an image.
+
+    Args:
+        schema: the schema.
+        refs: the references, one at least.
+    """
+    columns = dict(
+        zip(schema.features, zip(*(ref.values for ref in refs), strict=True), strict=True)
+    )
+    rows = encoded_rows(schema.features, columns)
+    return [
+        SerializedExample(ref, b"".join(field(FEATURES, parts)))
+        for ref, parts in zip(refs, rows, strict=True)
+    ]
+
+
 def build_example(
-    schema: Schema, ref: ImageRef, image: StoredImage | None, mask: bytes | None = None
+    schema: Schema, ref: ImageRef, image: StoredImage, mask: bytes | None = None
 ) -> SerializedExample:
     """Builds the example of a reference and its image.
 
     Args:
         schema: the schema.
         ref: the reference, with the values of all features that do not depend on the image.
-        image: the image; None for schemas without images.
+        image: the image.
         mask: the mask as a PNG of class ids; None for schemas without masks.
 
     Raises:
@@ -61,8 +79,6 @@ def build_example(
     """
     ref, remarks, features = complete_values(schema, ref, image, mask)
     data = encode_example(schema.features, features)
-    if image is None:
-        return SerializedExample(ref, data)
     shape = image_shape(image)
     return SerializedExample(ref, data, image.sha256, image.treatment, remarks, shape)
 
@@ -90,9 +106,8 @@ def complete_values(
         ref, remarks = _with_boxes(schema, ref, RowBoxes(*ref.boxes), image)
     features = dict(zip(schema.features, ref.values, strict=True))
     if image is not None:
-        for name, feature in schema.features.items():
-            if feature.image_attribute:
-                features[name] = _attribute(image, feature.image_attribute)
+        for name, attribute in schema.image_attributes.items():
+            features[name] = _attribute(image, attribute)
     if schema.mask_feature is not None:
         features[schema.mask_feature] = mask
     return ref, remarks, features

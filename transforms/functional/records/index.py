@@ -5,7 +5,9 @@ from __future__ import annotations
 from itertools import accumulate
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from recordmill.schemas.plan import ResolvedSchema
@@ -88,12 +90,7 @@ class RecordIndex:
         self._add(record.key, record.data, row["sha256"], row["class"], record.rows)
 
     def _add(self, key: str, data: bytes, digest: str | None, label: Any, rows: int) -> None:
-        length = len(data)
-        offset, index = self._next_frame + HEADER_BYTES, self._next_index
-        row = (key, self._split, self._shard, index, offset, length, digest, label)
-        self._rows.append((*row, rows) if self._resolved.schema.sequence else row)
-        self._next_index += 1
-        self._next_frame += length + FRAME_BYTES
+        self._rows.append((key, len(data), digest, label, rows))
         if len(self._rows) >= BATCH_ROWS:
             self._flush()
 
@@ -105,8 +102,23 @@ class RecordIndex:
     def _flush(self) -> None:
         if not self._rows:
             return
-        # [(key, split, shard, index, …)] is transposed to one list per column, as Arrow needs it.
-        columns = list(zip(*self._rows, strict=True))
+        # [(key, length, …)] is transposed to one list per column, as Arrow needs it.
+        keys, lengths, digests, labels, frames = zip(*self._rows, strict=True)
+        count, first = len(keys), self._next_index
+        starts = accumulate((FRAME_BYTES + length for length in lengths), initial=self._next_frame)
+        *offsets, self._next_frame = starts
+        columns = [
+            keys,
+            [self._split] * count,
+            [self._shard] * count,
+            range(first, first + count),
+            [offset + HEADER_BYTES for offset in offsets],
+            lengths,
+            digests,
+            labels,
+            *([frames] if self._resolved.schema.sequence else []),
+        ]
+        self._next_index += count
         arrays = [pa.array(c, f.type) for c, f in zip(columns, self._schema, strict=False)]
         if self._resolved.schema.has_image:
             arrays += self._image_arrays()
@@ -145,12 +157,11 @@ def row_class(values: tuple[FeatureValue, ...], resolved: ResolvedSchema) -> Any
     Returns:
         The name or label as text, or a list of these; None for schemas without classes.
     """
-    schema = resolved.schema
-    if not schema.named_features:
+    schema, position = resolved.schema, resolved.class_position
+    if position is None:
         return None
     name = schema.named_features[0]
-    value = dict(zip(schema.features, values, strict=True))[name]
-    names = [resolved.class_name(name, label) for label in label_ids(value)]
+    names = [resolved.class_name(name, label) for label in label_ids(values[position])]
     return names if schema.features[name].shape == () else next(iter(names), None)
 
 
@@ -164,7 +175,7 @@ def record_class(example: SerializedExample, resolved: ResolvedSchema) -> Any:
     Returns:
         The result of `row_class`, or the sorted names of all frames, if frames have classes.
     """
-    if not _per_frame(resolved):
+    if not example.frames or not _per_frame(resolved):
         return row_class(example.ref.values, resolved)
     found = (row_class(frame.ref.values, resolved) for frame in example.frames)
     names = (name if isinstance(name, list) else [name] for name in found)
@@ -191,22 +202,23 @@ def index_mismatch(
     """
     if table.num_rows != len(lengths):
         return f"{table.num_rows} rows; the shard has {len(lengths)} records"
-    # Frames are contiguous, so the lengths determine the offsets.
-    ends = accumulate(length + FRAME_BYTES for length in lengths)
-    expected: dict[str, list[Any]] = {
+    sizes = np.array(lengths, np.int64)
+    expected: dict[str, Any] = {
         "split": [split] * len(lengths),
         "shard": [shard] * len(lengths),
-        "index": list(range(len(lengths))),
-        "length": lengths,
-        "offset": [end - length - FOOTER_BYTES for end, length in zip(ends, lengths, strict=True)],
+        "index": np.arange(len(lengths)),
+        "length": sizes,
+        # Frames are contiguous, so the lengths determine the offsets.
+        "offset": np.cumsum(sizes + FRAME_BYTES) - sizes - FOOTER_BYTES,
     }
     if frames is not None:
         expected["frames"] = frames
     for column, values in expected.items():
-        found = table[column].to_pylist()
-        if found != values:
-            row = [a == b for a, b in zip(found, values, strict=True)].index(False)
-            return f"row {row}: {column} is {found[row]!r}, in the shard {values[row]!r}"
+        found, actual = table[column], pa.array(values)
+        differs = pc.fill_null(pc.not_equal(found, actual), True)
+        if (row := pc.index(differs, True).as_py()) >= 0:
+            one, other = found[row].as_py(), actual[row].as_py()
+            return f"row {row}: {column} is {one!r}, in the shard {other!r}"
     return None
 
 

@@ -326,7 +326,9 @@ class ColumnKinds:
         """
         self.rows += len(rows)
         for column in dict.fromkeys(chain.from_iterable(row.values for row in rows)):
-            values = [_single(row.values.get(column)) for row in rows]
+            values = [row.values.get(column) for row in rows]
+            if Items in set(map(type, values)):
+                values = list(map(_single, values))
             self._add_column(column, values, rows[0].untyped(column))
 
     def _add_column(self, column: str, values: Sequence[Any], untyped: bool) -> None:

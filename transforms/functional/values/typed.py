@@ -235,7 +235,13 @@ def is_missing(value: Any, feature: Feature, is_text: bool) -> bool:
 
 def has_surrogates(text: str) -> bool:
     """Returns whether a text contains lone surrogates, which UTF-8 cannot encode."""
-    return not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text)
+    if text.isascii():
+        return False
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
 def looks_integer(value: Any, is_text: bool) -> bool:

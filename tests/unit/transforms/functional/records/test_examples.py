@@ -15,6 +15,7 @@ from recordmill.schemas.records import ImageRef, ImageShape, SerializedExample, 
 from recordmill.schemas.yaml_files import preset
 from recordmill.transforms.functional.records.examples import (
     build_example,
+    build_examples,
     encode_example,
     read_features,
 )
@@ -197,14 +198,17 @@ def test_build_example_states_the_source_format():
     assert built.data == tensorflow_example(kinds, attributes)
 
 
-def test_build_example_without_an_image():
-    schema = Schema(features={"n": spec(Kind.INT64), "xs": spec(Kind.FLOAT)})
-    ref = reference((3, [0.5, 1.5]))
-    expected = tensorflow_example({"n": Kind.INT64, "xs": Kind.FLOAT}, {"n": 3, "xs": [0.5, 1.5]})
-    assert build_example(schema, ref, None) == SerializedExample(ref, expected, "")
+def test_build_examples_without_images():
+    kinds = {"n": Kind.INT64, "xs": Kind.FLOAT, "text": Kind.BYTES}
+    schema = Schema(features={name: spec(kind) for name, kind in kinds.items()})
+    rows = [(3, [0.5, 1.5], b"a"), (-1, None, [b"b", b""]), (2**40, 0.25, b"x" * 300)]
+    refs = [reference(values) for values in rows]
+    records = [tensorflow_example(kinds, dict(zip(kinds, v, strict=True))) for v in rows]
+    built = [SerializedExample(*pair, "") for pair in zip(refs, records, strict=True)]
+    assert build_examples(schema, refs) == built
 
 
-def test_build_example_rejects_a_reference_bound_to_another_schema():
+def test_build_examples_rejects_references_bound_to_another_schema():
     schema = Schema(features={"n": spec(Kind.INT64)})
     with pytest.raises(ValueError, match="longer"):
-        build_example(schema, reference((3, 4)), None)
+        build_examples(schema, [reference((3, 4))])
