@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import posixpath
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from recordmill.schemas import layout
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.manifest import Base
 from recordmill.schemas.masking import bare_url
+from recordmill.schemas.plan import TableSnapshot
 
 _WILDCARDS = "*?["
 
@@ -60,16 +62,31 @@ def name_of(path: str) -> DatasetName:
     return DatasetName(f"{scheme}://{authority}", below.strip("/") or "/")
 
 
-def tables_of(config: ConvertConfig) -> tuple[Input, ...]:
+def tables_of(config: ConvertConfig, snapshots: Sequence[TableSnapshot] = ()) -> tuple[Input, ...]:
     """Returns the tables that a run reads, with those of labels, but without a base version.
 
     The files of a pattern are one dataset: the folder before the first wildcard.
+
+    Args:
+        config: the options.
+        snapshots: the snapshots of those that are lakehouse tables.
     """
+    known = {snapshot.input: snapshot for snapshot in snapshots}
     labels = () if config.labels is None else (config.labels,)
     # The only input of `forget` is its base version.
     paths = [path for path in (*config.inputs, *labels) if path != config.base]
-    names = dict.fromkeys(name_of(_folder_of_pattern(path)) for path in paths)
-    return tuple(map(Input, names))
+    found = (
+        _lakehouse_table(known[path]) if path in known else Input(name_of(_folder_of_pattern(path)))
+        for path in paths
+    )
+    return tuple(dict.fromkeys(found))
+
+
+def _lakehouse_table(snapshot: TableSnapshot) -> Input:
+    """Returns a table with its snapshot: a Delta table by its path, an Iceberg one by its name."""
+    kind, _, address = snapshot.pinned.rpartition("@")[0].partition(":")
+    name = name_of(address) if kind == "delta" else DatasetName(kind, address)
+    return Input(name, str(snapshot.id))
 
 
 def base_dataset(base: Base) -> Input:

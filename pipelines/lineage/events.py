@@ -35,6 +35,7 @@ from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import Interrupted, UsageError
 from recordmill.schemas.features import Feature
 from recordmill.schemas.manifest import Base, Manifest
+from recordmill.schemas.plan import TableSnapshot
 
 _STATES = {
     RUNNING: RunState.START,
@@ -55,6 +56,7 @@ class RunSource:
         base: the base version, or None.
         sizes: the sizes of the files of the tables in bytes; None where they are unknown.
         environment: the environment variables.
+        snapshots: the snapshots of lakehouse tables.
     """
 
     command: Literal["convert", "forget"]
@@ -62,6 +64,7 @@ class RunSource:
     base: Base | None
     sizes: Sequence[int | None]
     environment: Mapping[str, str]
+    snapshots: Sequence[TableSnapshot] = ()
 
 
 def event_of(source: RunSource, record: RunRecord, manifest: Manifest | None = None) -> RunEvent:
@@ -148,7 +151,7 @@ def _inputs(
     source: RunSource, record: RunRecord, manifest: Manifest | None, by: str
 ) -> Iterator[InputDataset]:
     """Yields the tables, and the base version. Only rows of all tables together are counted."""
-    tables = tables_of(source.config)
+    tables = tables_of(source.config, source.snapshots)
     for table in tables:
         # The rows of a run that appends include those of its base version.
         rows = None if source.config.append else record.rows

@@ -85,7 +85,8 @@ def _event(command: Literal["convert", "forget"], job: Conversion, record: RunRe
     published = record.state == PUBLISHED
     manifest = Dataset.open(job.config.directory).manifest if published else None
     sizes = _sizes(job.tables.files) if published else []
-    source = RunSource(command, job.config, job.analyzer.base, sizes, dict(os.environ))
+    snapshots = job.tables.snapshots + (job.labels.snapshots if job.labels else ())
+    source = RunSource(command, job.config, job.analyzer.base, sizes, dict(os.environ), snapshots)
     return event_of(source, record, manifest)
 
 

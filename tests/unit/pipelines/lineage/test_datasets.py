@@ -17,6 +17,7 @@ from recordmill.pipelines.lineage.datasets import (
 )
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.manifest import Base, Manifest
+from recordmill.schemas.plan import TableSnapshot
 
 BUCKET = "s3://birds"
 
@@ -72,6 +73,15 @@ def test_tables_are_the_inputs_and_the_labels_without_the_base_version() -> None
     )
     names = [table.name.name for table in tables_of(options)]
     assert names == ["/a", "/l.csv"]
+
+
+def test_a_lakehouse_table_has_its_snapshot_as_version() -> None:
+    delta = TableSnapshot(input="delta:s3://b/t", pinned="delta:s3://b/t@3", table="", id=3)
+    ice = TableSnapshot(input="iceberg:c.n.t@7", pinned="iceberg:c.n.t@7", table="", id=7)
+    assert tables_of(config(inputs=(delta.input, ice.input)), [delta, ice]) == (
+        Input(DatasetName("s3://b", "t"), "3"),
+        Input(DatasetName("iceberg", "c.n.t"), "7"),
+    )
 
 
 @pytest.mark.parametrize(
