@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.engines.conversion import Conversion, Ended, convert
+from tests.engines.engine import Engine, engine_for
 from tests.engines.inputs import KINDS, rows
 from tests.engines.pause import Pause
 from tests.stores import servers
@@ -41,6 +43,9 @@ Note = Callable[[Line], None]
 
 Begin = Callable[..., Conversion]
 """Begins a conversion with some flags."""
+
+Launch = Callable[..., Engine]
+"""Returns an engine with the name and options of `engine_for`."""
 
 _FEW = 300
 _WAITED_FOR = "pictures/00001.jpg"  # codespell:ignore pictures
@@ -127,6 +132,19 @@ def begin(tmp_path: Path) -> Iterator[Begin]:
     yield one
     for conversion in begun:
         conversion.kill()
+
+
+@pytest.fixture
+def launch(tmp_path: Path) -> Iterator[Launch]:
+    """Makes engines in the test's folder, which are stopped at its end."""
+    with ExitStack() as stack:
+
+        def one(name: str, with_workers: bool = True, retries: int = 3) -> Engine:
+            made = engine_for(name, with_workers, tmp_path, retries)
+            stack.callback(made.stop)
+            return made
+
+        yield one
 
 
 @pytest.fixture

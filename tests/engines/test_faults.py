@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
 
 from tests.end_to_end.command import recordmill
-from tests.engines.conftest import Begin
+from tests.engines.conftest import Begin, Launch
 from tests.engines.conversion import Ended, assert_stored, assert_the_same, convert
-from tests.engines.engine import Engine, engine_for, running_on_flink
+from tests.engines.engine import Engine, running_on_flink
 from tests.engines.pause import Pause
 from tests.stores.kinds import Store
 
@@ -44,28 +44,16 @@ FAULTS: dict[str, tuple[str, bool, Callable[[Engine], None]]] = {
 }
 
 
-@pytest.fixture(params=FAULTS)
-def fault(request: pytest.FixtureRequest) -> str:
-    name: str = request.param
-    return name
-
-
-@pytest.fixture
-def engine(fault: str, tmp_path: Path) -> Iterator[Engine]:
-    """The engine of the fault."""
-    name, with_workers, _ = FAULTS[fault]
-    made = engine_for(name, with_workers, tmp_path)
-    yield made
-    made.stop()
-
-
+@pytest.mark.parametrize("fault", FAULTS)
 def test_with_retries_the_dataset_is_the_same(
-    fault: str, engine: Engine, pause: Pause, table: Path, expected: Path, begin: Begin
+    fault: str, launch: Launch, pause: Pause, table: Path, expected: Path, begin: Begin
 ) -> None:
+    name, with_workers, cause = FAULTS[fault]
+    engine = launch(name, with_workers)
     conversion = begin("--input", str(table), *engine.start())
     with pause.until_it_is_read(conversion):
         assert list(conversion.dataset.parent.rglob("*.partial"))  # a shard without its final name
-        FAULTS[fault][2](engine)
+        cause(engine)
     ended = conversion.wait()
     assert ended.code == 0, ended.output
     assert_the_same(ended.dataset, expected)
@@ -79,36 +67,37 @@ def test_a_store_has_the_same_objects_after_a_worker_was_killed(
     table: Path,
     expected: Path,
     begin: Begin,
+    launch: Launch,
     tmp_path: Path,
 ) -> None:
-    engine = engine_for(name, with_workers=True, folder=tmp_path)
-    try:
-        target = ("--output", f"{store.root}/out", *store.flags)
-        conversion = begin("--input", str(table), *target, *engine.start())
-        with pause.until_it_is_read(conversion):
-            kill_worker(engine)
-        ended = conversion.wait()
-    finally:
-        engine.stop()
+    engine = launch(name)
+    target = ("--output", f"{store.root}/out", *store.flags)
+    conversion = begin("--input", str(table), *target, *engine.start())
+    with pause.until_it_is_read(conversion):
+        kill_worker(engine)
+    ended = conversion.wait()
     assert ended.code == 0, ended.output
     assert_stored(store, expected, tmp_path)
 
 
 @pytest.mark.parametrize("name", ["flink-1.20", "spark"])
 def test_without_retries_nothing_is_published(
-    name: str, pause: Pause, table: Path, expected: Path, begin: Begin, tmp_path: Path
+    name: str,
+    pause: Pause,
+    table: Path,
+    expected: Path,
+    begin: Begin,
+    launch: Launch,
+    tmp_path: Path,
 ) -> None:
-    engine = engine_for(name, with_workers=True, folder=tmp_path, retries=0)
-    try:
-        flags = ("--input", str(table), *engine.start())
-        conversion = begin(*flags)
-        with pause.until_it_is_read(conversion):
-            kill_worker(engine)
-        assert_not_published(conversion.wait(), "the engine failed: ")
-        again = convert(tmp_path / "out", *flags)
-        assert_the_same(again.dataset, expected)
-    finally:
-        engine.stop()
+    engine = launch(name, retries=0)
+    flags = ("--input", str(table), *engine.start())
+    conversion = begin(*flags)
+    with pause.until_it_is_read(conversion):
+        kill_worker(engine)
+    assert_not_published(conversion.wait(), "the engine failed: ")
+    again = convert(tmp_path / "out", *flags)
+    assert_the_same(again.dataset, expected)
 
 
 def test_a_worker_process_of_the_direct_runner(pause: Pause, table: Path, begin: Begin) -> None:
@@ -124,19 +113,17 @@ def test_a_worker_process_of_the_direct_runner(pause: Pause, table: Path, begin:
 
 @pytest.mark.parametrize("with_workers", [False, True], ids=["threads", "processes"])
 def test_a_killed_driver_leaves_only_verified_datasets(
-    with_workers: bool, pause: Pause, table: Path, expected: Path, begin: Begin, tmp_path: Path
+    with_workers: bool, pause: Pause, table: Path, expected: Path, begin: Begin, launch: Launch
 ) -> None:
-    engine = engine_for("flink-1.20", with_workers, tmp_path)
-    try:
-        conversion = begin("--input", str(table), *engine.start())
-        with pause.until_it_is_read(conversion):
-            psutil.Process(conversion.pid).kill()
-        end = time.monotonic() + 120
-        while running_on_flink(engine.port) and time.monotonic() < end:
-            time.sleep(0.5)
-        conversion.kill()
-    finally:
-        engine.stop()
+    engine = launch("flink-1.20", with_workers)
+    conversion = begin("--input", str(table), *engine.start())
+    with pause.until_it_is_read(conversion):
+        psutil.Process(conversion.pid).kill()
+    end = time.monotonic() + 120
+    while running_on_flink(engine.port) and time.monotonic() < end:
+        time.sleep(0.5)
+    conversion.kill()
+    engine.stop()  # so that nothing is written anymore
     if (conversion.dataset / "_SUCCESS").exists():
         assert with_workers  # these need no driver
         assert recordmill("verify", conversion.dataset).code == 0

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.end_to_end.command import recordmill
-from tests.engines.conftest import Begin
+from tests.engines.conftest import Begin, Launch
 from tests.engines.conversion import assert_stored, assert_the_same
-from tests.engines.engine import engine_for
 from tests.engines.pause import Pause
 from tests.stores.kinds import Store
 
@@ -25,25 +24,23 @@ def test_a_late_worker_changes_nothing(
     table: Path,
     expected: Path,
     begin: Begin,
+    launch: Launch,
     tmp_path: Path,
 ) -> None:
     """Its Python worker continues a shard that another worker is rewriting."""
-    engine = engine_for("flink-1.20", with_workers=True, folder=tmp_path)
+    engine = launch("flink-1.20")
     target = ("--output", f"{store.root}/out", *store.flags) if in_store else ()
-    try:
-        conversion = begin("--input", str(table), *target, *engine.start())
-        with pause.until_it_is_read(conversion):
-            worker = engine.child("workers", "forkserver")
-            lost = engine.lose("taskmanager")
-            lost.suspend()
-            engine.start()  # ends when Flink knows of no other task manager than the new one
-            assert worker.is_running()
-            lost.resume()
-        ended = conversion.wait()
-        lost.kill()
-        lost.wait(SECONDS)
-    finally:
-        engine.stop()
+    conversion = begin("--input", str(table), *target, *engine.start())
+    with pause.until_it_is_read(conversion):
+        worker = engine.child("workers", "forkserver")
+        lost = engine.lose("taskmanager")
+        lost.suspend()
+        engine.start()  # ends when Flink knows of no other task manager than the new one
+        assert worker.is_running()
+        lost.resume()
+    ended = conversion.wait()
+    lost.kill()
+    lost.wait(SECONDS)
     assert ended.code == 0, ended.output
     if in_store:
         assert_stored(store, expected, tmp_path)
