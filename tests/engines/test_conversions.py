@@ -119,6 +119,18 @@ def test_an_engine(running: Running, kind: str, cases: Cases, note: Note, tmp_pa
     assert f"--runner={run['runner']}" in running.flags
 
 
+@pytest.mark.parametrize("running", [("flink-1.20", THREADS)], indirect=True, ids=str)
+def test_an_increment(running: Running, table: Path, tmp_path: Path) -> None:
+    header, *rows = table.read_text().splitlines(keepends=True)
+    parts = [table.with_name(f"part-{n}.csv") for n in range(2)]
+    for part, some in zip(parts, (rows[:200], rows[200:]), strict=True):
+        part.write_text(header + "".join(some))
+    base = convert(tmp_path / "base", "--input", str(parts[0])).dataset
+    appended = ("--input", str(parts[1]), "--base", str(base), "--append")
+    ended = convert(tmp_path / "flink", *appended, *running.flags)
+    assert_the_same(ended.dataset, convert(tmp_path / "direct", *appended).dataset)
+
+
 def line(ended: Ended, case: Case, engine: str, mode: str, shuffled: float | None) -> Line:
     """Returns the result of a conversion."""
     digest, counts = shard_digest(ended.dataset), row_counts(ended.dataset)

@@ -147,7 +147,8 @@ def _unmatched(
 
 def _copied(tallies: Mapping[str, SplitTally], base: Base | None) -> dict[str, CopiedCounts]:
     keeps_records = base is not None and base.keeps_records
-    return {split: tally.copied for split, tally in tallies.items() if keeps_records}
+    # Sorted, because engines sum the tallies of splits in any order.
+    return {split: tally.copied for split, tally in sorted(tallies.items()) if keeps_records}
 
 
 def first_rejects(rejects: Mapping[tuple[str, str], RejectSum]) -> tuple[Reject, ...]:
