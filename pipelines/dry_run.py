@@ -10,7 +10,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import apache_beam as beam
@@ -24,8 +24,9 @@ from recordmill.pipelines.run.summary import id_notes, shard_notes, skipped_note
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import RecordmillError, RejectBudgetExceeded, UsageError
 from recordmill.schemas.layout import is_url, split_rank
+from recordmill.schemas.manifest import Base
 from recordmill.schemas.masking import masked_source, masked_url
-from recordmill.schemas.plan import Forecast, Plan, RejectSum, SampleEstimate
+from recordmill.schemas.plan import BaseForecast, Forecast, Plan, RejectSum, SampleEstimate
 from recordmill.schemas.records import ImageRef
 from recordmill.schemas.rejects import Reason, Reject, lost_rows_message, reject_line
 from recordmill.transforms.functional.records.framing import FRAME_BYTES
@@ -69,7 +70,17 @@ def dry_run(job: Conversion, options: PipelineOptions) -> Forecast:
         raise RecordmillError(f"the dry run failed: {type(error).__name__}: {error}") from error
     files = (*job.tables.files, *(job.labels.files if job.labels else ()))
     gzipped = tuple(file.path for file in files if is_large_gzip(file))
-    return replace(_found.pop(run), gzipped_tables=gzipped)
+    found = _found.pop(run)
+    return replace(found, gzipped_tables=gzipped, base=_of_base(job.analyzer.base, found))
+
+
+def _of_base(base: Base | None, forecast: Forecast) -> BaseForecast | None:
+    if base is None or not base.keeps_records:
+        return None
+    manifest = base.manifest
+    total = sum(len(entry.shards) for entry in manifest.splits.values())
+    gaining = sum(shard.index < len(base.shards(shard.split)) for shard in forecast.shards)
+    return BaseForecast(manifest.version, manifest.input.records, total - gaining, gaining)
 
 
 def check(forecast: Forecast, config: ConvertConfig) -> None:
@@ -215,6 +226,7 @@ def as_json(forecast: Forecast, config: ConvertConfig) -> dict[str, Any]:
         "seconds": None if seconds is None else round(seconds, 1),
         "memory_bytes": _BASE_BYTES + _ROW_BYTES * forecast.rows,
         "requests": _requests(forecast, config),
+        "base": asdict(forecast.base) if forecast.base else None,
         "gzipped_tables": [masked_url(path) for path in forecast.gzipped_tables],
         "notes": _notes(config),
     }
@@ -259,6 +271,11 @@ def _requests(forecast: Forecast, config: ConvertConfig) -> dict[str, int]:
 
 def _lines(document: dict[str, Any], forecast: Forecast, config: ConvertConfig) -> Iterator[str]:
     plan = forecast.plan
+    if base := forecast.base:
+        yield (
+            f"base {base.version}: {base.records:,} records stay; {base.linked:,} of its shards "
+            f"would be linked, {base.rewritten:,} rewritten; other numbers are of new rows"
+        )
     yield from plan.source.recognized
     yield from skipped_notes(document["skipped"], forecast.rows, config.sample)
     yield from _class_lines(document)

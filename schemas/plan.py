@@ -230,6 +230,23 @@ class SampleEstimate:
 
 
 @dataclass(frozen=True)
+class BaseForecast:
+    """What a conversion with `--append` would do with its base version.
+
+    Attributes:
+        version: the base version.
+        records: number of its records, all of which stay.
+        linked: number of its shards that no new row is assigned to.
+        rewritten: number of its other shards.
+    """
+
+    version: str
+    records: int
+    linked: int
+    rewritten: int
+
+
+@dataclass(frozen=True)
 class Forecast:
     """The forecast of a conversion.
 
@@ -241,6 +258,7 @@ class Forecast:
         remote_images: number of images in object stores, each of which takes one GET request.
         gzipped_tables: large gzipped text tables, each of which a single core reads.
         skipped: number of skipped inputs by kind.
+        base: with `--append`, what happens to the base version; the rest is about new rows.
     """
 
     plan: Plan
@@ -250,6 +268,7 @@ class Forecast:
     remote_images: int = 0
     gzipped_tables: tuple[str, ...] = ()
     skipped: Mapping[str, int] = field(default_factory=dict)
+    base: BaseForecast | None = None
 
     @property
     def rejected(self) -> int:

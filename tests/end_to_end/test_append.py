@@ -95,6 +95,24 @@ def test_shards_without_new_rows_are_links_and_the_others_are_rewritten(days: Pa
     assert of_base["shards_unchanged"] == len(linked)
 
 
+def test_a_dry_run_states_what_happens_to_the_base_version(days: Path) -> None:
+    ended = append(days / "1.csv", days / "out", "1.1.1", "1.0.0", "--dry_run", "--json")
+    planned = json.loads(ended.out)
+    changed = manifest(days / "out/birds/1.1.0")["base"]
+    assert planned["base"] == {
+        "version": "1.0.0",
+        "records": 16,
+        "linked": changed["shards_unchanged"],
+        "rewritten": 6 - changed["shards_unchanged"],
+    }
+    assert planned["rows"] == 6
+    new = {split: found["records"] for split, found in planned["splits"].items()}
+    assert {split: count for split, count in new.items() if count} == changed["new"]
+    ended = append(days / "1.csv", days / "out", "1.1.1", "1.0.0", "--dry_run")
+    assert "base 1.0.0: 16 records stay; " in ended.out
+    assert not (days / "out/birds/1.1.1").exists()
+
+
 def test_the_same_day_again_changes_nothing(days: Path, tmp_path: Path) -> None:
     base = days / "out" / "birds" / "1.2.0"
     ended = convert(
@@ -161,6 +179,19 @@ def test_a_damaged_shard_that_gains_records_is_named(days: Path, tmp_path: Path)
     assert ended.code == 2
     assert "--base" in ended.err
     assert "Restore it from a backup, or convert the whole table without --append." in ended.err
+
+
+def test_duplicates_are_not_dropped_in_an_increment(days: Path, tmp_path: Path) -> None:
+    """The files of the images in the base version are not known."""
+    flag = ("--deduplicate", "content")
+    ended = append(days / "1.csv", days / "out", "1.1.1", "1.0.0", *flag)
+    assert ended.code == 2
+    assert "--base was written with --deduplicate 'none', but this run has 'content'" in ended.err
+    published(days / "0.csv", tmp_path, *FLAGS, *flag)
+    ended = append(days / "1.csv", tmp_path, "1.1.0", "1.0.0", *flag)
+    assert ended.code == 2
+    assert "--append: cannot be combined with --deduplicate content" in ended.err
+    assert sum(manifest(days / "out/birds/1.2.0")["content"]["duplicates"].values()) > 0
 
 
 def test_another_schema_is_rejected_by_the_setting_that_differs(days: Path, tmp_path: Path) -> None:
