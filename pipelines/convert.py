@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
@@ -101,8 +102,10 @@ def make_analyzer(config: ConvertConfig, schema: Schema, binding: Binding) -> An
     Raises:
         UsageError: if the base version is damaged, or is incompatible with the options.
     """
-    splits = SplitRanges.from_weights(config.weights)
-    return Analyzer(config, schema, binding, splits, open_base(config))
+    splits, base = SplitRanges.from_weights(config.weights), open_base(config)
+    if base:
+        binding = replace(binding, removed_keys=base.removed_keys)
+    return Analyzer(config, schema, binding, splits, base)
 
 
 def _check_sequence_join(schema: Schema, columns: Sequence[str], config: ConvertConfig) -> None:

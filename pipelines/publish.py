@@ -206,7 +206,8 @@ def _commit(
         certificate = certificate_of(removed, base, info, config.version, started)
         files[layout.REMOVAL] = certificate.to_json()
     digests = {**_digests(files), **dict(sorted(indexes.items()))}
-    of_base = base_entry(base, info, config) if base else None
+    removed_keys = removed.keys_sha256 if removed else ()
+    of_base = base_entry(base, info, config, removed_keys) if base else None
     folders = (*layout.LINES, *config.unmatched_lists)
     lines = {folder: digest_of_lines(read_lines(target.work, folder)) for folder in folders}
     document = manifest_of(info, config, digests, of_base, lines)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -284,7 +284,9 @@ def _split_entry(info: DatasetInfo, split: str) -> SplitEntry:
     return SplitEntry(**dict(info.splits[split]), classes=classes, shards=shards)
 
 
-def base_entry(base: Base, info: DatasetInfo, config: ConvertConfig) -> BaseEntry:
+def base_entry(
+    base: Base, info: DatasetInfo, config: ConvertConfig, removed_keys: Collection[str] = ()
+) -> BaseEntry:
     """Returns the manifest entry that compares a new dataset with its base version.
 
     Args:
@@ -292,6 +294,7 @@ def base_entry(base: Base, info: DatasetInfo, config: ConvertConfig) -> BaseEntr
         info: the new dataset. Unless the base version keeps its records, its first shards hold
             the rows of the base, later ones the new rows.
         config: the options.
+        removed_keys: sha256 of each key that this version removes.
     """
     kept, new, unchanged = dict[str, int](), dict[str, int](), 0
     for shard in info.shards:
@@ -316,6 +319,7 @@ def base_entry(base: Base, info: DatasetInfo, config: ConvertConfig) -> BaseEntr
         gone=gone,
         shards_unchanged=unchanged,
         classes=_class_drifts(base, info, config),
+        removed_keys_sha256=tuple(sorted(base.removed_keys.union(removed_keys))),
     )
 
 

@@ -125,6 +125,8 @@ class BaseEntry(BaseModel):
         gone: number of records of the base version that were removed, by its split.
         shards_unchanged: number of shards that are byte-identical to those of the base version.
         classes: how classes differ, by feature; without features whose classes do not.
+        removed_keys_sha256: sha256 of each key that was removed from this version or an earlier
+            one, sorted; not written if there are none.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -136,6 +138,14 @@ class BaseEntry(BaseModel):
     gone: dict[str, Count]
     shards_unchanged: Count
     classes: dict[str, ClassDrift] = {}
+    removed_keys_sha256: tuple[str, ...] = ()
+
+    @model_serializer(mode="wrap")
+    def _omit_none_removed(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        document: dict[str, Any] = handler(self)
+        if not self.removed_keys_sha256:
+            document.pop("removed_keys_sha256", None)
+        return document
 
 
 class Share(BaseModel):
@@ -276,6 +286,12 @@ class Base:
     def seed(self) -> int:
         """The seed that determines the order of its records."""
         return int(self.manifest.config["seed"])
+
+    @property
+    def removed_keys(self) -> frozenset[str]:
+        """The sha256 of each key that was removed from the base version or an earlier one."""
+        of_base = self.manifest.base
+        return frozenset(of_base.removed_keys_sha256 if of_base else ())
 
     def shards(self, split: str) -> tuple[ShardEntry, ...]:
         """Returns the shards of a split; () if there is no such split."""

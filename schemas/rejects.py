@@ -50,6 +50,9 @@ class Reason(str, Enum):
     CHANGED_RECORD = "changed_record"
     """The base version has another record with the key; it exceeds any budget."""
 
+    REMOVED_KEY = "removed_key"
+    """The record with the key was removed from the base version, or from an earlier one."""
+
     DUPLICATE_ORDER = "duplicate_order"
     CONTEXT_DIFFERS = "context_differs"
     SEQUENCE_BROKEN = "sequence_broken"
@@ -81,6 +84,7 @@ REMEDIES = {
     Reason.DUPLICATE_KEY: "Remove one of the rows, or choose another --key_column.",
     Reason.UNMATCHED_JOIN: "Add a row to --labels, or check --join_on.",
     Reason.CHANGED_RECORD: "Fix the row, or choose --on_conflict update or keep.",
+    Reason.REMOVED_KEY: "Remove the row, or pass --max_rejects removed_key=100%.",
     Reason.BAD_BOX: "Fix the box, or leave such boxes out with --boxes invalid=drop.",
     Reason.DUPLICATE_ORDER: "Give each frame a position of its own.",
     Reason.CONTEXT_DIFFERS: "Give all rows of the sequence the same value.",

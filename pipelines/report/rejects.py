@@ -66,6 +66,7 @@ MEANINGS = {
     Reason.UNKNOWN_SPLIT: "The split of the row is not one of the requested splits.",
     Reason.DUPLICATE_KEY: "An earlier row has the same key; only the first row is used.",
     Reason.CHANGED_RECORD: "The row differs from the record with its key in the base version.",
+    Reason.REMOVED_KEY: "The record with this key was removed from an earlier version.",
     Reason.BAD_BOX: "A bounding box is not valid, or is outside the image.",
     Reason.UNMATCHED_JOIN: "The row has no matching row in the joined table.",
     Reason.OUTSIDE_ROOT: "The path leads outside the image root.",

@@ -60,6 +60,17 @@ def test_the_crontab_converts_yesterday() -> None:
     assert is_of_yesterday(taken(as_shell_passes_them(words)))
 
 
+def test_the_flags_for_growing_datasets_append_to_the_version_of_the_day_before() -> None:
+    flags = re.search(r"^--base .*$", PAGE, re.MULTILINE)[0]
+    command = f"{blocks('cron')[0].partition(' recordmill ')[2].partition(' >>')[0]} {flags}"
+    assert not re.search(r"(?<!\\)%", flags)
+    config = taken(as_shell_passes_them(command.replace(r"\%", "%")))
+    assert is_of_yesterday(config)
+    day = datetime.now() - timedelta(days=2)
+    assert config.append
+    assert config.base == f"/data/datasets/photos/{day.year}.{day.month}.{day.day}"
+
+
 def test_the_systemd_unit_converts_yesterday_and_retries_only_unexpected_errors() -> None:
     service, timer = blocks("ini")
     joined = service.replace("\\\n", " ")

@@ -20,7 +20,7 @@ import pytest
 
 import recordmill as api
 from tests.end_to_end import readers
-from tests.end_to_end.command import published, recordmill
+from tests.end_to_end.command import convert, published, recordmill
 from tests.images import jpeg
 
 GONE = ("photo-03.jpg", "photo-10.jpg", "photo-17.jpg", "photo-39.jpg")
@@ -259,6 +259,37 @@ def test_a_hard_link_elsewhere_is_reported_and_fails_a_purge(
     assert ended.code == 3
     assert f"{shard}: has 1 hard links outside of this dataset" in ended.err
     assert f"-inum {(tmp_path / 'backup').stat().st_ino}" in ended.err
+
+
+def test_rows_with_removed_keys_are_rejected_from_then_on(made: Path, birds: Path) -> None:
+    forget(birds, made / "keys.txt", "--purge")
+    (made / "new.jpg").write_bytes(jpeg(80, 60, seed=40))
+    for version, base, row in (("1.1.0", "1.0.1", 0), ("1.2.0", "1.1.0", 1)):
+        (made / "day.csv").write_text(f"image,label,split\n{GONE[row]},b,train\nnew.jpg,b,train\n")
+        asked = (
+            "--version",
+            version,
+            "--base",
+            birds / base,
+            "--append",
+            "--split_column",
+            "split",
+        )
+        ended = convert(made / "day.csv", birds.parent, *asked)
+        assert ended.code == 4
+        assert (
+            "day.csv:2: removed_key: was removed from an earlier version by forget. "
+            "Remove the row, or pass --max_rejects removed_key=100%."
+        ) in ended.err
+        asked += ("--max_rejects", "removed_key=100%")
+        ended = convert(made / "day.csv", birds.parent, *asked)
+        assert ended.code == 0, ended.err
+        found = readers.splits(birds / version)
+        assert found["train"] == {f"photo-{i:02d}.jpg" for i in range(39)} - {*GONE} | {"new.jpg"}
+    whole = ("--version", "2.0.0", "--base", birds / "1.2.0", "--split_column", "split")
+    ended = convert(made / "photos.csv", birds.parent, *whole, "--max_rejects", "removed_key=4")
+    assert ended.code == 0, ended.err
+    assert json.loads((birds / "2.0.0/manifest.json").read_bytes())["input"]["rejected"] == 4
 
 
 def test_copies_that_remain_are_listed(made: Path, tmp_path: Path) -> None:

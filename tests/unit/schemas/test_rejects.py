@@ -20,7 +20,7 @@ def test_the_list_of_reasons_is_closed():
     rows = (
         "lost_rows malformed_row missing_value wrong_type unknown_label unknown_split "
         "duplicate_key bad_box unmatched_join outside_root duplicate_order context_differs "
-        "sequence_broken changed_record"
+        "sequence_broken changed_record removed_key"
     )
     assert {reason.value for reason in Reason} == {*images.split(), *rows.split()}
 

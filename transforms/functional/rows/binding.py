@@ -18,6 +18,7 @@ from recordmill.schemas.masking import bare_url
 from recordmill.schemas.plan import ResolvedSchema
 from recordmill.schemas.records import FeatureValue, ImageRef, Location, Row, source_of
 from recordmill.schemas.rejects import Reason, RecordError, Reject
+from recordmill.schemas.removal import digest_of_key
 from recordmill.transforms.functional.addresses import check_address
 from recordmill.transforms.functional.rows.annotations import with_annotations
 from recordmill.transforms.functional.rows.labels import class_id, label_text
@@ -59,6 +60,7 @@ class Binding:
         key_prefixes: what the keys of a table that are image paths begin with.
         guard: the image root that every image address must be inside, or None.
         image_suffix: the suffix that is added to image paths without it, or "".
+        removed_keys: sha256 of each key that was removed from the base version.
     """
 
     resolved: ResolvedSchema
@@ -73,6 +75,7 @@ class Binding:
     key_prefixes: Mapping[str, str] = field(default_factory=dict)
     guard: str | None = None
     image_suffix: str = ""
+    removed_keys: frozenset[str] = frozenset()
 
     def table_column(self, schema_column: str) -> str:
         """Returns the table column of a schema column."""
@@ -236,7 +239,7 @@ def identities_of(rows: Sequence[Row], binding: Binding) -> list[Identity]:
         binding: the column mapping.
 
     Raises:
-        RecordError: if a row has no path, key or group, or an unknown split.
+        RecordError: if a row has no path, key or group, an unknown split, or a removed key.
     """
     schema, none = binding.resolved.schema, [""] * len(rows)
     paths = [_image_path(row, binding) for row in rows] if schema.has_image else none
@@ -245,6 +248,7 @@ def identities_of(rows: Sequence[Row], binding: Binding) -> list[Identity]:
     splits = [_stated_split(row, binding) for row in rows] if binding.split_column else none
     groups = [_group(row, binding) for row in rows] if binding.group_column else none
     sequences = [_sequence(row, binding) for row in rows] if schema.sequence else none
+    _check_removed([*keys, *sequences], binding.removed_keys)
     return [
         Identity(
             key,
@@ -523,6 +527,11 @@ def _keys(rows: Sequence[Row], binding: Binding, paths: Sequence[str]) -> Sequen
     if are_plain_keys(values):
         return values
     return [_text(row, column, numbers=True) for row in rows]
+
+
+def _check_removed(keys: Sequence[str], removed: frozenset[str]) -> None:
+    if removed and any(digest_of_key(key) in removed for key in keys):
+        raise RecordError(Reason.REMOVED_KEY, "was removed from an earlier version by forget")
 
 
 def _key(row: Row, binding: Binding) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +13,7 @@ from recordmill.schemas.features import Feature, Schema
 from recordmill.schemas.plan import ResolvedSchema
 from recordmill.schemas.records import ImageRef, Row
 from recordmill.schemas.rejects import Reason, RecordError, Reject
+from recordmill.schemas.removal import digest_of_key
 from recordmill.schemas.yaml_files import preset
 from recordmill.transforms.functional.rows.binding import (
     Binding,
@@ -367,6 +370,18 @@ def test_identity(row, options, expected):
     except RecordError as error:
         found = error.reason
     assert found == expected
+
+
+@pytest.mark.parametrize("removed", ["photos/1.jpg", "photos/2.jpg"])
+def test_a_removed_key_is_rejected(removed):
+    bound = replace(CLASSIFICATION, removed_keys=frozenset({digest_of_key(removed)}))
+    row = text_row(image="photos/1.jpg", label="dog")
+    if removed == "photos/2.jpg":
+        assert bind(row, bound) == bind(row, CLASSIFICATION)
+        return
+    with pytest.raises(RecordError, match="removed from an earlier version") as caught:
+        bind(row, bound)
+    assert caught.value.reason is Reason.REMOVED_KEY
 
 
 def test_without_an_image_the_key_is_file_and_line():
