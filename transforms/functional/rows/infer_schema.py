@@ -26,7 +26,7 @@ _LABEL = re.compile(
 _SPLITS = frozenset({"train", "training", "test", "testing", "val", "valid", "validation", "dev"})
 _KEY = re.compile(r"(^|[_.])(id|key|uuid|guid)$", re.IGNORECASE)
 _BOXES = re.compile(r"(^|\.)(bbox|bboxes|boxes)$", re.IGNORECASE)
-_OBJECT_LABEL = re.compile(r"labels?|class(es)?|categor(y|ies)", re.IGNORECASE)
+_OBJECT_LABEL = re.compile(r"labels?|class(es)?|category|categories", re.IGNORECASE)
 _MAX_CLASSES = 1000
 _SHOWN = 3
 
