@@ -214,7 +214,7 @@ def _commit(
     # Computed from the records, which are found by the shards of a manifest.
     channels = channel_statistics(Dataset(target.work, document))
     document = document.model_copy(update={"channels": channels})
-    manifest = document.model_dump_json(indent=2).encode() + b"\n"
+    manifest = document.to_json()
     # Checked before anything is published: no removed record or image is left in the dataset.
     if certificate:
         raise_problems(

@@ -53,7 +53,7 @@ class ShardEntry(Counted):
     index_file: File
     index_sha256: str
     images: dict[str, Count]
-    classes: dict[str, dict[int, Count]] = Field({}, exclude=True)
+    classes: dict[str, dict[int, Count]] = Field(default_factory=dict, exclude=True)
     """Only in manifests of release 0.1.0."""
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -162,6 +162,10 @@ class Share(BaseModel):
     actual: float
 
 
+# Fields that are not written without a value.
+_OPTIONAL = ("channels", "group_leaks", "near_duplicates", "quality", "shares", "source")
+
+
 class Manifest(BaseModel):
     """The content of manifest.json.
 
@@ -214,13 +218,11 @@ class Manifest(BaseModel):
     base: BaseEntry | None = None
     source: SourceEntry | None = None
 
-    @model_serializer(mode="wrap")
-    def _omit_missing(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        document: dict[str, Any] = handler(self)
-        for name in ("channels", "group_leaks", "near_duplicates", "quality", "shares", "source"):
-            if getattr(self, name) is None:
-                document.pop(name, None)
-        return document
+    def to_json(self) -> bytes:
+        """Returns the file's content, without the fields that are not written."""
+        missing = {name for name in _OPTIONAL if getattr(self, name) is None}
+        # A serializer of the model would first make dicts of all shards, in three times the memory.
+        return self.model_dump_json(indent=2, exclude=missing).encode() + b"\n"
 
     @property
     def ordered_splits(self) -> dict[str, SplitEntry]:

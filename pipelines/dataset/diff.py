@@ -172,9 +172,17 @@ def _features(dataset: Dataset, location: RecordLocation) -> dict[str, Any]:
     return message_features(dataset.record(shard_of(dataset, location)[1], location.row))
 
 
-def _checksums(dataset: Dataset) -> set[tuple[str, str]]:
-    """Returns (checksum of the shard, checksum of its index) of all shards."""
-    return {(shard.sha256, shard.index_sha256) for shard in dataset.shards().values()}
+def _checksums(dataset: Dataset) -> set[str]:
+    """Returns the checksums of all shards."""
+    return {_checksum(shard) for split in dataset.splits.values() for shard in split.shards}
+
+
+def _checksum(shard: ShardEntry) -> str:
+    """Returns the checksums of a shard and of its index.
+
+    One string, not a tuple: so many tuples make Python's garbage collector scan both manifests.
+    """
+    return shard.sha256 + shard.index_sha256
 
 
 def _open(directory: str) -> Dataset:
@@ -184,16 +192,14 @@ def _open(directory: str) -> Dataset:
         raise UsageError(str(error)) from error
 
 
-def _read(
-    dataset: Dataset, names: Sequence[str], shared: set[tuple[str, str]], spill: _Spill
-) -> None:
+def _read(dataset: Dataset, names: Sequence[str], shared: set[str], spill: _Spill) -> None:
     """Spills the rows of a dataset; skips the values of shards that both datasets have."""
     numbers = {name: number for number, name in enumerate(dataset.splits)}
 
     def read(item: tuple[tuple[str, int], ShardEntry]) -> None:
         (split, number), shard = item
         first = RecordLocation(numbers[split], number, 0)
-        is_shared = (shard.sha256, shard.index_sha256) in shared
+        is_shared = _checksum(shard) in shared
         try:
             for rows in _rows(dataset, first, shard, () if is_shared else names, len(names)):
                 spill.add(rows)

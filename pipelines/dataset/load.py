@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -135,7 +135,8 @@ class _Shards:
 
     def first_record(self) -> tf.data.Dataset:
         """Returns a dataset of at most one record: the first."""
-        return self.files().take(1).flat_map(self.open).take(1)
+        first = replace(self, parts=self.parts[:1])
+        return first.files().flat_map(self.open).take(1)
 
     def open(self, file: tf.Tensor, skip: tf.Tensor, take: tf.Tensor) -> tf.data.Dataset:
         """Returns the records of one shard.

@@ -114,6 +114,29 @@ class RecordLocation(NamedTuple):
         return cls(row["key"], row["split"], *numbers, row["sha256"] or "", classes)
 
 
+@dataclass(frozen=True, eq=False)
+class _Shards(Mapping[tuple[str, int], ShardEntry]):
+    """All shards of a dataset by (split, number).
+
+    Not a dict, because 100,000 new keys would make Python's garbage collector scan the manifest.
+    """
+
+    splits: Mapping[str, SplitEntry]
+
+    def __getitem__(self, key: tuple[str, int]) -> ShardEntry:
+        split, number = key
+        shards = self.splits[split].shards
+        if not 0 <= number < len(shards):
+            raise KeyError(key)
+        return shards[number]
+
+    def __iter__(self) -> Iterator[tuple[str, int]]:
+        return ((name, i) for name, split in self.splits.items() for i in range(len(split.shards)))
+
+    def __len__(self) -> int:
+        return sum(len(split.shards) for split in self.splits.values())
+
+
 @dataclass(frozen=True, repr=False)
 class Dataset:
     """The folder of a dataset, published or about to be published.
@@ -244,13 +267,9 @@ class Dataset:
         """
         return self.splits[split].shards[number]
 
-    def shards(self) -> dict[tuple[str, int], ShardEntry]:
+    def shards(self) -> Mapping[tuple[str, int], ShardEntry]:
         """Returns all shards by (split, number), in order."""
-        return {
-            (name, number): shard
-            for name, split in self.splits.items()
-            for number, shard in enumerate(split.shards)
-        }
+        return _Shards(self.splits)
 
     def index(self, shard: ShardEntry, columns: Sequence[str]) -> pa.Table:
         """Reads columns of a shard's index, and checks its checksum against the manifest.

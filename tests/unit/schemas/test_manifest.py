@@ -93,7 +93,7 @@ def shard_document(shard, images):
 
 
 def test_the_complete_document():
-    document = json.loads(manifest_of(INFO, CONFIG, SIDECARS).model_dump_json())
+    document = json.loads(manifest_of(INFO, CONFIG, SIDECARS).to_json())
     schema = document.pop("dataset_schema")
     config = document.pop("config")
     assert document == {
@@ -165,18 +165,18 @@ def test_the_complete_document():
 
 def test_a_manifest_survives_a_round_trip_through_json():
     manifest = manifest_of(INFO, CONFIG, SIDECARS)
-    again = Manifest.model_validate_json(manifest.model_dump_json(indent=2))
+    again = Manifest.model_validate_json(manifest.to_json())
     assert again == manifest
     assert again.resolved == RESOLVED
-    assert again.model_dump_json(indent=2) == manifest.model_dump_json(indent=2)
+    assert again.to_json() == manifest.to_json()
 
 
 def test_leaking_groups_are_written_if_there_are_any():
     leaks = GroupLeakage(groups=7, examples=(("p1", ("test", "train")),))
     manifest = manifest_of(replace(INFO, group_leaks=leaks), CONFIG, SIDECARS)
-    document = json.loads(manifest.model_dump_json())
+    document = json.loads(manifest.to_json())
     assert document["group_leaks"] == {"groups": 7, "examples": [["p1", ["test", "train"]]]}
-    assert Manifest.model_validate_json(manifest.model_dump_json()).group_leaks == leaks
+    assert Manifest.model_validate_json(manifest.to_json()).group_leaks == leaks
 
 
 @pytest.mark.parametrize("name", [name for name in preset_names() if preset(name).features])
@@ -184,7 +184,7 @@ def test_every_preset_survives_a_round_trip_through_json(name):
     resolved = ResolvedSchema(preset(name), {})
     info = without_rows(resolved)
     manifest = manifest_of(info, CONFIG, {})
-    assert Manifest.model_validate_json(manifest.model_dump_json()).resolved == resolved
+    assert Manifest.model_validate_json(manifest.to_json()).resolved == resolved
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ def test_every_preset_survives_a_round_trip_through_json(name):
 def test_every_option_of_a_feature_survives_a_round_trip_through_json(options):
     schema = Schema(features={"f": Feature(**{"sources": ("column:a", "key"), **options})})
     info = without_rows(ResolvedSchema(schema))
-    again = Manifest.model_validate_json(manifest_of(info, CONFIG, {}).model_dump_json())
+    again = Manifest.model_validate_json(manifest_of(info, CONFIG, {}).to_json())
     assert again.resolved.schema == schema
     assert again.dataset_schema.features["f"].default == options.get("default")
 
@@ -212,7 +212,7 @@ def test_the_manifest_does_not_depend_on_the_output_folder():
 
 
 def test_a_file_that_is_not_a_manifest_is_rejected():
-    document = json.loads(manifest_of(INFO, CONFIG, SIDECARS).model_dump_json())
+    document = json.loads(manifest_of(INFO, CONFIG, SIDECARS).to_json())
     with pytest.raises(ValidationError, match="hue"):
         Manifest.model_validate({**document, "hue": "red"})
     del document["splits"]
@@ -221,13 +221,13 @@ def test_a_file_that_is_not_a_manifest_is_rejected():
 
 
 def test_a_later_format_version_is_rejected():
-    document = json.loads(manifest_of(INFO, CONFIG, SIDECARS).model_dump_json())
+    document = json.loads(manifest_of(INFO, CONFIG, SIDECARS).to_json())
     with pytest.raises(ValidationError, match="format_version"):
         Manifest.model_validate({**document, "format_version": FORMAT_VERSION + 1})
 
 
 def test_class_counts_per_shard_of_release_0_1_0_are_summed():
-    document = json.loads(manifest_of(INFO, CONFIG, SIDECARS).model_dump_json())
+    document = json.loads(manifest_of(INFO, CONFIG, SIDECARS).to_json())
     for split, classes in (("test", [{"1": 2}]), ("train", [{"0": 1, "1": 1}, {"1": 2}])):
         del document["splits"][split]["classes"]
         for shard, counts in zip(document["splits"][split]["shards"], classes, strict=True):

@@ -103,7 +103,7 @@ def put(
     config = ConvertConfig(
         inputs=("t.csv",), output=str(folder), name="birds", schema=SCHEMA, compression=compression
     )
-    manifest = manifest_of(info, config, {}).model_dump_json().encode()
+    manifest = manifest_of(info, config, {}).to_json()
     write(folder / layout.MANIFEST, manifest)
     write(folder / layout.SUCCESS, commit_marker(manifest))
     return folder
@@ -129,6 +129,8 @@ def test_an_open_dataset_describes_its_files(folder: Path) -> None:
     }
     assert dataset.classes == {"label": ("cat", "dog")}
     assert list(dataset.shards()) == list(SHARDS)
+    assert len(dataset.shards()) == len(SHARDS)
+    assert not {("train", -1), ("train", 2), ("gone", 0)} & dataset.shards().keys()
     assert dataset.report == f"{folder}/report.html"
     data = (folder / "manifest.json").read_bytes()
     assert dataset.manifest == Manifest.model_validate_json(data)
@@ -184,7 +186,7 @@ def test_garbage_collection_is_restored(folder: Path, collects: bool, is_valid: 
 
 
 def test_a_manifest_of_a_later_version_is_rejected(folder: Path) -> None:
-    later = (folder / "manifest.json").read_bytes().replace(b'_version":', b'_version":9', 1)
+    later = (folder / "manifest.json").read_bytes().replace(b'_version": ', b'_version": 9', 1)
     write(folder / "manifest.json", later)
     write(folder / "_SUCCESS", commit_marker(later))
     assert "is not a manifest that this version reads: at format_version" in failing(
