@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import os
@@ -10,17 +11,22 @@ import socket
 import subprocess
 import sys
 import urllib.request
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import psutil
+from apache_beam.coders import VarIntCoder
+
+from recordmill.transforms.workers.metrics import NAMESPACE
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "deploy" / "local" / "engine.sh"
 _START_SECONDS = 900  # the first one downloads
 _PORTS = 5
+_COUNTER = "beam:metric:user:sum_int64:v1"
 
 
 @dataclass(frozen=True)
@@ -136,9 +142,7 @@ def shuffled_on_flink(port: int) -> int:
 
     Counts the bytes read by vertices with a keyed or rebalanced input.
     """
-    jobs = _get(f"http://127.0.0.1:{port}/jobs/overview")["jobs"]
-    last = max((job for job in jobs if job["state"] == "FINISHED"), key=lambda job: job["end-time"])
-    job = _get(f"http://127.0.0.1:{port}/jobs/{last['jid']}")
+    job = _last_job(port)
     shuffling = {
         node["id"]
         for node in job["plan"]["nodes"]
@@ -148,6 +152,29 @@ def shuffled_on_flink(port: int) -> int:
         )
     }
     return sum(v["metrics"]["read-bytes"] for v in job["vertices"] if v["id"] in shuffling)
+
+
+def counters_on_flink(port: int) -> dict[str, int]:
+    """Returns our counters of the last finished job of a Flink cluster, summed over its vertices.
+
+    Flink's page shows them as accumulators of each vertex.
+    """
+    job, total = _last_job(port), Counter[str]()
+    for vertex in job["vertices"]:
+        path = f"jobs/{job['jid']}/vertices/{vertex['id']}/accumulators"
+        for found in _get(f"http://127.0.0.1:{port}/{path}")["user-accumulators"]:
+            for metric in json.loads(found["value"])["metrics"].get("attempted", ()):
+                labels = metric["labels"]
+                if metric["urn"] == _COUNTER and labels["NAMESPACE"] == NAMESPACE:
+                    count = VarIntCoder().decode(base64.b64decode(metric["payload"]))
+                    total[labels["NAME"]] += count
+    return dict(total)
+
+
+def _last_job(port: int) -> Any:
+    jobs = _get(f"http://127.0.0.1:{port}/jobs/overview")["jobs"]
+    last = max((job for job in jobs if job["state"] == "FINISHED"), key=lambda job: job["end-time"])
+    return _get(f"http://127.0.0.1:{port}/jobs/{last['jid']}")
 
 
 def shuffled_on_spark(event_log: Path) -> int:

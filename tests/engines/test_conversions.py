@@ -13,7 +13,13 @@ import pytest
 from tests.end_to_end import readers
 from tests.engines.conftest import Case, Line, Note
 from tests.engines.conversion import Ended, assert_the_same, convert, row_counts, shard_digest
-from tests.engines.engine import Engine, free_ports, shuffled_on_flink, shuffled_on_spark
+from tests.engines.engine import (
+    Engine,
+    counters_on_flink,
+    free_ports,
+    shuffled_on_flink,
+    shuffled_on_spark,
+)
 from tests.engines.inputs import KINDS, MISSING, REASONS, ROWS
 
 Cases = Callable[[str], Case]
@@ -117,6 +123,8 @@ def test_an_engine(running: Running, kind: str, cases: Cases, note: Note, tmp_pa
     assert running.mode == THREADS or PROGRESS.search(ended.output), ended.output
     run = json.loads((ended.dataset / "run.json").read_bytes())
     assert f"--runner={run['runner']}" in running.flags
+    if running.engine.name == "flink-1.20":
+        assert counters_on_flink(running.engine.port) == counters_of(ended.dataset)
 
 
 @pytest.mark.parametrize("running", [("flink-1.20", THREADS)], indirect=True, ids=str)
@@ -135,6 +143,19 @@ def line(ended: Ended, case: Case, engine: str, mode: str, shuffled: float | Non
     """Returns the result of a conversion."""
     digest, counts = shard_digest(ended.dataset), row_counts(ended.dataset)
     return Line(engine, mode, case.kind, ended.seconds, shuffled, digest, counts)
+
+
+def counters_of(dataset: Path) -> dict[str, int]:
+    """Returns the counters that an engine shows for a conversion without retries."""
+    manifest = json.loads((dataset / "manifest.json").read_bytes())
+    counts = manifest["input"]
+    return {
+        "rows_read": counts["rows"],
+        "rows_assigned": sum(split["rows"] for split in manifest["splits"].values()),
+        "rows_written": counts["records"],
+        "rows_verified": counts["records"],
+        **{f"rejected_{reason}": count for reason, count in counts["reasons"].items()},
+    }
 
 
 def check(ended: Ended, case: Case) -> None:
