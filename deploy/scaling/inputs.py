@@ -33,7 +33,7 @@ class Measured:
     verify_cpu: float = 0.16e-3
     row_cpu: float = 34e-6
     shard_cpu: float = 3.4e-3
-    finish_cpu: float = 0.3e-3
+    finish_cpu: float = 0.21e-3
     start_cpu: float = 2.4
     shuffled_bytes: float = 280
     image_bytes: float = 110_537

@@ -36,7 +36,7 @@ def test_the_page_has_the_tables_of_the_simulation(name):
         ("verify_cpu", "| 0.16 ms |", 1e3),
         ("row_cpu", "| 34 µs |", 1e6),
         ("shard_cpu", "| 3.4 ms |", 1e3),
-        ("finish_cpu", "| 0.30 ms |", 1e3),
+        ("finish_cpu", "| 0.21 ms |", 1e3),
         ("start_cpu", "| 2.4 s |", 1),
     ],
 )

@@ -66,7 +66,7 @@ def manifest(output: Path) -> bytes:
     sidecars = {"label.labels.txt": "cc", f"idx/{SHARD}.idx": "dd", "dataset_info.json": "ee"}
     lines = {"rejects": digest_of_lines([b"{}\n"])}
     found = manifest_of(info, config(output), sidecars, lines=lines)
-    return found.model_dump_json().encode()
+    return found.to_json()
 
 
 def write(folder: Path, name: str, data: bytes = b"precious") -> None:
